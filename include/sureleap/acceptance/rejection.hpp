@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+//
+// Token rejection: keep x_k with probability min(1, p(x_k)/q(x_k)); at the first rejection draw from the residual
+// max(p - q, 0); after a fully accepted block draw a bonus from p (Leviathan et al. 2023; Chen et al. 2023).
+#pragma once
+
+#include <cstddef>
+
+#include <sureleap/acceptance/residual.hpp>
+#include <sureleap/concepts.hpp>
+#include <sureleap/config.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// Exact in law under a non-anticipating schedule. Each position is accepted with probability sum_v min(p, q).
+///
+/// DraftRule is categorical_draft or argmax_draft; with the latter q is one-hot, which accepts with p(x_k) and makes any
+/// schedule exact. Touches a + 1 target rows, a the accepted tokens; one extra pass over p and q at a rejection.
+template <class DraftRule = categorical_draft>
+class token_rejection {
+public:
+    static constexpr fidelity guarantee = fidelity::distribution;
+    static constexpr q_access access = q_access::row;
+    using draft_rule = DraftRule;
+
+    template <class Verification, class Rng>
+    [[nodiscard]] decision operator()(Verification& v, Rng& rng) const {
+        std::size_t k = 0;
+        for (; k < v.length(); ++k) {
+            auto const& p = v.target(k);
+            auto const& q = v.draft(k);
+            if (!p.valid()) return {};
+            token_id const x = v.token(k);
+            // u q < p instead of u < p/q: no division, and p = 0 is never accepted.
+            if (!rng.bernoulli(v.key(k, purpose::accept), p.probability(x), q.probability(x))) {
+                return {true, k, draw_residual(p, q, 1.0, v.key(k, purpose::residual), rng)};
+            }
+        }
+        auto const& p = v.target(k);
+        if (!p.valid()) return {};
+        return {true, k, rng.categorical(v.key(k, purpose::bonus), p)};
+    }
+};
+
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: MIT
+//
+// Every public concept of the library: what a part must provide, what it means, what it costs, what it does not
+// promise. A type that models one of these plugs into the stages and into the decoder; a lambda is a valid target,
+// backbone, autoregressive model or hook.
+//
+//     anchors --forward--> h, U --plan--> budget --draw--> block --admit--> lengths --flatten--> batch --score--> rows
+//        ^                                                                                                         |
+//        +--------------------------------------- commit(verdicts) <--------accept---------------------------------+
+//
+// Concepts check the syntax; the semantics are promises. Where a broken promise would bias the output, the concept says
+// so, and tests/property shows the bias.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include <sureleap/config.hpp>
+#include <sureleap/guarantee.hpp>
+#include <sureleap/random.hpp>
+#include <sureleap/types.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+// Parts of higher layers that concepts only need the name of.
+class verify_batch;
+struct verdict;
+class causal_frontier;
+struct draft_table;
+struct frontier_memory;
+template <class Origin>
+class planning_table;
+template <class T>
+class distribution;
+
+// ---- randomness ------------------------------------------------------------------------------------------------
+
+/// Non-negative weights of tokens 0 .. size()-1. total() is the sum of w[v] in index order, in double.
+template <class W>
+concept weight_function = requires(W const& w, token_id v) {
+    { w.size() } -> std::convertible_to<std::size_t>;
+    { w[v] } -> std::convertible_to<double>;
+    { w.total() } -> std::convertible_to<double>;
+};
+
+namespace detail {
+struct weights_archetype {
+    [[nodiscard]] std::size_t size() const { return 0; }
+    [[nodiscard]] double operator[](token_id) const { return 0; }
+    [[nodiscard]] double total() const { return 0; }
+};
+}  // namespace detail
+
+/// A source of decisions, each named by a draw_key.
+///
+/// - bernoulli(key, num, den): true with probability min(1, num/den).
+/// - categorical(key, w): v with probability w[v] / total.
+/// - race(key, w): argmin_v E_v / w[v] with exponentials E_v owned by the key: the same law, and the same E for every
+///   w asked under that key.
+///
+/// Promise: outcomes of different keys are independent; the same question under the same key has the same answer. It
+/// does not promise independence of different questions under one key, and no component asks two.
+template <class R>
+concept randomness = requires(R& rng, draw_key const& key, double x, detail::weights_archetype const& w) {
+    { rng.bernoulli(key, x, x) } -> std::same_as<bool>;
+    { rng.categorical(key, w) } -> std::same_as<token_id>;
+    { rng.race(key, w) } -> std::same_as<token_id>;
+};
+
+// ---- linear algebra --------------------------------------------------------------------------------------------
+
+/// Matrix-vector kernels of the heads, chosen as a policy type. scalar_backend (linear.hpp) is the oracle of the others;
+/// a backend may sum in another order, so two backends may differ by rounding. dot is w . x, gemv writes y = W x,
+/// gemv_add adds to y.
+template <class B, class W, class R>
+concept linear_backend =
+    requires(matrix_view<W> weights, std::span<W const> row, std::span<R const> x, std::span<R> y) {
+        { B::dot(row, x) } -> std::same_as<R>;
+        B::gemv(weights, x, y);
+        B::gemv_add(weights, x, y);
+    };
+
+// ---- drafting --------------------------------------------------------------------------------------------------
+
+/// Gives h_1..h_gamma and U_1..U_gamma of every request in one pass: `forward(requests)` or a call returns
+/// block_forward<T>, valid until the next call.
+///
+/// Promise: reads committed tokens only. Hidden states that consumed a drafted token would make confidences
+/// anticipating; an autoregressive model is therefore another concept.
+template <class B>
+concept backbone =
+    requires(B& b, std::span<request_view const> requests) {
+        { b.forward(requests).base_logits.values.data };
+        { b.forward(requests).hidden.data };
+    } || requires(B& b, std::span<request_view const> requests) {
+        { b(requests).base_logits.values.data };
+        { b(requests).hidden.data };
+    };
+
+/// The tokens drafted so far, k of each request.
+struct draft_prefixes {
+    token_id const* tokens = nullptr;  ///< [R, stride]
+    std::size_t stride = 0;
+    std::size_t size = 0;  ///< k
+
+    [[nodiscard]] std::span<token_id const> of(std::size_t r) const noexcept { return {tokens + r * stride, size}; }
+};
+
+/// An ordinary language model as a drafter: `forward(requests, prefixes)` or a call returns logits_rows<T> [R, V] of the
+/// next token after each request's context and its drafted prefix. Called gamma times a round.
+///
+/// Its state consumes drafted tokens, so it cannot feed a planner; its q can be any distribution.
+template <class M>
+concept autoregressive_model =
+    requires(M& m, std::span<request_view const> requests, draft_prefixes p) {
+        { m.forward(requests, p).values.data };
+    } || requires(M& m, std::span<request_view const> requests, draft_prefixes p) {
+        { m(requests, p).values.data };
+    };
+
+/// Adds the transition bias B_k to base logits, token by token (paper eq. 5 and 6).
+///
+/// reset(state) starts a block; add_bias(state, h_k, x_{k-1}, logits) adds B_k in place and advances the state.
+/// previous tokens are target ids (previous_vocabulary() of them), logits are over the draft vocabulary. Const and
+/// concurrently callable: all mutable state is in `state` (state_size() numbers). O(V r) a call.
+template <class H>
+concept sequential_head =
+    requires(H const& head, std::span<typename H::value_type> state, std::span<typename H::value_type const> hidden,
+             token_id previous, std::span<typename H::value_type> logits) {
+        typename H::value_type;
+        { head.vocabulary() } -> std::convertible_to<std::size_t>;
+        { head.previous_vocabulary() } -> std::convertible_to<std::size_t>;
+        { head.hidden_size() } -> std::convertible_to<std::size_t>;
+        { head.state_size() } -> std::convertible_to<std::size_t>;
+        head.reset(state);
+        head.add_bias(state, hidden, previous, logits);
+    };
+
+/// c(h_k, x_{k-1}, k) in [0, 1]: the probability that x_k will be accepted given that x_1..x_{k-1} were (paper eq. 7).
+///
+/// Pre-token by signature: there is no x_k in it. Promise: it keeps no memory of drafted tokens either. A confidence
+/// that has seen x_k biases the output even on the causal frontier.
+template <class C, class Real>
+concept pre_token_confidence = requires(C const& c, std::span<Real const> hidden, token_id previous, std::size_t k) {
+    { c(hidden, previous, k) } -> std::convertible_to<double>;
+};
+
+/// The same from the row q_k itself, for drafters without a learned head: c(q_k, k). q_k is known before x_k is drawn.
+template <class C, class Real>
+concept confidence_estimate = requires(C const& c, distribution<Real> const& q, std::size_t k) {
+    { c(q, k) } -> std::convertible_to<double>;
+};
+
+/// A confidence that can be asked at the anchor, before any token of the block is drawn: at_anchor(h_k, x_0, k) for a
+/// head, at_anchor(softmax(U_k), k) for an estimate. Promise: uses no drafted token. Needed by planned_schedule.
+template <class C, class Real>
+concept anchor_confidence =
+    requires(C const& c, std::span<Real const> hidden, token_id anchor, std::size_t k) {
+        { c.at_anchor(hidden, anchor, k) } -> std::convertible_to<double>;
+    } || requires(C const& c, distribution<Real> const& q, std::size_t k) {
+        { c.at_anchor(q, k) } -> std::convertible_to<double>;
+    };
+
+/// Maps a confidence to a calibrated one. Promise: increasing in c for each k, and a fixed function during a round.
+template <class C>
+concept calibrator = requires(C const& cal, std::size_t k, double c) {
+    { cal(k, c) } -> std::convertible_to<double>;
+};
+
+/// Draws blocks. The library's own: semi_autoregressive, parallel, autoregressive, lookup.
+///
+/// - value_type: compute type of its rows; block_size(): gamma; vocabulary(): length of a logits row (0: it has none);
+///   state_size(): numbers its head keeps for one request.
+/// - is_deterministic: x_k is a function of the context, whatever the acceptance rule's draft_rule.
+/// - is_parallel: forward() consumes no drafted token.  has_confidence: it records confidences below certainty.
+/// - forward(requests) is what a planner may see; draw (a template on the rule's draft_rule) fills a draft_block.
+template <class D>
+concept drafter = requires(D& d, D const& c, std::span<request_view const> requests) {
+    typename D::value_type;
+    { c.block_size() } -> std::convertible_to<std::size_t>;
+    { c.vocabulary() } -> std::convertible_to<std::size_t>;
+    { c.target_vocabulary() } -> std::convertible_to<std::size_t>;
+    { c.state_size() } -> std::convertible_to<std::size_t>;
+    { std::bool_constant<D::is_deterministic>{} };
+    { std::bool_constant<D::is_parallel>{} };
+    { std::bool_constant<D::has_confidence>{} };
+    d.forward(requests);
+};
+
+// ---- scheduling ------------------------------------------------------------------------------------------------
+
+/// Steps per second of the engine at a batch of B tokens (paper's SPS(B)), positive and finite. Pure.
+template <class C>
+concept capacity_curve = requires(C const& c, std::size_t batch_tokens) {
+    { c.steps_per_second(batch_tokens) } -> std::convertible_to<double>;
+};
+
+/// Decides live, seeing only the causal frontier: non-anticipating by construction.
+/// Promise: no memory of earlier frontiers' tokens beyond what they revealed.
+template <class S>
+concept frontier_scheduler = requires(S const& s, causal_frontier& frontier) { s.admit(frontier); };
+
+/// Decides how many positions to verify from a table made before the block was drawn (S::origin says which); the
+/// library fills the budget with the best live candidates. Promise: reads nothing but its argument.
+template <class S>
+concept planner = requires(S const& s, planning_table<typename S::origin> const& table) {
+    { s.budget(table) } -> std::convertible_to<std::size_t>;
+};
+
+/// Sees the whole drawn block and writes memory.lengths: anticipating, unless enable_non_anticipating<S> says that it
+/// was proved otherwise. Prefer a frontier_scheduler: there the signature is the proof.
+template <class S>
+concept table_scheduler = requires(S const& s, draft_table const& table, frontier_memory const& memory) {
+    s.admit(table, memory);
+};
+
+/// Anything that schedules.
+template <class S>
+concept scheduler = frontier_scheduler<S> || planner<S> || table_scheduler<S>;
+
+/// What a schedule may know: see guarantee.hpp.
+template <scheduler S>
+inline constexpr causality causality_of_v = (!table_scheduler<S> || enable_non_anticipating<S>)
+                                                ? causality::non_anticipating
+                                                : causality::anticipating;
+
+/// A schedule reads confidences unless it says `static constexpr bool needs_confidence = false`.
+template <class S>
+inline constexpr bool needs_confidence_v = true;
+template <class S>
+    requires requires { { std::bool_constant<S::needs_confidence>{} }; }
+inline constexpr bool needs_confidence_v<S> = S::needs_confidence;
+
+// ---- verification ----------------------------------------------------------------------------------------------
+
+/// Scores a flattened batch: `score(batch)` or a call returns logits_rows<T>, one row per token of the batch: row i is the
+/// law of the token after it. Rows stay valid until the verdicts are committed; the library never copies them.
+///
+/// Promise: row i is a function of the request's committed tokens and of the batch tokens up to i. Optional members:
+/// commit(verdicts), called last in a round (roll back to what was emitted).
+template <class T>
+concept target_model =
+    requires(T& t, verify_batch const& batch) {
+        { t.score(batch).values.data };
+    } || requires(T& t, verify_batch const& batch) {
+        { t(batch).values.data };
+    };
+
+/// Where a hook stands: the row after `drafted` (x_1..x_j) of a request.
+struct hook_context {
+    request_view const& request;
+    std::span<token_id const> drafted;
+};
+
+/// Edits a copy of one target row before the transform: grammar masks (-inf), penalties, biases.
+/// Promise: a function of the request's committed tokens and `drafted`. Costs a copy of each row that is touched.
+template <class H, class Real>
+concept logits_hook = requires(H const& hook, hook_context const& at, std::span<Real> logits) { hook(at, logits); };
+
+/// What an acceptance rule decided for one request.
+struct decision {
+    bool valid = false;        ///< false: a target row that was needed holds no law
+    std::size_t accepted = 0;  ///< draft tokens kept, 0 .. l
+    token_id next = no_token;  ///< correction or bonus: the token after them
+};
+
+namespace detail {
+struct verification_archetype {
+    [[nodiscard]] std::size_t length() const { return 0; }
+    [[nodiscard]] token_id token(std::size_t) const { return 0; }
+    [[nodiscard]] draw_key key(std::size_t, purpose) const { return {}; }
+    [[nodiscard]] draw_key noise(std::size_t) const { return {}; }
+    [[nodiscard]] std::span<double> scratch() const { return {}; }
+    struct law : weights_archetype {
+        [[nodiscard]] bool valid() const { return true; }
+        [[nodiscard]] double probability(token_id) const { return 0; }
+        [[nodiscard]] token_id mode() const { return 0; }
+    };
+    [[nodiscard]] law target(std::size_t) const { return {}; }
+    [[nodiscard]] law draft(std::size_t) const { return {}; }
+};
+struct randomness_archetype {
+    template <class W>
+    [[nodiscard]] token_id categorical(draw_key const&, W const&) const {
+        return 0;
+    }
+    template <class W>
+    [[nodiscard]] token_id race(draw_key const&, W const&) const {
+        return 0;
+    }
+    [[nodiscard]] bool bernoulli(draw_key const&, double, double) const { return true; }
+};
+}  // namespace detail
+
+/// Compares target rows with a draft and decides what is kept: `rule(verification, rng)` returns a decision.
+///
+/// - guarantee: the fidelity it promises (guarantee.hpp). draft_rule: how x_k must be drawn for that promise; drawing
+///   otherwise loses acceptance silently, so the rule declares it and the drafter obeys. access: what it reads of q.
+/// - Reads target rows from the first on and may stop at the first rejection. Const, concurrently callable.
+template <class A>
+concept acceptance_sampler = requires(A const& rule, detail::verification_archetype& v, detail::randomness_archetype& rng) {
+    { std::integral_constant<fidelity, A::guarantee>{} };
+    { std::integral_constant<q_access, A::access>{} };
+    { std::bool_constant<A::draft_rule::is_deterministic>{} };
+    { rule(v, rng) } -> std::same_as<decision>;
+};
+
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+//
+// A round's drafts: tokens, the q each was drawn from, confidences and survivals, for R requests and gamma positions.
+//
+// A token travels with the q it was drawn from: one call draws and records it, so verification cannot use another q.
+// The confidence of a position is recorded in the same call, from an argument that was computed before the draw.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/config.hpp>
+#include <sureleap/distribution.hpp>
+#include <sureleap/guarantee.hpp>
+#include <sureleap/random.hpp>
+#include <sureleap/schedule/survival.hpp>
+#include <sureleap/workspace.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// Sizes of a round; fixed at set-up.
+struct draft_shape {
+    std::size_t requests = 0;           ///< most requests in a round
+    std::size_t block_size = 0;         ///< gamma
+    std::size_t vocabulary = 0;         ///< length of a draft logits row; 0 if the drafter has none
+    std::size_t state_size = 0;         ///< numbers a sequential head keeps
+    bool keep_rows = true;              ///< the acceptance rule reads q rows, so they must outlive the draw
+};
+
+/// Q is the compute type of the draft (float or double). A view of workspace memory.
+template <class Q>
+class draft_block {
+public:
+    draft_block() = default;
+    draft_block(workspace& ws, draft_shape const& shape) noexcept
+        : shape_(shape), tokens_(ws.take<token_id>(shape.requests * shape.block_size)),
+          laws_(ws.take<distribution<Q>>(shape.requests * shape.block_size)),
+          token_probabilities_(ws.take<double>(shape.requests * shape.block_size)),
+          confidence_(ws.take<fixed_probability>(shape.requests * shape.block_size)),
+          survival_(ws.take<fixed_probability>(shape.requests * shape.block_size)),
+          sizes_(ws.take<std::uint32_t>(shape.requests)), statuses_(ws.take<status>(shape.requests)),
+          rows_(ws.take<Q>((shape.keep_rows ? shape.requests * shape.block_size : 1) * shape.vocabulary)),
+          order_(ws.take<token_id>(shape.vocabulary)), state_(ws.take<Q>(shape.state_size)) {}
+
+    /// Empties the block for this round's requests.
+    void begin(std::span<request_view const> requests) noexcept {
+        SURELEAP_EXPECTS(requests.size() <= shape_.requests);
+        requests_ = requests;
+        std::fill_n(sizes_.begin(), requests.size(), 0u);
+        std::fill_n(statuses_.begin(), requests.size(), status::ok);
+    }
+
+    // ---- for drafters ------------------------------------------------------------------------------------------
+
+    /// Where the logits of the next position of request r go; vocabulary() numbers.
+    [[nodiscard]] std::span<Q> next_row(std::size_t r) const noexcept {
+        std::size_t const i = shape_.keep_rows ? r * shape_.block_size + sizes_[r] : 0;
+        return rows_.subspan(i * shape_.vocabulary, shape_.vocabulary);
+    }
+    /// q of the next position, from a filled row under the request's draft transform.
+    [[nodiscard]] distribution<Q> law_of(std::size_t r, std::span<Q const> row, vocabulary_map const* map) const noexcept {
+        return {{row, {}}, requests_[r].settings->draft_transform(), order_, map};
+    }
+    /// Draws the next token of request r from `q` as DraftRule says and records both, with the position's confidence.
+    /// Marks the request and returns no_token if q holds no law or the confidence is no probability.
+    template <class DraftRule, class Rng>
+    token_id draw(std::size_t r, DraftRule, distribution<Q> const& q, double confidence, Rng& rng) noexcept {
+        fixed_probability c = 0;
+        if (!q.valid()) return reject(r, status::invalid_draft);
+        if (!quantise(confidence, c)) return reject(r, status::invalid_confidence);
+        std::size_t const k = sizes_[r];
+        token_id x = no_token;
+        if constexpr (std::is_same_v<DraftRule, argmax_draft>) {
+            x = q.mode();
+        } else if constexpr (std::is_same_v<DraftRule, coupled_draft>) {
+            x = rng.race(noise_key(requests_[r], k), q);
+        } else {
+            static_assert(std::is_same_v<DraftRule, categorical_draft>,
+                          "draft_block: unknown draft_rule; use categorical_draft, argmax_draft or coupled_draft");
+            x = rng.categorical(block_key(requests_[r], k, purpose::draft), q);
+        }
+        // An argmax was drawn from a one-hot law; recording the softmax instead is a bias of up to 0.34 seen.
+        record(r, x, DraftRule::is_deterministic ? distribution<Q>::one_hot(q.size(), x) : q, c);
+        return x;
+    }
+    /// Appends a token that was found rather than drawn (prompt lookup): q is one-hot over the target vocabulary.
+    void append_found(std::size_t r, token_id x, std::size_t target_vocabulary, fixed_probability c = certain) noexcept {
+        record(r, x, distribution<Q>::one_hot(target_vocabulary, x), c);
+    }
+    /// Marks request r: its block is emptied and the acceptance stage reports `why`.
+    token_id reject(std::size_t r, status why) noexcept {
+        sizes_[r] = 0;
+        statuses_[r] = why;
+        return no_token;
+    }
+    [[nodiscard]] std::span<Q> head_state() const noexcept { return state_; }
+    [[nodiscard]] draft_prefixes prefixes(std::size_t k) const noexcept {
+        return {tokens_.data(), shape_.block_size, k};
+    }
+
+    // ---- for everybody -----------------------------------------------------------------------------------------
+
+    [[nodiscard]] std::span<request_view const> requests() const noexcept { return requests_; }
+    [[nodiscard]] std::size_t block_size() const noexcept { return shape_.block_size; }
+    [[nodiscard]] std::size_t size(std::size_t r) const noexcept { return sizes_[r]; }
+    [[nodiscard]] status outcome(std::size_t r) const noexcept { return statuses_[r]; }
+    /// x_1..x_size of request r, and the laws they were drawn from.
+    [[nodiscard]] std::span<token_id const> tokens(std::size_t r) const noexcept {
+        return tokens_.subspan(r * shape_.block_size, sizes_[r]);
+    }
+    [[nodiscard]] std::span<distribution<Q> const> laws(std::size_t r) const noexcept {
+        return laws_.subspan(r * shape_.block_size, sizes_[r]);
+    }
+    [[nodiscard]] draft_table table() const noexcept {
+        return {{shape_.block_size, sizes_.first(requests_.size()), confidence_, survival_}, tokens_,
+                token_probabilities_};
+    }
+
+private:
+    void record(std::size_t r, token_id x, distribution<Q> const& q, fixed_probability c) noexcept {
+        SURELEAP_EXPECTS(sizes_[r] < shape_.block_size);
+        std::size_t const i = r * shape_.block_size + sizes_[r];
+        tokens_[i] = x;
+        token_probabilities_[i] = q.probability(x);
+        laws_[i] = q;
+        confidence_[i] = c;
+        survival_[i] = extend_survival(sizes_[r] == 0 ? certain : survival_[i - 1], c);
+        ++sizes_[r];
+    }
+
+    draft_shape shape_{};
+    std::span<request_view const> requests_{};
+    std::span<token_id> tokens_{};
+    std::span<distribution<Q>> laws_{};
+    std::span<double> token_probabilities_{};
+    std::span<fixed_probability> confidence_{};
+    std::span<fixed_probability> survival_{};
+    std::span<std::uint32_t> sizes_{};
+    std::span<status> statuses_{};
+    std::span<Q> rows_{};
+    std::span<token_id> order_{};
+    std::span<Q> state_{};
+};
+
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+//
+// Autoregressive drafting: a smaller language model runs gamma times a round, each pass seeing its own drafts.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/config.hpp>
+#include <sureleap/draft_block.hpp>
+#include <sureleap/drafter/options.hpp>
+#include <sureleap/verdict.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// A language model as a drafter. Models drafter; is not parallel, so it cannot feed a planner at the anchor.
+///
+/// The model is asked for all requests at each step; rows of requests that draft no further are ignored.
+template <class Model, class Confidence = no_confidence>
+class autoregressive {
+    using confidence_type = std::remove_cvref_t<Confidence>;
+    static_assert(autoregressive_model<std::remove_reference_t<Model>>,
+                  "autoregressive: the first argument is no autoregressive_model; give it forward(span<request_view "
+                  "const>, draft_prefixes) or a call operator that returns sureleap::logits_rows<T>");
+
+public:
+    using rows_type = detail::forward_result_of_t<Model, std::span<request_view const>, draft_prefixes>;
+    using stored_type = typename rows_type::value_type;
+    using value_type = compute_t<stored_type>;
+    struct forward_type {};  ///< nothing exists before the first token is drawn
+
+    static constexpr bool is_deterministic = false;
+    static constexpr bool is_parallel = false;
+    static constexpr bool has_confidence = !std::is_same_v<confidence_type, no_confidence>;
+    static constexpr bool plans_at_anchor = false;
+
+    static_assert(!has_confidence || confidence_estimate<confidence_type, value_type>,
+                  "autoregressive: the confidence must be callable as c(q, k) before x_k is drawn, like "
+                  "sureleap::top1_confidence");
+
+    autoregressive(Model model, Confidence confidence, drafter_options const& options)
+        : model_(std::forward<Model>(model)), confidence_(std::forward<Confidence>(confidence)), options_(options) {
+        detail::check_options("autoregressive", options_);
+    }
+    autoregressive(Model model, drafter_options const& options)
+        requires std::is_same_v<confidence_type, no_confidence>
+        : autoregressive(std::forward<Model>(model), Confidence{}, options) {}
+
+    [[nodiscard]] std::size_t block_size() const noexcept { return options_.block_size; }
+    [[nodiscard]] std::size_t vocabulary() const noexcept { return options_.vocabulary; }
+    [[nodiscard]] std::size_t target_vocabulary() const noexcept { return options_.target_vocabulary(); }
+    [[nodiscard]] std::size_t state_size() const noexcept { return 0; }
+
+    [[nodiscard]] forward_type forward(std::span<request_view const>) const noexcept { return {}; }
+
+    /// gamma model passes, fewer if no request may draft that far.
+    template <class DraftRule, class Rng>
+    void draw(forward_type, DraftRule rule, draft_block<value_type>& block, Rng& rng) {
+        auto const requests = block.requests();
+        for (std::size_t k = 0; k < block_size(); ++k) {
+            auto const drafts_on = [&](std::size_t r) {
+                return block.size(r) == k && block.outcome(r) == status::ok && k < requests[r].draft_cap(block_size());
+            };
+            bool any = false;
+            for (std::size_t r = 0; r < requests.size() && !any; ++r) any = drafts_on(r);
+            if (!any) return;
+            rows_type const rows = detail::call_forward(model_, requests, block.prefixes(k));
+            for (std::size_t r = 0; r < requests.size(); ++r) {
+                if (!drafts_on(r)) continue;
+                auto const stored = rows.values.row(r);
+                auto const row = block.next_row(r);
+                SURELEAP_EXPECTS(stored.size() == row.size());
+                std::transform(stored.begin(), stored.end(), row.begin(), [](stored_type const& x) { return load(x); });
+                auto const q = block.law_of(r, row, options_.map);
+                double c = 1.0;
+                if constexpr (has_confidence) {
+                    if (q.valid()) c = static_cast<double>(confidence_(q, k));
+                }
+                block.draw(r, rule, q, c, rng);
+            }
+        }
+    }
+
+    void commit(std::span<verdict const> verdicts) {
+        if constexpr (requires { model_.commit(verdicts); }) model_.commit(verdicts);
+    }
+
+private:
+    Model model_;
+    [[no_unique_address]] Confidence confidence_;
+    drafter_options options_;
+};
+
+template <class M, class C>
+autoregressive(M&&, C&&, drafter_options const&) -> autoregressive<M, C>;
+template <class M>
+autoregressive(M&&, drafter_options const&) -> autoregressive<M, no_confidence>;
+
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+//
+// Prompt lookup: no model at all. Where the last tokens of the context occurred before, what followed them then is
+// drafted now (Saxena 2023). Good on text that repeats its input: summaries, edits, code.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/config.hpp>
+#include <sureleap/draft_block.hpp>
+#include <sureleap/error.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+struct lookup_options {
+    std::size_t block_size = 7;         ///< gamma, at least 1
+    std::size_t target_vocabulary = 0;  ///< V
+    std::size_t longest = 4;            ///< match the last `longest` tokens, then fewer,
+    std::size_t shortest = 1;           ///< down to this many; at least 1
+};
+
+/// Drafts the continuation of the longest earlier match of the context's end, the latest one among equals. Models
+/// drafter; deterministic, so q is one-hot and any schedule is exact. Drafts nothing where nothing matches.
+/// Needs request_view::context. O(context * longest) a request.
+class lookup {
+public:
+    using value_type = float;
+    struct forward_type {};
+
+    static constexpr bool is_deterministic = true;
+    static constexpr bool is_parallel = true;
+    static constexpr bool has_confidence = false;
+    static constexpr bool plans_at_anchor = false;
+
+    explicit lookup(lookup_options const& options) : options_(options) {
+        if (options_.block_size == 0) detail::fail("lookup: block_size (gamma) is 0, expected at least 1");
+        if (options_.target_vocabulary == 0) detail::fail("lookup: target_vocabulary is 0, expected V");
+        if (options_.shortest == 0 || options_.shortest > options_.longest) {
+            detail::fail_with("lookup: shortest is ", options_.shortest, ", expected 1 .. longest = ", options_.longest);
+        }
+    }
+
+    [[nodiscard]] std::size_t block_size() const noexcept { return options_.block_size; }
+    [[nodiscard]] std::size_t vocabulary() const noexcept { return 0; }
+    [[nodiscard]] std::size_t target_vocabulary() const noexcept { return options_.target_vocabulary; }
+    [[nodiscard]] std::size_t state_size() const noexcept { return 0; }
+
+    [[nodiscard]] forward_type forward(std::span<request_view const>) const noexcept { return {}; }
+
+    template <class DraftRule, class Rng>
+    void draw(forward_type, DraftRule, draft_block<value_type>& block, Rng&) const noexcept {
+        auto const requests = block.requests();
+        for (std::size_t r = 0; r < requests.size(); ++r) {
+            auto const found = continuation(requests[r].context);
+            std::size_t const count = std::min(found.size(), requests[r].draft_cap(block_size()));
+            for (token_id const x : found.first(count)) block.append_found(r, x, target_vocabulary());
+        }
+    }
+
+    /// What followed the latest longest match; empty if nothing matches.
+    [[nodiscard]] std::span<token_id const> continuation(std::span<token_id const> context) const noexcept {
+        for (std::size_t n = std::min(options_.longest, context.size()); n >= options_.shortest && n > 0; --n) {
+            auto const ending = context.last(n);
+            for (std::size_t start = context.size() - n; start-- > 0;) {
+                if (std::equal(ending.begin(), ending.end(), context.begin() + static_cast<std::ptrdiff_t>(start))) {
+                    return context.subspan(start + n);
+                }
+            }
+        }
+        return {};
+    }
+
+private:
+    lookup_options options_;
+};
+
+SURELEAP_END_NAMESPACE

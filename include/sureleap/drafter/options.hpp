@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+//
+// What every drafter is told at set-up, and how the library calls a user's model.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/confidence/estimate.hpp>
+#include <sureleap/config.hpp>
+#include <sureleap/error.hpp>
+#include <sureleap/types.hpp>
+#include <sureleap/vocabulary.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// Shape of a drafter. `.map` is needed only if the draft speaks a vocabulary of its own.
+struct drafter_options {
+    std::size_t block_size = 7;           ///< gamma, at least 1
+    std::size_t vocabulary = 0;           ///< length of a draft logits row
+    std::size_t hidden_size = 0;          ///< d, if a head or a confidence reads hidden states
+    vocabulary_map const* map = nullptr;  ///< draft ids to target ids; must outlive the drafter
+
+    [[nodiscard]] std::size_t target_vocabulary() const noexcept { return map ? map->target_size() : vocabulary; }
+};
+
+namespace detail {
+
+inline void check_options(char const* owner, drafter_options const& options) {
+    if (options.block_size == 0) fail_with(owner, ": block_size (gamma) is 0, expected at least 1");
+    if (options.vocabulary == 0) fail_with(owner, ": vocabulary is 0, expected the length of a draft logits row");
+    if (options.map && options.map->draft_size() != options.vocabulary) {
+        fail_with(owner, ": the vocabulary map has ", options.map->draft_size(), " draft tokens, expected ",
+                  options.vocabulary);
+    }
+}
+
+/// model.forward(arguments...) or model(arguments...): a lambda is a model.
+template <class Model, class... Arguments>
+[[nodiscard]] decltype(auto) call_forward(Model& model, Arguments const&... arguments) {
+    if constexpr (requires { model.forward(arguments...); }) {
+        return model.forward(arguments...);
+    } else {
+        return model(arguments...);
+    }
+}
+
+template <class Model, class... Arguments>
+using forward_result_of_t = std::remove_cvref_t<decltype(call_forward(std::declval<std::remove_reference_t<Model>&>(),
+                                                                      std::declval<Arguments const&>()...))>;
+template <class Model>
+using forward_result_t = forward_result_of_t<Model, std::span<request_view const>>;
+
+}  // namespace detail
+
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+//
+// Semi-autoregressive drafting (paper section 3.1): one backbone pass gives hidden states h and base logits U for the
+// whole block; a light sequential head then adds a transition bias token by token, so that every
+// q_k = softmax(U_k + B_k(x_{<k})) is exact (eq. 4) at the cost of one matrix-vector product.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/config.hpp>
+#include <sureleap/draft_block.hpp>
+#include <sureleap/drafter/options.hpp>
+#include <sureleap/schedule/planning.hpp>
+#include <sureleap/verdict.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// Backbone + sequential head + confidence. Models drafter. Parts are held by value, or by reference where an lvalue
+/// was given to the deduction guide.
+template <class Backbone, class Head, class Confidence = no_confidence>
+class semi_autoregressive {
+    using head_type = std::remove_cvref_t<Head>;
+    using confidence_type = std::remove_cvref_t<Confidence>;
+
+    static_assert(backbone<std::remove_reference_t<Backbone>>,
+                  "semi_autoregressive: the first argument is no backbone; give it forward(span<request_view const>) or "
+                  "a call operator that returns sureleap::block_forward<T>");
+    static_assert(sequential_head<head_type>,
+                  "semi_autoregressive: the second argument is no sequential_head; see concepts.hpp, or use "
+                  "sureleap::parallel for a backbone without a head");
+
+public:
+    using value_type = typename head_type::value_type;
+    using forward_type = detail::forward_result_t<Backbone>;
+    using stored_type = typename forward_type::value_type;
+
+    static constexpr bool is_deterministic = false;
+    static constexpr bool is_parallel = true;
+    static constexpr bool has_confidence = !std::is_same_v<confidence_type, no_confidence>;
+    /// The confidence can be asked before any token is drawn: planned_schedule works.
+    static constexpr bool plans_at_anchor = anchor_confidence<confidence_type, value_type>;
+
+    static_assert(!has_confidence || pre_token_confidence<confidence_type, value_type> ||
+                      confidence_estimate<confidence_type, value_type>,
+                  "semi_autoregressive: the confidence must be callable as c(hidden, previous, k) or c(q, k) before x_k "
+                  "is drawn; a confidence that reads x_k would make every schedule anticipating");
+
+    semi_autoregressive(Backbone model, Head head, Confidence confidence, drafter_options const& options)
+        : backbone_(std::forward<Backbone>(model)), head_(std::forward<Head>(head)),
+          confidence_(std::forward<Confidence>(confidence)), options_(options) {
+        detail::check_options("semi_autoregressive", options_);
+        if (head_.vocabulary() != 0 && head_.vocabulary() != options_.vocabulary) {
+            detail::fail_with("semi_autoregressive: the head has ", head_.vocabulary(),
+                              " output tokens, expected the draft vocabulary of ", options_.vocabulary);
+        }
+        if (head_.previous_vocabulary() != 0 && head_.previous_vocabulary() != target_vocabulary()) {
+            detail::fail_with("semi_autoregressive: the head embeds ", head_.previous_vocabulary(),
+                              " previous tokens, expected the target vocabulary of ", target_vocabulary());
+        }
+        if (head_.hidden_size() != 0 && head_.hidden_size() != options_.hidden_size) {
+            detail::fail_with("semi_autoregressive: the head reads hidden states of size ", head_.hidden_size(),
+                              ", expected options.hidden_size = ", options_.hidden_size);
+        }
+    }
+    semi_autoregressive(Backbone model, Head head, drafter_options const& options)
+        requires std::is_same_v<confidence_type, no_confidence>
+        : semi_autoregressive(std::forward<Backbone>(model), std::forward<Head>(head), Confidence{}, options) {}
+
+    [[nodiscard]] std::size_t block_size() const noexcept { return options_.block_size; }
+    [[nodiscard]] std::size_t vocabulary() const noexcept { return options_.vocabulary; }
+    [[nodiscard]] std::size_t target_vocabulary() const noexcept { return options_.target_vocabulary(); }
+    [[nodiscard]] std::size_t state_size() const noexcept {
+        return head_.state_size() + (converts_hidden ? options_.hidden_size : 0);
+    }
+
+    /// The backbone pass: all a planner may see.
+    [[nodiscard]] forward_type forward(std::span<request_view const> requests) {
+        return detail::call_forward(backbone_, requests);
+    }
+
+    /// Confidences at the anchor, for planned_schedule. `block` lends scratch only.
+    void plan(forward_type const& forward, draft_block<value_type> const& block, planning_memory& memory) const noexcept
+        requires plans_at_anchor
+    {
+        auto const requests = block.requests();
+        for (std::size_t r = 0; r < requests.size(); ++r) {
+            memory.begin(r);
+            std::size_t const cap = requests[r].draft_cap(block_size());
+            for (std::size_t k = 0; k < cap; ++k) {
+                std::size_t const i = r * block_size() + k;
+                double c = 0.0;
+                if constexpr (pre_token_confidence<confidence_type, value_type>) {
+                    c = static_cast<double>(confidence_.at_anchor(hidden(forward, i, block), requests[r].anchor, k));
+                } else {
+                    c = static_cast<double>(confidence_.at_anchor(block.law_of(r, base(forward, i, r, block), options_.map), k));
+                }
+                if (!memory.append(r, c)) break;
+            }
+        }
+    }
+
+    /// The sequential loop. O(R gamma (V r + V)).
+    template <class DraftRule, class Rng>
+    void draw(forward_type const& forward, DraftRule rule, draft_block<value_type>& block, Rng& rng) const noexcept {
+        auto const requests = block.requests();
+        auto const state = block.head_state().first(head_.state_size());
+        for (std::size_t r = 0; r < requests.size(); ++r) {
+            head_.reset(state);
+            token_id previous = requests[r].anchor;
+            std::size_t const cap = requests[r].draft_cap(block_size());
+            for (std::size_t k = 0; k < cap && previous != no_token; ++k) {
+                std::size_t const i = r * block_size() + k;
+                auto const h = hidden(forward, i, block);
+                auto const row = base(forward, i, r, block);
+                head_.add_bias(state, h, previous, row);
+                auto const q = block.law_of(r, row, options_.map);
+                double c = 1.0;
+                if constexpr (pre_token_confidence<confidence_type, value_type>) {
+                    c = static_cast<double>(confidence_(h, previous, k));
+                } else if constexpr (has_confidence) {
+                    if (q.valid()) c = static_cast<double>(confidence_(q, k));
+                }
+                previous = block.draw(r, rule, q, c, rng);
+            }
+        }
+    }
+
+    void commit(std::span<verdict const> verdicts) {
+        if constexpr (requires { backbone_.commit(verdicts); }) backbone_.commit(verdicts);
+    }
+
+private:
+    static constexpr bool converts_hidden = !std::is_same_v<stored_type, value_type>;
+
+    // h_k in the head's type; converted into the tail of the head state when the backbone stores another one.
+    [[nodiscard]] std::span<value_type const> hidden(forward_type const& forward, std::size_t i,
+                                                     draft_block<value_type> const& block) const noexcept {
+        if (forward.hidden.empty()) return {};
+        auto const h = forward.hidden.row(i);
+        if constexpr (converts_hidden) {
+            auto const converted = block.head_state().last(options_.hidden_size);
+            std::transform(h.begin(), h.end(), converted.begin(),
+                           [](stored_type const& x) { return static_cast<value_type>(load(x)); });
+            return converted;
+        } else {
+            return h;
+        }
+    }
+    // U_k copied to where q_k will be recorded.
+    [[nodiscard]] std::span<value_type> base(forward_type const& forward, std::size_t i, std::size_t r,
+                                             draft_block<value_type> const& block) const noexcept {
+        auto const row = block.next_row(r);
+        auto const u = forward.base_logits.values.row(i);
+        SURELEAP_EXPECTS(u.size() == row.size());
+        std::transform(u.begin(), u.end(), row.begin(),
+                       [](stored_type const& x) { return static_cast<value_type>(load(x)); });
+        return row;
+    }
+
+    Backbone backbone_;
+    Head head_;
+    [[no_unique_address]] Confidence confidence_;
+    drafter_options options_;
+};
+
+template <class B, class H, class C>
+semi_autoregressive(B&&, H&&, C&&, drafter_options const&) -> semi_autoregressive<B, H, C>;
+template <class B, class H>
+semi_autoregressive(B&&, H&&, drafter_options const&) -> semi_autoregressive<B, H, no_confidence>;
+
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+//
+// What happens when data given at set-up is wrong: sureleap::error, with the object, the index, the value and the
+// expectation in its text. Nothing inside a round throws; there a request gets a status (types.hpp) or a broken
+// precondition aborts (SURELEAP_EXPECTS).
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+#include <sureleap/config.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// Thrown for unusable data at set-up. Under -fno-exceptions the text is printed and the program aborts.
+class error : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+namespace detail {
+
+[[noreturn, gnu::cold, gnu::noinline]] inline void fail(std::string const& text) {
+#if SURELEAP_EXCEPTIONS
+    throw error(text);
+#else
+    std::fprintf(stderr, "sureleap: %s\n", text.c_str());
+    std::abort();
+#endif
+}
+
+/// Text of a value for an error message; shorter than a stream and free of its locale.
+template <class T>
+[[nodiscard]] std::string show(T const& value) {
+    if constexpr (std::is_convertible_v<T const&, std::string>) {
+        return std::string(value);
+    } else {
+        return std::to_string(value);
+    }
+}
+
+/// fail(all parts joined). Cold by construction: the caller tests first, so the text is only built on failure.
+template <class... Parts>
+[[noreturn, gnu::cold]] void fail_with(Parts const&... parts) {
+    std::string text;
+    (text.append(show(parts)), ...);
+    fail(text);
+}
+
+}  // namespace detail
+
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+//
+// The gated Markov head: the Markov head with an embedding that the hidden state switches on and off per component,
+//     e_k = W1[x_{k-1}]     g_k = sigmoid(G [h_k ; e_k] + b)     B_k = W2 (g_k * e_k)
+// Not in the paper; source: the released training code (head type "gated"). Still first order: no state between
+// positions. head/markov.hpp documents the interface.
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <span>
+#include <type_traits>
+
+#include <sureleap/config.hpp>
+#include <sureleap/error.hpp>
+#include <sureleap/linear.hpp>
+#include <sureleap/types.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// Parameters as in markov_head. `gated_head head{w1, w2, gate, gate_bias};`
+template <class Weight, class Real = compute_t<Weight>, class Backend = scalar_backend>
+class gated_head {
+    static_assert(is_storage_v<Weight>,
+                  "gated_head: Weight must be float, double, sureleap::bf16 or sureleap::half");
+    static_assert(std::floating_point<Real>, "gated_head: Real must be float or double; bf16 and half only store");
+
+public:
+    using value_type = Real;
+    using weight_type = Weight;
+    using backend_type = Backend;
+
+    /// w1 [V_target, r]; w2 [V_draft, r]; gate [r, d + r] with its columns in the order [h ; e]; bias [r].
+    /// d follows from the columns of gate. Reads every weight once; throws sureleap::error on a wrong shape or a
+    /// value that is not finite.
+    gated_head(matrix_view<Weight> w1, matrix_view<Weight> w2, matrix_view<Weight> gate,
+               std::type_identity_t<std::span<Weight const>> bias, Backend = Backend{})
+        : w1_(w1), w2_(w2), bias_(bias) {
+        detail::check_weights<Real>("gated_head", "w1", w1, w1.rows, w1.cols, "target vocabulary x rank");
+        detail::check_weights<Real>("gated_head", "w2", w2, w2.rows, w1.cols, "draft vocabulary x rank of w1");
+        if (gate.cols <= w1.cols) {
+            detail::fail_with("gated_head: gate has ", gate.cols,
+                              " columns, expected hidden size + rank, more than the rank ", w1.cols);
+        }
+        detail::check_weights<Real>("gated_head", "gate", gate, w1.cols, gate.cols, "rank x (hidden size + rank)");
+        detail::check_weights<Real>("gated_head", "bias", bias_, w1.cols, "one per row of gate");
+        // Two column blocks instead of a concatenated input: the same sum, and h is never copied.
+        gate_hidden_ = detail::columns(gate, 0, gate.cols - w1.cols);
+        gate_embedding_ = detail::columns(gate, gate.cols - w1.cols, w1.cols);
+    }
+
+    [[nodiscard]] std::size_t rank() const noexcept { return w1_.cols; }
+    [[nodiscard]] std::size_t vocabulary() const noexcept { return w2_.rows; }
+    [[nodiscard]] std::size_t previous_vocabulary() const noexcept { return w1_.rows; }
+    /// d, the size of h_k.
+    [[nodiscard]] std::size_t hidden_size() const noexcept { return gate_hidden_.cols; }
+    /// No recurrent state; scratch for e and g.
+    [[nodiscard]] std::size_t state_size() const noexcept { return 2 * rank(); }
+
+    void reset(std::span<Real> state) const noexcept { SURELEAP_EXPECTS(state.size() == state_size()); }
+
+    /// logits[v] += B_k[v]. O(r (d + r) + V_draft r).
+    void add_bias(std::span<Real> state, std::span<Real const> hidden, token_id previous,
+                  std::span<Real> logits) const noexcept {
+        SURELEAP_EXPECTS(state.size() == state_size() && hidden.size() == hidden_size());
+        SURELEAP_EXPECTS(logits.size() == vocabulary());
+        auto const embedding = state.first(rank());
+        auto const gate = state.last(rank());
+        embed(previous, embedding);
+        detail::widen(bias_, gate);
+        Backend::gemv_add(gate_hidden_, hidden, gate);
+        Backend::gemv_add(gate_embedding_, embedding, gate);
+        for (std::size_t i = 0; i < gate.size(); ++i) embedding[i] *= sigmoid(gate[i]);
+        Backend::gemv_add(w2_, embedding, logits);
+    }
+
+    /// out = W1[previous], ungated: a confidence head reads the raw row. Precondition: 0 <= previous < rows of w1.
+    void embed(token_id previous, std::span<Real> out) const noexcept {
+        SURELEAP_EXPECTS(previous >= 0);
+        detail::widen(w1_.row(static_cast<std::size_t>(previous)), out);
+    }
+
+private:
+    matrix_view<Weight> w1_;
+    matrix_view<Weight> w2_;
+    matrix_view<Weight> gate_hidden_;
+    matrix_view<Weight> gate_embedding_;
+    std::span<Weight const> bias_;
+};
+
+SURELEAP_END_NAMESPACE

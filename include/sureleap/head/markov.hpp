@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+//
+// The Markov head (paper, eq. 5): a transition bias that depends on the previous token only, factorised to rank r,
+//     e_k = W1[x_{k-1}]          B_k = W2 e_k          q_k = softmax(U_k + B_k)   (eq. 4)
+// It is applied at every position of the block: at k = 1 the previous token x_0 is the anchor.
+//
+// The interface that all heads share (concept sequential_head) is documented here once:
+//   state     what the caller keeps per request for one block, state_size() reals; its content is the head's own
+//   reset     before the first position of every block; s_0 = 0 also after a block that was fully accepted
+//   add_bias  logits[v] += B_k[v] and the state moves from k-1 to k; call it once per position, in order
+//   embed     e = W1[previous] as reals, the input of a confidence head with Markov embedding
+// A head is immutable after construction: const members may be called concurrently with different states.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <span>
+
+#include <sureleap/config.hpp>
+#include <sureleap/linear.hpp>
+#include <sureleap/types.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// Weight: storage of the weights, float, double, bf16 or half. Real: type of hidden states, logits and arithmetic.
+/// Backend: who multiplies (linear.hpp). The weights are views: what they point to must outlive the head.
+///
+/// `markov_head head{w1, w2};` deduces Weight; `markov_head head{w1, w2, eigen_backend{}};` chooses the backend
+/// too.
+template <class Weight, class Real = compute_t<Weight>, class Backend = scalar_backend>
+class markov_head {
+    static_assert(is_storage_v<Weight>,
+                  "markov_head: Weight must be float, double, sureleap::bf16 or sureleap::half");
+    static_assert(std::floating_point<Real>, "markov_head: Real must be float or double; bf16 and half only store");
+
+public:
+    using value_type = Real;
+    using weight_type = Weight;
+    using backend_type = Backend;
+
+    /// w1 [V_target, r], a row per previous token; w2 [V_draft, r], a row per drafted token (the layout of both
+    /// files and embedding tables; the paper's W2 is its transpose). The two vocabularies differ if the draft has
+    /// its own. Reads every weight once; throws sureleap::error naming tensor, row, column and value if one is not
+    /// finite.
+    markov_head(matrix_view<Weight> w1, matrix_view<Weight> w2, Backend = Backend{}) : w1_(w1), w2_(w2) {
+        detail::check_weights<Real>("markov_head", "w1", w1, w1.rows, w1.cols, "target vocabulary x rank");
+        detail::check_weights<Real>("markov_head", "w2", w2, w2.rows, w1.cols, "draft vocabulary x rank of w1");
+    }
+
+    [[nodiscard]] std::size_t rank() const noexcept { return w1_.cols; }
+    /// Rows of w2: what the logits run over.
+    [[nodiscard]] std::size_t vocabulary() const noexcept { return w2_.rows; }
+    /// Rows of w1: what a previous token may be.
+    [[nodiscard]] std::size_t previous_vocabulary() const noexcept { return w1_.rows; }
+    /// 0: this head does not read h_k.
+    [[nodiscard]] std::size_t hidden_size() const noexcept { return 0; }
+    /// No recurrent state; r reals of scratch for the converted embedding.
+    [[nodiscard]] std::size_t state_size() const noexcept { return rank(); }
+
+    void reset(std::span<Real> state) const noexcept { SURELEAP_EXPECTS(state.size() == state_size()); }
+
+    /// logits[v] += (W2 W1[previous])[v]. O(V_draft r); reads w2 once. `hidden` is ignored and may be empty.
+    void add_bias(std::span<Real> state, std::span<Real const> /*hidden*/, token_id previous,
+                  std::span<Real> logits) const noexcept {
+        SURELEAP_EXPECTS(state.size() == state_size() && logits.size() == vocabulary());
+        embed(previous, state);
+        Backend::gemv_add(w2_, state, logits);
+    }
+
+    /// out = W1[previous], r reals. Precondition: 0 <= previous < previous_vocabulary().
+    void embed(token_id previous, std::span<Real> out) const noexcept {
+        SURELEAP_EXPECTS(previous >= 0);
+        detail::widen(w1_.row(static_cast<std::size_t>(previous)), out);
+    }
+
+private:
+    matrix_view<Weight> w1_;
+    matrix_view<Weight> w2_;
+};
+
+SURELEAP_END_NAMESPACE

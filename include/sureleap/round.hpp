@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT
+//
+// The stages of a round, each usable alone:
+//
+//     forward -> plan -> draw -> admit -> flatten -> score -> accept -> (commit)
+//
+// A stage takes earlier stages' values and nothing else; none calls back. An engine that owns its loop calls them in
+// this order; decoder is the same calls in a loop, and gives the same tokens bit for bit. No stage allocates, throws,
+// locks or enters the system; what a user's model does is the model's own affair, and its failure propagates before
+// anything was committed.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <sureleap/acceptance/verification.hpp>
+#include <sureleap/concepts.hpp>
+#include <sureleap/config.hpp>
+#include <sureleap/draft_block.hpp>
+#include <sureleap/drafter/options.hpp>
+#include <sureleap/error.hpp>
+#include <sureleap/guarantee.hpp>
+#include <sureleap/schedule/frontier.hpp>
+#include <sureleap/schedule/planning.hpp>
+#include <sureleap/verdict.hpp>
+#include <sureleap/verify_batch.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+// ---- what goes together ----------------------------------------------------------------------------------------
+
+/// Score. target.score(batch), or target(batch) for a lambda.
+template <class Target>
+[[nodiscard]] auto score(Target& target, verify_batch const& batch) {
+    if constexpr (requires { target.score(batch); }) {
+        return target.score(batch);
+    } else {
+        return target(batch);
+    }
+}
+
+/// Storage format of a target's logits.
+template <class Target>
+using target_value_t = typename decltype(score(std::declval<std::remove_reference_t<Target>&>(),
+                                               std::declval<verify_batch const&>()))::value_type;
+
+/// The draft is a function of the context: by the drafter's nature or because the rule asks for argmax drafts.
+template <class Drafter, class Rule>
+inline constexpr bool drafts_deterministically_v = Drafter::is_deterministic || Rule::draft_rule::is_deterministic;
+
+/// Rule, schedule and drafter together keep the target's law.
+template <class Rule, class Schedule, class Drafter>
+inline constexpr bool is_lossless_round_v =
+    is_lossless_v<Rule::guarantee, causality_of_v<Schedule>, drafts_deterministically_v<Drafter, Rule>>;
+
+/// The checks of a combination, where its parts meet. Instantiated by decoder; an engine that calls the stages puts
+/// `check_round<Drafter, Schedule, Rule>();` beside its loop.
+template <class Drafter, class Schedule, class Rule, bool AllowLossy = false>
+constexpr void check_round() noexcept {
+    static_assert(drafter<Drafter>, "sureleap: the drafter does not model sureleap::drafter (concepts.hpp)");
+    static_assert(acceptance_sampler<Rule>,
+                  "sureleap: the acceptance rule does not model sureleap::acceptance_sampler (concepts.hpp)");
+    static_assert(scheduler<Schedule>,
+                  "sureleap: the schedule models none of frontier_scheduler, planner, table_scheduler (concepts.hpp)");
+    if constexpr (drafter<Drafter> && acceptance_sampler<Rule> && scheduler<Schedule>) {
+        static_assert(AllowLossy || Rule::guarantee != fidelity::lossy,
+                      "sureleap: this acceptance rule is lossy: the output would not have the target's law. Use "
+                      "token_rejection, block_verification, target_match or keyed_coupling, or pass sureleap::allow_lossy");
+        static_assert(AllowLossy || Rule::guarantee == fidelity::lossy || is_lossless_round_v<Rule, Schedule, Drafter>,
+                      "sureleap: this schedule looks ahead (it sees drafted tokens it decides about), which biases "
+                      "token_rejection and block_verification. Use a schedule that only sees the causal_frontier "
+                      "(greedy_schedule, threshold_schedule) or plans before drafting (planned_schedule, "
+                      "top_k_schedule), or a rule that is exact under any schedule (target_match, keyed_coupling, "
+                      "argmax_draft), or pass sureleap::allow_lossy");
+        static_assert(!needs_confidence_v<Schedule> || Drafter::has_confidence,
+                      "sureleap: this schedule reads confidences and the drafter has none. Give the drafter a "
+                      "confidence_head or top1_confidence, or use fixed_schedule");
+        if constexpr (planner<Schedule>) {
+            static_assert(!std::is_same_v<typename Schedule::origin, from_anchor> || Drafter::plans_at_anchor,
+                          "sureleap: planned_schedule asks for confidences at the anchor, before any token is drawn. It "
+                          "needs a parallel backbone (semi_autoregressive, parallel) and a confidence with at_anchor; use "
+                          "top_k_schedule otherwise");
+        }
+    }
+}
+
+/// Throws if a request's settings cannot be honoured.
+inline void check_settings(request_settings const& s) {
+    auto const check = [](char const* which, transform const& t) {
+        if (!(t.temperature >= 0.0) || !std::isfinite(t.temperature)) {
+            detail::fail_with("request_settings: ", which, "temperature is ", t.temperature, ", expected a finite number >= 0");
+        }
+        if (t.top_k < 0) detail::fail_with("request_settings: ", which, "top_k is ", t.top_k, ", expected >= 0 (0 keeps all)");
+        if (!(t.top_p > 0.0 && t.top_p <= 1.0)) {
+            detail::fail_with("request_settings: ", which, "top_p is ", t.top_p, ", expected a number in (0, 1]");
+        }
+        if (!(t.min_p >= 0.0 && t.min_p <= 1.0)) {
+            detail::fail_with("request_settings: ", which, "min_p is ", t.min_p, ", expected a number in [0, 1]");
+        }
+    };
+    check("", s.target_transform());
+    if (s.draft) check("draft ", *s.draft);
+    if (s.max_new_tokens == 0) detail::fail("request_settings: max_new_tokens is 0, expected at least 1");
+}
+
+// ---- memory ----------------------------------------------------------------------------------------------------
+
+/// Sizes of an engine's rounds.
+struct round_limits {
+    std::size_t max_requests = 1;
+};
+
+/// All memory of a round, carved once. T: target storage; Q: draft compute type; Hook: logits hook.
+template <class T, class Q, class Hook = no_logits_hook>
+class round_memory {
+public:
+    template <class Drafter, class Rule>
+    round_memory(Drafter const& drafter, Rule const&, round_limits const& limits)
+        : buffer_(size_of(shape_of<Drafter, Rule>(drafter, limits), drafter.target_vocabulary())) {
+        if (limits.max_requests == 0) detail::fail("round_limits: max_requests is 0, expected at least 1");
+        workspace ws{buffer_};
+        carve(ws, shape_of<Drafter, Rule>(drafter, limits), drafter.target_vocabulary());
+    }
+
+    draft_block<Q> block{};
+    planning_memory planning{};
+    frontier_memory frontier{};
+    verify_batch batch{};
+    verification_memory<T, Hook> verification{};
+    std::span<verdict> verdicts{};           ///< [R]
+    std::span<token_id> emitted{};           ///< [R, gamma + 1]
+    std::span<double> log_probabilities{};   ///< [R, gamma + 1]
+    std::size_t target_vocabulary = 0;
+
+    [[nodiscard]] std::size_t bytes() const noexcept { return buffer_.size(); }
+
+private:
+    template <class Drafter, class Rule>
+    [[nodiscard]] static draft_shape shape_of(Drafter const& d, round_limits const& limits) noexcept {
+        constexpr bool rows = Rule::access == q_access::row && !drafts_deterministically_v<Drafter, Rule>;
+        return {limits.max_requests, d.block_size(), d.vocabulary(), d.state_size(), rows};
+    }
+    void carve(workspace& ws, draft_shape const& shape, std::size_t vocabulary) noexcept {
+        std::size_t const rows = shape.requests * (shape.block_size + 1);
+        block = draft_block<Q>(ws, shape);
+        planning = planning_memory::carve(ws, shape.requests, shape.block_size);
+        frontier = frontier_memory::carve(ws, shape.requests);
+        batch = verify_batch(ws, shape.requests, shape.block_size);
+        verification = verification_memory<T, Hook>::carve(ws, shape.block_size, vocabulary);
+        verdicts = ws.take<verdict>(shape.requests);
+        emitted = ws.take<token_id>(rows);
+        log_probabilities = ws.take<double>(rows);
+        target_vocabulary = vocabulary;
+    }
+    [[nodiscard]] std::size_t size_of(draft_shape const& shape, std::size_t vocabulary) noexcept {
+        workspace sizer;
+        carve(sizer, shape, vocabulary);
+        return sizer.used();
+    }
+
+    std::vector<std::byte> buffer_;
+};
+
+// ---- stages ----------------------------------------------------------------------------------------------------
+
+/// What the plan stage hands to admit: how many positions to verify, if a planner decided that.
+using verify_budget = std::optional<std::size_t>;
+
+/// Plan. Before anything is drawn: asks a planner for the budget, from the anchor or from past rounds. A schedule that
+/// decides live plans nothing. `block` must have begun; it lends scratch.
+template <class Schedule, class Drafter, class Forward, class Block>
+[[nodiscard]] verify_budget plan(Schedule const& schedule, Drafter const& drafter, Forward const& forward,
+                                 Block const& block, survival_history const& history, planning_memory& memory) {
+    if constexpr (!planner<Schedule>) {
+        return std::nullopt;
+    } else if constexpr (std::is_same_v<typename Schedule::origin, from_anchor>) {
+        drafter.plan(forward, block, memory);
+        return schedule.budget(detail::planning_access::make<from_anchor>(memory.view(block.requests().size()), memory.walk));
+    } else {
+        return schedule.budget(history.template lagged<Schedule::origin::lag>(block.requests(), memory));
+    }
+}
+
+/// Admit. The verify length of every request, in memory.lengths.
+template <class Schedule>
+[[nodiscard]] std::span<std::uint32_t const> admit(Schedule const& schedule, draft_table const& table,
+                                                   verify_budget const& budget, frontier_memory const& memory) {
+    std::size_t const requests = table.survivals.requests();
+    if constexpr (planner<Schedule>) {
+        causal_frontier frontier{table.survivals, memory};
+        while (!frontier.empty() && frontier.admitted() < budget.value_or(0)) frontier.admit(frontier.best().request);
+    } else if constexpr (frontier_scheduler<Schedule>) {
+        causal_frontier frontier{table.survivals, memory};
+        schedule.admit(frontier);
+    } else {
+        schedule.admit(table, memory);
+        for (std::size_t r = 0; r < requests; ++r) SURELEAP_EXPECTS(memory.lengths[r] <= table.survivals.sizes[r]);
+    }
+    return memory.lengths.first(requests);
+}
+
+/// Flatten. The batch the target scores: anchors and admitted prefixes, request after request.
+template <class Q>
+void flatten(draft_block<Q> const& block, std::span<std::uint32_t const> lengths, verify_batch& batch) noexcept {
+    batch.begin(block.requests());
+    for (std::size_t r = 0; r < block.requests().size(); ++r) batch.append(block.tokens(r).first(lengths[r]));
+}
+
+/// Accept. One verdict per request, in the order of the batch. Rows of the wrong shape or without a law give the status
+/// invalid_target; nothing is emitted then.
+template <class Rule, class T, class Q, class Hook, class Rng>
+[[nodiscard]] std::span<verdict const> accept(Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng& rng,
+                                              round_memory<T, Q, Hook>& memory) {
+    verify_batch const& batch = memory.batch;
+    auto const requests = batch.requests();
+    bool const shaped = rows.values.rows >= batch.rows() && rows.values.cols == memory.target_vocabulary;
+    for (std::size_t r = 0; r < requests.size(); ++r) {
+        request_view const& request = requests[r];
+        verdict& out = memory.verdicts[r];
+        out = {.id = request.id, .slot = request.slot, .outcome = memory.block.outcome(r),
+               .drafted = memory.block.size(r), .verified = batch.length(r)};
+        if (out.outcome != status::ok) continue;
+        if (!shaped) {
+            out.outcome = status::invalid_target;
+            continue;
+        }
+        auto const drafted = batch.drafted(r);
+        verification<T, Q, Hook> view{request, drafted, memory.block.laws(r), rows, batch.first_row(r), hook,
+                                      memory.verification};
+        decision const d = rule(view, rng);
+        if (!d.valid) {
+            out.outcome = status::invalid_target;
+            continue;
+        }
+        out.accepted = d.accepted;
+        std::size_t const first = r * (memory.block.block_size() + 1);
+        auto const is_stop = [&](token_id x) {
+            for (token_id const stop : request.settings->stop_tokens) {
+                if (x == stop) return true;
+            }
+            return false;
+        };
+        std::size_t count = 0;
+        while (count <= d.accepted && !out.stopped) {
+            token_id const x = count < d.accepted ? drafted[count] : d.next;
+            memory.emitted[first + count] = x;
+            if (request.settings->log_probabilities) {
+                memory.log_probabilities[first + count] = view.target(count).log_probability(x);
+            }
+            out.stopped = is_stop(x);
+            ++count;
+        }
+        out.emitted = memory.emitted.subspan(first, count);
+        if (request.settings->log_probabilities) out.log_probabilities = memory.log_probabilities.subspan(first, count);
+    }
+    return memory.verdicts.first(requests.size());
+}
+
+SURELEAP_END_NAMESPACE

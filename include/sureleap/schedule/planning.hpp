@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT
+//
+// Tables a planner may read, each a type of its own so that the compiler keeps live confidences out.
+//
+// A budget K may come from any search, as unconstrained as one likes, if it is fixed before the block's tokens are
+// drawn. Two kinds of tables are: those of past rounds, and those computed at the anchor from hidden states that
+// consumed no drafted token. K then ranks live candidates on the causal frontier, and every rule stays exact.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <sureleap/config.hpp>
+#include <sureleap/error.hpp>
+#include <sureleap/schedule/frontier.hpp>
+#include <sureleap/schedule/survival.hpp>
+#include <sureleap/types.hpp>
+#include <sureleap/workspace.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// Where a planning table comes from.
+struct from_anchor {};  ///< this round's hidden states, no drafted token
+template <std::size_t Lag>
+struct from_rounds {  ///< past rounds, at least Lag of them ago
+    static_assert(Lag >= 1, "from_rounds: a lag of 0 is this round's own table; use from_anchor or a frontier_scheduler");
+    static constexpr std::size_t lag = Lag;
+};
+
+namespace detail {
+struct planning_access;
+}
+
+/// A survival table from before the block, for the current set of requests. Made by anchor_planning and
+/// survival_history only.
+template <class Origin>
+class planning_table {
+public:
+    using origin = Origin;
+
+    [[nodiscard]] survival_table const& survivals() const noexcept { return table_; }
+    [[nodiscard]] std::size_t requests() const noexcept { return table_.requests(); }
+    /// A walk over all candidates in the order of admission; starts anew at every call.
+    [[nodiscard]] causal_frontier walk() const noexcept { return {table_, memory_}; }
+
+private:
+    friend struct detail::planning_access;
+    planning_table(survival_table const& table, frontier_memory const& memory) noexcept
+        : table_(table), memory_(memory) {}
+
+    survival_table table_;
+    frontier_memory memory_;
+};
+
+namespace detail {
+struct planning_access {
+    template <class Origin>
+    [[nodiscard]] static planning_table<Origin> make(survival_table const& table, frontier_memory const& memory) noexcept {
+        return {table, memory};
+    }
+};
+}  // namespace detail
+
+/// A writable table for the planning stage and the walk over it.
+struct planning_memory {
+    std::size_t block_size = 0;
+    std::span<std::uint32_t> sizes{};
+    std::span<fixed_probability> confidence{};
+    std::span<fixed_probability> survival{};
+    frontier_memory walk{};
+
+    [[nodiscard]] static planning_memory carve(workspace& ws, std::size_t requests, std::size_t block_size) noexcept {
+        return {block_size, ws.take<std::uint32_t>(requests), ws.take<fixed_probability>(requests * block_size),
+                ws.take<fixed_probability>(requests * block_size), frontier_memory::carve(ws, requests)};
+    }
+    /// Starts the row of request r.
+    void begin(std::size_t r) noexcept { sizes[r] = 0; }
+    /// Appends a confidence to row r; a value that is no probability ends the row (nothing is known beyond it).
+    bool append(std::size_t r, double c) noexcept {
+        fixed_probability fixed = 0;
+        return quantise(c, fixed) && append_fixed(r, fixed);
+    }
+    bool append_fixed(std::size_t r, fixed_probability c) noexcept {
+        std::size_t const k = sizes[r];
+        std::size_t const i = r * block_size + k;
+        confidence[i] = c;
+        survival[i] = extend_survival(k == 0 ? certain : survival[i - 1], c);
+        sizes[r] = static_cast<std::uint32_t>(k + 1);
+        return true;
+    }
+    [[nodiscard]] survival_table view(std::size_t requests) const noexcept {
+        return {block_size, sizes.first(requests), confidence, survival};
+    }
+};
+
+/// Survival tables of past rounds, one ring per request slot. Allocates at construction only.
+///
+/// lagged<N>() answers with each request's table of exactly N rounds ago; a request that was not in that round (it
+/// joined later, or paused) is given the prior, so a budget is always for the current set of requests.
+class survival_history {
+public:
+    survival_history() = default;
+    /// `prior` is the conditional confidence assumed at every position of a request without a past.
+    survival_history(std::size_t max_requests, std::size_t block_size, std::size_t lag, double prior)
+        : block_size_(block_size), lag_(lag), entries_(max_requests * lag), table_(max_requests * lag * block_size) {
+        if (!quantise(prior, prior_)) {
+            detail::fail_with("survival_history: prior confidence is ", prior, ", expected a number in [0, 1]");
+        }
+        if (lag == 0) detail::fail("survival_history: lag is 0, expected at least 1 round");
+    }
+
+    /// Forgets slot's past; call when a request takes it.
+    void join(std::size_t slot) noexcept {
+        for (std::size_t i = 0; i < lag_; ++i) entries_[slot * lag_ + i] = {};
+    }
+
+    /// The table a planner may read in the coming round. Positions a request may not draft are left out.
+    template <std::size_t Lag>
+    [[nodiscard]] planning_table<from_rounds<Lag>> lagged(std::span<request_view const> requests,
+                                                         planning_memory& memory) const noexcept {
+        SURELEAP_EXPECTS(Lag == lag_);
+        for (std::size_t r = 0; r < requests.size(); ++r) {
+            std::size_t const cap = requests[r].draft_cap(block_size_);
+            std::size_t const ring = requests[r].slot * lag_ + round_ % lag_;
+            entry const& past = entries_[ring];
+            bool const known = past.used && past.round + lag_ == round_;
+            memory.begin(r);
+            for (std::size_t k = 0; k < cap; ++k) {
+                // A past block may have been shorter than this one may be: the prior takes over where it ends.
+                fixed_probability const c = known && k < past.size ? table_[ring * block_size_ + k] : prior_;
+                memory.append_fixed(r, c);
+            }
+        }
+        return detail::planning_access::make<from_rounds<Lag>>(memory.view(requests.size()), memory.walk);
+    }
+
+    /// Remembers this round's confidences; call once at the end of every round.
+    void push(std::span<request_view const> requests, survival_table const& table) noexcept {
+        for (std::size_t r = 0; r < requests.size(); ++r) {
+            std::size_t const ring = requests[r].slot * lag_ + round_ % lag_;
+            entries_[ring] = {round_, table.sizes[r], true};
+            for (std::size_t k = 0; k < table.sizes[r]; ++k) table_[ring * block_size_ + k] = table.at(r, k).confidence;
+        }
+        ++round_;
+    }
+
+private:
+    struct entry {
+        std::uint64_t round = 0;
+        std::uint32_t size = 0;
+        bool used = false;
+    };
+
+    std::size_t block_size_ = 0;
+    std::size_t lag_ = 1;
+    fixed_probability prior_ = certain;
+    std::uint64_t round_ = 0;
+    std::vector<entry> entries_;               // [slots, lag]
+    std::vector<fixed_probability> table_;     // [slots, lag, gamma] confidences
+};
+
+SURELEAP_END_NAMESPACE

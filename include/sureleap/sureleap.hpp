@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+//
+// Everything of the host library that needs the standard library only. Glue to other libraries is in ext/, device code
+// in cuda/; neither is included from here.
+#pragma once
+
+#include <sureleap/config.hpp>
+#include <sureleap/error.hpp>
+#include <sureleap/types.hpp>
+#include <sureleap/workspace.hpp>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/guarantee.hpp>
+#include <sureleap/random.hpp>
+#include <sureleap/verdict.hpp>
+
+#include <sureleap/distribution.hpp>
+#include <sureleap/linear.hpp>
+#include <sureleap/vocabulary.hpp>
+
+#include <sureleap/acceptance/block.hpp>
+#include <sureleap/acceptance/coupled.hpp>
+#include <sureleap/acceptance/match.hpp>
+#include <sureleap/acceptance/rejection.hpp>
+#include <sureleap/acceptance/residual.hpp>
+#include <sureleap/acceptance/verification.hpp>
+#include <sureleap/confidence/calibration.hpp>
+#include <sureleap/confidence/estimate.hpp>
+#include <sureleap/confidence/head.hpp>
+#include <sureleap/confidence/metrics.hpp>
+#include <sureleap/head/gated.hpp>
+#include <sureleap/head/markov.hpp>
+#include <sureleap/head/none.hpp>
+#include <sureleap/head/rnn.hpp>
+#include <sureleap/schedule/capacity.hpp>
+#include <sureleap/schedule/fixed.hpp>
+#include <sureleap/schedule/frontier.hpp>
+#include <sureleap/schedule/greedy.hpp>
+#include <sureleap/schedule/planned.hpp>
+#include <sureleap/schedule/planning.hpp>
+#include <sureleap/schedule/retrospective.hpp>
+#include <sureleap/schedule/survival.hpp>
+#include <sureleap/schedule/threshold.hpp>
+#include <sureleap/schedule/throughput.hpp>
+#include <sureleap/schedule/top_k.hpp>
+
+#include <sureleap/context_model.hpp>
+#include <sureleap/draft_block.hpp>
+#include <sureleap/drafter/autoregressive.hpp>
+#include <sureleap/drafter/lookup.hpp>
+#include <sureleap/drafter/options.hpp>
+#include <sureleap/drafter/parallel.hpp>
+#include <sureleap/drafter/semi_autoregressive.hpp>
+#include <sureleap/verify_batch.hpp>
+
+#include <sureleap/decoder.hpp>
+#include <sureleap/report.hpp>
+#include <sureleap/round.hpp>
