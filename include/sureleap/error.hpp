@@ -35,6 +35,10 @@ template <class T>
 [[nodiscard]] std::string show(T const& value) {
     if constexpr (std::is_convertible_v<T const&, std::string>) {
         return std::string(value);
+    } else if constexpr (std::is_floating_point_v<T>) {
+        char text[32];
+        std::snprintf(text, sizeof text, "%.9g", static_cast<double>(value));  // to_string would print 1e-9 as 0
+        return text;
     } else {
         return std::to_string(value);
     }

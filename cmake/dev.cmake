@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: MIT
+#
+# What only developers of sureleap need: the target sureleap_dev, which our tests, examples and benchmarks link and
+# users never see, and helpers that look at sources.
+
+if(PROJECT_IS_TOP_LEVEL)
+    if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+        set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+    endif()
+    find_program(SURELEAP_CCACHE ccache)
+    mark_as_advanced(SURELEAP_CCACHE)
+    if(SURELEAP_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+        set(CMAKE_CXX_COMPILER_LAUNCHER ${SURELEAP_CCACHE})
+    endif()
+endif()
+set(CMAKE_CXX_EXTENSIONS OFF)
+
+add_library(sureleap_dev INTERFACE)
+target_compile_options(
+    sureleap_dev INTERFACE $<$<CXX_COMPILER_ID:GNU,Clang,AppleClang>:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wsign-conversion;-Wshadow;-Werror>)
+
+set(SURELEAP_TEST_PREFIX "" CACHE STRING "Put before every test name, to tell builds apart in one summary")
+mark_as_advanced(SURELEAP_TEST_PREFIX)
+
+# The targets a test or example may use, whatever was found.
+set(SURELEAP_TARGETS sureleap::sureleap)
+foreach(component IN LISTS SURELEAP_COMPONENTS)
+    list(APPEND SURELEAP_TARGETS sureleap::${component})
+endforeach()
+
+# sureleap_closure(<result> <file>)
+#
+# The file and what it includes of tests/support/ and sureleap/ext/, found by reading the text.
+function(sureleap_closure result file)
+    set(queue ${file})
+    set(seen)
+    while(queue)
+        list(POP_FRONT queue current)
+        if(current IN_LIST seen OR NOT EXISTS ${current})
+            continue()
+        endif()
+        list(APPEND seen ${current})
+        file(READ ${current} text)
+        string(REGEX MATCHALL "# *include *(\"support/[a-z0-9_/]+[.]hpp\"|<sureleap/ext/[a-z0-9_]+[.]hpp>)" includes
+                              "${text}")
+        foreach(include IN LISTS includes)
+            string(REGEX REPLACE "^.*[\"<](.*)[\">]$" "\\1" include "${include}")
+            list(APPEND queue ${PROJECT_SOURCE_DIR}/tests/${include} ${PROJECT_SOURCE_DIR}/include/${include})
+        endforeach()
+    endwhile()
+    set(${result} "${seen}" PARENT_SCOPE)
+endfunction()
+
+# sureleap_missing_components(<result> <file>)
+#
+# The components that the file needs and this build does not have. A test that asks __has_include(<the dependency>)
+# can do without it.
+function(sureleap_missing_components result file)
+    file(READ ${file} own_text)
+    sureleap_closure(files ${file})
+    set(missing)
+    foreach(pair IN ITEMS "eigen Eigen/" "xsimd xsimd/" "json nlohmann/")
+        string(REPLACE " " ";" pair ${pair})
+        list(POP_FRONT pair component prefix)
+        if(component IN_LIST SURELEAP_COMPONENTS OR own_text MATCHES "#if __has_include\\(<${prefix}")
+            continue()
+        endif()
+        foreach(current IN LISTS files)
+            file(READ ${current} text)
+            if(text MATCHES "# *include *<${prefix}")
+                list(APPEND missing ${component})
+                break()
+            endif()
+        endforeach()
+    endforeach()
+    set(${result} "${missing}" PARENT_SCOPE)
+endfunction()

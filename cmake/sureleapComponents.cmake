@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: MIT
+#
+# The optional components: a dependency and the target that joins it to sureleap. One file for the build tree and for
+# the installed package, so that both give the same targets.
+
+# sureleap_add_component(<name> <found> <why_not>)
+#
+# Defines sureleap::<name> if the dependency of the component is there, and sets <found>; otherwise <why_not> says what
+# is missing. A dependency target that the project already defined is used as it is.
+function(sureleap_add_component name found why_not)
+    # Versions are compared here and not by find_package: find_package(Eigen3 3.4) rejects 5.0, a range rejects 3.4.0.
+    if(name STREQUAL "eigen")
+        set(package Eigen3)
+        set(dependency Eigen3::Eigen)
+        set(oldest 3.4)
+    elseif(name STREQUAL "xsimd")
+        set(package xsimd)
+        set(dependency xsimd)
+        set(oldest 8.1)
+    elseif(name STREQUAL "json")
+        set(package nlohmann_json)
+        set(dependency nlohmann_json::nlohmann_json)
+        set(oldest 3.10)
+    else()
+        set(${found} FALSE PARENT_SCOPE)
+        set(${why_not} "sureleap has no component \"${name}\" (it has eigen, xsimd and json)" PARENT_SCOPE)
+        return()
+    endif()
+
+    if(TARGET sureleap::${name})
+        set(${found} TRUE PARENT_SCOPE)
+        return()
+    endif()
+
+    set(${found} FALSE PARENT_SCOPE)
+    if(NOT TARGET ${dependency})
+        find_package(${package} CONFIG QUIET)
+        if(NOT TARGET ${dependency})
+            set(${why_not} "${package} >= ${oldest} was not found (CMAKE_PREFIX_PATH or ${package}_DIR can name it)"
+                PARENT_SCOPE)
+            return()
+        endif()
+        if(${package}_VERSION VERSION_LESS oldest)
+            set(${why_not} "${package} ${${package}_VERSION} in ${${package}_DIR} is older than ${oldest}" PARENT_SCOPE)
+            return()
+        endif()
+    endif()
+
+    # IMPORTED, so that the dependency's headers count as system headers; GLOBAL, so that a project that adds sureleap
+    # as a subdirectory sees it.
+    add_library(sureleap::${name} INTERFACE IMPORTED GLOBAL)
+    target_link_libraries(sureleap::${name} INTERFACE sureleap::sureleap)
+    if(name STREQUAL "xsimd")
+        # Only the include directory: some distributions' target also links xtl, which need not be installed.
+        target_include_directories(sureleap::xsimd INTERFACE $<TARGET_PROPERTY:xsimd,INTERFACE_INCLUDE_DIRECTORIES>)
+    else()
+        target_link_libraries(sureleap::${name} INTERFACE ${dependency})
+    endif()
+    set(${found} TRUE PARENT_SCOPE)
+endfunction()

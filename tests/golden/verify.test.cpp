@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT
+//
+// Token rejection against stored outcomes of the reference evaluation loop: the same logits, drafted tokens and
+// uniforms go through the library's own stages (draw, flatten, accept), with a random source that reads the uniforms
+// from the file. Sizes, cases and numbers come from the file; only names, and the stop tokens, are fixed by its layout.
+//
+// The reference counts differently where a stop token is accepted: it then calls the tokens up to and including the
+// stop token `accepted` and draws a next token that nobody sees. Here `accepted` is what the rule kept, and `emitted`
+// ends with the stop token.
+#include "support/catch.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <sureleap/acceptance/rejection.hpp>
+#include <sureleap/drafter/parallel.hpp>
+#include <sureleap/round.hpp>
+#include <sureleap/schedule/fixed.hpp>
+
+#include "support/safetensors.hpp"
+
+namespace {
+
+using namespace sureleap;
+
+constexpr std::array<token_id, 2> stop_tokens{3, 11};
+
+bool is_stop(token_id x) { return std::find(stop_tokens.begin(), stop_tokens.end(), x) != stop_tokens.end(); }
+
+struct golden_case {
+    std::string name;
+    double temperature = 0;
+    std::size_t n = 0, vocabulary = 0;
+    std::vector<double> draft, target;  // [n, V], [n + 1, V]
+    std::vector<std::int32_t> ids, committed, prefix_mask;
+    std::vector<double> u_accept;
+    double u_sample = 0;
+    std::size_t accepted = 0, effective = 0;
+    bool terminated = false;
+    token_id next = no_token;
+};
+
+std::vector<golden_case> load_cases() {
+    golden::file const file("verify");
+    std::vector<golden_case> cases;
+    std::string const key = ".verify_ids";
+    for (std::string const& entry : file.names()) {
+        if (!entry.ends_with(key)) continue;
+        std::string const name = entry.substr(0, entry.size() - key.size());
+        auto const f64 = [&](char const* which) { return file.f64(name + "." + which); };
+        auto const i32 = [&](char const* which) { return file.i32(name + "." + which); };
+        golden_case c;
+        c.name = name;
+        c.temperature = f64("T")[0];
+        auto const target = f64("target_logits");
+        c.n = target.dim(1) - 1;
+        c.vocabulary = target.dim(2);
+        c.target = target.values;
+        c.draft = f64("draft_logits").values;
+        c.ids = i32("verify_ids").values;
+        c.committed = i32("committed").values;
+        c.prefix_mask = i32("prefix_mask").values;
+        c.u_accept = f64("u_accept").values;
+        c.u_sample = f64("u_sample")[0];
+        c.accepted = static_cast<std::size_t>(i32("accepted")[0]);
+        c.effective = static_cast<std::size_t>(i32("effective_len")[0]);
+        c.terminated = i32("terminated")[0] != 0;
+        c.next = i32("next_token")[0];
+        REQUIRE(c.ids.size() == c.n + 1);
+        REQUIRE(c.draft.size() == c.n * c.vocabulary);
+        REQUIRE(c.u_accept.size() == c.n);
+        cases.push_back(std::move(c));
+    }
+    return cases;
+}
+
+/// Answers every question with the uniforms of the file; a draft question with the token of the file.
+struct scripted_randomness {
+    golden_case const* script;
+
+    bool bernoulli(draw_key const& key, double num, double den) const {
+        CHECK(key.use == purpose::accept);
+        return accepts(script->u_accept.at(key.index), num, den);
+    }
+    template <class Weights>
+    token_id categorical(draw_key const& key, Weights const& weights) const {
+        if (key.use == purpose::draft) {
+            token_id const x = script->ids.at(key.index + 1);
+            CHECK(weights[x] > 0);  // the recorded q could have drawn what the file says was drawn
+            return x;
+        }
+        CHECK((key.use == purpose::residual || key.use == purpose::bonus));
+        return inverse_cdf(weights, script->u_sample);
+    }
+    template <class Weights>
+    token_id race(draw_key const&, Weights const&) const {
+        FAIL("token rejection has no use for a race");
+        return no_token;
+    }
+};
+
+std::vector<double> softmax(std::span<double const> logits, double temperature) {
+    std::vector<double> p(logits.begin(), logits.end());
+    auto const largest = std::max_element(logits.begin(), logits.end());
+    if (temperature < 1e-5) {
+        std::fill(p.begin(), p.end(), 0.0);
+        p[static_cast<std::size_t>(largest - logits.begin())] = 1.0;
+        return p;
+    }
+    double sum = 0.0;
+    for (double& x : p) sum += x = std::exp((x - *largest) / temperature);
+    for (double& x : p) x /= sum;
+    return p;
+}
+
+/// How far the uniforms are from where a decision would turn. A float may decide otherwise below its own rounding, so
+/// cases that close are left to the double test. Rejected blocks draw from max(p - q, 0), whose rounding grows with
+/// the inverse of its mass.
+double margin(golden_case const& c) {
+    double least = 1.0;
+    auto const row = [&](std::vector<double> const& from, std::size_t k) {
+        return softmax(std::span(from).subspan(k * c.vocabulary, c.vocabulary), c.temperature);
+    };
+    std::vector<double> weights;
+    std::size_t k = 0;
+    for (; k < c.n; ++k) {
+        auto const p = row(c.target, k);
+        auto const q = row(c.draft, k);
+        auto const x = static_cast<std::size_t>(c.ids[k + 1]);
+        least = std::min(least, std::abs(p[x] / q[x] - c.u_accept[k]));
+        if (c.u_accept[k] * q[x] < p[x]) continue;
+        for (std::size_t v = 0; v < c.vocabulary; ++v) weights.push_back(std::max(p[v] - q[v], 0.0));
+        break;
+    }
+    if (weights.empty()) weights = row(c.target, k);
+    double total = 0.0;
+    for (double const w : weights) total += w;
+    double cumulative = 0.0;
+    for (std::size_t v = 0; v + 1 < weights.size(); ++v) {
+        cumulative += weights[v];
+        least = std::min(least, std::abs(cumulative - c.u_sample * total));  // absolute, since the rounding of p is
+    }
+    return least;
+}
+
+/// One round through the stages, in storage type Real for both models.
+template <class Real>
+void verify(golden_case const& c) {
+    std::size_t const gamma = std::max<std::size_t>(c.n, 1);
+    std::vector<Real> base(c.draft.begin(), c.draft.end());
+    base.resize(gamma * c.vocabulary);  // an empty block still has a backbone pass
+    std::vector<Real> const rows(c.target.begin(), c.target.end());
+
+    auto const backbone = [&](std::span<request_view const>) {
+        return block_forward<Real>{{}, {{base.data(), gamma, c.vocabulary}, {}}};
+    };
+    parallel drafter{backbone, {.block_size = gamma, .vocabulary = c.vocabulary}};
+    auto target = [&](verify_batch const& batch) {
+        CHECK(batch.rows() == c.n + 1);
+        CHECK(std::equal(batch.tokens().begin(), batch.tokens().end(), c.ids.begin(), c.ids.end()));
+        return logits_rows<Real>{{rows.data(), c.n + 1, c.vocabulary}, {}};
+    };
+    token_rejection<> const rule;
+    fixed_schedule const schedule;
+    scripted_randomness rng{&c};
+    no_logits_hook const hook;
+
+    request_settings settings{.temperature = c.temperature, .max_new_tokens = c.n + 1, .log_probabilities = true};
+    settings.stop_tokens = stop_tokens;
+    settings.max_draft_tokens = c.n;
+    request_view const request{.id = 7, .anchor = c.ids[0], .position = 40, .remaining = c.n + 1, .settings = &settings};
+    std::span<request_view const> const requests{&request, 1};
+
+    round_memory<Real, Real> memory{drafter, rule, {1}};
+    memory.block.begin(requests);
+    auto const forward = drafter.forward(requests);
+    survival_history const none;
+    auto const budget = plan(schedule, drafter, forward, memory.block, none, memory.planning);
+    drafter.draw(forward, token_rejection<>::draft_rule{}, memory.block, rng);
+    flatten(memory.block, admit(schedule, memory.block.table(), budget, memory.frontier), memory.batch);
+    verdict const v = accept(rule, score(target, memory.batch), hook, rng, memory).front();
+
+    REQUIRE(v.outcome == status::ok);
+    CHECK(v.drafted == c.n);
+    CHECK(v.verified == c.n);
+    std::vector<token_id> expected(c.committed.begin(), c.committed.end());
+    if (c.terminated) {
+        CHECK(c.accepted == c.effective);
+        REQUIRE(expected.size() == c.effective + 1);
+        expected.pop_back();  // the next token that is drawn and thrown away
+        CHECK(v.stopped);
+        CHECK(v.accepted >= c.accepted);
+    } else {
+        CHECK(v.accepted == c.accepted);
+        CHECK(v.next_anchor() == c.next);
+        CHECK(v.stopped == is_stop(c.next));
+    }
+    CHECK(std::vector<token_id>(v.emitted.begin(), v.emitted.end()) == expected);
+    // The mask of the reference is the rule's prefix, before stop tokens are looked at.
+    CHECK(v.accepted == static_cast<std::size_t>(std::count(c.prefix_mask.begin(), c.prefix_mask.end(), 1)));
+
+    double const tolerance = std::is_same_v<Real, double> ? 1e-12 : 1e-5;
+    REQUIRE(v.log_probabilities.size() == v.emitted.size());
+    for (std::size_t k = 0; k < v.emitted.size(); ++k) {
+        auto const p = softmax(std::span(c.target).subspan(k * c.vocabulary, c.vocabulary), c.temperature);
+        CHECK(std::abs(v.log_probabilities[k] - std::log(p[static_cast<std::size_t>(v.emitted[k])])) < tolerance);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("verify: token rejection reproduces the reference in double", "[golden]") {
+    auto const cases = load_cases();
+    REQUIRE_FALSE(cases.empty());
+    for (golden_case const& c : cases) {
+        INFO("case " << c.name);
+        verify<double>(c);
+    }
+}
+
+TEST_CASE("verify: token rejection reproduces the reference in float", "[golden]") {
+    std::size_t compared = 0;
+    for (golden_case const& c : load_cases()) {
+        INFO("case " << c.name << ", margin " << margin(c));
+        if (margin(c) < 1e-6) continue;
+        verify<float>(c);
+        ++compared;
+    }
+    CHECK(compared > 0);
+}

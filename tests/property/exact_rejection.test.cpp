@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+//
+// Token rejection has the target's law under every causal schedule, and with argmax drafts under any schedule.
+#include "support/exactness.hpp"
+
+using namespace exactness;
+
+TEST_CASE("token rejection, sampled drafts: exact under every causal schedule", "[exact]") {
+    for_each_causal_schedule([](std::string const& name, auto const& s) { check_trials(name, s, token_rejection<>{}); });
+}
+
+TEST_CASE("token rejection, argmax drafts: exact under every schedule", "[exact]") {
+    for_each_schedule([](std::string const& name, auto const& s) { check_trials(name, s, token_rejection<argmax_draft>{}); });
+}

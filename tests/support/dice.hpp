@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+//
+// Random test cases that are the same on every platform: std::mt19937_64 is specified bit by bit, the distributions of
+// <random> are not, so they are not used. A property test prints the seed: INFO("seed " << roll.seed()).
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+
+namespace support {
+
+class dice {
+public:
+    explicit dice(std::uint64_t seed) : seed_(seed), bits_(seed) {}
+
+    [[nodiscard]] std::uint64_t seed() const noexcept { return seed_; }
+    [[nodiscard]] std::uint64_t bits() { return bits_(); }
+    /// Uniform on [0, 1).
+    [[nodiscard]] double real() { return static_cast<double>(bits_() >> 11) * 0x1p-53; }
+    [[nodiscard]] double between(double low, double high) { return low + (high - low) * real(); }
+    /// 0 .. n-1.
+    [[nodiscard]] std::size_t below(std::size_t n) { return static_cast<std::size_t>(real() * static_cast<double>(n)); }
+    [[nodiscard]] bool chance(double p) { return real() < p; }
+    /// Roughly normal, enough for logits.
+    [[nodiscard]] double bell() { return real() + real() + real() + real() - 2.0; }
+
+private:
+    std::uint64_t seed_;
+    std::mt19937_64 bits_;
+};
+
+}  // namespace support
