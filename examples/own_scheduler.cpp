@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// A scheduler of your own. It receives the causal_frontier, which shows one position of each request: the next one that
-// may be verified. Admitting it reveals the one behind it. Whatever you do with that, the output keeps the target's
-// law, because no decision can depend on a token it decides about.
+// A scheduler of your own. It receives the causal_frontier, which shows one position of each request: the next one
+// that may be verified. Admitting it reveals the one behind it. Whatever you do with that, the output keeps the
+// target's law, because no decision can depend on a token it decides about.
 //
 // A scheduler that asks for the whole drawn block can break the law, and the compiler stops it. To see how:
 //     c++ -std=c++20 -fsyntax-only -I include -DLOOK_AHEAD examples/own_scheduler.cpp
@@ -17,8 +17,8 @@
 
 using namespace sureleap;
 
-// Shares a budget of rows fairly: in turn, every request gets one more position, until the budget is used up or nothing
-// promising is left. Algorithm 1 would give all of it to the requests with the likeliest drafts.
+// Shares a budget of rows fairly: in turn, every request gets one more position, until the budget is used up or
+// nothing promising is left. Algorithm 1 would give all of it to the requests with the likeliest drafts.
 class fair_schedule {
 public:
     fair_schedule(std::size_t rows, double least_survival) : rows_(rows), least_(least_survival * certain) {}
@@ -43,10 +43,10 @@ private:
 };
 static_assert(frontier_scheduler<fair_schedule>);
 
-// Looks harmless: verify a block if all of it is likely to be accepted, or nothing of it. But the survival of position
-// k+1 depends on the token x_k, so x_k has a say in whether x_k is verified. Tokens after which the draft is unsure are
-// left out more often than others, drafted again, and end up too rare in the output (the paper's Appendix A computes
-// such a case).
+// Looks harmless: verify a block if all of it is likely to be accepted, or nothing of it. But the survival of
+// position k+1 depends on the token x_k, so x_k has a say in whether x_k is verified. Tokens after which the draft
+// is unsure are thrown away more often than others, and end up too rare in the output (the paper's Appendix A
+// computes such a case).
 class look_ahead_schedule {
 public:
     explicit look_ahead_schedule(double least_survival) : least_(least_survival * certain) {}
@@ -88,16 +88,16 @@ void generate(char const* name, Schedule schedule) {
     autoregressive drafter{draft, top1_confidence{}, {.block_size = 4, .vocabulary = letters.size()}};
 
     // Here the compiler looks at schedule and rule together. With look_ahead_schedule it says
-    //     sureleap: this schedule looks ahead (it sees drafted tokens it decides about), which biases token_rejection
-    //     and block_verification. Use a schedule that only sees the causal_frontier (greedy_schedule,
-    //     threshold_schedule) or plans before drafting (planned_schedule, top_k_schedule), or a rule that is exact
-    //     under any schedule (target_match, keyed_coupling, argmax_draft), or pass sureleap::allow_lossy
+    //     sureleap: this schedule looks ahead (it sees drafted tokens it decides about), which biases
+    //     token_rejection and block_verification. Use a schedule that only sees the causal_frontier
+    //     (greedy_schedule, threshold_schedule) or plans before drafting (planned_schedule, top_k_schedule), or a
+    //     rule that is exact under any schedule (target_match, keyed_coupling), or deterministic drafts
+    //     (token_rejection<argmax_draft>), or pass sureleap::allow_lossy
     decoder dec{target, drafter, schedule, token_rejection{}, {.max_requests = 3, .seed = 7}};
 
+    std::vector<std::vector<token_id>> const prompts{{11, 4}, {19, 14}, {12, 8}};
     std::vector<request_id> ids;
-    for (std::vector<token_id> const prompt : {std::vector{11, 4}, std::vector{19, 14}, std::vector{12, 8}}) {
-        ids.push_back(dec.join(prompt, {.temperature = 0.7, .max_new_tokens = 32}));
-    }
+    for (auto const& prompt : prompts) ids.push_back(dec.join(prompt, {.temperature = 0.7, .max_new_tokens = 32}));
     while (dec.step()) {}
     round_report const& report = dec.report();
     std::printf("%s: %.2f letters per request and step, %.0f %% of verified drafts accepted\n", name, report.tau(),

@@ -33,9 +33,13 @@ inline constexpr std::size_t columns = 100;
 
 /// The same in quotes on a single line.
 [[nodiscard]] inline std::string quoted(std::string_view bytes) {
-    std::string shown = printable(bytes);
-    for (std::size_t i = 0; (i = shown.find('\n', i)) != shown.npos; i += 2) shown.replace(i, 1, "\\n");
-    return '"' + shown + '"';
+    std::string shown = "\"";
+    for (char const c : printable(bytes)) {
+        if (c == '\n') shown.append("\\n");
+        else shown.push_back(c);
+    }
+    shown.push_back('"');
+    return shown;
 }
 
 /// Prints `text` broken at spaces, every line after `margin`. Its own line ends are kept, its empty lines are not.
@@ -70,9 +74,13 @@ inline void print_heading(std::string_view heading) {
 
 /// 1234567 as "1,234,567".
 [[nodiscard]] inline std::string grouped(std::size_t n) {
-    std::string digits = std::to_string(n);
-    for (std::size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, ",");
-    return digits;
+    std::string const digits = std::to_string(n);
+    std::string shown;
+    for (std::size_t i = 0; i < digits.size(); ++i) {
+        if (i > 0 && (digits.size() - i) % 3 == 0) shown.push_back(',');
+        shown.push_back(digits[i]);
+    }
+    return shown;
 }
 
 }  // namespace ngram

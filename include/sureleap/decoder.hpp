@@ -60,7 +60,10 @@ class decoder {
     using drafter_type = std::remove_cvref_t<Drafter>;
     static_assert(target_model<std::remove_reference_t<Target>>,
                   "decoder: the target is no target_model; give it score(verify_batch const&) or a call operator that "
-                  "returns sureleap::logits_rows<T>");
+                  "returns sureleap::logits_rows<T>, or wrap a function of a context with sureleap::model_of");
+    static_assert(drafter<drafter_type>,
+                  "decoder: the drafter is no sureleap::drafter; wrap a model in autoregressive, parallel or "
+                  "semi_autoregressive, or see concepts.hpp for a drafter of your own");
 
 public:
     using target_value = target_value_t<Target>;
@@ -88,6 +91,8 @@ public:
             }
         }
         if constexpr (has_history) {
+            static_assert(requires { { schedule_.prior() } -> std::convertible_to<double>; },
+                          "decoder: a planner of past rounds needs prior(), the confidence of requests that have no past");
             history_ = survival_history(options.max_requests, drafter_.block_size(), Schedule::origin::lag,
                                         schedule_.prior());
         }

@@ -59,15 +59,22 @@ template <class Rule, class Schedule, class Drafter>
 inline constexpr bool is_lossless_round_v =
     is_lossless_v<Rule::guarantee, causality_of_v<Schedule>, drafts_deterministically_v<Drafter, Rule>>;
 
+/// The drafter's plan() gives confidences at the anchor; a drafter that does not say so cannot.
+template <class Drafter>
+inline constexpr bool plans_at_anchor_v = requires { requires Drafter::plans_at_anchor; };
+
 /// The checks of a combination, where its parts meet. Instantiated by decoder; an engine that calls the stages puts
 /// `check_round<Drafter, Schedule, Rule>();` beside its loop.
 template <class Drafter, class Schedule, class Rule, bool AllowLossy = false>
 constexpr void check_round() noexcept {
-    static_assert(drafter<Drafter>, "sureleap: the drafter does not model sureleap::drafter (concepts.hpp)");
+    static_assert(drafter<Drafter>, "sureleap: the drafter is no sureleap::drafter; wrap a model in autoregressive, "
+                                    "parallel or semi_autoregressive, or see concepts.hpp for a drafter of your own");
     static_assert(acceptance_sampler<Rule>,
-                  "sureleap: the acceptance rule does not model sureleap::acceptance_sampler (concepts.hpp)");
+                  "sureleap: the acceptance rule is no acceptance_sampler; give it guarantee, access, draft_rule and a "
+                  "const call operator (verification&, rng&) that returns sureleap::decision (concepts.hpp)");
     static_assert(scheduler<Schedule>,
-                  "sureleap: the schedule models none of frontier_scheduler, planner, table_scheduler (concepts.hpp)");
+                  "sureleap: the schedule is no scheduler; give it admit(causal_frontier&) const to decide live, or an "
+                  "origin and budget(planning_table<origin> const&) const to plan before drafting (concepts.hpp)");
     if constexpr (drafter<Drafter> && acceptance_sampler<Rule> && scheduler<Schedule>) {
         static_assert(AllowLossy || Rule::guarantee != fidelity::lossy,
                       "sureleap: this acceptance rule is lossy: the output would not have the target's law. Use "
@@ -76,13 +83,13 @@ constexpr void check_round() noexcept {
                       "sureleap: this schedule looks ahead (it sees drafted tokens it decides about), which biases "
                       "token_rejection and block_verification. Use a schedule that only sees the causal_frontier "
                       "(greedy_schedule, threshold_schedule) or plans before drafting (planned_schedule, "
-                      "top_k_schedule), or a rule that is exact under any schedule (target_match, keyed_coupling, "
-                      "argmax_draft), or pass sureleap::allow_lossy");
+                      "top_k_schedule), or a rule that is exact under any schedule (target_match, keyed_coupling), "
+                      "or deterministic drafts (token_rejection<argmax_draft>), or pass sureleap::allow_lossy");
         static_assert(!needs_confidence_v<Schedule> || Drafter::has_confidence,
                       "sureleap: this schedule reads confidences and the drafter has none. Give the drafter a "
                       "confidence_head or top1_confidence, or use fixed_schedule");
         if constexpr (planner<Schedule>) {
-            static_assert(!std::is_same_v<typename Schedule::origin, from_anchor> || Drafter::plans_at_anchor,
+            static_assert(!std::is_same_v<typename Schedule::origin, from_anchor> || plans_at_anchor_v<Drafter>,
                           "sureleap: planned_schedule asks for confidences at the anchor, before any token is drawn. It "
                           "needs a parallel backbone (semi_autoregressive, parallel) and a confidence with at_anchor; use "
                           "top_k_schedule otherwise");
@@ -127,6 +134,9 @@ public:
         workspace ws{buffer_};
         carve(ws, shape_of<Drafter, Rule>(drafter, limits), drafter.target_vocabulary());
     }
+    // The members are views of the buffer. It moves along with them; a copy's views would point into the original.
+    round_memory(round_memory&&) noexcept = default;
+    round_memory& operator=(round_memory&&) noexcept = default;
 
     draft_block<Q> block{};
     planning_memory planning{};

@@ -5,18 +5,18 @@
 
 using namespace exactness;
 
-TEST_CASE("target match, argmax drafts: exact under every schedule", "[exact]") {
+TEST_CASE("target match, argmax drafts: exact under every schedule", "[exact][long]") {
     for_each_schedule([](std::string const& name, auto const& s) { check_trials(name, s, target_match<>{}); });
 }
 
-TEST_CASE("target match, sampled drafts: exact under every schedule", "[exact]") {
+TEST_CASE("target match, sampled drafts: exact under every schedule", "[exact][long]") {
     for_each_schedule([](std::string const& name, auto const& s) { check_trials(name, s, target_match<categorical_draft>{}); });
 }
 
-TEST_CASE("keyed coupling: exact under every schedule", "[exact]") {
+TEST_CASE("keyed coupling: exact under every schedule", "[exact][long]") {
     for_each_schedule([](std::string const& name, auto const& s) { check_trials(name, s, keyed_coupling{}); });
 }
 
-TEST_CASE("greedy match: exact under every schedule", "[exact]") {
+TEST_CASE("greedy match: exact under every schedule", "[exact][long]") {
     for_each_schedule([](std::string const& name, auto const& s) { check_trials(name, s, greedy_match{}, false); });
 }

@@ -13,6 +13,7 @@
 #include <sureleap/acceptance/match.hpp>
 #include <sureleap/acceptance/rejection.hpp>
 #include <sureleap/drafter/lookup.hpp>
+#include <sureleap/drafter/parallel.hpp>
 #include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/planned.hpp>
@@ -38,6 +39,13 @@ struct smooth_capacity {
 struct jagged_capacity {
     [[nodiscard]] double steps_per_second(std::size_t b) const { return 1.0 / (1.0 + 0.65 * static_cast<double>(b / 2)); }
 };
+/// One cliff behind the first row: all or nothing, decided by every confidence of the block.
+struct cliff_capacity {
+    double seconds = 2.2;  ///< of any step with drafts; 1 without
+    [[nodiscard]] double steps_per_second(std::size_t b) const {
+        return b == 1 ? 1.0 : 1.0 / (seconds + 0.02 * static_cast<double>(b));
+    }
+};
 
 /// Calls visit(name, schedule) for every non-anticipating schedule of the library.
 template <class Visit>
@@ -50,13 +58,16 @@ void for_each_causal_schedule(Visit&& visit) {
     visit("survival threshold", survival_threshold_schedule{0.45});
     visit("top-K, lag 1", lagged_top_k<1>(jagged_capacity{}, 0.7));
     visit("top-K, lag 2", top_k_schedule{jagged_capacity{}, 0.7});
+    visit("top-K, lag 1, cliff", lagged_top_k<1>(cliff_capacity{}, 0.7));
     visit("planned", planned_schedule{jagged_capacity{}});
+    visit("planned, cliff", planned_schedule{cliff_capacity{}});
 }
 /// And the anticipating one, for rules and drafts that are exact under any schedule.
 template <class Visit>
 void for_each_schedule(Visit&& visit) {
     for_each_causal_schedule(visit);
     visit("retrospective", retrospective_schedule{jagged_capacity{}});
+    visit("retrospective, cliff", retrospective_schedule{cliff_capacity{}});
 }
 
 /// The law of target x drafter x schedule x rule over a scene. make_drafter() is called for every path.
@@ -110,7 +121,7 @@ inline token_id const stop_token[] = {2};
     };
     // One request. `beyond` keeps the limit on new tokens from shortening the observed blocks; a horizon of lag + 2.
     for (std::uint64_t const seed : {11u, 12u, 13u}) list.push_back({{seed, 2, 2}, {{one({0})}, 4, 3}});
-    list.push_back({{21, 2, 3}, {{one({1})}, 4, 2}, false});
+    for (std::uint64_t const seed : {8u, 12u}) list.push_back({{seed, 2, 3}, {{one({0})}, 4, 2}, false});
     list.push_back({{22, 3, 2}, {{one({2, 1})}, 3, 1}, false});
     list.push_back({{23, 3, 3}, {{one({0})}, 4, 0}, false});
     // A stop token inside, at the end of and after the accepted prefix.

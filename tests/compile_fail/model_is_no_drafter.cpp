@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+//
+// A draft model is not yet a drafter: how many tokens, and drawn how?
+// expect-error: decoder: the drafter is no sureleap::drafter; wrap a model in autoregressive, parallel or
+// expect-error: semi_autoregressive
+#include "parts.hpp"
+
+using namespace parts;
+
+int main() {
+#ifdef SURELEAP_EXPECT_FAILURE
+    decoder dec{make_target(), make_target(), fixed_schedule{}, token_rejection{}};
+#else
+    decoder dec{make_target(), make_drafter(), fixed_schedule{}, token_rejection{}};
+#endif
+    return dec.step() ? 1 : 0;
+}

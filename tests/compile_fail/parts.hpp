@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+//
+// Small parts for the cases: a target, a draft model with and without confidence, a parallel draft, a capacity curve.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include <sureleap/acceptance/block.hpp>
+#include <sureleap/acceptance/coupled.hpp>
+#include <sureleap/acceptance/match.hpp>
+#include <sureleap/acceptance/rejection.hpp>
+#include <sureleap/confidence/estimate.hpp>
+#include <sureleap/context_model.hpp>
+#include <sureleap/decoder.hpp>
+#include <sureleap/drafter/autoregressive.hpp>
+#include <sureleap/drafter/parallel.hpp>
+#include <sureleap/schedule/fixed.hpp>
+#include <sureleap/schedule/greedy.hpp>
+#include <sureleap/schedule/planned.hpp>
+#include <sureleap/schedule/retrospective.hpp>
+#include <sureleap/schedule/threshold.hpp>
+#include <sureleap/schedule/top_k.hpp>
+
+namespace parts {
+
+using namespace sureleap;
+
+struct curve {
+    double steps_per_second(std::size_t batch_tokens) const noexcept { return 1.0 / (8.0 + double(batch_tokens)); }
+};
+
+inline auto make_target() {
+    return model_of<float>(4, [](std::span<token_id const>, std::span<float>) {});
+}
+inline auto make_unsure_drafter() { return autoregressive{make_target(), {.block_size = 2, .vocabulary = 4}}; }
+inline auto make_drafter() { return autoregressive{make_target(), top1_confidence{}, {.block_size = 2, .vocabulary = 4}}; }
+
+struct backbone_model {
+    block_forward<float> forward(std::span<request_view const>) { return {}; }
+};
+template <class Confidence>
+auto make_parallel(Confidence confidence) {
+    return parallel{backbone_model{}, confidence, {.block_size = 2, .vocabulary = 4}};
+}
+
+}  // namespace parts

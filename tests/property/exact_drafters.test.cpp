@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+//
+// Exactness does not depend on who drafts: autoregressive models, prompt lookup, drafts with a vocabulary of their own,
+// drafts behind a logits hook.
+#include "support/exactness.hpp"
+
+using namespace exactness;
+
+namespace {
+
+template <class Rule, class Visit>
+void with_causal_confidence_schedules(Rule const& rule, Visit&& visit) {
+    visit("fixed", fixed_schedule{}, rule);
+    visit("greedy", greedy_schedule{smooth_capacity{}}, rule);
+    visit("threshold", threshold_schedule{0.6}, rule);
+    visit("top-K, lag 1", lagged_top_k<1>(cliff_capacity{}, 0.7), rule);
+    visit("top-K, lag 2", top_k_schedule{jagged_capacity{}, 0.7}, rule);
+}
+
+template <class Visit>
+void with_sampling_rules(Visit&& visit) {
+    with_causal_confidence_schedules(token_rejection<>{}, visit);
+    with_causal_confidence_schedules(block_verification<>{}, visit);
+    with_causal_confidence_schedules(keyed_coupling{}, visit);
+}
+
+}  // namespace
+
+TEST_CASE("autoregressive drafts with top-1 confidence are exact", "[exact]") {
+    with_sampling_rules([](std::string const& name, auto const& schedule, auto const& rule) {
+        for (world const& w : {world{8, 2, 3}, world{5, 3, 2}}) {
+            check_exact(name, enumerator::noise::keyed, w, {{{}}, 3, 1}, [&] { return autoregressive_of(w); }, schedule, rule);
+        }
+        world const w{6, 2, 2};
+        check_exact(name, enumerator::noise::keyed, w, {{{}, {{1}, {}, 1}}, 3, 0}, [&] { return autoregressive_of(w); },
+                    schedule, rule);
+    });
+}
+
+TEST_CASE("prompt lookup is exact, whatever it finds", "[exact]") {
+    auto const check = [](std::string const& name, auto const& rule) {
+        for (std::uint64_t const seed : {1u, 2u, 3u}) {
+            world const w{seed, 3, 3};
+            scene repeated{{{{0, 1, 2, 0, 1}}}, 4, 1};
+            auto const make = [] { return lookup{{.block_size = 3, .target_vocabulary = 3}}; };
+            check_exact(name, enumerator::noise::keyed, w, repeated, make, fixed_schedule{}, rule);
+            check_exact(name, enumerator::noise::fresh, w, repeated, make, fixed_schedule{2}, rule);
+        }
+    };
+    check("rejection", token_rejection<>{});
+    check("block", block_verification<>{});
+    check("match", target_match<>{});
+    check("coupling", keyed_coupling{});
+}
+
+TEST_CASE("a draft with a vocabulary of its own is exact", "[exact]") {
+    // The draft knows two of three tokens, in another order.
+    std::vector<token_id> const to_target{2, 0};
+    vocabulary_map const map{to_target, 3};
+    with_sampling_rules([&](std::string const& name, auto const& schedule, auto const& rule) {
+        world const w{9, 3, 2};
+        auto const make = [&] {
+            auto backbone = [&w, rows = std::vector<double>{}](std::span<request_view const> requests) mutable {
+                rows.clear();
+                for (auto const& r : requests) {
+                    for (std::size_t i = 0; i < 4; ++i) rows.push_back(w.base(r.anchor, r.position, i / 2, i % 2));
+                }
+                return block_forward<double>{{}, {{rows.data(), 2 * requests.size(), 2}, {}}};
+            };
+            return parallel{std::move(backbone), top1_confidence{},
+                            drafter_options{.block_size = 2, .vocabulary = 2, .map = &map}};
+        };
+        check_exact(name, enumerator::noise::keyed, w, {{{}}, 3, 1}, make, schedule, rule);
+    });
+}
+
+namespace {
+/// Token 1 never follows token 0, and a repeated token is discouraged.
+struct grammar {
+    void operator()(hook_context const& at, std::span<double> logits) const {
+        token_id const last = at.drafted.empty() ? at.request.anchor : at.drafted.back();
+        if (last == 0) logits[1] = -std::numeric_limits<double>::infinity();
+        logits[static_cast<std::size_t>(last)] -= 0.5;
+    }
+};
+}  // namespace
+
+TEST_CASE("a logits hook is part of the target's law", "[exact]") {
+    world const w{4, 3, 2};
+    auto target = target_of(w);
+    auto const check = [&](auto const& rule) {
+        using rule_type = std::remove_cvref_t<decltype(rule)>;
+        law const found = decoder_law(enumerator::noise::keyed, {{{}}, 3, 1}, [&](auto rng) {
+            return decoder<decltype(target)&, decltype(semi_of(w)), fixed_schedule, rule_type, grammar, decltype(rng)>(
+                target, semi_of(w), fixed_schedule{}, rule, decoder_options{.seed = 1}, grammar{}, rng);
+        });
+        // The same law, from a target that has the grammar built in.
+        law expected{{{}, 1.0}};
+        for (std::size_t n = 0; n < 3; ++n) {
+            law longer;
+            for (auto const& [tokens, p] : expected) {
+                std::vector<token_id> context{0};
+                context.insert(context.end(), tokens.begin(), tokens.end());
+                std::vector<double> logits(3);
+                w.target(context, logits);
+                request_view const view{.anchor = context.back()};
+                grammar{}(hook_context{view, {}}, logits);
+                distribution<double> const d{{logits, {}}, {}, {}};
+                for (token_id v = 0; v < 3; ++v) {
+                    if (!(d.probability(v) > 0.0)) continue;
+                    outcome o = tokens;
+                    o.push_back(v);
+                    longer[o] += p * d.probability(v);
+                }
+            }
+            expected = std::move(longer);
+        }
+        law closed;
+        for (auto [o, p] : expected) {
+            o.push_back(-1);
+            closed[o] = p;
+        }
+        CHECK(largest_difference(found, closed) <= tolerance);
+        for (auto const& [o, p] : found) {
+            for (std::size_t i = 0; i + 2 < o.size(); ++i) CHECK_FALSE((o[i] == 0 && o[i + 1] == 1));
+        }
+    };
+    check(token_rejection<>{});
+    check(block_verification<>{});
+    check(keyed_coupling{});
+    check(target_match<>{});
+}
