@@ -53,7 +53,8 @@ struct request_event {
 /// not compile, unless AllowLossy. Target and Drafter are references where lvalues were given.
 ///
 /// Lossless in law given the target's logits: a target whose logits depend on the shape of its batch changes its own
-/// law, which no sampler can cure. step() allocates nothing; join() does. Not thread-safe; movable only before use.
+/// law, which no sampler can cure. step() allocates nothing; join() does. Not thread-safe,
+/// not copyable.
 template <class Target, class Drafter, class Schedule, class Rule, class Hook = no_logits_hook,
           class Rng = philox_randomness, bool AllowLossy = false>
 class decoder {
@@ -139,10 +140,10 @@ public:
         return s.id;
     }
     /// Removes a request, running or not; its tokens are gone.
-    void leave(request_id id) { find(id).state = slot_state::free; }
+    void leave(request_id id) { slots_[place_of(id)].state = slot_state::free; }
     /// Lets a suspended request try again, with the same random keys.
     void resume(request_id id) {
-        if (slot& s = find(id); s.state == slot_state::suspended) s.state = slot_state::running;
+        if (slot& s = slots_[place_of(id)]; s.state == slot_state::suspended) s.state = slot_state::running;
     }
 
     /// One round for all running requests; false if there are none. A failure of the target or the drafter propagates
@@ -177,7 +178,7 @@ public:
     [[nodiscard]] std::span<request_event const> events() const noexcept { return {events_.data(), event_count_}; }
     /// Tokens generated so far; readable until the request leaves or a new one takes its place.
     [[nodiscard]] std::span<token_id const> generated(request_id id) const {
-        slot const& s = const_cast<decoder*>(this)->find(id);
+        slot const& s = slots_[place_of(id)];
         return std::span<token_id const>(s.tokens).subspan(s.prompt_size);
     }
     [[nodiscard]] round_report const& report() const noexcept { return report_; }
@@ -242,9 +243,9 @@ private:
         detail::fail_with("decoder: all ", slots_.size(), " places hold running requests; let one finish or leave, or "
                           "raise decoder_options::max_requests");
     }
-    [[nodiscard]] slot& find(request_id id) {
-        for (slot& s : slots_) {
-            if (s.id == id && s.state != slot_state::free) return s;
+    [[nodiscard]] std::size_t place_of(request_id id) const {
+        for (std::size_t i = 0; i < slots_.size(); ++i) {
+            if (slots_[i].id == id && slots_[i].state != slot_state::free) return i;
         }
         detail::fail_with("decoder: no request with id ", id, "; it never joined, left, or was replaced after it finished");
     }

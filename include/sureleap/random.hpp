@@ -22,11 +22,12 @@ SURELEAP_BEGIN_NAMESPACE
 
 /// What a draw is for; part of its key, so that no two decisions ever share a draw.
 enum class purpose : std::uint32_t {
-    draft = 1,     ///< x_k ~ q_k; anchor position, index k
-    accept = 2,    ///< keep x_k?; anchor position, index k
-    residual = 3,  ///< the correction after the first rejection; anchor position, index = accepted tokens
-    bonus = 4,     ///< the extra token after a fully accepted block; anchor position, index = accepted tokens
-    noise = 5,     ///< the target's own token; ABSOLUTE position of that token, index 0
+    draft = 1,       ///< x_k ~ q_k; anchor position, index k
+    accept = 2,      ///< keep x_k?; anchor position, index k
+    residual = 3,    ///< the correction after the first rejection; anchor position, index = accepted tokens
+    bonus = 4,       ///< the extra token after a fully accepted block; anchor position, index = accepted tokens
+    noise = 5,       ///< the target's own token; ABSOLUTE position of that token, index 0
+    noise_tail = 6,  ///< further bits of `noise` where 32 do not suffice; same position and index
 };
 
 /// Name of one draw.
@@ -83,6 +84,19 @@ struct draw_key {
     return static_cast<double>(((std::uint64_t{bits[0]} << 32) | bits[1]) >> 11) * 0x1p-53;
 }
 
+/// The exponential E_v ~ Exp(1) that `key` owns for token v, given its 32 bits. Small E decide who wins a race, so where
+/// E is below 2^-16 another 32 bits refine it: a token of probability 1e-15 still wins with that probability, which 32
+/// bits alone (E = 0 or E > 1e-10) could not give.
+[[nodiscard]] inline double exponential(draw_key const& key, std::uint32_t v, std::uint32_t bits) noexcept {
+    double tail = 0.5;
+    if (bits < 0x10000u) {
+        draw_key more = key;
+        more.use = purpose::noise_tail;
+        tail = (static_cast<double>(random_bits(more, v / 4)[v % 4]) + 0.5) * 0x1p-32;
+    }
+    return -std::log1p(-(static_cast<double>(bits) + tail) * 0x1p-32);
+}
+
 // ---- leaf decisions --------------------------------------------------------------------------------------------
 
 /// True with probability min(1, num/den), without a division. u = 0 accepts only if num > 0: `u * den <= num` would
@@ -113,9 +127,7 @@ template <class Weights>
 
 /// Every draw is a pure function of its key. Stateless, so concurrently usable.
 ///
-/// categorical has a resolution of 2^-53. race gives every token 32 bits, so a token's exponential is a multiple-free
-/// grid of 2^32 points: the law of the winner is off by less than 2^-32 per token in total variation, the price of one
-/// Philox call for four tokens.
+/// categorical has a resolution of 2^-53. A race costs one Philox call for four tokens and one logarithm a token.
 class philox_randomness {
 public:
     /// True with probability min(1, num/den); den > 0, num >= 0.
@@ -141,9 +153,9 @@ public:
             if (lane % 4 == 0) bits = random_bits(key, lane / 4);
             auto const weight = static_cast<double>(weights[v]);
             if (!(weight > 0.0)) continue;
-            double const exponential = -std::log((static_cast<double>(bits[lane % 4]) + 0.5) * 0x1p-32);
-            if (exponential < best * weight) {
-                best = exponential / weight;
+            double const arrival = exponential(key, lane, bits[lane % 4]) / weight;
+            if (arrival < best) {
+                best = arrival;
                 winner = v;
             }
         }

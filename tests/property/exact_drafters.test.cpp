@@ -116,7 +116,8 @@ TEST_CASE("a logits hook is part of the target's law", "[exact]") {
             expected = std::move(longer);
         }
         law closed;
-        for (auto [o, p] : expected) {
+        for (auto const& [tokens, p] : expected) {
+            outcome o = tokens;
             o.push_back(-1);
             closed[o] = p;
         }

@@ -3,9 +3,11 @@
 // A block records what was drawn, from what, and how sure the draft was.
 #include "support/catch.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <type_traits>

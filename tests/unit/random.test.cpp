@@ -231,16 +231,39 @@ TEST_CASE("race: the winner is that of the exponentials, in every lane") {
         double best = 0.0;
         for (token_id v = 0; v < static_cast<token_id>(values.size()); ++v) {
             auto const bits = random_bits(key, static_cast<std::uint32_t>(v) / 4)[static_cast<std::size_t>(v) % 4];
-            double const exponential = -std::log((static_cast<double>(bits) + 0.5) / 4294967296.0);
-            if (w[v] <= 0.0) continue;
-            if (expected == no_token || exponential / w[v] < best) {
-                best = exponential / w[v];
+            double const arrival = -std::log1p(-(static_cast<double>(bits) + 0.5) / 4294967296.0);
+            if (bits < 0x10000u || w[v] <= 0.0) {  // refined by further bits: the next test
+                values[static_cast<std::size_t>(v)] = 0.0;
+                continue;
+            }
+            if (expected == no_token || arrival / w[v] < best) {
+                best = arrival / w[v];
                 expected = v;
             }
         }
-        equal = equal && philox_randomness{}.race(key, w) == expected;
+        equal = equal && philox_randomness{}.race(key, weights{values}) == expected;
     }
     CHECK(equal);
+}
+
+TEST_CASE("race: exponentials near 0 have further bits") {
+    // 32 bits alone leave E = 1.2e-10 as the smallest value, which no token of probability 1e-12 could live on.
+    draw_key const key{8, 1, 0, purpose::noise};
+    draw_key const other{8, 2, 0, purpose::noise};
+    double const unit = 0x1p-32;
+    for (std::uint32_t const bits : {0u, 1u, 0xffffu}) {
+        double const e = exponential(key, 5, bits);
+        CHECK(e >= -std::log1p(-bits * unit));
+        CHECK(e <= -std::log1p(-(bits + 1.0) * unit));
+        CHECK(e != exponential(other, 5, bits));
+        CHECK(e != exponential(key, 6, bits));
+    }
+    CHECK(exponential(key, 5, 0x10000u) == exponential(other, 6, 0x10000u));
+    bool rising = true;
+    for (std::uint32_t bits = 0xff00u; bits < 0x10100u; ++bits) {
+        rising = rising && exponential(key, 5, bits) < exponential(key, 5, bits + 1);
+    }
+    CHECK(rising);
 }
 
 TEST_CASE("race: weights that are alike mostly get the same winner, and scaling changes nothing") {

@@ -17,12 +17,13 @@ SURELEAP_BEGIN_NAMESPACE
 /// No confidence: every position counts as certain. For fixed_schedule.
 struct no_confidence {};
 
-/// c_k = max_v q_k(v), the draft's top-1 probability. A function of the row, which is known before x_k is drawn; the
-/// probability of the token that was drawn, q_k(x_k), is not, and would bias a schedule.
+/// c_k = max_v q_k(v), the draft's top-1 probability (for one-hot drafts at temperature 0: that of the softmax behind
+/// them). A function of the row, which is known before x_k is drawn; the probability of the token that was drawn,
+/// q_k(x_k), is not, and would bias a schedule.
 struct top1_confidence {
     template <class Real>
     [[nodiscard]] double operator()(distribution<Real> const& q, std::size_t) const noexcept {
-        return q.probability(q.mode());
+        return q.peak();
     }
     /// From base logits alone: softmax(U_k) has seen no drafted token.
     template <class Real>

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT
+//
+// A round allocates nothing: global operator new is replaced by one that counts, and step() of every combination of
+// schedule, rule and drafter is watched from the first round after set-up to the last.
+#include "support/catch.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <span>
+#include <vector>
+
+#include <sureleap/acceptance/block.hpp>
+#include <sureleap/acceptance/coupled.hpp>
+#include <sureleap/acceptance/match.hpp>
+#include <sureleap/acceptance/rejection.hpp>
+#include <sureleap/confidence/head.hpp>
+#include <sureleap/context_model.hpp>
+#include <sureleap/decoder.hpp>
+#include <sureleap/drafter/autoregressive.hpp>
+#include <sureleap/drafter/lookup.hpp>
+#include <sureleap/drafter/semi_autoregressive.hpp>
+#include <sureleap/head/markov.hpp>
+#include <sureleap/schedule/capacity.hpp>
+#include <sureleap/schedule/fixed.hpp>
+#include <sureleap/schedule/greedy.hpp>
+#include <sureleap/schedule/planned.hpp>
+#include <sureleap/schedule/retrospective.hpp>
+#include <sureleap/schedule/threshold.hpp>
+#include <sureleap/schedule/top_k.hpp>
+
+#include "support/hash_models.hpp"
+
+namespace {
+
+std::atomic<std::size_t> allocations{0};
+std::atomic<std::size_t> releases{0};
+
+void* counted(std::size_t size, std::size_t alignment) noexcept {
+    allocations.fetch_add(1, std::memory_order_relaxed);
+    std::size_t const least = size == 0 ? 1 : size;
+    if (alignment <= alignof(std::max_align_t)) return std::malloc(least);
+    return std::aligned_alloc(alignment, (least + alignment - 1) / alignment * alignment);
+}
+
+/// Running out of memory ends a test program; throwing is all the standard allows, and it would not compile without
+/// exceptions.
+void* demanded(std::size_t size, std::size_t alignment) noexcept {
+    void* const memory = counted(size, alignment);
+    if (memory == nullptr) std::abort();
+    return memory;
+}
+
+void released(void* memory) noexcept {
+    if (memory != nullptr) releases.fetch_add(1, std::memory_order_relaxed);
+    std::free(memory);
+}
+
+}  // namespace
+
+[[gnu::noinline]] void* operator new(std::size_t size) { return demanded(size, 0); }
+[[gnu::noinline]] void* operator new[](std::size_t size) { return demanded(size, 0); }
+[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t a) { return demanded(size, std::size_t(a)); }
+[[gnu::noinline]] void* operator new[](std::size_t size, std::align_val_t a) { return demanded(size, std::size_t(a)); }
+[[gnu::noinline]] void* operator new(std::size_t size, std::nothrow_t const&) noexcept { return counted(size, 0); }
+[[gnu::noinline]] void* operator new[](std::size_t size, std::nothrow_t const&) noexcept { return counted(size, 0); }
+[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t a, std::nothrow_t const&) noexcept {
+    return counted(size, std::size_t(a));
+}
+[[gnu::noinline]] void* operator new[](std::size_t size, std::align_val_t a, std::nothrow_t const&) noexcept {
+    return counted(size, std::size_t(a));
+}
+[[gnu::noinline]] void operator delete(void* p) noexcept { released(p); }
+[[gnu::noinline]] void operator delete[](void* p) noexcept { released(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { released(p); }
+[[gnu::noinline]] void operator delete[](void* p, std::size_t) noexcept { released(p); }
+[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept { released(p); }
+[[gnu::noinline]] void operator delete[](void* p, std::align_val_t) noexcept { released(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept { released(p); }
+[[gnu::noinline]] void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { released(p); }
+[[gnu::noinline]] void operator delete(void* p, std::nothrow_t const&) noexcept { released(p); }
+[[gnu::noinline]] void operator delete[](void* p, std::nothrow_t const&) noexcept { released(p); }
+[[gnu::noinline]] void operator delete(void* p, std::align_val_t, std::nothrow_t const&) noexcept { released(p); }
+[[gnu::noinline]] void operator delete[](void* p, std::align_val_t, std::nothrow_t const&) noexcept { released(p); }
+
+using namespace sureleap;
+
+namespace {
+
+constexpr std::size_t vocabulary = 11;
+constexpr std::size_t block_size = 4;
+constexpr std::size_t places = 3;
+constexpr std::size_t most_tokens = 40;
+constexpr token_id stops[] = {0};
+
+capacity_table<staircase> const capacity{{{2, 1.0}, {6, 1.4}, {16, 2.5}}};
+
+/// All memory of the models is here before the first round.
+struct parts {
+    std::vector<float> w1 = numbers(vocabulary * 2, 1), w2 = numbers(vocabulary * 2, 2), weights = numbers(5, 3);
+    std::vector<float> hidden = numbers(places * block_size * 3, 4);
+    std::vector<float> logits = numbers(places * block_size * vocabulary, 5);
+
+    static std::vector<float> numbers(std::size_t count, std::uint64_t seed) {
+        std::vector<float> out;
+        for (std::size_t i = 0; i < count; ++i) {
+            out.push_back(static_cast<float>(2.0 * support::hashed(seed, static_cast<std::uint32_t>(i), 0, 0, 0)));
+        }
+        return out;
+    }
+    [[nodiscard]] auto semi() const {
+        auto const backbone = [this](std::span<request_view const> views) {
+            std::size_t const rows = views.size() * block_size;
+            return block_forward<float>{{hidden.data(), rows, 3}, {{logits.data(), rows, vocabulary}, {}}};
+        };
+        return semi_autoregressive{backbone,
+                                   markov_head{matrix_view<float>{w1.data(), vocabulary, 2},
+                                               matrix_view<float>{w2.data(), vocabulary, 2}},
+                                   confidence_head<float>{{weights.data(), 1, 5}, 1.0f, {w1.data(), vocabulary, 2}},
+                                   drafter_options{.block_size = block_size, .vocabulary = vocabulary, .hidden_size = 3}};
+    }
+    [[nodiscard]] static auto slow() {
+        auto model = support::hash_model<float>(vocabulary, {.own = 7, .disagreement = 0.4});
+        model.reserve(places, 200);
+        return autoregressive{std::move(model), top1_confidence{}, {.block_size = block_size, .vocabulary = vocabulary}};
+    }
+    [[nodiscard]] static auto found() {
+        return lookup{{.block_size = block_size, .target_vocabulary = vocabulary}};
+    }
+};
+
+struct ban_one {
+    void operator()(hook_context const& at, std::span<float> logits) const noexcept {
+        logits[(static_cast<std::size_t>(at.request.anchor) + at.drafted.size()) % logits.size()] -= 3.0f;
+    }
+};
+
+/// Runs to the end and counts what step() and events() allocate; also that something happened at all.
+template <class Decoder>
+bool quiet(Decoder& dec, double temperature) {
+    for (std::size_t i = 0; i < places; ++i) {
+        request_settings settings{.temperature = temperature, .seed = 50 + i, .max_new_tokens = most_tokens - 7 * i};
+        if (i == 1) settings.top_p = 0.9, settings.top_k = 8, settings.draft = transform{.temperature = 0.8, .top_k = 6};
+        if (i == 2) settings.min_p = 0.01, settings.stop_tokens = stops;
+        settings.log_probabilities = i != 0;
+        token_id const prompt[] = {static_cast<token_id>(i), 3, 4, 3};
+        dec.join(prompt, settings);
+    }
+    std::size_t const before = allocations, released_before = releases;
+    std::size_t emitted = 0;
+    while (dec.step()) {
+        for (request_event const& e : dec.events()) emitted += e.tokens.size();
+    }
+    bool const silent = allocations == before && releases == released_before;
+    return silent && emitted > most_tokens && dec.report().verified() > 0;
+}
+
+template <class Drafter, class Schedule, class Rule>
+bool quiet_round(Drafter drafter, Schedule schedule, Rule rule, double temperature = 1.0) {
+    auto target = support::hash_model<float>(vocabulary, {});
+    target.reserve(places * (block_size + 1), 200);
+    if constexpr (is_lossless_round_v<Rule, Schedule, Drafter>) {
+        decoder plain{target, drafter, schedule, rule, {.max_requests = places}};
+        decoder hooked{target, drafter, schedule, rule, {.max_requests = places}, ban_one{}};
+        return quiet(plain, temperature) && quiet(hooked, temperature);
+    } else {
+        decoder lossy{target, drafter, schedule, rule, allow_lossy, {.max_requests = places}};
+        return quiet(lossy, temperature);
+    }
+}
+
+template <class Drafter, class Schedule>
+void every_rule(Drafter drafter, Schedule schedule) {
+    CHECK(quiet_round(drafter, schedule, token_rejection<>{}));
+    CHECK(quiet_round(drafter, schedule, token_rejection<argmax_draft>{}));
+    CHECK(quiet_round(drafter, schedule, block_verification<>{}));
+    CHECK(quiet_round(drafter, schedule, block_verification<argmax_draft>{}));
+    CHECK(quiet_round(drafter, schedule, target_match<>{}));
+    CHECK(quiet_round(drafter, schedule, keyed_coupling{}));
+    CHECK(quiet_round(drafter, schedule, greedy_match{}, 0.0));
+}
+
+template <class Drafter>
+void every_schedule(Drafter drafter) {
+    every_rule(drafter, fixed_schedule{});
+    every_rule(drafter, greedy_schedule{capacity});
+    every_rule(drafter, top_k_schedule{capacity});
+    every_rule(drafter, threshold_schedule{0.2});
+    every_rule(drafter, survival_threshold_schedule{0.1});
+    every_rule(drafter, retrospective_schedule{capacity});
+}
+
+}  // namespace
+
+TEST_CASE("the counter counts") {
+    std::size_t const before = allocations;
+    {
+        std::vector<int> const v(10, 1);
+        CHECK(v.size() == 10);
+        struct alignas(128) wide {
+            char bytes[128];
+        };
+        std::vector<wide> const w(2);
+        CHECK(w.size() == 2);
+    }
+    CHECK(allocations >= before + 2);
+}
+
+TEST_CASE("no allocation in a round: semi-autoregressive, every schedule, every rule") {
+    parts const p;
+    every_schedule(p.semi());
+    every_rule(p.semi(), planned_schedule{capacity});
+}
+
+TEST_CASE("no allocation in a round: autoregressive, every schedule, every rule") {
+    every_schedule(parts::slow());
+}
+
+TEST_CASE("no allocation in a round: prompt lookup") {
+    every_rule(parts::found(), fixed_schedule{});
+}
+
+TEST_CASE("no allocation when a place is taken again, beyond what join itself does") {
+    auto target = support::hash_model<float>(vocabulary, {});
+    target.reserve(places * (block_size + 1), 200);
+    auto drafter = parts::slow();
+    decoder dec{target, drafter, top_k_schedule{capacity}, token_rejection<>{}, {.max_requests = 2}};
+    std::size_t inside = 0, steps = 0;
+    token_id const prompt[] = {1, 2};
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+        dec.join(prompt, {.seed = seed, .max_new_tokens = 10 + 5 * seed});
+        for (bool finished = false; !finished;) {
+            std::size_t const before = allocations + releases;
+            finished = !dec.step();
+            inside += allocations + releases - before;
+            ++steps;
+            for (request_event const& e : dec.events()) finished = finished || e.finished != finish_reason::none;
+        }
+    }
+    CHECK(steps > 6);
+    CHECK(inside == 0);
+}

@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: MIT
+//
+// Drafters: every recorded q is the softmax it should be, row by row; confidences are taken before the draw; caps are
+// kept; and parts that do not fit are refused at set-up.
+#include "support/catch.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <sureleap/acceptance/rejection.hpp>
+#include <sureleap/confidence/estimate.hpp>
+#include <sureleap/confidence/head.hpp>
+#include <sureleap/context_model.hpp>
+#include <sureleap/drafter/autoregressive.hpp>
+#include <sureleap/drafter/lookup.hpp>
+#include <sureleap/drafter/parallel.hpp>
+#include <sureleap/drafter/semi_autoregressive.hpp>
+#include <sureleap/head/gated.hpp>
+#include <sureleap/head/markov.hpp>
+#include <sureleap/head/rnn.hpp>
+#include <sureleap/random.hpp>
+#include <sureleap/round.hpp>
+#include <sureleap/vocabulary.hpp>
+
+#include "support/dice.hpp"
+#include "support/error_text.hpp"
+
+using namespace sureleap;
+using support::error_text;
+using support::says;
+
+namespace {
+
+using tokens = std::vector<token_id>;
+using reals = std::vector<double>;
+
+template <class T>
+std::vector<T> random_values(support::dice& roll, std::size_t count, double scale) {
+    std::vector<T> out;
+    for (std::size_t i = 0; i < count; ++i) {
+        if constexpr (std::is_same_v<T, double>) out.push_back(scale * roll.bell());
+        else out.push_back(T(static_cast<float>(scale * roll.bell())));
+    }
+    return out;
+}
+
+reals widened(auto const& values) {
+    reals out;
+    for (auto const& x : values) out.push_back(static_cast<double>(load(x)));
+    return out;
+}
+
+double logistic(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+
+/// y = W x for W [rows, cols].
+reals product(reals const& w, std::size_t cols, reals const& x) {
+    reals y(w.size() / cols);
+    for (std::size_t i = 0; i < y.size(); ++i) {
+        for (std::size_t j = 0; j < cols; ++j) y[i] += w[i * cols + j] * x[j];
+    }
+    return y;
+}
+
+reals part(reals const& all, std::size_t first, std::size_t count) {
+    auto const begin = all.begin() + static_cast<std::ptrdiff_t>(first);
+    return {begin, begin + static_cast<std::ptrdiff_t>(count)};
+}
+
+reals softmax(reals logits, double temperature) {
+    double const largest = *std::max_element(logits.begin(), logits.end());
+    double sum = 0.0;
+    for (double& x : logits) sum += x = std::exp((x - largest) / temperature);
+    for (double& x : logits) x /= sum;
+    return logits;
+}
+
+/// The requests of one round and the memory they are drafted into.
+template <class Real>
+struct scene {
+    std::vector<request_settings> settings;
+    std::vector<tokens> contexts;
+    std::vector<request_view> views;
+
+    scene(support::dice& roll, std::size_t requests, std::size_t gamma, std::size_t vocabulary) : settings(requests) {
+        for (std::size_t r = 0; r < requests; ++r) {
+            contexts.emplace_back(1 + roll.below(4));
+            for (token_id& x : contexts.back()) x = static_cast<token_id>(roll.below(vocabulary));
+            settings[r].temperature = roll.between(0.5, 1.5);
+            if (roll.chance(0.3)) settings[r].max_draft_tokens = roll.below(gamma + 2);
+        }
+        for (std::size_t r = 0; r < requests; ++r) {
+            views.push_back({.id = r + 1, .slot = r, .anchor = contexts[r].back(), .position = contexts[r].size() - 1,
+                             .context = contexts[r], .seed = roll.bits(),
+                             .remaining = roll.chance(0.3) ? 1 + roll.below(gamma) : gamma + 1, .settings = &settings[r]});
+        }
+    }
+
+    template <class Drafter, class DraftRule = categorical_draft>
+    [[nodiscard]] round_memory<Real, Real> draw(Drafter& drafter, DraftRule rule = {}) {
+        round_memory<Real, Real> memory{drafter, token_rejection<DraftRule>{}, {views.size()}};
+        philox_randomness rng;
+        memory.block.begin(views);
+        drafter.draw(drafter.forward(views), rule, memory.block, rng);
+        return memory;
+    }
+};
+
+/// A draft row in target ids.
+reals scattered(reals const& p, vocabulary_map const* map) {
+    if (map == nullptr) return p;
+    reals out(map->target_size());
+    for (std::size_t d = 0; d < p.size(); ++d) out[static_cast<std::size_t>(map->to_target(static_cast<token_id>(d)))] = p[d];
+    return out;
+}
+
+template <class Q>
+bool has_law(distribution<Q> const& law, reals const& expected, double tolerance) {
+    bool good = law.valid() && law.size() == expected.size();
+    for (std::size_t v = 0; v < expected.size() && good; ++v) {
+        good = std::abs(law.probability(static_cast<token_id>(v)) - expected[v]) <= tolerance;
+    }
+    return good;
+}
+
+/// A random injective map of `draft` ids into `target` ids.
+vocabulary_map random_map(support::dice& roll, std::size_t draft, std::size_t target) {
+    tokens ids(target);
+    std::iota(ids.begin(), ids.end(), 0);
+    for (std::size_t i = target; i-- > 1;) std::swap(ids[i], ids[roll.below(i + 1)]);
+    ids.resize(draft);
+    return {ids, target};
+}
+
+enum class kind { markov, gated, rnn };
+
+/// Backbone storage T, weights W, arithmetic Real.
+template <class T, class W, class Real>
+void compare_semi_autoregressive(kind which, std::uint64_t seed, double tolerance) {
+    support::dice roll(seed);
+    INFO("seed " << seed << ", head " << static_cast<int>(which));
+    std::size_t drawn = 0;
+    for (int trial = 0; trial < 60; ++trial) {
+        std::size_t const target = 2 + roll.below(12);
+        bool const mapped = roll.chance(0.5);
+        std::size_t const draft = mapped ? 1 + roll.below(target) : target;
+        auto const map = random_map(roll, draft, target);
+        std::size_t const rank = 1 + roll.below(4), d = 1 + roll.below(5), gamma = 1 + roll.below(5);
+        std::size_t const requests = 1 + roll.below(4);
+        auto const w1 = random_values<W>(roll, target * rank, 1.0);
+        auto const w2 = random_values<W>(roll, draft * rank, 1.0);
+        auto const gate = random_values<W>(roll, rank * (d + rank), 1.0);
+        auto const gate_bias = random_values<W>(roll, rank, 1.0);
+        auto const joint = random_values<W>(roll, 3 * rank * (2 * rank + d), 0.7);
+        auto const joint_bias = random_values<W>(roll, 3 * rank, 0.7);
+        auto const confidence_weights = random_values<W>(roll, d + rank, 1.0);
+        auto const hidden = random_values<T>(roll, requests * gamma * d, 1.0);
+        auto const logits = random_values<T>(roll, requests * gamma * draft, 2.0);
+        matrix_view<W> const w1_view{w1.data(), target, rank}, w2_view{w2.data(), draft, rank};
+
+        std::size_t calls = 0;
+        auto const backbone = [&](std::span<request_view const> views) {
+            ++calls;
+            REQUIRE(views.size() == requests);
+            return block_forward<T>{{hidden.data(), requests * gamma, d}, {{logits.data(), requests * gamma, draft}, {}}};
+        };
+        confidence_head<W, Real> const confidence{{confidence_weights.data(), 1, d + rank}, static_cast<Real>(0.25), w1_view};
+        drafter_options const options{gamma, draft, d, mapped ? &map : nullptr};
+
+        auto const compare = [&](auto const& head) {
+            semi_autoregressive drafter{backbone, head, confidence, options};
+            using drafter_type = decltype(drafter);
+            static_assert(sureleap::drafter<drafter_type>);
+            static_assert(drafter_type::has_confidence && drafter_type::plans_at_anchor && drafter_type::is_parallel);
+            static_assert(std::is_same_v<typename drafter_type::value_type, Real>);
+            REQUIRE(drafter.target_vocabulary() == target);
+            scene<Real> s(roll, requests, gamma, target);
+            auto const memory = s.draw(drafter);
+            REQUIRE(calls == 1);
+
+            auto const e_all = widened(w1), w2_all = widened(w2), gate_all = widened(gate), gate_b = widened(gate_bias);
+            auto const joint_all = widened(joint), joint_b = widened(joint_bias), cw = widened(confidence_weights);
+            auto const h_all = widened(hidden), u_all = widened(logits);
+            for (std::size_t r = 0; r < requests; ++r) {
+                auto const laws = memory.block.laws(r);
+                auto const xs = memory.block.tokens(r);
+                REQUIRE(memory.block.outcome(r) == status::ok);
+                REQUIRE(xs.size() == s.views[r].draft_cap(gamma));
+                token_id previous = s.views[r].anchor;
+                reals state(rank);
+                for (std::size_t k = 0; k < xs.size(); ++k) {
+                    auto const h = part(h_all, (r * gamma + k) * d, d);
+                    auto const e = part(e_all, static_cast<std::size_t>(previous) * rank, rank);
+                    reals inner = e;
+                    if (which == kind::gated) {
+                        reals z = h;
+                        z.insert(z.end(), e.begin(), e.end());
+                        auto const g = product(gate_all, d + rank, z);
+                        for (std::size_t i = 0; i < rank; ++i) inner[i] = logistic(g[i] + gate_b[i]) * e[i];
+                    } else if (which == kind::rnn) {
+                        reals z = state;
+                        z.insert(z.end(), e.begin(), e.end());
+                        z.insert(z.end(), h.begin(), h.end());
+                        auto const gco = product(joint_all, 2 * rank + d, z);
+                        for (std::size_t i = 0; i < rank; ++i) {
+                            double const keep = logistic(gco[i] + joint_b[i]);
+                            state[i] = keep * state[i] + (1.0 - keep) * std::tanh(gco[rank + i] + joint_b[rank + i]);
+                            inner[i] = std::tanh(gco[2 * rank + i] + joint_b[2 * rank + i]);
+                        }
+                    }
+                    auto const bias = product(w2_all, rank, inner);
+                    auto u = part(u_all, (r * gamma + k) * draft, draft);
+                    for (std::size_t v = 0; v < draft; ++v) u[v] += bias[v];
+                    auto const q = scattered(softmax(u, s.settings[r].temperature), mapped ? &map : nullptr);
+                    INFO("trial " << trial << ", request " << r << ", position " << k);
+                    REQUIRE(has_law(laws[k], q, tolerance));
+                    draw_key const key{s.views[r].seed, s.views[r].position, static_cast<std::uint32_t>(k), purpose::draft};
+                    REQUIRE(xs[k] == philox_randomness{}.categorical(key, laws[k]));
+
+                    double logit = 0.25;
+                    for (std::size_t i = 0; i < d; ++i) logit += cw[i] * h[i];
+                    for (std::size_t i = 0; i < rank; ++i) logit += cw[d + i] * e[i];
+                    double const c = static_cast<double>(memory.block.table().survivals.at(r, k).confidence) * 0x1p-24;
+                    REQUIRE(std::abs(c - logistic(logit)) < tolerance + 0x1p-24);
+                    previous = xs[k];
+                    ++drawn;
+                }
+            }
+        };
+        if (which == kind::markov) compare(markov_head<W, Real>{w1_view, w2_view});
+        if (which == kind::gated) {
+            compare(gated_head<W, Real>{w1_view, w2_view, {gate.data(), rank, d + rank}, gate_bias});
+        }
+        if (which == kind::rnn) {
+            compare(rnn_head<W, Real>{w1_view, w2_view, {joint.data(), 3 * rank, 2 * rank + d}, joint_bias});
+        }
+    }
+    CHECK(drawn > 200);
+}
+
+}  // namespace
+
+TEST_CASE("semi-autoregressive: q_k = softmax(U_k + B_k) of the tokens drawn, and c_k from h_k and x_{k-1}") {
+    for (kind const which : {kind::markov, kind::gated, kind::rnn}) {
+        compare_semi_autoregressive<double, double, double>(which, 91, 1e-12);
+        compare_semi_autoregressive<float, float, float>(which, 92, 1e-5);
+    }
+}
+
+TEST_CASE("semi-autoregressive: a backbone and weights in bf16 or half compute in the head's type") {
+    for (kind const which : {kind::markov, kind::gated, kind::rnn}) {
+        compare_semi_autoregressive<bf16, bf16, float>(which, 93, 1e-5);
+        compare_semi_autoregressive<bf16, float, double>(which, 94, 1e-12);
+        compare_semi_autoregressive<half, bf16, float>(which, 95, 1e-5);
+    }
+}
+
+TEST_CASE("parallel: every position has its own base logits and nothing else") {
+    support::dice roll(96);
+    INFO("seed " << roll.seed());
+    for (int trial = 0; trial < 200; ++trial) {
+        std::size_t const target = 2 + roll.below(8);
+        bool const mapped = roll.chance(0.5);
+        std::size_t const draft = mapped ? 1 + roll.below(target) : target;
+        auto const map = random_map(roll, draft, target);
+        std::size_t const gamma = 1 + roll.below(4), requests = 1 + roll.below(3);
+        auto const logits = random_values<double>(roll, requests * gamma * draft, 2.0);
+        auto const backbone = [&](std::span<request_view const>) {
+            return block_forward<double>{{}, {{logits.data(), requests * gamma, draft}, {}}};
+        };
+        parallel drafter{backbone, top1_confidence{},
+                         {.block_size = gamma, .vocabulary = draft, .map = mapped ? &map : nullptr}};
+        static_assert(sureleap::drafter<decltype(drafter)> && decltype(drafter)::plans_at_anchor);
+        scene<double> s(roll, requests, gamma, target);
+        auto const memory = s.draw(drafter);
+        for (std::size_t r = 0; r < requests; ++r) {
+            REQUIRE(memory.block.size(r) == s.views[r].draft_cap(gamma));
+            for (std::size_t k = 0; k < memory.block.size(r); ++k) {
+                auto const q = scattered(softmax(part(logits, (r * gamma + k) * draft, draft), s.settings[r].temperature),
+                                         mapped ? &map : nullptr);
+                INFO("trial " << trial << ", request " << r << ", position " << k);
+                REQUIRE(has_law(memory.block.laws(r)[k], q, 1e-12));
+                double const c = static_cast<double>(memory.block.table().survivals.at(r, k).confidence) * 0x1p-24;
+                REQUIRE(std::abs(c - *std::max_element(q.begin(), q.end())) < 0x1p-23);
+            }
+        }
+    }
+}
+
+TEST_CASE("autoregressive: q_k is the model's row after the context and x_1..x_{k-1}") {
+    support::dice roll(97);
+    INFO("seed " << roll.seed());
+    for (int trial = 0; trial < 200; ++trial) {
+        std::size_t const target = 2 + roll.below(8);
+        bool const mapped = roll.chance(0.5);
+        std::size_t const draft = mapped ? 1 + roll.below(target) : target;
+        auto const map = random_map(roll, draft, target);
+        std::size_t const gamma = 1 + roll.below(4), requests = 1 + roll.below(3);
+        std::size_t calls = 0, longest = 0;
+        auto const logits_of = [&](std::span<token_id const> context, std::span<double> logits) {
+            double sum = 0.0;
+            for (std::size_t i = 0; i < context.size(); ++i) sum = 1.7 * sum + static_cast<double>(context[i] + 1);
+            for (std::size_t v = 0; v < logits.size(); ++v) logits[v] = 2.0 * std::sin(sum * static_cast<double>(v + 1));
+        };
+        auto model = model_of<double>(draft, logits_of);
+        auto counted = [&](std::span<request_view const> views, draft_prefixes const& prefixes) {
+            ++calls;
+            return model.forward(views, prefixes);
+        };
+        auto const calibration = [](std::size_t k, double c) { return c / static_cast<double>(k + 1); };
+        autoregressive drafter{counted, calibrated{top1_confidence{}, calibration},
+                               {.block_size = gamma, .vocabulary = draft, .map = mapped ? &map : nullptr}};
+        static_assert(!decltype(drafter)::is_parallel && !decltype(drafter)::plans_at_anchor);
+        scene<double> s(roll, requests, gamma, target);
+        auto const memory = s.draw(drafter);
+        for (std::size_t r = 0; r < requests; ++r) {
+            longest = std::max(longest, s.views[r].draft_cap(gamma));
+            REQUIRE(memory.block.size(r) == s.views[r].draft_cap(gamma));
+            tokens context = s.contexts[r];
+            for (std::size_t k = 0; k < memory.block.size(r); ++k) {
+                reals row(draft);
+                logits_of(context, row);
+                auto const q = scattered(softmax(row, s.settings[r].temperature), mapped ? &map : nullptr);
+                INFO("trial " << trial << ", request " << r << ", position " << k);
+                REQUIRE(has_law(memory.block.laws(r)[k], q, 1e-12));
+                double const c = static_cast<double>(memory.block.table().survivals.at(r, k).confidence) * 0x1p-24;
+                REQUIRE(std::abs(c - *std::max_element(q.begin(), q.end()) / static_cast<double>(k + 1)) < 0x1p-23);
+                context.push_back(memory.block.tokens(r)[k]);
+            }
+        }
+        REQUIRE(calls == longest);  // no pass that nobody needs
+    }
+}
+
+TEST_CASE("drafters: argmax drafts are recorded as one-hot laws") {
+    support::dice roll(98);
+    std::size_t const gamma = 4, size = 6;
+    auto const logits = random_values<float>(roll, gamma * size, 2.0);
+    auto const backbone = [&](std::span<request_view const>) {
+        return block_forward<float>{{}, {{logits.data(), gamma, size}, {}}};
+    };
+    parallel drafter{backbone, {.block_size = gamma, .vocabulary = size}};
+    static_assert(!decltype(drafter)::has_confidence);
+    scene<float> s(roll, 1, gamma, size);
+    s.settings[0].max_draft_tokens = gamma;
+    s.views[0].remaining = gamma + 1;
+    auto const memory = s.draw(drafter, argmax_draft{});
+    REQUIRE(memory.block.size(0) == gamma);
+    for (std::size_t k = 0; k < gamma; ++k) {
+        auto const row = std::span(logits).subspan(k * size, size);
+        auto const mode = static_cast<token_id>(std::max_element(row.begin(), row.end()) - row.begin());
+        CHECK(memory.block.tokens(0)[k] == mode);
+        CHECK(memory.block.laws(0)[k].is_one_hot());
+        CHECK(memory.block.laws(0)[k].mode() == mode);
+        CHECK(memory.block.table().survivals.at(0, k).survival == certain);  // no confidence: certainty
+    }
+}
+
+TEST_CASE("drafters: a bad row stops one request's block and no other") {
+    std::size_t const gamma = 3, size = 4;
+    std::vector<double> logits(2 * gamma * size, 0.5);
+    logits[(1 * gamma + 1) * size + 2] = std::numeric_limits<double>::quiet_NaN();  // request 1, position 1
+    auto const backbone = [&](std::span<request_view const>) {
+        return block_forward<double>{{}, {{logits.data(), 2 * gamma, size}, {}}};
+    };
+    parallel drafter{backbone, {.block_size = gamma, .vocabulary = size}};
+    support::dice roll(99);
+    scene<double> s(roll, 2, gamma, size);
+    for (auto& settings : s.settings) settings.max_draft_tokens = gamma;
+    for (auto& view : s.views) view.remaining = gamma + 1;
+    auto const memory = s.draw(drafter);
+    CHECK(memory.block.outcome(0) == status::ok);
+    CHECK(memory.block.size(0) == gamma);
+    CHECK(memory.block.outcome(1) == status::invalid_draft);
+    CHECK(memory.block.size(1) == 0);
+}
+
+TEST_CASE("drafters: commit reaches the model") {
+    struct backbone_with_cache {
+        std::size_t* commits;
+        block_forward<float> forward(std::span<request_view const>) { return {}; }
+        void commit(std::span<verdict const> verdicts) { *commits += verdicts.size(); }
+    };
+    struct model_with_cache {
+        std::size_t* commits;
+        logits_rows<float> forward(std::span<request_view const>, draft_prefixes const&) { return {}; }
+        void commit(std::span<verdict const> verdicts) { *commits += verdicts.size(); }
+    };
+    std::size_t commits = 0;
+    std::vector<verdict> const verdicts(3);
+    parallel first{backbone_with_cache{&commits}, {.block_size = 2, .vocabulary = 3}};
+    first.commit(verdicts);
+    CHECK(commits == 3);
+    autoregressive second{model_with_cache{&commits}, {.block_size = 2, .vocabulary = 3}};
+    second.commit(verdicts);
+    CHECK(commits == 6);
+}
+
+TEST_CASE("drafters: parts that do not fit are refused at set-up") {
+    auto const backbone = [](std::span<request_view const>) { return block_forward<float>{}; };
+    auto const model = [](std::span<request_view const>, draft_prefixes const&) { return logits_rows<float>{}; };
+    std::vector<float> const weights(200, 0.5f);
+    auto const view = [&](std::size_t rows, std::size_t cols) { return matrix_view<float>{weights.data(), rows, cols}; };
+    markov_head<float> const head{view(8, 2), view(8, 2)};
+    vocabulary_map const map{tokens{0, 3, 5}, 8};
+
+    CHECK(says(error_text([&] { parallel{backbone, {.block_size = 0, .vocabulary = 8}}; }), {"gamma", "is 0", "at least 1"}));
+    CHECK(says(error_text([&] { parallel{backbone, drafter_options{}}; }), {"vocabulary is 0"}));
+    CHECK(says(error_text([&] { autoregressive{model, {.block_size = 0, .vocabulary = 8}}; }),
+               {"autoregressive", "gamma", "is 0", "at least 1"}));
+    CHECK(says(error_text([&] { autoregressive{model, drafter_options{}}; }), {"autoregressive", "vocabulary is 0"}));
+    CHECK(says(error_text([&] { autoregressive{model, {.vocabulary = 4, .map = &map}}; }),
+               {"vocabulary map has 3 draft tokens", "expected 4"}));
+    CHECK(says(error_text([&] { semi_autoregressive{backbone, head, {.block_size = 0, .vocabulary = 8}}; }),
+               {"semi_autoregressive", "gamma", "is 0"}));
+    CHECK(says(error_text([&] { semi_autoregressive{backbone, head, {.vocabulary = 9}}; }),
+               {"semi_autoregressive", "8 output tokens", "draft vocabulary of 9"}));
+    CHECK(says(error_text([&] {
+                   semi_autoregressive{backbone, markov_head<float>{view(7, 2), view(8, 2)}, {.vocabulary = 8}};
+               }),
+               {"embeds 7 previous tokens", "target vocabulary of 8"}));
+    // With a map, outputs are draft tokens and previous tokens are target tokens.
+    CHECK(says(error_text([&] {
+                   semi_autoregressive{backbone, markov_head<float>{view(3, 2), view(3, 2)}, {.vocabulary = 3, .map = &map}};
+               }),
+               {"embeds 3 previous tokens", "target vocabulary of 8"}));
+    semi_autoregressive const fits{backbone, markov_head<float>{view(8, 2), view(3, 2)}, {.vocabulary = 3, .map = &map}};
+    CHECK(fits.target_vocabulary() == 8);
+    CHECK(fits.vocabulary() == 3);
+    rnn_head<float> const rnn{view(8, 2), view(8, 2), view(6, 4 + 5), std::span(weights).first(6)};
+    CHECK(says(error_text([&] { semi_autoregressive{backbone, rnn, {.vocabulary = 8, .hidden_size = 4}}; }),
+               {"hidden states of size 5", "hidden_size = 4"}));
+    CHECK(error_text([&] { semi_autoregressive{backbone, rnn, {.vocabulary = 8, .hidden_size = 5}}; }).empty());
+    CHECK(says(error_text([&] { lookup{{.block_size = 0, .target_vocabulary = 5}}; }), {"lookup", "gamma", "is 0"}));
+    CHECK(says(error_text([&] { lookup{{.block_size = 3}}; }), {"lookup", "target_vocabulary is 0"}));
+    CHECK(says(error_text([&] { lookup{{.target_vocabulary = 5, .shortest = 0}}; }), {"lookup", "shortest is 0"}));
+    CHECK(says(error_text([&] { lookup{{.target_vocabulary = 5, .longest = 2, .shortest = 3}}; }),
+               {"lookup", "shortest is 3", "longest = 2"}));
+}
