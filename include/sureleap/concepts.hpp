@@ -91,14 +91,13 @@ concept linear_backend =
 /// Promise: reads committed tokens only. Hidden states that consumed a drafted token would make confidences
 /// anticipating; an autoregressive model is therefore another concept.
 template <class B>
-concept backbone =
-    requires(B& b, std::span<request_view const> requests) {
-        { b.forward(requests).base_logits.values.data };
-        { b.forward(requests).hidden.data };
-    } || requires(B& b, std::span<request_view const> requests) {
-        { b(requests).base_logits.values.data };
-        { b(requests).hidden.data };
-    };
+concept backbone = requires(B& b, std::span<request_view const> requests) {
+    { b.forward(requests).base_logits.values.data };
+    { b.forward(requests).hidden.data };
+} || requires(B& b, std::span<request_view const> requests) {
+    { b(requests).base_logits.values.data };
+    { b(requests).hidden.data };
+};
 
 /// The tokens drafted so far, k of each request.
 struct draft_prefixes {
@@ -114,12 +113,11 @@ struct draft_prefixes {
 ///
 /// Its state consumes drafted tokens, so it cannot feed a planner; its q can be any distribution.
 template <class M>
-concept autoregressive_model =
-    requires(M& m, std::span<request_view const> requests, draft_prefixes p) {
-        { m.forward(requests, p).values.data };
-    } || requires(M& m, std::span<request_view const> requests, draft_prefixes p) {
-        { m(requests, p).values.data };
-    };
+concept autoregressive_model = requires(M& m, std::span<request_view const> requests, draft_prefixes p) {
+    { m.forward(requests, p).values.data };
+} || requires(M& m, std::span<request_view const> requests, draft_prefixes p) {
+    { m(requests, p).values.data };
+};
 
 /// Adds the transition bias B_k to base logits, token by token (paper eq. 5 and 6).
 ///
@@ -157,12 +155,11 @@ concept confidence_estimate = requires(C const& c, distribution<Real> const& q, 
 /// A confidence that can be asked at the anchor, before any token of the block is drawn: at_anchor(h_k, x_0, k) for a
 /// head, at_anchor(softmax(U_k), k) for an estimate. Promise: uses no drafted token. Needed by planned_schedule.
 template <class C, class Real>
-concept anchor_confidence =
-    requires(C const& c, std::span<Real const> hidden, token_id anchor, std::size_t k) {
-        { c.at_anchor(hidden, anchor, k) } -> std::convertible_to<double>;
-    } || requires(C const& c, distribution<Real> const& q, std::size_t k) {
-        { c.at_anchor(q, k) } -> std::convertible_to<double>;
-    };
+concept anchor_confidence = requires(C const& c, std::span<Real const> hidden, token_id anchor, std::size_t k) {
+    { c.at_anchor(hidden, anchor, k) } -> std::convertible_to<double>;
+} || requires(C const& c, distribution<Real> const& q, std::size_t k) {
+    { c.at_anchor(q, k) } -> std::convertible_to<double>;
+};
 
 /// Maps a confidence to a calibrated one. Promise: increasing in c for each k, and a fixed function during a round.
 template <class C>
@@ -213,9 +210,8 @@ concept planner = requires(S const& s, planning_table<typename S::origin> const&
 /// Sees the whole drawn block and writes memory.lengths: anticipating, unless enable_non_anticipating<S> says that it
 /// was proved otherwise. Prefer a frontier_scheduler: there the signature is the proof.
 template <class S>
-concept table_scheduler = requires(S const& s, draft_table const& table, frontier_memory const& memory) {
-    s.admit(table, memory);
-};
+concept table_scheduler =
+    requires(S const& s, draft_table const& table, frontier_memory const& memory) { s.admit(table, memory); };
 
 /// Anything that schedules.
 template <class S>
@@ -223,15 +219,16 @@ concept scheduler = frontier_scheduler<S> || planner<S> || table_scheduler<S>;
 
 /// What a schedule may know: see guarantee.hpp.
 template <scheduler S>
-inline constexpr causality causality_of_v = (!table_scheduler<S> || enable_non_anticipating<S>)
-                                                ? causality::non_anticipating
-                                                : causality::anticipating;
+inline constexpr causality causality_of_v =
+    (!table_scheduler<S> || enable_non_anticipating<S>) ? causality::non_anticipating : causality::anticipating;
 
 /// A schedule reads confidences unless it says `static constexpr bool needs_confidence = false`.
 template <class S>
 inline constexpr bool needs_confidence_v = true;
 template <class S>
-    requires requires { { std::bool_constant<S::needs_confidence>{} }; }
+    requires requires {
+        { std::bool_constant<S::needs_confidence>{} };
+    }
 inline constexpr bool needs_confidence_v<S> = S::needs_confidence;
 
 // ---- verification ----------------------------------------------------------------------------------------------
@@ -242,12 +239,11 @@ inline constexpr bool needs_confidence_v<S> = S::needs_confidence;
 /// Promise: row i is a function of the request's committed tokens and of the batch tokens up to i. Optional members:
 /// commit(verdicts), called last in a round (roll back to what was emitted).
 template <class T>
-concept target_model =
-    requires(T& t, verify_batch const& batch) {
-        { t.score(batch).values.data };
-    } || requires(T& t, verify_batch const& batch) {
-        { t(batch).values.data };
-    };
+concept target_model = requires(T& t, verify_batch const& batch) {
+    { t.score(batch).values.data };
+} || requires(T& t, verify_batch const& batch) {
+    { t(batch).values.data };
+};
 
 /// Where a hook stands: the row after `drafted` (x_1..x_j) of a request.
 struct hook_context {
@@ -301,11 +297,12 @@ struct randomness_archetype {
 ///   otherwise loses acceptance silently, so the rule declares it and the drafter obeys. access: what it reads of q.
 /// - Reads target rows from the first on and may stop at the first rejection. Const, concurrently callable.
 template <class A>
-concept acceptance_sampler = requires(A const& rule, detail::verification_archetype& v, detail::randomness_archetype& rng) {
-    { std::integral_constant<fidelity, A::guarantee>{} };
-    { std::integral_constant<q_access, A::access>{} };
-    { std::bool_constant<A::draft_rule::is_deterministic>{} };
-    { rule(v, rng) } -> std::same_as<decision>;
-};
+concept acceptance_sampler =
+    requires(A const& rule, detail::verification_archetype& v, detail::randomness_archetype& rng) {
+        { std::integral_constant<fidelity, A::guarantee>{} };
+        { std::integral_constant<q_access, A::access>{} };
+        { std::bool_constant<A::draft_rule::is_deterministic>{} };
+        { rule(v, rng) } -> std::same_as<decision>;
+    };
 
 SURELEAP_END_NAMESPACE

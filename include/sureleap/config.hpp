@@ -38,14 +38,14 @@
 
 #define SURELEAP_DETAIL_PASTE_(a, b, c, d, e) a##b##_##c##_c##d##_e##e
 #define SURELEAP_DETAIL_PASTE(a, b, c, d, e) SURELEAP_DETAIL_PASTE_(a, b, c, d, e)
-#define SURELEAP_ABI_TAG                                                                                          \
+#define SURELEAP_ABI_TAG \
     SURELEAP_DETAIL_PASTE(v, SURELEAP_VERSION_MAJOR, SURELEAP_VERSION_MINOR, SURELEAP_CONTRACTS, SURELEAP_EXCEPTIONS)
 
-#define SURELEAP_BEGIN_NAMESPACE                                                                                  \
-    namespace sureleap {                                                                                          \
+#define SURELEAP_BEGIN_NAMESPACE \
+    namespace sureleap {         \
     inline namespace SURELEAP_ABI_TAG {
-#define SURELEAP_END_NAMESPACE                                                                                    \
-    }                                                                                                             \
+#define SURELEAP_END_NAMESPACE \
+    }                          \
     }
 
 // Leaf rules (acceptance test, residual, survival, Philox, tie order) are the same functions on host and device.
@@ -71,8 +71,8 @@ SURELEAP_END_NAMESPACE
 // A precondition inside a round, where throwing is not an option. Data that comes from outside is checked at set-up
 // with sureleap::error instead (error.hpp).
 #if SURELEAP_CONTRACTS
-#define SURELEAP_EXPECTS(condition)                                                                               \
-    (static_cast<bool>(condition) ? static_cast<void>(0)                                                          \
+#define SURELEAP_EXPECTS(condition)                      \
+    (static_cast<bool>(condition) ? static_cast<void>(0) \
                                   : ::sureleap::detail::broken_contract(#condition, __FILE__, __LINE__))
 #else
 #define SURELEAP_EXPECTS(condition) static_cast<void>(sizeof((condition) ? 1 : 0))

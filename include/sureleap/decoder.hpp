@@ -80,22 +80,34 @@ public:
 
     decoder(Target target, Drafter drafter, Schedule schedule, Rule rule, decoder_options const& options = {},
             Hook hook = {}, Rng rng = {})
-        : target_(std::forward<Target>(target)), drafter_(std::forward<Drafter>(drafter)),
-          schedule_(std::move(schedule)), rule_(std::move(rule)), hook_(std::move(hook)), rng_(std::move(rng)),
-          memory_(drafter_, rule_, {options.max_requests}), slots_(options.max_requests), views_(options.max_requests),
-          events_(options.max_requests), report_(drafter_.block_size()), base_seed_(options.seed ? *options.seed : entropy()) {
+        : target_(std::forward<Target>(target)),
+          drafter_(std::forward<Drafter>(drafter)),
+          schedule_(std::move(schedule)),
+          rule_(std::move(rule)),
+          hook_(std::move(hook)),
+          rng_(std::move(rng)),
+          memory_(drafter_, rule_, {options.max_requests}),
+          slots_(options.max_requests),
+          views_(options.max_requests),
+          events_(options.max_requests),
+          report_(drafter_.block_size()),
+          base_seed_(options.seed ? *options.seed : entropy()) {
         check_round<drafter_type, Schedule, Rule, AllowLossy>();
-        if constexpr (requires { { target_.vocabulary() } -> std::convertible_to<std::size_t>; }) {
+        if constexpr (requires {
+                          { target_.vocabulary() } -> std::convertible_to<std::size_t>;
+                      }) {
             if (target_.vocabulary() != drafter_.target_vocabulary()) {
                 detail::fail_with("decoder: the target has ", target_.vocabulary(), " tokens, the drafter speaks of ",
                                   drafter_.target_vocabulary(), "; expected equal vocabularies (or a vocabulary_map)");
             }
         }
         if constexpr (has_history) {
-            static_assert(requires { { schedule_.prior() } -> std::convertible_to<double>; },
-                          "decoder: a planner of past rounds needs prior(), the confidence of requests that have no past");
-            history_ = survival_history(options.max_requests, drafter_.block_size(), Schedule::origin::lag,
-                                        schedule_.prior());
+            static_assert(
+                requires {
+                    { schedule_.prior() } -> std::convertible_to<double>;
+                }, "decoder: a planner of past rounds needs prior(), the confidence of requests that have no past");
+            history_ =
+                survival_history(options.max_requests, drafter_.block_size(), Schedule::origin::lag, schedule_.prior());
         }
     }
     decoder(Target target, Drafter drafter, Schedule schedule, Rule rule, allow_lossy_t,
@@ -240,14 +252,16 @@ private:
                 if (slots_[i].state == wanted) return i;
             }
         }
-        detail::fail_with("decoder: all ", slots_.size(), " places hold running requests; let one finish or leave, or "
+        detail::fail_with("decoder: all ", slots_.size(),
+                          " places hold running requests; let one finish or leave, or "
                           "raise decoder_options::max_requests");
     }
     [[nodiscard]] std::size_t place_of(request_id id) const {
         for (std::size_t i = 0; i < slots_.size(); ++i) {
             if (slots_[i].id == id && slots_[i].state != slot_state::free) return i;
         }
-        detail::fail_with("decoder: no request with id ", id, "; it never joined, left, or was replaced after it finished");
+        detail::fail_with("decoder: no request with id ", id,
+                          "; it never joined, left, or was replaced after it finished");
     }
 
     [[nodiscard]] static std::uint64_t entropy() {
@@ -256,8 +270,8 @@ private:
     }
     // Distinct per request: unseeded requests that shared a stream would emit correlated texts.
     [[nodiscard]] std::uint64_t fresh_seed() const noexcept {
-        auto const bits = philox4x32({static_cast<std::uint32_t>(last_id_), static_cast<std::uint32_t>(last_id_ >> 32), 0, 0},
-                                     base_seed_);
+        auto const bits = philox4x32(
+            {static_cast<std::uint32_t>(last_id_), static_cast<std::uint32_t>(last_id_ >> 32), 0, 0}, base_seed_);
         return (std::uint64_t{bits[0]} << 32) | bits[1];
     }
 

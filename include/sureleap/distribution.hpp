@@ -115,9 +115,7 @@ private:
     enum class kind : unsigned char { invalid, dense, one_hot };
 
     [[nodiscard]] real exponent(std::size_t i) const noexcept { return (load(logits_[i]) - shift_) * scale_; }
-    [[nodiscard]] real row_weight(std::size_t i) const noexcept {
-        return keeps(i) ? std::exp(exponent(i)) : real(0);
-    }
+    [[nodiscard]] real row_weight(std::size_t i) const noexcept { return keeps(i) ? std::exp(exponent(i)) : real(0); }
     // Kept tokens are a prefix of the order (logit descending, id ascending): one logit and one id describe any of them.
     [[nodiscard]] bool keeps(std::size_t i) const noexcept {
         real const l = load(logits_[i]);
@@ -191,7 +189,9 @@ private:
         cutoff_ = load(logits_[static_cast<std::size_t>(cutoff)]);
         cutoff_id_ = cutoff;
     }
-    [[nodiscard]] real row_weight_of(token_id i) const noexcept { return std::exp(exponent(static_cast<std::size_t>(i))); }
+    [[nodiscard]] real row_weight_of(token_id i) const noexcept {
+        return std::exp(exponent(static_cast<std::size_t>(i)));
+    }
 
     std::span<T const> logits_{};
     vocabulary_map const* map_ = nullptr;

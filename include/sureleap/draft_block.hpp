@@ -23,11 +23,11 @@ SURELEAP_BEGIN_NAMESPACE
 
 /// Sizes of a round; fixed at set-up.
 struct draft_shape {
-    std::size_t requests = 0;           ///< most requests in a round
-    std::size_t block_size = 0;         ///< gamma
-    std::size_t vocabulary = 0;         ///< length of a draft logits row; 0 if the drafter has none
-    std::size_t state_size = 0;         ///< numbers a sequential head keeps
-    bool keep_rows = true;              ///< the acceptance rule reads q rows, so they must outlive the draw
+    std::size_t requests = 0;    ///< most requests in a round
+    std::size_t block_size = 0;  ///< gamma
+    std::size_t vocabulary = 0;  ///< length of a draft logits row; 0 if the drafter has none
+    std::size_t state_size = 0;  ///< numbers a sequential head keeps
+    bool keep_rows = true;       ///< the acceptance rule reads q rows, so they must outlive the draw
 };
 
 /// Q is the compute type of the draft (float or double). A view of workspace memory.
@@ -36,14 +36,17 @@ class draft_block {
 public:
     draft_block() = default;
     draft_block(workspace& ws, draft_shape const& shape) noexcept
-        : shape_(shape), tokens_(ws.take<token_id>(shape.requests * shape.block_size)),
+        : shape_(shape),
+          tokens_(ws.take<token_id>(shape.requests * shape.block_size)),
           laws_(ws.take<distribution<Q>>(shape.requests * shape.block_size)),
           token_probabilities_(ws.take<double>(shape.requests * shape.block_size)),
           confidence_(ws.take<fixed_probability>(shape.requests * shape.block_size)),
           survival_(ws.take<fixed_probability>(shape.requests * shape.block_size)),
-          sizes_(ws.take<std::uint32_t>(shape.requests)), statuses_(ws.take<status>(shape.requests)),
+          sizes_(ws.take<std::uint32_t>(shape.requests)),
+          statuses_(ws.take<status>(shape.requests)),
           rows_(ws.take<Q>((shape.keep_rows ? shape.requests * shape.block_size : 1) * shape.vocabulary)),
-          order_(ws.take<token_id>(shape.vocabulary)), state_(ws.take<Q>(shape.state_size)) {}
+          order_(ws.take<token_id>(shape.vocabulary)),
+          state_(ws.take<Q>(shape.state_size)) {}
 
     /// Empties the block for this round's requests.
     void begin(std::span<request_view const> requests) noexcept {
@@ -61,7 +64,8 @@ public:
         return rows_.subspan(i * shape_.vocabulary, shape_.vocabulary);
     }
     /// q of the next position, from a filled row under the request's draft transform.
-    [[nodiscard]] distribution<Q> law_of(std::size_t r, std::span<Q const> row, vocabulary_map const* map) const noexcept {
+    [[nodiscard]] distribution<Q> law_of(std::size_t r, std::span<Q const> row,
+                                         vocabulary_map const* map) const noexcept {
         return {{row, {}}, requests_[r].settings->draft_transform(), order_, map};
     }
     /// Draws the next token of request r from `q` as DraftRule says and records both, with the position's confidence.
@@ -87,7 +91,8 @@ public:
         return x;
     }
     /// Appends a token that was found rather than drawn (prompt lookup): q is one-hot over the target vocabulary.
-    void append_found(std::size_t r, token_id x, std::size_t target_vocabulary, fixed_probability c = certain) noexcept {
+    void append_found(std::size_t r, token_id x, std::size_t target_vocabulary,
+                      fixed_probability c = certain) noexcept {
         record(r, x, distribution<Q>::one_hot(target_vocabulary, x), c);
     }
     /// Marks request r: its block is emptied and the acceptance stage reports `why`.
@@ -115,8 +120,8 @@ public:
         return laws_.subspan(r * shape_.block_size, sizes_[r]);
     }
     [[nodiscard]] draft_table table() const noexcept {
-        return {{shape_.block_size, sizes_.first(requests_.size()), confidence_, survival_}, tokens_,
-                token_probabilities_};
+        return {
+            {shape_.block_size, sizes_.first(requests_.size()), confidence_, survival_}, tokens_, token_probabilities_};
     }
 
 private:

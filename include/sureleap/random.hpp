@@ -54,14 +54,13 @@ struct draw_key {
 /// Philox4x32-10: 128 random bits for a 128-bit counter and a 64-bit key (Salmon et al., "Parallel random numbers: as
 /// easy as 1, 2, 3", SC 2011). A pure function, hence the same on every platform.
 [[nodiscard]] SURELEAP_HOST_DEVICE inline std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
-                                                                                 std::uint64_t key) noexcept {
+                                                                                  std::uint64_t key) noexcept {
     auto key0 = static_cast<std::uint32_t>(key);
     auto key1 = static_cast<std::uint32_t>(key >> 32);
     for (int round = 0; round < 10; ++round) {
         std::uint64_t const product0 = std::uint64_t{0xD2511F53u} * counter[0];
         std::uint64_t const product1 = std::uint64_t{0xCD9E8D57u} * counter[2];
-        counter = {static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key0,
-                   static_cast<std::uint32_t>(product1),
+        counter = {static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key0, static_cast<std::uint32_t>(product1),
                    static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key1,
                    static_cast<std::uint32_t>(product0)};
         key0 += 0x9E3779B9u;
@@ -72,7 +71,7 @@ struct draw_key {
 
 /// 128 bits of a key. `lane` numbers the blocks of one key (four tokens each in a race).
 [[nodiscard]] SURELEAP_HOST_DEVICE inline std::array<std::uint32_t, 4> random_bits(draw_key const& key,
-                                                                                  std::uint32_t lane) noexcept {
+                                                                                   std::uint32_t lane) noexcept {
     return philox4x32({lane, (key.index << 8) | static_cast<std::uint32_t>(key.use),
                        static_cast<std::uint32_t>(key.position), static_cast<std::uint32_t>(key.position >> 32)},
                       key.seed);

@@ -55,7 +55,9 @@ public:
     [[nodiscard]] double tau() const noexcept { return ratio(emitted_, rounds_); }
     [[nodiscard]] double tokens_per_target_call() const noexcept { return ratio(emitted_, target_calls_); }
     /// P(x_{k+1} accepted | verified, and everything before it accepted): Figure 2 of the paper. 0 if never reached.
-    [[nodiscard]] double conditional_acceptance(std::size_t k) const noexcept { return ratio(accepted_at_[k], reached_at_[k]); }
+    [[nodiscard]] double conditional_acceptance(std::size_t k) const noexcept {
+        return ratio(accepted_at_[k], reached_at_[k]);
+    }
     /// P(x_{k+1} accepted | verified): the prefix survival.
     [[nodiscard]] double survival(std::size_t k) const noexcept { return ratio(accepted_at_[k], verified_at_[k]); }
     /// Rounds that reached position k: the weight of conditional_acceptance(k).

@@ -67,8 +67,9 @@ inline constexpr bool plans_at_anchor_v = requires { requires Drafter::plans_at_
 /// `check_round<Drafter, Schedule, Rule>();` beside its loop.
 template <class Drafter, class Schedule, class Rule, bool AllowLossy = false>
 constexpr void check_round() noexcept {
-    static_assert(drafter<Drafter>, "sureleap: the drafter is no sureleap::drafter; wrap a model in autoregressive, "
-                                    "parallel or semi_autoregressive, or see concepts.hpp for a drafter of your own");
+    static_assert(drafter<Drafter>,
+                  "sureleap: the drafter is no sureleap::drafter; wrap a model in autoregressive, "
+                  "parallel or semi_autoregressive, or see concepts.hpp for a drafter of your own");
     static_assert(acceptance_sampler<Rule>,
                   "sureleap: the acceptance rule is no acceptance_sampler; give it guarantee, access, draft_rule and a "
                   "const call operator (verification&, rng&) that returns sureleap::decision (concepts.hpp)");
@@ -76,9 +77,10 @@ constexpr void check_round() noexcept {
                   "sureleap: the schedule is no scheduler; give it admit(causal_frontier&) const to decide live, or an "
                   "origin and budget(planning_table<origin> const&) const to plan before drafting (concepts.hpp)");
     if constexpr (drafter<Drafter> && acceptance_sampler<Rule> && scheduler<Schedule>) {
-        static_assert(AllowLossy || Rule::guarantee != fidelity::lossy,
-                      "sureleap: this acceptance rule is lossy: the output would not have the target's law. Use "
-                      "token_rejection, block_verification, target_match or keyed_coupling, or pass sureleap::allow_lossy");
+        static_assert(
+            AllowLossy || Rule::guarantee != fidelity::lossy,
+            "sureleap: this acceptance rule is lossy: the output would not have the target's law. Use "
+            "token_rejection, block_verification, target_match or keyed_coupling, or pass sureleap::allow_lossy");
         static_assert(AllowLossy || Rule::guarantee == fidelity::lossy || is_lossless_round_v<Rule, Schedule, Drafter>,
                       "sureleap: this schedule looks ahead (it sees drafted tokens it decides about), which biases "
                       "token_rejection and block_verification. Use a schedule that only sees the causal_frontier "
@@ -89,10 +91,11 @@ constexpr void check_round() noexcept {
                       "sureleap: this schedule reads confidences and the drafter has none. Give the drafter a "
                       "confidence_head or top1_confidence, or use fixed_schedule");
         if constexpr (planner<Schedule>) {
-            static_assert(!std::is_same_v<typename Schedule::origin, from_anchor> || plans_at_anchor_v<Drafter>,
-                          "sureleap: planned_schedule asks for confidences at the anchor, before any token is drawn. It "
-                          "needs a parallel backbone (semi_autoregressive, parallel) and a confidence with at_anchor; use "
-                          "top_k_schedule otherwise");
+            static_assert(
+                !std::is_same_v<typename Schedule::origin, from_anchor> || plans_at_anchor_v<Drafter>,
+                "sureleap: planned_schedule asks for confidences at the anchor, before any token is drawn. It "
+                "needs a parallel backbone (semi_autoregressive, parallel) and a confidence with at_anchor; use "
+                "top_k_schedule otherwise");
         }
     }
 }
@@ -101,9 +104,11 @@ constexpr void check_round() noexcept {
 inline void check_settings(request_settings const& s) {
     auto const check = [](char const* which, transform const& t) {
         if (!(t.temperature >= 0.0) || !std::isfinite(t.temperature)) {
-            detail::fail_with("request_settings: ", which, "temperature is ", t.temperature, ", expected a finite number >= 0");
+            detail::fail_with("request_settings: ", which, "temperature is ", t.temperature,
+                              ", expected a finite number >= 0");
         }
-        if (t.top_k < 0) detail::fail_with("request_settings: ", which, "top_k is ", t.top_k, ", expected >= 0 (0 keeps all)");
+        if (t.top_k < 0)
+            detail::fail_with("request_settings: ", which, "top_k is ", t.top_k, ", expected >= 0 (0 keeps all)");
         if (!(t.top_p > 0.0 && t.top_p <= 1.0)) {
             detail::fail_with("request_settings: ", which, "top_p is ", t.top_p, ", expected a number in (0, 1]");
         }
@@ -143,9 +148,9 @@ public:
     frontier_memory frontier{};
     verify_batch batch{};
     verification_memory<T, Hook> verification{};
-    std::span<verdict> verdicts{};           ///< [R]
-    std::span<token_id> emitted{};           ///< [R, gamma + 1]
-    std::span<double> log_probabilities{};   ///< [R, gamma + 1]
+    std::span<verdict> verdicts{};          ///< [R]
+    std::span<token_id> emitted{};          ///< [R, gamma + 1]
+    std::span<double> log_probabilities{};  ///< [R, gamma + 1]
     std::size_t target_vocabulary = 0;
 
     [[nodiscard]] std::size_t bytes() const noexcept { return buffer_.size(); }
@@ -191,7 +196,8 @@ template <class Schedule, class Drafter, class Forward, class Block>
         return std::nullopt;
     } else if constexpr (std::is_same_v<typename Schedule::origin, from_anchor>) {
         drafter.plan(forward, block, memory);
-        return schedule.budget(detail::planning_access::make<from_anchor>(memory.view(block.requests().size()), memory.walk));
+        return schedule.budget(
+            detail::planning_access::make<from_anchor>(memory.view(block.requests().size()), memory.walk));
     } else {
         return schedule.budget(history.template lagged<Schedule::origin::lag>(block.requests(), memory));
     }
@@ -233,16 +239,19 @@ template <class Rule, class T, class Q, class Hook, class Rng>
     for (std::size_t r = 0; r < requests.size(); ++r) {
         request_view const& request = requests[r];
         verdict& out = memory.verdicts[r];
-        out = {.id = request.id, .slot = request.slot, .outcome = memory.block.outcome(r),
-               .drafted = memory.block.size(r), .verified = batch.length(r)};
+        out = {.id = request.id,
+               .slot = request.slot,
+               .outcome = memory.block.outcome(r),
+               .drafted = memory.block.size(r),
+               .verified = batch.length(r)};
         if (out.outcome != status::ok) continue;
         if (!shaped) {
             out.outcome = status::invalid_target;
             continue;
         }
         auto const drafted = batch.drafted(r);
-        verification<T, Q, Hook> view{request, drafted, memory.block.laws(r), rows, batch.first_row(r), hook,
-                                      memory.verification};
+        verification<T, Q, Hook> view{
+            request, drafted, memory.block.laws(r), rows, batch.first_row(r), hook, memory.verification};
         decision const d = rule(view, rng);
         if (!d.valid) {
             out.outcome = status::invalid_target;

@@ -87,8 +87,8 @@ using compute_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 /// The formats logits and weights may be stored in.
 template <class T>
-inline constexpr bool is_storage_v = std::is_same_v<T, float> || std::is_same_v<T, double> ||
-                                     std::is_same_v<T, bf16> || std::is_same_v<T, half>;
+inline constexpr bool is_storage_v =
+    std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, bf16> || std::is_same_v<T, half>;
 
 /// A stored value in its compute type.
 template <class T>
@@ -132,8 +132,8 @@ struct logits_row {
 template <class T>
 struct logits_rows {
     using value_type = T;
-    matrix_view<T> values{};                              ///< [rows, vocabulary]
-    std::span<compute_t<T> const> log_normalisers{};      ///< [rows], or empty if the producer has none
+    matrix_view<T> values{};                          ///< [rows, vocabulary]
+    std::span<compute_t<T> const> log_normalisers{};  ///< [rows], or empty if the producer has none
 
     [[nodiscard]] logits_row<T> row(std::size_t i) const noexcept {
         logits_row<T> result{values.row(i), std::nullopt};
@@ -194,12 +194,12 @@ struct request_settings {
 /// A request as every stage sees it at the start of a round. The engine (or the decoder) owns what it points to.
 struct request_view {
     request_id id = 0;
-    std::size_t slot = 0;                    ///< stable index below max_requests while the request lives
-    token_id anchor = no_token;              ///< x_0, the last committed token
-    std::uint64_t position = 0;              ///< absolute position of the anchor in its sequence
-    std::span<token_id const> context{};     ///< committed tokens, the anchor last; empty if the models keep their own
+    std::size_t slot = 0;                 ///< stable index below max_requests while the request lives
+    token_id anchor = no_token;           ///< x_0, the last committed token
+    std::uint64_t position = 0;           ///< absolute position of the anchor in its sequence
+    std::span<token_id const> context{};  ///< committed tokens, the anchor last; empty if the models keep their own
     std::uint64_t seed = 0;
-    std::size_t remaining = 0;               ///< tokens this request may still emit, >= 1
+    std::size_t remaining = 0;  ///< tokens this request may still emit, >= 1
     request_settings const* settings = nullptr;
 
     /// Largest useful number of draft tokens this round: one emitted token is always the target's own.

@@ -21,7 +21,8 @@ class verify_batch {
 public:
     verify_batch() = default;
     verify_batch(workspace& ws, std::size_t requests, std::size_t block_size) noexcept
-        : offsets_(ws.take<std::uint32_t>(requests + 1)), tokens_(ws.take<token_id>(requests * (block_size + 1))),
+        : offsets_(ws.take<std::uint32_t>(requests + 1)),
+          tokens_(ws.take<token_id>(requests * (block_size + 1))),
           positions_(ws.take<std::uint64_t>(requests * (block_size + 1))),
           markers_(ws.take<std::uint32_t>(requests * (block_size + 1))) {}
 

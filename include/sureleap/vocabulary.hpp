@@ -20,7 +20,8 @@ public:
     /// `to_target[d]` is the target id of draft token d. Throws if an id is out of range or occurs twice.
     vocabulary_map(std::span<token_id const> to_target, std::size_t target_vocabulary)
         : to_target_(to_target.begin(), to_target.end()), to_draft_(target_vocabulary, no_token) {
-        if (to_target_.empty()) detail::fail("vocabulary_map: the draft vocabulary is empty, expected at least one token");
+        if (to_target_.empty())
+            detail::fail("vocabulary_map: the draft vocabulary is empty, expected at least one token");
         for (std::size_t d = 0; d < to_target_.size(); ++d) {
             token_id const v = to_target_[d];
             if (v < 0 || static_cast<std::size_t>(v) >= target_vocabulary) {
@@ -37,9 +38,13 @@ public:
 
     [[nodiscard]] std::size_t draft_size() const noexcept { return to_target_.size(); }
     [[nodiscard]] std::size_t target_size() const noexcept { return to_draft_.size(); }
-    [[nodiscard]] token_id to_target(token_id draft) const noexcept { return to_target_[static_cast<std::size_t>(draft)]; }
+    [[nodiscard]] token_id to_target(token_id draft) const noexcept {
+        return to_target_[static_cast<std::size_t>(draft)];
+    }
     /// Draft id of a target token, or no_token if the draft cannot say it.
-    [[nodiscard]] token_id to_draft(token_id target) const noexcept { return to_draft_[static_cast<std::size_t>(target)]; }
+    [[nodiscard]] token_id to_draft(token_id target) const noexcept {
+        return to_draft_[static_cast<std::size_t>(target)];
+    }
 
 private:
     std::vector<token_id> to_target_;

@@ -59,8 +59,7 @@ public:
         auto const& p = v.target(accepted);
         if (accepted == length) return {true, accepted, rng.categorical(v.key(accepted, purpose::bonus), p)};
         double const survives = accepted == 0 ? 1.0 : joint[accepted - 1];
-        return {true, accepted,
-                draw_residual(p, v.draft(accepted), survives, v.key(accepted, purpose::residual), rng)};
+        return {true, accepted, draw_residual(p, v.draft(accepted), survives, v.key(accepted, purpose::residual), rng)};
     }
 };
 

@@ -35,7 +35,8 @@ struct verification_memory {
     std::span<token_id> order{};               ///< [V], for truncation
     std::span<row_type> rows{};                ///< [(gamma + 1) V], if hooked
 
-    [[nodiscard]] static verification_memory carve(workspace& ws, std::size_t block_size, std::size_t vocabulary) noexcept {
+    [[nodiscard]] static verification_memory carve(workspace& ws, std::size_t block_size,
+                                                   std::size_t vocabulary) noexcept {
         return {ws.take<distribution<row_type>>(block_size + 1), ws.take<double>(block_size),
                 ws.take<token_id>(vocabulary), ws.take<row_type>(hooked ? (block_size + 1) * vocabulary : 0)};
     }
@@ -50,9 +51,15 @@ public:
 
     /// `rows` from first_row on belong to this request: row first_row + k is the law after x_k. `drafted` holds the l
     /// tokens that were verified, `recorded` the laws they were drawn from.
-    verification(request_view const& request, std::span<token_id const> drafted, std::span<distribution<Q> const> recorded,
-                 logits_rows<T> const& rows, std::size_t first_row, Hook const& hook, memory_type const& memory) noexcept
-        : request_(request), drafted_(drafted), recorded_(recorded), rows_(rows), first_row_(first_row), hook_(hook),
+    verification(request_view const& request, std::span<token_id const> drafted,
+                 std::span<distribution<Q> const> recorded, logits_rows<T> const& rows, std::size_t first_row,
+                 Hook const& hook, memory_type const& memory) noexcept
+        : request_(request),
+          drafted_(drafted),
+          recorded_(recorded),
+          rows_(rows),
+          first_row_(first_row),
+          hook_(hook),
           memory_(memory) {
         SURELEAP_EXPECTS(drafted.size() < memory.laws.size());
     }

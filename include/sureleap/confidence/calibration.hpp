@@ -22,8 +22,8 @@
 #include <utility>
 #include <vector>
 
-#include <sureleap/config.hpp>
 #include <sureleap/confidence/metrics.hpp>
+#include <sureleap/config.hpp>
 #include <sureleap/error.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -39,8 +39,7 @@ struct no_calibration {
 class sequential_temperature_scaling {
 public:
     /// temperatures[k] is the paper's T_{k+1}; positive and finite, one per position of the block.
-    explicit sequential_temperature_scaling(std::vector<double> temperatures)
-        : temperatures_(std::move(temperatures)) {
+    explicit sequential_temperature_scaling(std::vector<double> temperatures) : temperatures_(std::move(temperatures)) {
         if (temperatures_.empty()) {
             detail::fail("sequential_temperature_scaling: no temperatures, expected one per position");
         }

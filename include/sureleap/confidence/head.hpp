@@ -84,8 +84,7 @@ public:
     }
 
     /// c_k (eq. 7). The head is the same at every position; k is there for heads and calibrators that are not.
-    [[nodiscard]] Real operator()(std::span<Real const> hidden, token_id previous,
-                                  std::size_t /*k*/) const noexcept {
+    [[nodiscard]] Real operator()(std::span<Real const> hidden, token_id previous, std::size_t /*k*/) const noexcept {
         return sigmoid(logit(hidden, previous));
     }
 

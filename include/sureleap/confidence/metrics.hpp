@@ -46,9 +46,9 @@ struct reliability_bin {
 /// AUROC also while only one of the two labels has been seen.
 struct calibration_metrics {
     std::uint64_t count = 0;
-    double ece = std::numeric_limits<double>::quiet_NaN();              ///< in [0, 1], 0 is best
-    double auroc = std::numeric_limits<double>::quiet_NaN();            ///< in [0, 1], 1 is best, 0.5 is chance
-    double brier = std::numeric_limits<double>::quiet_NaN();            ///< in [0, 1], 0 is best
+    double ece = std::numeric_limits<double>::quiet_NaN();    ///< in [0, 1], 0 is best
+    double auroc = std::numeric_limits<double>::quiet_NaN();  ///< in [0, 1], 1 is best, 0.5 is chance
+    double brier = std::numeric_limits<double>::quiet_NaN();  ///< in [0, 1], 0 is best
     double mean_prediction = std::numeric_limits<double>::quiet_NaN();
     double mean_label = std::numeric_limits<double>::quiet_NaN();
 };
@@ -233,9 +233,9 @@ private:
     }
 
     metric_settings settings_;
-    std::vector<double> squares_;         // [gamma]
-    std::vector<reliability_bin> bins_;   // [gamma, bins]
-    std::vector<score_bin> scores_;       // [gamma, auroc_bins]
+    std::vector<double> squares_;        // [gamma]
+    std::vector<reliability_bin> bins_;  // [gamma, bins]
+    std::vector<score_bin> scores_;      // [gamma, auroc_bins]
 };
 
 SURELEAP_END_NAMESPACE

@@ -39,7 +39,8 @@ public:
         if (options_.block_size == 0) detail::fail("lookup: block_size (gamma) is 0, expected at least 1");
         if (options_.target_vocabulary == 0) detail::fail("lookup: target_vocabulary is 0, expected V");
         if (options_.shortest == 0 || options_.shortest > options_.longest) {
-            detail::fail_with("lookup: shortest is ", options_.shortest, ", expected 1 .. longest = ", options_.longest);
+            detail::fail_with("lookup: shortest is ", options_.shortest,
+                              ", expected 1 .. longest = ", options_.longest);
         }
     }
 

@@ -15,8 +15,8 @@ SURELEAP_BEGIN_NAMESPACE
 /// A backbone without a sequential head. Models drafter.
 template <class Backbone, class Confidence = no_confidence>
 class parallel
-    : public semi_autoregressive<
-          Backbone, no_head<compute_t<typename detail::forward_result_t<Backbone>::value_type>>, Confidence> {
+    : public semi_autoregressive<Backbone, no_head<compute_t<typename detail::forward_result_t<Backbone>::value_type>>,
+                                 Confidence> {
     using head = no_head<compute_t<typename detail::forward_result_t<Backbone>::value_type>>;
     using base = semi_autoregressive<Backbone, head, Confidence>;
 

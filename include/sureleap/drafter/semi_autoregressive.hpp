@@ -27,9 +27,10 @@ class semi_autoregressive {
     using head_type = std::remove_cvref_t<Head>;
     using confidence_type = std::remove_cvref_t<Confidence>;
 
-    static_assert(backbone<std::remove_reference_t<Backbone>>,
-                  "semi_autoregressive: the first argument is no backbone; give it forward(span<request_view const>) or "
-                  "a call operator that returns sureleap::block_forward<T>");
+    static_assert(
+        backbone<std::remove_reference_t<Backbone>>,
+        "semi_autoregressive: the first argument is no backbone; give it forward(span<request_view const>) or "
+        "a call operator that returns sureleap::block_forward<T>");
     static_assert(sequential_head<head_type>,
                   "semi_autoregressive: the second argument is no sequential_head; see concepts.hpp, or use "
                   "sureleap::parallel for a backbone without a head");
@@ -45,14 +46,17 @@ public:
     /// The confidence can be asked before any token is drawn: planned_schedule works.
     static constexpr bool plans_at_anchor = anchor_confidence<confidence_type, value_type>;
 
-    static_assert(!has_confidence || pre_token_confidence<confidence_type, value_type> ||
-                      confidence_estimate<confidence_type, value_type>,
-                  "semi_autoregressive: the confidence must be callable as c(hidden, previous, k) or c(q, k) before x_k "
-                  "is drawn; a confidence that reads x_k would make every schedule anticipating");
+    static_assert(
+        !has_confidence || pre_token_confidence<confidence_type, value_type> ||
+            confidence_estimate<confidence_type, value_type>,
+        "semi_autoregressive: the confidence must be callable as c(hidden, previous, k) or c(q, k) before x_k "
+        "is drawn; a confidence that reads x_k would make every schedule anticipating");
 
     semi_autoregressive(Backbone model, Head head, Confidence confidence, drafter_options const& options)
-        : backbone_(std::forward<Backbone>(model)), head_(std::forward<Head>(head)),
-          confidence_(std::forward<Confidence>(confidence)), options_(options) {
+        : backbone_(std::forward<Backbone>(model)),
+          head_(std::forward<Head>(head)),
+          confidence_(std::forward<Confidence>(confidence)),
+          options_(options) {
         detail::check_options("semi_autoregressive", options_);
         if (head_.vocabulary() != 0 && head_.vocabulary() != options_.vocabulary) {
             detail::fail_with("semi_autoregressive: the head has ", head_.vocabulary(),
@@ -97,7 +101,8 @@ public:
                 if constexpr (pre_token_confidence<confidence_type, value_type>) {
                     c = static_cast<double>(confidence_.at_anchor(hidden(forward, i, block), requests[r].anchor, k));
                 } else {
-                    c = static_cast<double>(confidence_.at_anchor(block.law_of(r, base(forward, i, r, block), options_.map), k));
+                    c = static_cast<double>(
+                        confidence_.at_anchor(block.law_of(r, base(forward, i, r, block), options_.map), k));
                 }
                 if (!memory.append(r, c)) break;
             }

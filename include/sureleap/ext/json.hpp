@@ -28,8 +28,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include <sureleap/config.hpp>
 #include <sureleap/confidence/calibration.hpp>
+#include <sureleap/config.hpp>
 #include <sureleap/error.hpp>
 #include <sureleap/schedule/capacity.hpp>
 
@@ -164,8 +164,7 @@ template <class Interpolation>
     document["interpolation"] = Interpolation::name;
     document["points"] = nlohmann::ordered_json::array();
     for (capacity_point const& p : table.points()) {
-        document["points"].push_back(
-            nlohmann::ordered_json{{"batch_tokens", p.batch_tokens}, {"seconds", p.seconds}});
+        document["points"].push_back(nlohmann::ordered_json{{"batch_tokens", p.batch_tokens}, {"seconds", p.seconds}});
     }
     return document.dump(2);
 }
@@ -269,7 +268,9 @@ template <class Interpolation = linear_step_time>
             std::move(positions)};
 }
 
-inline void save(temperature_fit const& fit, std::string const& file) { detail::write_text(file, to_json(fit)); }
+inline void save(temperature_fit const& fit, std::string const& file) {
+    detail::write_text(file, to_json(fit));
+}
 
 [[nodiscard]] inline temperature_fit load_temperatures(std::string const& file) {
     return temperatures_from_json(detail::read_text(file), file);

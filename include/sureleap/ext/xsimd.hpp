@@ -55,8 +55,7 @@ struct basic_xsimd_backend {
         if constexpr (std::is_same_v<Weight, Real>) {
             return native_dot(weights, x);
         } else {
-            return detail::dot_by_blocks(weights, x,
-                                         [](auto block, auto part) { return native_dot(block, part); });
+            return detail::dot_by_blocks(weights, x, [](auto block, auto part) { return native_dot(block, part); });
         }
     }
 

@@ -22,8 +22,7 @@ SURELEAP_BEGIN_NAMESPACE
 /// Parameters as in markov_head. `gated_head head{w1, w2, gate, gate_bias};`
 template <class Weight, class Real = compute_t<Weight>, class Backend = scalar_backend>
 class gated_head {
-    static_assert(is_storage_v<Weight>,
-                  "gated_head: Weight must be float, double, sureleap::bf16 or sureleap::half");
+    static_assert(is_storage_v<Weight>, "gated_head: Weight must be float, double, sureleap::bf16 or sureleap::half");
     static_assert(std::floating_point<Real>, "gated_head: Real must be float or double; bf16 and half only store");
 
 public:

@@ -29,8 +29,7 @@ SURELEAP_BEGIN_NAMESPACE
 /// too.
 template <class Weight, class Real = compute_t<Weight>, class Backend = scalar_backend>
 class markov_head {
-    static_assert(is_storage_v<Weight>,
-                  "markov_head: Weight must be float, double, sureleap::bf16 or sureleap::half");
+    static_assert(is_storage_v<Weight>, "markov_head: Weight must be float, double, sureleap::bf16 or sureleap::half");
     static_assert(std::floating_point<Real>, "markov_head: Real must be float or double; bf16 and half only store");
 
 public:

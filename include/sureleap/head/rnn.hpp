@@ -46,8 +46,7 @@ public:
             detail::fail_with("rnn_head: joint has ", joint.cols,
                               " columns, expected 2 * rank + hidden size, more than twice the rank ", r);
         }
-        detail::check_weights<Real>("rnn_head", "joint", joint, 3 * r, joint.cols,
-                                    "3 rank x (2 rank + hidden size)");
+        detail::check_weights<Real>("rnn_head", "joint", joint, 3 * r, joint.cols, "3 rank x (2 rank + hidden size)");
         detail::check_weights<Real>("rnn_head", "bias", bias_, 3 * r, "one per row of joint");
         joint_recurrent_ = detail::columns(joint, 0, 2 * r);
         joint_hidden_ = detail::columns(joint, 2 * r, joint.cols - 2 * r);

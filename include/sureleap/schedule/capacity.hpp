@@ -146,9 +146,9 @@ public:
     /// right for a target at small batches and wrong whenever the profile did not reach the load that is served;
     /// check before use.
     [[nodiscard]] bool is_flat(double relative_tolerance = 0.0) const noexcept {
-        auto const [least, most] = std::minmax_element(
-            points_.begin(), points_.end(),
-            [](capacity_point const& a, capacity_point const& b) { return a.seconds < b.seconds; });
+        auto const [least, most] =
+            std::minmax_element(points_.begin(), points_.end(),
+                                [](capacity_point const& a, capacity_point const& b) { return a.seconds < b.seconds; });
         return most->seconds - least->seconds <= relative_tolerance * least->seconds;
     }
 
@@ -166,8 +166,7 @@ public:
             detail::fail_with("analytic_capacity: rate is ", rate, ", expected a positive finite number");
         }
         if (!(overhead >= 0.0 && std::isfinite(overhead))) {
-            detail::fail_with("analytic_capacity: overhead is ", overhead,
-                              ", expected a finite number of at least 0");
+            detail::fail_with("analytic_capacity: overhead is ", overhead, ", expected a finite number of at least 0");
         }
     }
 

@@ -25,7 +25,8 @@ SURELEAP_BEGIN_NAMESPACE
 struct from_anchor {};  ///< this round's hidden states, no drafted token
 template <std::size_t Lag>
 struct from_rounds {  ///< past rounds, at least Lag of them ago
-    static_assert(Lag >= 1, "from_rounds: a lag of 0 is this round's own table; use from_anchor or a frontier_scheduler");
+    static_assert(Lag >= 1,
+                  "from_rounds: a lag of 0 is this round's own table; use from_anchor or a frontier_scheduler");
     static constexpr std::size_t lag = Lag;
 };
 
@@ -57,7 +58,8 @@ private:
 namespace detail {
 struct planning_access {
     template <class Origin>
-    [[nodiscard]] static planning_table<Origin> make(survival_table const& table, frontier_memory const& memory) noexcept {
+    [[nodiscard]] static planning_table<Origin> make(survival_table const& table,
+                                                     frontier_memory const& memory) noexcept {
         return {table, memory};
     }
 };
@@ -119,7 +121,7 @@ public:
     /// The table a planner may read in the coming round. Positions a request may not draft are left out.
     template <std::size_t Lag>
     [[nodiscard]] planning_table<from_rounds<Lag>> lagged(std::span<request_view const> requests,
-                                                         planning_memory& memory) const noexcept {
+                                                          planning_memory& memory) const noexcept {
         SURELEAP_EXPECTS(Lag == lag_);
         for (std::size_t r = 0; r < requests.size(); ++r) {
             std::size_t const cap = requests[r].draft_cap(block_size_);
@@ -157,8 +159,8 @@ private:
     std::size_t lag_ = 1;
     fixed_probability prior_ = certain;
     std::uint64_t round_ = 0;
-    std::vector<entry> entries_;               // [slots, lag]
-    std::vector<fixed_probability> table_;     // [slots, lag, gamma] confidences
+    std::vector<entry> entries_;            // [slots, lag]
+    std::vector<fixed_probability> table_;  // [slots, lag, gamma] confidences
 };
 
 SURELEAP_END_NAMESPACE

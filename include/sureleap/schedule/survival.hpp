@@ -29,7 +29,7 @@ inline constexpr fixed_probability certain = fixed_probability{1} << 24;
 
 /// a_k = a_{k-1} c_k, rounded down: never larger than a_{k-1}.
 [[nodiscard]] SURELEAP_HOST_DEVICE constexpr fixed_probability extend_survival(fixed_probability before,
-                                                                              fixed_probability c) noexcept {
+                                                                               fixed_probability c) noexcept {
     return static_cast<fixed_probability>((std::uint64_t{before} * c) >> 24);
 }
 
@@ -52,10 +52,10 @@ struct candidate {
 
 /// Confidences and survivals of R requests, gamma positions each; row r has sizes[r] <= gamma entries in use. A view.
 struct survival_table {
-    std::size_t block_size = 0;                      ///< gamma, the row stride
-    std::span<std::uint32_t const> sizes{};          ///< [R]
-    std::span<fixed_probability const> confidence{}; ///< [R, gamma]
-    std::span<fixed_probability const> survival{};   ///< [R, gamma]
+    std::size_t block_size = 0;                       ///< gamma, the row stride
+    std::span<std::uint32_t const> sizes{};           ///< [R]
+    std::span<fixed_probability const> confidence{};  ///< [R, gamma]
+    std::span<fixed_probability const> survival{};    ///< [R, gamma]
 
     [[nodiscard]] std::size_t requests() const noexcept { return sizes.size(); }
     [[nodiscard]] candidate at(std::size_t r, std::size_t k) const noexcept {
@@ -68,8 +68,8 @@ struct survival_table {
 /// unless it proves otherwise.
 struct draft_table {
     survival_table survivals{};
-    std::span<token_id const> tokens{};            ///< x_k, [R, gamma]
-    std::span<double const> token_probabilities{}; ///< q_k(x_k), [R, gamma]
+    std::span<token_id const> tokens{};             ///< x_k, [R, gamma]
+    std::span<double const> token_probabilities{};  ///< q_k(x_k), [R, gamma]
 };
 
 SURELEAP_END_NAMESPACE

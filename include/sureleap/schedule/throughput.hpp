@@ -28,8 +28,7 @@ struct expected_step {
     /// Theta in tokens per second: one double product, so that comparisons agree everywhere.
     template <capacity_curve Capacity>
     [[nodiscard]] double throughput(Capacity const& capacity) const noexcept {
-        return (static_cast<double>(accepts) * 0x1p-24) *
-               static_cast<double>(capacity.steps_per_second(batch_tokens));
+        return (static_cast<double>(accepts) * 0x1p-24) * static_cast<double>(capacity.steps_per_second(batch_tokens));
     }
 };
 

@@ -21,7 +21,7 @@ class top_k_schedule {
 public:
     using capacity_type = Capacity;
     using origin = from_rounds<Lag>;
-    static constexpr std::size_t lag = Lag;
+    static constexpr std::size_t lag = origin::lag;
 
     /// `prior`: conditional confidence assumed for requests that have no table of that age yet.
     explicit top_k_schedule(Capacity capacity, double prior = 0.8) : capacity_(std::move(capacity)), prior_(prior) {}

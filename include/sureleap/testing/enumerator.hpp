@@ -104,7 +104,8 @@ private:
         if (depth_ == path_.size()) {
             std::size_t first = 0;
             while (first < probabilities.size() && !(probabilities[first] > 0.0)) ++first;
-            if (first == probabilities.size()) detail::fail("enumerator: a draw has no outcome of positive probability");
+            if (first == probabilities.size())
+                detail::fail("enumerator: a draw has no outcome of positive probability");
             path_.push_back({std::move(probabilities), first});
         }
         choice const& here = path_[depth_++];
