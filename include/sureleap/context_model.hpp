@@ -19,7 +19,7 @@ SURELEAP_BEGIN_NAMESPACE
 /// `context`. Models target_model and autoregressive_model. Needs request_view::context.
 ///
 /// For small models, examples and tests: every row is computed from its whole context, one after another. Buffers grow
-/// on demand; reserve() beforehand keeps rounds free of allocation.
+/// on demand; reserve() keeps rounds free of allocation (of the object it is called on: a copy has buffers of its own).
 template <class Real, class Function>
 class context_model {
 public:

@@ -118,7 +118,10 @@ inline void check_settings(request_settings const& s) {
     };
     check("", s.target_transform());
     if (s.draft) check("draft ", *s.draft);
-    if (s.max_new_tokens == 0) detail::fail("request_settings: max_new_tokens is 0, expected at least 1");
+    constexpr std::size_t most = std::size_t{1} << 31;  // a decoder reserves this many tokens when a request joins
+    if (s.max_new_tokens == 0 || s.max_new_tokens > most) {
+        detail::fail_with("request_settings: max_new_tokens is ", s.max_new_tokens, ", expected 1 .. ", most);
+    }
 }
 
 // ---- memory ----------------------------------------------------------------------------------------------------
@@ -235,7 +238,8 @@ template <class Rule, class T, class Q, class Hook, class Rng>
                                               round_memory<T, Q, Hook>& memory) {
     verify_batch const& batch = memory.batch;
     auto const requests = batch.requests();
-    bool const shaped = rows.values.rows >= batch.rows() && rows.values.cols == memory.target_vocabulary;
+    bool const shaped = rows.values.rows >= batch.rows() && rows.values.cols == memory.target_vocabulary &&
+                        (rows.log_normalisers.empty() || rows.log_normalisers.size() >= batch.rows());
     for (std::size_t r = 0; r < requests.size(); ++r) {
         request_view const& request = requests[r];
         verdict& out = memory.verdicts[r];

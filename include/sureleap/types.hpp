@@ -221,9 +221,9 @@ struct block_forward {
 /// Per-request outcome of a round. Anything but ok leaves the request's state as it was; no token is emitted.
 enum class status : std::uint8_t {
     ok,
-    invalid_draft,       ///< a draft logits row held NaN or +inf, or no finite logit at all
+    invalid_draft,       ///< a draft logits row held NaN or +inf, or no finite logit; or the model's shapes were wrong
     invalid_confidence,  ///< a confidence was NaN or outside [0, 1]
-    invalid_target,      ///< a target logits row held NaN or +inf, or no finite logit at all
+    invalid_target,      ///< the same of a target logits row
 };
 
 [[nodiscard]] constexpr char const* to_string(status s) noexcept {

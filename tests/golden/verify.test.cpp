@@ -31,7 +31,9 @@ using namespace sureleap;
 
 constexpr std::array<token_id, 2> stop_tokens{3, 11};
 
-bool is_stop(token_id x) { return std::find(stop_tokens.begin(), stop_tokens.end(), x) != stop_tokens.end(); }
+bool is_stop(token_id x) {
+    return std::find(stop_tokens.begin(), stop_tokens.end(), x) != stop_tokens.end();
+}
 
 struct golden_case {
     std::string name;
@@ -174,7 +176,8 @@ void verify(golden_case const& c) {
     request_settings settings{.temperature = c.temperature, .max_new_tokens = c.n + 1, .log_probabilities = true};
     settings.stop_tokens = stop_tokens;
     settings.max_draft_tokens = c.n;
-    request_view const request{.id = 7, .anchor = c.ids[0], .position = 40, .remaining = c.n + 1, .settings = &settings};
+    request_view const request{
+        .id = 7, .anchor = c.ids[0], .position = 40, .remaining = c.n + 1, .settings = &settings};
     std::span<request_view const> const requests{&request, 1};
 
     round_memory<Real, Real> memory{drafter, rule, {1}};

@@ -24,7 +24,11 @@ public:
     [[nodiscard]] std::size_t below(std::size_t n) { return static_cast<std::size_t>(real() * static_cast<double>(n)); }
     [[nodiscard]] bool chance(double p) { return real() < p; }
     /// Roughly normal, enough for logits.
-    [[nodiscard]] double bell() { return real() + real() + real() + real() - 2.0; }
+    [[nodiscard]] double bell() {
+        double sum = -2.0;  // not one sum of four calls: their order would be the compiler's choice
+        for (int i = 0; i < 4; ++i) sum += real();
+        return sum;
+    }
 
 private:
     std::uint64_t seed_;

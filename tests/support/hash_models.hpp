@@ -16,7 +16,8 @@
 namespace support {
 
 /// A number in [-1, 1) that looks random and is a function of its arguments.
-[[nodiscard]] inline double hashed(std::uint64_t seed, std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
+[[nodiscard]] inline double hashed(std::uint64_t seed, std::uint32_t a, std::uint32_t b, std::uint32_t c,
+                                   std::uint32_t d) {
     auto const bits = sureleap::philox4x32({a, b, c, d}, seed);
     return static_cast<double>(static_cast<std::int32_t>(bits[0])) * 0x1p-31;
 }

@@ -62,30 +62,66 @@ void released(void* memory) noexcept {
 
 }  // namespace
 
-[[gnu::noinline]] void* operator new(std::size_t size) { return demanded(size, 0); }
-[[gnu::noinline]] void* operator new[](std::size_t size) { return demanded(size, 0); }
-[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t a) { return demanded(size, std::size_t(a)); }
-[[gnu::noinline]] void* operator new[](std::size_t size, std::align_val_t a) { return demanded(size, std::size_t(a)); }
-[[gnu::noinline]] void* operator new(std::size_t size, std::nothrow_t const&) noexcept { return counted(size, 0); }
-[[gnu::noinline]] void* operator new[](std::size_t size, std::nothrow_t const&) noexcept { return counted(size, 0); }
+[[gnu::noinline]] void* operator new(std::size_t size) {
+    return demanded(size, 0);
+}
+[[gnu::noinline]] void* operator new[](std::size_t size) {
+    return demanded(size, 0);
+}
+[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t a) {
+    return demanded(size, std::size_t(a));
+}
+[[gnu::noinline]] void* operator new[](std::size_t size, std::align_val_t a) {
+    return demanded(size, std::size_t(a));
+}
+[[gnu::noinline]] void* operator new(std::size_t size, std::nothrow_t const&) noexcept {
+    return counted(size, 0);
+}
+[[gnu::noinline]] void* operator new[](std::size_t size, std::nothrow_t const&) noexcept {
+    return counted(size, 0);
+}
 [[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t a, std::nothrow_t const&) noexcept {
     return counted(size, std::size_t(a));
 }
 [[gnu::noinline]] void* operator new[](std::size_t size, std::align_val_t a, std::nothrow_t const&) noexcept {
     return counted(size, std::size_t(a));
 }
-[[gnu::noinline]] void operator delete(void* p) noexcept { released(p); }
-[[gnu::noinline]] void operator delete[](void* p) noexcept { released(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { released(p); }
-[[gnu::noinline]] void operator delete[](void* p, std::size_t) noexcept { released(p); }
-[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept { released(p); }
-[[gnu::noinline]] void operator delete[](void* p, std::align_val_t) noexcept { released(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept { released(p); }
-[[gnu::noinline]] void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { released(p); }
-[[gnu::noinline]] void operator delete(void* p, std::nothrow_t const&) noexcept { released(p); }
-[[gnu::noinline]] void operator delete[](void* p, std::nothrow_t const&) noexcept { released(p); }
-[[gnu::noinline]] void operator delete(void* p, std::align_val_t, std::nothrow_t const&) noexcept { released(p); }
-[[gnu::noinline]] void operator delete[](void* p, std::align_val_t, std::nothrow_t const&) noexcept { released(p); }
+[[gnu::noinline]] void operator delete(void* p) noexcept {
+    released(p);
+}
+[[gnu::noinline]] void operator delete[](void* p) noexcept {
+    released(p);
+}
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept {
+    released(p);
+}
+[[gnu::noinline]] void operator delete[](void* p, std::size_t) noexcept {
+    released(p);
+}
+[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept {
+    released(p);
+}
+[[gnu::noinline]] void operator delete[](void* p, std::align_val_t) noexcept {
+    released(p);
+}
+[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
+    released(p);
+}
+[[gnu::noinline]] void operator delete[](void* p, std::size_t, std::align_val_t) noexcept {
+    released(p);
+}
+[[gnu::noinline]] void operator delete(void* p, std::nothrow_t const&) noexcept {
+    released(p);
+}
+[[gnu::noinline]] void operator delete[](void* p, std::nothrow_t const&) noexcept {
+    released(p);
+}
+[[gnu::noinline]] void operator delete(void* p, std::align_val_t, std::nothrow_t const&) noexcept {
+    released(p);
+}
+[[gnu::noinline]] void operator delete[](void* p, std::align_val_t, std::nothrow_t const&) noexcept {
+    released(p);
+}
 
 using namespace sureleap;
 
@@ -117,20 +153,19 @@ struct parts {
             std::size_t const rows = views.size() * block_size;
             return block_forward<float>{{hidden.data(), rows, 3}, {{logits.data(), rows, vocabulary}, {}}};
         };
-        return semi_autoregressive{std::move(backbone),
-                                   markov_head{matrix_view<float>{w1.data(), vocabulary, 2},
-                                               matrix_view<float>{w2.data(), vocabulary, 2}},
-                                   confidence_head<float>{{weights.data(), 1, 5}, 1.0f, {w1.data(), vocabulary, 2}},
-                                   drafter_options{.block_size = block_size, .vocabulary = vocabulary, .hidden_size = 3}};
+        return semi_autoregressive{
+            std::move(backbone),
+            markov_head{matrix_view<float>{w1.data(), vocabulary, 2}, matrix_view<float>{w2.data(), vocabulary, 2}},
+            confidence_head<float>{{weights.data(), 1, 5}, 1.0f, {w1.data(), vocabulary, 2}},
+            drafter_options{.block_size = block_size, .vocabulary = vocabulary, .hidden_size = 3}};
     }
     [[nodiscard]] static auto slow() {
         auto model = support::hash_model<float>(vocabulary, {.own = 7, .disagreement = 0.4});
         model.reserve(places, 200);
-        return autoregressive{std::move(model), top1_confidence{}, {.block_size = block_size, .vocabulary = vocabulary}};
+        return autoregressive{
+            std::move(model), top1_confidence{}, {.block_size = block_size, .vocabulary = vocabulary}};
     }
-    [[nodiscard]] static auto found() {
-        return lookup{{.block_size = block_size, .target_vocabulary = vocabulary}};
-    }
+    [[nodiscard]] static auto found() { return lookup{{.block_size = block_size, .target_vocabulary = vocabulary}}; }
 };
 
 struct ban_one {
@@ -144,7 +179,8 @@ template <class Decoder>
 bool quiet(Decoder& dec, double temperature) {
     for (std::size_t i = 0; i < places; ++i) {
         request_settings settings{.temperature = temperature, .seed = 50 + i, .max_new_tokens = most_tokens - 7 * i};
-        if (i == 1) settings.top_p = 0.9, settings.top_k = 8, settings.draft = transform{.temperature = 0.8, .top_k = 6};
+        if (i == 1)
+            settings.top_p = 0.9, settings.top_k = 8, settings.draft = transform{.temperature = 0.8, .top_k = 6};
         if (i == 2) settings.min_p = 0.01, settings.stop_tokens = stops;
         settings.log_probabilities = i != 0;
         token_id const prompt[] = {static_cast<token_id>(i), 3, 4, 3};

@@ -56,9 +56,12 @@ constexpr std::size_t block = 4;
 hash_language const target_language{};
 hash_language const draft_language{.own = 5, .disagreement = 0.5};
 
-auto target_model_of() { return hash_model<float>(vocabulary, target_language); }
+auto target_model_of() {
+    return hash_model<float>(vocabulary, target_language);
+}
 auto draft_model_of() {
-    return autoregressive{hash_model<float>(vocabulary, draft_language), top1_confidence{},
+    return autoregressive{hash_model<float>(vocabulary, draft_language),
+                          top1_confidence{},
                           {.block_size = block, .vocabulary = vocabulary}};
 }
 analytic_capacity const capacity{100.0, 6.0};
@@ -102,10 +105,11 @@ struct head_weights {
         return out;
     }
     [[nodiscard]] auto drafter() const {
-        return semi_autoregressive{hash_backbone{}, markov_head{matrix_view<float>{w1.data(), vocabulary, 2},
-                                                                matrix_view<float>{w2.data(), vocabulary, 2}},
-                                   confidence_head<float>{{confidence.data(), 1, 5}, 1.0f, {w1.data(), vocabulary, 2}},
-                                   drafter_options{.block_size = block, .vocabulary = vocabulary, .hidden_size = 3}};
+        return semi_autoregressive{
+            hash_backbone{},
+            markov_head{matrix_view<float>{w1.data(), vocabulary, 2}, matrix_view<float>{w2.data(), vocabulary, 2}},
+            confidence_head<float>{{confidence.data(), 1, 5}, 1.0f, {w1.data(), vocabulary, 2}},
+            drafter_options{.block_size = block, .vocabulary = vocabulary, .hidden_size = 3}};
     }
 };
 
@@ -127,7 +131,8 @@ std::vector<tokens> run(Decoder& dec, std::vector<job> const& jobs, std::size_t 
         }
         if (!dec.step()) return out;
         for (request_event const& e : dec.events()) {
-            auto const found = std::find_if(active.begin(), active.end(), [&](auto const& a) { return a.first == e.request; });
+            auto const found =
+                std::find_if(active.begin(), active.end(), [&](auto const& a) { return a.first == e.request; });
             REQUIRE(found != active.end());
             REQUIRE(e.outcome == status::ok);
             tokens& text = out[found->second];
@@ -147,7 +152,9 @@ tokens run_alone(Target&& target, Drafter&& drafter, Schedule schedule, Rule rul
     return run(dec, {j}, 1)[0];
 }
 
-bool contains(std::span<token_id const> set, token_id x) { return std::find(set.begin(), set.end(), x) != set.end(); }
+bool contains(std::span<token_id const> set, token_id x) {
+    return std::find(set.begin(), set.end(), x) != set.end();
+}
 
 /// Plain decoding, one token per target row; choose(p, absolute position) gives the token.
 template <class Choose>
@@ -182,7 +189,8 @@ std::vector<job> several_jobs(double temperature) {
     std::vector<job> jobs;
     for (std::uint64_t i = 0; i < 7; ++i) {
         job j;
-        for (std::uint64_t t = 0; t <= i % 4; ++t) j.prompt.push_back(static_cast<token_id>((3 * i + 5 * t) % vocabulary));
+        for (std::uint64_t t = 0; t <= i % 4; ++t)
+            j.prompt.push_back(static_cast<token_id>((3 * i + 5 * t) % vocabulary));
         j.settings = {.temperature = temperature, .seed = 1000 + i, .max_new_tokens = 5 + 7 * (i % 3)};
         if (i % 3 == 1) j.settings.top_p = 0.8;
         if (i % 3 == 2) j.settings.top_k = 3;
@@ -211,7 +219,8 @@ TEST_CASE("decoder: greedy output equals plain greedy decoding under every rule,
         CHECK(same(draft_model_of(), retrospective_schedule{capacity}, keyed_coupling{}));
         CHECK(same(weights.drafter(), planned_schedule{capacity}, token_rejection<argmax_draft>{}));
         CHECK(same(weights.drafter(), survival_threshold_schedule{0.1}, block_verification<argmax_draft>{}));
-        CHECK(same(lookup{{.block_size = block, .target_vocabulary = vocabulary}}, fixed_schedule{}, token_rejection<>{}));
+        CHECK(same(lookup{{.block_size = block, .target_vocabulary = vocabulary}}, fixed_schedule{},
+                   token_rejection<>{}));
     }
 }
 
@@ -235,9 +244,10 @@ TEST_CASE("decoder: pathwise rules give plain decoding with the same noise, for 
         CHECK(streams(weights.drafter(), retrospective_schedule{capacity}, keyed_coupling{}, places) == raced);
         CHECK(streams(weights.drafter(), top_k_schedule{capacity}, keyed_coupling{}, places) == raced);
         CHECK(streams(draft_model_of(), greedy_schedule{capacity}, target_match<>{}, places) == drawn);
-        CHECK(streams(weights.drafter(), planned_schedule{capacity}, target_match<categorical_draft>{}, places) == drawn);
-        CHECK(streams(lookup{{.block_size = block, .target_vocabulary = vocabulary}}, fixed_schedule{}, target_match<>{},
-                      places) == drawn);
+        CHECK(streams(weights.drafter(), planned_schedule{capacity}, target_match<categorical_draft>{}, places) ==
+              drawn);
+        CHECK(streams(lookup{{.block_size = block, .target_vocabulary = vocabulary}}, fixed_schedule{},
+                      target_match<>{}, places) == drawn);
     }
 }
 
@@ -373,9 +383,10 @@ TEST_CASE("decoder: log-probabilities are those of the transformed target") {
     std::vector<double> logits(vocabulary);
     auto const compare = [&](auto zero, double tolerance) {
         using real = decltype(zero);
-        for (request_settings settings : {request_settings{.temperature = 1.0}, request_settings{.temperature = 0.6, .top_k = 4},
-                                          request_settings{.temperature = 1.3, .top_p = 0.7},
-                                          request_settings{.temperature = 0.0}, request_settings{.min_p = 0.2}}) {
+        for (request_settings settings :
+             {request_settings{.temperature = 1.0}, request_settings{.temperature = 0.6, .top_k = 4},
+              request_settings{.temperature = 1.3, .top_p = 0.7}, request_settings{.temperature = 0.0},
+              request_settings{.min_p = 0.2}}) {
             settings.seed = 8;
             settings.max_new_tokens = 40;
             settings.log_probabilities = true;
@@ -412,8 +423,8 @@ TEST_CASE("decoder: log-probabilities are those of the transformed target") {
                     double mass = 0.0;
                     for (std::size_t k = 0; k < keep; ++k) mass += whole.probability(order[k]);
                     double const expected = std::log(whole.probability(event.tokens[i]) / mass);
-                    REQUIRE(std::find(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(keep), event.tokens[i]) !=
-                            order.begin() + static_cast<std::ptrdiff_t>(keep));
+                    REQUIRE(std::find(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(keep),
+                                      event.tokens[i]) != order.begin() + static_cast<std::ptrdiff_t>(keep));
                     REQUIRE(std::abs(event.log_probabilities[i] - expected) < tolerance);
                     text.push_back(event.tokens[i]);
                 }
@@ -451,7 +462,8 @@ TEST_CASE("decoder: unusable settings are refused with value and expectation") {
     CHECK(says(refused({.min_p = 1.5}), {"min_p is 1.5", "[0, 1]"}));
     CHECK(says(refused({.draft = transform{.temperature = -2.0}}), {"draft temperature is -2, ", ">= 0"}));
     CHECK(says(refused({.draft = transform{.top_p = 2.0}}), {"draft top_p is 2, ", "(0, 1]"}));
-    CHECK(says(refused({.max_new_tokens = 0}), {"max_new_tokens is 0", "at least 1"}));
+    CHECK(says(refused({.max_new_tokens = 0}), {"max_new_tokens is 0", "expected 1"}));
+    CHECK(says(refused({.max_new_tokens = static_cast<std::size_t>(-1)}), {"max_new_tokens is 18446744073709551615"}));
     CHECK(says(error_text([&] { dec.join(tokens{}); }), {"prompt is empty", "at least one token"}));
     CHECK(says(error_text([&] { dec.join(tokens{1, 12, 3}); }), {"prompt token 1 is 12", "0 .. 11"}));
     CHECK(says(error_text([&] { dec.join(tokens{-1}); }), {"prompt token 0 is -1", "0 .. 11"}));
@@ -471,13 +483,15 @@ TEST_CASE("decoder: parts that do not fit are refused at set-up") {
                    decoder{target, draft_model_of(), fixed_schedule{}, token_rejection<>{}, {.max_requests = 0}};
                }),
                {"max_requests is 0", "at least 1"}));
-    CHECK(says(error_text([&] { decoder{target, draft_model_of(), top_k_schedule{capacity, 1.5}, token_rejection<>{}}; }),
-               {"prior confidence is 1.5", "[0, 1]"}));
+    CHECK(
+        says(error_text([&] { decoder{target, draft_model_of(), top_k_schedule{capacity, 1.5}, token_rejection<>{}}; }),
+             {"prior confidence is 1.5", "[0, 1]"}));
     decoder greedy{target, draft_model_of(), fixed_schedule{}, greedy_match{}};
     CHECK(says(error_text([&] { greedy.join(tokens{1}, {.temperature = 0.7}); }),
                {"greedy_match", "temperature is 0.7", "expected 0"}));
     greedy.join(tokens{1}, {.temperature = 0.0});
-    CHECK(says(error_text([] { static_cast<void>(hash_model<float>(0, target_language)); }), {"context_model", "vocabulary is 0"}));
+    CHECK(says(error_text([] { static_cast<void>(hash_model<float>(0, target_language)); }),
+               {"context_model", "vocabulary is 0"}));
 }
 
 // ---- bad data in a round ---------------------------------------------------------------------------------------
@@ -554,8 +568,8 @@ job const job_1{{4, 5}, {.temperature = 1.1, .seed = 22, .max_new_tokens = 30}};
 /// Steps through a fault that starts before round `when`: `broken` requests report `expected`, emit nothing and keep
 /// their text; after resume() both end with the texts of an undisturbed run.
 template <class Decoder, class Before, class After>
-void survive(Decoder& dec, std::vector<tokens> const& undisturbed, std::size_t when, std::vector<std::size_t> const& broken,
-             status expected, Before before, After after) {
+void survive(Decoder& dec, std::vector<tokens> const& undisturbed, std::size_t when,
+             std::vector<std::size_t> const& broken, status expected, Before before, After after) {
     request_id const ids[] = {dec.join(job_0.prompt, job_0.settings), dec.join(job_1.prompt, job_1.settings)};
     for (std::size_t round = 0; round < when; ++round) REQUIRE(dec.step());
     std::vector<tokens> kept;
@@ -602,14 +616,16 @@ TEST_CASE("decoder: bad target rows suspend the request and change nothing") {
         decoder reference{clean, draft_model_of(), fixed_schedule{3}, rule, {.max_requests = 2}};
         auto const undisturbed = run(reference, {job_0, job_1}, 2);
         for (std::size_t const when : {0u, 2u}) {
-            for (auto const kind : {fault::nan_row, fault::inf_row, fault::masked_row, fault::few_rows, fault::few_columns}) {
+            for (auto const kind :
+                 {fault::nan_row, fault::inf_row, fault::masked_row, fault::few_rows, fault::few_columns}) {
                 bool const all = kind == fault::few_rows || kind == fault::few_columns;
                 for (std::size_t const slot : {0u, 1u}) {
                     INFO("round " << when << ", fault " << static_cast<int>(kind) << ", slot " << slot);
                     faulty_target target{kind, when, slot};
                     decoder dec{target, draft_model_of(), fixed_schedule{3}, rule, {.max_requests = 2}};
-                    survive(dec, undisturbed, when, all ? std::vector<std::size_t>{0, 1} : std::vector<std::size_t>{slot},
-                            status::invalid_target, [] {}, [] {});
+                    survive(
+                        dec, undisturbed, when, all ? std::vector<std::size_t>{0, 1} : std::vector<std::size_t>{slot},
+                        status::invalid_target, [] {}, [] {});
                     REQUIRE(target.committed.size() > when);
                     CHECK(target.committed[when][slot] == status::invalid_target);  // so that it rolls back
                 }
@@ -630,13 +646,15 @@ TEST_CASE("decoder: a target row nobody needs may hold anything") {
         for (std::size_t v = 0; v < vocabulary; ++v) rows[v] = v == 3 ? 0.0f : -std::numeric_limits<float>::infinity();
         return logits_rows<float>{{rows.data(), batch.rows(), vocabulary}, {}};
     };
-    auto draft = [logits = std::vector<float>(vocabulary)](std::span<request_view const>, draft_prefixes const&) mutable {
+    auto draft = [logits = std::vector<float>(vocabulary)](std::span<request_view const>,
+                                                           draft_prefixes const&) mutable {
         std::fill(logits.begin(), logits.end(), -std::numeric_limits<float>::infinity());
         logits[5] = 0.0f;
         return logits_rows<float>{{logits.data(), 1, vocabulary}, {}};
     };
     auto const first = [&](auto rule) {
-        decoder dec{target, autoregressive{draft, {.block_size = block, .vocabulary = vocabulary}}, fixed_schedule{}, rule};
+        decoder dec{target, autoregressive{draft, {.block_size = block, .vocabulary = vocabulary}}, fixed_schedule{},
+                    rule};
         dec.join(tokens{0}, {.seed = 1});
         REQUIRE(dec.step());
         CHECK(dec.report().verified() == block);
@@ -657,7 +675,8 @@ TEST_CASE("decoder: bad draft rows suspend the request and change nothing") {
             return autoregressive{faulty_draft{std::move(on), slot, position},
                                   {.block_size = block, .vocabulary = vocabulary}};
         };
-        decoder reference{target, make(std::make_shared<bool>(false), 0, 0), fixed_schedule{}, rule, {.max_requests = 2}};
+        decoder reference{
+            target, make(std::make_shared<bool>(false), 0, 0), fixed_schedule{}, rule, {.max_requests = 2}};
         auto const undisturbed = run(reference, {job_0, job_1}, 2);
         for (std::size_t const position : {0u, 2u}) {
             for (std::size_t const slot : {0u, 1u}) {
@@ -679,10 +698,14 @@ TEST_CASE("decoder: bad confidences suspend the request and change nothing") {
         INFO("confidence " << bad);
         auto target = target_model_of();
         auto const make = [&](std::shared_ptr<bool> on) {
-            return autoregressive{hash_model<float>(vocabulary, draft_language), faulty_confidence{std::move(on), bad},
+            return autoregressive{hash_model<float>(vocabulary, draft_language),
+                                  faulty_confidence{std::move(on), bad},
                                   {.block_size = block, .vocabulary = vocabulary}};
         };
-        decoder reference{target, make(std::make_shared<bool>(false)), threshold_schedule{0.1}, token_rejection<>{},
+        decoder reference{target,
+                          make(std::make_shared<bool>(false)),
+                          threshold_schedule{0.1},
+                          token_rejection<>{},
                           {.max_requests = 2}};
         auto const undisturbed = run(reference, {job_0, job_1}, 2);
         auto const on = std::make_shared<bool>(false);
@@ -711,7 +734,8 @@ TEST_CASE("decoder: a target that throws leaves everything as it was") {
         for (std::size_t i = 0; i < 2; ++i) {
             CHECK(tokens(dec.generated(ids[i]).begin(), dec.generated(ids[i]).end()) == kept[i]);
         }
-        while (dec.step()) {}
+        while (dec.step()) {
+        }
         for (std::size_t i = 0; i < 2; ++i) {
             CHECK(tokens(dec.generated(ids[i]).begin(), dec.generated(ids[i]).end()) == undisturbed[i]);
         }
@@ -730,8 +754,9 @@ TEST_CASE("decoder: unseeded requests have streams of their own, seeded ones sha
         return logits_rows<float>{{rows.data(), batch.rows(), wide}, {}};
     };
     auto const make = [&] {
-        return autoregressive{model_of<float>(wide, [](auto, auto logits) { std::fill(logits.begin(), logits.end(), 0.0f); }),
-                              {.block_size = 3, .vocabulary = wide}};
+        return autoregressive{
+            model_of<float>(wide, [](auto, auto logits) { std::fill(logits.begin(), logits.end(), 0.0f); }),
+            {.block_size = 3, .vocabulary = wide}};
     };
     auto const streams = [&](auto rule, decoder_options const& options, std::optional<std::uint64_t> seed) {
         auto target = flat;
@@ -740,7 +765,8 @@ TEST_CASE("decoder: unseeded requests have streams of their own, seeded ones sha
         for (std::size_t i = 0; i < options.max_requests; ++i) {
             ids.push_back(dec.join(tokens{9}, {.seed = seed, .max_new_tokens = 24}));
         }
-        while (dec.step()) {}
+        while (dec.step()) {
+        }
         std::vector<tokens> out;
         for (auto const id : ids) out.emplace_back(dec.generated(id).begin(), dec.generated(id).end());
         return out;
@@ -773,7 +799,9 @@ TEST_CASE("decoder: unseeded requests have streams of their own, seeded ones sha
 namespace {
 
 /// A grammar: parities alternate with the position of the token.
-bool allowed(std::size_t position, token_id x) { return static_cast<std::size_t>(x) % 2 == position % 2; }
+bool allowed(std::size_t position, token_id x) {
+    return static_cast<std::size_t>(x) % 2 == position % 2;
+}
 
 struct parity_grammar {
     void operator()(hook_context const& at, std::span<float> logits) const {
@@ -804,7 +832,8 @@ auto edited_target(Edit edit) {
 }  // namespace
 
 TEST_CASE("decoder: the logits hook is part of the target, row by row") {
-    job const j{{1, 4, 2}, {.temperature = 1.2, .top_p = 0.9, .seed = 31, .max_new_tokens = 60, .log_probabilities = true}};
+    job const j{{1, 4, 2},
+                {.temperature = 1.2, .top_p = 0.9, .seed = 31, .max_new_tokens = 60, .log_probabilities = true}};
     auto const compare = [&](auto hook, auto edited, auto rule) {
         auto target = target_model_of();
         decoder hooked{target, draft_model_of(), fixed_schedule{}, rule, decoder_options{}, hook};
@@ -858,7 +887,8 @@ TEST_CASE("decoder: commit tells a stateful target what became of its rows") {
                 if (i > 0) context.push_back(batch.tokens()[i]);
                 REQUIRE(batch.positions()[i] == context.size() - 1);
                 REQUIRE(batch.tokens()[i] == context.back());
-                target_language(std::span<token_id const>(context), std::span(rows).subspan(i * vocabulary, vocabulary));
+                target_language(std::span<token_id const>(context),
+                                std::span(rows).subspan(i * vocabulary, vocabulary));
             }
             return {{rows.data(), batch.rows(), vocabulary}, {}};
         }
@@ -879,8 +909,8 @@ namespace {
 
 /// The stages in an engine's own loop, with the engine's own bookkeeping.
 template <class Target, class Drafter, class Schedule, class Rule>
-std::vector<tokens> engine_run(Target& target, Drafter drafter, Schedule schedule, Rule rule, std::vector<job> const& jobs,
-                               std::size_t places) {
+std::vector<tokens> engine_run(Target& target, Drafter drafter, Schedule schedule, Rule rule,
+                               std::vector<job> const& jobs, std::size_t places) {
     check_round<Drafter, Schedule, Rule>();
     struct sequence {
         bool running = false;
@@ -894,7 +924,8 @@ std::vector<tokens> engine_run(Target& target, Drafter drafter, Schedule schedul
     no_logits_hook const hook;
     survival_history history;
     constexpr bool has_history = requires { Schedule::lag; };
-    if constexpr (has_history) history = survival_history(places, drafter.block_size(), Schedule::lag, schedule.prior());
+    if constexpr (has_history)
+        history = survival_history(places, drafter.block_size(), Schedule::lag, schedule.prior());
 
     std::vector<request_view> views;
     for (std::size_t next = 0;;) {

@@ -93,8 +93,10 @@ reference_law reference(std::vector<double> const& logits, transform const& how)
 
 template <class T>
 T narrowed(double x) {
-    if constexpr (std::is_same_v<T, double>) return x;
-    else return T(static_cast<float>(x));
+    if constexpr (std::is_same_v<T, double>)
+        return x;
+    else
+        return T(static_cast<float>(x));
 }
 
 /// Everything a law says, against the reference. `kept_exactly` is off where rounding may move a truncation.
@@ -216,7 +218,8 @@ TEMPLATE_TEST_CASE("distribution: a draft vocabulary is mapped to the target's",
     }
 }
 
-TEMPLATE_TEST_CASE("distribution: a normaliser the producer has is used, and only where it applies", "", double, float, bf16) {
+TEMPLATE_TEST_CASE("distribution: a normaliser the producer has is used, and only where it applies", "", double, float,
+                   bf16) {
     using T = TestType;
     using real = compute_t<T>;
     double const tolerance = std::is_same_v<T, double> ? 1e-13 : 2e-6;
@@ -274,6 +277,9 @@ TEST_CASE("distribution: ties are broken by id, in truncation and in the mode") 
     CHECK(kept({.top_k = 60}).size() == 6);
     CHECK(kept({.top_p = 0.31}) == ids{1, 2});
     CHECK(kept({.top_p = 1e-12}) == ids{1});
+    std::vector<double> const level(4, 0.25);  // masses exactly 1/4: reaching top_p is enough
+    CHECK((distribution<double>{{level, {}}, {.top_p = 0.5}, scratch}.probability(1)) == 0.5);
+    CHECK((distribution<double>{{level, {}}, {.top_p = 0.5}, scratch}.probability(2)) == 0.0);
     CHECK(kept({.min_p = 1.0}) == ids{1, 2, 4});  // as probable as the most probable
     CHECK(kept({.min_p = 0.13}) == ids{0, 1, 2, 4, 5});
     CHECK(kept({.top_k = 2, .min_p = 0.5}) == ids{1, 2});
@@ -300,7 +306,8 @@ TEST_CASE("distribution: top-p counts the mass that top-k left") {
     CHECK(cold.probability(0) == 1.0);
 }
 
-TEMPLATE_TEST_CASE("distribution: rows without a law are refused under every transform", "", double, float, bf16, half) {
+TEMPLATE_TEST_CASE("distribution: rows without a law are refused under every transform", "", double, float, bf16,
+                   half) {
     using T = TestType;
     support::dice roll(44);
     INFO("seed " << roll.seed());
@@ -348,6 +355,26 @@ TEST_CASE("distribution: one_hot") {
         CHECK(law.probability(v) == (v == 3 ? 1.0 : 0.0));
         CHECK(law.log_probability(v) == (v == 3 ? 0.0 : -inf));
     }
+}
+
+TEMPLATE_TEST_CASE("distribution: the peak is the largest probability, of a greedy law the softmax behind it", "",
+                   double, float) {
+    using T = TestType;
+    double const tolerance = std::is_same_v<T, double> ? 1e-13 : 2e-6;
+    support::dice roll(46);
+    INFO("seed " << roll.seed());
+    for (int trial = 0; trial < 1000; ++trial) {
+        std::size_t const size = 1 + roll.below(20);
+        auto const row = random_row<T>(roll, size);
+        transform const how = random_transform(roll, size);
+        auto const expected = reference(widened(row), how.greedy() ? transform{} : how);
+        if (!expected.valid || expected.margin < 1e-4) continue;
+        std::vector<token_id> scratch(size);
+        distribution<T> const law{{row, {}}, how, scratch};
+        INFO("trial " << trial);
+        REQUIRE(std::abs(law.peak() - *std::max_element(expected.p.begin(), expected.p.end())) < tolerance);
+    }
+    CHECK(distribution<T>::one_hot(3, 1).peak() == 1.0);
 }
 
 TEST_CASE("total variation and overlap") {

@@ -36,7 +36,12 @@ struct fixture {
         block = draft_block<double>(ws, shape);
         CHECK(ws.used() == sizer.used());
         for (std::size_t r = 0; r < requests; ++r) {
-            views.push_back({.id = r, .slot = r, .anchor = 0, .position = 20 + r, .seed = 5 + r, .remaining = 100,
+            views.push_back({.id = r,
+                             .slot = r,
+                             .anchor = 0,
+                             .position = 20 + r,
+                             .seed = 5 + r,
+                             .remaining = 100,
                              .settings = &settings[r]});
         }
         block.begin(views);
@@ -74,7 +79,8 @@ TEST_CASE("draft_block: draws by the rule's kind, and records the law that was s
                 double const c = roll.real();
                 token_id x = no_token, expected = no_token;
                 if (kind == 0) {
-                    expected = rng.categorical({f.views[r].seed, f.views[r].position, static_cast<std::uint32_t>(k), purpose::draft}, q);
+                    expected = rng.categorical(
+                        {f.views[r].seed, f.views[r].position, static_cast<std::uint32_t>(k), purpose::draft}, q);
                     x = f.block.draw(r, categorical_draft{}, q, c, rng);
                 } else if (kind == 1) {
                     expected = q.mode();
@@ -120,7 +126,8 @@ TEST_CASE("draft_block: draws by the rule's kind, and records the law that was s
                 REQUIRE(table.survivals.at(r, k).survival == survival);
             }
             auto const prefixes = f.block.prefixes(gamma);
-            REQUIRE(std::equal(prefixes.of(r).begin(), prefixes.of(r).end(), f.block.tokens(r).begin(), f.block.tokens(r).end()));
+            REQUIRE(std::equal(prefixes.of(r).begin(), prefixes.of(r).end(), f.block.tokens(r).begin(),
+                               f.block.tokens(r).end()));
             REQUIRE(f.block.prefixes(0).of(r).empty());
         }
         f.block.begin(f.views);  // the next round

@@ -45,8 +45,10 @@ template <class T>
 std::vector<T> random_values(support::dice& roll, std::size_t count, double scale) {
     std::vector<T> out;
     for (std::size_t i = 0; i < count; ++i) {
-        if constexpr (std::is_same_v<T, double>) out.push_back(scale * roll.bell());
-        else out.push_back(T(static_cast<float>(scale * roll.bell())));
+        if constexpr (std::is_same_v<T, double>)
+            out.push_back(scale * roll.bell());
+        else
+            out.push_back(T(static_cast<float>(scale * roll.bell())));
     }
     return out;
 }
@@ -57,7 +59,9 @@ reals widened(auto const& values) {
     return out;
 }
 
-double logistic(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+double logistic(double x) {
+    return 1.0 / (1.0 + std::exp(-x));
+}
 
 /// y = W x for W [rows, cols].
 reals product(reals const& w, std::size_t cols, reals const& x) {
@@ -96,9 +100,14 @@ struct scene {
             if (roll.chance(0.3)) settings[r].max_draft_tokens = roll.below(gamma + 2);
         }
         for (std::size_t r = 0; r < requests; ++r) {
-            views.push_back({.id = r + 1, .slot = r, .anchor = contexts[r].back(), .position = contexts[r].size() - 1,
-                             .context = contexts[r], .seed = roll.bits(),
-                             .remaining = roll.chance(0.3) ? 1 + roll.below(gamma) : gamma + 1, .settings = &settings[r]});
+            views.push_back({.id = r + 1,
+                             .slot = r,
+                             .anchor = contexts[r].back(),
+                             .position = contexts[r].size() - 1,
+                             .context = contexts[r],
+                             .seed = roll.bits(),
+                             .remaining = roll.chance(0.3) ? 1 + roll.below(gamma) : gamma + 1,
+                             .settings = &settings[r]});
         }
     }
 
@@ -116,7 +125,8 @@ struct scene {
 reals scattered(reals const& p, vocabulary_map const* map) {
     if (map == nullptr) return p;
     reals out(map->target_size());
-    for (std::size_t d = 0; d < p.size(); ++d) out[static_cast<std::size_t>(map->to_target(static_cast<token_id>(d)))] = p[d];
+    for (std::size_t d = 0; d < p.size(); ++d)
+        out[static_cast<std::size_t>(map->to_target(static_cast<token_id>(d)))] = p[d];
     return out;
 }
 
@@ -168,9 +178,11 @@ void compare_semi_autoregressive(kind which, std::uint64_t seed, double toleranc
         auto const backbone = [&](std::span<request_view const> views) {
             ++calls;
             REQUIRE(views.size() == requests);
-            return block_forward<T>{{hidden.data(), requests * gamma, d}, {{logits.data(), requests * gamma, draft}, {}}};
+            return block_forward<T>{{hidden.data(), requests * gamma, d},
+                                    {{logits.data(), requests * gamma, draft}, {}}};
         };
-        confidence_head<W, Real> const confidence{{confidence_weights.data(), 1, d + rank}, static_cast<Real>(0.25), w1_view};
+        confidence_head<W, Real> const confidence{
+            {confidence_weights.data(), 1, d + rank}, static_cast<Real>(0.25), w1_view};
         drafter_options const options{gamma, draft, d, mapped ? &map : nullptr};
 
         auto const compare = [&](auto const& head) {
@@ -220,7 +232,8 @@ void compare_semi_autoregressive(kind which, std::uint64_t seed, double toleranc
                     auto const q = scattered(softmax(u, s.settings[r].temperature), mapped ? &map : nullptr);
                     INFO("trial " << trial << ", request " << r << ", position " << k);
                     REQUIRE(has_law(laws[k], q, tolerance));
-                    draw_key const key{s.views[r].seed, s.views[r].position, static_cast<std::uint32_t>(k), purpose::draft};
+                    draw_key const key{s.views[r].seed, s.views[r].position, static_cast<std::uint32_t>(k),
+                                       purpose::draft};
                     REQUIRE(xs[k] == philox_randomness{}.categorical(key, laws[k]));
 
                     double logit = 0.25;
@@ -274,16 +287,17 @@ TEST_CASE("parallel: every position has its own base logits and nothing else") {
         auto const backbone = [&](std::span<request_view const>) {
             return block_forward<double>{{}, {{logits.data(), requests * gamma, draft}, {}}};
         };
-        parallel drafter{backbone, top1_confidence{},
-                         {.block_size = gamma, .vocabulary = draft, .map = mapped ? &map : nullptr}};
+        parallel drafter{
+            backbone, top1_confidence{}, {.block_size = gamma, .vocabulary = draft, .map = mapped ? &map : nullptr}};
         static_assert(sureleap::drafter<decltype(drafter)> && decltype(drafter)::plans_at_anchor);
         scene<double> s(roll, requests, gamma, target);
         auto const memory = s.draw(drafter);
         for (std::size_t r = 0; r < requests; ++r) {
             REQUIRE(memory.block.size(r) == s.views[r].draft_cap(gamma));
             for (std::size_t k = 0; k < memory.block.size(r); ++k) {
-                auto const q = scattered(softmax(part(logits, (r * gamma + k) * draft, draft), s.settings[r].temperature),
-                                         mapped ? &map : nullptr);
+                auto const q =
+                    scattered(softmax(part(logits, (r * gamma + k) * draft, draft), s.settings[r].temperature),
+                              mapped ? &map : nullptr);
                 INFO("trial " << trial << ", request " << r << ", position " << k);
                 REQUIRE(has_law(memory.block.laws(r)[k], q, 1e-12));
                 double const c = static_cast<double>(memory.block.table().survivals.at(r, k).confidence) * 0x1p-24;
@@ -306,7 +320,8 @@ TEST_CASE("autoregressive: q_k is the model's row after the context and x_1..x_{
         auto const logits_of = [&](std::span<token_id const> context, std::span<double> logits) {
             double sum = 0.0;
             for (std::size_t i = 0; i < context.size(); ++i) sum = 1.7 * sum + static_cast<double>(context[i] + 1);
-            for (std::size_t v = 0; v < logits.size(); ++v) logits[v] = 2.0 * std::sin(sum * static_cast<double>(v + 1));
+            for (std::size_t v = 0; v < logits.size(); ++v)
+                logits[v] = 2.0 * std::sin(sum * static_cast<double>(v + 1));
         };
         auto model = model_of<double>(draft, logits_of);
         auto counted = [&](std::span<request_view const> views, draft_prefixes const& prefixes) {
@@ -314,7 +329,8 @@ TEST_CASE("autoregressive: q_k is the model's row after the context and x_1..x_{
             return model.forward(views, prefixes);
         };
         auto const calibration = [](std::size_t k, double c) { return c / static_cast<double>(k + 1); };
-        autoregressive drafter{counted, calibrated{top1_confidence{}, calibration},
+        autoregressive drafter{counted,
+                               calibrated{top1_confidence{}, calibration},
                                {.block_size = gamma, .vocabulary = draft, .map = mapped ? &map : nullptr}};
         static_assert(!decltype(drafter)::is_parallel && !decltype(drafter)::plans_at_anchor);
         scene<double> s(roll, requests, gamma, target);
@@ -381,6 +397,44 @@ TEST_CASE("drafters: a bad row stops one request's block and no other") {
     CHECK(memory.block.size(1) == 0);
 }
 
+TEST_CASE("drafters: a model whose shapes are not the promised ones costs the round, not the process") {
+    std::size_t const gamma = 3, size = 4, d = 2;
+    std::vector<double> const numbers(100, 0.5);
+    support::dice roll(98);
+    scene<double> s(roll, 2, gamma, size);
+    for (auto& settings : s.settings) settings.max_draft_tokens = gamma;
+    for (auto& view : s.views) view.remaining = gamma + 1;
+    auto const outcomes = [&](auto&& drafter) {
+        auto const memory = s.draw(drafter);
+        return std::vector<status>{memory.block.outcome(0), memory.block.outcome(1)};
+    };
+    std::vector<status> const fine(2, status::ok);
+    std::vector<status> const refused(2, status::invalid_draft);
+    auto const backbone = [&](std::size_t rows, std::size_t cols, std::size_t hidden_rows, std::size_t hidden_cols) {
+        return [=, &numbers](std::span<request_view const>) {
+            return block_forward<double>{{numbers.data(), hidden_rows, hidden_cols}, {{numbers.data(), rows, cols}, {}}};
+        };
+    };
+    auto const semi = [&](auto model) {
+        return semi_autoregressive{std::move(model), no_head<double>{},
+                                   drafter_options{.block_size = gamma, .vocabulary = size, .hidden_size = d}};
+    };
+    CHECK(outcomes(semi(backbone(6, 4, 6, 2))) == fine);
+    CHECK(outcomes(semi(backbone(5, 4, 6, 2))) == refused);
+    CHECK(outcomes(semi(backbone(6, 3, 6, 2))) == refused);
+    CHECK(outcomes(semi(backbone(6, 4, 5, 2))) == refused);
+    CHECK(outcomes(semi(backbone(6, 4, 6, 3))) == refused);
+    auto const model = [&](std::size_t rows, std::size_t cols) {
+        auto f = [=, &numbers](std::span<request_view const>, draft_prefixes const&) {
+            return logits_rows<double>{{numbers.data(), rows, cols}, {}};
+        };
+        return autoregressive{std::move(f), {.block_size = gamma, .vocabulary = size}};
+    };
+    CHECK(outcomes(model(2, 4)) == fine);
+    CHECK(outcomes(model(1, 4)) == refused);
+    CHECK(outcomes(model(2, 5)) == refused);
+}
+
 TEST_CASE("drafters: commit reaches the model") {
     struct backbone_with_cache {
         std::size_t* commits;
@@ -406,11 +460,14 @@ TEST_CASE("drafters: parts that do not fit are refused at set-up") {
     auto const backbone = [](std::span<request_view const>) { return block_forward<float>{}; };
     auto const model = [](std::span<request_view const>, draft_prefixes const&) { return logits_rows<float>{}; };
     std::vector<float> const weights(200, 0.5f);
-    auto const view = [&](std::size_t rows, std::size_t cols) { return matrix_view<float>{weights.data(), rows, cols}; };
+    auto const view = [&](std::size_t rows, std::size_t cols) {
+        return matrix_view<float>{weights.data(), rows, cols};
+    };
     markov_head<float> const head{view(8, 2), view(8, 2)};
     vocabulary_map const map{tokens{0, 3, 5}, 8};
 
-    CHECK(says(error_text([&] { parallel{backbone, {.block_size = 0, .vocabulary = 8}}; }), {"gamma", "is 0", "at least 1"}));
+    CHECK(says(error_text([&] { parallel{backbone, {.block_size = 0, .vocabulary = 8}}; }),
+               {"gamma", "is 0", "at least 1"}));
     CHECK(says(error_text([&] { parallel{backbone, drafter_options{}}; }), {"vocabulary is 0"}));
     CHECK(says(error_text([&] { autoregressive{model, {.block_size = 0, .vocabulary = 8}}; }),
                {"autoregressive", "gamma", "is 0", "at least 1"}));
@@ -427,16 +484,24 @@ TEST_CASE("drafters: parts that do not fit are refused at set-up") {
                {"embeds 7 previous tokens", "target vocabulary of 8"}));
     // With a map, outputs are draft tokens and previous tokens are target tokens.
     CHECK(says(error_text([&] {
-                   semi_autoregressive{backbone, markov_head<float>{view(3, 2), view(3, 2)}, {.vocabulary = 3, .map = &map}};
+                   semi_autoregressive{
+                       backbone, markov_head<float>{view(3, 2), view(3, 2)}, {.vocabulary = 3, .map = &map}};
                }),
                {"embeds 3 previous tokens", "target vocabulary of 8"}));
-    semi_autoregressive const fits{backbone, markov_head<float>{view(8, 2), view(3, 2)}, {.vocabulary = 3, .map = &map}};
+    semi_autoregressive const fits{
+        backbone, markov_head<float>{view(8, 2), view(3, 2)}, {.vocabulary = 3, .map = &map}};
     CHECK(fits.target_vocabulary() == 8);
     CHECK(fits.vocabulary() == 3);
     rnn_head<float> const rnn{view(8, 2), view(8, 2), view(6, 4 + 5), std::span(weights).first(6)};
     CHECK(says(error_text([&] { semi_autoregressive{backbone, rnn, {.vocabulary = 8, .hidden_size = 4}}; }),
                {"hidden states of size 5", "hidden_size = 4"}));
     CHECK(error_text([&] { semi_autoregressive{backbone, rnn, {.vocabulary = 8, .hidden_size = 5}}; }).empty());
+    confidence_head<float> const small{view(1, 4), 0.0f};
+    CHECK(says(error_text([&] { parallel{backbone, small, {.vocabulary = 8, .hidden_size = 5}}; }),
+               {"confidence reads hidden states of size 4", "hidden_size = 5"}));
+    confidence_head<float> const foreign{view(1, 4 + 2), 0.0f, view(9, 2)};
+    CHECK(says(error_text([&] { parallel{backbone, foreign, {.vocabulary = 8, .hidden_size = 4}}; }),
+               {"confidence embeds 9 previous tokens", "target vocabulary of 8"}));
     CHECK(says(error_text([&] { lookup{{.block_size = 0, .target_vocabulary = 5}}; }), {"lookup", "gamma", "is 0"}));
     CHECK(says(error_text([&] { lookup{{.block_size = 3}}; }), {"lookup", "target_vocabulary is 0"}));
     CHECK(says(error_text([&] { lookup{{.target_vocabulary = 5, .shortest = 0}}; }), {"lookup", "shortest is 0"}));

@@ -176,7 +176,8 @@ TEST_CASE("frontier: any sequence of admit and close agrees with a model without
             }
             if (!equal || revealed.empty()) break;
             equal = same(frontier.best(), model.best());
-            std::size_t const r = roll.chance(0.3) ? model.best().request : revealed[roll.below(revealed.size())].request;
+            std::size_t const r =
+                roll.chance(0.3) ? model.best().request : revealed[roll.below(revealed.size())].request;
             if (roll.chance(0.25)) {
                 frontier.close(r);
                 model.closed[r] = true;

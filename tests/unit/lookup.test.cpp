@@ -47,9 +47,9 @@ TEST_CASE("lookup: drafts what followed the latest of the longest matches") {
         return tokens(c.begin(), c.end());
     };
     CHECK(found({1, 2, 3, 9, 1, 2, 3}) == tokens{9, 1, 2, 3});
-    CHECK(found({1, 2, 7, 1, 2, 8, 1, 2}) == tokens{8, 1, 2});         // the latest of two
-    CHECK(found({5, 1, 2, 7, 2, 8, 1, 2}) == tokens{7, 2, 8, 1, 2});   // longer beats later
-    CHECK(found({4, 4}) == tokens{4});                                 // the match may touch the ending
+    CHECK(found({1, 2, 7, 1, 2, 8, 1, 2}) == tokens{8, 1, 2});        // the latest of two
+    CHECK(found({5, 1, 2, 7, 2, 8, 1, 2}) == tokens{7, 2, 8, 1, 2});  // longer beats later
+    CHECK(found({4, 4}) == tokens{4});                                // the match may touch the ending
     CHECK(found({4, 4, 4}) == tokens{4});
     CHECK(found({1, 2, 3}).empty());
     CHECK(found({1}).empty());
@@ -95,7 +95,9 @@ TEST_CASE("lookup: fills blocks up to each request's cap, with one-hot laws and 
     philox_randomness rng;
     memory.block.begin(views);
     drafter.draw(drafter.forward(views), categorical_draft{}, memory.block, rng);
-    auto const drafted = [&](std::size_t r) { return tokens(memory.block.tokens(r).begin(), memory.block.tokens(r).end()); };
+    auto const drafted = [&](std::size_t r) {
+        return tokens(memory.block.tokens(r).begin(), memory.block.tokens(r).end());
+    };
     CHECK(drafted(0) == tokens{3, 4, 5, 6});
     CHECK(drafted(1).empty());
     CHECK(drafted(2) == tokens{3, 4});

@@ -100,7 +100,8 @@ TEST_CASE("keys: every field, and the lane, names other bits") {
     for (std::uint64_t seed : {0u, 1u}) {
         for (std::uint64_t position = 0; position < 20; ++position) {
             for (std::uint32_t index = 0; index < 9; ++index) {
-                for (auto const use : {purpose::draft, purpose::accept, purpose::residual, purpose::bonus, purpose::noise}) {
+                for (auto const use :
+                     {purpose::draft, purpose::accept, purpose::residual, purpose::bonus, purpose::noise}) {
                     for (std::uint32_t lane = 0; lane < 3; ++lane) ask({seed, position, index, use}, lane);
                 }
             }

@@ -89,5 +89,6 @@ TEST_CASE("report: rates are those of the verified rounds, position by position"
     }
     // Every emitted token is an accepted one, or the one per round that is the target's own.
     CHECK(report.emitted() == report.accepted() + report.rounds());
-    CHECK(std::abs(report.tau() - 1.0 - static_cast<double>(report.accepted()) / static_cast<double>(report.rounds())) < 1e-12);
+    CHECK(std::abs(report.tau() - 1.0 - static_cast<double>(report.accepted()) / static_cast<double>(report.rounds())) <
+          1e-12);
 }

@@ -37,7 +37,9 @@ struct listed_capacity {
 
 /// SPS(B) = 8000 / (96 + B).
 struct worked_capacity {
-    [[nodiscard]] double steps_per_second(std::size_t b) const noexcept { return 8000.0 / (96.0 + static_cast<double>(b)); }
+    [[nodiscard]] double steps_per_second(std::size_t b) const noexcept {
+        return 8000.0 / (96.0 + static_cast<double>(b));
+    }
 };
 
 constexpr char const* shapes[] = {"hyperbola", "flat", "staircase", "noise", "line", "coarse noise"};
@@ -62,7 +64,9 @@ listed_capacity random_capacity(support::dice& roll, std::size_t shape, std::siz
     return curve;
 }
 
-double theta(std::uint64_t accepts, double steps_per_second) { return static_cast<double>(accepts) / 16777216.0 * steps_per_second; }
+double theta(std::uint64_t accepts, double steps_per_second) {
+    return static_cast<double>(accepts) / 16777216.0 * steps_per_second;
+}
 
 /// Algorithm 1 as the paper writes it: sort all candidates, take them while Theta rises.
 std::vector<std::uint32_t> algorithm_1(survival_table const& table, listed_capacity const& curve) {
@@ -268,7 +272,9 @@ TEST_CASE("fixed and threshold schedules: the prefix they describe") {
         auto const c = make_case(roll, 12, 8);
         auto const table = c.table.view();
         std::size_t const length = roll.below(10);
-        double const threshold = roll.chance(0.2) ? 0.0 : roll.chance(0.2) ? 1.0 : static_cast<double>(roll.below(7)) / 6.0;
+        double const threshold = roll.chance(0.2)   ? 0.0
+                                 : roll.chance(0.2) ? 1.0
+                                                    : static_cast<double>(roll.below(7)) / 6.0;
         auto const prefix = [&](auto keep) {
             std::vector<std::uint32_t> lengths(table.requests());
             for (std::size_t r = 0; r < table.requests(); ++r) {
@@ -278,7 +284,8 @@ TEST_CASE("fixed and threshold schedules: the prefix they describe") {
         };
         auto const level = static_cast<fixed_probability>(std::lround(threshold * 16777216.0));
         INFO("trial " << trial << ", length " << length << ", threshold " << threshold);
-        REQUIRE(lengths_of(fixed_schedule{length}, c.table) == prefix([&](candidate x) { return x.position < length; }));
+        REQUIRE(lengths_of(fixed_schedule{length}, c.table) ==
+                prefix([&](candidate x) { return x.position < length; }));
         REQUIRE(lengths_of(fixed_schedule{}, c.table) == c.table.sizes);
         REQUIRE(lengths_of(threshold_schedule{threshold}, c.table) ==
                 prefix([&](candidate x) { return x.confidence >= level; }));
@@ -364,7 +371,8 @@ void compare_histories(std::uint64_t seed) {
                 }
                 if (roll.chance(0.25)) continue;
                 settings[slot].max_draft_tokens = roll.chance(0.3) ? roll.below(gamma + 1) : gamma;
-                requests.push_back({.slot = slot, .remaining = 1 + (roll.chance(0.2) ? roll.below(gamma) : gamma),
+                requests.push_back({.slot = slot,
+                                    .remaining = 1 + (roll.chance(0.2) ? roll.below(gamma) : gamma),
                                     .settings = &settings[slot]});
             }
             auto const table = history.template lagged<Lag>(requests, memory);
@@ -386,7 +394,8 @@ void compare_histories(std::uint64_t seed) {
             REQUIRE(equal);
             auto const curve = random_capacity(roll, roll.below(std::size(shapes)), slots * (gamma + 1));
             REQUIRE(lagged_top_k<Lag>(curve).budget(table) == brute_budget(expected.view(), curve));
-            REQUIRE(lagged_top_k<Lag>(curve).budget(table) == brute_budget(expected.view(), curve));  // walk() starts anew
+            REQUIRE(lagged_top_k<Lag>(curve).budget(table) ==
+                    brute_budget(expected.view(), curve));  // walk() starts anew
 
             auto const drawn = support::random_table(roll, requests.size(), gamma, 50);
             history.push(requests, drawn.view());
@@ -455,10 +464,12 @@ TEST_CASE("planned: the budget comes from the anchor's confidences alone") {
             for (std::size_t k = 0; k < cap; ++k) {
                 double const* const row = logits.data() + (r * gamma + k) * vocabulary;
                 double const largest = *std::max_element(row, row + vocabulary);
+                // A greedy draft is as sure as the softmax behind it, not certain by decree.
+                double const temperature = settings[r].temperature == 0.0 ? 1.0 : settings[r].temperature;
                 double total = 0.0;
-                for (std::size_t v = 0; v < vocabulary; ++v) total += std::exp((row[v] - largest) / 0.5);
+                for (std::size_t v = 0; v < vocabulary; ++v) total += std::exp((row[v] - largest) / temperature);
                 fixed_probability c = 0;
-                REQUIRE(quantise(settings[r].temperature == 0.0 ? 1.0 : 1.0 / total, c));
+                REQUIRE(quantise(1.0 / total, c));
                 expected.set(r, k, c);
             }
         }
@@ -480,5 +491,6 @@ TEST_CASE("a schedule that decides live plans nothing") {
     parallel drafter{backbone, {.block_size = 2, .vocabulary = 3}};
     round_memory<float, float> memory{drafter, token_rejection<>{}, {1}};
     survival_history const none;
-    CHECK_FALSE(plan(fixed_schedule{}, drafter, block_forward<float>{}, memory.block, none, memory.planning).has_value());
+    CHECK_FALSE(
+        plan(fixed_schedule{}, drafter, block_forward<float>{}, memory.block, none, memory.planning).has_value());
 }

@@ -21,7 +21,9 @@ using namespace sureleap;
 
 namespace {
 
-float from_bits(std::uint32_t bits) { return std::bit_cast<float>(bits); }
+float from_bits(std::uint32_t bits) {
+    return std::bit_cast<float>(bits);
+}
 
 template <class T>
 T stored(std::uint32_t bits) {
@@ -137,12 +139,12 @@ TEST_CASE("half: rounds to nearest, ties to even, overflows to infinity, keeps s
     CHECK(half(-65520.0f).bits == 0xfc00);
     CHECK(half(1e30f).bits == 0x7c00);
     CHECK(half(std::numeric_limits<float>::infinity()).bits == 0x7c00);
-    CHECK(half(0x1p-24f).bits == 1);            // smallest subnormal
-    CHECK(half(0x1p-25f).bits == 0);            // a tie, to even
-    CHECK(half(0x1.8p-24f).bits == 2);          // a tie, to even
+    CHECK(half(0x1p-24f).bits == 1);    // smallest subnormal
+    CHECK(half(0x1p-25f).bits == 0);    // a tie, to even
+    CHECK(half(0x1.8p-24f).bits == 2);  // a tie, to even
     CHECK(half(0x1.000002p-25f).bits == 1);
-    CHECK(half(0x1.ff8p-15f).bits == 0x03ff);   // largest subnormal
-    CHECK(half(0x1.ffcp-15f).bits == 0x0400);   // a tie, rounds up into the normal range
+    CHECK(half(0x1.ff8p-15f).bits == 0x03ff);  // largest subnormal
+    CHECK(half(0x1.ffcp-15f).bits == 0x0400);  // a tie, rounds up into the normal range
     CHECK(half(0x1.ffbp-15f).bits == 0x03ff);
     CHECK(half(0x1p-14f).bits == 0x0400);
     CHECK(half(std::numeric_limits<float>::denorm_min()).bits == 0);
@@ -155,7 +157,8 @@ TEST_CASE("half: rounds to nearest, ties to even, overflows to infinity, keeps s
     INFO("seed " << roll.seed());
     bool nearest = true;
     for (int i = 0; i < 400000; ++i) {
-        auto const x = static_cast<float>(std::ldexp(roll.between(-1.0, 1.0), static_cast<int>(roll.below(44)) - 27));
+        int const exponent = static_cast<int>(roll.below(44)) - 27;
+        auto const x = static_cast<float>(std::ldexp(roll.between(-1.0, 1.0), exponent));
         if (!(std::abs(x) < 65504.0f)) continue;
         nearest = nearest && is_nearest(x, half(x));
     }

@@ -32,7 +32,8 @@ TEST_CASE("verify_batch: rows, offsets, positions and markers of requests of any
             std::vector<request_view> views;
             std::vector<std::vector<token_id>> drafts;
             for (std::size_t r = 0; r < requests; ++r) {
-                views.push_back({.anchor = static_cast<token_id>(100 + r), .position = (std::uint64_t{1} << 40) + 10 * r});
+                views.push_back(
+                    {.anchor = static_cast<token_id>(100 + r), .position = (std::uint64_t{1} << 40) + 10 * r});
                 std::vector<token_id> draft(roll.below(gamma + 1));  // l_r = 0 is ordinary
                 for (token_id& x : draft) x = static_cast<token_id>(roll.below(50));
                 drafts.push_back(draft);
@@ -48,7 +49,8 @@ TEST_CASE("verify_batch: rows, offsets, positions and markers of requests of any
                 REQUIRE(batch.offsets()[r] == row);
                 REQUIRE(batch.first_row(r) == row);
                 REQUIRE(batch.length(r) == drafts[r].size());
-                REQUIRE(std::equal(drafts[r].begin(), drafts[r].end(), batch.drafted(r).begin(), batch.drafted(r).end()));
+                REQUIRE(
+                    std::equal(drafts[r].begin(), drafts[r].end(), batch.drafted(r).begin(), batch.drafted(r).end()));
                 longest = std::max(longest, drafts[r].size());
                 for (std::size_t k = 0; k <= drafts[r].size(); ++k, ++row) {
                     REQUIRE(batch.tokens()[row] == (k == 0 ? views[r].anchor : drafts[r][k - 1]));

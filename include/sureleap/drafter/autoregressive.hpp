@@ -69,11 +69,15 @@ public:
             for (std::size_t r = 0; r < requests.size() && !any; ++r) any = drafts_on(r);
             if (!any) return;
             rows_type const rows = detail::call_forward(model_, requests, block.prefixes(k));
+            bool const well_shaped = rows.values.rows >= requests.size() && rows.values.cols == options_.vocabulary;
             for (std::size_t r = 0; r < requests.size(); ++r) {
                 if (!drafts_on(r)) continue;
+                if (!well_shaped) {
+                    block.reject(r, status::invalid_draft);
+                    continue;
+                }
                 auto const stored = rows.values.row(r);
                 auto const row = block.next_row(r);
-                SURELEAP_EXPECTS(stored.size() == row.size());
                 std::transform(stored.begin(), stored.end(), row.begin(), [](stored_type const& x) { return load(x); });
                 auto const q = block.law_of(r, row, options_.map);
                 double c = 1.0;

@@ -21,7 +21,7 @@
 SURELEAP_BEGIN_NAMESPACE
 
 /// Backbone + sequential head + confidence. Models drafter. Parts are held by value, or by reference where an lvalue
-/// was given to the deduction guide.
+/// was given to the deduction guide: a function that returns a drafter must move its local parts in.
 template <class Backbone, class Head, class Confidence = no_confidence>
 class semi_autoregressive {
     using head_type = std::remove_cvref_t<Head>;
@@ -70,6 +70,18 @@ public:
             detail::fail_with("semi_autoregressive: the head reads hidden states of size ", head_.hidden_size(),
                               ", expected options.hidden_size = ", options_.hidden_size);
         }
+        if constexpr (requires { confidence_.hidden_size(); }) {
+            if (confidence_.hidden_size() != options_.hidden_size) {
+                detail::fail_with("semi_autoregressive: the confidence reads hidden states of size ",
+                                  confidence_.hidden_size(), ", expected options.hidden_size = ", options_.hidden_size);
+            }
+        }
+        if constexpr (requires { confidence_.previous_vocabulary(); }) {
+            if (confidence_.previous_vocabulary() != 0 && confidence_.previous_vocabulary() != target_vocabulary()) {
+                detail::fail_with("semi_autoregressive: the confidence embeds ", confidence_.previous_vocabulary(),
+                                  " previous tokens, expected the target vocabulary of ", target_vocabulary());
+            }
+        }
     }
     semi_autoregressive(Backbone model, Head head, drafter_options const& options)
         requires std::is_same_v<confidence_type, no_confidence>
@@ -94,6 +106,7 @@ public:
         auto const requests = block.requests();
         for (std::size_t r = 0; r < requests.size(); ++r) {
             memory.begin(r);
+            if (!well_shaped(forward, requests.size())) continue;
             std::size_t const cap = requests[r].draft_cap(block_size());
             for (std::size_t k = 0; k < cap; ++k) {
                 std::size_t const i = r * block_size() + k;
@@ -115,6 +128,10 @@ public:
         auto const requests = block.requests();
         auto const state = block.head_state().first(head_.state_size());
         for (std::size_t r = 0; r < requests.size(); ++r) {
+            if (!well_shaped(forward, requests.size())) {
+                block.reject(r, status::invalid_draft);
+                continue;
+            }
             head_.reset(state);
             token_id previous = requests[r].anchor;
             std::size_t const cap = requests[r].draft_cap(block_size());
@@ -142,10 +159,19 @@ public:
 private:
     static constexpr bool converts_hidden = !std::is_same_v<stored_type, value_type>;
 
+    // Rows for every position, of the sizes promised at set-up. A backbone that breaks this costs its requests the round,
+    // not the process.
+    [[nodiscard]] bool well_shaped(forward_type const& forward, std::size_t requests) const noexcept {
+        auto const& u = forward.base_logits.values;
+        auto const& h = forward.hidden;
+        std::size_t const rows = requests * block_size();
+        return u.rows >= rows && u.cols == options_.vocabulary &&
+               (options_.hidden_size == 0 || (h.rows >= rows && h.cols == options_.hidden_size));
+    }
     // h_k in the head's type; converted into the tail of the head state when the backbone stores another one.
     [[nodiscard]] std::span<value_type const> hidden(forward_type const& forward, std::size_t i,
                                                      draft_block<value_type> const& block) const noexcept {
-        if (forward.hidden.empty()) return {};
+        if (options_.hidden_size == 0) return {};
         auto const h = forward.hidden.row(i);
         if constexpr (converts_hidden) {
             auto const converted = block.head_state().last(options_.hidden_size);
@@ -161,7 +187,6 @@ private:
                                              draft_block<value_type> const& block) const noexcept {
         auto const row = block.next_row(r);
         auto const u = forward.base_logits.values.row(i);
-        SURELEAP_EXPECTS(u.size() == row.size());
         std::transform(u.begin(), u.end(), row.begin(),
                        [](stored_type const& x) { return static_cast<value_type>(load(x)); });
         return row;
