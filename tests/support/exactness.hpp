@@ -124,6 +124,8 @@ inline token_id const stop_token[] = {2};
     list.push_back({{12, 2, 3}, {{one({0})}, 4, 2}, false});
     list.push_back({{22, 3, 2}, {{one({2, 1})}, 3, 1}, false});
     list.push_back({{23, 3, 3}, {{one({0})}, 4, 0}, false});
+    list.push_back({{24, 2, 3}, {{one({1})}, 4, 0}});
+    list.push_back({{25, 3, 3}, {{one({1})}, 3, 0}});
     // A stop token inside, at the end of and after the accepted prefix.
     trial stopped{{31, 3, 2}, {{one({0})}, 3, 2}};
     stopped.what.requests[0].settings.stop_tokens = stop_token;
@@ -131,6 +133,7 @@ inline token_id const stop_token[] = {2};
     // Two requests, together and one joining later: the joint law is the product.
     list.push_back({{41, 2, 2}, {{one({0}), one({1})}, 3, 0}});
     list.push_back({{42, 2, 2}, {{one({1}), one({0}, 1)}, 4, 0}, false});
+    list.push_back({{43, 2, 2}, {{one({0}), one({1}, 1)}, 3, 0}});
     // Settings: truncated target, a draft with a temperature of its own.
     trial truncated{{51, 3, 2}, {{one({1})}, 3, 1}, false};
     auto& settings = truncated.what.requests[0].settings;
