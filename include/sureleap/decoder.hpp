@@ -123,13 +123,7 @@ public:
     /// Adds a request; its first round drafts from the last prompt token. Takes the place of a finished request if no
     /// other is free. Throws if settings or prompt are unusable or every place is taken by a running request.
     request_id join(std::span<token_id const> prompt, request_settings const& settings = {}) {
-        check_settings(settings);
-        if constexpr (requires { requires Rule::greedy_only; }) {
-            if (!settings.target_transform().greedy()) {
-                detail::fail_with("decoder: greedy_match decodes greedily but the request's temperature is ",
-                                  settings.temperature, "; expected 0, or another acceptance rule");
-            }
-        }
+        check_settings<Rule>(settings);
         if (prompt.empty()) detail::fail("decoder: the prompt is empty, expected at least one token to start from");
         for (std::size_t i = 0; i < prompt.size(); ++i) {
             if (prompt[i] < 0 || static_cast<std::size_t>(prompt[i]) >= drafter_.target_vocabulary()) {

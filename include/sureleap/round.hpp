@@ -100,8 +100,10 @@ constexpr void check_round() noexcept {
     }
 }
 
-/// Throws if a request's settings cannot be honoured.
-inline void check_settings(request_settings const& s) {
+/// Throws if a request's settings cannot be honoured. With `check_settings<Rule>(s)` also if the rule cannot: one that
+/// decodes greedily (`greedy_only`) has the law of requests at temperature 0 alone.
+template <class Rule = void>
+void check_settings(request_settings const& s) {
     auto const check = [](char const* which, transform const& t) {
         if (!(t.temperature >= 0.0) || !std::isfinite(t.temperature)) {
             detail::fail_with("request_settings: ", which, "temperature is ", t.temperature,
@@ -121,6 +123,12 @@ inline void check_settings(request_settings const& s) {
     constexpr std::size_t most = std::size_t{1} << 31;  // a decoder reserves this many tokens when a request joins
     if (s.max_new_tokens == 0 || s.max_new_tokens > most) {
         detail::fail_with("request_settings: max_new_tokens is ", s.max_new_tokens, ", expected 1 .. ", most);
+    }
+    if constexpr (requires { requires Rule::greedy_only; }) {
+        if (!s.target_transform().greedy()) {
+            detail::fail_with("request_settings: temperature is ", s.temperature,
+                              ", expected 0: this acceptance rule decodes greedily; use another for sampling");
+        }
     }
 }
 

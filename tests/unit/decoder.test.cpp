@@ -488,7 +488,7 @@ TEST_CASE("decoder: parts that do not fit are refused at set-up") {
              {"prior confidence is 1.5", "[0, 1]"}));
     decoder greedy{target, draft_model_of(), fixed_schedule{}, greedy_match{}};
     CHECK(says(error_text([&] { greedy.join(tokens{1}, {.temperature = 0.7}); }),
-               {"greedy_match", "temperature is 0.7", "expected 0"}));
+               {"temperature is 0.7", "expected 0", "decodes greedily"}));
     greedy.join(tokens{1}, {.temperature = 0.0});
     CHECK(says(error_text([] { static_cast<void>(hash_model<float>(0, target_language)); }),
                {"context_model", "vocabulary is 0"}));
