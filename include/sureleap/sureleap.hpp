@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Everything of the host library that needs the standard library only. Glue to other libraries is in ext/, device code
-// in cuda/; neither is included from here.
+// Everything of the library that needs the standard library only. Glue to other libraries (ext/) and tools for tests
+// (testing/) are included by name.
 #pragma once
 
 #include <sureleap/config.hpp>

@@ -8,14 +8,17 @@
 # (CMake's regular expressions: no \d, \b, {n}; escape ( ) [ ] . with one backslash). It is compiled twice:
 #   with -DSURELEAP_EXPECT_FAILURE   must fail, and every regex must match the compiler's output
 #   without                          must compile: the positive twin, which proves that the case tests what it says
+# -D MESSAGE_ONLY=ON leaves the twin out: one compiler proves it, every compiler has to say why.
 cmake_minimum_required(VERSION 3.22)
 set(ENV{LC_ALL} C)  # messages in English, quotes in ASCII
 
 set(command ${COMPILER} -std=c++20 -Wall -Wextra -fsyntax-only -I${INCLUDE_DIR} ${SOURCE})
 
-execute_process(COMMAND ${command} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
-if(NOT result EQUAL 0)
-    message(FATAL_ERROR "the positive twin does not compile:\n${output}")
+if(NOT MESSAGE_ONLY)
+    execute_process(COMMAND ${command} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+    if(NOT result EQUAL 0)
+        message(FATAL_ERROR "the positive twin does not compile:\n${output}")
+    endif()
 endif()
 
 execute_process(COMMAND ${command} -DSURELEAP_EXPECT_FAILURE RESULT_VARIABLE result OUTPUT_VARIABLE output

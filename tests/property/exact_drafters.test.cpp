@@ -29,11 +29,13 @@ void with_sampling_rules(Visit&& visit) {
 TEST_CASE("autoregressive drafts with top-1 confidence are exact", "[exact]") {
     with_sampling_rules([](std::string const& name, auto const& schedule, auto const& rule) {
         for (world const& w : {world{8, 2, 3}, world{5, 3, 2}}) {
-            check_exact(name, enumerator::noise::keyed, w, {{{}}, 3, 1}, [&] { return autoregressive_of(w); }, schedule, rule);
+            check_exact(
+                name, enumerator::noise::keyed, w, {{{}}, 3, 1}, [&] { return autoregressive_of(w); }, schedule, rule);
         }
         world const w{6, 2, 2};
-        check_exact(name, enumerator::noise::keyed, w, {{{}, {{1}, {}, 1}}, 3, 0}, [&] { return autoregressive_of(w); },
-                    schedule, rule);
+        check_exact(
+            name, enumerator::noise::keyed, w, {{{}, {{1}, {}, 1}}, 3, 0}, [&] { return autoregressive_of(w); },
+            schedule, rule);
     });
 }
 

@@ -6,9 +6,11 @@
 using namespace exactness;
 
 TEST_CASE("token rejection, sampled drafts: exact under every causal schedule", "[exact][long]") {
-    for_each_causal_schedule([](std::string const& name, auto const& s) { check_trials(name, s, token_rejection<>{}); });
+    for_each_causal_schedule(
+        [](std::string const& name, auto const& s) { check_trials(name, s, token_rejection<>{}); });
 }
 
 TEST_CASE("token rejection, argmax drafts: exact under every schedule", "[exact][long]") {
-    for_each_schedule([](std::string const& name, auto const& s) { check_trials(name, s, token_rejection<argmax_draft>{}); });
+    for_each_schedule(
+        [](std::string const& name, auto const& s) { check_trials(name, s, token_rejection<argmax_draft>{}); });
 }

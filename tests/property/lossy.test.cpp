@@ -71,7 +71,8 @@ TEST_CASE("top-K by count with ties to the later position is biased", "[lossy]")
         // A budget of one: the second request's block is verified exactly when its own x_1 = 0 saturates c_2.
         scene const two{{{}, {{1}}}, 2, 1};
         auto const make = [&] { return semi_of(w, saturating_confidence{}); };
-        worst = std::max(worst, bias_of(enumerator::noise::keyed, w, two, make, ties_to_the_later{1}, token_rejection<>{}));
+        worst =
+            std::max(worst, bias_of(enumerator::noise::keyed, w, two, make, ties_to_the_later{1}, token_rejection<>{}));
         // The library's order of the same count stays exact: lagged budgets of any size rank on the frontier.
         ordered = std::max(ordered, bias_of(enumerator::noise::keyed, w, two, make, lagged_top_k<1>(jagged_capacity{}),
                                             token_rejection<>{}));

@@ -46,8 +46,8 @@ struct unchanged {
 
 TEST_CASE("mutant control: the harness itself adds no bias", "[mutant]") {
     CHECK(worst([](std::uint64_t seed) {
-              return bias_with(enumerator::noise::keyed, {seed, 3, 2}, {{{}}, 3, 1}, fixed_schedule{}, token_rejection<>{},
-                               renaming(unchanged{}));
+              return bias_with(enumerator::noise::keyed, {seed, 3, 2}, {{{}}, 3, 1}, fixed_schedule{},
+                               token_rejection<>{}, renaming(unchanged{}));
           }) <= tolerance);
 }
 
@@ -105,8 +105,9 @@ TEST_CASE("mutant: the user's truncation is not applied to p", "[mutant]") {
     forgotten.requests[0].settings.top_p = 1.0;
     CHECK(worst([&](std::uint64_t seed) {
               world const w{seed, 3, 2};
-              law const found = law_of(enumerator::noise::keyed, w, forgotten, [&] { return semi_of(w); }, fixed_schedule{},
-                                       token_rejection<>{});
+              law const found = law_of(
+                  enumerator::noise::keyed, w, forgotten, [&] { return semi_of(w); }, fixed_schedule{},
+                  token_rejection<>{});
               return total_variation(found, autoregressive_law(w, wanted));
           }) > visible);
 }
@@ -118,8 +119,9 @@ TEST_CASE("mutant: generation goes on after a stop token inside the accepted pre
     ignored.requests[0].settings.stop_tokens = {};
     CHECK(worst([&](std::uint64_t seed) {
               world const w{seed, 3, 2};
-              law const found = law_of(enumerator::noise::keyed, w, ignored, [&] { return semi_of(w); }, fixed_schedule{},
-                                       token_rejection<>{});
+              law const found = law_of(
+                  enumerator::noise::keyed, w, ignored, [&] { return semi_of(w); }, fixed_schedule{},
+                  token_rejection<>{});
               return total_variation(found, autoregressive_law(w, wanted));
           }) > visible);
 }
@@ -129,7 +131,8 @@ TEST_CASE("mutant: block verification with the token rule's residual or acceptan
     auto const bias = [&](auto const& rule) {
         return worst([&](std::uint64_t seed) {
             world const w{seed, 3, 3};
-            return bias_of(enumerator::noise::fresh, w, {{{}}, 2, 2}, [&] { return semi_of(w); }, fixed_schedule{2}, rule);
+            return bias_of(
+                enumerator::noise::fresh, w, {{{}}, 2, 2}, [&] { return semi_of(w); }, fixed_schedule{2}, rule);
         });
     };
     CHECK(bias(mixed_block<false, false>{}) <= tolerance);
@@ -184,10 +187,12 @@ TEST_CASE("mutant: seeds that depend on the place in the batch", "[mutant]") {
         std::vector<token_id> const prompt{0};
         request_id mine = 0;
         for (std::size_t i = 0; i <= place; ++i) {
-            auto const id = dec.join(prompt, {.seed = i == place ? 5 + (mutant ? place : 0) : 900 + i, .max_new_tokens = 40});
+            auto const id =
+                dec.join(prompt, {.seed = i == place ? 5 + (mutant ? place : 0) : 900 + i, .max_new_tokens = 40});
             if (i == place) mine = id;
         }
-        while (dec.step()) {}
+        while (dec.step()) {
+        }
         auto const tokens = dec.generated(mine);
         return std::vector<token_id>(tokens.begin(), tokens.end());
     };
@@ -238,8 +243,10 @@ TEST_CASE("mutant: coupling with noise that is redrawn after a truncation", "[mu
                 };
                 using drafter_type = semi_autoregressive<decltype(backbone), table_head, table_confidence>;
                 renamed_source<noise_of_the_round> rng{source, {&round}};
-                return decoder<decltype(target)&, drafter_type, schedule_type, keyed_coupling, no_logits_hook, decltype(rng)>(
-                    target, drafter_type(backbone, table_head{&w}, table_confidence{&w}, {.block_size = 3, .vocabulary = 2}),
+                return decoder<decltype(target)&, drafter_type, schedule_type, keyed_coupling, no_logits_hook,
+                               decltype(rng)>(
+                    target,
+                    drafter_type(backbone, table_head{&w}, table_confidence{&w}, {.block_size = 3, .vocabulary = 2}),
                     schedule, keyed_coupling{}, decoder_options{.seed = 1}, no_logits_hook{}, rng);
             });
             return total_variation(found, autoregressive_law(w, s));

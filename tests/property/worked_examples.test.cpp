@@ -47,9 +47,9 @@ struct marginals {
 };
 
 struct measured {
-    double accepted = 0.0;      ///< expected accepted drafts of the first round
-    double first = 0.0;         ///< acceptance at position 1
-    double second = 0.0;        ///< conditional acceptance at position 2
+    double accepted = 0.0;  ///< expected accepted drafts of the first round
+    double first = 0.0;     ///< acceptance at position 1
+    double second = 0.0;    ///< conditional acceptance at position 2
     law committed;
 };
 
@@ -64,7 +64,8 @@ measured measure(Make const& make_drafter) {
         auto rng = walk.handle();
         using drafter_type = std::invoke_result_t<Make const&>;
         decoder<decltype(target)&, drafter_type, fixed_schedule, token_rejection<>, no_logits_hook, decltype(rng)> dec(
-            target, make_drafter(), fixed_schedule{}, token_rejection<>{}, decoder_options{.seed = 1}, no_logits_hook{}, rng);
+            target, make_drafter(), fixed_schedule{}, token_rejection<>{}, decoder_options{.seed = 1}, no_logits_hook{},
+            rng);
         dec.join(s.requests[0].prompt, {.seed = 1, .max_new_tokens = 8});
         dec.step();
         auto const accepted = static_cast<double>(dec.report().accepted());
@@ -77,8 +78,9 @@ measured measure(Make const& make_drafter) {
     CHECK(std::abs(reached - 1.0) <= tolerance);
     m.committed = decoder_law(enumerator::noise::keyed, s, [&](auto rng) {
         using drafter_type = std::invoke_result_t<Make const&>;
-        return decoder<decltype(target)&, drafter_type, fixed_schedule, token_rejection<>, no_logits_hook, decltype(rng)>(
-            target, make_drafter(), fixed_schedule{}, token_rejection<>{}, decoder_options{.seed = 1}, no_logits_hook{}, rng);
+        return decoder<decltype(target)&, drafter_type, fixed_schedule, token_rejection<>, no_logits_hook,
+                       decltype(rng)>(target, make_drafter(), fixed_schedule{}, token_rejection<>{},
+                                      decoder_options{.seed = 1}, no_logits_hook{}, rng);
     });
     return m;
 }
@@ -109,9 +111,10 @@ TEST_CASE("worked example: \"of course\" / \"no problem\", rank-2 Markov bias", 
     w2[course * 2] = w2[problem * 2 + 1] = 3.0;
     w2[course * 2 + 1] = w2[problem * 2] = -3.0;
     auto const m = measure([&] {
-        return semi_autoregressive{marginals{},
-                                   markov_head{matrix_view<double>{w1.data(), words, 2}, matrix_view<double>{w2.data(), words, 2}},
-                                   drafter_options{.block_size = 2, .vocabulary = words}};
+        return semi_autoregressive{
+            marginals{},
+            markov_head{matrix_view<double>{w1.data(), words, 2}, matrix_view<double>{w2.data(), words, 2}},
+            drafter_options{.block_size = 2, .vocabulary = words}};
     });
     CHECK(std::abs(m.first - 1.0) <= tolerance);
     CHECK(m.second > 0.99);

@@ -80,7 +80,9 @@ struct misdrawing_source {
     enumerator::source base;
     Change change;
 
-    [[nodiscard]] bool bernoulli(draw_key const& key, double num, double den) const { return base.bernoulli(key, num, den); }
+    [[nodiscard]] bool bernoulli(draw_key const& key, double num, double den) const {
+        return base.bernoulli(key, num, den);
+    }
     template <class W>
     [[nodiscard]] token_id categorical(draw_key const& key, W const& w) const {
         if (key.use != purpose::draft) return base.categorical(key, w);
@@ -152,8 +154,9 @@ struct mixed_block {
         }
         auto const& p = v.target(accepted);
         if (accepted == v.length()) return {true, accepted, rng.categorical(v.key(accepted, purpose::bonus), p)};
-        return {true, accepted, draw_residual(p, v.draft(accepted), TokenResidual ? 1.0 : joint[accepted],
-                                              v.key(accepted, purpose::residual), rng)};
+        return {true, accepted,
+                draw_residual(p, v.draft(accepted), TokenResidual ? 1.0 : joint[accepted],
+                              v.key(accepted, purpose::residual), rng)};
     }
 };
 
@@ -180,7 +183,8 @@ struct list_index_rejection {
         for (std::size_t k = 0; k < v.length(); ++k) {
             auto const& p = v.target(k);
             auto const& q = v.draft(k);
-            if (rng.bernoulli(v.key(k, purpose::accept), p.probability(v.token(k)), q.probability(v.token(k)))) continue;
+            if (rng.bernoulli(v.key(k, purpose::accept), p.probability(v.token(k)), q.probability(v.token(k))))
+                continue;
             by_list_index const wrong{q, *map};
             return {true, k, draw_residual(p, wrong, 1.0, v.key(k, purpose::residual), rng)};
         }
@@ -267,7 +271,8 @@ public:
 private:
     [[nodiscard]] distribution<double> law(request_view const& r, std::size_t k, token_id previous,
                                            std::span<double> row) const {
-        for (std::size_t v = 0; v < row.size(); ++v) row[v] = w_->base(r.anchor, r.position, k, v) + w_->bias(previous, v);
+        for (std::size_t v = 0; v < row.size(); ++v)
+            row[v] = w_->base(r.anchor, r.position, k, v) + w_->bias(previous, v);
         return {{row, {}}, r.settings->draft_transform(), {}};
     }
 

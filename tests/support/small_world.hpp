@@ -49,7 +49,9 @@ struct world {
         return 2.0 * hash01(seed, 2, anchor, position % 3, k, v) - 1.0;
     }
     /// Transition bias of the head.
-    [[nodiscard]] double bias(token_id previous, std::size_t v) const { return 2.0 * hash01(seed, 3, previous, v) - 1.0; }
+    [[nodiscard]] double bias(token_id previous, std::size_t v) const {
+        return 2.0 * hash01(seed, 3, previous, v) - 1.0;
+    }
     /// Confidence in x_k given x_{k-1}: low or high by a coin, so that schedules really depend on drafted tokens.
     [[nodiscard]] double confidence(token_id previous, std::size_t k) const {
         double const u = hash01(seed, 4, previous, k);
@@ -104,7 +106,9 @@ template <class Confidence = table_confidence>
     return semi_autoregressive{table_backbone{&w}, table_head{&w}, std::move(confidence),
                                drafter_options{.block_size = w.block_size, .vocabulary = w.vocabulary}};
 }
-[[nodiscard]] inline auto semi_of(world const& w) { return semi_of(w, table_confidence{&w}); }
+[[nodiscard]] inline auto semi_of(world const& w) {
+    return semi_of(w, table_confidence{&w});
+}
 
 /// An autoregressive drafter that knows another language; its confidence is its top-1 probability.
 [[nodiscard]] inline auto autoregressive_of(world const& w) {
