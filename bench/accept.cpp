@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // The acceptance stage on one block of gamma = 7, as an engine calls it: rules as they ship (scalar code, the oracle of
-// faster backends), beside a pure read of the rows they touch and beside what a user would write (softmax of every row of
+// faster backends), beside a pure read of the rows they touch and what a user would write (softmax of every row of
 // p and q with std::exp, then token rejection). vs_read is the time of a block over that of reading its touched rows.
 //
 // Logits: N(0, 2) with 40 peaks N(9, 1.8); the draft is the target + N(0, noise). Blocks rotate, and each is read once
@@ -117,7 +117,8 @@ void accept_block(benchmark::State& state, Rule rule, side which) {
     std::size_t rounds = 0;
     for (auto _ : state) {
         data.turn = (data.turn + 1) % blocks;
-        request_view const request{.anchor = 0, .position = position++, .seed = 7, .remaining = 100, .settings = &settings};
+        request_view const request{
+            .anchor = 0, .position = position++, .seed = 7, .remaining = 100, .settings = &settings};
         memory.block.begin({&request, 1});
         auto const forward = drafter.forward({&request, 1});
         drafter.draw(forward, typename Rule::draft_rule{}, memory.block, rng);

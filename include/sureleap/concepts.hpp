@@ -72,7 +72,7 @@ concept randomness = requires(R& rng, draw_key const& key, double x, detail::wei
 
 // ---- linear algebra --------------------------------------------------------------------------------------------
 
-/// Matrix-vector kernels of the heads, chosen as a policy type. scalar_backend (linear.hpp) is the oracle of the others;
+/// Matrix-vector kernels of the heads, chosen as a policy type. scalar_backend (linear.hpp) is the oracle of others;
 /// a backend may sum in another order, so two backends may differ by rounding. dot is w . x, gemv writes y = W x,
 /// gemv_add adds to y.
 template <class B, class W, class R>
@@ -108,7 +108,7 @@ struct draft_prefixes {
     [[nodiscard]] std::span<token_id const> of(std::size_t r) const noexcept { return {tokens + r * stride, size}; }
 };
 
-/// An ordinary language model as a drafter: `forward(requests, prefixes)` or a call returns logits_rows<T> [R, V] of the
+/// An ordinary language model as a drafter: `forward(requests, prefixes)` or a call gives logits_rows<T> [R, V] of the
 /// next token after each request's context and its drafted prefix. Called gamma times a round.
 ///
 /// Its state consumes drafted tokens, so it cannot feed a planner; its q can be any distribution.
@@ -233,7 +233,7 @@ inline constexpr bool needs_confidence_v<S> = S::needs_confidence;
 
 // ---- verification ----------------------------------------------------------------------------------------------
 
-/// Scores a flattened batch: `score(batch)` or a call returns logits_rows<T>, one row per token of the batch: row i is the
+/// Scores a flattened batch: `score(batch)` or a call returns logits_rows<T>, a row per token of the batch: row i: the
 /// law of the token after it. Rows stay valid until the verdicts are committed; the library never copies them.
 ///
 /// Promise: row i is a function of the request's committed tokens and of the batch tokens up to i. Optional members:

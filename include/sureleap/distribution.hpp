@@ -36,7 +36,7 @@ public:
     /// Not a distribution: valid() is false.
     distribution() = default;
 
-    /// The law of `row` under `how`. `scratch` needs one entry per logit if `how` truncates, and may be empty otherwise.
+    /// The law of `row` under `how`. `scratch` needs one entry per logit if `how` truncates, else it may be empty.
     /// Invalid (no law) if a logit is NaN or +inf or if none is finite. O(size), plus O(m log size) for a top-p that
     /// keeps m tokens. `map` translates a draft row to target ids.
     distribution(logits_row<T> row, transform const& how, std::span<token_id> scratch,
@@ -116,7 +116,7 @@ private:
 
     [[nodiscard]] real exponent(std::size_t i) const noexcept { return (load(logits_[i]) - shift_) * scale_; }
     [[nodiscard]] real row_weight(std::size_t i) const noexcept { return keeps(i) ? std::exp(exponent(i)) : real(0); }
-    // Kept tokens are a prefix of the order (logit descending, id ascending): one logit and one id describe any of them.
+    // Kept tokens are a prefix of the order (logit descending, id ascending): one logit and one id describe any.
     [[nodiscard]] bool keeps(std::size_t i) const noexcept {
         real const l = load(logits_[i]);
         return l > cutoff_ || (l == cutoff_ && static_cast<token_id>(i) <= cutoff_id_);

@@ -83,7 +83,7 @@ struct draw_key {
     return static_cast<double>(((std::uint64_t{bits[0]} << 32) | bits[1]) >> 11) * 0x1p-53;
 }
 
-/// The exponential E_v ~ Exp(1) that `key` owns for token v, given its 32 bits. Small E decide who wins a race, so where
+/// The exponential E_v ~ Exp(1) that `key` owns for token v, given its 32 bits. Small E decide who wins a race; where
 /// E is below 2^-16 another 32 bits refine it: a token of probability 1e-15 still wins with that probability, which 32
 /// bits alone (E = 0 or E > 1e-10) could not give.
 [[nodiscard]] inline double exponential(draw_key const& key, std::uint32_t v, std::uint32_t bits) noexcept {

@@ -35,7 +35,7 @@ private:
     double mass_ = 0.0;
 };
 
-/// Draws the correction. No mass left means p = q up to rounding, where a rejection has probability 0 but may round into
+/// Draws the correction. No mass left means p = q up to rounding, where rejection has probability 0 but can round into
 /// existence: then p itself is the law.
 template <class P, class Q, class Rng>
 [[nodiscard]] token_id draw_residual(P const& p, Q const& q, double scale, draw_key const& key, Rng& rng) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Parallel drafting: every position is drawn from its own base logits, blind to the tokens drafted before it. Cheap, and
+// Parallel drafting: every position is drawn from its own base logits, blind to tokens drafted before it. Cheap, and
 // its acceptance decays along the block (suffix decay); a sequential head repairs that at little cost.
 #pragma once
 

@@ -159,8 +159,8 @@ public:
 private:
     static constexpr bool converts_hidden = !std::is_same_v<stored_type, value_type>;
 
-    // Rows for every position, of the sizes promised at set-up. A backbone that breaks this costs its requests the round,
-    // not the process.
+    // Rows for every position, of the sizes promised at set-up. A backbone that breaks this costs its requests a
+    // round, not the process.
     [[nodiscard]] bool well_shaped(forward_type const& forward, std::size_t requests) const noexcept {
         auto const& u = forward.base_logits.values;
         auto const& h = forward.hidden;

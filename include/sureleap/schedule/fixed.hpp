@@ -11,7 +11,7 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// Verifies the first `length` positions of every block (all by default). Models frontier_scheduler; needs no confidence.
+/// Verifies the first `length` positions of each block (default: all). Models frontier_scheduler. Needs no confidence.
 class fixed_schedule {
 public:
     static constexpr bool needs_confidence = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Exact laws instead of statistics. The enumerator is a source of randomness that walks every outcome of every draw, so
-// a program run under it yields the exact distribution of its result: losslessness becomes an equality to 1e-12, where a
+// a program run under it yields the exact distribution of its result: losslessness is an equality to 1e-12, where a
 // chi-square would miss a bias of a few per cent. For tests of rules, schedulers and drafters on tiny vocabularies, the
 // library's and yours. It allocates and is slow; nothing of the library includes it.
 //
@@ -30,7 +30,7 @@ SURELEAP_BEGIN_NAMESPACE
 
 /// Walks all outcomes of a program that draws through it. Models randomness through handle().
 ///
-/// Two kinds of noise. `fresh`: every question is an independent draw, keys are ignored. `keyed`: one key owns one uniform
+/// Two kinds. `fresh`: every question is an independent draw, keys are ignored. `keyed`: a key owns one uniform
 /// number (and one vector of exponentials for races); a second question under a key is answered by what the first left
 /// possible. Only the second sees a draw that is used twice, which is how production works.
 class enumerator {
