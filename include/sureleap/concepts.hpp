@@ -233,7 +233,7 @@ inline constexpr bool needs_confidence_v<S> = S::needs_confidence;
 
 // ---- verification ----------------------------------------------------------------------------------------------
 
-/// Scores a flattened batch: `score(batch)` or a call returns logits_rows<T>, a row per token of the batch: row i: the
+/// Scores a flattened batch: `score(batch)` or a call returns logits_rows<T>, one row a token of the batch, row i the
 /// law of the token after it. Rows stay valid until the verdicts are committed; the library never copies them.
 ///
 /// Promise: row i is a function of the request's committed tokens and of the batch tokens up to i. Optional members:
