@@ -3,6 +3,7 @@
 // The head part of a training step against stored reference values: LM head, transition bias and confidence under
 // teacher forcing, for every head kind.
 #include "support/catch.hpp"
+#include "support/golden_weights.hpp"
 #include "support/safetensors.hpp"
 
 #include <algorithm>
@@ -21,22 +22,10 @@
 
 namespace {
 
+using golden::matrix;
+using golden::tolerance;
 using sureleap::matrix_view;
 using sureleap::token_id;
-
-template <class Real>
-constexpr double tolerance = std::is_same_v<Real, double> ? 1e-12 : 1e-5;
-
-template <class Real>
-struct matrix {
-    std::vector<Real> values;
-    std::size_t rows = 0;
-    std::size_t cols = 0;
-
-    explicit matrix(golden::tensor<double> const& t)
-        : values(t.values.begin(), t.values.end()), rows(t.dim(0)), cols(t.shape.size() > 1 ? t.dim(1) : 1) {}
-    [[nodiscard]] matrix_view<Real> view() const { return {values.data(), rows, cols}; }
-};
 
 bool close(double got, double expected, double bound) {
     return std::abs(got - expected) <= bound * std::max(1.0, std::abs(expected));

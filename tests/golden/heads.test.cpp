@@ -3,6 +3,7 @@
 // The sequential heads against stored reference values: teacher-forced biases, states and gates, greedy and sampled
 // blocks. Double to 1e-12; float to 1e-5 of the double values; tokens equal. All sizes come from the files.
 #include "support/catch.hpp"
+#include "support/golden_weights.hpp"
 #include "support/safetensors.hpp"
 
 #include <algorithm>
@@ -20,22 +21,10 @@
 
 namespace {
 
+using golden::matrix;
+using golden::tolerance;
 using sureleap::matrix_view;
 using sureleap::token_id;
-
-template <class Real>
-constexpr double tolerance = std::is_same_v<Real, double> ? 1e-12 : 1e-5;
-
-template <class Real>
-struct matrix {
-    std::vector<Real> values;
-    std::size_t rows = 0;
-    std::size_t cols = 0;
-
-    explicit matrix(golden::tensor<double> const& t)
-        : values(t.values.begin(), t.values.end()), rows(t.dim(0)), cols(t.shape.size() > 1 ? t.dim(1) : 1) {}
-    [[nodiscard]] matrix_view<Real> view() const { return {values.data(), rows, cols}; }
-};
 
 /// Calls use(head, w2) with the head whose weights are stored under w. in the file.
 template <class Real, class Use>

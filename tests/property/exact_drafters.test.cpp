@@ -62,14 +62,7 @@ TEST_CASE("a draft with a vocabulary of its own is exact", "[exact]") {
     with_sampling_rules([&](std::string const& name, auto const& schedule, auto const& rule) {
         world const w{9, 3, 2};
         auto const make = [&] {
-            auto backbone = [&w, rows = std::vector<double>{}](std::span<request_view const> requests) mutable {
-                rows.clear();
-                for (auto const& r : requests) {
-                    for (std::size_t i = 0; i < 4; ++i) rows.push_back(w.base(r.anchor, r.position, i / 2, i % 2));
-                }
-                return block_forward<double>{{}, {{rows.data(), 2 * requests.size(), 2}, {}}};
-            };
-            return parallel{std::move(backbone), top1_confidence{},
+            return parallel{two_token_backbone{&w}, top1_confidence{},
                             drafter_options{.block_size = 2, .vocabulary = 2, .map = &map}};
         };
         check_exact(name, enumerator::noise::keyed, w, {{{}}, 3, 1}, make, schedule, rule);

@@ -148,14 +148,7 @@ TEST_CASE("mutant: the residual is subtracted by list index instead of token id"
         return worst([&](std::uint64_t seed) {
             world const w{seed, 3, 2};
             auto const make = [&] {
-                auto backbone = [&w, rows = std::vector<double>{}](std::span<request_view const> requests) mutable {
-                    rows.clear();
-                    for (auto const& r : requests) {
-                        for (std::size_t i = 0; i < 4; ++i) rows.push_back(w.base(r.anchor, r.position, i / 2, i % 2));
-                    }
-                    return block_forward<double>{{}, {{rows.data(), 2 * requests.size(), 2}, {}}};
-                };
-                return parallel{std::move(backbone), drafter_options{.block_size = 2, .vocabulary = 2, .map = &map}};
+                return parallel{two_token_backbone{&w}, drafter_options{.block_size = 2, .vocabulary = 2, .map = &map}};
             };
             return bias_of(enumerator::noise::keyed, w, {{{}}, 3, 1}, make, fixed_schedule{}, rule);
         });

@@ -21,10 +21,13 @@ template <class F>
     return {};
 }
 
-/// All parts occur in the text.
+/// The part occurs in the text; all parts do.
+[[nodiscard]] inline bool says(std::string const& text, std::string const& part) {
+    return text.find(part) != std::string::npos;
+}
 [[nodiscard]] inline bool says(std::string const& text, std::initializer_list<char const*> parts) {
     for (char const* const part : parts) {
-        if (text.find(part) == std::string::npos) return false;
+        if (!says(text, std::string(part))) return false;
     }
     return true;
 }

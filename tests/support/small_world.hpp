@@ -96,6 +96,19 @@ struct table_backbone {
     }
 };
 
+/// A backbone of block size 2 that speaks two tokens only; a vocabulary_map says which.
+struct two_token_backbone {
+    world const* w;
+    std::vector<double> logits{};
+    [[nodiscard]] block_forward<double> forward(std::span<request_view const> requests) {
+        logits.clear();
+        for (auto const& r : requests) {
+            for (std::size_t i = 0; i < 4; ++i) logits.push_back(w->base(r.anchor, r.position, i / 2, i % 2));
+        }
+        return {{}, {{logits.data(), 2 * requests.size(), 2}, {}}};
+    }
+};
+
 [[nodiscard]] inline auto target_of(world const& w) {
     return model_of<double>(w.vocabulary, [&w](std::span<token_id const> c, std::span<double> l) { w.target(c, l); });
 }

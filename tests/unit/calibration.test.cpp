@@ -3,6 +3,7 @@
 // Metrics on cases small enough to do by hand and against definitions written out the slow way; the sequential fit
 // against a naive search, on synthetic data of known temperatures, and on censored rounds.
 #include "support/catch.hpp"
+#include "support/error_text.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -25,22 +26,14 @@ using sureleap::sequential_temperature_scaling;
 using sureleap::status;
 using sureleap::temperature_settings;
 
+using support::error_text;
+using support::says;
+
 namespace {
 
 constexpr double nan_value = std::numeric_limits<double>::quiet_NaN();
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-template <class F>
-std::string message_of(F&& run) {
-    try {
-        run();
-    } catch (sureleap::error const& e) {
-        return e.what();
-    }
-    return "(no error)";
-}
-
-bool has(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
 bool near(double a, double b, double bound = 1e-12) { return std::abs(a - b) <= bound; }
 double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
@@ -209,11 +202,11 @@ TEST_CASE("calibration metrics: against pairwise definitions") {
 }
 
 TEST_CASE("calibration metrics: unusable settings") {
-    CHECK(has(message_of([] { calibration_recorder(0); }), "block size is 0"));
-    CHECK(has(message_of([] { calibration_recorder(1, {.bins = 0}); }), "bins is 0"));
-    CHECK(has(message_of([] { calibration_recorder(1, {.auroc_bins = 0}); }), "auroc_bins is 0"));
-    CHECK(has(message_of([] { calibration_recorder(1, {.clamp = 0.5}); }), "clamp is 0.5"));
-    CHECK(has(message_of([] { calibration_recorder(1, {.clamp = nan_value}); }), "clamp is"));
+    CHECK(says(error_text([] { calibration_recorder(0); }), "block size is 0"));
+    CHECK(says(error_text([] { calibration_recorder(1, {.bins = 0}); }), "bins is 0"));
+    CHECK(says(error_text([] { calibration_recorder(1, {.auroc_bins = 0}); }), "auroc_bins is 0"));
+    CHECK(says(error_text([] { calibration_recorder(1, {.clamp = 0.5}); }), "clamp is 0.5"));
+    CHECK(says(error_text([] { calibration_recorder(1, {.clamp = nan_value}); }), "clamp is"));
 }
 
 // ---- applying --------------------------------------------------------------------------------------------------
@@ -252,9 +245,9 @@ TEST_CASE("temperature scaling: values, fixed points and order") {
 }
 
 TEST_CASE("temperature scaling: unusable temperatures") {
-    CHECK(has(message_of([] { sequential_temperature_scaling({}); }), "no temperatures"));
+    CHECK(says(error_text([] { sequential_temperature_scaling({}); }), "no temperatures"));
     for (double const t : {0.0, -1.0, nan_value, infinity}) {
-        CHECK(has(message_of([t] { sequential_temperature_scaling({1.0, t}); }), "temperature at position 1 is"));
+        CHECK(says(error_text([t] { sequential_temperature_scaling({1.0, t}); }), "temperature at position 1 is"));
     }
 }
 
@@ -476,30 +469,30 @@ TEST_CASE("sequential fit: same data, same temperatures") {
 
 TEST_CASE("sequential fit: unusable data says where") {
     rounds const good{2, {0.1, 0.2, 0.3, 0.4}, {1, 0, 1, 1}, {2, 2}};
-    REQUIRE(message_of([&] { (void)fit_temperatures(good.view()); }) == "(no error)");
+    REQUIRE(error_text([&] { (void)fit_temperatures(good.view()); }) == "");
     auto const broken = [&](auto change) {
         rounds data = good;
         change(data);
-        return message_of([&] { (void)fit_temperatures(data.view()); });
+        return error_text([&] { (void)fit_temperatures(data.view()); });
     };
-    CHECK(has(broken([](rounds& r) { r = {2, {}, {}, {}}; }), "0 samples"));
-    CHECK(has(broken([](rounds& r) { r.gamma = 0; }), "block size is 0"));
-    CHECK(has(broken([](rounds& r) { r.logits.pop_back(); }), "3 logits, expected 2 samples x 2 positions"));
-    CHECK(has(broken([](rounds& r) { r.labels.push_back(0); }), "5 labels, expected 2 samples x 2 positions"));
-    CHECK(has(broken([](rounds& r) { r.observed.push_back(1); }), "4 logits, expected 3 samples"));
-    CHECK(has(broken([](rounds& r) { r.observed[1] = 3; }), "observed of sample 1 is 3"));
-    CHECK(has(broken([](rounds& r) { r.logits[2] = nan_value; }), "logit of sample 1 at position 0 is NaN"));
-    CHECK(has(broken([](rounds& r) { r.labels[1] = 2; }), "label of sample 0 at position 1 is 2, expected 0 or 1"));
-    CHECK(has(broken([](rounds& r) { r.labels[2] = 0; }), "label of sample 1 at position 1 is 1 after a 0"));
+    CHECK(says(broken([](rounds& r) { r = {2, {}, {}, {}}; }), "0 samples"));
+    CHECK(says(broken([](rounds& r) { r.gamma = 0; }), "block size is 0"));
+    CHECK(says(broken([](rounds& r) { r.logits.pop_back(); }), "3 logits, expected 2 samples x 2 positions"));
+    CHECK(says(broken([](rounds& r) { r.labels.push_back(0); }), "5 labels, expected 2 samples x 2 positions"));
+    CHECK(says(broken([](rounds& r) { r.observed.push_back(1); }), "4 logits, expected 3 samples"));
+    CHECK(says(broken([](rounds& r) { r.observed[1] = 3; }), "observed of sample 1 is 3"));
+    CHECK(says(broken([](rounds& r) { r.logits[2] = nan_value; }), "logit of sample 1 at position 0 is NaN"));
+    CHECK(says(broken([](rounds& r) { r.labels[1] = 2; }), "label of sample 0 at position 1 is 2, expected 0 or 1"));
+    CHECK(says(broken([](rounds& r) { r.labels[2] = 0; }), "label of sample 1 at position 1 is 1 after a 0"));
 
     auto const refused = [&](temperature_settings const& s) {
-        return message_of([&] { (void)fit_temperatures(good.view(), s); });
+        return error_text([&] { (void)fit_temperatures(good.view(), s); });
     };
-    CHECK(has(refused({.lowest = 0.0}), "lowest temperature is 0"));
-    CHECK(has(refused({.lowest = 1.5}), "lowest temperature is 1.5"));
-    CHECK(has(refused({.lowest = nan_value}), "lowest temperature is"));
-    CHECK(has(refused({.highest = 0.5}), "highest temperature is 0.5"));
-    CHECK(has(refused({.highest = infinity}), "highest temperature is"));
-    CHECK(has(refused({.temperatures = 1}), "number of temperatures is 1"));
-    CHECK(has(refused({.bins = 0}), "number of bins is 0"));
+    CHECK(says(refused({.lowest = 0.0}), "lowest temperature is 0"));
+    CHECK(says(refused({.lowest = 1.5}), "lowest temperature is 1.5"));
+    CHECK(says(refused({.lowest = nan_value}), "lowest temperature is"));
+    CHECK(says(refused({.highest = 0.5}), "highest temperature is 0.5"));
+    CHECK(says(refused({.highest = infinity}), "highest temperature is"));
+    CHECK(says(refused({.temperatures = 1}), "number of temperatures is 1"));
+    CHECK(says(refused({.bins = 0}), "number of bins is 0"));
 }

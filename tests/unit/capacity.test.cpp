@@ -3,6 +3,7 @@
 // Capacity curves: values on, between and beyond the points, both policies; profiling against a scripted clock;
 // every unusable table.
 #include "support/catch.hpp"
+#include "support/error_text.hpp"
 
 #include <chrono>
 #include <cmath>
@@ -22,22 +23,13 @@ using sureleap::capacity_table;
 using sureleap::linear_step_time;
 using sureleap::staircase;
 
+using support::error_text;
+using support::says;
+
 namespace {
 
-template <class F>
-std::string message_of(F&& run) {
-    try {
-        run();
-    } catch (sureleap::error const& e) {
-        return e.what();
-    }
-    return "(no error)";
-}
-
-bool has(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
-
 std::string rejects(std::vector<capacity_point> points) {
-    return message_of([&] { capacity_table<>{std::move(points)}; });
+    return error_text([&] { capacity_table<>{std::move(points)}; });
 }
 
 static_assert(sureleap::capacity_curve<capacity_table<>>);
@@ -135,14 +127,14 @@ TEST_CASE("capacity: flat tables are legal and can be told") {
 TEST_CASE("capacity: unusable tables are refused with index and value") {
     double const nan = std::numeric_limits<double>::quiet_NaN();
     double const inf = std::numeric_limits<double>::infinity();
-    CHECK(has(rejects({}), "the table is empty"));
-    CHECK(has(rejects({{1, 1.0}, {8, 1.0}, {4, 1.0}}), "index 2: got 4 after 8, expected ascending order"));
-    CHECK(has(rejects({{1, 1.0}, {8, 1.0}, {8, 2.0}}), "index 2: got 8 a second time"));
-    CHECK(has(rejects({{0, 1.0}}), "batch tokens at index 0: got 0"));
-    CHECK(has(rejects({{1, 1.0}, {2, 0.0}}), "seconds at index 1 (batch tokens 2): got 0"));
-    CHECK(has(rejects({{1, -1.5}}), "seconds at index 0 (batch tokens 1): got -1.5"));
-    CHECK(has(rejects({{1, nan}}), "expected a positive finite number"));
-    CHECK(has(rejects({{1, inf}}), "expected a positive finite number"));
+    CHECK(says(rejects({}), "the table is empty"));
+    CHECK(says(rejects({{1, 1.0}, {8, 1.0}, {4, 1.0}}), "index 2: got 4 after 8, expected ascending order"));
+    CHECK(says(rejects({{1, 1.0}, {8, 1.0}, {8, 2.0}}), "index 2: got 8 a second time"));
+    CHECK(says(rejects({{0, 1.0}}), "batch tokens at index 0: got 0"));
+    CHECK(says(rejects({{1, 1.0}, {2, 0.0}}), "seconds at index 1 (batch tokens 2): got 0"));
+    CHECK(says(rejects({{1, -1.5}}), "seconds at index 0 (batch tokens 1): got -1.5"));
+    CHECK(says(rejects({{1, nan}}), "expected a positive finite number"));
+    CHECK(says(rejects({{1, inf}}), "expected a positive finite number"));
 }
 
 TEST_CASE("capacity: closed form") {
@@ -150,10 +142,10 @@ TEST_CASE("capacity: closed form") {
     CHECK(curve.steps_per_second(4) == 80.0);
     CHECK(curve.steps_per_second(32) == 62.5);
     CHECK(std::isfinite(analytic_capacity(1.0, 0.0).steps_per_second(0)));
-    CHECK(has(message_of([] { analytic_capacity(0.0, 1.0); }), "rate is 0"));
-    CHECK(has(message_of([] { analytic_capacity(1.0, -1.0); }), "overhead is -1"));
-    CHECK(has(message_of([] { analytic_capacity(std::nan(""), 1.0); }), "rate is"));
-    CHECK(has(message_of([] { analytic_capacity(1.0, std::nan("")); }), "overhead is"));
+    CHECK(says(error_text([] { analytic_capacity(0.0, 1.0); }), "rate is 0"));
+    CHECK(says(error_text([] { analytic_capacity(1.0, -1.0); }), "overhead is -1"));
+    CHECK(says(error_text([] { analytic_capacity(std::nan(""), 1.0); }), "rate is"));
+    CHECK(says(error_text([] { analytic_capacity(1.0, std::nan("")); }), "overhead is"));
 }
 
 namespace {
@@ -212,10 +204,10 @@ TEST_CASE("capacity: profile times real work with the default clock") {
 TEST_CASE("capacity: profile refuses a bad grid before it runs anything") {
     int runs = 0;
     auto const step = [&](std::size_t) { ++runs; };
-    CHECK(has(message_of([&] { (void)sureleap::profile(step, {}); }), "profile: the table is empty"));
-    CHECK(has(message_of([&] { (void)sureleap::profile(step, {4, 2}); }), "index 1: got 2 after 4"));
-    CHECK(has(message_of([&] { (void)sureleap::profile(step, {1}, {.repeats = 0}); }), "repeats is 0"));
+    CHECK(says(error_text([&] { (void)sureleap::profile(step, {}); }), "profile: the table is empty"));
+    CHECK(says(error_text([&] { (void)sureleap::profile(step, {4, 2}); }), "index 1: got 2 after 4"));
+    CHECK(says(error_text([&] { (void)sureleap::profile(step, {1}, {.repeats = 0}); }), "repeats is 0"));
     CHECK(runs == 0);
-    CHECK(has(message_of([&] { (void)sureleap::profile<linear_step_time, scripted_clock>(step, {1}); }),
+    CHECK(says(error_text([&] { (void)sureleap::profile<linear_step_time, scripted_clock>(step, {1}); }),
               "the median at index 0 (batch tokens 1) is 0 seconds"));
 }
