@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <sureleap/acceptance/rejection.hpp>
+#include <sureleap/confidence/calibration.hpp>
 #include <sureleap/confidence/estimate.hpp>
 #include <sureleap/confidence/head.hpp>
 #include <sureleap/context_model.hpp>
@@ -502,6 +503,11 @@ TEST_CASE("drafters: parts that do not fit are refused at set-up") {
     confidence_head<float> const foreign{view(1, 4 + 2), 0.0f, view(9, 2)};
     CHECK(says(error_text([&] { parallel{backbone, foreign, {.vocabulary = 8, .hidden_size = 4}}; }),
                {"confidence embeds 9 previous tokens", "target vocabulary of 8"}));
+    calibrated const behind{foreign, no_calibration{}};
+    CHECK(says(error_text([&] { parallel{backbone, behind, {.vocabulary = 8}}; }),
+               {"confidence reads hidden states of size 4", "hidden_size = 0"}));
+    CHECK(says(error_text([&] { parallel{backbone, behind, {.vocabulary = 8, .hidden_size = 4}}; }),
+               {"confidence embeds 9 previous tokens"}));
     CHECK(says(error_text([&] { lookup{{.block_size = 0, .target_vocabulary = 5}}; }), {"lookup", "gamma", "is 0"}));
     CHECK(says(error_text([&] { lookup{{.block_size = 3}}; }), {"lookup", "target_vocabulary is 0"}));
     CHECK(says(error_text([&] { lookup{{.target_vocabulary = 5, .shortest = 0}}; }), {"lookup", "shortest is 0"}));

@@ -60,6 +60,18 @@ public:
         return calibration_(k, static_cast<double>(confidence_.at_anchor(base, k)));
     }
 
+    // What the confidence reads, so that set-up checks see through the calibration.
+    [[nodiscard]] std::size_t hidden_size() const noexcept
+        requires requires(Confidence const& c) { c.hidden_size(); }
+    {
+        return confidence_.hidden_size();
+    }
+    [[nodiscard]] std::size_t previous_vocabulary() const noexcept
+        requires requires(Confidence const& c) { c.previous_vocabulary(); }
+    {
+        return confidence_.previous_vocabulary();
+    }
+
 private:
     Confidence confidence_;
     Calibrator calibration_;
