@@ -508,6 +508,12 @@ TEST_CASE("drafters: parts that do not fit are refused at set-up") {
                {"confidence reads hidden states of size 4", "hidden_size = 0"}));
     CHECK(says(error_text([&] { parallel{backbone, behind, {.vocabulary = 8, .hidden_size = 4}}; }),
                {"confidence embeds 9 previous tokens"}));
+    calibrated const short_fit{top1_confidence{}, sequential_temperature_scaling{{1.5, 2.0}}};
+    CHECK(says(error_text([&] { parallel{backbone, short_fit, {.block_size = 3, .vocabulary = 8}}; }),
+               {"semi_autoregressive", "calibrated for 2 positions", "= 3"}));
+    CHECK(says(error_text([&] { autoregressive{model, short_fit, {.block_size = 3, .vocabulary = 8}}; }),
+               {"autoregressive", "calibrated for 2 positions", "= 3"}));
+    CHECK(error_text([&] { parallel{backbone, short_fit, {.block_size = 2, .vocabulary = 8}}; }).empty());
     CHECK(says(error_text([&] { lookup{{.block_size = 0, .target_vocabulary = 5}}; }), {"lookup", "gamma", "is 0"}));
     CHECK(says(error_text([&] { lookup{{.block_size = 3}}; }), {"lookup", "target_vocabulary is 0"}));
     CHECK(says(error_text([&] { lookup{{.target_vocabulary = 5, .shortest = 0}}; }), {"lookup", "shortest is 0"}));

@@ -60,7 +60,12 @@ public:
         return calibration_(k, static_cast<double>(confidence_.at_anchor(base, k)));
     }
 
-    // What the confidence reads, so that set-up checks see through the calibration.
+    // What the parts need, for the set-up checks of a drafter.
+    [[nodiscard]] std::size_t block_size() const noexcept
+        requires requires(Calibrator const& c) { c.block_size(); }
+    {
+        return calibration_.block_size();
+    }
     [[nodiscard]] std::size_t hidden_size() const noexcept
         requires requires(Confidence const& c) { c.hidden_size(); }
     {

@@ -45,6 +45,7 @@ public:
     autoregressive(Model model, Confidence confidence, drafter_options const& options)
         : model_(std::forward<Model>(model)), confidence_(std::forward<Confidence>(confidence)), options_(options) {
         detail::check_options("autoregressive", options_);
+        detail::check_confidence("autoregressive", confidence_, options_);
     }
     autoregressive(Model model, drafter_options const& options)
         requires std::is_same_v<confidence_type, no_confidence>

@@ -39,6 +39,29 @@ inline void check_options(char const* owner, drafter_options const& options) {
     }
 }
 
+/// What a confidence says it reads, against what it will be given.
+template <class Confidence>
+void check_confidence(char const* owner, Confidence const& confidence, drafter_options const& options) {
+    if constexpr (requires { confidence.hidden_size(); }) {
+        if (confidence.hidden_size() != options.hidden_size) {
+            fail_with(owner, ": the confidence reads hidden states of size ", confidence.hidden_size(),
+                      ", expected options.hidden_size = ", options.hidden_size);
+        }
+    }
+    if constexpr (requires { confidence.previous_vocabulary(); }) {
+        if (confidence.previous_vocabulary() != 0 && confidence.previous_vocabulary() != options.target_vocabulary()) {
+            fail_with(owner, ": the confidence embeds ", confidence.previous_vocabulary(),
+                      " previous tokens, expected the target vocabulary of ", options.target_vocabulary());
+        }
+    }
+    if constexpr (requires { confidence.block_size(); }) {
+        if (confidence.block_size() < options.block_size) {
+            fail_with(owner, ": the confidence is calibrated for ", confidence.block_size(),
+                      " positions, expected at least block_size (gamma) = ", options.block_size);
+        }
+    }
+}
+
 /// model.forward(arguments...) or model(arguments...): a lambda is a model.
 template <class Model, class... Arguments>
 [[nodiscard]] decltype(auto) call_forward(Model& model, Arguments const&... arguments) {

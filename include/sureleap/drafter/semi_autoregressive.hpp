@@ -70,18 +70,7 @@ public:
             detail::fail_with("semi_autoregressive: the head reads hidden states of size ", head_.hidden_size(),
                               ", expected options.hidden_size = ", options_.hidden_size);
         }
-        if constexpr (requires { confidence_.hidden_size(); }) {
-            if (confidence_.hidden_size() != options_.hidden_size) {
-                detail::fail_with("semi_autoregressive: the confidence reads hidden states of size ",
-                                  confidence_.hidden_size(), ", expected options.hidden_size = ", options_.hidden_size);
-            }
-        }
-        if constexpr (requires { confidence_.previous_vocabulary(); }) {
-            if (confidence_.previous_vocabulary() != 0 && confidence_.previous_vocabulary() != target_vocabulary()) {
-                detail::fail_with("semi_autoregressive: the confidence embeds ", confidence_.previous_vocabulary(),
-                                  " previous tokens, expected the target vocabulary of ", target_vocabulary());
-            }
-        }
+        detail::check_confidence("semi_autoregressive", confidence_, options_);
     }
     semi_autoregressive(Backbone model, Head head, drafter_options const& options)
         requires std::is_same_v<confidence_type, no_confidence>
