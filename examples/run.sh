@@ -8,7 +8,8 @@ set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 source "${root}/cmake/require_packages.sh"
 
-require_packages build-essential cmake ninja-build libeigen3-dev libcli11-dev
+require_packages build-essential cmake ninja-build libeigen3-dev libcli11-dev nlohmann-json3-dev libpcre2-dev \
+    libutf8proc-dev
 
 # Arguments may name files: the example runs where the user is, and building stays silent unless it fails.
 log="$(mktemp)"

@@ -271,12 +271,6 @@ template <class Rule, class T, class Q, class Hook, class Rng>
         }
         out.accepted = d.accepted;
         std::size_t const first = r * (memory.block.block_size() + 1);
-        auto const is_stop = [&](token_id x) {
-            for (token_id const stop : request.settings->stop_tokens) {
-                if (x == stop) return true;
-            }
-            return false;
-        };
         std::size_t count = 0;
         while (count <= d.accepted && !out.stopped) {
             token_id const x = count < d.accepted ? drafted[count] : d.next;
@@ -284,7 +278,7 @@ template <class Rule, class T, class Q, class Hook, class Rng>
             if (request.settings->log_probabilities) {
                 memory.log_probabilities[first + count] = view.target(count).log_probability(x);
             }
-            out.stopped = is_stop(x);
+            out.stopped = request.settings->stops_at(x);
             ++count;
         }
         out.emitted = memory.emitted.subspan(first, count);

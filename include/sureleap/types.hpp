@@ -7,6 +7,7 @@
 // p is the target, q the draft, everywhere.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -186,6 +187,9 @@ struct request_settings {
     [[nodiscard]] transform target_transform() const noexcept { return {temperature, top_k, top_p, min_p}; }
     [[nodiscard]] transform draft_transform() const noexcept {
         return draft ? *draft : transform{.temperature = temperature};
+    }
+    [[nodiscard]] bool stops_at(token_id x) const noexcept {
+        return std::find(stop_tokens.begin(), stop_tokens.end(), x) != stop_tokens.end();
     }
 };
 

@@ -36,6 +36,13 @@ TEST_CASE("autoregressive drafts with top-1 confidence are exact", "[exact]") {
         check_exact(
             name, enumerator::noise::keyed, w, {{{}, {{1}, {}, 1}}, 3, 0}, [&] { return autoregressive_of(w); },
             schedule, rule);
+        // A drafted stop token ends the block: its length then depends on a drafted token, of which the others must not
+        // learn before that token is admitted.
+        scene stopped{{{}, {{1}, {}, 0}}, 2, 0};
+        for (auto& request : stopped.requests) request.settings.stop_tokens = stop_token;
+        world const three{9, 3, 2};
+        check_exact(
+            name, enumerator::noise::keyed, three, stopped, [&] { return autoregressive_of(three); }, schedule, rule);
     });
 }
 

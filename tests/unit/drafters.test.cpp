@@ -335,10 +335,20 @@ TEST_CASE("autoregressive: q_k is the model's row after the context and x_1..x_{
                                {.block_size = gamma, .vocabulary = draft, .map = mapped ? &map : nullptr}};
         static_assert(!decltype(drafter)::is_parallel && !decltype(drafter)::plans_at_anchor);
         scene<double> s(roll, requests, gamma, target);
+        tokens const stop{static_cast<token_id>(roll.below(target))};
+        for (auto& settings : s.settings) {
+            if (roll.chance(0.4)) settings.stop_tokens = stop;
+        }
         auto const memory = s.draw(drafter);
         for (std::size_t r = 0; r < requests; ++r) {
-            longest = std::max(longest, s.views[r].draft_cap(gamma));
-            REQUIRE(memory.block.size(r) == s.views[r].draft_cap(gamma));
+            // Up to the cap, or to the first stop token.
+            auto const drafted = memory.block.tokens(r);
+            std::size_t wanted = s.views[r].draft_cap(gamma);
+            for (std::size_t k = 0; k < drafted.size(); ++k) {
+                if (s.settings[r].stops_at(drafted[k])) wanted = std::min(wanted, k + 1);
+            }
+            longest = std::max(longest, wanted);
+            REQUIRE(memory.block.size(r) == wanted);
             tokens context = s.contexts[r];
             for (std::size_t k = 0; k < memory.block.size(r); ++k) {
                 reals row(draft);

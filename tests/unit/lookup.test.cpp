@@ -108,4 +108,11 @@ TEST_CASE("lookup: fills blocks up to each request's cap, with one-hot laws and 
         CHECK(memory.block.laws(0)[k].mode() == drafted(0)[k]);
         CHECK(memory.block.table().survivals.at(0, k).survival == certain);
     }
+
+    // The same in a block of another compute type: an engine in double looks up as well.
+    round_memory<double, double> wide{drafter, token_rejection<>{}, {views.size()}};
+    wide.block.begin(views);
+    drafter.draw(drafter.forward(views), categorical_draft{}, wide.block, rng);
+    auto const found = wide.block.tokens(0);
+    CHECK(tokens(found.begin(), found.end()) == drafted(0));
 }

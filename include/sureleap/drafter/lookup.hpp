@@ -51,8 +51,9 @@ public:
 
     [[nodiscard]] forward_type forward(std::span<request_view const>) const noexcept { return {}; }
 
-    template <class DraftRule, class Rng>
-    void draw(forward_type, DraftRule, draft_block<value_type>& block, Rng&) const noexcept {
+    /// No logits, so a block of any compute type will do.
+    template <class DraftRule, class Real, class Rng>
+    void draw(forward_type, DraftRule, draft_block<Real>& block, Rng&) const noexcept {
         auto const requests = block.requests();
         for (std::size_t r = 0; r < requests.size(); ++r) {
             auto const found = continuation(requests[r].context);

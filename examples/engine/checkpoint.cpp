@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+#include "checkpoint.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include <sureleap/error.hpp>
+#include <sureleap/types.hpp>
+
+namespace engine {
+namespace {
+
+using sureleap::detail::fail_with;
+using sureleap::detail::show;
+using sureleap::safetensors::dtype;
+
+std::string shown(std::span<std::size_t const> shape) {
+    std::string text;
+    for (std::size_t const extent : shape) text += (text.empty() ? "" : ", ") + show(extent);
+    return "[" + text + "]";
+}
+
+bool present(std::filesystem::path const& path) {
+    std::error_code unreadable;
+    return std::filesystem::exists(path, unreadable);
+}
+
+/// values[i] = the i-th stored number. Copies bytes, so it does not care how they are aligned.
+template <class Stored, class Real>
+void convert(std::span<std::byte const> bytes, std::vector<Real>& values) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        Stored stored;
+        std::memcpy(&stored, bytes.data() + i * sizeof stored, sizeof stored);
+        values[i] = static_cast<Real>(sureleap::load(stored));
+    }
+}
+
+}  // namespace
+
+checkpoint::checkpoint(std::filesystem::path const& folder, model_config config)
+    : config_(std::move(config)), folder_(folder) {
+    using sureleap::safetensors::file;
+    std::filesystem::path const single = folder / "model.safetensors";
+    std::filesystem::path const index_file = folder / "model.safetensors.index.json";
+    if (present(single)) {
+        files_.push_back(file::map(single));
+        for (auto const& t : files_[0].tensors()) add(t.name, 0);
+        return;
+    }
+    if (!present(index_file)) {
+        fail_with(folder.string(), ": has no weights, expected model.safetensors or model.safetensors.index.json");
+    }
+    std::string const source = index_file.string();
+    shard_index const index = parse_shard_index(read_text(index_file), source);
+    std::map<std::string_view, std::size_t> opened;
+    for (auto const& [name, shard] : index) {
+        auto const [at, is_new] = opened.emplace(shard, files_.size());
+        if (is_new) {
+            if (!present(folder / shard)) {
+                fail_with(source, ": tensor '", name, "' is listed for '", shard, "', but there is no such file");
+            }
+            files_.push_back(file::map(folder / shard));
+        }
+        if (files_[at->second].find(name) == nullptr) {
+            fail_with(source, ": tensor '", name, "' is listed for '", shard, "', which does not have it");
+        }
+        add(name, at->second);
+    }
+    for (auto const& [shard, i] : opened) {
+        for (auto const& t : files_[i].tensors()) {
+            auto const listed = index.find(t.name);
+            if (listed != index.end() && listed->second != shard) {
+                fail_with(source, ": tensor '", t.name, "' is listed for '", listed->second, "', but '",
+                          std::string(shard), "' has it as well");
+            }
+        }
+    }
+}
+
+checkpoint checkpoint::from_files(model_config config, std::vector<sureleap::safetensors::file> files,
+                                  std::shared_ptr<void const> owner) {
+    if (files.empty()) fail_with("checkpoint: no file given, expected at least one");
+    checkpoint c;
+    c.config_ = std::move(config);
+    c.folder_ = files[0].name();
+    c.files_ = std::move(files);
+    c.owner_ = std::move(owner);
+    for (std::size_t i = 0; i < c.files_.size(); ++i) {
+        for (auto const& t : c.files_[i].tensors()) {
+            if (auto const twice = c.tensors_.find(t.name); twice != c.tensors_.end()) {
+                fail_with(c.files_[i].name(), ": tensor '", t.name, "' is in '", c.files_[twice->second.file].name(),
+                          "' as well");
+            }
+            c.add(t.name, i);
+        }
+    }
+    return c;
+}
+
+void checkpoint::add(std::string const& name, std::size_t file) {
+    tensors_.emplace(name, entry{file, files_[file].find(name)});
+}
+
+bool checkpoint::contains(std::string_view name) const {
+    return tensors_.contains(name);
+}
+
+checkpoint::entry const& checkpoint::at(std::string_view name) const {
+    auto const found = tensors_.find(name);
+    if (found != tensors_.end()) return found->second;
+    if (files_.size() == 1) static_cast<void>(files_[0].at(name));  // fails, and suggests a similar name
+    fail_with(folder_.string(), ": no tensor '", std::string(name), "' among ", tensors_.size(), " in ", files_.size(),
+              " files");
+}
+
+void checkpoint::refuse(entry const& found, std::string const& is, std::string const& expected) const {
+    fail_with(files_[found.file].name(), ": tensor '", found.tensor->name, "' ", is, ", expected ", expected);
+}
+
+storage checkpoint::check(entry const& found, std::span<std::size_t const> shape) const {
+    auto const& t = *found.tensor;
+    if (!std::ranges::equal(t.shape, shape)) refuse(found, "is " + shown(t.shape), shown(shape));
+    switch (t.type) {
+        case dtype::bf16: return storage::bf16;
+        case dtype::f16: return storage::f16;
+        case dtype::f32: return storage::f32;
+        case dtype::f64: return storage::f64;
+        default: refuse(found, std::string("is ") + name_of(t.type), "BF16, F16, F32 or F64");
+    }
+}
+
+weight checkpoint::in_place(entry const& found, storage type, std::size_t rows, std::size_t cols) const {
+    weight const w{found.tensor->bytes.data(), type, rows, cols};
+    if (std::bit_cast<std::uintptr_t>(w.data) % bytes_of(w.type) != 0) {
+        auto const offset = found.tensor->bytes.data() - files_[found.file].bytes().data();
+        refuse(found, "begins at byte " + show(offset) + " of the file",
+               "an address that is a multiple of " + show(bytes_of(w.type)) +
+                   ": write the file anew with tensors of larger elements first");
+    }
+    return w;
+}
+
+weight checkpoint::matrix(std::string_view name, std::size_t rows, std::size_t cols) const {
+    entry const& found = at(name);
+    return in_place(found, check(found, std::array{rows, cols}), rows, cols);
+}
+
+weight checkpoint::row(std::string_view name, std::size_t size) const {
+    entry const& found = at(name);
+    return in_place(found, check(found, std::array{size}), 1, size);
+}
+
+template <class Real>
+std::vector<Real> checkpoint::vector(std::string_view name, std::size_t size) const {
+    entry const& found = at(name);
+    storage const type = check(found, std::array{size});
+    std::vector<Real> values(size);
+    switch (type) {
+        case storage::bf16: convert<sureleap::bf16>(found.tensor->bytes, values); break;
+        case storage::f16: convert<sureleap::half>(found.tensor->bytes, values); break;
+        case storage::f32: convert<float>(found.tensor->bytes, values); break;
+        case storage::f64: convert<double>(found.tensor->bytes, values); break;
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+        if (!std::isfinite(values[i])) refuse(found, "has " + show(values[i]) + " at " + show(i), "finite numbers");
+    }
+    return values;
+}
+
+template std::vector<float> checkpoint::vector<float>(std::string_view, std::size_t) const;
+template std::vector<double> checkpoint::vector<double>(std::string_view, std::size_t) const;
+
+std::size_t checkpoint::bytes() const noexcept {
+    std::size_t sum = 0;
+    for (auto const& f : files_) sum += f.bytes().size();
+    return sum;
+}
+
+std::vector<std::string> checkpoint::names() const {
+    std::vector<std::string> names;
+    names.reserve(tensors_.size());
+    for (auto const& [name, _] : tensors_) names.push_back(name);
+    return names;
+}
+
+}  // namespace engine

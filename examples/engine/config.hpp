@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+//
+// What the JSON files of a Hugging Face folder say about a model: config.json, generation_config.json and the index of
+// a sharded checkpoint. The result is plain numbers; that the tensors agree with them is checked where tensors are
+// looked up (checkpoint.hpp).
+//
+// Reading is strict. A model that is loaded under wrong assumptions does not crash, it writes slightly worse text, and
+// a drafter with a wrong layer or mask token only accepts less; nobody would ever look here for the reason. So a field
+// that changes the arithmetic is either understood or refused, and fields of a drafter have no defaults. Fields that
+// only training or Python cares about are ignored.
+//
+// All sizes are within the limits below, chosen so that no product of them that a shape, a cache or a byte count is
+// made of can leave 64 bits: code after this point multiplies without checks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <sureleap/types.hpp>
+
+namespace engine {
+
+using sureleap::token_id;
+
+/// From `architectures`: `model_type` is qwen3 for all of them.
+enum class architecture : std::uint8_t {
+    qwen3,   ///< Qwen3ForCausalLM, a target (or an autoregressive draft model)
+    dspark,  ///< Qwen3DSparkModel: DSpark drafters, and DFlash ones, which are the same without the heads
+    eagle3,  ///< Qwen3Eagle3Model or Eagle3DraftModel
+};
+
+/// The name in config.json; for eagle3 the first of the two.
+[[nodiscard]] char const* name_of(architecture kind) noexcept;
+
+namespace limits {
+inline constexpr std::size_t vocabulary = std::size_t{1} << 24;
+inline constexpr std::size_t hidden_size = std::size_t{1} << 18;
+inline constexpr std::size_t intermediate_size = std::size_t{1} << 20;
+inline constexpr std::size_t layers = 1024;
+inline constexpr std::size_t heads = 4096;
+inline constexpr std::size_t head_dim = 4096;
+inline constexpr std::size_t max_positions = std::size_t{1} << 24;
+inline constexpr std::size_t block_size = 1024;
+inline constexpr std::size_t markov_rank = std::size_t{1} << 16;
+inline constexpr double rope_theta = 1e12;
+}  // namespace limits
+
+/// Every size is in 1 .. its limit.
+struct transformer_config {
+    std::size_t vocabulary = 0;
+    std::size_t hidden_size = 0;
+    std::size_t intermediate_size = 0;
+    std::size_t layers = 0;
+    std::size_t heads = 0;
+    std::size_t kv_heads = 0;  ///< divides heads
+    std::size_t head_dim = 0;  ///< even
+    std::size_t max_positions = 0;
+    double rope_theta = 0.0;    ///< in [1, limit]
+    double rms_norm_eps = 0.0;  ///< in (0, 1]
+    bool tied_embeddings = false;
+
+    [[nodiscard]] bool operator==(transformer_config const&) const = default;
+};
+
+/// The sequential head of a DSpark drafter.
+enum class head_kind : std::uint8_t { none, vanilla, gated, rnn };
+
+/// The name in config.json; "none" never stands there.
+[[nodiscard]] char const* name_of(head_kind kind) noexcept;
+
+struct draft_config {
+    std::size_t block_size = 0;         ///< gamma; for eagle3 the length it was trained for (ttt_length)
+    std::vector<int> target_layer_ids;  ///< strictly increasing; -1: the embedding; never the target's last layer
+    std::size_t num_target_layers = 0;  ///< 0: not stated, which only eagle3 files may do
+    token_id mask_token = sureleap::no_token;  ///< below the vocabulary; eagle3 has none
+    std::size_t markov_rank = 0;               ///< 0 exactly if head is none
+    head_kind head = head_kind::none;
+    bool confidence = false;
+    bool confidence_with_markov = false;  ///< only with confidence and a head
+
+    [[nodiscard]] bool operator==(draft_config const&) const = default;
+};
+
+struct model_config {
+    architecture kind = architecture::qwen3;
+    transformer_config transformer;
+    std::optional<draft_config> draft;  ///< exactly if kind is not qwen3
+    /// End of text, of a turn: eos_token_id, ascending, each below the vocabulary. May be empty.
+    std::vector<token_id> stop_tokens;
+
+    [[nodiscard]] bool operator==(model_config const&) const = default;
+};
+
+/// A config.json; `source` names it in errors. Throws sureleap::error.
+[[nodiscard]] model_config parse_config(std::string_view json, std::string const& source);
+
+/// The eos_token_id of a generation_config.json; nothing if it has none.
+[[nodiscard]] std::optional<std::vector<token_id>> parse_stop_tokens(std::string_view json, std::string const& source,
+                                                                     std::size_t vocabulary);
+
+/// config.json of a folder, with the stop tokens of its generation_config.json, where there is one with such: chat
+/// models end a turn by a token that config.json does not list.
+[[nodiscard]] model_config load_config(std::filesystem::path const& folder);
+
+/// Which file of the folder has which tensor: the weight_map of a model.safetensors.index.json. File names are plain
+/// names without a path, so an index cannot reach out of its folder.
+using shard_index = std::map<std::string, std::string, std::less<>>;
+
+[[nodiscard]] shard_index parse_shard_index(std::string_view json, std::string const& source);
+
+/// A whole text file of at most 64 MiB.
+[[nodiscard]] std::string read_text(std::filesystem::path const& file);
+
+}  // namespace engine

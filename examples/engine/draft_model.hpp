@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+//
+// What drafters that feed on a target's features have in common.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include <sureleap/error.hpp>
+
+#include "checkpoint.hpp"
+#include "config.hpp"
+#include "kv_cache.hpp"
+#include "target.hpp"
+
+namespace engine {
+
+/// What the engine's loop knows of such a drafter: it is told what was committed. How it drafts is between it and the
+/// library's concepts.
+template <class Real>
+class draft_model {
+public:
+    draft_model() = default;
+    draft_model(draft_model const&) = delete;
+    draft_model& operator=(draft_model const&) = delete;
+    virtual ~draft_model() = default;
+
+    [[nodiscard]] virtual std::size_t block_size() const noexcept = 0;
+    /// Newly committed positions: the target's features of each row, and the committed token after it. Rows of a slot are
+    /// consecutive, in order and without gaps from call to call; rows.keys is not read. At most limits.max_rows rows.
+    virtual void observe(std::span<batch_row const> rows, Real const* features,
+                         std::span<sureleap::token_id const> next_tokens) = 0;
+    /// Bytes of weights that one pass reads, the sequential head's left out.
+    [[nodiscard]] virtual std::size_t weight_bytes() const noexcept = 0;
+};
+
+/// The draft's fields of a folder of this architecture that fits the target: equal vocabulary and hidden size, and the
+/// features it was trained on. Throws otherwise.
+template <class Real>
+[[nodiscard]] draft_config checked_draft(checkpoint const& from, architecture expected, target<Real> const& served) {
+    using sureleap::detail::fail_with;
+    std::string const where = from.folder().string();
+    model_config const& config = from.config();
+    if (config.kind != expected || !config.draft) {
+        fail_with(where, ": the architecture is ", name_of(config.kind), ", expected ", name_of(expected));
+    }
+    if (config.transformer.vocabulary != served.vocabulary()) {
+        fail_with(where, ": the drafter has ", config.transformer.vocabulary, " tokens, expected the target's ",
+                  served.vocabulary());
+    }
+    // fc would take features of any width, but embedding and LM head are the target's.
+    if (config.transformer.hidden_size != served.hidden_size()) {
+        fail_with(where, ": the drafter's hidden size is ", config.transformer.hidden_size,
+                  ", expected the target's ", served.hidden_size());
+    }
+    auto const layers = served.feature_layers();
+    auto const& wanted = config.draft->target_layer_ids;
+    if (!std::equal(layers.begin(), layers.end(), wanted.begin(), wanted.end())) {
+        fail_with(where, ": the drafter reads ", wanted.size(), " layers of the target (its target_layer_ids), but the "
+                  "target was made with ", layers.size(), " feature layers or others; pass the drafter's");
+    }
+    return *config.draft;
+}
+
+/// A tensor of the draft's file, or the target's where the file leaves it out.
+[[nodiscard]] inline weight own_or_shared(checkpoint const& from, std::string const& name, weight const& shared) {
+    return from.contains(name) ? from.matrix(name, shared.rows, shared.cols) : shared;
+}
+
+}  // namespace engine

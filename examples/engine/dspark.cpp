@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+#include "dspark.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <sureleap/error.hpp>
+
+namespace engine {
+
+template <class Real>
+dspark<Real>::dspark(checkpoint from, target<Real> const& served, thread_pool& pool, serving_limits const& limits)
+    : checkpoint_(std::move(from)),
+      draft_(checked_draft(checkpoint_, architecture::dspark, served)),
+      limits_(limits),
+      // A block reaches gamma - 1 positions beyond its anchor, also at the end of the context.
+      context_(checkpoint_.config().transformer, pool, limits.max_rows, limits.context_length + draft_.block_size),
+      project_(checkpoint_.matrix("fc.weight", config().hidden_size, served.features().cols)),
+      context_norm_(checkpoint_, "hidden_norm.weight", config().hidden_size, config().rms_norm_eps),
+      final_norm_(checkpoint_, "norm.weight", config().hidden_size, config().rms_norm_eps),
+      embeddings_(own_or_shared(checkpoint_, "embed_tokens.weight", served.embeddings())),
+      output_head_(own_or_shared(checkpoint_, "lm_head.weight", served.output_head())),
+      cache_(limits.slots, config().layers, config().kv_heads, config().head_dim, context_.capacity),
+      hidden_(limits.slots * draft_.block_size * config().hidden_size),
+      logits_(limits.slots * draft_.block_size * config().vocabulary) {
+    if (limits.max_rows < limits.slots * draft_.block_size) {
+        sureleap::detail::fail_with("dspark: max_rows is ", limits.max_rows, ", expected at least slots x block_size = ",
+                                    limits.slots * draft_.block_size);
+    }
+    layers_.reserve(config().layers);
+    for (std::size_t i = 0; i < config().layers; ++i) {
+        layers_.emplace_back(checkpoint_, "layers." + std::to_string(i) + ".", config(), config().hidden_size);
+    }
+    injected_.reserve(limits.max_rows * config().hidden_size);
+    rows_.reserve(limits.max_rows);
+}
+
+template <class Real>
+void dspark<Real>::observe(std::span<batch_row const> rows, Real const* features,
+                           std::span<sureleap::token_id const>) {
+    if (rows.size() > limits_.max_rows) {
+        sureleap::detail::fail_with("dspark: ", rows.size(), " rows to observe, expected at most ", limits_.max_rows);
+    }
+    injected_.resize(rows.size() * config().hidden_size);
+    matmul(context_.pool, features, rows.size(), project_, injected_.data());
+    context_norm_(context_, injected_.data(), rows.size(), injected_.data());
+    // The same C for every layer, and not through its input norm: only keys are normed, by k_norm, inside.
+    for (std::size_t l = 0; l < layers_.size(); ++l) {
+        layers_[l].write_keys(context_, rows, injected_.data(), cache_, l);
+    }
+}
+
+template <class Real>
+sureleap::block_forward<Real> dspark<Real>::forward(std::span<sureleap::request_view const> requests) {
+    std::size_t const gamma = draft_.block_size;
+    std::size_t const d = config().hidden_size;
+    std::size_t const n = requests.size() * gamma;
+    if (requests.size() > limits_.slots) {
+        sureleap::detail::fail_with("dspark: ", requests.size(), " requests, expected at most ", limits_.slots);
+    }
+    rows_.clear();
+    for (auto const& request : requests) {
+        auto const first = static_cast<std::uint32_t>(request.position);
+        for (std::uint32_t k = 0; k < gamma; ++k) {
+            // Not causal: every row of the block sees the whole block. Its keys lie where the next positions will be
+            // observed, which overwrites them.
+            load_row(embeddings_, static_cast<std::size_t>(k == 0 ? request.anchor : draft_.mask_token),
+                     hidden_.data() + rows_.size() * d);
+            rows_.push_back({static_cast<std::uint32_t>(request.slot), first + k,
+                             first + static_cast<std::uint32_t>(gamma)});
+        }
+    }
+    Real* const x = hidden_.data();
+    Real* const y = context_.normed.data();
+    for (std::size_t l = 0; l < layers_.size(); ++l) {
+        layers_[l].input_norm(context_, x, n, y);
+        layers_[l].write_keys(context_, rows_, y, cache_, l);
+        layers_[l].attend(context_, rows_, y, cache_, l, x);
+        layers_[l].mlp(context_, n, x);
+    }
+    final_norm_(context_, x, n, x);
+    matmul(context_.pool, x, n, output_head_, logits_.data());
+    last_forward_ = {{hidden_.data(), n, d}, {{logits_.data(), n, config().vocabulary}, {}}};
+    return last_forward_;
+}
+
+template <class Real>
+std::size_t dspark<Real>::weight_bytes() const noexcept {
+    std::size_t bytes = project_.bytes() + output_head_.bytes();
+    for (auto const& layer : layers_) bytes += layer.weight_bytes();
+    return bytes;
+}
+
+template class dspark<float>;
+template class dspark<double>;
+
+}  // namespace engine

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+//
+// The arithmetic of the engine: products with stored weights, attention over a cache, and the small functions between
+// them.
+//
+// What every kernel promises: an output number is a function of its own inputs alone. Which other rows are in the
+// batch, how rows are tiled, how many threads work: none of it changes a bit, because each output is summed by one
+// thread in one order. Speculative decoding rests on that here: a row verified among seven others has the logits it
+// would have had alone, so greedy and keyed decoding give the tokens of plain decoding, exactly. Libraries of matrix
+// products (Eigen among them) choose their order of summation by shape, which is why these are our own.
+//
+// Real is float or double; they are compiled once for each instruction set (kernels_vector.hpp), and the best one that the
+// machine has is taken at run time. Two instruction sets may differ in rounding (fused multiply-add), two batches on
+// one machine may not.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "thread_pool.hpp"
+
+namespace engine {
+
+/// How a weight lies in memory.
+enum class storage : std::uint8_t { f64, f32, f16, bf16 };
+
+[[nodiscard]] constexpr std::size_t bytes_of(storage s) noexcept {
+    return s == storage::f64 ? 8 : s == storage::f32 ? 4 : 2;
+}
+
+/// A matrix [rows, cols], row-major without gaps, that somebody else owns, mostly a mapped file: it is read where it
+/// lies and never converted as a whole. For a linear layer rows are outputs, as in the files.
+struct weight {
+    void const* data = nullptr;
+    storage type = storage::f32;
+    std::size_t rows = 0;
+    std::size_t cols = 0;
+
+    [[nodiscard]] std::size_t bytes() const noexcept { return rows * cols * bytes_of(type); }
+    [[nodiscard]] bool empty() const noexcept { return data == nullptr; }
+};
+
+/// y[i, j] = sum_c x[i, c] w[j, c] for i < n: y [n, w.rows], x [n, w.cols], both without gaps and not overlapping.
+/// Reads w once for as many rows of x as fit a tile, so a batch of n costs little more than one row while n is small.
+template <class Real>
+void matmul(thread_pool& pool, Real const* x, std::size_t n, weight const& w, Real* y);
+
+/// y += the same: the residual stream of a transformer, without a pass of its own.
+template <class Real>
+void matmul_add(thread_pool& pool, Real const* x, std::size_t n, weight const& w, Real* y);
+
+/// out[c] = w[row, c]: an embedding, or a norm's scale.
+template <class Real>
+void load_row(weight const& w, std::size_t row, Real* out);
+
+/// out = x / sqrt(mean(x^2) + epsilon) * scale over `size` numbers. out may be x.
+template <class Real>
+void rms_norm(Real const* x, Real const* scale, std::size_t size, double epsilon, Real* out);
+
+/// Rotates the pairs (i, i + size/2) of x by the angle whose cosine and sine are cos[i], sin[i], i < size/2.
+template <class Real>
+void rotate(Real* x, Real const* cos, Real const* sin, std::size_t size);
+
+/// gate[i] = silu(gate[i]) * up[i].
+template <class Real>
+void silu_mul(Real* gate, Real const* up, std::size_t size);
+
+/// One query head over n cached keys and values [n, size]: out = softmax(scale * K query) V, keys in order. `scores`
+/// is scratch of n numbers. out must not overlap query. n >= 1.
+template <class Real>
+void attend(Real const* query, Real const* keys, Real const* values, std::size_t n, std::size_t size, Real scale,
+            Real* scores, Real* out);
+
+/// Bytes per second at which the pool reads memory: the floor of a matrix-vector product over weights that fit no
+/// cache. Best of `repeats` passes over `bytes` at `data`.
+[[nodiscard]] double read_bandwidth(thread_pool& pool, void const* data, std::size_t bytes, int repeats);
+
+/// Name of the instruction set in use: "avx512", "avx2" or "portable"; the best that the machine runs, or the one that
+/// the environment variable ENGINE_ISA names. The first kernel called throws if that one cannot run here.
+[[nodiscard]] char const* instruction_set();
+
+}  // namespace engine

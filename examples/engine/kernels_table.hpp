@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+//
+// What one instruction set provides: plain functions on pointers, gathered in a table. kernels_<name>.cpp is compiled
+// with the flags of its instruction set and defines one table; kernels.cpp chooses among them at run time.
+//
+// Those files must not instantiate an inline function that others share: the linker keeps one copy of it, and if that is
+// the AVX-512 copy, a machine without AVX-512 dies in harmless code. Hence no std::span, no std::vector, no std::min in
+// this interface.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace engine {
+
+/// The rows of one call of `multiply` are best a multiple of this: every tile height divides it.
+inline constexpr std::size_t row_unit = 24;
+/// Packed rows are padded to a multiple of this.
+inline constexpr std::size_t pack_unit = 16;
+
+template <class Real>
+struct kernel_table {
+    /// y[i * stride + j] (+)= dot(x row i, w row j) for i < n, j < rows; w [rows, cols], x [n, cols] as `pack` left it.
+    using multiply_function = void (*)(Real const* x, std::size_t n, void const* w, std::size_t rows, std::size_t cols,
+                                       Real* y, std::size_t stride, bool add);
+    using load_function = void (*)(void const* row, std::size_t cols, Real* out);
+
+    multiply_function multiply[4];  // by storage
+    load_function load_row[4];      // by storage
+    /// Puts one row of x [n, cols] to its place in out, which has n rows of cols rounded up to a multiple of pack_unit.
+    /// Rows that share a tile lie together there: a tile reads one stream, and its rows, often a power of two apart in x,
+    /// do not drive each other out of the cache.
+    void (*pack)(Real const* x, std::size_t n, std::size_t cols, std::size_t row, Real* out);
+    void (*rms_norm)(Real const* x, Real const* scale, std::size_t size, double epsilon, Real* out);
+    void (*rotate)(Real* x, Real const* cos, Real const* sin, std::size_t size);
+    void (*silu_mul)(Real* gate, Real const* up, std::size_t size);
+    void (*attend)(Real const* query, Real const* keys, Real const* values, std::size_t n, std::size_t size, Real scale,
+                   Real* scores, Real* out);
+};
+
+struct kernel_set {
+    char const* name;
+    kernel_table<float> for_float;
+    kernel_table<double> for_double;
+    std::uint64_t (*read)(void const* data, std::size_t bytes);  // touches every byte; the result keeps it honest
+};
+
+// Constant data: reading a table runs no code of its file.
+#if defined(__x86_64__)
+extern kernel_set const avx512_kernels;
+extern kernel_set const avx2_kernels;
+#endif
+extern kernel_set const portable_kernels;
+
+/// The set of that name, or null if this machine cannot run it.
+[[nodiscard]] kernel_set const* find_kernels(char const* name) noexcept;
+
+/// The set that the value of ENGINE_ISA names; null or empty: the best. Throws if this machine cannot run it.
+[[nodiscard]] kernel_set const& choose_kernels(char const* wanted);
+
+/// Makes all later calls use `set`; for tests, which try every set in one process. Not while a kernel runs.
+void use_kernels(kernel_set const& set) noexcept;
+
+}  // namespace engine

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+//
+// Drafters, schedules and acceptance rules as run-time choices.
+//
+// The library composes at compile time. An engine that offers its users flags needs the same parts behind variants, one
+// per kind and not one per combination: the stages of a round are separate calls, so draw visits drafter and rule, admit
+// the schedule, accept the rule, and nothing is instantiated for all three. Losslessness is still the compiler's affair:
+// check_parts() asserts it of every combination that can be chosen.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include <sureleap/sureleap.hpp>
+
+#include "dspark.hpp"
+#include "eagle3.hpp"
+#include "heads.hpp"
+
+namespace engine {
+
+/// Plain autoregressive decoding as a drafter that drafts nothing: every round is one row and one token. Models
+/// sureleap::drafter, and shows how little that takes.
+template <class Real>
+class no_drafter {
+public:
+    using value_type = Real;
+    struct forward_type {};
+
+    static constexpr bool is_deterministic = true;
+    static constexpr bool is_parallel = true;
+    static constexpr bool has_confidence = false;
+
+    explicit no_drafter(std::size_t target_vocabulary) noexcept : target_vocabulary_(target_vocabulary) {}
+
+    [[nodiscard]] std::size_t block_size() const noexcept { return 1; }
+    [[nodiscard]] std::size_t vocabulary() const noexcept { return 0; }
+    [[nodiscard]] std::size_t target_vocabulary() const noexcept { return target_vocabulary_; }
+    [[nodiscard]] std::size_t state_size() const noexcept { return 0; }
+    [[nodiscard]] forward_type forward(std::span<sureleap::request_view const>) const noexcept { return {}; }
+    template <class DraftRule, class Rng>
+    void draw(forward_type, DraftRule, sureleap::draft_block<Real>&, Rng&) const noexcept {}
+
+private:
+    std::size_t target_vocabulary_;
+};
+
+// ---- the choices -----------------------------------------------------------------------------------------------
+
+/// DSpark with its learned confidence, or with the draft's top-1 probability where the file has none (DFlash).
+template <class Real>
+using dspark_drafter = sureleap::semi_autoregressive<dspark<Real>&, any_head<Real>, any_confidence<Real>>;
+template <class Real>
+using dflash_drafter = sureleap::semi_autoregressive<dspark<Real>&, any_head<Real>, sureleap::top1_confidence>;
+template <class Real>
+using eagle3_drafter = sureleap::autoregressive<eagle3<Real>&, sureleap::top1_confidence>;
+
+template <class Real>
+using any_drafter =
+    std::variant<no_drafter<Real>, sureleap::lookup, dspark_drafter<Real>, dflash_drafter<Real>, eagle3_drafter<Real>>;
+
+using capacity = sureleap::capacity_table<>;
+using any_schedule = std::variant<sureleap::fixed_schedule, sureleap::threshold_schedule, sureleap::greedy_schedule<capacity>,
+                                  sureleap::top_k_schedule<capacity>, sureleap::planned_schedule<capacity>>;
+
+using any_rule = std::variant<sureleap::token_rejection<>, sureleap::token_rejection<sureleap::argmax_draft>,
+                              sureleap::block_verification<>, sureleap::target_match<>, sureleap::keyed_coupling>;
+
+/// A loaded model as a drafter; the model must outlive it.
+template <class Real>
+[[nodiscard]] any_drafter<Real> make_drafter(dspark<Real>& model) {
+    sureleap::drafter_options const options{.block_size = model.block_size(),
+                                            .vocabulary = model.config().vocabulary,
+                                            .hidden_size = model.config().hidden_size};
+    any_head<Real> head = load_head<Real>(model.source());
+    if (!model.source().config().draft->confidence) {
+        return dflash_drafter<Real>{model, std::move(head), sureleap::top1_confidence{}, options};
+    }
+    return dspark_drafter<Real>{model, std::move(head), load_confidence<Real>(model.source()), options};
+}
+template <class Real>
+[[nodiscard]] any_drafter<Real> make_drafter(eagle3<Real>& model) {
+    return eagle3_drafter<Real>{model, sureleap::top1_confidence{},
+                                {.block_size = model.block_size(), .vocabulary = model.config().vocabulary}};
+}
+
+inline constexpr std::string_view rule_names = "token, token-argmax, block, match, coupled";
+
+[[nodiscard]] inline any_rule make_rule(std::string_view name) {
+    if (name == "token") return sureleap::token_rejection<>{};
+    if (name == "token-argmax") return sureleap::token_rejection<sureleap::argmax_draft>{};
+    if (name == "block") return sureleap::block_verification<>{};
+    if (name == "match") return sureleap::target_match<>{};
+    if (name == "coupled") return sureleap::keyed_coupling{};
+    sureleap::detail::fail_with("acceptance rule '", std::string(name), "' is unknown, expected one of ",
+                                std::string(rule_names));
+}
+
+// ---- what goes together ----------------------------------------------------------------------------------------
+
+/// What the compiler refuses of a fixed combination (check_round), split for parts that are chosen at run time: that
+/// none is lossy it still proves, for all of them; what a drafter cannot give a schedule is an error here.
+template <class Real>
+void check_parts(any_drafter<Real> const& drafter, any_schedule const& schedule, any_rule const& rule) {
+    std::visit(
+        []<class D, class S, class R>(D const&, S const&, R const&) {
+            static_assert(sureleap::is_lossless_round_v<R, S, D>,
+                          "parts: a rule, schedule and drafter that can be chosen together would change the target's law");
+            if (sureleap::needs_confidence_v<S> && !D::has_confidence) {
+                sureleap::detail::fail("this schedule reads confidences and the drafter has none; use the fixed schedule");
+            }
+            if constexpr (sureleap::planner<S>) {
+                if (std::is_same_v<typename S::origin, sureleap::from_anchor> && !sureleap::plans_at_anchor_v<D>) {
+                    sureleap::detail::fail("the planned schedule asks for confidences before any token is drawn, which "
+                                           "this drafter cannot give; use the top-k schedule");
+                }
+            }
+        },
+        drafter, schedule, rule);
+}
+
+}  // namespace engine

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+#include "qwen3.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <sureleap/error.hpp>
+
+namespace engine {
+namespace {
+
+std::string layer_prefix(std::size_t layer) { return "model.layers." + std::to_string(layer) + "."; }
+
+transformer_config checked(checkpoint const& from, std::vector<int> const& feature_layers, serving_limits const& limits) {
+    using sureleap::detail::fail_with;
+    std::string const where = from.folder().string();
+    model_config const& config = from.config();
+    if (config.kind != architecture::qwen3) {
+        fail_with(where, ": a drafter stands where a target is needed, expected the architecture Qwen3ForCausalLM");
+    }
+    int const layers = static_cast<int>(config.transformer.layers);
+    for (std::size_t i = 0; i < feature_layers.size(); ++i) {
+        int const layer = feature_layers[i];
+        if (layer < -1 || layer > layers - 2 || (i > 0 && layer <= feature_layers[i - 1])) {
+            fail_with(where, ": feature layer ", i, " is ", layer, ", expected increasing layers in -1 .. ",
+                      layers - 2, " of the target's ", layers);
+        }
+    }
+    if (limits.context_length > config.transformer.max_positions) {
+        fail_with(where, ": a context length of ", limits.context_length, " was asked for, expected at most ",
+                  "max_position_embeddings = ", config.transformer.max_positions);
+    }
+    if (limits.slots == 0 || limits.max_rows == 0) {
+        fail_with(where, ": ", limits.slots, " slots and ", limits.max_rows, " rows, expected at least 1 of each");
+    }
+    return config.transformer;
+}
+
+}  // namespace
+
+template <class Real>
+qwen3<Real>::qwen3(checkpoint from, std::vector<int> feature_layers, thread_pool& pool, serving_limits const& limits)
+    : checkpoint_(std::move(from)),
+      feature_layers_(std::move(feature_layers)),
+      limits_(limits),
+      context_(checked(checkpoint_, feature_layers_, limits), pool, limits.max_rows, limits.context_length),
+      final_norm_(checkpoint_, "model.norm.weight", config().hidden_size, config().rms_norm_eps),
+      embeddings_(checkpoint_.matrix("model.embed_tokens.weight", config().vocabulary, config().hidden_size)),
+      output_head_(config().tied_embeddings
+                       ? embeddings_
+                       : checkpoint_.matrix("lm_head.weight", config().vocabulary, config().hidden_size)),
+      cache_(limits.slots, config().layers, config().kv_heads, config().head_dim, limits.context_length),
+      rows_(limits.max_rows),
+      stream_(limits.max_rows * config().hidden_size),
+      features_(limits.max_rows * feature_layers_.size() * config().hidden_size) {
+    layers_.reserve(config().layers);
+    for (std::size_t i = 0; i < config().layers; ++i) {
+        layers_.emplace_back(checkpoint_, layer_prefix(i), config(), config().hidden_size);
+    }
+}
+
+template <class Real>
+void qwen3<Real>::prefill(std::size_t slot, std::size_t first, std::span<sureleap::token_id const> tokens) {
+    if (first + tokens.size() > limits_.context_length || tokens.size() > limits_.max_rows) {
+        sureleap::detail::fail_with("qwen3: prefill of ", tokens.size(), " tokens at position ", first,
+                                    ", expected at most ", limits_.max_rows, " tokens within a context of ",
+                                    limits_.context_length);
+    }
+    rows_.clear();
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+        auto const position = static_cast<std::uint32_t>(first + i);
+        rows_.push_back({static_cast<std::uint32_t>(slot), position, position + 1});
+    }
+    forward(tokens, false);
+}
+
+template <class Real>
+sureleap::logits_rows<Real> qwen3<Real>::score(sureleap::verify_batch const& batch) {
+    if (batch.rows() > limits_.max_rows) {
+        sureleap::detail::fail_with("qwen3: a verify batch of ", batch.rows(), " rows, expected at most max_rows = ",
+                                    limits_.max_rows);
+    }
+    rows_.clear();
+    for (std::size_t i = 0; i < batch.rows(); ++i) {
+        std::uint64_t const position = batch.positions()[i];
+        if (position >= limits_.context_length) {
+            sureleap::detail::fail_with("qwen3: row ", i, " of a verify batch is at position ", position,
+                                        ", expected less than the context length ", limits_.context_length);
+        }
+        auto const slot = static_cast<std::uint32_t>(batch.requests()[batch.markers()[i]].slot);
+        rows_.push_back({slot, static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position + 1)});
+    }
+    forward(batch.tokens(), true);
+    return {{logits_.data(), rows_.size(), config().vocabulary}, {}};
+}
+
+template <class Real>
+void qwen3<Real>::forward(std::span<sureleap::token_id const> tokens, bool logits) {
+    std::size_t const n = rows_.size();
+    std::size_t const d = config().hidden_size;
+    Real* const x = stream_.data();
+    Real* const y = context_.normed.data();
+    for (std::size_t i = 0; i < n; ++i) load_row(embeddings_, static_cast<std::size_t>(tokens[i]), x + i * d);
+    keep_features(-1);
+    for (std::size_t l = 0; l < layers_.size(); ++l) {
+        layers_[l].input_norm(context_, x, n, y);
+        layers_[l].write_keys(context_, rows_, y, cache_, l);
+        if (!logits && l + 1 == layers_.size()) return;  // nobody reads what comes after
+        layers_[l].attend(context_, rows_, y, cache_, l, x);
+        layers_[l].mlp(context_, n, x);
+        keep_features(static_cast<int>(l));
+    }
+    final_norm_(context_, x, n, x);
+    if (logits_.size() < n * config().vocabulary) logits_.resize(n * config().vocabulary);
+    matmul(context_.pool, x, n, output_head_, logits_.data());
+}
+
+template <class Real>
+void qwen3<Real>::keep_features(int layer) {
+    auto const found = std::find(feature_layers_.begin(), feature_layers_.end(), layer);
+    if (found == feature_layers_.end()) return;
+    std::size_t const d = config().hidden_size;
+    std::size_t const width = feature_layers_.size() * d;
+    std::size_t const offset = static_cast<std::size_t>(found - feature_layers_.begin()) * d;
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+        std::copy_n(stream_.data() + i * d, d, features_.data() + i * width + offset);
+    }
+}
+
+template <class Real>
+sureleap::matrix_view<Real> qwen3<Real>::features() const noexcept {
+    return {features_.data(), rows_.size(), feature_layers_.size() * config().hidden_size};
+}
+
+template <class Real>
+std::size_t qwen3<Real>::weight_bytes() const noexcept {
+    std::size_t bytes = output_head_.bytes();
+    for (auto const& layer : layers_) bytes += layer.weight_bytes();
+    return bytes;
+}
+
+template class qwen3<float>;
+template class qwen3<double>;
+
+}  // namespace engine

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+//
+// The Qwen3 language model as a target.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint.hpp"
+#include "kv_cache.hpp"
+#include "target.hpp"
+#include "thread_pool.hpp"
+#include "transformer.hpp"
+
+namespace engine {
+
+/// Any number of sequences, one flat pass: row i of a batch is computed as if it were alone (kernels.hpp), so a batch
+/// gives bit for bit the logits of its requests one at a time, and a chunked prefill those of a whole one.
+template <class Real>
+class qwen3 final : public target<Real> {
+public:
+    /// `from` is a Qwen3ForCausalLM folder; its mapped files live as long as the model. feature_layers: strictly
+    /// increasing, -1 (the embedding) to layers - 2; the last layer is left out because its raw output is not what
+    /// the reference code calls its hidden state. The pool must outlive the model.
+    qwen3(checkpoint from, std::vector<int> feature_layers, thread_pool& pool, serving_limits const& limits);
+
+    [[nodiscard]] std::size_t vocabulary() const noexcept override { return config().vocabulary; }
+    [[nodiscard]] std::size_t hidden_size() const noexcept override { return config().hidden_size; }
+    [[nodiscard]] serving_limits const& limits() const noexcept override { return limits_; }
+    [[nodiscard]] weight embeddings() const noexcept override { return embeddings_; }
+    [[nodiscard]] weight output_head() const noexcept override { return output_head_; }
+
+    void prefill(std::size_t slot, std::size_t first, std::span<sureleap::token_id const> tokens) override;
+    [[nodiscard]] sureleap::logits_rows<Real> score(sureleap::verify_batch const& batch) override;
+    [[nodiscard]] sureleap::matrix_view<Real> features() const noexcept override;
+    [[nodiscard]] std::span<int const> feature_layers() const noexcept override { return feature_layers_; }
+
+    [[nodiscard]] transformer_config const& config() const noexcept { return context_.config; }
+    /// Bytes of weights that one forward pass reads: what bounds plain decoding.
+    [[nodiscard]] std::size_t weight_bytes() const noexcept;
+
+private:
+    /// rows_ and tokens in; residual stream, cache and features out. Without logits the last layer ends at its keys.
+    void forward(std::span<sureleap::token_id const> tokens, bool logits);
+    void keep_features(int layer);
+
+    checkpoint checkpoint_;
+    std::vector<int> feature_layers_;
+    serving_limits limits_;
+    layer_context<Real> context_;
+    std::vector<decoder_layer<Real>> layers_;
+    norm<Real> final_norm_;
+    weight embeddings_;
+    weight output_head_;
+    kv_cache<Real> cache_;
+    std::vector<batch_row> rows_;
+    std::vector<Real> stream_;    // [max_rows, hidden_size]
+    std::vector<Real> features_;  // [max_rows, feature layers * hidden_size]
+    std::vector<Real> logits_;    // [rows of the largest verify batch so far, vocabulary]
+};
+
+extern template class qwen3<float>;
+extern template class qwen3<double>;
+
+}  // namespace engine

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: MIT
+//
+// The engine's loop: requests wait, are prefilled in chunks, decode together and leave, each with its own settings.
+//
+// It calls the library's stages itself instead of using sureleap::decoder, as engines do whose loop has more to do than
+// speculate. docs/engine.md walks through a round.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <sureleap/sureleap.hpp>
+
+#include "draft_model.hpp"
+#include "heads.hpp"
+#include "parts.hpp"
+#include "target.hpp"
+#include "thread_pool.hpp"
+
+namespace engine {
+
+using sureleap::request_id;
+using sureleap::request_settings;
+using sureleap::request_view;
+using sureleap::token_id;
+
+/// Seconds spent since the server was made.
+struct phase_times {
+    double prefill = 0;  ///< prompts through target and drafter
+    double draft = 0;    ///< the backbone, and taking in features; all passes of an autoregressive drafter
+    double head = 0;     ///< the sequential loop: biases, confidences, draws
+    double verify = 0;   ///< the target
+    double accept = 0;   ///< schedule, acceptance, bookkeeping
+
+    [[nodiscard]] double decode() const noexcept { return draft + head + verify + accept; }
+};
+
+/// What happened to one request in the last step. Views are valid until the next step.
+struct server_event {
+    request_id id = 0;
+    std::span<token_id const> tokens{};
+    sureleap::status outcome = sureleap::status::ok;  ///< anything else ends the request
+    bool finished = false;                            ///< its last event
+};
+
+/// Real: numbers of models and rounds. Rng: sureleap::randomness.
+template <class Real, class Rng = sureleap::philox_randomness>
+class server {
+public:
+    /// The models must outlive the server. `observer` is the model inside the drafter, if it feeds on features; it has the
+    /// target's limits. A drafter that needs no features has none.
+    server(target<Real>& served, any_drafter<Real>& drafter, draft_model<Real>* observer, any_schedule schedule,
+           any_rule rule, thread_pool& pool, Rng rng = {})
+        : target_(served),
+          drafter_(drafter),
+          observer_(observer),
+          schedule_(std::move(schedule)),
+          rule_(std::move(rule)),
+          pool_(pool),
+          rng_(std::move(rng)),
+          memory_(std::visit(
+              [&](auto const& d, auto const& r) {
+                  return sureleap::round_memory<Real, Real>(d, r, {.max_requests = served.limits().slots});
+              },
+              drafter_, rule_)),
+          report_(block_size()),
+          slots_(served.limits().slots),
+          views_(slots_.size()),
+          events_(slots_.size()) {
+        check_parts(drafter_, schedule_, rule_);
+        std::size_t const rows = slots_.size() * (block_size() + 1);
+        if (rows > target_.limits().max_rows) {
+            sureleap::detail::fail_with("server: a verify batch may have ", rows, " rows (", slots_.size(),
+                                        " slots x (gamma + 1)), expected at most the target's max_rows = ",
+                                        target_.limits().max_rows);
+        }
+        std::visit(
+            [&]<class S>(S const& s) {
+                if constexpr (reads_history<S>) {
+                    history_ = sureleap::survival_history(slots_.size(), block_size(), S::origin::lag, s.prior());
+                }
+            },
+            schedule_);
+    }
+
+    /// Queues a request. Throws if the prompt or the settings cannot be served.
+    request_id submit(std::vector<token_id> prompt, request_settings const& settings) {
+        std::visit([&]<class R>(R const&) { sureleap::check_settings<R>(settings); }, rule_);
+        if (prompt.empty()) sureleap::detail::fail("server: the prompt is empty, expected at least one token");
+        for (std::size_t i = 0; i < prompt.size(); ++i) {
+            if (prompt[i] < 0 || static_cast<std::size_t>(prompt[i]) >= target_.vocabulary()) {
+                sureleap::detail::fail_with("server: prompt token ", i, " is ", prompt[i], ", expected 0 .. ",
+                                            target_.vocabulary() - 1);
+            }
+        }
+        std::size_t const context = target_.limits().context_length;
+        if (prompt.size() > context || settings.max_new_tokens > context - prompt.size()) {
+            sureleap::detail::fail_with("server: a prompt of ", prompt.size(), " tokens and max_new_tokens = ",
+                                        settings.max_new_tokens, " do not fit a context of ", context,
+                                        " positions; shorten one of them or serve with a longer context");
+        }
+        sequence s;
+        s.id = ++last_id_;
+        s.seed = settings.seed ? *settings.seed : last_id_;
+        s.prompt_size = prompt.size();
+        s.tokens = std::move(prompt);
+        s.tokens.reserve(s.prompt_size + settings.max_new_tokens);
+        s.settings = settings;
+        s.stop_tokens.assign(settings.stop_tokens.begin(), settings.stop_tokens.end());
+        waiting_.push_back(std::move(s));
+        return last_id_;
+    }
+
+    /// Ends a request wherever it is. Unknown ids, finished ones among them, are ignored.
+    void leave(request_id id) {
+        std::erase_if(waiting_, [&](sequence const& s) { return s.id == id; });
+        for (auto& slot : slots_) {
+            if (slot && slot->id == id) slot.reset();
+        }
+    }
+
+    /// One chunk of one prompt, if any waits, and one round of all requests that decode. False if there was nothing to do.
+    bool step() {
+        event_count_ = 0;
+        admit_waiting();
+        bool const prefilled = prefill_chunk();
+        std::size_t count = 0;
+        for (std::size_t i = 0; i < slots_.size(); ++i) {
+            if (slots_[i] && slots_[i]->decodes()) views_[count++] = view(i);
+        }
+        if (count == 0) return prefilled;
+        round({views_.data(), count});
+        return true;
+    }
+
+    [[nodiscard]] std::span<server_event const> events() const noexcept { return {events_.data(), event_count_}; }
+    [[nodiscard]] sureleap::round_report const& report() const noexcept { return report_; }
+    [[nodiscard]] phase_times const& times() const noexcept { return times_; }
+    /// Blocks, batch and verdicts of the last round, for whoever measures more than the report does.
+    [[nodiscard]] sureleap::round_memory<Real, Real> const& last_round() const noexcept { return memory_; }
+    [[nodiscard]] std::size_t block_size() const {
+        return std::visit([](auto const& d) { return d.block_size(); }, drafter_);
+    }
+    /// Prompt tokens of a request that have been through the models, for a progress display; 0 if it waits or is unknown.
+    [[nodiscard]] std::size_t prefilled(request_id id) const noexcept {
+        for (auto const& slot : slots_) {
+            if (slot && slot->id == id) return slot->prefilled;
+        }
+        return 0;
+    }
+
+private:
+    template <class S>
+    static constexpr bool reads_history = requires { S::origin::lag; };
+
+    struct sequence {
+        request_id id = 0;
+        std::uint64_t seed = 0;
+        std::size_t prompt_size = 0;
+        std::size_t prefilled = 0;
+        std::vector<token_id> tokens;  // prompt and output
+        std::vector<token_id> stop_tokens;
+        request_settings settings;
+        request_settings first_settings;
+
+        // The last prompt token is the first anchor: the first round's batch takes it through the target.
+        [[nodiscard]] bool decodes() const noexcept { return prefilled + 1 == prompt_size; }
+        [[nodiscard]] std::size_t generated() const noexcept { return tokens.size() - prompt_size; }
+    };
+
+    void admit_waiting() {
+        for (std::size_t i = 0; i < slots_.size() && !waiting_.empty(); ++i) {
+            if (slots_[i]) continue;
+            sequence& s = slots_[i].emplace(std::move(waiting_.front()));
+            waiting_.pop_front();
+            // Views into the sequence, made where it stays.
+            s.settings.stop_tokens = s.stop_tokens;
+            s.first_settings = s.settings;
+            s.first_settings.max_draft_tokens = 0;
+            history_join(i);
+        }
+    }
+    void history_join(std::size_t slot) {
+        if (std::visit([]<class S>(S const&) { return reads_history<S>; }, schedule_)) history_.join(slot);
+    }
+
+    bool prefill_chunk() {
+        std::size_t chosen = slots_.size();
+        for (std::size_t i = 0; i < slots_.size(); ++i) {
+            if (!slots_[i] || slots_[i]->decodes()) continue;
+            if (chosen == slots_.size() || slots_[i]->id < slots_[chosen]->id) chosen = i;
+        }
+        if (chosen == slots_.size()) return false;
+        stopwatch const watch{times_.prefill};
+        sequence& s = *slots_[chosen];
+        std::size_t const count = std::min(target_.limits().max_rows, s.prompt_size - 1 - s.prefilled);
+        auto const tokens = std::span<token_id const>(s.tokens);
+        target_.prefill(chosen, s.prefilled, tokens.subspan(s.prefilled, count));
+        if (observer_ != nullptr) {
+            rows_.clear();
+            for (std::size_t i = 0; i < count; ++i) append_row(chosen, s.prefilled + i);
+            observer_->observe(rows_, target_.features().data, tokens.subspan(s.prefilled + 1, count));
+        }
+        s.prefilled += count;
+        return true;
+    }
+
+    [[nodiscard]] request_view view(std::size_t slot) const noexcept {
+        sequence const& s = *slots_[slot];
+        // A drafter that feeds on features was trained with anchors that the target had just chosen. The last token of a
+        // prompt is none, so the first round is a plain step.
+        bool const plain = observer_ != nullptr && s.generated() == 0;
+        return {.id = s.id,
+                .slot = slot,
+                .anchor = s.tokens.back(),
+                .position = s.tokens.size() - 1,
+                .context = s.tokens,
+                .seed = s.seed,
+                .remaining = s.settings.max_new_tokens - s.generated(),
+                .settings = plain ? &s.first_settings : &s.settings};
+    }
+
+    void round(std::span<request_view const> requests) {
+        kernel_backend::lend const lent{pool_};
+        auto& block = memory_.block;
+        block.begin(requests);
+        sureleap::verify_budget budget;
+        std::visit(
+            [&]<class D>(D& drafter) {
+                auto const forward = [&] {
+                    stopwatch const watch{times_.draft};
+                    return drafter.forward(requests);
+                }();
+                {
+                    stopwatch const watch{times_.accept};
+                    budget = std::visit([&](auto const& s) { return planned(s, drafter, forward); }, schedule_);
+                }
+                stopwatch const watch{D::is_parallel ? times_.head : times_.draft};
+                std::visit(
+                    [&]<class R>(R const&) { drafter.draw(forward, typename R::draft_rule{}, block, rng_); }, rule_);
+            },
+            drafter_);
+        {
+            stopwatch const watch{times_.accept};
+            auto const lengths = std::visit(
+                [&](auto const& s) { return sureleap::admit(s, block.table(), budget, memory_.frontier); }, schedule_);
+            sureleap::flatten(block, lengths, memory_.batch);
+        }
+        auto const rows = [&] {
+            stopwatch const watch{times_.verify};
+            return target_.score(memory_.batch);
+        }();
+        std::span<sureleap::verdict const> verdicts;
+        {
+            stopwatch const watch{times_.accept};
+            verdicts = std::visit(
+                [&](auto const& r) { return sureleap::accept(r, rows, sureleap::no_logits_hook{}, rng_, memory_); },
+                rule_);
+        }
+        commit(verdicts);
+    }
+
+    // No schedule but a planner plans, and the planned schedule only with drafters it was checked with.
+    template <class S, class D, class Forward>
+    [[nodiscard]] sureleap::verify_budget planned(S const& schedule, D const& drafter, Forward const& forward) {
+        if constexpr (!sureleap::planner<S>) {
+            return std::nullopt;
+        } else if constexpr (reads_history<S> || sureleap::plans_at_anchor_v<D>) {
+            return sureleap::plan(schedule, drafter, forward, memory_.block, history_, memory_.planning);
+        } else {
+            return std::nullopt;
+        }
+    }
+
+    // Nothing before this has changed a request. The target needs no commit: its cache has no length.
+    void commit(std::span<sureleap::verdict const> verdicts) {
+        if (observer_ != nullptr) {
+            stopwatch const watch{times_.draft};
+            observe_emitted(verdicts);
+        }
+        stopwatch const watch{times_.accept};
+        if (std::visit([]<class S>(S const&) { return reads_history<S>; }, schedule_)) {
+            history_.push(memory_.batch.requests(), memory_.block.table().survivals);
+        }
+        report_.record(verdicts);
+        for (auto const& v : verdicts) {
+            sequence& s = *slots_[v.slot];
+            s.tokens.insert(s.tokens.end(), v.emitted.begin(), v.emitted.end());
+            bool const finished =
+                v.outcome != sureleap::status::ok || v.stopped || s.generated() >= s.settings.max_new_tokens;
+            events_[event_count_++] = {v.id, v.emitted, v.outcome, finished};
+            if (finished) slots_[v.slot].reset();
+        }
+    }
+    // Every emitted token made one row of the batch past: the anchor's and those of the accepted drafts, while the token
+    // emitted last is the next anchor.
+    void observe_emitted(std::span<sureleap::verdict const> verdicts) {
+        auto const features = target_.features();
+        rows_.clear();
+        kept_features_.clear();
+        next_tokens_.clear();
+        for (std::size_t r = 0; r < verdicts.size(); ++r) {
+            std::size_t const first = memory_.batch.first_row(r);
+            for (std::size_t k = 0; k < verdicts[r].emitted.size(); ++k) {
+                append_row(verdicts[r].slot, memory_.batch.positions()[first + k]);
+                auto const row = features.row(first + k);
+                kept_features_.insert(kept_features_.end(), row.begin(), row.end());
+                next_tokens_.push_back(verdicts[r].emitted[k]);
+            }
+        }
+        if (!rows_.empty()) observer_->observe(rows_, kept_features_.data(), next_tokens_);
+    }
+    void append_row(std::size_t slot, std::size_t position) {
+        rows_.push_back({static_cast<std::uint32_t>(slot), static_cast<std::uint32_t>(position), 0});
+    }
+
+    // Adds the time of its scope to a phase.
+    class stopwatch {
+    public:
+        explicit stopwatch(double& seconds) noexcept : seconds_(seconds) {}
+        ~stopwatch() { seconds_ += std::chrono::duration<double>(clock::now() - start_).count(); }
+        stopwatch(stopwatch const&) = delete;
+        stopwatch& operator=(stopwatch const&) = delete;
+
+    private:
+        using clock = std::chrono::steady_clock;
+        double& seconds_;
+        clock::time_point start_ = clock::now();
+    };
+
+    target<Real>& target_;
+    any_drafter<Real>& drafter_;
+    draft_model<Real>* observer_;
+    any_schedule schedule_;
+    any_rule rule_;
+    thread_pool& pool_;
+    Rng rng_;
+    sureleap::round_memory<Real, Real> memory_;
+    sureleap::survival_history history_;
+    sureleap::round_report report_;
+    phase_times times_;
+    std::deque<sequence> waiting_;
+    std::vector<std::optional<sequence>> slots_;
+    std::vector<request_view> views_;
+    std::vector<server_event> events_;
+    std::size_t event_count_ = 0;
+    request_id last_id_ = 0;
+    std::vector<batch_row> rows_;
+    std::vector<Real> kept_features_;
+    std::vector<token_id> next_tokens_;
+};
+
+}  // namespace engine

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+//
+// How a loop is shared out. One number, left_, counts the indices that nobody has taken, and taking one is a
+// compare-and-swap from r to r - 1 with r > 0. Whoever succeeds holds an index of the loop that is running now: that
+// loop cannot end before the index is done, so its function may be read without a lock. A worker that slept through
+// loop N and wakes in loop N + 1 therefore just helps with N + 1; there is no moment at which it could join an index of
+// one with the function of the other. The usual alternative, every worker signing off every loop, makes each loop as
+// long as the slowest wake-up.
+//
+// A loop has ended when left_ is 0 and no worker is between "may take an index" and "is done" (busy_). A worker counts
+// itself busy before its first take, so whoever sees left_ at 0 also sees those who took.
+#include "thread_pool.hpp"
+
+#include <chrono>
+
+namespace engine {
+
+namespace {
+
+void pause() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+/// Waits until `value` differs from `old`: first spinning, as the next loop of a forward pass is microseconds away,
+/// then asleep. Short, because a spinning thread on a loaded machine takes the core of the one it waits for.
+void wait_for_change(std::atomic<std::uint32_t> const& value, std::uint32_t old) noexcept {
+    using clock = std::chrono::steady_clock;
+    auto const deadline = clock::now() + std::chrono::microseconds(30);
+    do {
+        for (int i = 0; i < 16; ++i) {
+            if (value.load(std::memory_order_acquire) != old) return;
+            pause();
+        }
+    } while (clock::now() < deadline);
+    value.wait(old, std::memory_order_acquire);
+}
+
+}  // namespace
+
+thread_pool::thread_pool(std::size_t threads) {
+    if (threads == 0) threads = std::thread::hardware_concurrency();  // 0 where it is not known
+    try {
+        for (std::size_t i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+    } catch (...) {  // the system has no more threads: those that run must end before the members they use
+        stop();
+        throw;
+    }
+}
+
+thread_pool::~thread_pool() {
+    stop();
+}
+
+void thread_pool::stop() noexcept {
+    stop_.store(true, std::memory_order_relaxed);
+    loop_.fetch_add(1, std::memory_order_release);
+    loop_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
+}
+
+void thread_pool::run_erased(std::size_t count, task call, void const* f) {
+    if (workers_.empty() || count <= 1) {
+        for (std::size_t i = 0; i < count; ++i) call(f, i);
+        return;
+    }
+    call_ = call;
+    f_ = f;
+    count_ = count;
+    left_.store(count, std::memory_order_release);
+    loop_.fetch_add(1, std::memory_order_release);
+    loop_.notify_all();
+    serve();
+    while (std::uint32_t const busy = busy_.load(std::memory_order_acquire)) wait_for_change(busy_, busy);
+}
+
+/// Takes and does indices until none is left.
+void thread_pool::serve() noexcept {
+    std::size_t left = left_.load(std::memory_order_acquire);
+    while (left != 0) {
+        if (left_.compare_exchange_weak(left, left - 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
+            call_(f_, count_ - left);  // ascending, so that the threads walk memory together
+            left = left_.load(std::memory_order_acquire);
+        }
+    }
+}
+
+void thread_pool::work() noexcept {
+    for (;;) {
+        std::uint32_t const seen = loop_.load(std::memory_order_acquire);
+        if (stop_.load(std::memory_order_relaxed)) return;
+        busy_.fetch_add(1, std::memory_order_acq_rel);
+        serve();
+        if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) busy_.notify_one();
+        wait_for_change(loop_, seen);
+    }
+}
+
+}  // namespace engine

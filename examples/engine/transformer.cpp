@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+#include "transformer.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace engine {
+
+template <class Real>
+layer_context<Real>::layer_context(transformer_config const& c, thread_pool& threads, std::size_t rows,
+                                   std::size_t positions)
+    : config(c),
+      pool(threads),
+      max_rows(rows),
+      capacity(positions),
+      normed(rows * c.hidden_size),
+      queries(rows * c.heads * c.head_dim),
+      keys(rows * c.kv_heads * c.head_dim),
+      values(keys.size()),
+      attention(queries.size()),
+      gate(rows * c.intermediate_size),
+      up(gate.size()),
+      angles_(positions * c.head_dim) {
+    // In double whatever Real is: at position 40,000 a float product of position and frequency is off by 1e-3.
+    std::size_t const half = c.head_dim / 2;
+    for (std::size_t i = 0; i < half; ++i) {
+        double const frequency =
+            std::pow(c.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(c.head_dim));
+        for (std::size_t t = 0; t < positions; ++t) {
+            double const angle = static_cast<double>(t) * frequency;
+            angles_[t * c.head_dim + i] = static_cast<Real>(std::cos(angle));
+            angles_[t * c.head_dim + half + i] = static_cast<Real>(std::sin(angle));
+        }
+    }
+}
+
+template <class Real>
+decoder_layer<Real>::decoder_layer(checkpoint const& from, std::string const& prefix, transformer_config const& c,
+                                   std::size_t input_width)
+    : input_norm(from, prefix + "input_layernorm.weight", c.hidden_size, c.rms_norm_eps),
+      post_norm_(from, prefix + "post_attention_layernorm.weight", c.hidden_size, c.rms_norm_eps),
+      query_norm_(from.vector<Real>(prefix + "self_attn.q_norm.weight", c.head_dim)),
+      key_norm_(from.vector<Real>(prefix + "self_attn.k_norm.weight", c.head_dim)),
+      query_(from.matrix(prefix + "self_attn.q_proj.weight", c.heads * c.head_dim, input_width)),
+      key_(from.matrix(prefix + "self_attn.k_proj.weight", c.kv_heads * c.head_dim, input_width)),
+      value_(from.matrix(prefix + "self_attn.v_proj.weight", c.kv_heads * c.head_dim, input_width)),
+      output_(from.matrix(prefix + "self_attn.o_proj.weight", c.hidden_size, c.heads * c.head_dim)),
+      gate_(from.matrix(prefix + "mlp.gate_proj.weight", c.intermediate_size, c.hidden_size)),
+      up_(from.matrix(prefix + "mlp.up_proj.weight", c.intermediate_size, c.hidden_size)),
+      down_(from.matrix(prefix + "mlp.down_proj.weight", c.hidden_size, c.intermediate_size)) {}
+
+template <class Real>
+void decoder_layer<Real>::write_keys(layer_context<Real>& context, std::span<batch_row const> rows, Real const* y,
+                                     kv_cache<Real>& cache, std::size_t layer) const {
+    auto const& c = context.config;
+    std::size_t const width = c.kv_heads * c.head_dim;
+    matmul(context.pool, y, rows.size(), key_, context.keys.data());
+    matmul(context.pool, y, rows.size(), value_, context.values.data());
+    context.each(rows.size(), width, [&](std::size_t i) {
+        batch_row const& row = rows[i];
+        for (std::size_t head = 0; head < c.kv_heads; ++head) {
+            Real* const key = context.keys.data() + i * width + head * c.head_dim;
+            Real const* const value = context.values.data() + i * width + head * c.head_dim;
+            rms_norm(key, key_norm_.data(), c.head_dim, c.rms_norm_eps, key);
+            rotate(key, context.cosines(row.position), context.sines(row.position), c.head_dim);
+            std::copy_n(key, c.head_dim, cache.keys(row.slot, layer, head) + row.position * c.head_dim);
+            std::copy_n(value, c.head_dim, cache.values(row.slot, layer, head) + row.position * c.head_dim);
+        }
+    });
+}
+
+template <class Real>
+void decoder_layer<Real>::attend(layer_context<Real>& context, std::span<batch_row const> rows, Real const* y,
+                                 kv_cache<Real>& cache, std::size_t layer, Real* x) const {
+    auto const& c = context.config;
+    std::size_t const width = c.heads * c.head_dim;
+    std::size_t const group = c.heads / c.kv_heads;
+    Real const scale = static_cast<Real>(1.0 / std::sqrt(static_cast<double>(c.head_dim)));
+    matmul(context.pool, y, rows.size(), query_, context.queries.data());
+    std::size_t longest = 0;
+    for (batch_row const& row : rows) longest = std::max<std::size_t>(longest, row.keys);
+    context.each(rows.size() * c.heads, longest * c.head_dim, [&](std::size_t i) {
+        batch_row const& row = rows[i / c.heads];
+        std::size_t const head = i % c.heads;
+        std::size_t const offset = i / c.heads * width + head * c.head_dim;
+        Real* const query = context.queries.data() + offset;
+        rms_norm(query, query_norm_.data(), c.head_dim, c.rms_norm_eps, query);
+        rotate(query, context.cosines(row.position), context.sines(row.position), c.head_dim);
+        thread_local std::vector<Real> scores;  // grows to the longest context once per thread
+        if (scores.size() < row.keys) scores.resize(context.capacity);
+        ::engine::attend<Real>(query, cache.keys(row.slot, layer, head / group),
+                               cache.values(row.slot, layer, head / group), row.keys, c.head_dim, scale, scores.data(),
+                               context.attention.data() + offset);
+    });
+    matmul_add(context.pool, context.attention.data(), rows.size(), output_, x);
+}
+
+template <class Real>
+void decoder_layer<Real>::mlp(layer_context<Real>& context, std::size_t n, Real* x) const {
+    std::size_t const width = context.config.intermediate_size;
+    post_norm_(context, x, n, context.normed.data());
+    matmul(context.pool, context.normed.data(), n, gate_, context.gate.data());
+    matmul(context.pool, context.normed.data(), n, up_, context.up.data());
+    context.each(n, width, [&](std::size_t i) {
+        silu_mul(context.gate.data() + i * width, context.up.data() + i * width, width);
+    });
+    matmul_add(context.pool, context.gate.data(), n, down_, x);
+}
+
+template class layer_context<float>;
+template class layer_context<double>;
+template class decoder_layer<float>;
+template class decoder_layer<double>;
+
+}  // namespace engine

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+//
+// The only file that instantiates the server: it holds every drafter, schedule and rule, and takes its time to compile.
+#include "decoding.hpp"
+
+#include <algorithm>
+#include <variant>
+
+namespace generate {
+
+decoding decode(method const& how, job const& what, engine::target<float>& target, engine::thread_pool& pool,
+                watcher const& watch) {
+    engine::server<float> server(target, how.drafter, how.draft, how.schedule, how.rule, pool);
+    decoding done{.outputs = std::vector<std::vector<token_id>>(what.copies), .report = {}, .times = {}};
+    std::vector<sureleap::request_id> ids;
+    for (std::size_t copy = 0; copy < what.copies; ++copy) {
+        auto settings = what.settings;
+        settings.seed = what.seed + copy;
+        ids.push_back(server.submit({what.prompt.begin(), what.prompt.end()}, settings));
+    }
+    std::vector<std::size_t> prefilled(what.copies);
+    while (server.step()) {
+        std::size_t const before = done.outputs[0].size();
+        for (auto const& event : server.events()) {
+            auto const copy = static_cast<std::size_t>(std::find(ids.begin(), ids.end(), event.id) - ids.begin());
+            if (event.outcome != sureleap::status::ok) {
+                sureleap::detail::fail_with("decoding stopped at token ", done.outputs[copy].size(), " of copy ",
+                                            copy + 1, ": ", sureleap::to_string(event.outcome));
+            }
+            done.outputs[copy].insert(done.outputs[copy].end(), event.tokens.begin(), event.tokens.end());
+        }
+        done.prefilled = 0;
+        for (std::size_t copy = 0; copy < what.copies; ++copy) {
+            // The server forgets a request that is done.
+            prefilled[copy] = std::max(prefilled[copy], server.prefilled(ids[copy]));
+            done.prefilled += prefilled[copy];
+        }
+        done.report = server.report();
+        done.times = server.times();
+        watch(done, std::span<token_id const>(done.outputs[0]).subspan(before));
+    }
+    done.prefilled = what.copies * (what.prompt.size() - 1);  // also of one that was done before it could be asked
+    return done;
+}
+
+bool is_reproducible(sureleap::request_settings const& settings, engine::any_rule const& rule) {
+    return settings.target_transform().greedy() ||
+           std::visit([]<class R>(R const&) { return R::guarantee == sureleap::fidelity::pathwise; }, rule);
+}
+
+std::optional<difference> first_difference(decoding const& a, decoding const& b) {
+    for (std::size_t copy = 0; copy < a.outputs.size(); ++copy) {
+        auto const& x = a.outputs[copy];
+        auto const& y = b.outputs[copy];
+        auto const parting = std::mismatch(x.begin(), x.end(), y.begin(), y.end());
+        if (parting.first != x.end() || parting.second != y.end()) {
+            return difference{copy, static_cast<std::size_t>(parting.first - x.begin())};
+        }
+    }
+    return std::nullopt;
+}
+
+}  // namespace generate

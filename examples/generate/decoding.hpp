@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+//
+// A prompt through the engine's server, from the first chunk to the last token.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <engine/parts.hpp>
+#include <engine/server.hpp>
+#include <engine/target.hpp>
+#include <engine/thread_pool.hpp>
+#include <sureleap/sureleap.hpp>
+
+#include "options.hpp"
+
+namespace generate {
+
+/// Who drafts, how much of it is verified, and what is kept.
+struct method {
+    engine::any_drafter<float>& drafter;
+    engine::draft_model<float>* draft;  ///< the model in it that wants the target's features; may be null
+    engine::any_schedule schedule;
+    engine::any_rule rule;
+};
+
+/// What is to be decoded: the prompt, `copies` times with seeds seed, seed + 1, ...
+struct job {
+    std::span<token_id const> prompt;
+    sureleap::request_settings settings;
+    std::uint64_t seed = 1;
+    std::size_t copies = 1;
+};
+
+/// What came out, and what it took.
+struct decoding {
+    std::vector<std::vector<token_id>> outputs;  ///< [copies]
+    sureleap::round_report report;
+    engine::phase_times times;
+    std::size_t prefilled = 0;  ///< prompt tokens that went through the models, not counting the last of each copy
+
+    [[nodiscard]] double tokens_per_second() const noexcept {
+        return static_cast<double>(report.emitted()) / times.decode();
+    }
+    [[nodiscard]] double steps_per_second() const noexcept {
+        return static_cast<double>(report.target_calls()) / times.decode();
+    }
+};
+
+/// Called after every step with what is done so far, and what the first copy has gained.
+using watcher = std::function<void(decoding const& so_far, std::span<token_id const> news)>;
+
+/// Throws if a model's numbers are unusable.
+[[nodiscard]] decoding decode(method const& how, job const& what, engine::target<float>& target,
+                              engine::thread_pool& pool, watcher const& watch);
+
+/// Whether the output under these settings is the same whatever is drafted, and not only of the same law.
+[[nodiscard]] bool is_reproducible(sureleap::request_settings const& settings, engine::any_rule const& rule);
+
+struct difference {
+    std::size_t copy;
+    std::size_t index;  ///< of the first token that differs or is missing
+};
+[[nodiscard]] std::optional<difference> first_difference(decoding const& a, decoding const& b);
+
+}  // namespace generate

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT
+#include "display.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+#include <engine/kernels.hpp>
+
+#include "numbers.hpp"
+
+namespace generate {
+namespace {
+
+constexpr std::size_t columns = 100;
+
+/// A line of a table. Blanks at its end are left out.
+class row {
+public:
+    explicit row(std::string const& name, std::size_t width = 28) { cell(name, width); }
+
+    row& cell(std::string const& text, std::size_t width) {
+        line_ += text + std::string(width > text.size() ? width - text.size() : 0, ' ');
+        return *this;
+    }
+    row& right(std::string const& text, std::size_t width) {
+        line_ += std::string(width > text.size() ? width - text.size() : 0, ' ') + text;
+        return *this;
+    }
+    void print(std::string const& rest = {}) {
+        line_ += rest;
+        line_.erase(line_.find_last_not_of(' ') + 1);
+        std::printf("    %s\n", line_.c_str());
+    }
+
+private:
+    std::string line_;
+};
+
+// ---- before ----------------------------------------------------------------------------------------------------
+
+std::string in_words(sureleap::request_settings const& s) {
+    using sureleap::detail::show;
+    if (s.target_transform().greedy()) return "greedy";
+    std::string text = "temperature " + show(s.temperature);
+    if (s.top_k > 0) text += ", top-k " + show(s.top_k);
+    if (s.top_p < 1) text += ", top-p " + show(s.top_p);
+    if (s.min_p > 0) text += ", min-p " + show(s.min_p);
+    return text;
+}
+
+/// A few points say what a curve is like.
+std::string in_words(engine::capacity const& curve) {
+    auto const points = curve.points();
+    std::size_t const last = points.size() - 1;
+    std::size_t const shown = std::clamp<std::size_t>(last, 1, 4);
+    std::string text;
+    for (std::size_t i = 0; i <= shown; ++i) {
+        auto const& p = points[i * last / shown];
+        text += (i > 0 ? ", " : "") + grouped(p.batch_tokens) + ": " + in_time(p.seconds);
+    }
+    return "a step of so many tokens takes " + text;
+}
+
+// ---- acceptance ------------------------------------------------------------------------------------------------
+
+void print_acceptance(sureleap::round_report const& report) {
+    print_heading("acceptance");
+    row("tau").print(fixed(report.tau(), 2) + " tokens a round, the target's own included");
+    row("rounds").print(grouped(report.rounds()) + ", in " + grouped(report.target_calls()) + " passes of the target");
+    row("tokens").print(grouped(report.drafted()) + " drafted, " + grouped(report.verified()) + " verified, " +
+                        grouped(report.accepted()) + " accepted, " + grouped(report.emitted()) + " emitted");
+    constexpr std::size_t width = 10;
+    for (std::size_t first = 0; first < report.block_size(); first += width) {
+        row position("position in the block"), reached("rounds that got there"), accepted("accepted there");
+        for (std::size_t k = first; k < std::min(first + width, report.block_size()); ++k) {
+            position.right(grouped(k + 1), 6);
+            reached.right(grouped(report.reached(k)), 6);
+            accepted.right(report.reached(k) > 0 ? fixed(report.conditional_acceptance(k), 2) : "-", 6);
+        }
+        std::puts("");
+        for (row* const line : {&position, &reached, &accepted}) line->print();
+    }
+}
+
+// ---- times -----------------------------------------------------------------------------------------------------
+
+struct named_run {
+    char const* name;
+    decoding const* run;
+};
+
+/// The runs side by side, the speculative one first.
+void print_times(std::vector<named_run> const& runs) {
+    constexpr std::size_t width = 12;
+    constexpr std::size_t run_width = 3 * width;
+    print_heading("time");
+    row names(""), titles("");
+    for (auto const& [name, _] : runs) {
+        names.cell(name, run_width);
+        titles.cell("all", width).cell("a step", width).cell("share", width);
+    }
+    names.print();
+    titles.print();
+    auto const phase = [&](char const* name, double engine::phase_times::* which, bool of_drafting) {
+        row line(name);
+        for (auto const& [_, run] : runs) {
+            double const seconds = run->times.*which;
+            if (of_drafting && run->report.drafted() == 0) {
+                line.cell("-", run_width);
+            } else {
+                line.cell(in_time(seconds), width)
+                    .cell(in_time(seconds / static_cast<double>(run->report.target_calls())), width)
+                    .cell(fixed(100 * seconds / run->times.decode(), 1) + " %", width);
+            }
+        }
+        line.print();
+    };
+    if (runs.front().run->report.drafted() > 0) {
+        phase("draft", &engine::phase_times::draft, true);
+        phase("sequential head", &engine::phase_times::head, true);
+    }
+    phase("verify (the target)", &engine::phase_times::verify, false);
+    phase("schedule and accept", &engine::phase_times::accept, false);
+    row all("decoding"), prompt("the prompt, before");
+    for (auto const& [_, run] : runs) {
+        all.cell(in_time(run->times.decode()), width).cell(in_time(1 / run->steps_per_second()), run_width - width);
+        prompt.cell(in_time(run->times.prefill), run_width);
+    }
+    all.print();
+    prompt.print();
+}
+
+void print_speed(models const& loaded, findings const& found, std::vector<named_run> const& runs) {
+    print_heading("speed");
+    for (auto const& [name, run] : runs) row(name).print(rounded(run->tokens_per_second()) + " tokens a second");
+    if (auto const ratio = found.ratio()) row("ratio").print(fixed(*ratio, 2));
+    if (found.bytes_per_second > 0) {
+        // Every step reads all weights; nothing decodes faster than memory is read.
+        auto const bytes = static_cast<double>(loaded.target_facts.weight_bytes);
+        row("memory, plain decoding")
+            .print(rounded(1e-9 * bytes * found.plain->steps_per_second()) +
+                   " GB/s: " + in_bytes(loaded.target_facts.weight_bytes) + " of weights a step");
+        row("memory, reading only")
+            .print(rounded(1e-9 * found.bytes_per_second) + " GB/s: over the LM head, " +
+                   in_bytes(loaded.target->output_head().bytes()));
+    }
+}
+
+// ---- comparison ------------------------------------------------------------------------------------------------
+
+std::string around(std::vector<token_id> const& tokens, std::size_t index) {
+    std::string text;
+    std::size_t const first = index < 3 ? 0 : index - 3;
+    for (std::size_t i = first; i < std::min(tokens.size(), index + 6); ++i) text += std::to_string(tokens[i]) + " ";
+    return text + (index >= tokens.size() ? "(the end)" : "...");
+}
+
+void print_comparison(findings const& found) {
+    print_heading("against plain decoding");
+    if (!found.comparable) {
+        row("Two samples of one law: this rule keeps the distribution, not the random stream.").print();
+        row("With --rule coupled, or --temperature 0, both runs must write the same tokens.").print();
+    } else if (auto const at = found.parting()) {
+        row("DIFFERENT from token " + grouped(at->index + 1) + " of copy " + grouped(at->copy + 1) +
+            " on, and they must not be:")
+            .print();
+        row("speculative").print(around(found.speculative->outputs[at->copy], at->index));
+        row("plain").print(around(found.plain->outputs[at->copy], at->index));
+    } else {
+        row("identical, all " + counted(found.plain->report.emitted(), "token")).print();
+    }
+}
+
+}  // namespace
+
+void print_heading(std::string const& heading) {
+    std::string const rule(heading.size() + 1 < columns ? columns - heading.size() - 1 : 0, '-');
+    std::printf("\n%s %s\n", heading.c_str(), rule.c_str());
+}
+
+void print_setup(options const& chosen, models const& loaded, findings const& found) {
+    auto const& target = loaded.target_facts;
+    auto const& draft = loaded.draft_facts;
+    auto const fact = [](char const* name, std::string const& value) { row(name, 12).print(value); };
+    std::puts("sureleap: speculative decoding on a CPU\n");
+    fact("target", target.name + ": " + target.description);
+    fact("draft", chosen.speculates() ? draft.name + ": " + draft.description : "none");
+    fact("memory", in_bytes(target.file_bytes) + " of files mapped for the target" +
+                       (draft.file_bytes > 0 ? ", " + in_bytes(draft.file_bytes) + " for the draft" : ""));
+    fact("decoding", in_words(chosen.settings) + ", seed " + std::to_string(chosen.seed) + ", rule " + chosen.rule +
+                         (chosen.speculates() ? ", schedule " + chosen.schedule : ""));
+    if (found.curve) fact("profile", in_words(*found.curve));
+    fact("prompt", counted(found.prompt_tokens, "token") + ", at most " + grouped(chosen.settings.max_new_tokens) +
+                       " new" + (chosen.copies > 1 ? ", " + grouped(chosen.copies) + " copies" : ""));
+    fact("machine", counted(found.threads, "thread") + ", " + engine::instruction_set());
+    std::fflush(stdout);
+}
+
+void print_findings(options const& chosen, models const& loaded, findings const& found) {
+    std::vector<named_run> runs;
+    if (found.speculative) runs.push_back({"speculative", &*found.speculative});
+    if (found.plain) runs.push_back({"plain", &*found.plain});
+    if (found.speculative) print_acceptance(found.speculative->report);
+    print_times(runs);
+    if (!chosen.tiny()) {
+        print_speed(loaded, found, runs);
+    } else if (found.speculative) {
+        std::puts("\n    Models this small say nothing about speed: here a draft costs more than the target.");
+    }
+    if (found.speculative && found.plain) print_comparison(found);
+}
+
+}  // namespace generate

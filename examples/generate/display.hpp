@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+//
+// What the program shows, on stdout and in 100 columns.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include <engine/parts.hpp>
+
+#include "decoding.hpp"
+#include "loading.hpp"
+#include "options.hpp"
+
+namespace generate {
+
+/// Everything that a run found out.
+struct findings {
+    std::size_t prompt_tokens = 0;
+    std::size_t threads = 0;
+    std::optional<engine::capacity> curve{};  ///< if the schedule goes by one
+    std::optional<decoding> speculative{};
+    std::optional<decoding> plain{};
+    double bytes_per_second = 0;  ///< at which the threads read the target's LM head; 0: not measured
+
+    /// Both runs are there and must be equal (is_reproducible).
+    bool comparable = false;
+    /// How much faster speculation was, if both runs are there.
+    [[nodiscard]] std::optional<double> ratio() const {
+        if (!speculative || !plain) return std::nullopt;
+        return speculative->tokens_per_second() / plain->tokens_per_second();
+    }
+    [[nodiscard]] std::optional<difference> parting() const {
+        return comparable ? first_difference(*speculative, *plain) : std::nullopt;
+    }
+};
+
+void print_heading(std::string const& heading);
+
+/// Models and settings.
+void print_setup(options const& chosen, models const& loaded, findings const& found);
+
+/// Acceptance, times, speed, and the comparison with plain decoding.
+void print_findings(options const& chosen, models const& loaded, findings const& found);
+
+}  // namespace generate

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT
+//
+// The draft's configuration comes first: it says which of the target's layers the drafter reads, and how many rows a
+// batch may have.
+#include "loading.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <engine/checkpoint.hpp>
+#include <engine/dspark.hpp>
+#include <engine/eagle3.hpp>
+#include <engine/kernels.hpp>
+#include <engine/qwen3.hpp>
+#include <engine/stand_in.hpp>
+#include <sureleap/error.hpp>
+
+#include "numbers.hpp"
+#include "schedule.hpp"
+#include "tiny.hpp"
+
+namespace generate {
+namespace {
+
+using engine::architecture;
+using sureleap::detail::fail_with;
+
+std::string last_name(std::filesystem::path const& folder) {
+    return (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+}
+
+/// The files of a checkpoint as they lie in memory; they stay there when it moves.
+struct mapped_files {
+    std::string name;
+    std::vector<std::span<std::byte const>> parts;
+
+    mapped_files() = default;
+    mapped_files(std::string of, engine::checkpoint const& from) : name(std::move(of)) {
+        for (auto const& file : from.files()) parts.push_back(file.bytes());
+    }
+};
+
+/// Touches every page. Mapped weights are read from disk where they are used first, so without this the first run would
+/// pay for the disk and the second would not. It comes last, so that what is wrong is refused without waiting.
+void read_in(mapped_files const& files, engine::thread_pool& pool, status_line& status) {
+    constexpr std::size_t most = std::size_t{64} << 20;
+    std::size_t all = 0, done = 0;
+    for (auto const& part : files.parts) all += part.size();
+    for (auto part : files.parts) {
+        while (!part.empty()) {
+            status.update([&] { return "reading " + files.name + ": " + in_bytes(done) + " of " + in_bytes(all); });
+            auto const now = part.first(std::min(most, part.size()));
+            static_cast<void>(engine::read_bandwidth(pool, now.data(), now.size(), 1));
+            part = part.subspan(now.size());
+            done += now.size();
+        }
+    }
+}
+
+// ---- the target ------------------------------------------------------------------------------------------------
+
+struct loaded_target {
+    std::shared_ptr<void const> files;
+    std::unique_ptr<engine::target<float>> model;
+    std::size_t layers = 0;
+    std::vector<token_id> stop_tokens;
+    model_facts facts;
+    mapped_files mapped;
+};
+
+std::string sizes(std::size_t layers, std::size_t hidden_size, std::size_t vocabulary) {
+    return counted(layers, "layer") + ", hidden size " + grouped(hidden_size) + ", vocabulary " + grouped(vocabulary);
+}
+
+loaded_target load_tiny_target(std::vector<int> features, engine::thread_pool& pool,
+                               engine::serving_limits const& limits) {
+    auto const files = std::make_shared<tiny_target const>();
+    auto const weights = files->weights();
+    auto model = std::make_unique<engine::stand_in<float>>(weights, std::move(features), pool, limits);
+    model_facts facts{
+        .name = "tiny",
+        .description = "no attention, " + sizes(weights.layers.size(), model->hidden_size(), model->vocabulary()),
+        .file_bytes = files->bytes()};
+    return {files, std::move(model), weights.layers.size(), {}, std::move(facts), {}};
+}
+
+loaded_target load_qwen3(std::filesystem::path const& folder, std::vector<int> features, engine::thread_pool& pool,
+                         engine::serving_limits const& limits) {
+    engine::checkpoint from(folder);
+    mapped_files mapped(last_name(folder), from);
+    std::size_t const bytes = from.bytes();
+    auto stop_tokens = from.config().stop_tokens;
+    auto model = std::make_unique<engine::qwen3<float>>(std::move(from), std::move(features), pool, limits);
+    std::size_t const layers = model->config().layers;
+    model_facts facts{.name = mapped.name,
+                      .description = sizes(layers, model->hidden_size(), model->vocabulary()),
+                      .file_bytes = bytes,
+                      .weight_bytes = model->weight_bytes()};
+    return {nullptr, std::move(model), layers, std::move(stop_tokens), std::move(facts), std::move(mapped)};
+}
+
+// ---- the drafter -----------------------------------------------------------------------------------------------
+
+struct loaded_drafter {
+    std::unique_ptr<engine::draft_model<float>> model;
+    engine::any_drafter<float> drafter;
+    model_facts facts;
+    mapped_files mapped;
+};
+
+/// Of a folder, with the block as long as the user wants it.
+engine::model_config draft_config(options const& chosen) {
+    auto config = engine::load_config(chosen.draft);
+    if (!config.draft) {
+        fail_with(chosen.draft, ": a target stands where a drafter is needed, expected the architecture ",
+                  engine::name_of(architecture::dspark), " or ", engine::name_of(architecture::eagle3));
+    }
+    if (chosen.block_size > config.draft->block_size) {
+        fail_with("--block-size is ", chosen.block_size, ", expected at most the ", config.draft->block_size, " that ",
+                  chosen.draft, " was trained for");
+    }
+    if (chosen.block_size > 0) config.draft->block_size = chosen.block_size;
+    return config;
+}
+
+std::string in_words(engine::model_config const& config) {
+    auto const& draft = *config.draft;
+    bool const eagle = config.kind == architecture::eagle3;
+    bool const bare = draft.head == engine::head_kind::none;
+    std::string text = eagle ? "Eagle3" : bare && !draft.confidence ? "DFlash" : "DSpark";
+    text += ", " + counted(config.transformer.layers, "layer");
+    text += ", blocks of " + grouped(draft.block_size);
+    if (!bare) text += std::string(", ") + engine::name_of(draft.head) + " Markov head";
+    if (draft.confidence) text += ", confidence head";
+    return text;
+}
+
+template <class Model>
+loaded_drafter load_draft_model(options const& chosen, engine::model_config const& config, loaded_target const& target,
+                                engine::thread_pool& pool) {
+    engine::checkpoint from(chosen.draft, config);
+    mapped_files mapped(last_name(chosen.draft), from);
+    model_facts facts{.name = mapped.name, .description = in_words(config), .file_bytes = from.bytes()};
+    auto model = std::make_unique<Model>(std::move(from), *target.model, pool, target.model->limits());
+    facts.weight_bytes = model->weight_bytes();
+    auto drafter = engine::make_drafter(*model);
+    return {std::move(model), std::move(drafter), std::move(facts), std::move(mapped)};
+}
+
+loaded_drafter load_drafter(options const& chosen, std::optional<engine::model_config> const& config,
+                            std::size_t block_size, loaded_target const& target, engine::thread_pool& pool) {
+    std::size_t const vocabulary = target.model->vocabulary();
+    if (!chosen.speculates()) return {nullptr, engine::no_drafter<float>(vocabulary), {}, {}};
+    if (!config) {
+        return {nullptr,
+                sureleap::lookup({.block_size = block_size, .target_vocabulary = vocabulary}),
+                {.name = "lookup",
+                 .description = "drafts what followed the last tokens before, blocks of " + grouped(block_size)},
+                {}};
+    }
+    std::size_t const wanted = config->draft->num_target_layers;
+    if (wanted != 0 && wanted != target.layers) {
+        fail_with(chosen.draft, ": made for a target of ", wanted, " layers, but ", target.facts.name, " has ",
+                  target.layers);
+    }
+    return config->kind == architecture::eagle3
+               ? load_draft_model<engine::eagle3<float>>(chosen, *config, target, pool)
+               : load_draft_model<engine::dspark<float>>(chosen, *config, target, pool);
+}
+
+}  // namespace
+
+models load_models(options const& chosen, std::size_t prompt_size, engine::thread_pool& pool, status_line& status) {
+    std::optional<engine::model_config> config;
+    if (chosen.drafts_by_model()) config = draft_config(chosen);
+    std::size_t const block_size = config                  ? config->draft->block_size
+                                   : chosen.block_size > 0 ? chosen.block_size
+                                                           : sureleap::lookup_options{}.block_size;
+    std::size_t const needed = prompt_size + chosen.settings.max_new_tokens;
+    engine::serving_limits const limits{.slots = chosen.copies,
+                                        .context_length = chosen.context > 0 ? chosen.context : needed,
+                                        .max_rows = std::max(chosen.prefill_chunk, chosen.copies * (block_size + 1))};
+    if (limits.context_length < needed) {
+        fail_with("--context is ", chosen.context, ", expected at least ", needed, ": ", prompt_size,
+                  " tokens of the prompt and --max-new-tokens = ", chosen.settings.max_new_tokens);
+    }
+    auto features = config ? config->draft->target_layer_ids : std::vector<int>{};
+    loaded_target target = chosen.tiny() ? load_tiny_target(std::move(features), pool, limits)
+                                         : load_qwen3(chosen.target, std::move(features), pool, limits);
+    loaded_drafter drafter = load_drafter(chosen, config, block_size, target, pool);
+    engine::check_parts(drafter.drafter, make_schedule(chosen.schedule, unmeasured), engine::make_rule(chosen.rule));
+    read_in(target.mapped, pool, status);
+    read_in(drafter.mapped, pool, status);
+    if (chosen.ignore_eos) target.stop_tokens.clear();
+    return {std::move(target.files),    std::move(target.model),       std::move(drafter.model),
+            std::move(drafter.drafter), std::move(target.stop_tokens), std::move(target.facts),
+            std::move(drafter.facts)};
+}
+
+}  // namespace generate

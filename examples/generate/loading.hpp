@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+//
+// From folders to models that are ready to decode.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <engine/draft_model.hpp>
+#include <engine/parts.hpp>
+#include <engine/target.hpp>
+#include <engine/thread_pool.hpp>
+
+#include "options.hpp"
+#include "status_line.hpp"
+
+namespace generate {
+
+/// A model in words and numbers.
+struct model_facts {
+    std::string name;
+    std::string description;
+    std::size_t file_bytes = 0;    ///< mapped
+    std::size_t weight_bytes = 0;  ///< read by one pass; 0 if that is not known
+};
+
+struct models {
+    std::shared_ptr<void const> files;  ///< what a target points into that keeps none of its own
+    std::unique_ptr<engine::target<float>> target;
+    std::unique_ptr<engine::draft_model<float>> draft;  ///< in the drafter; none if that feeds on no features
+    engine::any_drafter<float> drafter;
+    std::vector<token_id> stop_tokens;
+    model_facts target_facts;
+    model_facts draft_facts;
+
+    [[nodiscard]] std::size_t block_size() const {
+        return std::visit([](auto const& d) { return d.block_size(); }, drafter);
+    }
+};
+
+/// For prompts of this many tokens, with a drafter that can serve the schedule. Weights are in memory when it returns.
+/// The pool must outlive the models.
+[[nodiscard]] models load_models(options const& chosen, std::size_t prompt_size, engine::thread_pool& pool,
+                                 status_line& status);
+
+}  // namespace generate

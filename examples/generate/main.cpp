@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+//
+// Speculative decoding on real models: continues a prompt with a drafter, then without one, and shows what the drafter
+// was worth. Both runs share the models, the kernels and the process, so the ratio is that of decoding alone.
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <unistd.h>
+
+#include <engine/kernels.hpp>
+#include <engine/thread_pool.hpp>
+#include <sureleap/error.hpp>
+
+#include "decoding.hpp"
+#include "display.hpp"
+#include "json_report.hpp"
+#include "loading.hpp"
+#include "numbers.hpp"
+#include "options.hpp"
+#include "profile.hpp"
+#include "prompt.hpp"
+#include "schedule.hpp"
+#include "status_line.hpp"
+#include "text_stream.hpp"
+
+namespace {
+
+using namespace generate;
+
+/// "plain: 17 tokens, 5.70 a second"
+std::string progress(char const* name, decoding const& so_far, job const& what) {
+    auto const& report = so_far.report;
+    if (report.emitted() == 0) {
+        return std::string(name) + ": prompt, " + grouped(so_far.prefilled) + " of " +
+               counted(what.copies * (what.prompt.size() - 1), "token");
+    }
+    return std::string(name) + ": " + counted(report.emitted(), "token") + ", " + rounded(so_far.tokens_per_second()) +
+           " a second" + (report.drafted() > 0 ? ", tau " + fixed(report.tau(), 2) : "");
+}
+
+/// Shows the first copy as it comes, the others when all are done.
+decoding decode_and_show(char const* name, method const& how, job const& what, models& loaded, prompt const& asked,
+                         engine::thread_pool& pool, status_line& status) {
+    // Text and status line would write over each other. Where both go to a terminal, the text is the progress.
+    bool const one_terminal = ::isatty(STDOUT_FILENO) == 1;
+    print_heading("text");
+    text_stream text(asked.tokenizer);
+    auto result = decode(how, what, *loaded.target, pool, [&](decoding const& so_far, std::span<token_id const> news) {
+        if (!one_terminal || so_far.report.emitted() == 0) {
+            status.update([&] { return progress(name, so_far, what); });
+        } else {
+            status.clear();
+        }
+        text.push(news);
+    });
+    status.clear();
+    text.finish();
+    for (std::size_t copy = 1; copy < result.outputs.size(); ++copy) {
+        print_heading("text, copy " + std::to_string(copy + 1));
+        text.push(result.outputs[copy]);
+        text.finish();
+    }
+    return result;
+}
+
+/// For a run beside one that was shown.
+decoding decode_silently(char const* name, method const& how, job const& what, models& loaded,
+                         engine::thread_pool& pool, status_line& status) {
+    auto result = decode(how, what, *loaded.target, pool, [&](decoding const& so_far, std::span<token_id const>) {
+        status.update([&] { return progress(name, so_far, what); });
+    });
+    status.clear();
+    return result;
+}
+
+int run(options const& chosen) {
+    status_line status;
+    engine::thread_pool pool(chosen.threads);
+    prompt const asked = make_prompt(chosen);
+    models loaded = load_models(chosen, asked.tokens.size(), pool, status);
+
+    auto const rule = engine::make_rule(chosen.rule);
+    findings found{.prompt_tokens = asked.tokens.size(), .threads = pool.threads()};
+    auto schedule = make_schedule(chosen.schedule,
+                                  [&] { return found.curve.emplace(measure_capacity(loaded, chosen, pool, status)); });
+    status.clear();
+    print_setup(chosen, loaded, found);
+
+    job what{.prompt = asked.tokens, .settings = chosen.settings, .seed = chosen.seed, .copies = chosen.copies};
+    what.settings.stop_tokens = loaded.stop_tokens;
+    engine::any_drafter<float> nothing = engine::no_drafter<float>(loaded.target->vocabulary());
+    method const speculative{loaded.drafter, loaded.draft.get(), std::move(schedule), rule};
+    method const plain{nothing, nullptr, sureleap::fixed_schedule{}, rule};
+    if (chosen.speculates()) {
+        found.speculative = decode_and_show("speculative", speculative, what, loaded, asked, pool, status);
+        if (chosen.plain) found.plain = decode_silently("plain", plain, what, loaded, pool, status);
+    } else {
+        found.plain = decode_and_show("plain", plain, what, loaded, asked, pool, status);
+    }
+    found.comparable = found.speculative && found.plain && is_reproducible(what.settings, rule);
+    if (found.plain && loaded.target_facts.weight_bytes > 0) {
+        auto const head = loaded.target->output_head();
+        found.bytes_per_second = engine::read_bandwidth(pool, head.data, head.bytes(), 3);
+    }
+
+    print_findings(chosen, loaded, found);
+    if (!chosen.json.empty()) write_json(chosen, loaded, asked.tokens, found);
+    return found.parting() ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        auto const chosen = generate::parse_options(argc, argv);
+        return chosen ? run(*chosen) : EXIT_SUCCESS;
+    } catch (std::exception const& problem) {
+        std::fflush(stdout);
+        std::fprintf(stderr, "generate: %s\n", problem.what());
+        return 2;
+    }
+}

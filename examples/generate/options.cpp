@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+#include "options.hpp"
+
+#include <cstdio>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include <engine/config.hpp>
+#include <engine/parts.hpp>
+
+#include "schedule.hpp"
+#include "tiny.hpp"
+
+namespace generate {
+namespace {
+
+constexpr char const* about =
+    "Continues a prompt with speculative decoding, and shows what that was worth beside plain decoding\n"
+    "with the same models. Without --target it runs two tiny models that come with the project.\n";
+
+constexpr char const* examples =
+    "Examples:\n"
+    "  generate\n"
+    "  generate --target Qwen3-4B --draft dspark_qwen3_4b_block7 --chat --prompt \"Why is the sky blue?\"\n"
+    "  generate --target Qwen3-4B --draft lookup --prompt-file notes.txt --temperature 0.7 --rule coupled\n"
+    "  generate --target Qwen3-4B --draft dspark_qwen3_4b_block7 --tokens 785,3974 --schedule greedy --copies 4\n";
+
+/// "--top-k N [0]": what is to be given, and what it is otherwise. The rest of what CLI11 would say is in the texts.
+class brief_formatter final : public CLI::Formatter {
+public:
+    brief_formatter() { column_width(28); }
+    [[nodiscard]] std::string make_option_opts(CLI::Option const* option) const override {
+        std::string text = option->get_type_name();
+        if (!option->get_default_str().empty()) text += " [" + option->get_default_str() + "]";
+        return text.empty() ? text : " " + text;
+    }
+};
+
+/// Options of one heading.
+class group {
+public:
+    group(CLI::App& app, char const* heading) : app_(app), heading_(heading) {}
+
+    template <class T>
+    CLI::Option* add(char const* name, T& value, char const* type, char const* text) {
+        return app_.add_option(name, value, text)->type_name(type)->group(heading_);
+    }
+    CLI::Option* flag(char const* name, bool& value, char const* text) {
+        return app_.add_flag(name, value, text)->group(heading_);
+    }
+
+private:
+    CLI::App& app_;
+    char const* heading_;
+};
+
+[[nodiscard]] CLI::Validator at_most(std::size_t largest) {
+    return CLI::Range(std::size_t{1}, largest).description("");
+}
+
+void add_models(CLI::App& app, options& o) {
+    group models(app, "Models");
+    models.add("--target", o.target, "FOLDER", "A Qwen3ForCausalLM model as Hugging Face saves it");
+    models.add("--draft", o.draft, "FOLDER",
+               "A DSpark, DFlash or Eagle3 drafter made for this target; or\n"
+               "lookup: no model, drafts what followed the last tokens before;\n"
+               "none: plain decoding only. Default: lookup, or the tiny drafter");
+}
+
+void add_prompt(CLI::App& app, options& o, std::filesystem::path& file) {
+    group prompt(app, "Prompt");
+    auto* const text = prompt.add("--prompt", o.prompt, "TEXT", "Text to continue; needs the target's tokenizer.json");
+    auto* const from = prompt.add("--prompt-file", file, "FILE", "A file with that text");
+    auto* const ids = prompt.add("--tokens", o.tokens, "IDS", "Token ids to continue, as 1,2,3; shows ids as well");
+    auto* const chat = prompt.flag("--chat", o.chat, "The text is a user's message to a Qwen chat model");
+    auto* const think = prompt.flag("--think", o.think,
+                                    "With --chat: the model may think first. The released drafters\n"
+                                    "were trained without that");
+    from->excludes(text);
+    ids->delimiter(',')->excludes(text)->excludes(from);
+    chat->excludes(ids);
+    think->needs(chat);
+}
+
+void add_speculation(CLI::App& app, options& o) {
+    group speculation(app, "Speculation");
+    speculation
+        .add("--schedule", o.schedule, "NAME",
+             "How much of a block is verified: fixed, fixed:N (the first N tokens),\n"
+             "threshold:C (up to a confidence below C); or greedy, top-k, planned (what\n"
+             "gives most tokens a second by a profile of this machine, taken at start)")
+        ->capture_default_str();
+    speculation.add("--rule", o.rule, "NAME",
+                    "What is accepted. block (accepts most), token, token-argmax: samples of the\n"
+                    "target's law. match, coupled: the tokens of plain decoding, exactly.\n"
+                    "Default: block; coupled for the tiny models");
+    speculation
+        .add("--block-size", o.block_size, "N",
+             "Tokens drafted in a round, at most the drafter's own number.\n"
+             "Default: that; 7 for lookup")
+        ->check(at_most(engine::limits::block_size));
+    speculation.add("--max-draft", o.settings.max_draft_tokens, "N", "Use only the first N tokens of a block")
+        ->check(at_most(engine::limits::block_size));
+}
+
+void add_sampling(CLI::App& app, options& o) {
+    group sampling(app, "Sampling");
+    sampling.add("--temperature", o.settings.temperature, "T", "0 is greedy")->capture_default_str();
+    sampling.add("--top-k", o.settings.top_k, "K", "Keep the K likeliest tokens; 0 keeps all")->capture_default_str();
+    sampling.add("--top-p", o.settings.top_p, "P", "Keep the likeliest tokens of this mass")->capture_default_str();
+    sampling.add("--min-p", o.settings.min_p, "P", "Keep tokens of at least P times the likeliest")
+        ->capture_default_str();
+    sampling.add("--seed", o.seed, "N", "Seed of all random choices")->capture_default_str();
+    sampling.add("--max-new-tokens", o.settings.max_new_tokens, "N", "Stop after so many")->capture_default_str();
+    sampling.flag("--ignore-eos", o.ignore_eos, "Do not stop at the model's stop tokens");
+}
+
+void add_running(CLI::App& app, options& o, bool& no_plain) {
+    group running(app, "Running");
+    running.add("--copies,--slots", o.copies, "N", "The prompt N times at once, with seeds seed, seed + 1, ...")
+        ->check(at_most(4096))
+        ->capture_default_str();
+    running.add("--context", o.context, "N", "Positions a sequence may have. Default: what it needs")
+        ->check(at_most(engine::limits::max_positions));
+    running.add("--prefill-chunk", o.prefill_chunk, "N", "Prompt tokens in one pass")
+        ->check(at_most(65536))
+        ->capture_default_str();
+    running.add("--threads", o.threads, "N", "Default: one per core")->check(at_most(1024));
+    running.flag("--no-plain", no_plain, "Leave out plain decoding, and with it the comparison");
+    running.add("--json", o.json, "FILE", "Write everything that was found out, and the tokens");
+}
+
+/// What the flags leave open, and what only all of them together get wrong.
+void complete(options& o, std::filesystem::path const& prompt_file, bool no_plain) {
+    using sureleap::detail::fail;
+    o.plain = !no_plain;
+    if (!prompt_file.empty()) o.prompt = engine::read_text(prompt_file);
+    if (o.tiny() && o.prompt)
+        fail("a text needs a tokenizer, and the tiny models have none: give --target or --tokens");
+    if (!o.tiny() && !o.prompt && o.tokens.empty())
+        fail("nothing to continue: give --prompt, --prompt-file or --tokens");
+    if (o.draft.empty()) o.draft = o.tiny() ? tiny_drafter().string() : "lookup";
+    if (!o.speculates() && !o.plain) fail("--draft none --no-plain leaves nothing to do");
+    // A first run of the tiny models is worth more as a check than for its acceptance.
+    if (o.rule.empty()) o.rule = o.tiny() ? "coupled" : "block";
+    sureleap::check_settings(o.settings);
+    static_cast<void>(engine::make_rule(o.rule));
+    static_cast<void>(make_schedule(o.schedule, unmeasured));
+}
+
+}  // namespace
+
+std::optional<options> parse_options(int argc, char const* const* argv) {
+    options chosen;
+    std::filesystem::path prompt_file;
+    bool no_plain = false;
+    CLI::App app{about, "generate"};
+    app.formatter(std::make_shared<brief_formatter>());
+    app.footer(examples);
+    add_models(app, chosen);
+    add_prompt(app, chosen, prompt_file);
+    add_speculation(app, chosen);
+    add_sampling(app, chosen);
+    add_running(app, chosen, no_plain);
+    try {
+        app.parse(argc, argv);
+    } catch (CLI::CallForHelp const&) {
+        std::fputs(app.help().c_str(), stdout);
+        return std::nullopt;
+    } catch (CLI::ParseError const& problem) {
+        sureleap::detail::fail_with(problem.what(), "; --help explains all flags");
+    }
+    complete(chosen, prompt_file, no_plain);
+    return chosen;
+}
+
+}  // namespace generate

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+//
+// The flags of the program.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sureleap/types.hpp>
+
+namespace generate {
+
+using sureleap::token_id;
+
+struct options {
+    std::filesystem::path target;  ///< a folder; empty: the tiny models (tiny.hpp)
+    std::string draft;             ///< a folder, "lookup" or "none"
+
+    std::optional<std::string> prompt;
+    std::vector<token_id> tokens;  ///< the prompt as ids; the output is ids then
+    bool chat = false;
+    bool think = false;
+
+    std::string schedule = "fixed";
+    std::string rule;
+    std::size_t block_size = 0;  ///< 0: the file's
+
+    /// Everything but the seed, which differs from copy to copy, and stop tokens, which come from the models.
+    sureleap::request_settings settings{.max_new_tokens = 200};
+    std::uint64_t seed = 1;
+    bool ignore_eos = false;
+
+    std::size_t copies = 1;
+    std::size_t context = 0;  ///< 0: what prompt and output need
+    std::size_t prefill_chunk = 256;
+    std::size_t threads = 0;  ///< 0: one per core
+    bool plain = true;
+    std::filesystem::path json;  ///< empty: no report
+
+    [[nodiscard]] bool tiny() const noexcept { return target.empty(); }
+    [[nodiscard]] bool speculates() const noexcept { return draft != "none"; }
+    [[nodiscard]] bool drafts_by_lookup() const noexcept { return draft == "lookup"; }
+    [[nodiscard]] bool drafts_by_model() const noexcept { return speculates() && !drafts_by_lookup(); }
+};
+
+/// Nothing if help was asked for, and printed. Throws sureleap::error for flags that make no sense, before any model is
+/// touched.
+[[nodiscard]] std::optional<options> parse_options(int argc, char const* const* argv);
+
+}  // namespace generate

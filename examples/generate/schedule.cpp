@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+#include "schedule.hpp"
+
+#include <charconv>
+#include <cstddef>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+#include <sureleap/sureleap.hpp>
+
+namespace generate {
+namespace {
+
+/// All of the text as a number.
+template <class Number>
+std::optional<Number> number(std::string_view text) {
+    Number value{};
+    auto const [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (problem != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+    return value;
+}
+
+}  // namespace
+
+engine::any_schedule make_schedule(std::string const& name, std::function<engine::capacity()> const& measure) {
+    std::string_view const text = name;
+    std::string_view const kind = text.substr(0, text.find(':'));
+    bool const has_value = kind.size() < text.size();
+    std::string_view const value = has_value ? text.substr(kind.size() + 1) : std::string_view{};
+    if (kind == "fixed") {
+        if (!has_value) return sureleap::fixed_schedule{};
+        if (auto const length = number<std::size_t>(value)) return sureleap::fixed_schedule{*length};
+    } else if (kind == "threshold") {
+        if (auto const least = number<double>(value)) return sureleap::threshold_schedule{*least};
+    } else if (!has_value) {
+        if (kind == "greedy") return sureleap::greedy_schedule{measure()};
+        if (kind == "top-k") return sureleap::top_k_schedule<engine::capacity>{measure()};
+        if (kind == "planned") return sureleap::planned_schedule{measure()};
+    }
+    sureleap::detail::fail_with("--schedule is '", name,
+                                "', expected fixed, fixed:N, threshold:C (with C in [0, 1]), "
+                                "greedy, top-k or planned");
+}
+
+engine::capacity unmeasured() {
+    return engine::capacity({{1, 1.0}});
+}
+
+}  // namespace generate

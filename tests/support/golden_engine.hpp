@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+//
+// The engine's models from golden files: the tiny drafter's folder, and the attention-free target beside it.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <list>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <engine/checkpoint.hpp>
+#include <engine/config.hpp>
+#include <engine/kernels.hpp>
+#include <engine/stand_in.hpp>
+#include <sureleap/ext/safetensors.hpp>
+#include <sureleap/ext/safetensors_writer.hpp>
+
+#include "support/safetensors.hpp"
+
+namespace golden {
+
+inline std::filesystem::path tiny_drafter() { return std::filesystem::path(path()) / "tiny_dspark_ckpt"; }
+
+/// Keeps arrays alive and hands them out as weights: parts of double arrays, in double.
+class weight_store {
+public:
+    engine::weight matrix(file const& f, std::string const& name) {
+        arrays_.push_back(f.f64(name));
+        auto const& a = arrays_.back();
+        return {a.data(), engine::storage::f64, a.dim(0), a.dim(1)};
+    }
+    /// [n, rows, cols] as n matrices.
+    std::vector<engine::weight> matrices(file const& f, std::string const& name) {
+        arrays_.push_back(f.f64(name));
+        auto const& a = arrays_.back();
+        std::vector<engine::weight> out;
+        for (std::size_t i = 0; i < a.dim(0); ++i) {
+            out.push_back({a.row(i).data(), engine::storage::f64, a.dim(1), a.dim(2)});
+        }
+        return out;
+    }
+    /// The target of a loop file, over these embeddings.
+    template <class Real>
+    typename engine::stand_in<Real>::weights target(file const& f, engine::weight const& embeddings) {
+        return {.embeddings = embeddings,
+                .layers = matrices(f, "A"),
+                .positions = matrix(f, "P"),
+                .output = matrix(f, "W")};
+    }
+
+private:
+    std::list<tensor<double>> arrays_;  // a list: weights point into what must not move
+};
+
+/// The arrays of a file whose names begin with `prefix`, without it, as a model. Matrices and vectors of doubles.
+[[nodiscard]] inline engine::checkpoint copy_of(file const& f, std::string const& prefix,
+                                                engine::model_config const& config) {
+    namespace st = sureleap::safetensors;
+    std::vector<st::tensor_spec> specs;
+    for (std::string const& name : f.names()) {
+        if (name.starts_with(prefix)) specs.push_back({name.substr(prefix.size()), st::dtype::f64, f.f64(name).shape});
+    }
+    // Mapped, then unlinked: the mapping holds the file.
+    std::string const unique = std::to_string(std::random_device{}());
+    auto const path = std::filesystem::temp_directory_path() / ("sureleap-golden-" + unique + ".safetensors");
+    st::writer out(path, specs);
+    for (auto const& spec : specs) {
+        auto const values = f.f64(prefix + spec.name).values;
+        out.append(std::as_bytes(std::span(values)));
+    }
+    out.finish();
+    std::vector<st::file> files;
+    files.push_back(st::file::map(path));
+    std::filesystem::remove(path);
+    return engine::checkpoint::from_files(config, std::move(files));
+}
+
+/// max |a - b| over two ranges of numbers, scaled by the larger of 1 and the largest |b|. NaN counts as infinite.
+template <class A, class B>
+[[nodiscard]] double difference(A const& a, B const& b) {
+    if (a.size() != b.size()) return INFINITY;
+    double worst = 0;
+    double scale = 1;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        double const d = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+        if (!(d <= worst)) worst = std::isnan(d) ? INFINITY : d;
+        scale = std::max(scale, std::abs(static_cast<double>(b[i])));
+    }
+    return worst / scale;
+}
+
+}  // namespace golden
