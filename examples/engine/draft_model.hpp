@@ -52,14 +52,16 @@ template <class Real>
     }
     // fc would take features of any width, but embedding and LM head are the target's.
     if (config.transformer.hidden_size != served.hidden_size()) {
-        fail_with(where, ": the drafter's hidden size is ", config.transformer.hidden_size,
-                  ", expected the target's ", served.hidden_size());
+        fail_with(where, ": the drafter's hidden size is ", config.transformer.hidden_size, ", expected the target's ",
+                  served.hidden_size());
     }
     auto const layers = served.feature_layers();
     auto const& wanted = config.draft->target_layer_ids;
     if (!std::equal(layers.begin(), layers.end(), wanted.begin(), wanted.end())) {
-        fail_with(where, ": the drafter reads ", wanted.size(), " layers of the target (its target_layer_ids), but the "
-                  "target was made with ", layers.size(), " feature layers or others; pass the drafter's");
+        fail_with(where, ": the drafter reads ", wanted.size(),
+                  " layers of the target (its target_layer_ids), but the "
+                  "target was made with ",
+                  layers.size(), " feature layers or others; pass the drafter's");
     }
     return *config.draft;
 }

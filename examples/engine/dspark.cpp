@@ -20,13 +20,14 @@ dspark<Real>::dspark(checkpoint from, target<Real> const& served, thread_pool& p
       context_norm_(checkpoint_, "hidden_norm.weight", config().hidden_size, config().rms_norm_eps),
       final_norm_(checkpoint_, "norm.weight", config().hidden_size, config().rms_norm_eps),
       embeddings_(own_or_shared(checkpoint_, "embed_tokens.weight", served.embeddings())),
-      output_head_(own_or_shared(checkpoint_, "lm_head.weight", served.output_head())),
+      output_head_(config().tied_embeddings ? embeddings_
+                                            : own_or_shared(checkpoint_, "lm_head.weight", served.output_head())),
       cache_(limits.slots, config().layers, config().kv_heads, config().head_dim, context_.capacity),
       hidden_(limits.slots * draft_.block_size * config().hidden_size),
       logits_(limits.slots * draft_.block_size * config().vocabulary) {
     if (limits.max_rows < limits.slots * draft_.block_size) {
-        sureleap::detail::fail_with("dspark: max_rows is ", limits.max_rows, ", expected at least slots x block_size = ",
-                                    limits.slots * draft_.block_size);
+        sureleap::detail::fail_with("dspark: max_rows is ", limits.max_rows,
+                                    ", expected at least slots x block_size = ", limits.slots * draft_.block_size);
     }
     layers_.reserve(config().layers);
     for (std::size_t i = 0; i < config().layers; ++i) {
@@ -37,8 +38,7 @@ dspark<Real>::dspark(checkpoint from, target<Real> const& served, thread_pool& p
 }
 
 template <class Real>
-void dspark<Real>::observe(std::span<batch_row const> rows, Real const* features,
-                           std::span<sureleap::token_id const>) {
+void dspark<Real>::observe(std::span<batch_row const> rows, Real const* features, std::span<sureleap::token_id const>) {
     if (rows.size() > limits_.max_rows) {
         sureleap::detail::fail_with("dspark: ", rows.size(), " rows to observe, expected at most ", limits_.max_rows);
     }
@@ -67,8 +67,8 @@ sureleap::block_forward<Real> dspark<Real>::forward(std::span<sureleap::request_
             // observed, which overwrites them.
             load_row(embeddings_, static_cast<std::size_t>(k == 0 ? request.anchor : draft_.mask_token),
                      hidden_.data() + rows_.size() * d);
-            rows_.push_back({static_cast<std::uint32_t>(request.slot), first + k,
-                             first + static_cast<std::uint32_t>(gamma)});
+            rows_.push_back(
+                {static_cast<std::uint32_t>(request.slot), first + k, first + static_cast<std::uint32_t>(gamma)});
         }
     }
     Real* const x = hidden_.data();

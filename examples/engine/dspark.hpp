@@ -30,8 +30,9 @@ namespace engine {
 template <class Real>
 class dspark final : public draft_model<Real> {
 public:
-    /// `from` is a Qwen3DSparkModel folder. Embedding and LM head may be missing in it: then they are the target's.
-    /// The target's features must be those of the file's target_layer_ids. Target and pool must outlive the model.
+    /// `from` is a Qwen3DSparkModel folder. Embedding and LM head may be missing in it: then they are the target's
+    /// (tied, the LM head is the embedding, as everywhere). The target's features must be those of the file's
+    /// target_layer_ids. Target and pool must outlive the model.
     dspark(checkpoint from, target<Real> const& served, thread_pool& pool, serving_limits const& limits);
 
     [[nodiscard]] checkpoint const& source() const noexcept { return checkpoint_; }

@@ -19,7 +19,8 @@ eagle3<Real>::eagle3(checkpoint from, target<Real> const& served, thread_pool& p
       hidden_norm_(checkpoint_, "layers.0.hidden_norm.weight", config().hidden_size, config().rms_norm_eps),
       final_norm_(checkpoint_, "norm.weight", config().hidden_size, config().rms_norm_eps),
       embeddings_(own_or_shared(checkpoint_, "embed_tokens.weight", served.embeddings())),
-      output_head_(own_or_shared(checkpoint_, "lm_head.weight", served.output_head())),
+      output_head_(config().tied_embeddings ? embeddings_
+                                            : own_or_shared(checkpoint_, "lm_head.weight", served.output_head())),
       cache_(limits.slots, 1, config().kv_heads, config().head_dim, context_.capacity),
       stream_(limits.max_rows * config().hidden_size),
       input_(limits.max_rows * 2 * config().hidden_size),

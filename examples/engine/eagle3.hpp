@@ -32,8 +32,8 @@ namespace engine {
 template <class Real>
 class eagle3 final : public draft_model<Real> {
 public:
-    /// `from` is a Qwen3Eagle3Model folder. Embedding and LM head may be missing in it: then they are the target's.
-    /// Target and pool must outlive the model.
+    /// `from` is a Qwen3Eagle3Model folder. Embedding and LM head may be missing in it: then they are the target's
+    /// (tied, the LM head is the embedding, as everywhere). Target and pool must outlive the model.
     eagle3(checkpoint from, target<Real> const& served, thread_pool& pool, serving_limits const& limits);
 
     [[nodiscard]] transformer_config const& config() const noexcept { return context_.config; }

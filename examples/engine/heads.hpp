@@ -74,16 +74,14 @@ public:
     }
     template <class W, class R>
     static void gemv(sureleap::matrix_view<W> w, std::type_identity_t<std::span<R const>> x, std::span<R> y) noexcept {
-        for_whole(w, [&](weight const& part, std::size_t first) {
-            matmul(pool(), x.data(), 1, part, y.data() + first);
-        });
+        for_whole(w,
+                  [&](weight const& part, std::size_t first) { matmul(pool(), x.data(), 1, part, y.data() + first); });
     }
     template <class W, class R>
     static void gemv_add(sureleap::matrix_view<W> w, std::type_identity_t<std::span<R const>> x,
                          std::span<R> y) noexcept {
-        for_whole(w, [&](weight const& part, std::size_t first) {
-            matmul_add(pool(), x.data(), 1, part, y.data() + first);
-        });
+        for_whole(
+            w, [&](weight const& part, std::size_t first) { matmul_add(pool(), x.data(), 1, part, y.data() + first); });
     }
 
 private:
@@ -120,10 +118,10 @@ class any_head {
 
 public:
     using value_type = Real;
-    using variant = std::variant<sureleap::no_head<Real>, markov<double>, markov<float>, markov<sureleap::half>,
-                                 markov<sureleap::bf16>, gated<double>, gated<float>, gated<sureleap::half>,
-                                 gated<sureleap::bf16>, rnn<double>, rnn<float>, rnn<sureleap::half>,
-                                 rnn<sureleap::bf16>>;
+    using variant =
+        std::variant<sureleap::no_head<Real>, markov<double>, markov<float>, markov<sureleap::half>,
+                     markov<sureleap::bf16>, gated<double>, gated<float>, gated<sureleap::half>, gated<sureleap::bf16>,
+                     rnn<double>, rnn<float>, rnn<sureleap::half>, rnn<sureleap::bf16>>;
 
     any_head(variant head) : head_(std::move(head)) {}  // NOLINT: a head is a head
 
@@ -235,9 +233,9 @@ template <class Real>
         auto const in = detail::as_view<W>(w1);
         auto const out = matrix("markov_head.markov_w2.weight", V, r);
         if (draft.head == head_kind::gated) {
-            return {sureleap::gated_head<W, Real, kernel_backend>{
-                in, out, matrix("markov_head.gate_proj.weight", r, d + r), row("markov_head.gate_proj.bias", r),
-                backend}};
+            return {sureleap::gated_head<W, Real, kernel_backend>{in, out,
+                                                                  matrix("markov_head.gate_proj.weight", r, d + r),
+                                                                  row("markov_head.gate_proj.bias", r), backend}};
         }
         if (draft.head == head_kind::rnn) {
             return {sureleap::rnn_head<W, Real, kernel_backend>{

@@ -27,14 +27,9 @@ namespace {
 [[nodiscard]] std::vector<kernel_set const*> available() {
     std::vector<kernel_set const*> sets;
 #if defined(__x86_64__)
-    // The levels of the x86-64 ABI: what the files are compiled for, and the operating system saves the registers.
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-        sets.push_back(&avx512_kernels);
-    }
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
-        sets.push_back(&avx2_kernels);
-    }
+    // The levels that the files are compiled for; whether the system saves the registers is part of the answer.
+    if (__builtin_cpu_supports("x86-64-v4")) sets.push_back(&avx512_kernels);
+    if (__builtin_cpu_supports("x86-64-v3")) sets.push_back(&avx2_kernels);
 #endif
     sets.push_back(&portable_kernels);
     return sets;

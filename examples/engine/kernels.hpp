@@ -9,9 +9,9 @@
 // would have had alone, so greedy and keyed decoding give the tokens of plain decoding, exactly. Libraries of matrix
 // products (Eigen among them) choose their order of summation by shape, which is why these are our own.
 //
-// Real is float or double; they are compiled once for each instruction set (kernels_vector.hpp), and the best one that the
-// machine has is taken at run time. Two instruction sets may differ in rounding (fused multiply-add), two batches on
-// one machine may not.
+// Real is float or double. The kernels are compiled once for each instruction set (kernels_table.hpp), and the best that
+// the machine has is taken at run time. Two instruction sets may differ in rounding, as one has a fused multiply-add and
+// another has not; two batches on one machine may not.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ enum class storage : std::uint8_t { f64, f32, f16, bf16 };
     return s == storage::f64 ? 8 : s == storage::f32 ? 4 : 2;
 }
 
-/// A matrix [rows, cols], row-major without gaps, that somebody else owns, mostly a mapped file: it is read where it
-/// lies and never converted as a whole. For a linear layer rows are outputs, as in the files.
+/// A matrix [rows, cols], cols >= 1, row-major without gaps, that somebody else owns, mostly a mapped file: it is read
+/// where it lies and never converted as a whole. For a linear layer rows are outputs, as in the files.
 struct weight {
     void const* data = nullptr;
     storage type = storage::f32;
@@ -75,8 +75,9 @@ void attend(Real const* query, Real const* keys, Real const* values, std::size_t
 /// cache. Best of `repeats` passes over `bytes` at `data`.
 [[nodiscard]] double read_bandwidth(thread_pool& pool, void const* data, std::size_t bytes, int repeats);
 
-/// Name of the instruction set in use: "avx512", "avx2" or "portable"; the best that the machine runs, or the one that
-/// the environment variable ENGINE_ISA names. The first kernel called throws if that one cannot run here.
+/// Name of the instruction set in use, "avx512", "avx2" or "portable": the best that the machine runs, or the one that
+/// the environment variable ENGINE_ISA names. If that one cannot run here, this throws sureleap::error, and so does the
+/// first kernel called: a test of one instruction set must not pass on another.
 [[nodiscard]] char const* instruction_set();
 
 }  // namespace engine

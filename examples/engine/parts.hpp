@@ -63,8 +63,9 @@ using any_drafter =
     std::variant<no_drafter<Real>, sureleap::lookup, dspark_drafter<Real>, dflash_drafter<Real>, eagle3_drafter<Real>>;
 
 using capacity = sureleap::capacity_table<>;
-using any_schedule = std::variant<sureleap::fixed_schedule, sureleap::threshold_schedule, sureleap::greedy_schedule<capacity>,
-                                  sureleap::top_k_schedule<capacity>, sureleap::planned_schedule<capacity>>;
+using any_schedule =
+    std::variant<sureleap::fixed_schedule, sureleap::threshold_schedule, sureleap::greedy_schedule<capacity>,
+                 sureleap::top_k_schedule<capacity>, sureleap::planned_schedule<capacity>>;
 
 using any_rule = std::variant<sureleap::token_rejection<>, sureleap::token_rejection<sureleap::argmax_draft>,
                               sureleap::block_verification<>, sureleap::target_match<>, sureleap::keyed_coupling>;
@@ -83,7 +84,8 @@ template <class Real>
 }
 template <class Real>
 [[nodiscard]] any_drafter<Real> make_drafter(eagle3<Real>& model) {
-    return eagle3_drafter<Real>{model, sureleap::top1_confidence{},
+    return eagle3_drafter<Real>{model,
+                                sureleap::top1_confidence{},
                                 {.block_size = model.block_size(), .vocabulary = model.config().vocabulary}};
 }
 
@@ -107,15 +109,18 @@ template <class Real>
 void check_parts(any_drafter<Real> const& drafter, any_schedule const& schedule, any_rule const& rule) {
     std::visit(
         []<class D, class S, class R>(D const&, S const&, R const&) {
-            static_assert(sureleap::is_lossless_round_v<R, S, D>,
-                          "parts: a rule, schedule and drafter that can be chosen together would change the target's law");
+            static_assert(
+                sureleap::is_lossless_round_v<R, S, D>,
+                "parts: a rule, schedule and drafter that can be chosen together would change the target's law");
             if (sureleap::needs_confidence_v<S> && !D::has_confidence) {
-                sureleap::detail::fail("this schedule reads confidences and the drafter has none; use the fixed schedule");
+                sureleap::detail::fail(
+                    "this schedule reads confidences and the drafter has none; use the fixed schedule");
             }
             if constexpr (sureleap::planner<S>) {
                 if (std::is_same_v<typename S::origin, sureleap::from_anchor> && !sureleap::plans_at_anchor_v<D>) {
-                    sureleap::detail::fail("the planned schedule asks for confidences before any token is drawn, which "
-                                           "this drafter cannot give; use the top-k schedule");
+                    sureleap::detail::fail(
+                        "the planned schedule asks for confidences before any token is drawn, which "
+                        "this drafter cannot give; use the top-k schedule");
                 }
             }
         },

@@ -9,9 +9,12 @@
 namespace engine {
 namespace {
 
-std::string layer_prefix(std::size_t layer) { return "model.layers." + std::to_string(layer) + "."; }
+std::string layer_prefix(std::size_t layer) {
+    return "model.layers." + std::to_string(layer) + ".";
+}
 
-transformer_config checked(checkpoint const& from, std::vector<int> const& feature_layers, serving_limits const& limits) {
+transformer_config checked(checkpoint const& from, std::vector<int> const& feature_layers,
+                           serving_limits const& limits) {
     using sureleap::detail::fail_with;
     std::string const where = from.folder().string();
     model_config const& config = from.config();
@@ -22,8 +25,8 @@ transformer_config checked(checkpoint const& from, std::vector<int> const& featu
     for (std::size_t i = 0; i < feature_layers.size(); ++i) {
         int const layer = feature_layers[i];
         if (layer < -1 || layer > layers - 2 || (i > 0 && layer <= feature_layers[i - 1])) {
-            fail_with(where, ": feature layer ", i, " is ", layer, ", expected increasing layers in -1 .. ",
-                      layers - 2, " of the target's ", layers);
+            fail_with(where, ": feature layer ", i, " is ", layer, ", expected increasing layers in -1 .. ", layers - 2,
+                      " of the target's ", layers);
         }
     }
     if (limits.context_length > config.transformer.max_positions) {
@@ -77,8 +80,8 @@ void qwen3<Real>::prefill(std::size_t slot, std::size_t first, std::span<surelea
 template <class Real>
 sureleap::logits_rows<Real> qwen3<Real>::score(sureleap::verify_batch const& batch) {
     if (batch.rows() > limits_.max_rows) {
-        sureleap::detail::fail_with("qwen3: a verify batch of ", batch.rows(), " rows, expected at most max_rows = ",
-                                    limits_.max_rows);
+        sureleap::detail::fail_with("qwen3: a verify batch of ", batch.rows(),
+                                    " rows, expected at most max_rows = ", limits_.max_rows);
     }
     rows_.clear();
     for (std::size_t i = 0; i < batch.rows(); ++i) {

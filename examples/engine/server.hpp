@@ -6,7 +6,7 @@
 // speculate. docs/engine.md walks through a round.
 #pragma once
 
-#include <chrono>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -22,6 +22,7 @@
 #include "draft_model.hpp"
 #include "heads.hpp"
 #include "parts.hpp"
+#include "phase_times.hpp"
 #include "target.hpp"
 #include "thread_pool.hpp"
 
@@ -31,17 +32,6 @@ using sureleap::request_id;
 using sureleap::request_settings;
 using sureleap::request_view;
 using sureleap::token_id;
-
-/// Seconds spent since the server was made.
-struct phase_times {
-    double prefill = 0;  ///< prompts through target and drafter
-    double draft = 0;    ///< the backbone, and taking in features; all passes of an autoregressive drafter
-    double head = 0;     ///< the sequential loop: biases, confidences, draws
-    double verify = 0;   ///< the target
-    double accept = 0;   ///< schedule, acceptance, bookkeeping
-
-    [[nodiscard]] double decode() const noexcept { return draft + head + verify + accept; }
-};
 
 /// What happened to one request in the last step. Views are valid until the next step.
 struct server_event {
@@ -78,9 +68,9 @@ public:
         check_parts(drafter_, schedule_, rule_);
         std::size_t const rows = slots_.size() * (block_size() + 1);
         if (rows > target_.limits().max_rows) {
-            sureleap::detail::fail_with("server: a verify batch may have ", rows, " rows (", slots_.size(),
-                                        " slots x (gamma + 1)), expected at most the target's max_rows = ",
-                                        target_.limits().max_rows);
+            sureleap::detail::fail_with(
+                "server: a verify batch may have ", rows, " rows (", slots_.size(),
+                " slots x (gamma + 1)), expected at most the target's max_rows = ", target_.limits().max_rows);
         }
         std::visit(
             [&]<class S>(S const& s) {
@@ -103,9 +93,9 @@ public:
         }
         std::size_t const context = target_.limits().context_length;
         if (prompt.size() > context || settings.max_new_tokens > context - prompt.size()) {
-            sureleap::detail::fail_with("server: a prompt of ", prompt.size(), " tokens and max_new_tokens = ",
-                                        settings.max_new_tokens, " do not fit a context of ", context,
-                                        " positions; shorten one of them or serve with a longer context");
+            sureleap::detail::fail_with(
+                "server: a prompt of ", prompt.size(), " tokens and max_new_tokens = ", settings.max_new_tokens,
+                " do not fit a context of ", context, " positions; shorten one of them or serve with a longer context");
         }
         sequence s;
         s.id = ++last_id_;
@@ -244,8 +234,8 @@ private:
                     budget = std::visit([&](auto const& s) { return planned(s, drafter, forward); }, schedule_);
                 }
                 stopwatch const watch{D::is_parallel ? times_.head : times_.draft};
-                std::visit(
-                    [&]<class R>(R const&) { drafter.draw(forward, typename R::draft_rule{}, block, rng_); }, rule_);
+                std::visit([&]<class R>(R const&) { drafter.draw(forward, typename R::draft_rule{}, block, rng_); },
+                           rule_);
             },
             drafter_);
         {
@@ -321,20 +311,6 @@ private:
     void append_row(std::size_t slot, std::size_t position) {
         rows_.push_back({static_cast<std::uint32_t>(slot), static_cast<std::uint32_t>(position), 0});
     }
-
-    // Adds the time of its scope to a phase.
-    class stopwatch {
-    public:
-        explicit stopwatch(double& seconds) noexcept : seconds_(seconds) {}
-        ~stopwatch() { seconds_ += std::chrono::duration<double>(clock::now() - start_).count(); }
-        stopwatch(stopwatch const&) = delete;
-        stopwatch& operator=(stopwatch const&) = delete;
-
-    private:
-        using clock = std::chrono::steady_clock;
-        double& seconds_;
-        clock::time_point start_ = clock::now();
-    };
 
     target<Real>& target_;
     any_drafter<Real>& drafter_;

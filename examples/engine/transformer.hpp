@@ -72,9 +72,8 @@ public:
     /// n rows; out may be x.
     void operator()(layer_context<Real> const& context, Real const* x, std::size_t n, Real* out) const {
         std::size_t const size = scale_.size();
-        context.each(n, size, [&](std::size_t i) {
-            rms_norm(x + i * size, scale_.data(), size, epsilon_, out + i * size);
-        });
+        context.each(n, size,
+                     [&](std::size_t i) { rms_norm(x + i * size, scale_.data(), size, epsilon_, out + i * size); });
     }
 
 private:
@@ -99,8 +98,8 @@ public:
     norm<Real> input_norm;  ///< hidden_size wide
 
     /// Keys and values of y [rows, input_width] into the cache, each at its row's slot and position.
-    void write_keys(layer_context<Real>& context, std::span<batch_row const> rows, Real const* y,
-                    kv_cache<Real>& cache, std::size_t layer) const;
+    void write_keys(layer_context<Real>& context, std::span<batch_row const> rows, Real const* y, kv_cache<Real>& cache,
+                    std::size_t layer) const;
     /// x += o_proj(attention of y's queries over the first row.keys cached keys). Keys of all rows must be written
     /// before: a row may see keys of later rows of its own batch.
     void attend(layer_context<Real>& context, std::span<batch_row const> rows, Real const* y, kv_cache<Real>& cache,

@@ -84,10 +84,9 @@ rounds run_sample(golden::file const& f, std::string const& sample, engine::serv
     rounds out;
     // The reference stops when its anchor is `wanted` positions beyond the prompt, drafts whole blocks until then and
     // cuts the output afterwards.
-    auto const id = server.submit(prompt.values, {.temperature = temperature,
-                                                  .seed = 1,
-                                                  .max_new_tokens = wanted + block_size + 2,
-                                                  .stop_tokens = stops});
+    auto const id = server.submit(
+        prompt.values,
+        {.temperature = temperature, .seed = 1, .max_new_tokens = wanted + block_size + 2, .stop_tokens = stops});
     bool first = true;
     for (bool finished = false; !finished && out.tokens.size() <= wanted;) {
         REQUIRE(server.step());
@@ -140,7 +139,9 @@ std::vector<std::string> samples(golden::file const& f) {
     return out;
 }
 
-void check_close(double got, double expected) { CHECK(std::abs(got - expected) <= 1e-10); }
+void check_close(double got, double expected) {
+    CHECK(std::abs(got - expected) <= 1e-10);
+}
 
 template <class Real>
 void check_dspark_loop(std::string const& name, double temperature, double threshold) {
@@ -170,8 +171,8 @@ void check_dspark_loop(std::string const& name, double temperature, double thres
     std::vector<std::int32_t> proposals_at(gamma), accepted_at(gamma);
     for (std::string const& sample : samples(f)) {
         INFO(name << " " << sample);
-        auto const got = run_sample<Real>(
-            f, sample, server, s, temperature, 40, [&](std::size_t proposal, std::size_t accepted) {
+        auto const got =
+            run_sample<Real>(f, sample, server, s, temperature, 40, [&](std::size_t proposal, std::size_t accepted) {
                 for (std::size_t k = 0; k < proposal; ++k) {
                     ++proposals_at[k];
                     if (k < accepted) ++accepted_at[k];
@@ -184,7 +185,8 @@ void check_dspark_loop(std::string const& name, double temperature, double thres
                 std::vector<std::uint8_t> labels;
                 for (std::size_t k = 0; k < proposal; ++k) {
                     token_id const previous = k == 0 ? request.anchor : tokens[k - 1];
-                    c.push_back(1.0 / (1.0 + std::exp(-static_cast<double>(confidence.logit(hidden.row(k), previous)))));
+                    c.push_back(1.0 /
+                                (1.0 + std::exp(-static_cast<double>(confidence.logit(hidden.row(k), previous)))));
                     labels.push_back(k < accepted ? 1 : 0);
                 }
                 REQUIRE(recorder.observe(c, labels, proposal) == sureleap::status::ok);
@@ -277,22 +279,21 @@ TEMPLATE_TEST_CASE("golden: Eagle3 decoding at temperature 1", "[golden][engine]
         // Logits of the first draft rows, taken from the laws they became: log q is the logits up to a constant.
         auto const expected = f.f64(sample + "draft_logits");
         std::size_t row = 0;
-        auto const got =
-            run_sample<Real>(f, sample, server, s, 1.0, 30, [&](std::size_t, std::size_t) {
-                for (auto const& q : server.last_round().block.laws(0)) {
-                    if (row == expected.dim(0)) return;
-                    auto const logits = expected.row(row++);
-                    double largest = -INFINITY, sum = 0;
-                    for (double const l : logits) largest = std::max(largest, l);
-                    for (double const l : logits) sum += std::exp(l - largest);
-                    std::vector<double> log_q, wanted;
-                    for (std::size_t v = 0; v < logits.size(); ++v) {
-                        log_q.push_back(q.log_probability(static_cast<token_id>(v)));
-                        wanted.push_back(logits[v] - largest - std::log(sum));
-                    }
-                    CHECK(golden::difference(log_q, wanted) < (std::is_same_v<Real, double> ? 1e-10 : 2e-5));
+        auto const got = run_sample<Real>(f, sample, server, s, 1.0, 30, [&](std::size_t, std::size_t) {
+            for (auto const& q : server.last_round().block.laws(0)) {
+                if (row == expected.dim(0)) return;
+                auto const logits = expected.row(row++);
+                double largest = -INFINITY, sum = 0;
+                for (double const l : logits) largest = std::max(largest, l);
+                for (double const l : logits) sum += std::exp(l - largest);
+                std::vector<double> log_q, wanted;
+                for (std::size_t v = 0; v < logits.size(); ++v) {
+                    log_q.push_back(q.log_probability(static_cast<token_id>(v)));
+                    wanted.push_back(logits[v] - largest - std::log(sum));
                 }
-            });
+                CHECK(golden::difference(log_q, wanted) < (std::is_same_v<Real, double> ? 1e-10 : 2e-5));
+            }
+        });
         check_sample(f, sample, got);
         CHECK(row > 0);
     }

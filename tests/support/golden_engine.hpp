@@ -25,7 +25,9 @@
 
 namespace golden {
 
-inline std::filesystem::path tiny_drafter() { return std::filesystem::path(path()) / "tiny_dspark_ckpt"; }
+inline std::filesystem::path tiny_drafter() {
+    return std::filesystem::path(path()) / "tiny_dspark_ckpt";
+}
 
 /// Keeps arrays alive and hands them out as weights: parts of double arrays, in double.
 class weight_store {

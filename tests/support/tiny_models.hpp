@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Small random models of every kind the engine loads, and verification batches written by hand.
+// Small random models of every kind the engine loads, verification batches written by hand, and plain decoding, which
+// everything faster is compared with.
 //
 // Weights come from engine::make_in_memory. As they are, a drafter knows nothing of its target and next to no draft is
 // accepted, which would leave half of a decoding loop untested. `agreeing_models` therefore changes a few tensors: the
@@ -83,11 +84,14 @@ inline std::ostream& operator<<(std::ostream& out, shape const& s) {
     return layers;
 }
 
+/// Where a drafter's LM head comes from: its file, its own embedding, or the target's, as a file may leave it out.
+enum class lm_head { own, tied, shared };
+
 struct drafter_shape {
     std::size_t block_size = 4;
     std::size_t layers = 2;  ///< 1 for Eagle3
     std::size_t rank = 6;    ///< of the Markov head
-    bool own_head = true;    ///< false: the file leaves the LM head out, and the target's is used
+    lm_head output = lm_head::own;
     engine::head_kind head = engine::head_kind::vanilla;
     bool confidence = true;
 };
@@ -98,7 +102,7 @@ struct drafter_shape {
     config.kind = engine::architecture::dspark;
     config.transformer.layers = d.layers;
     config.transformer.intermediate_size = s.intermediate / 2 + 3;
-    config.transformer.tied_embeddings = !d.own_head;
+    config.transformer.tied_embeddings = d.output == lm_head::tied;
     bool const markov = d.head != engine::head_kind::none;
     config.draft = engine::draft_config{.block_size = d.block_size,
                                         .target_layer_ids = feature_layers(s),
@@ -114,7 +118,7 @@ struct drafter_shape {
     engine::model_config config = target_config(s);
     config.kind = engine::architecture::eagle3;
     config.transformer.layers = 1;
-    config.transformer.tied_embeddings = !d.own_head;
+    config.transformer.tied_embeddings = d.output == lm_head::tied;
     config.draft = engine::draft_config{
         .block_size = d.block_size, .target_layer_ids = feature_layers(s), .num_target_layers = s.layers};
     return config;
@@ -141,12 +145,14 @@ public:
         }
     }
 
-    [[nodiscard]] engine::model_config const& config() const noexcept { return config_; }
     [[nodiscard]] std::vector<double>& operator[](std::string const& name) { return tensors_.at(name); }
     [[nodiscard]] std::vector<double> const& operator[](std::string const& name) const { return tensors_.at(name); }
 
+    void remove(std::string const& name) { tensors_.erase(name); }
+
     [[nodiscard]] engine::checkpoint build(engine::storage type) const {
-        auto const specs = engine::layout(config_, type);
+        auto specs = engine::layout(config_, type);
+        std::erase_if(specs, [&](auto const& spec) { return !tensors_.contains(spec.name); });
         std::string header;
         std::size_t end = 0;
         for (auto const& spec : specs) {
@@ -160,16 +166,16 @@ public:
         header += "}";
         header.resize((header.size() + 7) / 8 * 8, ' ');
         auto const bytes = std::make_shared<std::vector<std::byte>>();
-        append(*bytes, std::uint64_t{header.size()});
-        for (char const c : header) append(*bytes, c);
+        std::uint64_t const length = header.size();
+        append(*bytes, std::span<std::uint64_t const>(&length, 1));
+        append(*bytes, std::span<char const>(header));
         for (auto const& spec : specs) {
-            for (double const x : tensors_.at(spec.name)) {
-                switch (type) {
-                    case engine::storage::f64: append(*bytes, x); break;
-                    case engine::storage::f32: append(*bytes, static_cast<float>(x)); break;
-                    case engine::storage::f16: append(*bytes, sureleap::half(static_cast<float>(x))); break;
-                    case engine::storage::bf16: append(*bytes, sureleap::bf16(static_cast<float>(x))); break;
-                }
+            auto const& values = tensors_.at(spec.name);
+            switch (type) {
+                case engine::storage::f64: append(*bytes, std::span<double const>(values)); break;
+                case engine::storage::f32: append_as<float>(*bytes, values); break;
+                case engine::storage::f16: append_as<sureleap::half>(*bytes, values); break;
+                case engine::storage::bf16: append_as<sureleap::bf16>(*bytes, values); break;
             }
         }
         std::vector<sureleap::safetensors::file> files;
@@ -179,9 +185,15 @@ public:
 
 private:
     template <class T>
-    static void append(std::vector<std::byte>& to, T const& value) {
-        auto const bytes = std::as_bytes(std::span(&value, 1));
+    static void append(std::vector<std::byte>& to, std::span<T const> values) {
+        auto const bytes = std::as_bytes(values);
         to.insert(to.end(), bytes.begin(), bytes.end());
+    }
+    template <class Stored>
+    static void append_as(std::vector<std::byte>& to, std::vector<double> const& values) {
+        std::vector<Stored> stored;
+        for (double const x : values) stored.push_back(Stored(static_cast<float>(x)));
+        append(to, std::span<Stored const>(stored));
     }
 
     engine::model_config config_;
@@ -211,7 +223,7 @@ public:
         share(draft, d);
         auto& embeddings = draft["embed_tokens.weight"];  // the mask says nothing
         scale(std::span(embeddings).last(shape_.hidden), 0.0);
-        if (d.own_head) scale(draft["lm_head.weight"], 0.5);
+        if (d.output == lm_head::own) scale(draft["lm_head.weight"], 0.5);
         if (d.head != engine::head_kind::none) {
             auto& in = draft["markov_head.markov_w1.weight"];
             in = target_["model.embed_tokens.weight"];
@@ -272,7 +284,8 @@ private:
     void share(edited_model& draft, drafter_shape const& d) const {
         draft["embed_tokens.weight"] = target_["model.embed_tokens.weight"];
         draft["norm.weight"] = target_["model.norm.weight"];
-        if (d.own_head) draft["lm_head.weight"] = output_head();
+        if (d.output == lm_head::own) draft["lm_head.weight"] = output_head();
+        if (d.output == lm_head::shared) draft.remove("lm_head.weight");
     }
 
     shape shape_;
@@ -317,7 +330,6 @@ public:
 
     [[nodiscard]] sureleap::verify_batch const& batch() const noexcept { return batch_; }
     [[nodiscard]] std::span<sureleap::request_view const> requests() const noexcept { return requests_; }
-    [[nodiscard]] std::vector<segment> const& segments() const noexcept { return segments_; }
 
 private:
     std::vector<segment> segments_;

@@ -65,8 +65,9 @@ public:
         }
     }
 
-    /// All of a valid UTF-8 text, in order: matches, and what lies between them. Like Oniguruma's iterator, an empty
-    /// match counts unless it touches the match before it. Matches see the text, nothing around it.
+    /// All of a valid UTF-8 text, in order: matches, and what lies between them. As with Oniguruma's iterator, an
+    /// empty match counts unless it touches the match before it; at the beginning it would cut nothing off. Matches
+    /// see the text, nothing around it.
     [[nodiscard]] std::vector<match_range> find(std::string_view text) const {
         std::unique_ptr<pcre2_match_data, release> const data(allocated(pcre2_match_data_create(1, nullptr)));
         std::unique_ptr<pcre2_match_context, release> const limits(limits_for(text.size()));
@@ -83,7 +84,7 @@ public:
             }
             PCRE2_SIZE const* const bounds = pcre2_get_ovector_pointer(data.get());
             auto const [begin, end] = std::pair{bounds[0], bounds[1]};
-            if (begin == end && !ranges.empty() && begin == covered) {
+            if (begin == end && begin == covered) {
                 from = begin == text.size() ? begin + 1 : begin + starts_with(text.substr(begin)).bytes;
                 continue;
             }
