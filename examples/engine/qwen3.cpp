@@ -69,6 +69,7 @@ void qwen3<Real>::prefill(std::size_t slot, std::size_t first, std::span<surelea
                                     ", expected at most ", limits_.max_rows, " tokens within a context of ",
                                     limits_.context_length);
     }
+    check_slot(slot);
     rows_.clear();
     for (std::size_t i = 0; i < tokens.size(); ++i) {
         auto const position = static_cast<std::uint32_t>(first + i);
@@ -90,11 +91,20 @@ sureleap::logits_rows<Real> qwen3<Real>::score(sureleap::verify_batch const& bat
             sureleap::detail::fail_with("qwen3: row ", i, " of a verify batch is at position ", position,
                                         ", expected less than the context length ", limits_.context_length);
         }
-        auto const slot = static_cast<std::uint32_t>(batch.requests()[batch.markers()[i]].slot);
-        rows_.push_back({slot, static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position + 1)});
+        std::size_t const slot = batch.requests()[batch.markers()[i]].slot;
+        check_slot(slot);
+        rows_.push_back({static_cast<std::uint32_t>(slot), static_cast<std::uint32_t>(position),
+                         static_cast<std::uint32_t>(position + 1)});
     }
     forward(batch.tokens(), true);
     return {{logits_.data(), rows_.size(), config().vocabulary}, {}};
+}
+
+template <class Real>
+void qwen3<Real>::check_slot(std::size_t slot) const {
+    if (slot >= limits_.slots) {
+        sureleap::detail::fail_with("qwen3: a sequence is in slot ", slot, ", expected less than ", limits_.slots);
+    }
 }
 
 template <class Real>
@@ -103,7 +113,14 @@ void qwen3<Real>::forward(std::span<sureleap::token_id const> tokens, bool logit
     std::size_t const d = config().hidden_size;
     Real* const x = stream_.data();
     Real* const y = context_.normed.data();
-    for (std::size_t i = 0; i < n; ++i) load_row(embeddings_, static_cast<std::size_t>(tokens[i]), x + i * d);
+    for (std::size_t i = 0; i < n; ++i) {
+        auto const token = static_cast<std::size_t>(tokens[i]);  // a negative one becomes a large one
+        if (token >= config().vocabulary) {
+            sureleap::detail::fail_with("qwen3: token ", i, " of a batch is ", tokens[i], ", expected 0 .. ",
+                                        config().vocabulary - 1);
+        }
+        load_row(embeddings_, token, x + i * d);
+    }
     keep_features(-1);
     for (std::size_t l = 0; l < layers_.size(); ++l) {
         layers_[l].input_norm(context_, x, n, y);

@@ -45,6 +45,7 @@ private:
     /// rows_ and tokens in; residual stream, cache and features out. Without logits the last layer ends at its keys.
     void forward(std::span<sureleap::token_id const> tokens, bool logits);
     void keep_features(int layer);
+    void check_slot(std::size_t slot) const;
 
     checkpoint checkpoint_;
     std::vector<int> feature_layers_;

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <filesystem>
 #include <string>
-#include <string_view>
 #include <utility>
 
+#include <engine/chat.hpp>
 #include <engine/config.hpp>
 #include <sureleap/error.hpp>
 
@@ -17,42 +17,13 @@ namespace {
 
 using sureleap::detail::fail_with;
 
-/// One turn in the format of Qwen's chat models (ChatML):
-///
-///     <|im_start|>user
-///     the message<|im_end|>
-///     <|im_start|>assistant
-///
-/// What the user wrote stays text, also where it looks like one of these marks: only the frame is parsed for them.
-/// Without thinking the answer begins with an empty thought, as Qwen3's own template writes it.
 std::vector<token_id> as_chat(engine::tokenizer const& tokenizer, std::string const& message, bool think) {
-    std::vector<token_id> tokens;
-    auto const mark = [&](std::string_view name) {
-        auto const id = tokenizer.id_of(name);
-        if (!id) {
-            fail_with("--chat: the tokenizer has no token '", std::string(name),
-                      "', expected that of a Qwen chat model; leave --chat out");
-        }
-        tokens.push_back(*id);
-    };
-    auto const text = [&](std::string const& part) {
-        auto const ids = tokenizer.encode(part, {.parse_special = false, .add_special = false});
-        tokens.insert(tokens.end(), ids.begin(), ids.end());
-    };
-    mark("<|im_start|>");
-    text("user\n" + message);  // one text, because a token may reach from one part into the other
-    mark("<|im_end|>");
-    text("\n");
-    mark("<|im_start|>");
-    text("assistant\n");
-    // A model that never thinks has no mark for it and needs no empty thought.
-    if (!think && tokenizer.id_of("<think>")) {
-        mark("<think>");
-        text("\n\n");
-        mark("</think>");
-        text("\n\n");
+    if (!engine::has_chat_tokens(tokenizer)) {
+        fail_with(
+            "--chat: the tokenizer has no '<|im_start|>' and '<|im_end|>', expected that of a Qwen chat model; leave "
+            "--chat out");
     }
-    return tokens;
+    return engine::chat_prompt(tokenizer, message, {}, think);
 }
 
 std::vector<token_id> from_ids(options const& chosen, std::size_t vocabulary) {

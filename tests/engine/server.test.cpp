@@ -212,6 +212,13 @@ TEST_CASE("server: models that do not fit are refused where they meet", "[engine
     CHECK(support::says(error_text([&] { (void)served.score(tiny::flat_batch({{0, 0, many}}).batch()); }), "17 rows"));
     CHECK(support::says(error_text([&] { (void)served.score(tiny::flat_batch({{0, 31, {1, 2}}}).batch()); }),
                         "row 1 of a verify batch is at position 32, expected less than the context length 32"));
+    CHECK(support::says(error_text([&] { served.prefill(3, 0, std::span(many).first(1)); }),
+                        "in slot 3, expected less than 3"));
+    CHECK(support::says(error_text([&] { (void)served.score(tiny::flat_batch({{4, 0, {1}}}).batch()); }), "in slot 4"));
+    CHECK(support::says(error_text([&] { (void)served.score(tiny::flat_batch({{0, 0, {1, 67}}}).batch()); }),
+                        "token 1 of a batch is 67, expected 0 .. 66"));
+    CHECK(
+        support::says(error_text([&] { served.prefill(0, 0, std::vector<token_id>{-1}); }), "is -1, expected 0 .. 66"));
 }
 
 // ---- who runs when -------------------------------------------------------------------------------------------------
