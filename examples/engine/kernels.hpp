@@ -9,9 +9,9 @@
 // would have had alone, so greedy and keyed decoding give the tokens of plain decoding, exactly. Libraries of matrix
 // products (Eigen among them) choose their order of summation by shape, which is why these are our own.
 //
-// Real is float or double. The kernels are compiled once for each instruction set (kernels_table.hpp), and the best that
-// the machine has is taken at run time. Two instruction sets may differ in rounding, as one has a fused multiply-add and
-// another has not; two batches on one machine may not.
+// Real is float or double. The kernels are compiled once for each instruction set (kernels_table.hpp), and the best
+// that the machine has is taken at run time. Two instruction sets may differ in rounding, as one has a fused
+// multiply-add and another has not; two batches on one machine may not.
 #pragma once
 
 #include <cstddef>

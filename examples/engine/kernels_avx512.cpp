@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The kernels for AVX-512; compiled with -march=x86-64-v4.
+// The kernels for AVX-512; compiled with -march=x86-64-v4 -mprefer-vector-width=512, without which Clang splits every
+// vector in two.
 #define ENGINE_KERNELS avx512
 #define ENGINE_VECTOR_BYTES 64
 #include "kernels_functions.hpp"

@@ -2,11 +2,11 @@
 //
 // Products of activations with stored weights, tile by tile. Every tile shape is the same template and does for one
 // output the same operations in the same order; -ffp-contract=fast may fuse a product with its addition, but then it
-// does so in every tile, as each product feeds one addition. That is what makes a row's result independent of its batch.
+// does so in every tile, as each product feeds one addition. That makes a row's result independent of its batch.
 //
-// The whole length of a row is summed in one go. Cutting it into pieces whose x stays in the first cache level, with the
-// lanes put aside in between, was measured to gain nothing for 16-bit weights: a tile reads each of its registers of x
-// once and uses it for every row of w, and the second level keeps up with that.
+// The whole length of a row is summed in one go. One could cut it into pieces whose x stays in the first cache level
+// and put the lanes aside in between. But with 16-bit weights rows whose x fits the first level are no faster than rows
+// whose x does not: a tile uses each register of x for every row of w, and the second level keeps up with that.
 #pragma once
 
 #include "kernels_table.hpp"

@@ -3,9 +3,9 @@
 // What one instruction set provides: plain functions on pointers, gathered in a table. kernels_<name>.cpp is compiled
 // with the flags of its instruction set and defines one table; kernels.cpp chooses among them at run time.
 //
-// Those files must not instantiate an inline function that others share: the linker keeps one copy of it, and if that is
-// the AVX-512 copy, a machine without AVX-512 dies in harmless code. Hence no std::span, no std::vector, no std::min in
-// this interface.
+// Those files must not instantiate an inline function that others share: the linker keeps one copy of it, and if that
+// is the AVX-512 copy, a machine without AVX-512 dies in harmless code. Hence no std::span, no std::vector, no std::min
+// in this interface.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ struct kernel_table {
     multiply_function multiply[4];  // by storage
     load_function load_row[4];      // by storage
     /// Puts one row of x [n, cols] to its place in out, which has n rows of cols rounded up to a multiple of pack_unit.
-    /// Rows that share a tile lie together there: a tile reads one stream, and its rows, often a power of two apart in x,
-    /// do not drive each other out of the cache.
+    /// Rows that share a tile lie together there: a tile reads one stream, and its rows, often a power of two apart in
+    /// x, do not drive each other out of the cache.
     void (*pack)(Real const* x, std::size_t n, std::size_t cols, std::size_t row, Real* out);
     void (*rms_norm)(Real const* x, Real const* scale, std::size_t size, double epsilon, Real* out);
     void (*rotate)(Real* x, Real const* cos, Real const* sin, std::size_t size);

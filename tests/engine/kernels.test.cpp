@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Products with stored weights, in every instruction set that this machine has. What must hold to the last bit: sums of
-// small integers, a row's independence of its batch, of its place and of the threads, and all 65,536 patterns of the two
-// 16-bit storages. Beside it the distance from long double, with a bound that follows from the order of summation.
+// Products with stored weights, in every instruction set that this machine has. What must hold to the last bit: sums
+// of small integers, a row's independence of its batch, of its place and of the threads, and all 65,536 patterns of the
+// two 16-bit storages. Beside it the distance from long double, with a bound that follows from the order of summation.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -206,8 +206,8 @@ TEMPLATE_TEST_CASE("products are within the rounding of their sums", "[kernels]"
                         unequal += std::size_t{z[at] != before[at] + y[at]};
                     }
                 }
-                // An element goes through a rounding for each block of lanes (64 bytes), for its product, its conversion
-                // and the five additions of lanes, each half an epsilon at most.
+                // An element is rounded once for each block of lanes (64 bytes), in its product and its conversion, and
+                // in up to five additions of lanes: each time by half an epsilon at most.
                 double const blocks = std::ceil(static_cast<double>(cols * sizeof(TestType)) / 64.0);
                 double const bound = 0.5 * std::numeric_limits<TestType>::epsilon() * (blocks + 7.0);
                 INFO("seed 3, storage " << static_cast<int>(type) << ", cols " << cols);
