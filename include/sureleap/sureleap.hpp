@@ -43,6 +43,16 @@
 #include <sureleap/schedule/threshold.hpp>
 #include <sureleap/schedule/throughput.hpp>
 #include <sureleap/schedule/top_k.hpp>
+#include <sureleap/training/anchors.hpp>
+#include <sureleap/training/confidence_logit.hpp>
+#include <sureleap/training/gated_code.hpp>
+#include <sureleap/training/loss_report.hpp>
+#include <sureleap/training/losses.hpp>
+#include <sureleap/training/markov_code.hpp>
+#include <sureleap/training/packing.hpp>
+#include <sureleap/training/rnn_code.hpp>
+#include <sureleap/training/rows.hpp>
+#include <sureleap/training/supervision.hpp>
 
 #include <sureleap/context_model.hpp>
 #include <sureleap/draft_block.hpp>
