@@ -325,7 +325,17 @@ TEST_CASE("decoder: a stop token ends the request, also inside the accepted pref
     for (token_id stop = 1; stop <= 6; ++stop) {
         std::vector<token_id> stops{stop, 11};
         auto target = model_of<float>(vocabulary, cycle);
-        autoregressive drafter{model_of<float>(vocabulary, cycle), {.block_size = block, .vocabulary = vocabulary}};
+        // A parallel draft runs past the stop token; an autoregressive one would end its block there.
+        std::vector<float> drafted(block * vocabulary, -50.0f);
+        parallel drafter{[&](std::span<request_view const> requests) {
+                             std::fill(drafted.begin(), drafted.end(), -50.0f);
+                             for (std::size_t k = 0; k < block; ++k) {
+                                 auto const next = (static_cast<std::size_t>(requests[0].anchor) + 1 + k) % vocabulary;
+                                 drafted[k * vocabulary + next] = 50.0f;
+                             }
+                             return block_forward<float>{{}, {{drafted.data(), block, vocabulary}, {}}};
+                         },
+                         {.block_size = block, .vocabulary = vocabulary}};
         decoder dec{target, drafter, fixed_schedule{}, block_verification<>{}};
         request_settings settings{.seed = 1, .max_new_tokens = 50, .log_probabilities = true};
         settings.stop_tokens = stops;
@@ -350,6 +360,27 @@ TEST_CASE("decoder: a stop token ends the request, also inside the accepted pref
         std::size_t const rounds = (static_cast<std::size_t>(stop) + block) / (block + 1);
         CHECK(dec.report().accepted() == rounds * block);
         CHECK(dec.report().emitted() == static_cast<std::size_t>(stop));
+    }
+}
+
+TEST_CASE("decoder: an autoregressive draft ends its block at a stop token") {
+    auto const cycle = [](auto context, auto logits) {
+        for (auto& l : logits) l = -50.0f;
+        logits[(static_cast<std::size_t>(context.back()) + 1) % vocabulary] = 50.0f;
+    };
+    for (token_id stop = 1; stop <= static_cast<token_id>(block); ++stop) {
+        std::vector<token_id> const stops{stop};
+        auto target = model_of<float>(vocabulary, cycle);
+        autoregressive drafter{model_of<float>(vocabulary, cycle), {.block_size = block, .vocabulary = vocabulary}};
+        decoder dec{target, drafter, fixed_schedule{}, block_verification<>{}};
+        dec.join(tokens{0}, {.seed = 1, .max_new_tokens = 50, .stop_tokens = stops});
+        while (dec.step()) {
+        }
+        INFO("stop token " << stop);
+        CHECK(dec.report().drafted() == static_cast<std::size_t>(stop));
+        CHECK(dec.report().accepted() == static_cast<std::size_t>(stop));
+        CHECK(dec.report().emitted() == static_cast<std::size_t>(stop));
+        CHECK(dec.report().rounds() == 1);
     }
 }
 
