@@ -63,7 +63,7 @@ TEMPLATE_TEST_CASE("golden: two rounds of the DSpark backbone", "[golden][engine
     golden::weight_store store;
     engine::checkpoint const same{golden::tiny_drafter()};
     auto const embeddings = same.matrix("embed_tokens.weight", t.vocabulary, d);
-    engine::serving_limits const limits{.slots = 3, .context_length = 64, .max_rows = 32};
+    engine::serving_limits const limits{.slots = 3, .context_length = 256, .max_rows = 256};
     engine::stand_in<Real> served({.embeddings = embeddings,
                                    .layers = store.matrices(golden::file("loop_t1"), "A"),
                                    .positions = embeddings,
@@ -159,8 +159,8 @@ TEMPLATE_TEST_CASE("golden: outputs of the backbone's layers", "[golden][engine]
     engine::checkpoint const from{golden::tiny_drafter()};
     auto const& t = from.config().transformer;
     std::size_t const gamma = from.config().draft->block_size;
-    engine::layer_context<Real> context(t, pool, 32, 64);
-    engine::kv_cache<Real> cache(1, t.layers, t.kv_heads, t.head_dim, 64);
+    engine::layer_context<Real> context(t, pool, 256, 256);
+    engine::kv_cache<Real> cache(1, t.layers, t.kv_heads, t.head_dim, 256);
     auto const injected = f.f64("hctx1");
     std::vector<Real> const c(injected.values.begin(), injected.values.end());
     auto const start = static_cast<std::uint32_t>(injected.dim(1));

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <sstream>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -69,12 +70,40 @@ struct rounds {
     std::vector<token_id> tokens;
 };
 
-// Runs one sample of a file, `wanted` new tokens at most (the files do not say; it is how they were made). after_round(proposal, accepted) sees the server after every round with a block.
+std::vector<std::string> samples(golden::file const& f) {
+    std::vector<std::string> out;
+    for (std::size_t i = 0; f.contains("s" + std::to_string(i) + ".prompt"); ++i) {
+        out.push_back("s" + std::to_string(i) + ".");
+    }
+    REQUIRE_FALSE(out.empty());
+    return out;
+}
+
+// What a file's samples were made with: the new tokens they were cut at, which is what the longest has, and stop tokens.
+struct recipe {
+    std::size_t wanted = 0;
+    std::vector<token_id> stops;
+    engine::serving_limits limits{.slots = 1, .context_length = 0, .max_rows = 64};
+
+    recipe(golden::file const& f, std::string const& name) {
+        std::size_t longest = 0;
+        for (std::string const& sample : samples(f)) {
+            std::size_t const output = f.i32(sample + "output").size();
+            wanted = std::max(wanted, output - f.i32(sample + "prompt").size());
+            longest = std::max(longest, output);
+        }
+        limits.context_length = longest + wanted + 64;
+        std::stringstream list(golden::stated(name, "loop_t1", R"(stop \[([0-9, ]+)\])", "3,11"));
+        for (std::string token; std::getline(list, token, ',');) stops.push_back(std::stoi(token));
+    }
+};
+
+// Runs one sample of a file. after_round(proposal, accepted) sees the server after every round with a block.
 template <class Real, class AfterRound>
 rounds run_sample(golden::file const& f, std::string const& sample, engine::server<Real, scripted>& server, script& s,
-                  double temperature, std::size_t wanted, AfterRound after_round) {
+                  double temperature, recipe const& made, AfterRound after_round) {
     auto const prompt = f.i32(sample + "prompt");
-    std::vector<token_id> const stops{3, 11};
+    std::size_t const wanted = made.wanted;
     std::size_t const block_size = server.block_size();
     s = {.sample = f.f64(sample + "u_sample").values,
          .accept = f.f64(sample + "u_accept").values,
@@ -86,7 +115,7 @@ rounds run_sample(golden::file const& f, std::string const& sample, engine::serv
     // cuts the output afterwards.
     auto const id = server.submit(
         prompt.values,
-        {.temperature = temperature, .seed = 1, .max_new_tokens = wanted + block_size + 2, .stop_tokens = stops});
+        {.temperature = temperature, .seed = 1, .max_new_tokens = wanted + block_size + 2, .stop_tokens = made.stops});
     bool first = true;
     for (bool finished = false; !finished && out.tokens.size() <= wanted;) {
         REQUIRE(server.step());
@@ -130,15 +159,6 @@ void check_sample(golden::file const& f, std::string const& sample, rounds const
     }
 }
 
-std::vector<std::string> samples(golden::file const& f) {
-    std::vector<std::string> out;
-    for (std::size_t i = 0; f.contains("s" + std::to_string(i) + ".prompt"); ++i) {
-        out.push_back("s" + std::to_string(i) + ".");
-    }
-    REQUIRE_FALSE(out.empty());
-    return out;
-}
-
 void check_close(double got, double expected) {
     CHECK(std::abs(got - expected) <= 1e-10);
 }
@@ -153,7 +173,8 @@ void check_dspark_loop(std::string const& name, double temperature, double thres
     std::size_t const gamma = config.draft->block_size;
     std::size_t const V = config.transformer.vocabulary;
     golden::weight_store store;
-    engine::serving_limits const limits{.slots = 1, .context_length = 80, .max_rows = 16};
+    recipe const made(f, name);
+    engine::serving_limits const& limits = made.limits;
     auto weights = store.target<Real>(f, same.matrix("embed_tokens.weight", V, config.transformer.hidden_size));
     weights.bigram_in = same.matrix("markov_head.markov_w1.weight", V, config.draft->markov_rank);
     weights.bigram_out = same.matrix("markov_head.markov_w2.weight", V, config.draft->markov_rank);
@@ -172,7 +193,7 @@ void check_dspark_loop(std::string const& name, double temperature, double thres
     for (std::string const& sample : samples(f)) {
         INFO(name << " " << sample);
         auto const got =
-            run_sample<Real>(f, sample, server, s, temperature, 40, [&](std::size_t proposal, std::size_t accepted) {
+            run_sample<Real>(f, sample, server, s, temperature, made, [&](std::size_t proposal, std::size_t accepted) {
                 for (std::size_t k = 0; k < proposal; ++k) {
                     ++proposals_at[k];
                     if (k < accepted) ++accepted_at[k];
@@ -233,7 +254,8 @@ TEMPLATE_TEST_CASE("golden: DSpark decoding at temperature 1", "[golden][engine]
 }
 
 TEMPLATE_TEST_CASE("golden: DSpark decoding with a confidence threshold", "[golden][engine]", double, float) {
-    check_dspark_loop<TestType>("loop_t1_thr", 1.0, 0.45);
+    double const threshold = std::stod(golden::stated("loop_t1_thr", "", R"(confidence_threshold ([0-9.]+))", "0.45"));
+    check_dspark_loop<TestType>("loop_t1_thr", 1.0, threshold);
 }
 
 TEMPLATE_TEST_CASE("golden: DSpark decoding, greedy", "[golden][engine]", double, float) {
@@ -257,16 +279,17 @@ TEMPLATE_TEST_CASE("golden: Eagle3 decoding at temperature 1", "[golden][engine]
     t.head_dim = shape("layers.0.self_attn.q_norm.weight")[0];
     t.heads = shape("layers.0.self_attn.q_proj.weight")[0] / t.head_dim;
     t.kv_heads = shape("layers.0.self_attn.k_proj.weight")[0] / t.head_dim;
-    t.max_positions = 128;
+    t.max_positions = 4096;
     t.rope_theta = 1e6;
     t.rms_norm_eps = 1e-6;
-    std::size_t const gamma = 7;
+    std::size_t const gamma = std::stoul(golden::stated("eagle3_loop", "", R"(ttt_length ([0-9]+))", "7"));
     config.draft = engine::draft_config{.block_size = gamma, .target_layer_ids = {}};
     for (std::size_t i = 0; i < shape("fc.weight")[1] / t.hidden_size; ++i) {
         config.draft->target_layer_ids.push_back(static_cast<int>(i));
     }
     golden::weight_store store;
-    engine::serving_limits const limits{.slots = 1, .context_length = 80, .max_rows = 16};
+    recipe const made(f, "eagle3_loop");
+    engine::serving_limits const& limits = made.limits;
     engine::stand_in<Real> served(store.target<Real>(f, store.matrix(f, "w.embed_tokens.weight")),
                                   config.draft->target_layer_ids, pool, limits);
     engine::eagle3<Real> model(golden::copy_of(f, "w.", config), served, pool, limits);
@@ -279,7 +302,7 @@ TEMPLATE_TEST_CASE("golden: Eagle3 decoding at temperature 1", "[golden][engine]
         // Logits of the first draft rows, taken from the laws they became: log q is the logits up to a constant.
         auto const expected = f.f64(sample + "draft_logits");
         std::size_t row = 0;
-        auto const got = run_sample<Real>(f, sample, server, s, 1.0, 30, [&](std::size_t, std::size_t) {
+        auto const got = run_sample<Real>(f, sample, server, s, 1.0, made, [&](std::size_t, std::size_t) {
             for (auto const& q : server.last_round().block.laws(0)) {
                 if (row == expected.dim(0)) return;
                 auto const logits = expected.row(row++);

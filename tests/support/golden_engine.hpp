@@ -7,12 +7,16 @@
 #include <cmath>
 #include <cstddef>
 #include <filesystem>
+#include <fstream>
 #include <list>
 #include <random>
+#include <regex>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include <engine/checkpoint.hpp>
 #include <engine/config.hpp>
@@ -24,6 +28,20 @@
 #include "support/safetensors.hpp"
 
 namespace golden {
+
+/// How a file was made, where its arrays do not say: the first group of `pattern` in its description in index.json, or
+/// in that of `like`, of which some files say they are the same; `fallback` if there is no such text.
+inline std::string stated(std::string const& name, std::string const& like, std::string const& pattern,
+                          std::string const& fallback) {
+    std::ifstream in(path() + "/index.json");
+    auto const index = nlohmann::json::parse(in, nullptr, false);
+    for (std::string const& of : {name, like}) {
+        nlohmann::json::json_pointer const place("/files/" + of + ".safetensors/description");
+        std::string const text = index.is_object() ? index.value(place, "") : "";
+        if (std::smatch found; std::regex_search(text, found, std::regex(pattern))) return found[1];
+    }
+    return fallback;
+}
 
 inline std::filesystem::path tiny_drafter() {
     return std::filesystem::path(path()) / "tiny_dspark_ckpt";
