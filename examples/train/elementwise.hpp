@@ -49,7 +49,7 @@ template <class Real>
 void rms_norm_backward(std::type_identity_t<matrix_view<Real>> x, std::type_identity_t<std::span<Real const>> scale,
                        double epsilon, std::type_identity_t<matrix_view<Real>> dy, std::span<Real> d_scale,
                        matrix_span<Real> dx) {
-    std::vector<Real> scaled(x.cols);
+    aligned_vector<Real> scaled(x.cols);
     for (std::size_t i = 0; i < x.rows; ++i) {
         auto const row = x.row(i);
         auto const dy_row = dy.row(i);
@@ -162,7 +162,7 @@ void swiglu(std::type_identity_t<matrix_view<Real>> gate_up, matrix_span<Real> y
 /// gate_up: in, what swiglu read; out, its gradient.
 template <class Real>
 void swiglu_backward(std::type_identity_t<matrix_view<Real>> dy, matrix_span<Real> gate_up) {
-    std::vector<Real> sigmoids(dy.cols);
+    aligned_vector<Real> sigmoids(dy.cols);
     for (std::size_t i = 0; i < dy.rows; ++i) {
         auto const gate = eigen_array(gate_up.row(i).first(dy.cols));
         auto const up = gate_up.row(i).last(dy.cols);

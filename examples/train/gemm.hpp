@@ -27,6 +27,12 @@ namespace train {
 using sureleap::matrix_span;
 using sureleap::matrix_view;
 
+/// Numbers that begin where vector registers like it. Not for speed: Eigen takes the first numbers of a run one by one,
+/// up to the next register, and rounds those otherwise than the rest. Where an array begins must therefore not depend on
+/// what was allocated before, or a run that goes on after an interruption would end with other weights.
+template <class T>
+using aligned_vector = std::vector<T, Eigen::aligned_allocator<T>>;
+
 /// Memory of a matrix, kept from batch to batch: shrinking and growing within what it once had allocates nothing.
 template <class Real>
 class matrix {
@@ -54,7 +60,7 @@ public:
     [[nodiscard]] matrix_view<Real> view() const noexcept { return {values_.data(), rows_, cols_}; }
 
 private:
-    std::vector<Real> values_;
+    aligned_vector<Real> values_;
     std::size_t rows_ = 0;
     std::size_t cols_ = 0;
 };

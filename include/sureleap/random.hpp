@@ -22,6 +22,7 @@ SURELEAP_BEGIN_NAMESPACE
 
 /// What a draw is for; part of its key, so that no two decisions ever share a draw.
 enum class purpose : std::uint32_t {
+    anchor = 0,      ///< of training, no draw of a round: may a position be an anchor?; visit of a sequence, lane t
     draft = 1,       ///< x_k ~ q_k; anchor position, index k
     accept = 2,      ///< keep x_k?; anchor position, index k
     residual = 3,    ///< the correction after the first rejection; anchor position, index = accepted tokens

@@ -64,12 +64,9 @@ inline void block_previous(std::span<token_id const> tokens, std::size_t anchor,
 }
 
 /// The draw that candidate t of a sequence owns, on [0, 1). Number sequences so that every visit has one of its own
-/// (epoch * sequences + index): otherwise each epoch trains the same anchors. Keys of `purpose` 0, which no draw of
-/// a decoding round has.
+/// (epoch * sequences + index): otherwise each epoch trains the same anchors.
 [[nodiscard]] inline double anchor_uniform(std::uint64_t seed, std::uint64_t sequence, std::size_t t) noexcept {
-    auto const bits = philox4x32({static_cast<std::uint32_t>(t), 0, static_cast<std::uint32_t>(sequence),
-                                  static_cast<std::uint32_t>(sequence >> 32)},
-                                 seed);
+    auto const bits = random_bits({seed, sequence, 0, purpose::anchor}, static_cast<std::uint32_t>(t));
     return static_cast<double>(((std::uint64_t{bits[0]} << 32) | bits[1]) >> 11) * 0x1p-53;
 }
 

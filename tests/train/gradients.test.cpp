@@ -76,7 +76,7 @@ struct drafter {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("golden: the training forward of DSpark, its loss and all gradients", "[golden][engine]", double,
+TEMPLATE_TEST_CASE("golden: the training forward of DSpark, its loss and all gradients", "[golden][train]", double,
                    float) {
     using Real = TestType;
     golden::file const f("tiny_train");
@@ -365,7 +365,7 @@ double derivative(double& x, F const& f) {
 
 }  // namespace
 
-TEST_CASE("training gradients of every head agree with finite differences", "[property][engine]") {
+TEST_CASE("training gradients of every head agree with finite differences", "[property][train]") {
     auto const head =
         GENERATE(engine::head_kind::none, engine::head_kind::vanilla, engine::head_kind::gated, engine::head_kind::rnn);
     bool const confidence = GENERATE(true, false);
@@ -393,7 +393,7 @@ TEST_CASE("training gradients of every head agree with finite differences", "[pr
     }
 }
 
-TEST_CASE("dummy blocks and the size of chunks change no gradient", "[property][engine]") {
+TEST_CASE("dummy blocks and the size of chunks change no gradient", "[property][train]") {
     auto const head = GENERATE(engine::head_kind::vanilla, engine::head_kind::rnn);
     std::uint64_t const seed = 21;
     INFO("head " << engine::name_of(head) << ", seed " << seed);
@@ -421,7 +421,7 @@ TEST_CASE("dummy blocks and the size of chunks change no gradient", "[property][
     CHECK(std::abs(without.loss - all.loss) < 1e-13);
 }
 
-TEST_CASE("gradients of batches add up", "[property][engine]") {
+TEST_CASE("gradients of batches add up", "[property][train]") {
     random_case c(engine::head_kind::gated, true, 31);
     std::vector<double> const values = c.draft.front().values;
     auto const all = c.run(values, c.batch());
@@ -505,7 +505,7 @@ struct layer_case {
 
 }  // namespace
 
-TEST_CASE("a layer's gradients agree with finite differences, causal and over a context", "[property][engine]") {
+TEST_CASE("a layer's gradients agree with finite differences, causal and over a context", "[property][train]") {
     std::uint64_t const seed = 41;
     INFO("seed " << seed);
     layer_case c(seed);
@@ -544,7 +544,7 @@ TEST_CASE("a layer's gradients agree with finite differences, causal and over a 
     }
 }
 
-TEST_CASE("a row's output depends on what it sees alone", "[property][engine]") {
+TEST_CASE("a row's output depends on what it sees alone", "[property][train]") {
     std::uint64_t const seed = 51;
     INFO("seed " << seed);
     layer_case c(seed);
@@ -565,7 +565,7 @@ TEST_CASE("a row's output depends on what it sees alone", "[property][engine]") 
     }
 }
 
-TEST_CASE("a batch whose parts do not fit is refused", "[engine]") {
+TEST_CASE("a batch whose parts do not fit is refused", "[train]") {
     random_case c(engine::head_kind::vanilla, true, 61);
     std::span<double const> const values = c.draft.front().values;
     auto const& model = c.draft.front().model;

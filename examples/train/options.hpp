@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+//
+// The flags of the program's four commands.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <engine/config.hpp>
+#include <sureleap/training/losses.hpp>
+
+#include "optimizer.hpp"
+
+namespace train {
+
+/// train tokenizer
+struct tokenizer_options {
+    std::filesystem::path corpus;
+    std::filesystem::path out;
+    std::size_t vocabulary = 2048;
+};
+
+/// What the two commands that train a model have in common.
+struct run_options {
+    std::filesystem::path out;
+    std::size_t steps = 0;
+    std::size_t batch_tokens = 8192;
+    std::size_t shards = 2;
+    std::uint64_t seed = 1;
+    optimizer_settings optimizer;
+    std::size_t threads = 0;
+};
+
+/// train target
+struct target_options {
+    std::filesystem::path corpus;
+    std::filesystem::path validation;  ///< may be empty
+    std::filesystem::path tokenizer;
+    std::map<std::string, std::size_t> repeats;
+    engine::transformer_config shape;
+    run_options run;
+};
+
+/// train texts
+struct texts_options {
+    std::filesystem::path target;
+    std::filesystem::path corpus;
+    std::filesystem::path out;
+    std::map<std::string, std::size_t> repeats;
+    std::size_t texts = 0;  ///< 0: one for every prompt
+    std::uint64_t seed = 1;
+    double temperature = 1.0;
+    std::size_t threads = 0;
+};
+
+/// train draft
+struct draft_options {
+    std::filesystem::path target;
+    std::filesystem::path data;  ///< what `train texts` wrote, or a corpus
+    std::string kind = "dspark";
+    engine::draft_config draft;
+    std::size_t layers = 1;
+    std::size_t intermediate = 0;  ///< 0: the target's
+    sureleap::loss_settings losses;
+    double anchors_per_token = 0.125;
+    run_options run;
+};
+
+using options = std::variant<tokenizer_options, target_options, texts_options, draft_options>;
+
+/// Nothing if help was asked for, and printed. Throws sureleap::error for flags that make no sense.
+[[nodiscard]] std::optional<options> parse_options(int argc, char const* const* argv);
+
+}  // namespace train
