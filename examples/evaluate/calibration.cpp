@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT
+//
+// Do confidences say how often drafts are accepted? Before and after sequential temperature scaling, as in Figure 6 of
+// the paper, and in the situations where a scaling is needed: scores that are too sure of themselves, a sampling
+// temperature the head was not trained for, and a domain that was not fitted on.
+//
+// Prompts with an even number are fitted on, those with an odd one reported on. What a confidence predicts is the
+// acceptance of token rejection, so that is the rule here whatever --rule says.
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "confidence_study.hpp"
+#include "session.hpp"
+
+namespace evaluate {
+namespace {
+
+using sureleap::detail::fail_with;
+
+/// [domain][half]; half 0 is for the fit.
+using halves = std::vector<std::array<confidence_rounds, 2>>;
+
+confidence_rounds all_of(halves const& rounds, std::size_t half) {
+    confidence_rounds all(rounds.front()[half].block_size());
+    for (auto const& domain : rounds) all.append(domain[half]);
+    return all;
+}
+
+/// Passes over the prompts, with other seeds each time, until both halves have enough.
+halves collect(session const& s, contestant& who, double temperature, progress& shown_so_far) {
+    struct place {
+        std::size_t domain;
+        std::size_t prompt;
+    };
+    halves out;
+    for (domain const& d : s.prompts.domains) {
+        if (d.prompts.size() < 2) {
+            fail_with("calibration: the domain '", d.name, "' has one prompt, expected at least 2, one for each half");
+        }
+        out.push_back({confidence_rounds(who.block_size()), confidence_rounds(who.block_size())});
+    }
+    auto how = s.settings();
+    how.temperature = temperature;
+    how.rule = sureleap::token_rejection<>{};
+    std::array<std::size_t, 2> sizes{};
+    for (std::size_t pass = 0; std::min(sizes[0], sizes[1]) < s.chosen.rounds; ++pass) {
+        std::vector<place> places;
+        std::vector<text> texts;
+        for (std::size_t d = 0; d < s.prompts.domains.size(); ++d) {
+            auto const& prompts = s.prompts.domains[d].prompts;
+            for (std::size_t i = 0; i < prompts.size(); ++i) {
+                places.push_back({d, i});
+                texts.push_back({prompts[i], text_seed(s.chosen.seed, d, i, pass)});
+            }
+        }
+        auto const before = sizes;
+        run_texts(who, how, texts, s.pool, [&](round_outcome const& round) {
+            auto const [d, i] = places[round.text];
+            out[d][i % 2].add(round.confidences, round.accepted, round.observed);
+            ++sizes[i % 2];
+            shown_so_far.update(std::min(
+                1.0, static_cast<double>(std::min(sizes[0], sizes[1])) / static_cast<double>(s.chosen.rounds)));
+        });
+        if (sizes[0] == before[0] || sizes[1] == before[1]) {
+            fail_with("calibration: the texts end before a block is verified; expected longer ones, see --ignore-eos");
+        }
+    }
+    return out;
+}
+
+/// One fit, judged on rounds that it has not seen.
+struct scenario {
+    std::string name;
+    std::size_t fitted_on;
+    std::vector<double> temperatures;
+    confidence_study before;
+    confidence_study after;
+};
+
+scenario judge(std::string name, confidence_rounds const& fit, confidence_rounds const& report, std::uint64_t seed) {
+    auto const found = fit_temperatures(fit);
+    auto const temperatures = found.temperatures();
+    return {std::move(name),
+            fit.size(),
+            {temperatures.begin(), temperatures.end()},
+            study(report, untouched(report.block_size()), seed),
+            study(report, found, seed)};
+}
+
+nlohmann::ordered_json to_json(confidence_study const& s) {
+    nlohmann::ordered_json positions = nlohmann::ordered_json::array();
+    for (position_study const& p : s.positions) {
+        nlohmann::ordered_json bins = nlohmann::ordered_json::array();
+        for (auto const& b : p.bins) bins.push_back({b.count, b.sum_predictions, b.sum_labels});
+        positions.push_back({{"count", p.count},
+                             {"survival", p.survival},
+                             {"prediction", p.prediction},
+                             {"ece", p.ece},
+                             {"floor", p.floor},
+                             {"auc", p.auc},
+                             {"conditional_auc", p.conditional_auc},
+                             {"bins", std::move(bins)}});
+    }
+    return {{"rounds", s.rounds}, {"ece", s.ece}, {"floor", s.floor}, {"auc", s.auc}, {"positions", positions}};
+}
+
+nlohmann::ordered_json to_json(scenario const& s) {
+    return {{"name", s.name},
+            {"fit_rounds", s.fitted_on},
+            {"temperatures", s.temperatures},
+            {"before", to_json(s.before)},
+            {"after", to_json(s.after)}};
+}
+
+table by_position(scenario const& s) {
+    table t{.title = "Survival by position, " + s.name + ": " + counted(s.fitted_on, "round") + " fitted on, " +
+                     counted(s.after.rounds, "round") + " reported on",
+            .header = {"position", "survived", "T", "ECE before", "after", "floor", "AUC before", "after",
+                       "AUC of c where reached"}};
+    bool bounded = false;
+    auto const temperature = [&](double x) {
+        // Where hardly a round gets, or a score says nothing, the best temperature is the last one that was tried.
+        bool const at_end = x < 1.001 * fit_settings.lowest || x > 0.999 * fit_settings.highest;
+        bounded = bounded || at_end;
+        return shown(x, 2) + (at_end ? "*" : "");
+    };
+    for (std::size_t k = 0; k < s.after.positions.size(); ++k) {
+        auto const& before = s.before.positions[k];
+        auto const& after = s.after.positions[k];
+        t.add({std::to_string(k + 1), shown(after.survival, 3), temperature(s.temperatures[k]), percent(before.ece, 2),
+               percent(after.ece, 2), percent(after.floor, 2), shown(before.auc, 3), shown(after.auc, 3),
+               shown(after.conditional_auc, 3)});
+    }
+    t.add({"mean", "", "", percent(s.before.ece, 2), percent(s.after.ece, 2), percent(s.after.floor, 2),
+           shown(s.before.auc, 3), shown(s.after.auc, 3), ""});
+    if (bounded) t.notes.push_back("*: the end of the range that temperatures are looked for in.");
+    return t;
+}
+
+table summary(contestant const& who, std::vector<scenario> const& all, std::uint64_t seed) {
+    table t{.title = "ECE of the survivals of " + who.name + ", mean of the positions",
+            .header = {"situation", "fitted on", "reported on", "before", "floor", "after", "floor", "excess left"},
+            .notes = {"Floor: the ECE of a perfect estimator with these predictions, mean of " +
+                          std::to_string(floor_repeats) + " draws, seed " + std::to_string(seed) + ".",
+                      "Excess left: what is above the floor after scaling, of what was before."}};
+    for (scenario const& s : all) {
+        t.add({s.name, grouped(s.fitted_on), grouped(s.after.rounds), percent(s.before.ece, 2),
+               percent(s.before.floor, 2), percent(s.after.ece, 2), percent(s.after.floor, 2),
+               s.before.excess() > 0 ? fixed(s.after.excess() / s.before.excess(), 2) : "-"});
+    }
+    return t;
+}
+
+/// Known temperatures put on top of the scores, and what the fit finds of them.
+struct recovery {
+    std::vector<double> known;
+    std::vector<double> found{};     ///< by the fit on scaled scores, over the same fit on the scores as they are
+    std::vector<double> disjoint{};  ///< the scores as they are fitted on the other half
+};
+
+recovery recover(std::vector<double> const& known, scenario const& scaled, scenario const& plain,
+                 std::vector<double> const& other_half) {
+    recovery out{.known = known};
+    for (std::size_t k = 0; k < known.size(); ++k) {
+        out.found.push_back(scaled.temperatures[k] / plain.temperatures[k]);
+        out.disjoint.push_back(scaled.temperatures[k] / other_half[k]);
+    }
+    return out;
+}
+
+table describe(recovery const& r) {
+    table t{.title = "Known temperatures, recovered",
+            .header = {"position", "known", "found", "off by", "found, other half", "off by"},
+            .notes = {"Found: the temperature fitted on the overconfident scores, over the one fitted on the scores as",
+                      "they are, of the same rounds; other half: of the rounds that are reported on."}};
+    for (std::size_t k = 0; k < r.known.size(); ++k) {
+        t.add({std::to_string(k + 1), shown(r.known[k], 2), shown(r.found[k], 3), percent(r.found[k] / r.known[k] - 1),
+               shown(r.disjoint[k], 3), percent(r.disjoint[k] / r.known[k] - 1)});
+    }
+    return t;
+}
+
+}  // namespace
+
+section run_calibration(session const& s) {
+    contestant who = s.load(s.chosen.closely(), s.chosen.batch);
+    if (!std::visit([]<class D>(D const&) { return D::has_confidence; }, who.models.drafter)) {
+        fail_with("calibration: ", who.name, " has no confidences; choose another drafter with --of");
+    }
+    std::uint64_t const seed = s.chosen.seed;
+    progress shown_so_far(s.status, "calibration", 2);
+    auto const at = [](double temperature) { return "temperature " + sureleap::detail::show(temperature); };
+
+    shown_so_far.begin_part(at(s.chosen.temperature));
+    halves const usual = collect(s, who, s.chosen.temperature, shown_so_far);
+    confidence_rounds const fit = all_of(usual, 0);
+    confidence_rounds const report = all_of(usual, 1);
+    std::vector<scenario> all{judge(at(s.chosen.temperature), fit, report, seed)};
+
+    std::vector<double> known;
+    for (std::size_t k = 0; k < who.block_size(); ++k) known.push_back(s.chosen.sharper[k % s.chosen.sharper.size()]);
+    all.push_back(judge("overconfident scores", fit.scaled(known), report.scaled(known), seed));
+    auto const other_half = fit_temperatures(report);
+    recovery const recovered =
+        recover(known, all[1], all[0], {other_half.temperatures().begin(), other_half.temperatures().end()});
+
+    shown_so_far.begin_part(at(s.chosen.cooler));
+    halves const cool = collect(s, who, s.chosen.cooler, shown_so_far);
+    all.push_back(judge(at(s.chosen.cooler), all_of(cool, 0), all_of(cool, 1), seed));
+
+    // A domain nobody has fitted on has no half to spare: all of its rounds are reported on.
+    if (usual.size() > 1) {
+        for (std::size_t held_out = 0; held_out < usual.size(); ++held_out) {
+            confidence_rounds others(who.block_size()), its_own(who.block_size());
+            for (std::size_t d = 0; d < usual.size(); ++d) {
+                for (auto const& half : usual[d]) (d == held_out ? its_own : others).append(half);
+            }
+            all.push_back(judge(s.prompts.domains[held_out].name + " held out", others, its_own, seed));
+        }
+    }
+
+    section out{.name = "calibration", .tables = {summary(who, all, seed)}};
+    for (std::size_t i = 0; i < 3; ++i) out.tables.push_back(by_position(all[i]));
+    out.tables.push_back(describe(recovered));
+    out.counts["drafter"] = to_json(who);
+    out.counts["bins"] = reliability_bins;
+    out.counts["floor_seed"] = seed;
+    out.counts["bin_columns"] = {"count", "sum_predictions", "sum_outcomes"};
+    for (scenario const& one : all) out.counts["scenarios"].push_back(to_json(one));
+    out.counts["recovery"] = {
+        {"known", recovered.known}, {"found", recovered.found}, {"other_half", recovered.disjoint}};
+    return out;
+}
+
+}  // namespace evaluate

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+//
+// A target and one of its drafters, ready to decode. Every contestant has a target of its own, because a drafter decides
+// which of the target's layers are kept for it; the weights are mapped files and in memory once.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include <engine/config.hpp>
+#include <engine/thread_pool.hpp>
+#include <generate/loading.hpp>
+#include <generate/status_line.hpp>
+
+#include "options.hpp"
+
+namespace evaluate {
+
+struct contestant {
+    std::string name;
+    generate::models models;
+    std::optional<engine::draft_config> config;  ///< as it is used; none without a model
+    std::size_t layers = 0;                      ///< of the drafter
+
+    [[nodiscard]] std::size_t block_size() const { return models.block_size(); }
+    /// It takes its features from the target, so a text's first round is a plain one.
+    [[nodiscard]] bool observes() const { return models.draft != nullptr; }
+    /// Its confidences are learned, not its top-1 probabilities.
+    [[nodiscard]] bool has_confidence_head() const { return config && config->confidence; }
+};
+
+/// Plain decoding as a contestant.
+[[nodiscard]] draft_source plain_decoding();
+
+/// For `slots` texts at a time of at most `context` positions.
+[[nodiscard]] contestant load_contestant(options const& chosen, draft_source const& source, std::size_t slots,
+                                         std::size_t context, engine::thread_pool& pool, generate::status_line& status);
+
+/// Of the drafter that a source names, without loading it.
+[[nodiscard]] std::size_t block_size_of(draft_source const& source);
+
+}  // namespace evaluate

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: MIT
+#include "options.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <memory>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+
+#include <engine/config.hpp>
+#include <engine/parts.hpp>
+#include <generate/schedule.hpp>
+
+namespace evaluate {
+namespace {
+
+using sureleap::detail::fail;
+using sureleap::detail::fail_with;
+
+constexpr char const* about =
+    "Measures drafters of one target on prompts: the tables and figures of the DSpark paper that need no\n"
+    "data centre. Tables on stdout; counts with --json, for plot.py.\n";
+
+constexpr char const* footer =
+    "Experiments:\n"
+    "  tau          tokens a round by domain and drafter, acceptance by position (Table 1, Figures 2 to 4)\n"
+    "  rules        tau of every acceptance rule, by temperature\n"
+    "  threshold    tau and verified tokens by confidence threshold (Figure 5)\n"
+    "  calibration  confidences against outcomes, before and after temperature scaling (Figure 6)\n"
+    "  shortlist    tau of drafting from the best M tokens of the backbone only\n"
+    "  speed        tokens a second beside plain decoding, one text at a time\n"
+    "\n"
+    "Example:\n"
+    "  evaluate tau speed --target small --draft dspark=small-dspark --draft dflash=small-dflash \\\n"
+    "           --prompts test.jsonl --prompts math=gsm8k.jsonl --template math='Question: {}\\nAnswer:'\n";
+
+constexpr std::array<char const*, 6> known_experiments{"tau",         "rules",     "threshold",
+                                                       "calibration", "shortlist", "speed"};
+
+/// "--texts N [100]": what is to be given, and what it is otherwise. The rest of what CLI11 would say is in the texts.
+class brief_formatter final : public CLI::Formatter {
+public:
+    brief_formatter() { column_width(28); }
+    [[nodiscard]] std::string make_option_opts(CLI::Option const* option) const override {
+        std::string text = option->get_type_name();
+        if (!option->get_default_str().empty()) text += " [" + option->get_default_str() + "]";
+        return text.empty() ? text : " " + text;
+    }
+};
+
+/// "name=value" in two.
+struct assignment {
+    std::optional<std::string> name;
+    std::string value;
+};
+assignment split(std::string const& text) {
+    std::size_t const at = text.find('=');
+    if (at == std::string::npos) return {std::nullopt, text};
+    return {text.substr(0, at), text.substr(at + 1)};
+}
+assignment named(char const* flag, std::string const& text, char const* value) {
+    assignment const parts = split(text);
+    if (!parts.name || parts.name->empty() || parts.value.empty()) {
+        fail_with(flag, " is '", text, "', expected NAME=", value);
+    }
+    return parts;
+}
+
+/// What CLI11 collects as texts before it is understood.
+struct raw_flags {
+    std::vector<std::string> drafts, zero_biases, schedules, prompts, templates;
+};
+
+void add_flags(CLI::App& app, options& o, raw_flags& raw) {
+    auto const add = [&](char const* heading, char const* name, auto& value, char const* type, char const* text) {
+        return app.add_option(name, value, text)->type_name(type)->group(heading);
+    };
+    auto const positive = CLI::Range(std::size_t{1}, std::size_t{1} << 31).description("");
+    app.add_option("experiment", o.experiments, "What to measure, any of the names below. Default: tau")
+        ->type_name("")
+        ->expected(0, static_cast<int>(known_experiments.size()));
+
+    char const* const models = "Models";
+    add(models, "--target", o.target, "FOLDER", "A Qwen3ForCausalLM model as Hugging Face saves it")->required();
+    add(models, "--draft", raw.drafts, "NAME=FOLDER",
+        "A DSpark, DFlash or Eagle3 drafter made for this target, or lookup\n"
+        "(NAME=lookup); once for every drafter")
+        ->required()
+        ->allow_extra_args(false);
+    add(models, "--zero-bias", raw.zero_biases, "NAME",
+        "That drafter also without its sequential head, as 'NAME, no bias'")
+        ->allow_extra_args(false);
+    add(models, "--of", o.of, "NAME",
+        "The drafter that rules, threshold, calibration and shortlist look at,\n"
+        "and that tau compares the others with. Default: the first");
+
+    char const* const prompts = "Prompts";
+    add(prompts, "--prompts", raw.prompts, "[NAME=]FILE",
+        "JSON lines with 'prompt', 'question', 'turns' (the first) or 'tokens'.\n"
+        "Their domain is NAME, or what a line's 'domain' says; with both, lines\n"
+        "of other domains are left out. Once for every file")
+        ->required()
+        ->allow_extra_args(false);
+    add(prompts, "--template", raw.templates, "NAME=TEXT",
+        "Text around the questions and turns of a domain, {} in their place;\n"
+        "\\n is a new line. A 'prompt' is taken as it is")
+        ->allow_extra_args(false);
+    add(prompts, "--texts", o.texts, "N", "Prompts of a domain, the first ones")
+        ->check(positive)
+        ->capture_default_str();
+    add(prompts, "--tokens", o.tokens, "N", "Tokens measured of a text")->check(positive)->capture_default_str();
+    add(prompts, "--context", o.context, "N",
+        "Positions a text may have; longer prompts lose their beginning.\n"
+        "Default: what they need, or the target's own limit")
+        ->check(positive);
+
+    char const* const decoding = "Decoding";
+    add(decoding, "--temperature", o.temperature, "T", "0 is greedy")->capture_default_str();
+    add(decoding, "--rule", o.rule, "NAME", "What is accepted: token, token-argmax, block, match, coupled")
+        ->capture_default_str();
+    add(decoding, "--schedule", raw.schedules, "[NAME=]SCHEDULE",
+        "For speed, how much of a block is verified: fixed, fixed:N,\n"
+        "threshold:C, greedy, top-k, planned (the last three by a profile).\n"
+        "Of all drafters, or of NAME; later ones count. Default: fixed")
+        ->allow_extra_args(false);
+    add(decoding, "--seed", o.seed, "N", "Seed of all random choices")->capture_default_str();
+    app.add_flag("--ignore-eos", o.ignore_eos, "Do not stop at the model's stop tokens")->group(decoding);
+
+    char const* const experiments = "Experiments";
+    add(experiments, "--temperatures", o.temperatures, "T,...", "rules: sampling temperatures")
+        ->delimiter(',')
+        ->capture_default_str();
+    add(experiments, "--thresholds", o.thresholds, "C,...", "threshold: confidences")
+        ->delimiter(',')
+        ->capture_default_str();
+    add(experiments, "--rounds", o.rounds, "N", "calibration: rounds to fit on, and rounds to report on, at least")
+        ->check(positive)
+        ->capture_default_str();
+    add(experiments, "--cooler", o.cooler, "T", "calibration: a second sampling temperature")->capture_default_str();
+    add(experiments, "--sharper", o.sharper, "S,...",
+        "calibration: logits of the confidences times these, position after\n"
+        "position, are the overconfident scores")
+        ->delimiter(',')
+        ->capture_default_str();
+    add(experiments, "--shortlists", o.shortlists, "M,...", "shortlist: sizes")->delimiter(',')->capture_default_str();
+
+    char const* const running = "Running";
+    add(running, "--batch", o.batch, "N", "Texts at a time, but for speed")
+        ->check(CLI::Range(std::size_t{1}, std::size_t{4096}).description(""))
+        ->capture_default_str();
+    add(running, "--threads", o.threads, "N", "Default: one per core")
+        ->check(CLI::Range(std::size_t{1}, std::size_t{1024}).description(""));
+    add(running, "--json", o.json, "FILE", "Write all counts");
+    app.add_flag("--markdown", o.markdown, "Tables as Markdown")->group(running);
+}
+
+void complete_drafts(options& o, raw_flags const& raw) {
+    for (std::string const& text : raw.drafts) {
+        assignment const parts = named("--draft", text, "FOLDER");
+        o.drafts.push_back({*parts.name, parts.value});
+    }
+    for (std::string const& name : raw.zero_biases) {
+        auto const found = std::find_if(o.drafts.begin(), o.drafts.end(),
+                                        [&](draft_source const& d) { return d.name == name && !d.zero_bias; });
+        if (found == o.drafts.end()) fail_with("--zero-bias is '", name, "', expected the NAME of a --draft");
+        draft_source const bare{name + ", no bias", found->folder, true};
+        o.drafts.insert(found + 1, bare);
+    }
+    for (std::string const& text : raw.schedules) {
+        assignment const parts = split(text);
+        static_cast<void>(generate::make_schedule(parts.value, generate::unmeasured));
+        bool used = false;
+        for (draft_source& d : o.drafts) {
+            if (parts.name && d.name != *parts.name) continue;
+            d.schedule = parts.value;
+            used = true;
+        }
+        if (!used) fail_with("--schedule is for '", *parts.name, "', expected the NAME of a --draft");
+    }
+    std::set<std::string> names;
+    for (draft_source const& d : o.drafts) {
+        if (!names.insert(d.name).second) fail_with("--draft: '", d.name, "' is there twice, expected different names");
+    }
+    if (o.of.empty()) o.of = o.drafts.front().name;
+    if (!names.contains(o.of)) fail_with("--of is '", o.of, "', expected the NAME of a --draft");
+}
+
+void complete_prompts(options& o, raw_flags const& raw) {
+    for (std::string const& text : raw.prompts) {
+        assignment const parts = split(text);
+        if (parts.value.empty() || (parts.name && parts.name->empty())) {
+            fail_with("--prompts is '", text, "', expected FILE or NAME=FILE");
+        }
+        o.prompts.push_back({parts.name, parts.value});
+    }
+    for (std::string const& text : raw.templates) {
+        assignment parts = named("--template", text, "TEXT");
+        if (parts.value.find("{}") == std::string::npos) {
+            fail_with("--template of '", *parts.name, "' has no {}, expected it where the question goes");
+        }
+        for (std::size_t at; (at = parts.value.find("\\n")) != std::string::npos;) parts.value.replace(at, 2, "\n");
+        if (!o.templates.emplace(*parts.name, parts.value).second) {
+            fail_with("--template of '", *parts.name, "' is there twice");
+        }
+    }
+}
+
+template <class T, class F>
+void check_all(char const* flag, std::vector<T> const& values, char const* expected, F const& good) {
+    if (values.empty()) fail_with(flag, " has no value, expected at least one");
+    for (T const& v : values) {
+        if (!good(v)) fail_with(flag, " has ", v, ", expected ", expected);
+    }
+}
+
+void check(options const& o) {
+    std::set<std::string> names;
+    for (std::string const& name : o.experiments) {
+        if (std::find(known_experiments.begin(), known_experiments.end(), name) == known_experiments.end()) {
+            fail_with("experiment '", name,
+                      "' is unknown, expected tau, rules, threshold, calibration, shortlist or speed");
+        }
+        if (!names.insert(name).second) fail_with("experiment '", name, "' is there twice");
+    }
+    auto const usable = [](double t) { return t >= 0.0 && t <= 100.0; };
+    auto const warm = [](double t) { return t >= 1e-3 && t <= 100.0; };
+    check_all("--temperature", std::vector{o.temperature}, "a number in [0, 100]", usable);
+    check_all("--temperatures", o.temperatures, "numbers in [0, 100]", usable);
+    check_all("--cooler", std::vector{o.cooler}, "a number in [0.001, 100]", warm);
+    check_all("--thresholds", o.thresholds, "numbers in [0, 1]", [](double c) { return c >= 0.0 && c <= 1.0; });
+    check_all("--sharper", o.sharper, "numbers in [0.2, 5], which temperature scaling can undo",
+              [](double s) { return s >= 0.2 && s <= 5.0; });
+    check_all("--shortlists", o.shortlists, "at least 1", [](std::size_t m) { return m > 0; });
+    if (names.contains("calibration") && !warm(o.temperature)) {
+        fail("calibration samples: --temperature must be in [0.001, 100]");
+    }
+    static_cast<void>(engine::make_rule(o.rule));
+}
+
+}  // namespace
+
+draft_source const& options::closely() const {
+    return *std::find_if(drafts.begin(), drafts.end(), [&](draft_source const& d) { return d.name == of; });
+}
+
+std::optional<options> parse_options(int argc, char const* const* argv) {
+    options chosen;
+    raw_flags raw;
+    CLI::App app{about, "evaluate"};
+    app.formatter(std::make_shared<brief_formatter>());
+    app.footer(footer);
+    add_flags(app, chosen, raw);
+    try {
+        app.parse(argc, argv);
+    } catch (CLI::CallForHelp const&) {
+        std::fputs(app.help().c_str(), stdout);
+        return std::nullopt;
+    } catch (CLI::ParseError const& problem) {
+        fail_with(problem.what(), "; --help explains all flags");
+    }
+    chosen.command.assign(argv, argv + argc);
+    if (chosen.experiments.empty()) chosen.experiments = {"tau"};
+    complete_drafts(chosen, raw);
+    complete_prompts(chosen, raw);
+    check(chosen);
+    return chosen;
+}
+
+}  // namespace evaluate

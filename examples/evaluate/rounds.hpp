@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+//
+// Texts through the engine's server, round by round: all that the experiments measure goes through here.
+//
+// What is a round, and what is not, decides the figures:
+//
+//   - The first round of a text is left out. It is a plain step for drafters that feed on the target's features, and so
+//     that all drafters are measured at the same places it is left out for the others, too.
+//   - Rounds count if their anchor is among the first `tokens` tokens of the output. Generation may go on for another
+//     block, so no block that counts is cut short because the text ends soon.
+//   - A drafted stop token ends what can be observed of its block: what would come after it is no text. Whether it was
+//     accepted must not matter for that, or only rounds that went badly would be seen beyond it.
+//
+// Each text has its own seed, so what it becomes does not depend on which others were in the batch.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <engine/parts.hpp>
+#include <engine/phase_times.hpp>
+#include <engine/thread_pool.hpp>
+#include <sureleap/sureleap.hpp>
+
+#include "contestant.hpp"
+
+namespace evaluate {
+
+struct text {
+    std::span<token_id const> prompt;
+    std::uint64_t seed = 0;
+};
+
+/// One round of one text.
+struct round_outcome {
+    std::size_t text = 0;
+    std::size_t drafted = 0;
+    std::size_t verified = 0;
+    std::size_t accepted = 0;               ///< of the drafts up to a stop token
+    std::size_t emitted = 0;                ///< up to a stop token, the target's own included
+    std::size_t observed = 0;               ///< verified positions up to a stop token
+    std::span<double const> confidences{};  ///< [drafted]
+};
+
+/// What a verdict says, confidences left out. `drafts` are the verified ones.
+[[nodiscard]] inline round_outcome outcome_of(std::size_t text, sureleap::verdict const& v,
+                                              std::span<token_id const> drafts, std::span<token_id const> stop_tokens) {
+    auto const stop = std::find_first_of(drafts.begin(), drafts.end(), stop_tokens.begin(), stop_tokens.end());
+    std::size_t const before = static_cast<std::size_t>(stop - drafts.begin());
+    std::size_t const observed = before + (stop == drafts.end() ? 0 : 1);
+    return {.text = text,
+            .drafted = v.drafted,
+            .verified = v.verified,
+            .accepted = std::min(v.accepted, observed),
+            .emitted = v.emitted.size(),
+            .observed = observed};
+}
+
+struct decoding_settings {
+    double temperature = 1.0;
+    engine::any_rule rule;
+    engine::any_schedule schedule;
+    std::size_t tokens = 128;
+};
+
+/// What all rounds took together.
+struct run_totals {
+    engine::phase_times times;
+    double seconds = 0;  ///< on the clock, prompts left out
+    std::uint64_t target_calls = 0;
+    std::uint64_t emitted = 0;  ///< in all rounds, those that do not count included
+};
+
+using round_observer = std::function<void(round_outcome const&)>;
+/// Told how many texts are done.
+using progress_observer = std::function<void(std::size_t)>;
+
+/// Throws if a model's numbers are unusable.
+run_totals run_texts(
+    contestant& who, decoding_settings const& how, std::span<text const> texts, engine::thread_pool& pool,
+    round_observer const& on_round, progress_observer const& on_progress = [](std::size_t) {});
+
+/// Positions that the output of such a text may take: what a context must have beside the prompt.
+[[nodiscard]] constexpr std::size_t positions_for(std::size_t tokens, std::size_t block_size) noexcept {
+    return tokens + block_size + 1;
+}
+
+/// Distinct for every text of an evaluation and every pass over its prompts, and the same for every drafter.
+[[nodiscard]] inline std::uint64_t text_seed(std::uint64_t seed, std::size_t domain, std::size_t prompt,
+                                             std::size_t pass = 0) noexcept {
+    auto const bits = sureleap::philox4x32(
+        {static_cast<std::uint32_t>(prompt), static_cast<std::uint32_t>(domain), static_cast<std::uint32_t>(pass), 0},
+        seed);
+    return (std::uint64_t{bits[0]} << 32) | bits[1];
+}
+
+}  // namespace evaluate

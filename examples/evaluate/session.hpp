@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+//
+// What all experiments share: the flags, the prompts, the threads; and what one hands back.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <engine/thread_pool.hpp>
+#include <generate/status_line.hpp>
+
+#include "contestant.hpp"
+#include "counts.hpp"
+#include "options.hpp"
+#include "prompts.hpp"
+#include "rounds.hpp"
+#include "table.hpp"
+
+namespace evaluate {
+
+/// The outcome of an experiment, for people and for programs.
+struct section {
+    std::string name;
+    nlohmann::ordered_json counts{};
+    std::vector<table> tables{};
+};
+
+/// How far an experiment of several parts is, on the status line. Parts are taken to last equally long.
+class progress {
+public:
+    progress(generate::status_line& status, std::string name, std::size_t parts)
+        : status_(status), name_(std::move(name)), parts_(parts) {}
+    ~progress() { status_.clear(); }
+    progress(progress const&) = delete;
+    progress& operator=(progress const&) = delete;
+
+    void begin_part(std::string what) {
+        what_ = std::move(what);
+        ++part_;
+    }
+    /// A share, in [0, 1], of the current part.
+    void update(double share);
+
+private:
+    using clock = std::chrono::steady_clock;
+    generate::status_line& status_;
+    std::string name_;
+    std::size_t parts_;
+    std::size_t part_ = 0;
+    std::string what_;
+    clock::time_point start_ = clock::now();
+};
+
+struct session {
+    options const& chosen;
+    engine::thread_pool& pool;
+    generate::status_line& status;
+    prompt_set prompts;
+
+    [[nodiscard]] contestant load(draft_source const& source, std::size_t slots) const {
+        return load_contestant(chosen, source, slots, prompts.context, pool, status);
+    }
+    /// The flags' temperature and rule, whole blocks.
+    [[nodiscard]] decoding_settings settings() const {
+        return {.temperature = chosen.temperature,
+                .rule = engine::make_rule(chosen.rule),
+                .schedule = sureleap::fixed_schedule{},
+                .tokens = chosen.tokens};
+    }
+    /// Every prompt once, in batches. `totals` may be null.
+    [[nodiscard]] std::vector<domain_counts> measure(contestant& who, decoding_settings const& how, progress& shown,
+                                                     run_totals* totals = nullptr) const;
+    /// "math, code, ..., mean": what comes behind the first columns of many tables.
+    [[nodiscard]] std::vector<std::string> with_domains(std::vector<std::string> columns) const;
+};
+
+[[nodiscard]] nlohmann::ordered_json to_json(std::vector<domain_counts> const& domains);
+[[nodiscard]] nlohmann::ordered_json to_json(engine::phase_times const& times);
+/// Name, folder, depth, block and head.
+[[nodiscard]] nlohmann::ordered_json to_json(contestant const& who);
+
+// ---- the experiments -------------------------------------------------------------------------------------------
+
+[[nodiscard]] section run_tau(session const& s);
+[[nodiscard]] section run_rules(session const& s);
+[[nodiscard]] section run_threshold(session const& s);
+[[nodiscard]] section run_calibration(session const& s);
+[[nodiscard]] section run_shortlist(session const& s);
+[[nodiscard]] section run_speed(session const& s);
+
+}  // namespace evaluate

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: MIT
+//
+// The arithmetic of examples/evaluate: intervals, counts, the study of confidences, the shortlist. What it measures goes
+// into tables that people draw conclusions from, and a wrong denominator gives a number that looks like any other.
+#include "support/catch.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <engine/dspark.hpp>
+#include <evaluate/confidence_study.hpp>
+#include <evaluate/counts.hpp>
+#include <evaluate/json_text.hpp>
+#include <evaluate/prompt_line.hpp>
+#include <evaluate/ratios.hpp>
+#include <evaluate/rounds.hpp>
+#include <evaluate/shortlist_head.hpp>
+#include <evaluate/table.hpp>
+
+#include "support/dice.hpp"
+#include "support/error_text.hpp"
+#include "support/tiny_models.hpp"
+
+namespace {
+
+using evaluate::confidence_rounds;
+using evaluate::contribution;
+using evaluate::statistic;
+using support::error_text;
+using support::says;
+using sureleap::token_id;
+
+bool near(double a, double b, double tolerance) {
+    return std::abs(a - b) <= tolerance;
+}
+
+// ---- intervals -----------------------------------------------------------------------------------------------------
+
+double value_of(std::vector<contribution> const& texts) {
+    return evaluate::ratio_of_sums(texts).value();
+}
+
+// Two drafters on the same texts: what is hard for one is hard for the other.
+struct pair_of_samples {
+    std::vector<contribution> a, b;
+};
+pair_of_samples make_pair_of_samples(support::dice& roll, std::size_t n) {
+    pair_of_samples out;
+    for (std::size_t i = 0; i < n; ++i) {
+        double const ease = roll.between(0.5, 1.5);
+        double const rounds = roll.between(20.0, 60.0);
+        out.a.push_back({rounds * (1.0 + 1.5 * ease + roll.between(-0.1, 0.1)), rounds});
+        out.b.push_back({rounds * (1.0 + 1.0 * ease + roll.between(-0.1, 0.1)), rounds});
+    }
+    return out;
+}
+
+}  // namespace
+
+TEST_CASE("ratios of sums weigh texts by their rounds, means weigh domains alike") {
+    std::vector<contribution> const math{{6, 2}, {10, 8}};
+    std::vector<contribution> const code{{3, 3}, {9, 3}};
+    CHECK(value_of(math) == 1.6);
+    CHECK(value_of(code) == 2.0);
+    std::vector<statistic> const domains{evaluate::ratio_of_sums(math), evaluate::ratio_of_sums(code)};
+    CHECK(evaluate::mean_over_domains(domains).value() == 1.8);
+
+    // By hand: influences (6 - 1.6 * 2) / 10 and (10 - 1.6 * 8) / 10, their squares summed and times n / (n - 1).
+    CHECK(near(domains[0].standard_error(), std::sqrt((0.28 * 0.28 + 0.28 * 0.28) * 2), 1e-12));
+    CHECK(near(evaluate::mean_over_domains(domains).standard_error(),
+               0.5 * std::hypot(domains[0].standard_error(), domains[1].standard_error()), 1e-12));
+}
+
+TEST_CASE("a drafter over itself is 1, without an error") {
+    support::dice roll(5);
+    auto const sample = make_pair_of_samples(roll, 20);
+    auto const tau = evaluate::ratio_of_sums(sample.a);
+    CHECK(tau.margin() > 0);
+    CHECK(evaluate::quotient(tau, tau).value() == 1.0);
+    CHECK(near(evaluate::quotient(tau, tau).margin(), 0.0, 1e-15));
+    CHECK(evaluate::difference(tau, tau).value() == 0.0);
+    CHECK(evaluate::difference(tau, tau).margin() == 0.0);
+}
+
+TEST_CASE("one text has no interval, and other texts have no quotient") {
+    auto const one = evaluate::ratio_of_sums(std::vector<contribution>{{3, 2}});
+    auto const two = evaluate::ratio_of_sums(std::vector<contribution>{{3, 2}, {5, 2}});
+    CHECK(std::isnan(one.margin()));
+    std::vector<statistic> const both{two, two};
+    auto const mean = evaluate::mean_over_domains(both);
+    CHECK(says(error_text([&] { static_cast<void>(evaluate::quotient(one, two)); }), "different texts"));
+    CHECK(says(error_text([&] { static_cast<void>(evaluate::difference(two, mean)); }), "different texts"));
+}
+
+TEST_CASE("intervals agree with a bootstrap over texts") {
+    std::uint64_t const seed = GENERATE(1u, 2u);
+    CAPTURE(seed);
+    support::dice roll(seed);
+    std::vector<pair_of_samples> const domains{make_pair_of_samples(roll, 80), make_pair_of_samples(roll, 120)};
+
+    auto const statistics_of = [](std::vector<pair_of_samples> const& of) {
+        std::vector<statistic> a, b;
+        for (auto const& d : of) {
+            a.push_back(evaluate::ratio_of_sums(d.a));
+            b.push_back(evaluate::ratio_of_sums(d.b));
+        }
+        return std::vector<statistic>{
+            a[0], evaluate::mean_over_domains(a),
+            evaluate::quotient(evaluate::mean_over_domains(a), evaluate::mean_over_domains(b))};
+    };
+    auto const found = statistics_of(domains);
+
+    constexpr std::size_t repeats = 1000;
+    std::vector<double> sum(found.size()), squares(found.size());
+    for (std::size_t i = 0; i < repeats; ++i) {
+        std::vector<pair_of_samples> resampled(domains.size());
+        for (std::size_t d = 0; d < domains.size(); ++d) {
+            for (std::size_t t = 0; t < domains[d].a.size(); ++t) {
+                std::size_t const chosen = roll.below(domains[d].a.size());
+                resampled[d].a.push_back(domains[d].a[chosen]);
+                resampled[d].b.push_back(domains[d].b[chosen]);
+            }
+        }
+        auto const again = statistics_of(resampled);
+        for (std::size_t s = 0; s < found.size(); ++s) {
+            sum[s] += again[s].value();
+            squares[s] += again[s].value() * again[s].value();
+        }
+    }
+    for (std::size_t s = 0; s < found.size(); ++s) {
+        CAPTURE(s);
+        double const mean = sum[s] / repeats;
+        double const deviation = std::sqrt(squares[s] / repeats - mean * mean);
+        CHECK(near(found[s].standard_error() / deviation, 1.0, 0.1));
+    }
+    // In pairs: far narrower than if the samples had nothing to do with each other.
+    double const unpaired = found[2].value() * std::sqrt(2.0) * found[1].standard_error() / found[1].value();
+    CHECK(found[2].standard_error() < 0.5 * unpaired);
+}
+
+// ---- rounds --------------------------------------------------------------------------------------------------------
+
+TEST_CASE("a drafted stop token ends what is observed, accepted or not") {
+    std::vector<token_id> const drafts{11, 12, 7, 13};
+    std::vector<token_id> const stops{7, 8};
+    std::vector<token_id> const emitted{11, 12, 7};
+    sureleap::verdict v{.drafted = 4, .verified = 4, .accepted = 4, .emitted = emitted, .stopped = true};
+    auto const ended = evaluate::outcome_of(3, v, drafts, stops);
+    CHECK(ended.text == 3);
+    CHECK(ended.observed == 3);
+    CHECK(ended.accepted == 3);
+    CHECK(ended.emitted == 3);
+
+    v.accepted = 1;
+    auto const rejected = evaluate::outcome_of(3, v, drafts, stops);
+    CHECK(rejected.observed == 3);
+    CHECK(rejected.accepted == 1);
+
+    CHECK(evaluate::outcome_of(3, v, drafts, {}).observed == 4);
+    CHECK(evaluate::outcome_of(3, v, std::span(drafts).first(2), stops).observed == 2);
+}
+
+TEST_CASE("counts by position are of rounds that got there") {
+    evaluate::domain_counts counts("math", 2, 3);
+    counts.add(0, {.drafted = 3, .verified = 3, .accepted = 3, .emitted = 4, .observed = 3});
+    counts.add(0, {.drafted = 3, .verified = 3, .accepted = 1, .emitted = 2, .observed = 3});
+    counts.add(1, {.drafted = 3, .verified = 3, .accepted = 0, .emitted = 1, .observed = 3});
+    counts.add(1, {.drafted = 3, .verified = 2, .accepted = 2, .emitted = 3, .observed = 2});
+    CHECK(counts.texts()[0].reached == std::vector<std::uint64_t>{2, 2, 1});
+    CHECK(counts.texts()[1].reached ==
+          std::vector<std::uint64_t>{2, 1, 0});  // the last round was cut before position 3
+    CHECK(counts.conditional_acceptance(0).value() == 0.75);
+    CHECK(near(counts.conditional_acceptance(1).value(), 2.0 / 3.0, 1e-15));
+    CHECK(counts.conditional_acceptance(2).value() == 1.0);
+    CHECK(counts.tau().value() == 2.5);
+    CHECK(counts.verified_a_round().value() == 2.75);
+    CHECK(near(counts.kept().value(), 6.0 / 11.0, 1e-15));
+    CHECK(counts.to_json()["texts"][0].dump() == "[2,6,6,6,4]");
+}
+
+TEST_CASE("seeds of texts are distinct") {
+    std::vector<std::uint64_t> seeds;
+    for (std::size_t domain = 0; domain < 5; ++domain) {
+        for (std::size_t prompt = 0; prompt < 50; ++prompt) {
+            for (std::size_t pass = 0; pass < 4; ++pass) seeds.push_back(evaluate::text_seed(1, domain, prompt, pass));
+        }
+    }
+    std::sort(seeds.begin(), seeds.end());
+    CHECK(std::adjacent_find(seeds.begin(), seeds.end()) == seeds.end());
+    CHECK(evaluate::text_seed(1, 2, 3) == evaluate::text_seed(1, 2, 3, 0));
+    CHECK(evaluate::text_seed(1, 2, 3) != evaluate::text_seed(2, 2, 3));
+}
+
+// ---- confidences ---------------------------------------------------------------------------------------------------
+
+namespace {
+
+// Rounds of a drafter whose logits at position k are `sharper[k]` times those of its true conditional acceptance.
+confidence_rounds make_rounds(support::dice& roll, std::size_t n, std::vector<double> const& sharper) {
+    confidence_rounds rounds(sharper.size());
+    std::vector<double> said(sharper.size());
+    for (std::size_t i = 0; i < n; ++i) {
+        std::size_t accepted = 0;
+        bool alive = true;
+        for (std::size_t k = 0; k < sharper.size(); ++k) {
+            double const logit = roll.between(-1.5, 3.5);
+            alive = alive && roll.between(0.0, 1.0) < 1 / (1 + std::exp(-logit));
+            accepted += alive ? 1u : 0u;
+            said[k] = 1 / (1 + std::exp(-logit * sharper[k]));
+        }
+        rounds.add(said, accepted, sharper.size());
+    }
+    return rounds;
+}
+
+}  // namespace
+
+TEST_CASE("a study of confidences, by hand") {
+    confidence_rounds rounds(2);
+    rounds.add(std::vector{0.75, 0.5}, 2, 2);
+    rounds.add(std::vector{0.75, 0.5}, 1, 2);
+    rounds.add(std::vector{0.25, 0.5}, 0, 2);
+    rounds.add(std::vector{0.25, 0.5}, 1, 1);  // ended by a stop token: nothing is known of position 2
+    auto const s = evaluate::study(rounds, evaluate::untouched(2), 1);
+    CHECK(s.rounds == 4);
+    REQUIRE(s.positions.size() == 2);
+    CHECK(s.positions[0].count == 4);
+    CHECK(s.positions[1].count == 3);
+    CHECK(s.positions[0].survival == 0.75);
+    CHECK(near(s.positions[1].survival, 1.0 / 3.0, 1e-15));
+    // Position 1: |2 * 0.75 - 2| + |2 * 0.25 - 1| of 4. Position 2: survivals 0.375 twice and 0.125, labels 1, 0 and 0.
+    CHECK(near(s.positions[0].ece, (0.5 + 0.5) / 4, 1e-12));
+    CHECK(near(s.positions[1].ece, (0.25 + 0.125) / 3, 1e-12));
+    CHECK(near(s.ece, (4 * s.positions[0].ece + 3 * s.positions[1].ece) / 7, 1e-12));
+    // Pairs (accepted, rejected): 0.75 over 0.25 twice, 0.25 beside 0.25 once.
+    CHECK(near(s.positions[0].auc, 2.5 / 3, 1e-12));
+    // Survival: 0.375 beside 0.375, and over 0.125. Conditional: c is 0.5 in both rounds that got there.
+    CHECK(near(s.positions[1].auc, 0.75, 1e-12));
+    CHECK(near(s.positions[1].conditional_auc, 0.5, 1e-12));
+}
+
+TEST_CASE("a perfect estimator is at the floor, an overconfident one far above it, and scaling brings it back") {
+    std::uint64_t const seed = GENERATE(11u, 12u);
+    CAPTURE(seed);
+    support::dice roll(seed);
+    std::vector<double> const honest(3, 1.0), sharper{2.0, 1.5, 3.0};
+    auto const good = evaluate::study(make_rounds(roll, 10'000, honest), evaluate::untouched(3), seed);
+    CHECK(good.floor > 0.001);
+    CHECK(near(good.ece, good.floor, 0.003));
+
+    auto const report = make_rounds(roll, 10'000, sharper);
+    auto const before = evaluate::study(report, evaluate::untouched(3), seed);
+    CHECK(before.ece > 0.05);
+    auto const fitted = evaluate::fit_temperatures(make_rounds(roll, 10'000, sharper));
+    auto const after = evaluate::study(report, fitted, seed);
+    CHECK(after.excess() < 0.005);
+    // Only roughly the known ones: an ECE is nearly flat around its smallest value.
+    for (std::size_t k = 0; k < 3; ++k) CHECK(fitted.temperatures()[k] > 1.2);
+    CHECK(near(after.positions[0].auc, before.positions[0].auc, 0.002));  // the order within a position stays
+}
+
+TEST_CASE("temperatures put on top of scores are found again, position by position") {
+    support::dice roll(3);
+    auto const rounds = make_rounds(roll, 5'000, {1.0, 1.0, 1.0});
+    std::vector<double> const known{1.5, 2.0, 3.0};
+    auto const plain = evaluate::fit_temperatures(rounds);
+    auto const scaled = evaluate::fit_temperatures(rounds.scaled(known));
+    for (std::size_t k = 0; k < known.size(); ++k) {
+        CAPTURE(k);
+        CHECK(near(scaled.temperatures()[k] / plain.temperatures()[k] / known[k], 1.0, 0.05));
+    }
+}
+
+TEST_CASE("a study of nothing is refused") {
+    CHECK(says(error_text([] { static_cast<void>(evaluate::study(confidence_rounds(2), evaluate::untouched(2), 1)); }),
+               "no rounds"));
+}
+
+// ---- the shortlist -------------------------------------------------------------------------------------------------
+
+TEST_CASE("a shortlist keeps the best base logits, and the best successors beside them") {
+    tiny::agreeing_models const models({.vocabulary = 61}, 4);
+    auto const from = models.dspark({.head = engine::head_kind::vanilla}, engine::storage::f32);
+    auto const head = engine::load_head<float>(from);
+    std::size_t const V = head.vocabulary();
+    support::dice roll(9);
+    std::vector<float> base(V);
+    for (float& x : base) x = static_cast<float>(roll.between(-3.0, 3.0));
+    std::vector<float> state(head.state_size()), hidden(head.hidden_size());
+    std::vector<float> biased = base;
+    head.add_bias(state, hidden, 5, biased);
+
+    auto const listed = [&](evaluate::shortlist sizes) {
+        evaluate::shortlist_head const short_head(engine::load_head<float>(from), sizes);
+        std::vector<float> logits = base;
+        short_head.add_bias(state, hidden, 5, logits);
+        return logits;
+    };
+    CHECK(listed({V, 0}) == biased);
+    CHECK(listed({V + 1, 0}) == biased);
+
+    auto const kept = [&](std::vector<float> const& logits) {
+        std::vector<std::size_t> tokens;
+        for (std::size_t v = 0; v < V; ++v) {
+            if (std::isinf(logits[v])) continue;
+            CHECK(logits[v] == biased[v]);
+            tokens.push_back(v);
+        }
+        return tokens;
+    };
+    auto const best = [&](std::size_t n, auto const& score) {
+        std::vector<std::size_t> order(V);
+        for (std::size_t v = 0; v < V; ++v) order[v] = v;
+        std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return score(a) > score(b); });
+        order.resize(n);
+        return order;
+    };
+    auto by_base = best(8, [&](std::size_t v) { return base[v]; });
+    auto by_bias = best(6, [&](std::size_t v) { return biased[v] - base[v]; });
+    std::sort(by_base.begin(), by_base.end());
+    std::sort(by_bias.begin(), by_bias.end());
+    CHECK(kept(listed({8, 0})) == by_base);
+    CHECK(kept(listed({0, 6})) == by_bias);
+    std::vector<std::size_t> both;
+    std::set_union(by_base.begin(), by_base.end(), by_bias.begin(), by_bias.end(), std::back_inserter(both));
+    CHECK(kept(listed({8, 6})) == both);
+}
+
+// ---- prompts and tables --------------------------------------------------------------------------------------------
+
+TEST_CASE("lines of prompt files, by whoever wrote them") {
+    using evaluate::parse_prompt_line;
+    auto const ours = parse_prompt_line(R"({"domain": "math", "prompt": "1 + 1", "completion": " = 2"})", "f");
+    CHECK(ours.domain == "math");
+    CHECK(ours.text == "1 + 1");
+    CHECK_FALSE(ours.bare);
+    auto const question = parse_prompt_line(R"({"question": "Why?", "answer": "Because."})", "f");
+    CHECK(question.text == "Why?");
+    CHECK(question.bare);
+    CHECK_FALSE(question.domain);
+    CHECK(parse_prompt_line(R"({"question_id": 3, "turns": ["Hello", "Again"]})", "f").text == "Hello");
+    CHECK(parse_prompt_line(R"({"tokens": [3, 0, 7]})", "f").tokens == std::vector<token_id>{3, 0, 7});
+
+    auto const refusal = [](char const* line) {
+        return error_text([&] { static_cast<void>(parse_prompt_line(line, "a.jsonl, line 3")); });
+    };
+    CHECK(says(refusal("{"), {"a.jsonl, line 3", "not a JSON object"}));
+    CHECK(says(refusal("[1]"), "not a JSON object"));
+    CHECK(says(refusal(R"({"text": "x"})"), {"none of the fields", "'prompt'"}));
+    CHECK(says(refusal(R"({"prompt": ""})"), {"'prompt' is empty", "expected a text"}));
+    CHECK(says(refusal(R"({"question": 4})"), {"'question' is number"}));
+    CHECK(says(refusal(R"({"turns": []})"), "'turns'"));
+    CHECK(says(refusal(R"({"tokens": [1, -2]})"), {"tokens[1]", "-2"}));
+    CHECK(says(refusal(R"({"prompt": "x", "domain": null})"), "'domain' is null"));
+}
+
+TEST_CASE("templates take the question where the braces are") {
+    CHECK(evaluate::fill_template("Question: {}\nAnswer:", "{} = ?") == "Question: {} = ?\nAnswer:");
+    CHECK(evaluate::fill_template("{}{}", "a") == "aa");
+    CHECK(evaluate::fill_template("{ }", "a") == "{ }");
+}
+
+TEST_CASE("tables line up, whatever bytes a character takes") {
+    evaluate::table const t{.title = "T", .header = {"name", "tau"}, .rows = {{"a", "2.35 ±0.04"}, {"bcdef", "10"}}};
+    CHECK(evaluate::in_plain_text(t) ==
+          "\nT\n\n"
+          "    name           tau\n"
+          "    a       2.35 ±0.04\n"
+          "    bcdef           10\n");
+    CHECK(evaluate::in_markdown(t) == "\nT\n\n| name | tau |\n|---|--:|\n| a | 2.35 ±0.04 |\n| bcdef | 10 |\n");
+    CHECK(evaluate::shown(std::numeric_limits<double>::quiet_NaN(), 2) == "-");
+}
+
+TEST_CASE("JSON with lists of numbers on one line reads back the same") {
+    auto const value = nlohmann::ordered_json::parse(
+        R"({"a": [1, 2.5, null], "b": {"c": [[1, 2], []], "d": {}}, "e": "\"x\"", "f": []})");
+    auto const text = evaluate::json_text(value);
+    CHECK(nlohmann::ordered_json::parse(text) == value);
+    CHECK(says(text, "\n \"a\": [1,2.5,null],\n"));
+    CHECK(says(text, "\n  \"c\": [\n   [1,2],\n   []\n  ],\n"));
+}
