@@ -1,12 +1,22 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Speculative decoding on real text: installs what is missing, builds the examples and runs the main one.
+# Speculative decoding with the models in examples/models: installs what is missing, builds the examples, answers a
+# question with a drafter and without.
 #
-#   examples/run.sh [arguments of the example, --help shows them]
+#   examples/run.sh [flags of generate]         examples/run.sh --prompt "def is_prime(n):" --temperature 0.7
+#   examples/run.sh ngram [flags of ngram]      speculates on any text file, with drafters counted from it
+#
+# --help after either shows the flags.
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 source "${root}/cmake/require_packages.sh"
+
+program=generate
+if [[ ${1:-} == ngram ]]; then
+    program=ngram
+    shift
+fi
 
 require_packages build-essential cmake ninja-build libeigen3-dev libcli11-dev nlohmann-json3-dev libpcre2-dev \
     libutf8proc-dev
@@ -19,8 +29,21 @@ if ! (cd "${root}" && cmake --preset examples && cmake --build --preset examples
     cat "${log}" >&2
     exit 1
 fi
-if [[ ! -x "${root}/build/examples/examples/ngram" ]]; then
-    echo "examples/ngram was not built: it needs Eigen >= 3.4 and CLI11" >&2
+binary="${root}/build/examples/examples/${program}"
+if [[ ! -x ${binary} ]]; then
+    echo "${program} was not built: it needs Eigen >= 3.4, CLI11, nlohmann json, PCRE2 and utf8proc" >&2
     exit 1
 fi
-"${root}/build/examples/examples/ngram" "$@"
+
+arguments=("$@")
+if [[ ${program} == generate ]]; then
+    # What the user says comes later, and counts.
+    given=" $* "
+    [[ ${given} == *" --target "* || ${given} == *" --target="* ]] || arguments+=(--target "${root}/examples/models/target")
+    [[ ${given} == *" --draft "* || ${given} == *" --draft="* ]] || arguments+=(--draft "${root}/examples/models/dspark")
+    [[ ${given} =~ \ --(prompt|prompt-file|tokens)[=\ ] ]] || arguments+=(--prompt "Question: Tom has 5 boxes with 12 apples each. He sells 18 apples. How many apples are left?
+Answer:")
+    # The rule whose output can be compared token by token.
+    [[ ${given} =~ \ --(rule|seed)[=\ ] ]] || arguments+=(--rule coupled --seed 2)
+fi
+"${binary}" "${arguments[@]}"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <numeric>
 #include <sstream>
 #include <string>
@@ -135,7 +136,13 @@ bool train_drafter(draft_options const& chosen, engine::model_config const& conf
 
 bool execute(tokenizer_options const& chosen) {
     std::vector<std::string> texts;
-    for (auto const& line : read_corpus(chosen.corpus)) texts.push_back(line.prompt + line.completion);
+    std::map<std::string, std::size_t> used;
+    for (auto const& line : read_corpus(chosen.corpus)) {
+        std::size_t& bytes = used[line.domain];
+        if (chosen.domain_bytes > 0 && bytes >= chosen.domain_bytes) continue;
+        texts.push_back(line.prompt + line.completion);
+        bytes += texts.back().size();
+    }
     std::string const json = train_bpe(texts, {.vocabulary = chosen.vocabulary, .special = {end_of_text, mask}}).json;
     std::ofstream out(chosen.out, std::ios::binary);
     out << json;

@@ -63,6 +63,8 @@ std::optional<options> parse_options(int argc, char const* const* argv) {
     auto& t = *app.add_subcommand("tokenizer", "Byte-level BPE from a corpus");
     t.add_option("--corpus", tokenizer.corpus, "JSON lines of domain, prompt, completion")->required();
     t.add_option("--vocabulary", tokenizer.vocabulary, "Tokens, special ones included")->capture_default_str();
+    t.add_option("--domain-bytes", tokenizer.domain_bytes,
+                 "Learn from so much text of every domain, so that none has more say than the others. Default: all");
     t.add_option("--out", tokenizer.out, "The tokenizer.json to write")->required();
 
     target_options target;

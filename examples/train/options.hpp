@@ -24,6 +24,7 @@ struct tokenizer_options {
     std::filesystem::path corpus;
     std::filesystem::path out;
     std::size_t vocabulary = 2048;
+    std::size_t domain_bytes = 0;  ///< of every domain so much text is read; 0: all
 };
 
 /// What the two commands that train a model have in common.
