@@ -137,7 +137,7 @@ storage checkpoint::check(entry const& found, std::span<std::size_t const> shape
 }
 
 weight checkpoint::in_place(entry const& found, storage type, std::size_t rows, std::size_t cols) const {
-    weight const w{found.tensor->bytes.data(), type, rows, cols};
+    weight const w{found.tensor->bytes.data(), type, rows, cols, config_.products};
     if (std::bit_cast<std::uintptr_t>(w.data) % bytes_of(w.type) != 0) {
         auto const offset = found.tensor->bytes.data() - files_[found.file].bytes().data();
         refuse(found, "begins at byte " + show(offset) + " of the file",

@@ -24,6 +24,8 @@
 
 #include <sureleap/types.hpp>
 
+#include "kernels.hpp"
+
 namespace engine {
 
 using sureleap::token_id;
@@ -93,6 +95,8 @@ struct model_config {
     std::optional<draft_config> draft;  ///< exactly if kind is not qwen3
     /// End of text, of a turn: eos_token_id, ascending, each below the vocabulary. May be empty.
     std::vector<token_id> stop_tokens;
+    /// How the model is to be computed: no part of the file, a choice of who loads it.
+    arithmetic products = arithmetic::full;
 
     [[nodiscard]] bool operator==(model_config const&) const = default;
 };

@@ -55,14 +55,16 @@ template <class Real>
 sureleap::block_forward<Real> dspark<Real>::forward(std::span<sureleap::request_view const> requests) {
     std::size_t const gamma = draft_.block_size;
     std::size_t const d = config().hidden_size;
-    std::size_t const n = requests.size() * gamma;
     if (requests.size() > limits_.slots) {
         sureleap::detail::fail_with("dspark: ", requests.size(), " requests, expected at most ", limits_.slots);
     }
     rows_.clear();
+    wanted_.clear();
     for (auto const& request : requests) {
         auto const first = static_cast<std::uint32_t>(request.position);
+        std::size_t const cap = request.settings != nullptr ? request.draft_cap(gamma) : gamma;
         for (std::uint32_t k = 0; k < gamma; ++k) {
+            if (k < cap) wanted_.push_back(rows_.size());
             // Not causal: every row of the block sees the whole block. Its keys lie where the next positions will be
             // observed, which overwrites them.
             load_row(embeddings_, static_cast<std::size_t>(k == 0 ? request.anchor : draft_.mask_token),
@@ -73,15 +75,33 @@ sureleap::block_forward<Real> dspark<Real>::forward(std::span<sureleap::request_
     }
     Real* const x = hidden_.data();
     Real* const y = context_.normed.data();
-    for (std::size_t l = 0; l < layers_.size(); ++l) {
-        layers_[l].input_norm(context_, x, n, y);
-        layers_[l].write_keys(context_, rows_, y, cache_, l);
-        layers_[l].attend(context_, rows_, y, cache_, l, x);
-        layers_[l].mlp(context_, n, x);
+    std::size_t const all = rows_.size();
+    std::size_t const last = layers_.size() - 1;
+    for (std::size_t l = 0; l < last; ++l) {
+        layers_[l].input_norm(context_, x, all, y);
+        layers_[l].self_attend(context_, rows_, y, cache_, l, x);
+        layers_[l].mlp(context_, all, x);
     }
+    // A row that is not drafted from is still seen by the others: of such rows the last layer makes keys and no more.
+    layers_[last].input_norm(context_, x, all, y);
+    layers_[last].write_keys(context_, rows_, y, cache_, last);
+    std::size_t const n = wanted_.size();
+    for (std::size_t i = 0; i < n; ++i) {
+        if (wanted_[i] == i) continue;
+        std::copy_n(x + wanted_[i] * d, d, x + i * d);
+        std::copy_n(y + wanted_[i] * d, d, y + i * d);
+        rows_[i] = rows_[wanted_[i]];
+    }
+    layers_[last].attend(context_, std::span(rows_).first(n), y, cache_, last, x);
+    layers_[last].mlp(context_, n, x);
     final_norm_(context_, x, n, x);
     matmul(context_.pool, x, n, output_head_, logits_.data());
-    last_forward_ = {{hidden_.data(), n, d}, {{logits_.data(), n, config().vocabulary}, {}}};
+    std::size_t const V = config().vocabulary;
+    for (std::size_t i = n; i-- > 0 && wanted_[i] != i;) {  // back to where the block has them
+        std::copy_n(x + i * d, d, x + wanted_[i] * d);
+        std::copy_n(logits_.data() + i * V, V, logits_.data() + wanted_[i] * V);
+    }
+    last_forward_ = {{hidden_.data(), all, d}, {{logits_.data(), all, V}, {}}};
     return last_forward_;
 }
 

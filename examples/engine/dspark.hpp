@@ -42,8 +42,8 @@ public:
     /// The new positions become context of later blocks. The tokens are not read.
     void observe(std::span<batch_row const> rows, Real const* features,
                  std::span<sureleap::token_id const> next_tokens = {}) override;
-    /// h and U of a block for every request; every position before the anchor must have been observed. Valid until the
-    /// next call.
+    /// h and U of a block for every request, of the positions that it may draft (request_view::draft_cap); every
+    /// position before the anchor must have been observed. Valid until the next call.
     [[nodiscard]] sureleap::block_forward<Real> forward(std::span<sureleap::request_view const> requests);
 
     /// What the last forward returned; observing leaves it as it is.
@@ -66,9 +66,10 @@ private:
     weight output_head_;
     kv_cache<Real> cache_;
     std::vector<batch_row> rows_;
-    std::vector<Real> injected_;  // C
-    std::vector<Real> hidden_;    // [requests * gamma, hidden_size]
-    std::vector<Real> logits_;    // [requests * gamma, vocabulary]
+    std::vector<std::size_t> wanted_;  // of these, the ones that tokens will be drafted from
+    std::vector<Real> injected_;       // C
+    std::vector<Real> hidden_;         // [requests * gamma, hidden_size]
+    std::vector<Real> logits_;         // [requests * gamma, vocabulary]
     sureleap::block_forward<Real> last_forward_;
 };
 

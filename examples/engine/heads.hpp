@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <sureleap/confidence/head.hpp>
+#include <sureleap/distribution.hpp>
 #include <sureleap/head/gated.hpp>
 #include <sureleap/head/markov.hpp>
 #include <sureleap/head/none.hpp>
@@ -103,6 +104,11 @@ private:
 
     inline static thread_local thread_pool* lent_ = nullptr;
 };
+
+/// The engine's exponentials for the library's passes over rows of logits.
+[[nodiscard]] inline sureleap::row_kernels row_kernels() noexcept {
+    return {&exponentials<float>, &exponentials<double>};
+}
 
 // ---- heads -----------------------------------------------------------------------------------------------------
 

@@ -28,6 +28,11 @@ namespace {
     std::vector<kernel_set const*> sets;
 #if defined(__x86_64__)
     // The levels that the files are compiled for; whether the system saves the registers is part of the answer.
+#if defined(ENGINE_AVX512_BF16)  // the compiler knows it
+    if (__builtin_cpu_supports("x86-64-v4") && __builtin_cpu_supports("avx512bf16")) {
+        sets.push_back(&avx512_bf16_kernels);
+    }
+#endif
     if (__builtin_cpu_supports("x86-64-v4")) sets.push_back(&avx512_kernels);
     if (__builtin_cpu_supports("x86-64-v3")) sets.push_back(&avx2_kernels);
 #endif
@@ -49,30 +54,61 @@ template <class Real>
     }
 }
 
-template <class Real>
-void multiply(thread_pool& pool, Real const* x, std::size_t n, weight const& w, Real* y, bool add) {
-    // Waking the pool takes microseconds: not for work that takes no longer.
-    auto const share = [&](std::size_t count, std::size_t work, auto const& f) {
-        if (work >= 100'000) return pool.run(count, f);
-        for (std::size_t i = 0; i < count; ++i) f(i);
-    };
-    static thread_local std::vector<Real> packed;  // grows to the largest batch
-    std::size_t const padded = (w.cols + pack_unit - 1) / pack_unit * pack_unit;
-    if (packed.size() < n * padded) packed.resize(n * padded);
-    Real* const from = packed.data();  // of this thread, also where others use it
-    auto const& kernels = table<Real>();
-    share(n, n * padded, [&](std::size_t i) { kernels.pack(x, n, w.cols, i, from); });
-
-    auto const kernel = kernels.multiply[static_cast<std::size_t>(w.type)];
-    std::size_t const row_bytes = w.cols * bytes_of(w.type);
-    // Some 16 chunks a thread, so that a thread that lost its core for a while holds up the others little.
-    std::size_t const chunk = (w.rows / (pool.threads() * 16) + row_unit) / row_unit * row_unit;
-    share((w.rows + chunk - 1) / chunk, n * w.rows * w.cols, [&](std::size_t i) {
-        std::size_t const first = i * chunk;
-        kernel(from, n, static_cast<char const*>(w.data) + first * row_bytes, std::min(chunk, w.rows - first), w.cols,
-               y + first, w.rows, add);
-    });
+[[nodiscard]] std::size_t kind_of(weight const& w) {
+    bool const rounds = w.type == storage::bf16 && w.products == arithmetic::bf16;
+    return rounds ? bf16_products : static_cast<std::size_t>(w.type);
 }
+
+/// Scratch of a thread: grows to the most that was asked for. One for each Use, as they live at the same time.
+template <class Real, int Use>
+[[nodiscard]] Real* scratch(std::size_t size) {
+    static thread_local std::vector<Real> all;
+    if (all.size() < size) all.resize(size);
+    return all.data();
+}
+
+/// What products with one x share: its packed form, and how rows are shared out over the pool.
+template <class Real>
+class multiplier {
+public:
+    multiplier(thread_pool& pool, Real const* x, std::size_t n, weight const& first)
+        : pool_(pool), n_(n), cols_(first.cols), kernel_(table<Real>().products[kind_of(first)]) {
+        std::size_t const padded = (cols_ + pack_unit - 1) / pack_unit * pack_unit;
+        x_ = scratch<Real, 0>(n * padded);
+        share(n, n * padded / 4, [&](std::size_t i) { kernel_.pack(x, n, cols_, i, x_); });
+    }
+
+    /// Calls f(first, count) for chunks of rows of w.
+    template <class F>
+    void each_chunk(std::size_t rows, F const& f) const {
+        std::size_t const unit = table<Real>().tile_rows(n_);
+        // Some eight chunks a thread, so that a thread that lost its core for a while holds up the others little.
+        std::size_t const chunk = (rows / (pool_.threads() * 8) + unit) / unit * unit;
+        share((rows + chunk - 1) / chunk, n_ * rows * cols_,
+              [&](std::size_t i) { f(i * chunk, std::min(chunk, rows - i * chunk)); });
+    }
+
+    /// Rows [first, first + count) of w: y[i * stride + j] (+)= their products with row i of x.
+    void operator()(weight const& w, std::size_t first, std::size_t count, Real* y, std::size_t stride,
+                    bool add = false) const {
+        kernel_.multiply(x_, n_, static_cast<char const*>(w.data) + first * cols_ * bytes_of(w.type), count, cols_, y,
+                         stride, add);
+    }
+
+private:
+    // Threads that spin start within a microsecond: not for work that takes no longer.
+    template <class F>
+    void share(std::size_t parts, std::size_t work, F const& f) const {
+        if (work >= 40'000) return pool_.run(parts, f);
+        for (std::size_t i = 0; i < parts; ++i) f(i);
+    }
+
+    thread_pool& pool_;
+    std::size_t n_;
+    std::size_t cols_;
+    product_functions<Real> const& kernel_;
+    Real* x_;  // of this thread, also where others use it
+};
 
 }  // namespace
 
@@ -101,12 +137,54 @@ char const* instruction_set() {
 
 template <class Real>
 void matmul(thread_pool& pool, Real const* x, std::size_t n, weight const& w, Real* y) {
-    multiply(pool, x, n, w, y, false);
+    multiplier<Real> const multiply(pool, x, n, w);
+    multiply.each_chunk(w.rows,
+                        [&](std::size_t first, std::size_t count) { multiply(w, first, count, y + first, w.rows); });
 }
 
 template <class Real>
 void matmul_add(thread_pool& pool, Real const* x, std::size_t n, weight const& w, Real* y) {
-    multiply(pool, x, n, w, y, true);
+    multiplier<Real> const multiply(pool, x, n, w);
+    multiply.each_chunk(
+        w.rows, [&](std::size_t first, std::size_t count) { multiply(w, first, count, y + first, w.rows, true); });
+}
+
+template <class Real>
+void matmul(thread_pool& pool, Real const* x, std::size_t n, std::initializer_list<product<Real>> products) {
+    product<Real> const& front = *products.begin();
+    // Packed x is of one kind, as the matrices of a layer nearly always are.
+    if (std::any_of(products.begin(), products.end(),
+                    [&](product<Real> const& p) { return kind_of(p.w) != kind_of(front.w); })) {
+        for (product<Real> const& p : products) matmul(pool, x, n, p.w, p.y);
+        return;
+    }
+    std::size_t rows = 0;
+    for (product<Real> const& p : products) rows += p.w.rows;
+    multiplier<Real> const multiply(pool, x, n, front.w);
+    multiply.each_chunk(rows, [&](std::size_t first, std::size_t count) {  // of all matrices, one below the other
+        for (product<Real> const& p : products) {
+            std::size_t const here = first < p.w.rows ? std::min(count, p.w.rows - first) : 0;
+            if (here > 0) multiply(p.w, first, here, p.y + first, p.w.rows);
+            count -= here;
+            first = here > 0 ? 0 : first - p.w.rows;
+        }
+    });
+}
+
+template <class Real>
+void gated_matmul(thread_pool& pool, Real const* x, std::size_t n, weight const& gate, weight const& up, Real* y) {
+    if (kind_of(gate) != kind_of(up)) {
+        std::vector<Real> other(n * up.rows);
+        matmul(pool, x, n, {{gate, y}, {up, other.data()}});
+        return silu_mul(y, other.data(), other.size());
+    }
+    multiplier<Real> const multiply(pool, x, n, gate);
+    multiply.each_chunk(gate.rows, [&](std::size_t first, std::size_t count) {
+        Real* const other = scratch<Real, 1>(n * count);
+        multiply(gate, first, count, y + first, gate.rows);
+        multiply(up, first, count, other, count);
+        for (std::size_t i = 0; i < n; ++i) silu_mul(y + i * gate.rows + first, other + i * count, count);
+    });
 }
 
 template <class Real>
@@ -133,7 +211,23 @@ void silu_mul(Real* gate, Real const* up, std::size_t size) {
 template <class Real>
 void attend(Real const* query, Real const* keys, Real const* values, std::size_t n, std::size_t size, Real scale,
             Real* scores, Real* out) {
-    table<Real>().attend(query, keys, values, n, size, scale, scores, out);
+    attention_query<Real> const one{query, out, n};
+    table<Real>().attend(&one, 1, keys, values, size, scale, scratch<Real, 0>(size + pack_unit), scores);
+}
+
+template <class Real>
+void attend(std::span<attention_query<Real> const> queries, Real const* keys, Real const* values, std::size_t size,
+            Real scale) {
+    std::size_t most = 0;
+    for (auto const& query : queries) most = std::max(most, query.keys);
+    table<Real>().attend(queries.data(), queries.size(), keys, values, size, scale,
+                         scratch<Real, 0>(queries.size() * (size + pack_unit)),
+                         scratch<Real, 1>(queries.size() * most));
+}
+
+template <class Real>
+void exponentials(Real const* x, std::size_t size, Real shift, Real scale, Real* out) {
+    table<Real>().exponentials(x, size, shift, scale, out);
 }
 
 double read_bandwidth(thread_pool& pool, void const* data, std::size_t bytes, int repeats) {
@@ -153,13 +247,17 @@ double read_bandwidth(thread_pool& pool, void const* data, std::size_t bytes, in
     return best;
 }
 
-#define ENGINE_INSTANTIATE(Real)                                                            \
-    template void matmul(thread_pool&, Real const*, std::size_t, weight const&, Real*);     \
-    template void matmul_add(thread_pool&, Real const*, std::size_t, weight const&, Real*); \
-    template void load_row(weight const&, std::size_t, Real*);                              \
-    template void rms_norm(Real const*, Real const*, std::size_t, double, Real*);           \
-    template void rotate(Real*, Real const*, Real const*, std::size_t);                     \
-    template void silu_mul(Real*, Real const*, std::size_t);                                \
+#define ENGINE_INSTANTIATE(Real)                                                                               \
+    template void matmul(thread_pool&, Real const*, std::size_t, weight const&, Real*);                        \
+    template void matmul_add(thread_pool&, Real const*, std::size_t, weight const&, Real*);                    \
+    template void load_row(weight const&, std::size_t, Real*);                                                 \
+    template void rms_norm(Real const*, Real const*, std::size_t, double, Real*);                              \
+    template void rotate(Real*, Real const*, Real const*, std::size_t);                                        \
+    template void silu_mul(Real*, Real const*, std::size_t);                                                   \
+    template void matmul(thread_pool&, Real const*, std::size_t, std::initializer_list<product<Real>>);        \
+    template void exponentials(Real const*, std::size_t, Real, Real, Real*);                                   \
+    template void gated_matmul(thread_pool&, Real const*, std::size_t, weight const&, weight const&, Real*);   \
+    template void attend(std::span<attention_query<Real> const>, Real const*, Real const*, std::size_t, Real); \
     template void attend(Real const*, Real const*, Real const*, std::size_t, std::size_t, Real, Real*, Real*);
 ENGINE_INSTANTIATE(float)
 ENGINE_INSTANTIATE(double)

@@ -16,7 +16,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <span>
 
+#include "attention_query.hpp"
 #include "thread_pool.hpp"
 
 namespace engine {
@@ -28,6 +31,11 @@ enum class storage : std::uint8_t { f64, f32, f16, bf16 };
     return s == storage::f64 ? 8 : s == storage::f32 ? 4 : 2;
 }
 
+/// What products with bf16 weights do with activations. In full they stay as they are. With bf16 they are rounded to it
+/// as well, for which some processors have instructions that do twice as many products; sums keep their precision. It is
+/// a choice for a whole model: plain and speculative decoding must compute the same. Other weights know no difference.
+enum class arithmetic : std::uint8_t { full, bf16 };
+
 /// A matrix [rows, cols], cols >= 1, row-major without gaps, that somebody else owns, mostly a mapped file: it is read
 /// where it lies and never converted as a whole. For a linear layer rows are outputs, as in the files.
 struct weight {
@@ -35,6 +43,7 @@ struct weight {
     storage type = storage::f32;
     std::size_t rows = 0;
     std::size_t cols = 0;
+    arithmetic products = arithmetic::full;
 
     [[nodiscard]] std::size_t bytes() const noexcept { return rows * cols * bytes_of(type); }
     [[nodiscard]] bool empty() const noexcept { return data == nullptr; }
@@ -48,6 +57,17 @@ void matmul(thread_pool& pool, Real const* x, std::size_t n, weight const& w, Re
 /// y += the same: the residual stream of a transformer, without a pass of its own.
 template <class Real>
 void matmul_add(thread_pool& pool, Real const* x, std::size_t n, weight const& w, Real* y);
+
+/// One of several products with the same x.
+template <class Real>
+struct product {
+    weight const& w;
+    Real* y;
+};
+
+/// The same as one matmul after the other, but the threads meet once. Matrices have the same cols.
+template <class Real>
+void matmul(thread_pool& pool, Real const* x, std::size_t n, std::initializer_list<product<Real>> products);
 
 /// out[c] = w[row, c]: an embedding, or a norm's scale.
 template <class Real>
@@ -70,6 +90,20 @@ void silu_mul(Real* gate, Real const* up, std::size_t size);
 template <class Real>
 void attend(Real const* query, Real const* keys, Real const* values, std::size_t n, std::size_t size, Real scale,
             Real* scores, Real* out);
+
+/// The same for queries that share keys and values, heads of a group and rows of a block, each with the bits that it has
+/// alone. Keys are read up to the most that one of the queries sees, values by those alone that see them.
+template <class Real>
+void attend(std::span<attention_query<Real> const> queries, Real const* keys, Real const* values, std::size_t size,
+            Real scale);
+
+/// y = silu(x gate^T) * (x up^T), the first half of an MLP: y [n, gate.rows], gate and up of one shape.
+template <class Real>
+void gated_matmul(thread_pool& pool, Real const* x, std::size_t n, weight const& gate, weight const& up, Real* y);
+
+/// out[i] = exp((x[i] - shift) * scale) for i < size. out may be x.
+template <class Real>
+void exponentials(Real const* x, std::size_t size, Real shift, Real scale, Real* out);
 
 /// Bytes per second at which the pool reads memory: the floor of a matrix-vector product over weights that fit no
 /// cache. Best of `repeats` passes over `bytes` at `data`.

@@ -94,6 +94,17 @@ template <class Real>
 }
 
 template <class Real>
+[[gnu::flatten]] void exponentials(Real const* x, std::size_t size, Real shift, Real scale, Real* out) {
+    for (std::size_t i = 0; i < size; i += width<Real>) {
+        wide<Real> v;
+        load<Real>(x + i, size - i, v);
+        v = (v - shift) * scale;
+        exp<Real>(v);
+        store<Real>(out + i, size - i, v);
+    }
+}
+
+template <class Real>
 [[gnu::flatten]] void silu_mul(Real* gate, Real const* up, std::size_t size) {
     for (std::size_t i = 0; i < size; i += width<Real>) {
         wide<Real> g;
@@ -108,30 +119,22 @@ template <class Real>
 
 // ---- attention ----------------------------------------------------------------------------------------------------
 
-/// out[0, G registers) = sum_k weights[k] values[k][...], key by key.
-template <class Real, std::size_t G>
-ENGINE_INLINE void weigh(Real const* weights, Real const* values, std::size_t n, std::size_t size, std::size_t count,
-                         Real factor, Real* out) {
-    wide<Real> acc[G] = {};
-    for (std::size_t k = 0; k < n; ++k) {
-        unroll<G>([&](auto g) {
-            wide<Real> v;
-            load<Real>(values + k * size + g * width<Real>, G > 1 ? width<Real> : count, v);
-            acc[g] += v * weights[k];
-        });
-    }
-    unroll<G>([&](auto g) { store<Real>(out + g * width<Real>, G > 1 ? width<Real> : count, acc[g] * factor); });
-}
+// Queries of a few rows and of the heads that share keys and values come together: both are read once for all of them.
+// That is what attention to a context waits for.
 
+/// The exponentials of a query's scores in their place; returns one over their sum.
 template <class Real>
-[[gnu::flatten]] void attend(Real const* query, Real const* keys, Real const* values, std::size_t n, std::size_t size,
-                             Real scale, Real* scores, Real* out) {
-    Real tail[lanes<Real>];
-    std::size_t const rest = size % lanes<Real>;
-    for (std::size_t c = 0; c < lanes<Real>; ++c) tail[c] = c < rest ? query[size - rest + c] : Real{0};
-    tiles<Real, Real, 1>(query, tail, keys, n, size, scores, n, false);
-    Real greatest = scores[0];
-    for (std::size_t k = 1; k < n; ++k) greatest = scores[k] > greatest ? scores[k] : greatest;
+ENGINE_INLINE Real softmax(Real* scores, std::size_t n, Real scale) {
+    wide<Real> top = wide<Real>{} + scores[0];
+    std::size_t k = 0;
+    for (; k + width<Real> <= n; k += width<Real>) {
+        wide<Real> s;
+        load<Real>(scores + k, s);
+        top = s > top ? s : top;
+    }
+    Real greatest = top[0];
+    for (std::size_t i = 1; i < width<Real>; ++i) greatest = top[i] > greatest ? top[i] : greatest;
+    for (; k < n; ++k) greatest = scores[k] > greatest ? scores[k] : greatest;
     Real const total = sum_over<Real>(n, [&](std::size_t at, std::size_t count, wide<Real>& acc) {
         wide<Real> s;
         load<Real>(scores + at, count, s);
@@ -141,13 +144,68 @@ template <class Real>
         load<Real>(scores + at, count, s);  // zeros past the end
         acc += s;
     });
-    Real const factor = Real{1} / total;
-    constexpr std::size_t group = 8;
-    std::size_t c = 0;
-    for (; c + group * width<Real> <= size; c += group * width<Real>) {
-        weigh<Real, group>(scores, values + c, n, size, 0, factor, out + c);
+    return Real{1} / total;
+}
+
+/// G registers of the outputs of Q queries, from column `at` on: the sum of their weighted values, key by key.
+template <class Real, std::size_t G, std::size_t Q>
+ENGINE_INLINE void weigh(attention_query<Real> const* queries, Real const* weights, std::size_t stride,
+                         Real const (&factor)[Q], Real const* values, std::size_t size, std::size_t at) {
+    std::size_t const left = size - at;
+    std::size_t shared = queries[0].keys;
+    std::size_t most = shared;
+    for (std::size_t q = 1; q < Q; ++q) {
+        shared = queries[q].keys < shared ? queries[q].keys : shared;
+        most = queries[q].keys > most ? queries[q].keys : most;
     }
-    for (; c < size; c += width<Real>) weigh<Real, 1>(scores, values + c, n, size, size - c, factor, out + c);
+    wide<Real> acc[Q * G];
+    unroll<Q * G>([&](auto i) ENGINE_LAMBDA { acc[i] = wide<Real>{}; });
+    for (std::size_t k = 0; k < most; ++k) {
+        wide<Real> v[G];
+        unroll<G>([&](auto g) ENGINE_LAMBDA {
+            load<Real>(values + k * size + at + g * width<Real>, G > 1 ? width<Real> : left, v[g]);
+        });
+        unroll<Q>([&](auto q) ENGINE_LAMBDA {
+            if (k < shared || k < queries[q].keys) {
+                Real const weight = weights[q * stride + k];
+                unroll<G>([&](auto g) ENGINE_LAMBDA { acc[q * G + g] += v[g] * weight; });
+            }
+        });
+    }
+    unroll<Q>([&](auto q) ENGINE_LAMBDA {
+        unroll<G>([&](auto g) ENGINE_LAMBDA {
+            store<Real>(queries[q].out + at + g * width<Real>, G > 1 ? width<Real> : left, acc[q * G + g] * factor[q]);
+        });
+    });
+}
+
+template <class Real, std::size_t Q>
+[[gnu::flatten]] void finish(attention_query<Real> const* queries, Real* scores, std::size_t stride, Real const* values,
+                             std::size_t size, Real scale) {
+    Real factor[Q];
+    for (std::size_t q = 0; q < Q; ++q) factor[q] = softmax(scores + q * stride, queries[q].keys, scale);
+    std::size_t c = 0;
+    for (; c + 4 * width<Real> <= size; c += 4 * width<Real>) {
+        weigh<Real, 4>(queries, scores, stride, factor, values, size, c);
+    }
+    for (; c < size; c += width<Real>) weigh<Real, 1>(queries, scores, stride, factor, values, size, c);
+}
+
+template <class Real>
+void attend(attention_query<Real> const* queries, std::size_t count, Real const* keys, Real const* values,
+            std::size_t size, Real scale, Real* packed, Real* scores) {
+    std::size_t most = 0;
+    for (std::size_t q = 0; q < count; ++q) {
+        pack_row<Real, Real>(queries[q].x, count, size, q, packed);
+        most = queries[q].keys > most ? queries[q].keys : most;
+    }
+    multiply<Real, Real>(packed, count, keys, most, size, scores, most, false);
+    constexpr std::size_t together = vector_bytes == 64 ? 4 : 2;
+    std::size_t q = 0;
+    for (; q + together <= count; q += together) {
+        finish<Real, together>(queries + q, scores + q * most, most, values, size, scale);
+    }
+    for (; q < count; ++q) finish<Real, 1>(queries + q, scores + q * most, most, values, size, scale);
 }
 
 // ---- reading ------------------------------------------------------------------------------------------------------
@@ -177,15 +235,32 @@ template <class Real>
     return result;
 }
 
+/// What is rounded in double is double.
+template <class Real>
+struct rounding_of {
+    using type = bfloat;
+};
+template <>
+struct rounding_of<float> {
+    using type = rounding_bfloat;
+};
+template <class Real>
+using rounding = typename rounding_of<Real>::type;
+
 template <class Real>
 inline constexpr kernel_table<Real> table = {
-    {multiply<Real, double>, multiply<Real, float>, multiply<Real, half>, multiply<Real, bfloat>},
+    {{pack<Real, double>, multiply<Real, double>},
+     {pack<Real, float>, multiply<Real, float>},
+     {pack<Real, half>, multiply<Real, half>},
+     {pack<Real, bfloat>, multiply<Real, bfloat>},
+     {pack<Real, rounding<Real>>, multiply<Real, rounding<Real>>}},
     {load_row<Real, double>, load_row<Real, float>, load_row<Real, half>, load_row<Real, bfloat>},
-    pack<Real>,
+    rows_together,
     rms_norm<Real>,
     rotate<Real>,
     silu_mul<Real>,
     attend<Real>,
+    exponentials<Real>,
 };
 
 }  // namespace engine::ENGINE_KERNELS

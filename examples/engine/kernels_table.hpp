@@ -11,31 +11,42 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "attention_query.hpp"
+
 namespace engine {
 
-/// The rows of one call of `multiply` are best a multiple of this: every tile height divides it.
-inline constexpr std::size_t row_unit = 24;
 /// Packed rows are padded to a multiple of this.
-inline constexpr std::size_t pack_unit = 16;
+inline constexpr std::size_t pack_unit = 32;
 
+/// Products with one kind of weights.
 template <class Real>
-struct kernel_table {
-    /// y[i * stride + j] (+)= dot(x row i, w row j) for i < n, j < rows; w [rows, cols], x [n, cols] as `pack` left it.
-    using multiply_function = void (*)(Real const* x, std::size_t n, void const* w, std::size_t rows, std::size_t cols,
-                                       Real* y, std::size_t stride, bool add);
-    using load_function = void (*)(void const* row, std::size_t cols, Real* out);
-
-    multiply_function multiply[4];  // by storage
-    load_function load_row[4];      // by storage
+struct product_functions {
     /// Puts one row of x [n, cols] to its place in out, which has n rows of cols rounded up to a multiple of pack_unit.
     /// Rows that share a tile lie together there: a tile reads one stream, and its rows, often a power of two apart in
     /// x, do not drive each other out of the cache.
     void (*pack)(Real const* x, std::size_t n, std::size_t cols, std::size_t row, Real* out);
+    /// y[i * stride + j] (+)= dot(x row i, w row j) for i < n, j < rows; w [rows, cols], x [n, cols] as `pack` left it.
+    void (*multiply)(Real const* x, std::size_t n, void const* w, std::size_t rows, std::size_t cols, Real* y,
+                     std::size_t stride, bool add);
+};
+
+/// Kinds of weights: a storage in full arithmetic, or bf16 in its own.
+inline constexpr std::size_t bf16_products = 4;
+
+template <class Real>
+struct kernel_table {
+    using load_function = void (*)(void const* row, std::size_t cols, Real* out);
+
+    product_functions<Real> products[5];  // by storage; the last is bf16_products
+    load_function load_row[4];            // by storage
+    /// Rows of w that are multiplied with n rows of x at a time: `rows` is best a multiple of it.
+    std::size_t (*tile_rows)(std::size_t n);
     void (*rms_norm)(Real const* x, Real const* scale, std::size_t size, double epsilon, Real* out);
     void (*rotate)(Real* x, Real const* cos, Real const* sin, std::size_t size);
     void (*silu_mul)(Real* gate, Real const* up, std::size_t size);
-    void (*attend)(Real const* query, Real const* keys, Real const* values, std::size_t n, std::size_t size, Real scale,
-                   Real* scores, Real* out);
+    void (*attend)(attention_query<Real> const* queries, std::size_t count, Real const* keys, Real const* values,
+                   std::size_t size, Real scale, Real* packed, Real* scores);
+    void (*exponentials)(Real const* x, std::size_t size, Real shift, Real scale, Real* out);
 };
 
 struct kernel_set {
@@ -47,6 +58,7 @@ struct kernel_set {
 
 // Constant data: reading a table runs no code of its file.
 #if defined(__x86_64__)
+extern kernel_set const avx512_bf16_kernels;
 extern kernel_set const avx512_kernels;
 extern kernel_set const avx2_kernels;
 #endif

@@ -19,6 +19,8 @@
 #endif
 
 #define ENGINE_INLINE [[gnu::always_inline]] inline
+/// After the parameters of a lambda. Inlined late, as flatten does it, GCC keeps lanes in memory.
+#define ENGINE_LAMBDA __attribute__((always_inline))
 
 namespace engine::ENGINE_KERNELS {
 
@@ -190,34 +192,65 @@ ENGINE_INLINE void store(Real* to, std::size_t count, wide<Real> const& v) {
 
 // ---- sums ---------------------------------------------------------------------------------------------------------
 
-/// Adds up a vector in halves.
-template <class Real, std::size_t N, std::size_t... I>
-ENGINE_INLINE Real fold(vec<Real, N> const& v, std::integer_sequence<std::size_t, I...>) {
-    if constexpr (N == 2) {
-        return v[0] + v[1];
-    } else {
-        vec<Real, N / 2> const sums =
-            __builtin_shufflevector(v, v, I...) + __builtin_shufflevector(v, v, (I + N / 2)...);
-        return fold<Real, N / 2>(sums, std::make_integer_sequence<std::size_t, N / 4>{});
-    }
-}
-
 /// The lanes of a sum.
 template <class Real>
 struct block {
     wide<Real> part[parts];
 };
 
+/// The lanes as one register.
+template <class Real>
+ENGINE_INLINE void add_parts(block<Real> const& b, wide<Real>& v) {
+    v = b.part[0];
+    if constexpr (parts == 2) v = v + b.part[1];
+    if constexpr (parts == 4) v = (v + b.part[2]) + (b.part[1] + b.part[3]);
+}
+
+/// Of every 2 * Half lanes the first Half become the sums of a's two halves, the others the sums of b's.
+template <class Real, std::size_t Half, std::size_t... I>
+ENGINE_INLINE void fold(wide<Real>& a, wide<Real> const& b, std::integer_sequence<std::size_t, I...>) {
+    constexpr std::size_t n = sizeof...(I);
+    wide<Real> const stay = __builtin_shufflevector(a, b, ((I & Half) == 0 ? I : I + n)...);
+    wide<Real> const cross = __builtin_shufflevector(a, b, ((I & Half) == 0 ? I + n : I)...);
+    a = stay + __builtin_shufflevector(cross, cross, (I ^ Half)...);
+}
+/// The same of one register, or of pairs of the first Left, and so on with half as many and with half as many lanes.
+template <class Real, std::size_t Half, std::size_t Left, std::size_t Count>
+ENGINE_INLINE void fold(wide<Real> (&v)[Count]) {
+    using every = std::make_integer_sequence<std::size_t, width<Real>>;
+    constexpr std::size_t next = Left == 1 ? 1 : Left / 2;
+    unroll<next>([&](auto j) { fold<Real, Half>(v[j], v[j + Left - next], every{}); });
+    if constexpr (Half > 1) fold<Real, Half / 2, next>(v);
+}
+/// Every Step-th lane, side by side.
+template <class Real, std::size_t Step, std::size_t... I>
+ENGINE_INLINE void gather(wide<Real>& v, std::integer_sequence<std::size_t, I...>) {
+    v = __builtin_shufflevector(v, v, (I * Step % sizeof...(I))...);
+}
+
+[[nodiscard]] inline constexpr std::size_t power_of_two(std::size_t at_least) {
+    std::size_t n = 1;
+    while (n < at_least) n *= 2;
+    return n;
+}
+
+/// Lane j of the first register becomes the sum of the lanes of v[j], added up in halves. A register that is summed
+/// alone takes as many steps as a whole set of them, since every step of a set halves the registers that are left.
+template <class Real, std::size_t Count>
+ENGINE_INLINE void sum_each(wide<Real> (&v)[Count]) {
+    static_assert(Count <= width<Real> && (Count & (Count - 1)) == 0);
+    fold<Real, width<Real> / 2, Count>(v);
+    if constexpr (Count > 1 && Count < width<Real>) {  // sums stand width / Count lanes apart
+        gather<Real, width<Real> / Count>(v[0], std::make_integer_sequence<std::size_t, width<Real>>{});
+    }
+}
+
 template <class Real>
 ENGINE_INLINE Real sum(block<Real> const& b) {
-    wide<Real> v[parts];
-    unroll<parts>([&](auto p) { v[p] = b.part[p]; });
-    if constexpr (parts == 4) {
-        v[0] = v[0] + v[2];
-        v[1] = v[1] + v[3];
-    }
-    if constexpr (parts >= 2) v[0] = v[0] + v[1];
-    return fold<Real, width<Real>>(v[0], std::make_integer_sequence<std::size_t, width<Real> / 2>{});
+    wide<Real> v[1];
+    add_parts(b, v[0]);
+    sum_each<Real>(v);
+    return v[0][0];
 }
 
 /// f(at, count, lanes) adds the elements at, at + 1 ... of `count` that are left to its register of the lanes; this is

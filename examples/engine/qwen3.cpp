@@ -124,9 +124,11 @@ void qwen3<Real>::forward(std::span<sureleap::token_id const> tokens, bool logit
     keep_features(-1);
     for (std::size_t l = 0; l < layers_.size(); ++l) {
         layers_[l].input_norm(context_, x, n, y);
-        layers_[l].write_keys(context_, rows_, y, cache_, l);
-        if (!logits && l + 1 == layers_.size()) return;  // nobody reads what comes after
-        layers_[l].attend(context_, rows_, y, cache_, l, x);
+        if (!logits && l + 1 == layers_.size()) {  // nobody reads what comes after its keys
+            layers_[l].write_keys(context_, rows_, y, cache_, l);
+            return;
+        }
+        layers_[l].self_attend(context_, rows_, y, cache_, l, x);
         layers_[l].mlp(context_, n, x);
         keep_features(static_cast<int>(l));
     }

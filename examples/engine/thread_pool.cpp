@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
 //
-// How a loop is shared out. One number, left_, counts the indices that nobody has taken, and taking one is a
-// compare-and-swap from r to r - 1 with r > 0. Whoever succeeds holds an index of the loop that is running now: that
-// loop cannot end before the index is done, so its function may be read without a lock. A worker that slept through
+// How a loop is shared out. Of every thread's share a number, left, counts the indices that nobody has taken, and taking
+// one is a compare-and-swap from r to r - 1 with r > 0. Whoever succeeds holds an index of the loop that is running now:
+// that loop cannot end before the index is done, so its function may be read without a lock. A worker that slept through
 // loop N and wakes in loop N + 1 therefore just helps with N + 1; there is no moment at which it could join an index of
 // one with the function of the other. The usual alternative, every worker signing off every loop, makes each loop as
-// long as the slowest wake-up.
+// long as the slowest wake-up. One number for all would do as well, but then every index is a cache line's journey from
+// core to core, and rows of a product change their core with every loop.
 //
-// A loop has ended when left_ is 0 and no worker is between "may take an index" and "is done" (busy_). A worker counts
-// itself busy before its first take, so whoever sees left_ at 0 also sees those who took.
+// A loop has ended when all that is left is 0 and no worker is between "may take an index" and "is done" (busy_). A
+// worker counts itself busy before its first take, so whoever sees 0 everywhere also sees those who took.
 #include "thread_pool.hpp"
 
 #include <chrono>
@@ -26,10 +27,12 @@ void pause() noexcept {
 }
 
 /// Waits until `value` differs from `old`: first spinning, as the next loop of a forward pass is microseconds away,
-/// then asleep. Short, because a spinning thread on a loaded machine takes the core of the one it waits for.
+/// then asleep. Long enough for what the caller does alone between two passes, sampling above all: to wake a thread costs
+/// it ten microseconds and more. No longer, because a spinning thread on a loaded machine takes the core of the one it
+/// waits for.
 void wait_for_change(std::atomic<std::uint32_t> const& value, std::uint32_t old) noexcept {
     using clock = std::chrono::steady_clock;
-    auto const deadline = clock::now() + std::chrono::microseconds(30);
+    auto const deadline = clock::now() + std::chrono::microseconds(150);
     do {
         for (int i = 0; i < 16; ++i) {
             if (value.load(std::memory_order_acquire) != old) return;
@@ -42,9 +45,11 @@ void wait_for_change(std::atomic<std::uint32_t> const& value, std::uint32_t old)
 }  // namespace
 
 thread_pool::thread_pool(std::size_t threads) {
-    if (threads == 0) threads = std::thread::hardware_concurrency();  // 0 where it is not known
+    if (threads == 0) threads = std::thread::hardware_concurrency();
+    if (threads == 0) threads = 1;  // where it is not known
+    shares_ = std::vector<share>(threads);
     try {
-        for (std::size_t i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+        for (std::size_t i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
     } catch (...) {  // the system has no more threads: those that run must end before the members they use
         stop();
         throw;
@@ -70,30 +75,36 @@ void thread_pool::run_erased(std::size_t count, task call, void const* f) {
     call_ = call;
     f_ = f;
     count_ = count;
-    left_.store(count, std::memory_order_release);
+    for (std::size_t t = 0; t < shares_.size(); ++t) {
+        shares_[t].left.store(share_begin(t + 1) - share_begin(t), std::memory_order_release);
+    }
     loop_.fetch_add(1, std::memory_order_release);
     loop_.notify_all();
-    serve();
+    serve(0);
     while (std::uint32_t const busy = busy_.load(std::memory_order_acquire)) wait_for_change(busy_, busy);
 }
 
-/// Takes and does indices until none is left.
-void thread_pool::serve() noexcept {
-    std::size_t left = left_.load(std::memory_order_acquire);
-    while (left != 0) {
-        if (left_.compare_exchange_weak(left, left - 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
-            call_(f_, count_ - left);  // ascending, so that the threads walk memory together
-            left = left_.load(std::memory_order_acquire);
+/// Takes and does indices until none is left, its own first.
+void thread_pool::serve(std::size_t self) noexcept {
+    for (std::size_t i = 0; i < shares_.size(); ++i) {
+        std::size_t const t = (self + i) % shares_.size();
+        std::atomic<std::size_t>& untaken = shares_[t].left;
+        std::size_t left = untaken.load(std::memory_order_acquire);
+        while (left != 0) {
+            if (untaken.compare_exchange_weak(left, left - 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
+                call_(f_, share_begin(t + 1) - left);  // ascending
+                left = untaken.load(std::memory_order_acquire);
+            }
         }
     }
 }
 
-void thread_pool::work() noexcept {
+void thread_pool::work(std::size_t self) noexcept {
     for (;;) {
         std::uint32_t const seen = loop_.load(std::memory_order_acquire);
         if (stop_.load(std::memory_order_relaxed)) return;
         busy_.fetch_add(1, std::memory_order_acq_rel);
-        serve();
+        serve(self);
         if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) busy_.notify_one();
         wait_for_change(loop_, seen);
     }

@@ -26,7 +26,8 @@ public:
     [[nodiscard]] std::size_t threads() const noexcept { return workers_.size() + 1; }
 
     /// Calls f(i) for every i in [0, count), in any order, on any thread; returns when all are done. f must not throw
-    /// and must not use the pool. Indices are handed out one by one, so make them worth a few microseconds each.
+    /// and must not use the pool. Every thread has a share of neighbouring indices, the same in every loop of `count`, and
+    /// helps the others when it is through: what it wrote last time is likely to lie in its own cache.
     template <class F>
     void run(std::size_t count, F const& f) {
         static_assert(std::is_invocable_v<F const&, std::size_t>, "thread_pool: f must be callable as f(index)");
@@ -35,10 +36,14 @@ public:
 
 private:
     using task = void (*)(void const*, std::size_t);
+    struct alignas(64) share {  // on a cache line of its own: its owner mostly has it to itself
+        std::atomic<std::size_t> left{0};
+    };
 
     void run_erased(std::size_t count, task call, void const* f);
-    void work() noexcept;
-    void serve() noexcept;
+    void work(std::size_t self) noexcept;
+    void serve(std::size_t self) noexcept;
+    [[nodiscard]] std::size_t share_begin(std::size_t t) const noexcept { return t * count_ / shares_.size(); }
     void stop() noexcept;
 
     std::vector<std::thread> workers_;
@@ -46,8 +51,8 @@ private:
     task call_ = nullptr;
     void const* f_ = nullptr;
     std::size_t count_ = 0;
-    // On cache lines of their own: the first is fought over, the others are polled.
-    alignas(64) std::atomic<std::size_t> left_{0};    // indices nobody has taken yet
+    std::vector<share> shares_;  // by thread, the caller first: indices of it that nobody has taken yet
+    // On cache lines of their own, as they are polled.
     alignas(64) std::atomic<std::uint32_t> busy_{0};  // workers that may hold an index
     alignas(64) std::atomic<std::uint32_t> loop_{0};  // a change wakes the workers; 32 bits, as a futex has
     std::atomic<bool> stop_{false};

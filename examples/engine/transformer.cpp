@@ -19,8 +19,8 @@ layer_context<Real>::layer_context(transformer_config const& c, thread_pool& thr
       values(keys.size()),
       attention(queries.size()),
       gate(rows * c.intermediate_size),
-      up(gate.size()),
       angles_(positions * c.head_dim) {
+    blocks.reserve(rows);
     // In double whatever Real is: at position 40,000 a float product of position and frequency is off by 1e-3.
     std::size_t const half = c.head_dim / 2;
     for (std::size_t i = 0; i < half; ++i) {
@@ -52,10 +52,31 @@ decoder_layer<Real>::decoder_layer(checkpoint const& from, std::string const& pr
 template <class Real>
 void decoder_layer<Real>::write_keys(layer_context<Real>& context, std::span<batch_row const> rows, Real const* y,
                                      kv_cache<Real>& cache, std::size_t layer) const {
+    matmul(context.pool, y, rows.size(), {{key_, context.keys.data()}, {value_, context.values.data()}});
+    store_keys(context, rows, cache, layer);
+}
+
+template <class Real>
+void decoder_layer<Real>::attend(layer_context<Real>& context, std::span<batch_row const> rows, Real const* y,
+                                 kv_cache<Real>& cache, std::size_t layer, Real* x) const {
+    matmul(context.pool, y, rows.size(), query_, context.queries.data());
+    mix_values(context, rows, cache, layer, x);
+}
+
+template <class Real>
+void decoder_layer<Real>::self_attend(layer_context<Real>& context, std::span<batch_row const> rows, Real const* y,
+                                      kv_cache<Real>& cache, std::size_t layer, Real* x) const {
+    matmul(context.pool, y, rows.size(),
+           {{query_, context.queries.data()}, {key_, context.keys.data()}, {value_, context.values.data()}});
+    store_keys(context, rows, cache, layer);
+    mix_values(context, rows, cache, layer, x);
+}
+
+template <class Real>
+void decoder_layer<Real>::store_keys(layer_context<Real>& context, std::span<batch_row const> rows,
+                                     kv_cache<Real>& cache, std::size_t layer) const {
     auto const& c = context.config;
     std::size_t const width = c.kv_heads * c.head_dim;
-    matmul(context.pool, y, rows.size(), key_, context.keys.data());
-    matmul(context.pool, y, rows.size(), value_, context.values.data());
     context.each(rows.size(), width, [&](std::size_t i) {
         batch_row const& row = rows[i];
         for (std::size_t head = 0; head < c.kv_heads; ++head) {
@@ -70,40 +91,51 @@ void decoder_layer<Real>::write_keys(layer_context<Real>& context, std::span<bat
 }
 
 template <class Real>
-void decoder_layer<Real>::attend(layer_context<Real>& context, std::span<batch_row const> rows, Real const* y,
-                                 kv_cache<Real>& cache, std::size_t layer, Real* x) const {
+void decoder_layer<Real>::mix_values(layer_context<Real>& context, std::span<batch_row const> rows,
+                                     kv_cache<Real>& cache, std::size_t layer, Real* x) const {
     auto const& c = context.config;
     std::size_t const width = c.heads * c.head_dim;
     std::size_t const group = c.heads / c.kv_heads;
     Real const scale = static_cast<Real>(1.0 / std::sqrt(static_cast<double>(c.head_dim)));
-    matmul(context.pool, y, rows.size(), query_, context.queries.data());
-    std::size_t longest = 0;
+    // Rows of one sequence share keys. Few enough that their scores stay in the second cache level.
+    std::size_t longest = 1;
     for (batch_row const& row : rows) longest = std::max<std::size_t>(longest, row.keys);
-    context.each(rows.size() * c.heads, longest * c.head_dim, [&](std::size_t i) {
-        batch_row const& row = rows[i / c.heads];
-        std::size_t const head = i % c.heads;
-        std::size_t const offset = i / c.heads * width + head * c.head_dim;
-        Real* const query = context.queries.data() + offset;
-        rms_norm(query, query_norm_.data(), c.head_dim, c.rms_norm_eps, query);
-        rotate(query, context.cosines(row.position), context.sines(row.position), c.head_dim);
-        thread_local std::vector<Real> scores;  // grows to the longest context once per thread
-        if (scores.size() < row.keys) scores.resize(context.capacity);
-        ::engine::attend<Real>(query, cache.keys(row.slot, layer, head / group),
-                               cache.values(row.slot, layer, head / group), row.keys, c.head_dim, scale, scores.data(),
-                               context.attention.data() + offset);
+    std::size_t const most = std::clamp<std::size_t>(65536 / (longest * group), 1, 8);
+    context.blocks.clear();
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        bool const joins = !context.blocks.empty() && context.blocks.back().size() < most &&
+                           context.blocks.back().front().slot == rows[i].slot;
+        if (joins) {
+            context.blocks.back() = {context.blocks.back().data(), context.blocks.back().size() + 1};
+        } else {
+            context.blocks.push_back(rows.subspan(i, 1));
+        }
+    }
+    context.each(context.blocks.size() * c.kv_heads, longest * c.head_dim, [&](std::size_t task) {
+        auto const block = context.blocks[task / c.kv_heads];
+        std::size_t const shared = task % c.kv_heads;
+        thread_local std::vector<attention_query<Real>> heads;
+        heads.clear();
+        for (batch_row const& row : block) {
+            for (std::size_t head = shared * group; head < (shared + 1) * group; ++head) {
+                std::size_t const offset = static_cast<std::size_t>(&row - rows.data()) * width + head * c.head_dim;
+                Real* const query = context.queries.data() + offset;
+                rms_norm(query, query_norm_.data(), c.head_dim, c.rms_norm_eps, query);
+                rotate(query, context.cosines(row.position), context.sines(row.position), c.head_dim);
+                heads.push_back({query, context.attention.data() + offset, row.keys});
+            }
+        }
+        std::size_t const slot = block.front().slot;
+        ::engine::attend<Real>(heads, cache.keys(slot, layer, shared), cache.values(slot, layer, shared), c.head_dim,
+                               scale);
     });
     matmul_add(context.pool, context.attention.data(), rows.size(), output_, x);
 }
 
 template <class Real>
 void decoder_layer<Real>::mlp(layer_context<Real>& context, std::size_t n, Real* x) const {
-    std::size_t const width = context.config.intermediate_size;
     post_norm_(context, x, n, context.normed.data());
-    matmul(context.pool, context.normed.data(), n, gate_, context.gate.data());
-    matmul(context.pool, context.normed.data(), n, up_, context.up.data());
-    context.each(n, width, [&](std::size_t i) {
-        silu_mul(context.gate.data() + i * width, context.up.data() + i * width, width);
-    });
+    gated_matmul(context.pool, context.normed.data(), n, gate_, up_, context.gate.data());
     matmul_add(context.pool, context.gate.data(), n, down_, x);
 }
 

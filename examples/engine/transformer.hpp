@@ -49,13 +49,13 @@ public:
         }
     }
 
-    std::vector<Real> normed;     ///< [max_rows, hidden]
-    std::vector<Real> queries;    ///< [max_rows, heads * head_dim]
-    std::vector<Real> keys;       ///< [max_rows, kv_heads * head_dim]
-    std::vector<Real> values;     ///< the same
-    std::vector<Real> attention;  ///< [max_rows, heads * head_dim]
-    std::vector<Real> gate;       ///< [max_rows, intermediate]
-    std::vector<Real> up;         ///< the same
+    std::vector<Real> normed;                        ///< [max_rows, hidden]
+    std::vector<Real> queries;                       ///< [max_rows, heads * head_dim]
+    std::vector<Real> keys;                          ///< [max_rows, kv_heads * head_dim]
+    std::vector<Real> values;                        ///< the same
+    std::vector<Real> attention;                     ///< [max_rows, heads * head_dim]
+    std::vector<Real> gate;                          ///< [max_rows, intermediate]
+    std::vector<std::span<batch_row const>> blocks;  ///< rows that attend together
 
 private:
     std::vector<Real> angles_;  // [capacity, cosines | sines]
@@ -83,7 +83,7 @@ private:
 
 /// One decoder layer in the parts its callers combine:
 ///
-///     target:  y = input_norm(x);  write_keys(y);  attend(y, x);  mlp(x)
+///     target:  y = input_norm(x);  self_attend(y, x);  mlp(x)
 ///     DSpark:  write_keys(context features);  then a block as above
 ///
 /// Weights are read where the checkpoint maps them, so the checkpoint must outlive the layer.
@@ -104,6 +104,9 @@ public:
     /// before: a row may see keys of later rows of its own batch.
     void attend(layer_context<Real>& context, std::span<batch_row const> rows, Real const* y, kv_cache<Real>& cache,
                 std::size_t layer, Real* x) const;
+    /// Both, where the same y makes keys and queries.
+    void self_attend(layer_context<Real>& context, std::span<batch_row const> rows, Real const* y,
+                     kv_cache<Real>& cache, std::size_t layer, Real* x) const;
     /// x += down(silu(gate(z)) * up(z)) with z = post_norm(x). x [n, hidden_size].
     void mlp(layer_context<Real>& context, std::size_t n, Real* x) const;
 
@@ -114,6 +117,11 @@ public:
     }
 
 private:
+    void store_keys(layer_context<Real>& context, std::span<batch_row const> rows, kv_cache<Real>& cache,
+                    std::size_t layer) const;
+    void mix_values(layer_context<Real>& context, std::span<batch_row const> rows, kv_cache<Real>& cache,
+                    std::size_t layer, Real* x) const;
+
     norm<Real> post_norm_;
     std::vector<Real> query_norm_;
     std::vector<Real> key_norm_;

@@ -89,10 +89,16 @@ loaded_target load_tiny_target(std::vector<int> features, engine::thread_pool& p
     return {files, std::move(model), weights.layers.size(), {}, std::move(facts), {}};
 }
 
-loaded_target load_qwen3(std::filesystem::path const& folder, std::vector<int> features, engine::thread_pool& pool,
+engine::arithmetic products_of(options const& chosen) {
+    return chosen.bf16 ? engine::arithmetic::bf16 : engine::arithmetic::full;
+}
+
+loaded_target load_qwen3(options const& chosen, std::vector<int> features, engine::thread_pool& pool,
                          engine::serving_limits const& limits) {
-    engine::checkpoint from(folder);
-    mapped_files mapped(last_name(folder), from);
+    auto config = engine::load_config(chosen.target);
+    config.products = products_of(chosen);
+    engine::checkpoint from(chosen.target, std::move(config));
+    mapped_files mapped(last_name(chosen.target), from);
     std::size_t const bytes = from.bytes();
     auto stop_tokens = from.config().stop_tokens;
     auto model = std::make_unique<engine::qwen3<float>>(std::move(from), std::move(features), pool, limits);
@@ -125,6 +131,7 @@ engine::model_config draft_config(options const& chosen) {
                   chosen.draft, " was trained for");
     }
     if (chosen.block_size > 0) config.draft->block_size = chosen.block_size;
+    config.products = products_of(chosen);
     return config;
 }
 
@@ -191,7 +198,7 @@ models load_models(options const& chosen, std::size_t prompt_size, engine::threa
     }
     auto features = config ? config->draft->target_layer_ids : std::vector<int>{};
     loaded_target target = chosen.tiny() ? load_tiny_target(std::move(features), pool, limits)
-                                         : load_qwen3(chosen.target, std::move(features), pool, limits);
+                                         : load_qwen3(chosen, std::move(features), pool, limits);
     loaded_drafter drafter = load_drafter(chosen, config, block_size, target, pool);
     engine::check_parts(drafter.drafter, make_schedule(chosen.schedule, unmeasured), engine::make_rule(chosen.rule));
     read_in(target.mapped, pool, status);

@@ -127,6 +127,9 @@ void add_running(CLI::App& app, options& o, bool& no_plain) {
         ->check(at_most(65536))
         ->capture_default_str();
     running.add("--threads", o.threads, "N", "Default: one per core")->check(at_most(1024));
+    running.flag("--bf16", o.bf16,
+                 "Round activations to bf16 for products with bf16 weights, in both models: faster\n"
+                 "where the processor multiplies bf16 (AVX512_BF16)");
     running.flag("--no-plain", no_plain, "Leave out plain decoding, and with it the comparison");
     running.add("--json", o.json, "FILE", "Write everything that was found out, and the tokens");
 }

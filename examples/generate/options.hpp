@@ -38,6 +38,7 @@ struct options {
     std::size_t context = 0;  ///< 0: what prompt and output need
     std::size_t prefill_chunk = 256;
     std::size_t threads = 0;  ///< 0: one per core
+    bool bf16 = false;        ///< activations rounded for products with bf16 weights
     bool plain = true;
     std::filesystem::path json;  ///< empty: no report
 

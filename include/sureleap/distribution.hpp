@@ -9,21 +9,46 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <limits>
 #include <span>
+#include <type_traits>
 
 #include <sureleap/config.hpp>
+#include <sureleap/random.hpp>
 #include <sureleap/types.hpp>
 #include <sureleap/vocabulary.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
+/// weights[i] = exp((logits[i] - shift) * scale) for i < size; a function of each number alone, wherever it stands. Passes
+/// over rows spend their time on this, and the standard library takes it one at a time: an engine with vector
+/// instructions brings its own. logits and weights may be the same.
+template <std::floating_point Real>
+using exponentials = void (*)(Real const* logits, std::size_t size, Real shift, Real scale, Real* weights);
+
+/// What an engine brings for rows of either compute type; null: std::exp.
+struct row_kernels {
+    exponentials<float> for_float = nullptr;
+    exponentials<double> for_double = nullptr;
+
+    template <std::floating_point Real>
+    [[nodiscard]] exponentials<Real> get() const noexcept {
+        if constexpr (std::is_same_v<Real, float>) {
+            return for_float;
+        } else {
+            return for_double;
+        }
+    }
+};
+
 /// A distribution over the target vocabulary given by a row of logits in storage format T, or one-hot.
 ///
 /// It is also a weight function (size, operator[], total): draws take it as it is. Weights are evaluated in the compute
-/// type of T and summed in double in index order, so the law is exact for its own computed weights and the same sum is
+/// type of T and summed in double in one order (detail::sum_of_weights), so the law is exact for its own computed weights and the same sum is
 /// found by every pass. Trivially copyable; the row (and the vocabulary map) must outlive it.
 template <class T>
 class distribution {
@@ -32,6 +57,7 @@ class distribution {
 public:
     using value_type = T;
     using real = compute_t<T>;
+    using weight_type = real;
 
     /// Not a distribution: valid() is false.
     distribution() = default;
@@ -40,8 +66,8 @@ public:
     /// Invalid (no law) if a logit is NaN or +inf or if none is finite. O(size), plus O(m log size) for a top-p that
     /// keeps m tokens. `map` translates a draft row to target ids.
     distribution(logits_row<T> row, transform const& how, std::span<token_id> scratch,
-                 vocabulary_map const* map = nullptr) noexcept
-        : logits_(row.values), map_(map) {
+                 vocabulary_map const* map = nullptr, row_kernels const& kernels = {}) noexcept
+        : logits_(row.values), map_(map), exponentials_(kernels.get<real>()) {
         SURELEAP_EXPECTS(map == nullptr || map->draft_size() == row.values.size());
         size_ = map_ ? map_->target_size() : logits_.size();
         if (row.log_normaliser && how.temperature == 1.0 && !how.truncates()) {
@@ -61,7 +87,8 @@ public:
         scale_ = static_cast<real>(1.0 / how.temperature);
         shift_ = load(logits_[static_cast<std::size_t>(mode_)]);
         if (how.truncates()) truncate(how, scratch);
-        for (std::size_t i = 0; i < logits_.size(); ++i) total_ += static_cast<double>(row_weight(i));
+        total_ = detail::sum_of_weights<real>([&](std::size_t i, std::span<real> out) { row_weights(i, out); },
+                                              logits_.size());
     }
 
     /// All mass on one (target) token of a vocabulary of `size`: what a deterministic draft samples from.
@@ -85,6 +112,11 @@ public:
         token_id const i = map_ ? map_->to_draft(v) : v;
         return i == no_token ? real(0) : row_weight(static_cast<std::size_t>(i));
     }
+    /// The weights of tokens first, first + 1 ..., as many as fit `out`.
+    void evaluate(token_id first, std::span<real> out) const noexcept {
+        if (kind_ == kind::dense && !map_) return row_weights(static_cast<std::size_t>(first), out);
+        for (std::size_t i = 0; i < out.size(); ++i) out[i] = (*this)[first + static_cast<token_id>(i)];
+    }
     [[nodiscard]] double total() const noexcept { return total_; }
     [[nodiscard]] double probability(token_id v) const noexcept { return static_cast<double>((*this)[v]) / total_; }
     /// log probability(v), without underflow; -inf for tokens that cannot be drawn.
@@ -106,16 +138,40 @@ public:
     [[nodiscard]] double peak() const noexcept {
         if (kind_ != kind::one_hot || logits_.empty()) return probability(mode());
         real const top = load(logits_[static_cast<std::size_t>(mode_)]);
-        double sum = 0.0;
-        for (T const& l : logits_) sum += static_cast<double>(std::exp(load(l) - top));
-        return 1.0 / sum;
+        return 1.0 / detail::sum_of_weights<real>(
+                         [&](std::size_t i, std::span<real> out) { take_exponentials(i, top, real(1), out); },
+                         logits_.size());
     }
 
 private:
     enum class kind : unsigned char { invalid, dense, one_hot };
 
     [[nodiscard]] real exponent(std::size_t i) const noexcept { return (load(logits_[i]) - shift_) * scale_; }
-    [[nodiscard]] real row_weight(std::size_t i) const noexcept { return keeps(i) ? std::exp(exponent(i)) : real(0); }
+    [[nodiscard]] real row_weight(std::size_t i) const noexcept {
+        if (!keeps(i)) return real(0);
+        if (exponentials_ == nullptr) return std::exp(exponent(i));
+        real weight = load(logits_[i]);
+        exponentials_(&weight, 1, shift_, scale_, &weight);
+        return weight;
+    }
+    // The same of row entries first, first + 1 ...
+    void row_weights(std::size_t first, std::span<real> out) const noexcept {
+        take_exponentials(first, shift_, scale_, out);
+        if (!(cutoff_ > -std::numeric_limits<real>::infinity())) return;  // all are kept
+        for (std::size_t i = 0; i < out.size(); ++i) {
+            if (!keeps(first + i)) out[i] = real(0);
+        }
+    }
+    void take_exponentials(std::size_t first, real shift, real scale, std::span<real> out) const noexcept {
+        if (exponentials_ == nullptr) {
+            for (std::size_t i = 0; i < out.size(); ++i) out[i] = std::exp((load(logits_[first + i]) - shift) * scale);
+        } else if constexpr (std::is_same_v<T, real>) {
+            exponentials_(logits_.data() + first, out.size(), shift, scale, out.data());
+        } else {
+            for (std::size_t i = 0; i < out.size(); ++i) out[i] = load(logits_[first + i]);
+            exponentials_(out.data(), out.size(), shift, scale, out.data());
+        }
+    }
     // Kept tokens are a prefix of the order (logit descending, id ascending): one logit and one id describe any.
     [[nodiscard]] bool keeps(std::size_t i) const noexcept {
         real const l = load(logits_[i]);
@@ -135,19 +191,35 @@ private:
         return static_cast<token_id>(best);
     }
 
-    // One pass that finds the mode and refuses rows without a law. `!(l < inf)` is true for NaN as well as for +inf.
+    // One pass that finds the mode and refuses rows without a law. `!(l < inf)` is true for NaN as well as for +inf. The
+    // largest of a group is found by halves, which vectorises; its place is looked for once, in the group that has it.
     [[nodiscard]] bool find_mode() noexcept {
         constexpr real inf = std::numeric_limits<real>::infinity();
+        constexpr std::size_t group = 64;
         real largest = -inf;
-        for (std::size_t i = 0; i < logits_.size(); ++i) {
-            real const l = load(logits_[i]);
-            if (!(l < inf)) return false;
-            if (l > largest) {
-                largest = l;
-                mode_ = static_cast<token_id>(i);
+        std::size_t best = 0;
+        for (std::size_t first = 0; first < logits_.size(); first += group) {
+            std::array<real, group> l;
+            std::size_t const count = std::min(group, logits_.size() - first);
+            if (count < group) l.fill(-inf);
+            std::transform(logits_.begin() + static_cast<std::ptrdiff_t>(first),
+                           logits_.begin() + static_cast<std::ptrdiff_t>(first + count), l.begin(),
+                           [](T const& x) { return load(x); });
+            int bad = 0;
+            for (std::size_t i = 0; i < group; ++i) bad |= l[i] < inf ? 0 : 1;
+            if (bad != 0) return false;
+            for (std::size_t i = 0; i < 32; ++i) l[i] = l[i] < l[i + 32] ? l[i + 32] : l[i];
+            for (std::size_t i = 0; i < 16; ++i) l[i] = l[i] < l[i + 16] ? l[i + 16] : l[i];
+            real const top = *std::max_element(l.begin(), l.begin() + 16);
+            if (top > largest) {
+                largest = top;
+                best = first;
             }
         }
-        return mode_ != no_token;
+        if (!(largest > -inf)) return false;
+        while (load(logits_[best]) != largest) ++best;
+        mode_ = static_cast<token_id>(best);
+        return true;
     }
 
     // Each filter shortens a prefix of the same order; the last kept token becomes the cutoff. Top-p pops a heap, which
@@ -195,6 +267,7 @@ private:
 
     std::span<T const> logits_{};
     vocabulary_map const* map_ = nullptr;
+    exponentials<real> exponentials_ = nullptr;
     std::size_t size_ = 0;
     double total_ = 0.0;
     real shift_ = 0;

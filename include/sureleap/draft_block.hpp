@@ -28,6 +28,7 @@ struct draft_shape {
     std::size_t vocabulary = 0;  ///< length of a draft logits row; 0 if the drafter has none
     std::size_t state_size = 0;  ///< numbers a sequential head keeps
     bool keep_rows = true;       ///< the acceptance rule reads q rows, so they must outlive the draw
+    row_kernels kernels{};
 };
 
 /// Q is the compute type of the draft (float or double). A view of workspace memory.
@@ -66,7 +67,7 @@ public:
     /// q of the next position, from a filled row under the request's draft transform.
     [[nodiscard]] distribution<Q> law_of(std::size_t r, std::span<Q const> row,
                                          vocabulary_map const* map) const noexcept {
-        return {{row, {}}, requests_[r].settings->draft_transform(), order_, map};
+        return {{row, {}}, requests_[r].settings->draft_transform(), order_, map, shape_.kernels};
     }
     /// Draws the next token of request r from `q` as DraftRule says and records both, with the position's confidence.
     /// Marks the request and returns no_token if q holds no law or the confidence is no probability.

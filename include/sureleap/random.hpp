@@ -10,10 +10,13 @@
 // of the target row and that noise may use it. The request id is no part of a key.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 
 #include <sureleap/config.hpp>
 #include <sureleap/types.hpp>
@@ -105,11 +108,85 @@ struct draw_key {
     return u * den < num;
 }
 
+namespace detail {
+
+/// Weights that are evaluated many at a time: evaluate(v, out) writes those of v, v + 1 ..., with the values that they
+/// have one at a time. Their total() is sum_of_weights().
+template <class Weights>
+concept evaluated_in_stretches = requires(Weights const& weights, token_id v,
+                                          std::span<typename Weights::weight_type> out) { weights.evaluate(v, out); };
+
+template <class Real>
+using stretch = std::array<Real, 256>;
+
+/// Has `evaluate(first, out)` write the weights from `first` on, as far as there are so many, and adds them up: in
+/// four sums side by side, since one would wait for every addition.
+template <class Real, class Evaluate>
+[[nodiscard]] inline double sum_of_stretch(Evaluate const& evaluate, std::size_t first, std::size_t size,
+                                           stretch<Real>& out) noexcept {
+    std::size_t const count = std::min(out.size(), size - first);
+    evaluate(first, std::span<Real>(out).first(count));
+    std::fill_n(out.data() + count, out.size() - count, Real(0));
+    double a = 0.0, b = 0.0, c = 0.0, d = 0.0;
+    for (std::size_t i = 0; i < out.size(); i += 4) {
+        a += static_cast<double>(out[i]);
+        b += static_cast<double>(out[i + 1]);
+        c += static_cast<double>(out[i + 2]);
+        d += static_cast<double>(out[i + 3]);
+    }
+    return (a + b) + (c + d);
+}
+
+/// The sums of all stretches, added up in index order.
+template <class Real, class Evaluate>
+[[nodiscard]] inline double sum_of_weights(Evaluate const& evaluate, std::size_t size) noexcept {
+    stretch<Real> weights;
+    double sum = 0.0;
+    for (std::size_t first = 0; first < size; first += weights.size()) {
+        sum += sum_of_stretch(evaluate, first, size, weights);
+    }
+    return sum;
+}
+
+/// The inverse_cdf below of such weights: only the stretch that the threshold falls into is searched.
+template <class Weights>
+[[nodiscard]] token_id inverse_cdf_by_stretches(Weights const& weights, double threshold) noexcept {
+    auto const evaluate = [&](std::size_t v, auto out) { weights.evaluate(static_cast<token_id>(v), out); };
+    stretch<typename Weights::weight_type> here;
+    std::size_t const size = weights.size();
+    std::size_t chosen = size;  // the stretch; the last one with weight, if rounding runs past the end
+    double before = 0.0;
+    double cumulative = 0.0;
+    for (std::size_t first = 0; first < size && !(cumulative > threshold); first += here.size()) {
+        double const sum = sum_of_stretch(evaluate, first, size, here);
+        if (!(sum > 0.0)) continue;
+        chosen = first;
+        before = cumulative;
+        cumulative += sum;
+    }
+    if (chosen == size) return no_token;
+    static_cast<void>(sum_of_stretch(evaluate, chosen, size, here));
+    token_id last = no_token;
+    for (std::size_t i = 0; i < here.size() && !(before > threshold); ++i) {
+        auto const weight = static_cast<double>(here[i]);
+        if (!(weight > 0.0)) continue;
+        before += weight;
+        last = static_cast<token_id>(chosen + i);
+    }
+    return last;
+}
+
+}  // namespace detail
+
 /// First index whose cumulative weight exceeds u * total. Zero weights are never chosen, not even at u = 0; if rounding
-/// runs past the end, the last positive weight is. Weights are summed in index order in double. O(size).
+/// runs past the end, the last positive weight is. Weights are summed in double in index order, or by stretches if they
+/// are evaluated so. O(size).
 template <class Weights>
 [[nodiscard]] token_id inverse_cdf(Weights const& weights, double u) noexcept {
     double const threshold = u * static_cast<double>(weights.total());
+    if constexpr (detail::evaluated_in_stretches<Weights>) {
+        return detail::inverse_cdf_by_stretches(weights, threshold);
+    }
     double cumulative = 0.0;
     token_id last = no_token;
     auto const size = static_cast<token_id>(weights.size());

@@ -137,6 +137,7 @@ void check_settings(request_settings const& s) {
 /// Sizes of an engine's rounds.
 struct round_limits {
     std::size_t max_requests = 1;
+    row_kernels kernels{};  ///< of the engine, for everything that passes over rows of logits
 };
 
 /// All memory of a round, carved once. T: target storage; Q: draft compute type; Hook: logits hook.
@@ -170,7 +171,7 @@ private:
     template <class Drafter, class Rule>
     [[nodiscard]] static draft_shape shape_of(Drafter const& d, round_limits const& limits) noexcept {
         constexpr bool rows = Rule::access == q_access::row && !drafts_deterministically_v<Drafter, Rule>;
-        return {limits.max_requests, d.block_size(), d.vocabulary(), d.state_size(), rows};
+        return {limits.max_requests, d.block_size(), d.vocabulary(), d.state_size(), rows, limits.kernels};
     }
     void carve(workspace& ws, draft_shape const& shape, std::size_t vocabulary) noexcept {
         std::size_t const rows = shape.requests * (shape.block_size + 1);
@@ -178,7 +179,7 @@ private:
         planning = planning_memory::carve(ws, shape.requests, shape.block_size);
         frontier = frontier_memory::carve(ws, shape.requests);
         batch = verify_batch(ws, shape.requests, shape.block_size);
-        verification = verification_memory<T, Hook>::carve(ws, shape.block_size, vocabulary);
+        verification = verification_memory<T, Hook>::carve(ws, shape.block_size, vocabulary, shape.kernels);
         verdicts = ws.take<verdict>(shape.requests);
         emitted = ws.take<token_id>(rows);
         log_probabilities = ws.take<double>(rows);

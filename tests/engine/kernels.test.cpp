@@ -8,9 +8,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <vector>
+
+#include <sureleap/types.hpp>
 
 #include "engine/kernels.hpp"
 #include "engine/kernels_table.hpp"
@@ -96,13 +99,18 @@ TEMPLATE_TEST_CASE("products of small integers are exact for every shape", "[ker
                 expected[at] = static_cast<TestType>(sum);
             }
             with_every_set([&] {
-                for (std::size_t const n : sizes{1, 2, 3, 4, 5, 6, 7, 8, 9, most}) {
-                    std::vector<TestType> y(n * rows + 1, TestType{77});
-                    matmul(pool, x.data(), n, w.view(), y.data());
-                    INFO("storage " << static_cast<int>(type) << ", cols " << cols << ", n " << n);
-                    REQUIRE(std::equal(expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(n * rows),
-                                       y.begin()));
-                    REQUIRE(y.back() == TestType{77});
+                for (arithmetic const products : {arithmetic::full, arithmetic::bf16}) {
+                    weight view = w.view();
+                    view.products = products;
+                    for (std::size_t const n : sizes{1, 2, 3, 4, 5, 6, 7, 8, 9, most}) {
+                        std::vector<TestType> y(n * rows + 1, TestType{77});
+                        matmul(pool, x.data(), n, view, y.data());
+                        INFO("storage " << static_cast<int>(type) << ", arithmetic " << static_cast<int>(products)
+                                        << ", cols " << cols << ", n " << n);
+                        REQUIRE(std::equal(expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(n * rows),
+                                           y.begin()));
+                        REQUIRE(y.back() == TestType{77});
+                    }
                 }
             });
         }
@@ -145,20 +153,26 @@ TEMPLATE_TEST_CASE("a row has the same bits alone and in any batch, at any place
     thread_pool three(3);
     with_every_set([&] {
         for (std::size_t const cols : sizes{200, 215}) {
-            for (storage const type : all_storages) {
+            for (std::size_t kind = 0; kind < std::size(all_storages) + 1; ++kind) {
+                bool const rounded = kind == std::size(all_storages);  // the last storage again, which is bf16
+                storage const type = rounded ? storage::bf16 : all_storages[kind];
                 stored_matrix const w(type, rows, cols, number);
+                auto const with = [&](weight view) {
+                    view.products = rounded ? arithmetic::bf16 : arithmetic::full;
+                    return view;
+                };
                 auto const x = normal<TestType>(most * cols, roll);
                 std::vector<TestType> alone(most * rows);
                 for (std::size_t i = 0; i < most; ++i) {
-                    matmul(one, x.data() + i * cols, 1, w.view(), alone.data() + i * rows);
+                    matmul(one, x.data() + i * cols, 1, with(w.view()), alone.data() + i * rows);
                 }
                 for (thread_pool* const pool : {&one, &two, &three}) {
                     for (std::size_t const n : sizes{1, 2, 3, 4, 5, 6, 7, 8, 9, 13, most}) {
-                        INFO("storage " << static_cast<int>(type) << ", cols " << cols << ", n " << n << ", threads "
-                                        << pool->threads());
+                        INFO("storage " << static_cast<int>(type) << ", rounded " << rounded << ", cols " << cols
+                                        << ", n " << n << ", threads " << pool->threads());
                         std::size_t const first = most - n;  // a row's place differs from n to n
                         std::vector<TestType> y(n * rows);
-                        matmul(*pool, x.data() + first * cols, n, w.view(), y.data());
+                        matmul(*pool, x.data() + first * cols, n, with(w.view()), y.data());
                         REQUIRE(same_bits(y.data(), alone.data() + first * rows, n * rows));
                     }
                 }
@@ -166,11 +180,64 @@ TEMPLATE_TEST_CASE("a row has the same bits alone and in any batch, at any place
                 std::size_t wrong = 0;
                 for (std::size_t j = 0; j < rows; ++j) {
                     TestType y{};
-                    matmul(one, x.data(), 1, w.row(j), &y);
+                    matmul(one, x.data(), 1, with(w.row(j)), &y);
                     wrong += std::size_t{!same_bits(&y, &alone[j], 1)};
                 }
                 REQUIRE(wrong == 0);
             }
+        }
+    });
+}
+
+TEMPLATE_TEST_CASE("products with one x have the bits that they have one by one", "[kernels]", float, double) {
+    dice roll(9);
+    auto const number = [&] { return roll.bell(); };
+    constexpr std::size_t cols = 215;
+    constexpr std::size_t most = 9;
+    thread_pool pool(2);
+    stored_matrix const a(storage::bf16, 130, cols, number);
+    stored_matrix const b(storage::bf16, 67, cols, number);
+    stored_matrix const c(storage::bf16, 130, cols, number);
+    stored_matrix const other(storage::f32, 130, cols, number);
+    auto const x = normal<TestType>(most * cols, roll);
+    with_every_set([&] {
+        for (std::size_t const n : sizes{1, 3, 8, most}) {
+            for (stored_matrix const* const last : {&c, &other}) {
+                INFO("n " << n << ", storage of the last " << static_cast<int>(last->type));
+                std::vector<TestType> ya(n * 130), yb(n * 67), yc(n * 130);
+                auto za = ya, zb = yb, zc = yc;
+                matmul(pool, x.data(), n, a.view(), ya.data());
+                matmul(pool, x.data(), n, b.view(), yb.data());
+                matmul(pool, x.data(), n, last->view(), yc.data());
+                matmul(pool, x.data(), n, {{a.view(), za.data()}, {b.view(), zb.data()}, {last->view(), zc.data()}});
+                REQUIRE(same_bits(ya.data(), za.data(), ya.size()));
+                REQUIRE(same_bits(yb.data(), zb.data(), yb.size()));
+                REQUIRE(same_bits(yc.data(), zc.data(), yc.size()));
+                gated_matmul(pool, x.data(), n, a.view(), last->view(), za.data());
+                silu_mul(ya.data(), yc.data(), ya.size());
+                REQUIRE(same_bits(ya.data(), za.data(), ya.size()));
+            }
+        }
+    });
+}
+
+TEST_CASE("with bf16 arithmetic activations are rounded to the nearest, ties to even", "[kernels]") {
+    dice roll(10);
+    std::uint16_t const one = 0x3f80;
+    weight w{&one, storage::bf16, 1, 1};
+    w.products = arithmetic::bf16;
+    thread_pool pool(1);
+    with_every_set([&] {
+        for (int i = 0; i < 20'000; ++i) {
+            auto const bits = static_cast<std::uint32_t>(roll.bits());
+            // Every other one is half-way between two; subnormal numbers may be taken for zeros.
+            float const x = std::bit_cast<float>(i % 2 == 0 ? bits : (bits & 0xffff0000U) | 0x8000U);
+            if (std::fpclassify(x) == FP_SUBNORMAL) continue;
+            float y = 0.0f;
+            matmul(pool, &x, 1, w, &y);
+            auto const expected = static_cast<float>(sureleap::bf16(x));
+            INFO("seed 10, x " << x << ", y " << y << ", expected " << expected);
+            REQUIRE((std::isnan(x) ? std::isnan(y) : y == expected));
         }
     });
 }

@@ -151,6 +151,56 @@ TEMPLATE_TEST_CASE("attend is the softmax of the scores over the values", "[kern
     });
 }
 
+TEMPLATE_TEST_CASE("queries that attend together have the bits that they have alone", "[kernels]", float, double) {
+    dice roll(11);
+    with_every_set([&] {
+        for (std::size_t const size : sizes{8, 20, 64, 128}) {
+            constexpr std::size_t most = 70;
+            auto const x = normal<TestType>(17 * size, roll);
+            auto const keys = normal<TestType>(most * size, roll);
+            auto const values = normal<TestType>(most * size, roll);
+            for (std::size_t const count : sizes{1, 2, 3, 4, 7, 8, 14, 17}) {
+                std::vector<TestType> together(count * size);
+                std::vector<attention_query<TestType>> queries;
+                for (std::size_t q = 0; q < count; ++q) {
+                    queries.push_back({x.data() + q * size, together.data() + q * size, 1 + roll.below(most)});
+                }
+                attend<TestType>(queries, keys.data(), values.data(), size, TestType(0.3));
+                for (auto const& query : queries) {
+                    std::vector<TestType> scores(query.keys);
+                    std::vector<TestType> alone(size);
+                    attend(query.x, keys.data(), values.data(), query.keys, size, TestType(0.3), scores.data(),
+                           alone.data());
+                    INFO("seed 11, size " << size << ", " << count << " queries, " << query.keys << " keys");
+                    REQUIRE(same_bits(alone.data(), query.out, size));
+                }
+            }
+        }
+    });
+}
+
+TEMPLATE_TEST_CASE("exponentials are within two units, and the same at any place", "[kernels]", float, double) {
+    dice roll(12);
+    with_every_set([&] {
+        constexpr std::size_t most = 67;
+        auto const x = numbers<TestType>(most, [&] { return roll.between(-60.0, 20.0); });
+        for (std::size_t const size : sizes{1, 3, 16, most}) {
+            std::vector<TestType> out(size + 1, TestType{77});
+            exponentials(x.data(), size, TestType{3}, TestType(0.5), out.data());
+            REQUIRE(out[size] == TestType{77});
+            for (std::size_t i = 0; i < size; ++i) {
+                // What is rounded before the exponential counts as often as the argument is large.
+                long double const expected = std::exp((static_cast<long double>(x[i]) - 3.0L) * 0.5L);
+                long double const error = std::fabs(out[i] - expected) / expected;
+                REQUIRE(error <= std::numeric_limits<TestType>::epsilon() * 34.0L);
+                TestType alone = x[i];
+                exponentials(&alone, 1, TestType{3}, TestType(0.5), &alone);
+                REQUIRE(same_bits(&alone, &out[i], 1));
+            }
+        }
+    });
+}
+
 TEMPLATE_TEST_CASE("attend is exact where one key takes everything, and scores may be large", "[kernels]", float,
                    double) {
     with_every_set([&] {

@@ -21,7 +21,7 @@ using sizes = std::initializer_list<std::size_t>;
 template <class F>
 void with_every_set(F const& f) {
     engine::kernel_set const& chosen = *engine::find_kernels(engine::instruction_set());
-    for (char const* const name : {"avx512", "avx2", "portable"}) {
+    for (char const* const name : {"avx512_bf16", "avx512", "avx2", "portable"}) {
         engine::kernel_set const* const set = engine::find_kernels(name);
         if (set == nullptr) continue;
         engine::use_kernels(*set);

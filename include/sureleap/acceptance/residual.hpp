@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include <sureleap/concepts.hpp>
 #include <sureleap/config.hpp>
+#include <sureleap/random.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -16,22 +18,47 @@ SURELEAP_BEGIN_NAMESPACE
 template <class P, class Q>
 class residual {
 public:
-    residual(P const& p, Q const& q, double scale = 1.0) noexcept : p_(p), q_(q), scale_(scale) {
+    using weight_type = double;
+
+    residual(P const& p, Q const& q, double scale = 1.0) noexcept
+        : p_(p), q_(q), p_factor_(scale / p.total()), q_factor_(1.0 / q.total()) {
         SURELEAP_EXPECTS(p.size() == q.size());
-        for (token_id v = 0; v < static_cast<token_id>(p.size()); ++v) mass_ += (*this)[v];
+        mass_ = detail::sum_of_weights<double>(
+            [this](std::size_t v, std::span<double> out) { evaluate(static_cast<token_id>(v), out); }, p.size());
     }
 
     [[nodiscard]] std::size_t size() const noexcept { return p_.size(); }
     [[nodiscard]] double operator[](token_id v) const noexcept {
-        double const left = scale_ * p_.probability(v) - q_.probability(v);
-        return left > 0.0 ? left : 0.0;
+        return left(static_cast<double>(p_[v]), static_cast<double>(q_[v]));
+    }
+    /// The weights of tokens first, first + 1 ..., as many as fit `out`.
+    void evaluate(token_id first, std::span<double> out) const noexcept {
+        detail::stretch<typename P::weight_type> p;
+        detail::stretch<typename Q::weight_type> q;
+        SURELEAP_EXPECTS(out.size() <= p.size());
+        p_.evaluate(first, std::span(p).first(out.size()));
+        q_.evaluate(first, std::span(q).first(out.size()));
+        std::size_t i = 0;
+        for (; i + 16 <= out.size(); i += 16) {  // a loop of constant length vectorises
+            for (std::size_t l = 0; l < 16; ++l) {
+                out[i + l] = left(static_cast<double>(p[i + l]), static_cast<double>(q[i + l]));
+            }
+        }
+        for (; i < out.size(); ++i) out[i] = left(static_cast<double>(p[i]), static_cast<double>(q[i]));
     }
     [[nodiscard]] double total() const noexcept { return mass_; }
 
 private:
+    // From weights: what they are divided by is the same for all tokens.
+    [[nodiscard]] double left(double p, double q) const noexcept {
+        double const difference = p * p_factor_ - q * q_factor_;
+        return difference > 0.0 ? difference : 0.0;
+    }
+
     P const& p_;
     Q const& q_;
-    double scale_;
+    double p_factor_;  // scale / p.total()
+    double q_factor_;
     double mass_ = 0.0;
 };
 

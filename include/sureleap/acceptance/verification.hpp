@@ -34,11 +34,12 @@ struct verification_memory {
     std::span<double> joint{};                 ///< [gamma]
     std::span<token_id> order{};               ///< [V], for truncation
     std::span<row_type> rows{};                ///< [(gamma + 1) V], if hooked
+    row_kernels kernels{};
 
-    [[nodiscard]] static verification_memory carve(workspace& ws, std::size_t block_size,
-                                                   std::size_t vocabulary) noexcept {
+    [[nodiscard]] static verification_memory carve(workspace& ws, std::size_t block_size, std::size_t vocabulary,
+                                                   row_kernels const& kernels = {}) noexcept {
         return {ws.take<distribution<row_type>>(block_size + 1), ws.take<double>(block_size),
-                ws.take<token_id>(vocabulary), ws.take<row_type>(hooked ? (block_size + 1) * vocabulary : 0)};
+                ws.take<token_id>(vocabulary), ws.take<row_type>(hooked ? (block_size + 1) * vocabulary : 0), kernels};
     }
 };
 
@@ -88,9 +89,9 @@ private:
             auto const copy = memory_.rows.subspan(k * row.values.size(), row.values.size());
             std::transform(row.values.begin(), row.values.end(), copy.begin(), [](T const& l) { return load(l); });
             hook_(hook_context{request_, drafted_.first(k)}, copy);
-            return {{copy, {}}, how, memory_.order};
+            return {{copy, {}}, how, memory_.order, nullptr, memory_.kernels};
         } else {
-            return {row, how, memory_.order};
+            return {row, how, memory_.order, nullptr, memory_.kernels};
         }
     }
 
