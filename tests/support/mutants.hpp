@@ -163,9 +163,15 @@ struct mixed_block {
 /// A draft law read by place in the draft's list instead of by token id.
 template <class Q>
 struct by_list_index {
+    using weight_type = double;
     Q const& q;
     vocabulary_map const& map;
     [[nodiscard]] std::size_t size() const { return q.size(); }
+    [[nodiscard]] double total() const { return 1.0; }
+    [[nodiscard]] double operator[](token_id v) const { return probability(v); }
+    void evaluate(token_id first, std::span<double> out) const {
+        for (std::size_t i = 0; i < out.size(); ++i) out[i] = probability(first + static_cast<token_id>(i));
+    }
     [[nodiscard]] double probability(token_id v) const {
         return static_cast<std::size_t>(v) < map.draft_size() ? q.probability(map.to_target(v)) : 0.0;
     }
