@@ -24,7 +24,7 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// weights[i] = exp((logits[i] - shift) * scale) for i < size; a function of each number alone, wherever it stands. Passes
+/// weights[i] = exp((logits[i] - shift) * scale), i < size; a function of each number alone, wherever it stands. Passes
 /// over rows spend their time on this, and the standard library takes it one at a time: an engine with vector
 /// instructions brings its own. logits and weights may be the same.
 template <std::floating_point Real>
@@ -48,7 +48,7 @@ struct row_kernels {
 /// A distribution over the target vocabulary given by a row of logits in storage format T, or one-hot.
 ///
 /// It is also a weight function (size, operator[], total): draws take it as it is. Weights are evaluated in the compute
-/// type of T and summed in double in one order (detail::sum_of_weights), so the law is exact for its own computed weights and the same sum is
+/// type of T and summed in double in one order, so the law is exact for its own computed weights and the same sum is
 /// found by every pass. Trivially copyable; the row (and the vocabulary map) must outlive it.
 template <class T>
 class distribution {
@@ -191,7 +191,7 @@ private:
         return static_cast<token_id>(best);
     }
 
-    // One pass that finds the mode and refuses rows without a law. `!(l < inf)` is true for NaN as well as for +inf. The
+    // One pass finds the mode and refuses rows without a law. `!(l < inf)` is true for NaN as well as for +inf. The
     // largest of a group is found by halves, which vectorises; its place is looked for once, in the group that has it.
     [[nodiscard]] bool find_mode() noexcept {
         constexpr real inf = std::numeric_limits<real>::infinity();
