@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Makes the models of this folder: the exact commands, start to end. About two hours on two cores.
+# Makes the models of this folder: the exact commands, start to end. An hour and a half on two cores.
 #
 #   examples/models/make.sh DATA OUT
 #

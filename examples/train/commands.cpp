@@ -18,6 +18,7 @@
 
 #include "bpe.hpp"
 #include "causal_lm.hpp"
+#include "checksum.hpp"
 #include "documents.hpp"
 #include "draft_model.hpp"
 #include "draft_task.hpp"
@@ -43,15 +44,15 @@ token_id id_of(engine::tokenizer const& tokens, char const* text, fs::path const
     return *id;
 }
 
-// Everything the weights of a run depend on. Whole files would be safest and are too long: their size has to do.
+// Everything the weights of a run depend on.
 std::string fingerprint(std::string const& what, engine::model_config const& config, run_options const& run,
-                        fs::path const& data, documents const& all, std::string const& more) {
+                        documents const& all, std::string const& more) {
     std::ostringstream text;
     auto const& o = run.optimizer;
-    text << what << ' ' << engine::config_json(config) << " data " << data.filename().string() << ' ' << all.size()
-         << " documents of " << all.tokens() << " tokens, steps " << run.steps << " of " << run.batch_tokens
+    text << what << ' ' << engine::config_json(config) << ' ' << all.size() << " documents of " << all.tokens()
+         << " tokens, checksum " << all.checksum() << ", steps " << run.steps << " of " << run.batch_tokens
          << " tokens in " << run.shards << " shards, seed " << run.seed << ", rate " << o.learning_rate << " warm-up "
-         << o.warm_up << " decay " << o.weight_decay << " clip " << o.clip << ' ' << more;
+         << o.warm_up << " decay " << o.weight_decay << " clip " << o.clip << more;
     std::string line = text.str();
     std::erase(line, '\n');
     return line;
@@ -113,6 +114,7 @@ bool train_drafter(draft_options const& chosen, engine::model_config const& conf
     engine::thread_pool pool(chosen.run.threads);
     Model const model(config, target.embeddings().of(target_values), target.lm_head().of(target_values),
                       target.config().transformer.max_positions + config.draft->block_size);
+    catch_interrupts();
     training_state state(model.layout().size());
     initialise(model.layout(), config.transformer.layers, chosen.run.seed, std::span(state.values));
     sharded_gradients gradients(chosen.run.shards, model.layout().size(), pool);
@@ -121,10 +123,10 @@ bool train_drafter(draft_options const& chosen, engine::model_config const& conf
         model, target, target_values, config.draft->target_layer_ids, all, plan, gradients,
         {.losses = chosen.losses, .anchors_per_token = chosen.anchors_per_token, .seed = chosen.run.seed});
     std::ostringstream more;
-    more << "losses " << chosen.losses.cross_entropy << ' ' << chosen.losses.total_variation << ' '
-         << chosen.losses.confidence << ", anchors " << chosen.anchors_per_token;
-    auto const settings =
-        settings_of(chosen.run, fingerprint(chosen.kind, config, chosen.run, chosen.data, all, more.str()));
+    more << ", target " << checksum(std::as_bytes(target_values)) << ", losses " << chosen.losses.cross_entropy << ' '
+         << chosen.losses.total_variation << ' ' << chosen.losses.confidence << ", anchors "
+         << chosen.anchors_per_token;
+    auto const settings = settings_of(chosen.run, fingerprint(chosen.kind, config, chosen.run, all, more.str()));
     std::printf("%s: %zu parameters\n", chosen.kind.c_str(), model.layout().size());
     fs::create_directories(chosen.run.out);
     if (!run(settings, model.layout(), std::ref(task), state)) return false;
@@ -166,6 +168,7 @@ bool execute(target_options const& chosen) {
 
     engine::thread_pool pool(chosen.run.threads);
     causal_lm<float> const model(config);
+    catch_interrupts();
     training_state state(model.layout().size());
     initialise(model.layout(), config.transformer.layers, chosen.run.seed, std::span(state.values));
     sharded_gradients gradients(chosen.run.shards, model.layout().size(), pool);
@@ -173,7 +176,7 @@ bool execute(target_options const& chosen) {
     target_task task(model, all, plan, gradients);
     std::printf("target: %zu parameters\n", model.layout().size());
     fs::create_directories(chosen.run.out);
-    auto const settings = settings_of(chosen.run, fingerprint("target", config, chosen.run, chosen.corpus, all, ""));
+    auto const settings = settings_of(chosen.run, fingerprint("target", config, chosen.run, all, ""));
     if (!run(settings, model.layout(), std::ref(task), state)) return false;
     write_model(chosen.run.out, config, model.layout(), state.values);
     copy_tokenizer(chosen.tokenizer, chosen.run.out);
@@ -205,10 +208,6 @@ bool execute(texts_options const& chosen) {
     auto const written = write_own_texts(
         chosen.target, prompts,
         {.texts = chosen.texts, .longest = longest, .seed = chosen.seed, .temperature = chosen.temperature}, pool);
-    if (interrupted()) {
-        std::printf("interrupted; texts are written in one go, start again\n");
-        return false;
-    }
     written.save(chosen.out);
     describe(written);
     return true;

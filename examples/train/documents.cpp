@@ -15,6 +15,8 @@
 #include <sureleap/ext/safetensors_writer.hpp>
 #include <sureleap/random.hpp>
 
+#include "checksum.hpp"
+
 namespace train {
 namespace {
 
@@ -55,6 +57,15 @@ std::vector<corpus_line> read_corpus(std::filesystem::path const& file) {
                          string_field(json, "completion", where)});
     }
     return lines;
+}
+
+std::uint64_t documents::checksum() const noexcept {
+    std::uint64_t sum = train::checksum(std::as_bytes(std::span(tokens_)));
+    for (entry const& e : entries_) {
+        std::uint64_t const place[] = {e.begin, e.size, e.prompt};
+        sum = train::checksum(std::as_bytes(std::span(place)), sum);
+    }
+    return sum;
 }
 
 std::size_t documents::tokens_of(std::string const& domain) const {

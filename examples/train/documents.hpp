@@ -8,7 +8,9 @@
 // those the target chose.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <span>
@@ -38,6 +40,8 @@ public:
     }
     /// Of every domain, in order of first appearance.
     [[nodiscard]] std::vector<std::string> const& domains() const noexcept { return domains_; }
+    /// Of all tokens and where documents begin: other documents, other checksum.
+    [[nodiscard]] std::uint64_t checksum() const noexcept;
     [[nodiscard]] std::size_t tokens_of(std::string const& domain) const;
 
     void add(std::span<token_id const> tokens, std::size_t prompt, std::string const& domain);

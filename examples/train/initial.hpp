@@ -5,6 +5,7 @@
 // drafters that are compared start with equal backbones.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

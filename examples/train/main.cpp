@@ -9,13 +9,11 @@
 
 #include "commands.hpp"
 #include "options.hpp"
-#include "run.hpp"
 
 int main(int argc, char** argv) {
     try {
         auto const chosen = train::parse_options(argc, argv);
         if (!chosen) return 0;
-        train::catch_interrupts();
         bool const done = std::visit([](auto const& options) { return train::execute(options); }, *chosen);
         return done ? 0 : 130;
     } catch (std::exception const& e) {

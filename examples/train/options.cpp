@@ -55,7 +55,7 @@ std::map<std::string, std::size_t> parse_repeats(std::vector<std::string> const&
 std::optional<options> parse_options(int argc, char const* const* argv) {
     CLI::App app{
         "Trains a small target and the drafters that speculate for it.\n"
-        "Every command can be interrupted and started again; it goes on where it was."};
+        "Training can be interrupted: the same command goes on where it was."};
     app.require_subcommand(1);
     std::vector<std::string> repeats;
 

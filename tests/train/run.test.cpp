@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+#include <unistd.h>
+
 #include <engine/checkpoint.hpp>
 #include <engine/config.hpp>
 #include <engine/thread_pool.hpp>
