@@ -20,6 +20,7 @@
 #include <engine/config.hpp>
 
 #include "attention.hpp"
+#include "attention_columns.hpp"
 #include "elementwise.hpp"
 #include "gemm.hpp"
 #include "parameters.hpp"
@@ -67,15 +68,14 @@ class decoder_layer {
 public:
     /// Declares its tensors: prefix + "self_attn.q_proj.weight" and so on.
     decoder_layer(parameter_layout& layout, std::string const& prefix, engine::transformer_config const& config)
-        : config_(config) {
+        : config_(config), columns_(config) {
         std::size_t const d = config.hidden_size;
-        std::size_t const kv = config.kv_heads * config.head_dim;
-        auto const query = layout.matrix(prefix + "self_attn.q_proj.weight", queries(), d);
-        auto const key = layout.matrix(prefix + "self_attn.k_proj.weight", kv, d);
-        auto const value = layout.matrix(prefix + "self_attn.v_proj.weight", kv, d);
+        auto const query = layout.matrix(prefix + "self_attn.q_proj.weight", columns_.queries(), d);
+        auto const key = layout.matrix(prefix + "self_attn.k_proj.weight", columns_.keys(), d);
+        auto const value = layout.matrix(prefix + "self_attn.v_proj.weight", columns_.keys(), d);
         key_value_ = stacked(key, value);
         query_key_value_ = stacked(query, key_value_);
-        output_ = layout.matrix(prefix + "self_attn.o_proj.weight", d, queries());
+        output_ = layout.matrix(prefix + "self_attn.o_proj.weight", d, columns_.queries());
         query_norm_ = layout.vector(prefix + "self_attn.q_norm.weight", config.head_dim);
         key_norm_ = layout.vector(prefix + "self_attn.k_norm.weight", config.head_dim);
         auto const gate = layout.matrix(prefix + "mlp.gate_proj.weight", config.intermediate_size, d);
@@ -97,20 +97,22 @@ public:
         rms_norm(x, input_norm_.values(values), epsilon, y);
         auto const projected = tape.projected.resize(n, query_key_value_.rows);
         multiply(y, query_key_value_.of(values), projected);
-        auto const rotated = tape.rotated.resize(n, queries() + keys());
-        norm_and_rotate(query_part(projected), query_norm_.values(values), epsilon, pass.angles, pass.positions,
-                        query_part(rotated));
-        norm_and_rotate(key_part(projected), key_norm_.values(values), epsilon, pass.angles, pass.positions,
-                        key_part(rotated));
+        auto const rotated = tape.rotated.resize(n, columns_.queries() + columns_.keys());
+        norm_and_rotate(columns_.query_part(projected), query_norm_.values(values), epsilon, pass.angles,
+                        pass.positions, columns_.query_part(rotated));
+        norm_and_rotate(columns_.key_part(projected), key_norm_.values(values), epsilon, pass.angles, pass.positions,
+                        columns_.rotated_key_part(rotated));
         auto const context = tape.context_projected.resize(m, key_value_.rows);
         multiply(pass.context, key_value_.of(values), context);
-        auto const context_keys = tape.context_rotated.resize(m, keys());
-        norm_and_rotate(first_keys(context), key_norm_.values(values), epsilon, pass.angles, pass.context_positions,
-                        context_keys);
+        auto const context_keys = tape.context_rotated.resize(m, columns_.keys());
+        norm_and_rotate(columns_.key_part(context), key_norm_.values(values), epsilon, pass.angles,
+                        pass.context_positions, context_keys);
 
-        auto const attended = tape.attended.resize(n, queries());
-        attending<Real>().forward(pass.sees, query_part(rotated), context_views(tape), own_views(tape), attended,
-                                  tape.normalisers.resize(n, config_.heads));
+        auto const attended = tape.attended.resize(n, columns_.queries());
+        columns_.attending<Real>().forward(pass.sees, columns_.query_part(rotated),
+                                           columns_.keys_and_values(tape.context_rotated, tape.context_projected),
+                                           columns_.keys_and_values(tape.rotated, tape.projected), attended,
+                                           tape.normalisers.resize(n, config_.heads));
         auto const middle = tape.middle.resize(n, config_.hidden_size);
         multiply(attended, output_.of(values), middle);
         eigen(middle) += eigen(x);
@@ -147,24 +149,26 @@ public:
         rms_norm_backward(tape.middle.view(), middle_norm_.values(values), epsilon, d_rows,
                           middle_norm_.values(gradients), dx);
 
-        auto const d_attended = scratch.attended.resize(n, queries());
+        auto const d_attended = scratch.attended.resize(n, columns_.queries());
         multiply_back(dx, output_.of(values), d_attended);
         add_outer(dx, tape.attended.view(), output_.of(gradients));
         // The attention writes the queries' part and adds to the keys' and values'.
         auto const d_projected = scratch.projected.resize_zeroed(n, query_key_value_.rows);
         auto const d_key_value = scratch.context.resize_zeroed(m, key_value_.rows);
-        attending<Real>().backward(pass.sees, query_part(tape.rotated.view()), context_views(tape), own_views(tape),
-                                   tape.attended.view(), tape.normalisers.view(), d_attended, query_part(d_projected),
-                                   {first_keys(d_key_value), last_keys(d_key_value)},
-                                   {key_part(d_projected), last_keys(d_projected)});
+        columns_.attending<Real>().backward(pass.sees, columns_.query_part(tape.rotated.view()),
+                                            columns_.keys_and_values(tape.context_rotated, tape.context_projected),
+                                            columns_.keys_and_values(tape.rotated, tape.projected),
+                                            tape.attended.view(), tape.normalisers.view(), d_attended,
+                                            columns_.query_part(d_projected), columns_.keys_and_values(d_key_value),
+                                            columns_.keys_and_values(d_projected));
         auto const projected = tape.projected.view();
-        norm_and_rotate_backward(query_part(projected), query_norm_.values(values), epsilon, pass.angles,
-                                 pass.positions, query_norm_.values(gradients), query_part(d_projected));
-        norm_and_rotate_backward(key_part(projected), key_norm_.values(values), epsilon, pass.angles, pass.positions,
-                                 key_norm_.values(gradients), key_part(d_projected));
-        norm_and_rotate_backward(first_keys(tape.context_projected.view()), key_norm_.values(values), epsilon,
+        norm_and_rotate_backward(columns_.query_part(projected), query_norm_.values(values), epsilon, pass.angles,
+                                 pass.positions, query_norm_.values(gradients), columns_.query_part(d_projected));
+        norm_and_rotate_backward(columns_.key_part(projected), key_norm_.values(values), epsilon, pass.angles,
+                                 pass.positions, key_norm_.values(gradients), columns_.key_part(d_projected));
+        norm_and_rotate_backward(columns_.key_part(tape.context_projected.view()), key_norm_.values(values), epsilon,
                                  pass.angles, pass.context_positions, key_norm_.values(gradients),
-                                 first_keys(d_key_value));
+                                 columns_.key_part(d_key_value));
         add_outer(d_projected, tape.normed.view(), query_key_value_.of(gradients));
         add_outer(d_key_value, pass.context, key_value_.of(gradients));
         multiply_back(d_key_value, key_value_.of(values), d_context, into::sum);
@@ -173,41 +177,8 @@ public:
     }
 
 private:
-    [[nodiscard]] std::size_t queries() const noexcept { return config_.heads * config_.head_dim; }
-    [[nodiscard]] std::size_t keys() const noexcept { return config_.kv_heads * config_.head_dim; }
-
-    template <class Real>
-    [[nodiscard]] attention<Real> attending() const noexcept {
-        return {config_.heads, config_.kv_heads, config_.head_dim};
-    }
-
-    // Columns of [q | k | v] or [q | k], and of [k | v].
-    template <class Matrix>
-    [[nodiscard]] Matrix query_part(Matrix const& m) const {
-        return sureleap::detail::columns(m, 0, queries());
-    }
-    template <class Matrix>
-    [[nodiscard]] Matrix key_part(Matrix const& m) const {
-        return sureleap::detail::columns(m, queries(), keys());
-    }
-    template <class Matrix>
-    [[nodiscard]] Matrix first_keys(Matrix const& m) const {
-        return sureleap::detail::columns(m, 0, keys());
-    }
-    template <class Matrix>
-    [[nodiscard]] Matrix last_keys(Matrix const& m) const {
-        return sureleap::detail::columns(m, m.cols - keys(), keys());
-    }
-    template <class Real>
-    [[nodiscard]] key_rows<matrix_view<Real>> context_views(layer_tape<Real> const& tape) const {
-        return {tape.context_rotated.view(), last_keys(tape.context_projected.view())};
-    }
-    template <class Real>
-    [[nodiscard]] key_rows<matrix_view<Real>> own_views(layer_tape<Real> const& tape) const {
-        return {key_part(tape.rotated.view()), last_keys(tape.projected.view())};
-    }
-
     engine::transformer_config config_;
+    attention_columns columns_;
     tensor query_key_value_, key_value_, output_;
     tensor query_norm_, key_norm_;
     tensor gate_up_, down_;
