@@ -2,7 +2,8 @@
 //
 // Do confidences say how often drafts are accepted? Before and after sequential temperature scaling, as in Figure 6 of
 // the paper, and in the situations where a scaling is needed: scores that are too sure of themselves, a sampling
-// temperature the head was not trained for, and a domain that was not fitted on.
+// temperature the head was not trained for, and a domain that was not fitted on. Beside the paper's fit stand those that
+// could take its place: temperatures by log loss, and Platt scaling.
 //
 // Prompts with an even number are fitted on, those with an odd one reported on. What a confidence predicts is the
 // acceptance of token rejection, so that is the rule here whatever --rule says.
@@ -69,23 +70,30 @@ halves collect(session const& s, contestant& who, double temperature, progress& 
     return out;
 }
 
-/// One fit, judged on rounds that it has not seen.
-struct scenario {
-    std::string name;
-    std::size_t fitted_on;
-    std::vector<double> temperatures;
-    confidence_study before;
+struct mended {
+    sureleap::sequential_platt_scaling calibration;
     confidence_study after;
 };
 
-scenario judge(std::string name, confidence_rounds const& fit, confidence_rounds const& report, std::uint64_t seed) {
-    auto const found = fit_temperatures(fit);
-    auto const temperatures = found.temperatures();
-    return {std::move(name),
-            fit.size(),
-            {temperatures.begin(), temperatures.end()},
-            study(report, untouched(report.block_size()), seed),
-            study(report, found, seed)};
+/// All fits of some rounds, judged on others that they have not seen.
+struct scenario {
+    std::string name;
+    std::size_t fitted_on;
+    confidence_study before;
+    std::vector<mended> by{};  ///< [mending]
+
+    [[nodiscard]] mended const& paper() const { return by.front(); }
+};
+
+scenario judge(std::string name, confidence_rounds const& fitting, confidence_rounds const& report,
+               std::uint64_t seed) {
+    scenario out{std::move(name), fitting.size(), study(report, untouched(report.block_size()), seed)};
+    for (mending const how : all_mendings) {
+        auto found = fit(how, fitting);
+        auto after = study(report, found, seed);
+        out.by.push_back({std::move(found), std::move(after)});
+    }
+    return out;
 }
 
 nlohmann::ordered_json to_json(confidence_study const& s) {
@@ -106,16 +114,23 @@ nlohmann::ordered_json to_json(confidence_study const& s) {
 }
 
 nlohmann::ordered_json to_json(scenario const& s) {
-    return {{"name", s.name},
-            {"fit_rounds", s.fitted_on},
-            {"temperatures", s.temperatures},
-            {"before", to_json(s.before)},
-            {"after", to_json(s.after)}};
+    nlohmann::ordered_json fits = nlohmann::ordered_json::array();
+    for (mending const how : all_mendings) {
+        mended const& m = s.by[static_cast<std::size_t>(how)];
+        nlohmann::ordered_json temperatures, offsets;
+        for (auto const& position : m.calibration.positions()) {
+            temperatures.push_back(position.temperature);
+            offsets.push_back(position.offset);
+        }
+        fits.push_back(
+            {{"by", name_of(how)}, {"temperatures", temperatures}, {"offsets", offsets}, {"after", to_json(m.after)}});
+    }
+    return {{"name", s.name}, {"fit_rounds", s.fitted_on}, {"before", to_json(s.before)}, {"fits", fits}};
 }
 
 table by_position(scenario const& s) {
     table t{.title = "Survival by position, " + s.name + ": " + counted(s.fitted_on, "round") + " fitted on, " +
-                     counted(s.after.rounds, "round") + " reported on",
+                     counted(s.before.rounds, "round") + " reported on",
             .header = {"position", "survived", "T", "ECE before", "after", "floor", "AUC before", "after",
                        "AUC of c where reached"}};
     bool bounded = false;
@@ -125,52 +140,59 @@ table by_position(scenario const& s) {
         bounded = bounded || at_end;
         return shown(x, 2) + (at_end ? "*" : "");
     };
-    for (std::size_t k = 0; k < s.after.positions.size(); ++k) {
+    auto const& [calibration, study_after] = s.paper();
+    for (std::size_t k = 0; k < s.before.positions.size(); ++k) {
         auto const& before = s.before.positions[k];
-        auto const& after = s.after.positions[k];
-        t.add({std::to_string(k + 1), shown(after.survival, 3), temperature(s.temperatures[k]), percent(before.ece, 2),
-               percent(after.ece, 2), percent(after.floor, 2), shown(before.auc, 3), shown(after.auc, 3),
-               shown(after.conditional_auc, 3)});
+        auto const& after = study_after.positions[k];
+        t.add({std::to_string(k + 1), shown(after.survival, 3), temperature(calibration.positions()[k].temperature),
+               percent(before.ece, 2), percent(after.ece, 2), percent(after.floor, 2), shown(before.auc, 3),
+               shown(after.auc, 3), shown(after.conditional_auc, 3)});
     }
-    t.add({"mean", "", "", percent(s.before.ece, 2), percent(s.after.ece, 2), percent(s.after.floor, 2),
-           shown(s.before.auc, 3), shown(s.after.auc, 3), ""});
+    t.add({"mean", "", "", percent(s.before.ece, 2), percent(study_after.ece, 2), percent(study_after.floor, 2),
+           shown(s.before.auc, 3), shown(study_after.auc, 3), ""});
     if (bounded) t.notes.push_back("*: the end of the range that temperatures are looked for in.");
     return t;
 }
 
 table summary(contestant const& who, std::vector<scenario> const& all, std::uint64_t seed) {
-    table t{.title = "ECE of the survivals of " + who.name + ", mean of the positions",
-            .header = {"situation", "fitted on", "reported on", "before", "floor", "after", "floor", "excess left"},
-            .notes = {"Floor: the ECE of a perfect estimator with these predictions, mean of " +
+    table t{.title = "ECE of the survivals of " + who.name + ", mean of the positions; and what is left of its excess",
+            .header = {"situation", "fitted on", "reported on", "before", "floor"},
+            .notes = {"Floor: the ECE of a perfect estimator with the predictions as they come, mean of " +
                           std::to_string(floor_repeats) + " draws, seed " + std::to_string(seed) + ".",
-                      "Excess left: what is above the floor after scaling, of what was before."}};
+                      "Left: what is above its own floor after scaling, of what was before."}};
+    for (mending const how : all_mendings) t.header.insert(t.header.end(), {name_of(how), "left"});
     for (scenario const& s : all) {
-        t.add({s.name, grouped(s.fitted_on), grouped(s.after.rounds), percent(s.before.ece, 2),
-               percent(s.before.floor, 2), percent(s.after.ece, 2), percent(s.after.floor, 2),
-               s.before.excess() > 0 ? fixed(s.after.excess() / s.before.excess(), 2) : "-"});
+        std::vector<std::string> row{s.name, grouped(s.fitted_on), grouped(s.before.rounds), percent(s.before.ece, 2),
+                                     percent(s.before.floor, 2)};
+        for (mended const& m : s.by) {
+            row.push_back(percent(m.after.ece, 2));
+            row.push_back(s.before.excess() > 0 ? fixed(m.after.excess() / s.before.excess(), 2) : "-");
+        }
+        t.add(std::move(row));
     }
     return t;
 }
 
-/// Known temperatures put on top of the scores, and what the fit finds of them.
+/// Known temperatures put on top of the scores, and what a fit finds of them.
 struct recovery {
     std::vector<double> known;
     std::vector<double> found{};     ///< by the fit on scaled scores, over the same fit on the scores as they are
     std::vector<double> disjoint{};  ///< the scores as they are fitted on the other half
 };
 
-recovery recover(std::vector<double> const& known, scenario const& scaled, scenario const& plain,
-                 std::vector<double> const& other_half) {
+recovery recover(std::vector<double> const& known, mended const& scaled, mended const& plain,
+                 sureleap::sequential_platt_scaling const& other_half) {
     recovery out{.known = known};
     for (std::size_t k = 0; k < known.size(); ++k) {
-        out.found.push_back(scaled.temperatures[k] / plain.temperatures[k]);
-        out.disjoint.push_back(scaled.temperatures[k] / other_half[k]);
+        double const t = scaled.calibration.positions()[k].temperature;
+        out.found.push_back(t / plain.calibration.positions()[k].temperature);
+        out.disjoint.push_back(t / other_half.positions()[k].temperature);
     }
     return out;
 }
 
-table describe(recovery const& r) {
-    table t{.title = "Known temperatures, recovered",
+table describe(mending how, recovery const& r) {
+    table t{.title = std::string("Known temperatures, recovered by ") + name_of(how),
             .header = {"position", "known", "found", "off by", "found, other half", "off by"},
             .notes = {"Found: the temperature fitted on the overconfident scores, over the one fitted on the scores as",
                       "they are, of the same rounds; other half: of the rounds that are reported on."}};
@@ -194,16 +216,13 @@ section run_calibration(session const& s) {
 
     shown_so_far.begin_part(at(s.chosen.temperature));
     halves const usual = collect(s, who, s.chosen.temperature, shown_so_far);
-    confidence_rounds const fit = all_of(usual, 0);
+    confidence_rounds const fitting = all_of(usual, 0);
     confidence_rounds const report = all_of(usual, 1);
-    std::vector<scenario> all{judge(at(s.chosen.temperature), fit, report, seed)};
+    std::vector<scenario> all{judge(at(s.chosen.temperature), fitting, report, seed)};
 
     std::vector<double> known;
     for (std::size_t k = 0; k < who.block_size(); ++k) known.push_back(s.chosen.sharper[k % s.chosen.sharper.size()]);
-    all.push_back(judge("overconfident scores", fit.scaled(known), report.scaled(known), seed));
-    auto const other_half = fit_temperatures(report);
-    recovery const recovered =
-        recover(known, all[1], all[0], {other_half.temperatures().begin(), other_half.temperatures().end()});
+    all.push_back(judge("overconfident scores", fitting.scaled(known), report.scaled(known), seed));
 
     shown_so_far.begin_part(at(s.chosen.cooler));
     halves const cool = collect(s, who, s.chosen.cooler, shown_so_far);
@@ -222,14 +241,18 @@ section run_calibration(session const& s) {
 
     section out{.name = "calibration", .tables = {summary(who, all, seed)}};
     for (std::size_t i = 0; i < 3; ++i) out.tables.push_back(by_position(all[i]));
-    out.tables.push_back(describe(recovered));
     out.counts["drafter"] = to_json(who);
     out.counts["bins"] = reliability_bins;
     out.counts["floor_seed"] = seed;
     out.counts["bin_columns"] = {"count", "sum_predictions", "sum_outcomes"};
     for (scenario const& one : all) out.counts["scenarios"].push_back(to_json(one));
-    out.counts["recovery"] = {
-        {"known", recovered.known}, {"found", recovered.found}, {"other_half", recovered.disjoint}};
+    for (mending const how : {mending::temperatures, mending::temperatures_log_loss}) {
+        auto const i = static_cast<std::size_t>(how);
+        recovery const found = recover(known, all[1].by[i], all[0].by[i], fit(how, report));
+        out.tables.push_back(describe(how, found));
+        out.counts["recovery"].push_back(
+            {{"by", name_of(how)}, {"known", found.known}, {"found", found.found}, {"other_half", found.disjoint}});
+    }
     return out;
 }
 

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +22,10 @@
 #include <vector>
 
 #include <sureleap/confidence/calibration.hpp>
+#include <sureleap/confidence/calibration_data.hpp>
 #include <sureleap/confidence/metrics.hpp>
+#include <sureleap/confidence/platt_fit.hpp>
+#include <sureleap/confidence/temperature_fit.hpp>
 #include <sureleap/error.hpp>
 #include <sureleap/random.hpp>
 
@@ -29,8 +33,8 @@ namespace evaluate {
 
 inline constexpr std::size_t reliability_bins = 15;
 inline constexpr std::size_t floor_repeats = 20;
-/// A finer grid than the library's default: neighbours differ by 0.5 %, so that a temperature can be found within a few.
-inline constexpr sureleap::temperature_settings fit_settings{.temperatures = 1001, .bins = reliability_bins};
+/// A finer grid than the library's default: neighbours differ by 1.2 %, so that a temperature can be found within a few.
+inline constexpr sureleap::temperature_settings fit_settings{.temperatures = 401, .bins = reliability_bins};
 
 /// Rounds that verified their whole block.
 class confidence_rounds {
@@ -77,14 +81,37 @@ private:
     std::vector<std::uint32_t> observed_;
 };
 
+/// The ways to mend confidences that are compared. All are maps of logits, and Platt's the most general.
+enum class mending {
+    temperatures,           ///< sequential temperature scaling by ECE: the paper's
+    temperatures_log_loss,  ///< the same by log loss
+    platt,                  ///< temperatures and offsets
+};
+inline constexpr std::array all_mendings{mending::temperatures, mending::temperatures_log_loss, mending::platt};
+
+[[nodiscard]] inline char const* name_of(mending m) noexcept {
+    switch (m) {
+        case mending::temperatures: return "STS";
+        case mending::temperatures_log_loss: return "STS by log loss";
+        case mending::platt: return "Platt";
+    }
+    return "";
+}
+
 /// On all rounds: the library fits on every second sample and holds the others out, so each is there twice.
-[[nodiscard]] inline sureleap::sequential_temperature_scaling fit_temperatures(confidence_rounds const& rounds) {
+[[nodiscard]] inline sureleap::sequential_platt_scaling fit(mending how, confidence_rounds const& rounds) {
     confidence_rounds twice(rounds.block_size());
     for (std::size_t i = 0; i < rounds.size(); ++i) {
         twice.append(rounds, i, 1);
         twice.append(rounds, i, 1);
     }
-    return sureleap::fit_temperatures(twice.data(), fit_settings).calibration;
+    if (how == mending::platt) return sureleap::fit_platt(twice.data(), {.bins = reliability_bins}).calibration;
+    auto settings = fit_settings;
+    if (how == mending::temperatures_log_loss) settings.objective = sureleap::temperature_objective::log_loss;
+    std::vector<sureleap::logit_scaling> scalings;
+    auto const found = sureleap::fit_temperatures(twice.data(), settings).calibration;
+    for (double const t : found.temperatures()) scalings.push_back({t});
+    return sureleap::sequential_platt_scaling(std::move(scalings));
 }
 
 struct position_study {
@@ -113,7 +140,7 @@ namespace detail {
 
 /// Calls f(round, k, c_k, label) in order, for every position with an outcome.
 template <class F>
-void for_each_outcome(confidence_rounds const& rounds, sureleap::sequential_temperature_scaling const& calibration,
+void for_each_outcome(confidence_rounds const& rounds, sureleap::sequential_platt_scaling const& calibration,
                       F const& f) {
     auto const data = rounds.data();
     for (std::size_t i = 0; i < rounds.size(); ++i) {
@@ -136,8 +163,7 @@ void for_each_outcome(confidence_rounds const& rounds, sureleap::sequential_temp
 
 /// `seed` draws the outcomes of the perfect estimator.
 [[nodiscard]] inline confidence_study study(confidence_rounds const& rounds,
-                                            sureleap::sequential_temperature_scaling const& calibration,
-                                            std::uint64_t seed) {
+                                            sureleap::sequential_platt_scaling const& calibration, std::uint64_t seed) {
     if (rounds.size() == 0) sureleap::detail::fail("confidence study: no rounds, expected at least one");
     std::size_t const gamma = rounds.block_size();
     sureleap::metric_settings const settings{.bins = reliability_bins};
@@ -179,9 +205,9 @@ void for_each_outcome(confidence_rounds const& rounds, sureleap::sequential_temp
     return out;
 }
 
-/// Temperatures of 1: confidences as they come.
-[[nodiscard]] inline sureleap::sequential_temperature_scaling untouched(std::size_t block_size) {
-    return sureleap::sequential_temperature_scaling(std::vector<double>(block_size, 1.0));
+/// Confidences as they come.
+[[nodiscard]] inline sureleap::sequential_platt_scaling untouched(std::size_t block_size) {
+    return sureleap::sequential_platt_scaling(std::vector<sureleap::logit_scaling>(block_size));
 }
 
 }  // namespace evaluate

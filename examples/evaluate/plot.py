@@ -184,23 +184,24 @@ def figure6(reports):
     if not calibration:
         return None
     scenarios = calibration["scenarios"][:3]
-    gamma = len(scenarios[0]["after"]["positions"])
+    gamma = len(scenarios[0]["before"]["positions"])
     shown = [k for k in (0, 2, 4, 6) if k < gamma]
     figure, axes = plt.subplots(len(scenarios), len(shown), figsize=(2.6 * len(shown), 2.7 * len(scenarios)),
                                 sharex=True, sharey=True, squeeze=False)
     for row, scenario in zip(axes, scenarios):
         for axis, k in zip(row, shown):
             axis.plot([0, 1], [0, 1], color="grey", linewidth=0.8)
-            for when in ("before", "after"):
-                position = scenario[when]["positions"][k]
+            studies = {"as it comes": scenario["before"]} | {fit["by"]: fit["after"] for fit in scenario["fits"]}
+            for name in ("as it comes", "STS", "Platt"):
+                position = studies[name]["positions"][k]
                 ece = None if position["ece"] is None else 100 * position["ece"]
                 bins = [b for b in position["bins"] if b[0] > 0]
                 axis.plot([b[1] / b[0] for b in bins], [b[2] / b[0] for b in bins], marker="o", markersize=3,
-                          label=f"{when}: ECE {number(ece, '.1f')} %")
+                          label=f"{name}: ECE {number(ece, '.1f')} %")
             axis.set_title(f"{scenario['name']}, position {k + 1}", fontsize=8)
-            after = scenario["after"]["positions"][k]
-            floor = None if after["floor"] is None else 100 * after["floor"]
-            axis.text(0.97, 0.03, f"floor {number(floor, '.1f')} %, AUC {number(after['auc'], '.3f')}", ha="right",
+            before = studies["as it comes"]["positions"][k]
+            floor = None if before["floor"] is None else 100 * before["floor"]
+            axis.text(0.97, 0.03, f"floor {number(floor, '.1f')} %, AUC {number(before['auc'], '.3f')}", ha="right",
                       fontsize=7, transform=axis.transAxes)
             axis.legend(fontsize=7, loc="upper left")
         row[0].set_ylabel("survived")

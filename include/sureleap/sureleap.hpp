@@ -25,9 +25,12 @@
 #include <sureleap/acceptance/residual.hpp>
 #include <sureleap/acceptance/verification.hpp>
 #include <sureleap/confidence/calibration.hpp>
+#include <sureleap/confidence/calibration_data.hpp>
 #include <sureleap/confidence/estimate.hpp>
 #include <sureleap/confidence/head.hpp>
 #include <sureleap/confidence/metrics.hpp>
+#include <sureleap/confidence/platt_fit.hpp>
+#include <sureleap/confidence/temperature_fit.hpp>
 #include <sureleap/head/gated.hpp>
 #include <sureleap/head/markov.hpp>
 #include <sureleap/head/none.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // JSON documents: what is written reads back bit for bit; every way of being broken is named.
+#include "support/calibration_rounds.hpp"
 #include "support/catch.hpp"
 #include "support/error_text.hpp"
 
@@ -47,12 +48,12 @@ struct scratch_file {
     scratch_file& operator=(scratch_file const&) = delete;
 };
 
+// Two positions; only the first is ever observed in the held-out half.
+support::rounds const small_data{
+    2, {2.0, 1.0, -1.0, 0.5, 0.25, -2.0, 1.5, 3.0}, {1, 0, 0, 0, 1, 1, 0, 0}, {2, 1, 2, 1}};
+
 sureleap::temperature_fit small_fit() {
-    // Two positions; only the first is ever observed in the held-out half.
-    std::vector<double> const logits{2.0, 1.0, -1.0, 0.5, 0.25, -2.0, 1.5, 3.0};
-    std::vector<std::uint8_t> const labels{1, 0, 0, 0, 1, 1, 0, 0};
-    std::vector<std::uint32_t> const observed{2, 1, 2, 1};
-    return sureleap::fit_temperatures({2, logits, labels, observed}, {.temperatures = 7, .bins = 4});
+    return sureleap::fit_temperatures(small_data.view(), {.temperatures = 7, .bins = 4});
 }
 
 }  // namespace
@@ -71,7 +72,7 @@ TEST_CASE("json: a capacity table reads back bit for bit") {
     capacity_table<sureleap::staircase> const stairs({{8, 0.5}});
     CHECK(sureleap::capacity_from_json<sureleap::staircase>(sureleap::to_json(stairs)).step_seconds(16) == 1.0);
     CHECK(says(bad_capacity(sureleap::to_json(stairs)),
-              "c.json: field 'interpolation' is \"staircase\", expected linear_step_time"));
+               "c.json: field 'interpolation' is \"staircase\", expected linear_step_time"));
 }
 
 TEST_CASE("json: every truncation of a document is refused with the file's name") {
@@ -82,8 +83,7 @@ TEST_CASE("json: every truncation of a document is refused with the file's name"
     }
     std::string const temperatures = sureleap::to_json(small_fit());
     for (std::size_t length = 0; length < temperatures.size(); ++length) {
-        REQUIRE(says(bad_temperatures(temperatures.substr(0, length)),
-                    "t.json: malformed or truncated JSON at byte"));
+        REQUIRE(says(bad_temperatures(temperatures.substr(0, length)), "t.json: malformed or truncated JSON at byte"));
     }
 
     scratch_file const file("sureleap_truncated_");
@@ -93,10 +93,10 @@ TEST_CASE("json: every truncation of a document is refused with the file's name"
 
 TEST_CASE("json: files that cannot be opened") {
     CHECK(says(error_text([] { (void)sureleap::load_capacity("no/such/file.json"); }),
-              "no/such/file.json: cannot be opened for reading"));
+               "no/such/file.json: cannot be opened for reading"));
     CHECK(says(error_text([] { (void)sureleap::load_temperatures("no/such/file.json"); }), "cannot be opened"));
     CHECK(says(error_text([] { save(capacity_table<>({{1, 1.0}}), "no/such/file.json"); }),
-              "no/such/file.json: cannot be opened for writing"));
+               "no/such/file.json: cannot be opened for writing"));
 }
 
 TEST_CASE("json: wrong capacity documents name the field") {
@@ -105,31 +105,30 @@ TEST_CASE("json: wrong capacity documents name the field") {
     CHECK(says(bad_capacity("[]"), "c.json: expected an object of format sureleap.capacity"));
     CHECK(says(bad_capacity("{}"), "c.json: field 'format' is missing"));
     CHECK(says(bad_capacity(replaced(good, "sureleap.capacity", "sureleap.temperatures")),
-              "field 'format' is \"sureleap.temperatures\", expected sureleap.capacity"));
-    CHECK(says(bad_capacity(replaced(good, "\"version\": 1", "\"version\": 2")),
-              "field 'version' is 2, expected 1"));
+               "field 'format' is \"sureleap.temperatures\", expected sureleap.capacity"));
+    CHECK(says(bad_capacity(replaced(good, "\"version\": 1", "\"version\": 2")), "field 'version' is 2, expected 1"));
     CHECK(says(bad_capacity(replaced(good, "\"version\": 1", "\"version\": \"1\"")),
-              "field 'version' is \"1\", expected a non-negative integer"));
+               "field 'version' is \"1\", expected a non-negative integer"));
     CHECK(says(bad_capacity(replaced(good, "\"points\"", "\"point\"")), "field 'points' is missing"));
     CHECK(says(bad_capacity(R"({"format": "sureleap.capacity", "version": 1,
                                "interpolation": "linear_step_time", "points": {}})"),
-              "field 'points' is an object, expected an array"));
+               "field 'points' is an object, expected an array"));
     CHECK(says(bad_capacity(R"({"format": "sureleap.capacity", "version": 1,
                                "interpolation": "linear_step_time", "points": []})"),
-              "c.json: field 'points': the table is empty"));
+               "c.json: field 'points': the table is empty"));
     CHECK(says(bad_capacity(R"({"format": "sureleap.capacity", "version": 1,
                                "interpolation": "linear_step_time", "points": [3]})"),
-              "field 'points[0]' is 3, expected an object"));
+               "field 'points[0]' is 3, expected an object"));
     CHECK(says(bad_capacity(replaced(good, "0.75", "\"fast\"")),
-              "field 'points[1].seconds' is \"fast\", expected a finite number"));
+               "field 'points[1].seconds' is \"fast\", expected a finite number"));
     CHECK(says(bad_capacity(replaced(good, "0.75", "null")), "field 'points[1].seconds' is null"));
     CHECK(says(bad_capacity(replaced(good, "0.75", "-0.75")), "c.json: field 'points': seconds at index 1"));
     CHECK(says(bad_capacity(replaced(good, "0.75", "1e999")), "c.json: malformed"));
     CHECK(says(bad_capacity(replaced(good, "0.75", "NaN")), "c.json: malformed"));
     CHECK(says(bad_capacity(replaced(good, "\"batch_tokens\": 2", "\"batch_tokens\": 2.5")),
-              "field 'points[1].batch_tokens' is 2.5, expected a non-negative integer"));
+               "field 'points[1].batch_tokens' is 2.5, expected a non-negative integer"));
     CHECK(says(bad_capacity(replaced(good, "\"batch_tokens\": 2", "\"batch_tokens\": -2")),
-              "field 'points[1].batch_tokens' is -2"));
+               "field 'points[1].batch_tokens' is -2"));
     CHECK(says(bad_capacity(replaced(good, "\"batch_tokens\": 2", "\"batch_tokens\": 1")), "1 a second time"));
     CHECK(says(bad_capacity(replaced(good, "\"batch_tokens\": 2,", "")), "'points[1].batch_tokens' is missing"));
     CHECK(says(bad_capacity(replaced(good, "linear_step_time", "\xff")), "c.json: malformed"));
@@ -147,8 +146,8 @@ TEST_CASE("json: a temperature fit reads back bit for bit with its record") {
     for (std::size_t k = 0; k < fit.positions.size(); ++k) {
         auto const& a = again.positions[k];
         auto const& b = fit.positions[k];
-        CHECK(a.temperature == b.temperature);
-        CHECK(again.calibration.temperatures()[k] == b.temperature);
+        CHECK(a.scaling == b.scaling);
+        CHECK(again.calibration.temperatures()[k] == b.scaling.temperature);
         CHECK(a.fit_observed == b.fit_observed);
         CHECK(a.evaluation_observed == b.evaluation_observed);
     }
@@ -162,8 +161,9 @@ TEST_CASE("json: a temperature fit reads back bit for bit with its record") {
 
 TEST_CASE("json: wrong temperature documents name the field") {
     auto const document = [](std::string const& position, std::string const& rest = "") {
-        return R"({"format": "sureleap.temperatures", "version": 1, "block_size": 1,
-                   "settings": {"lowest": 0.1, "highest": 10, "temperatures": 100, "bins": 15},
+        return R"({"format": "sureleap.temperatures", "version": 2, "block_size": 1,
+                   "settings": {"lowest": 0.1, "highest": 10, "temperatures": 100, "bins": 15,
+                                "objective": "calibration_error"},
                    "samples": {"fit": 5, "evaluation": 4}, "positions": [{)" +
                position + "}]" + rest + "}";
     };
@@ -171,22 +171,52 @@ TEST_CASE("json: wrong temperature documents name the field") {
                                          "ece_before": 0.25, "ece_after": 0.125)");
     REQUIRE(bad_temperatures(good) == "");
     CHECK(sureleap::temperatures_from_json(good).calibration.temperatures()[0] == 1.5);
-    CHECK(says(bad_temperatures(replaced(good, "1.5", "0.0")),
-              "'positions[0].temperature' is 0.0, expected a positive"));
+    CHECK(
+        says(bad_temperatures(replaced(good, "1.5", "0.0")), "'positions[0].temperature' is 0.0, expected a positive"));
     CHECK(says(bad_temperatures(replaced(good, "1.5", "[]")), "'positions[0].temperature' is an array"));
     CHECK(says(bad_temperatures(replaced(good, "0.25", "1.25")),
-              "'positions[0].ece_before' is 1.25, expected a number in"));
-    CHECK(says(bad_temperatures(replaced(good, "0.125", "null")),
-              "'positions[0].ece_after' is null, expected a finite"));
+               "'positions[0].ece_before' is 1.25, expected a number in"));
+    CHECK(
+        says(bad_temperatures(replaced(good, "0.125", "null")), "'positions[0].ece_after' is null, expected a finite"));
     CHECK(says(bad_temperatures(replaced(good, "\"evaluation_observed\": 4", "\"evaluation_observed\": 0")),
-              "'positions[0].ece_before' is 0.25, expected null"));
+               "'positions[0].ece_before' is 0.25, expected null"));
     CHECK(says(bad_temperatures(replaced(good, "\"fit_observed\": 5", "\"fit_observed\": 6")),
-              "'positions[0].fit_observed' is 6, expected at most the number of samples"));
-    CHECK(says(bad_temperatures(replaced(good, "\"block_size\": 1", "\"block_size\": 2")),
-              "field 'block_size' is 2"));
-    CHECK(says(bad_temperatures(replaced(good, "\"lowest\": 0.1", "\"lowest\": 2")),
-              "'settings': lowest temperature"));
+               "'positions[0].fit_observed' is 6, expected at most the number of samples"));
+    CHECK(says(bad_temperatures(replaced(good, "\"block_size\": 1", "\"block_size\": 2")), "field 'block_size' is 2"));
+    CHECK(says(bad_temperatures(replaced(good, "\"lowest\": 0.1", "\"lowest\": 2")), "'settings': lowest temperature"));
     CHECK(says(bad_temperatures(replaced(good, "\"bins\": 15", "\"bin\": 15")), "field 'settings.bins' is missing"));
+    CHECK(says(bad_temperatures(replaced(good, "calibration_error", "loss")),
+               "field 'settings.objective' is \"loss\", expected calibration_error or log_loss"));
+    CHECK(sureleap::temperatures_from_json(replaced(good, "calibration_error", "log_loss")).settings.objective ==
+          sureleap::temperature_objective::log_loss);
+    CHECK(says(bad_temperatures(replaced(good, "\"version\": 2", "\"version\": 1")), "'version' is 1, expected 2"));
     CHECK(says(bad_temperatures(replaced(good, "\"samples\"", "\"sample\"")), "field 'samples' is missing"));
     CHECK(says(bad_temperatures(replaced(good, "\"fit\": 5", "\"fit\": true")), "field 'samples.fit' is true"));
+}
+
+TEST_CASE("json: a Platt fit reads back bit for bit with its record; what is wrong is named") {
+    auto const fit = sureleap::fit_platt(small_data.view(), {.lowest = 0.5, .bins = 4});
+    scratch_file const file("sureleap_platt_");
+    save(fit, file.path);
+    auto const again = sureleap::load_platt(file.path);
+    CHECK(again.settings == fit.settings);
+    REQUIRE(again.positions.size() == 2);
+    for (std::size_t k = 0; k < 2; ++k) {
+        CHECK(again.positions[k].scaling == fit.positions[k].scaling);
+        CHECK(again.calibration.positions()[k] == fit.positions[k].scaling);
+        CHECK(again.calibration(k, 0.3) == fit.calibration(k, 0.3));
+    }
+    CHECK(again.positions[0].scaling.offset != 0.0);
+    std::string const good = sureleap::to_json(fit);
+    CHECK(sureleap::to_json(again) == good);
+
+    auto const bad = [](std::string const& text) {
+        return error_text([&] { (void)sureleap::platt_from_json(text, "p.json"); });
+    };
+    CHECK(says(bad(sureleap::to_json(small_fit())),
+               "p.json: field 'format' is \"sureleap.temperatures\", expected sureleap.platt"));
+    CHECK(says(bad(replaced(good, "\"offset\"", "\"off\"")), "p.json: field 'positions[0].offset' is missing"));
+    CHECK(says(bad(replaced(good, "\"lowest\": 0.5", "\"lowest\": 1.5")), "'settings': lowest temperature is 1.5"));
+    CHECK(says(bad(replaced(good, "\"fit_observed\": 2", "\"fit_observed\": 3")), "'positions[0].fit_observed' is 3"));
+    CHECK(says(bad(good.substr(0, good.size() / 2)), "p.json: malformed or truncated JSON at byte"));
 }

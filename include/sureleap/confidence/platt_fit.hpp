@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+//
+// The fit of sequential Platt scaling: at position k, the temperature and the offset with the smallest log loss of a_k,
+// while those of 1..k-1 stay what they became.
+//
+// The loss is that of Platt's paper with a product in the place of the sigmoid: with w = 1 / T, s = sigmoid(w z + b) and
+// the survival A of the prefix,
+//     -sum_i [ y_i log(A_i s_i) + (1 - y_i) log(1 - A_i s_i) ] + ((w - 1)^2 + b^2) / 2
+// The last term is a prior that says "as it comes", worth about one observation: a position that hardly a round reaches
+// stays near the identity, and one whose labels are all alike does not run off to infinity. A grid of two dimensions
+// would cost a hundred times as much as the temperatures' and find less; ECE has no derivatives to follow.
+//
+// The minimum is looked for by Fisher scoring, which needs no second derivatives and is Newton's method where A = 1.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <sureleap/confidence/calibration.hpp>
+#include <sureleap/confidence/calibration_data.hpp>
+#include <sureleap/confidence/temperature_fit.hpp>
+#include <sureleap/config.hpp>
+#include <sureleap/error.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// Temperatures stay within [lowest, highest]: a map that reverses the order of confidences is no calibration.
+struct platt_settings {
+    double lowest = 0.1;    ///< in (0, 1]
+    double highest = 10.0;  ///< in [1, inf)
+    std::size_t bins = 15;  ///< of the ECE in the record, >= 1
+
+    [[nodiscard]] bool operator==(platt_settings const&) const = default;
+};
+
+/// The calibrator together with the record of what it was fitted on.
+struct platt_fit {
+    sequential_platt_scaling calibration;
+    platt_settings settings;
+    std::uint64_t fit_samples = 0;
+    std::uint64_t evaluation_samples = 0;
+    std::vector<position_fit> positions;  ///< [gamma]
+};
+
+namespace detail {
+
+inline void check_platt_settings(std::string const& who, platt_settings const& s) {
+    check_temperature_range(who, s.lowest, s.highest);
+    if (s.bins == 0) fail_with(who, ": number of bins is 0, expected at least 1");
+}
+
+/// The loss of one position as a function of (w, b).
+class platt_objective {
+public:
+    platt_objective(calibration_half const& half, std::size_t k, double lowest_w, double highest_w)
+        : half_(half), k_(k), lowest_w_(lowest_w), highest_w_(highest_w) {}
+
+    /// From the identity, downhill until a step gains nothing.
+    [[nodiscard]] logit_scaling minimum() const {
+        point x{1.0, 0.0};
+        double best = value(x);
+        for (int iteration = 0; iteration < 100; ++iteration) {
+            point const step = scoring_step(x);
+            bool gained = false;
+            for (double size = 1.0; size > 1e-6 && !gained; size /= 2.0) {
+                point const next{std::clamp(x.w + size * step.w, lowest_w_, highest_w_), x.b + size * step.b};
+                double const there = value(next);
+                if (!(there < best - 1e-12 * std::fabs(best))) continue;
+                best = there;
+                x = next;
+                gained = true;
+            }
+            if (!gained) break;
+        }
+        return {1.0 / x.w, x.b};
+    }
+
+private:
+    struct point {
+        double w;
+        double b;
+    };
+
+    [[nodiscard]] double value(point x) const {
+        double sum = 0.5 * ((x.w - 1.0) * (x.w - 1.0) + x.b * x.b);
+        half_.for_each(k_, [&](double prefix, double logit, bool label) {
+            sum += log_loss(prefix * logit_scaling{1.0 / x.w, x.b}(logit), label);
+        });
+        return sum;
+    }
+
+    // With u = 1 - s and r = u / (1 - A s), the derivative in the sigmoid's argument is r (a - y), and its expected
+    // square u r a.
+    [[nodiscard]] point scoring_step(point x) const {
+        double g_w = x.w - 1.0, g_b = x.b;
+        double h_ww = 1.0, h_wb = 0.0, h_bb = 1.0;
+        half_.for_each(k_, [&](double prefix, double logit, bool label) {
+            if (!std::isfinite(logit)) return;  // certain under every map
+            double const argument = x.w * logit + x.b;
+            double const s = 1.0 / (1.0 + std::exp(-argument));
+            double const u = 1.0 / (1.0 + std::exp(argument));
+            double const ends = (1.0 - prefix) + prefix * u;
+            if (!(ends > 0.0)) return;
+            double const a = prefix * s;
+            double const slope = u / ends * (a - (label ? 1.0 : 0.0));
+            double const weight = u * u / ends * a;
+            g_w += slope * logit;
+            g_b += slope;
+            h_ww += weight * logit * logit;
+            h_wb += weight * logit;
+            h_bb += weight;
+        });
+        bool const held = (x.w <= lowest_w_ && g_w > 0.0) || (x.w >= highest_w_ && g_w < 0.0);
+        if (held) return {0.0, -g_b / h_bb};
+        double const determinant = h_ww * h_bb - h_wb * h_wb;
+        return {(h_wb * g_b - h_bb * g_w) / determinant, (h_wb * g_w - h_ww * g_b) / determinant};
+    }
+
+    calibration_half const& half_;
+    std::size_t k_;
+    double lowest_w_;
+    double highest_w_;
+};
+
+}  // namespace detail
+
+/// Halves, determinism and errors are those of fit_temperatures. O(n gamma) time with a factor of about ten, O(n) memory.
+[[nodiscard]] inline platt_fit fit_platt(calibration_data const& data, platt_settings const& settings = {}) {
+    detail::check_platt_settings("platt_settings", settings);
+    auto fit = detail::fit_sequentially(data, settings.bins, [&](detail::calibration_half const& half, std::size_t k) {
+        return detail::platt_objective(half, k, 1.0 / settings.highest, 1.0 / settings.lowest).minimum();
+    });
+    return {sequential_platt_scaling(fit.scalings()), settings, fit.fit_samples, fit.evaluation_samples,
+            std::move(fit.positions)};
+}
+
+SURELEAP_END_NAMESPACE
