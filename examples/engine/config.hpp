@@ -25,6 +25,7 @@
 #include <sureleap/types.hpp>
 
 #include "kernels.hpp"
+#include "text_file.hpp"
 
 namespace engine {
 
@@ -117,8 +118,5 @@ struct model_config {
 using shard_index = std::map<std::string, std::string, std::less<>>;
 
 [[nodiscard]] shard_index parse_shard_index(std::string_view json, std::string const& source);
-
-/// A whole text file of at most 64 MiB.
-[[nodiscard]] std::string read_text(std::filesystem::path const& file);
 
 }  // namespace engine

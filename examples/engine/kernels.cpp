@@ -232,7 +232,9 @@ void exponentials(Real const* x, std::size_t size, Real shift, Real scale, Real*
 
 double read_bandwidth(thread_pool& pool, void const* data, std::size_t bytes, int repeats) {
     using clock = std::chrono::steady_clock;
-    constexpr std::size_t chunk = std::size_t{1} << 20;
+    // As rows of a product are shared out: all threads have some of it, however little there is.
+    std::size_t const chunk =
+        std::clamp(bytes / (pool.threads() * 8) / 64 * 64, std::size_t{4096}, std::size_t{1} << 20);
     auto const read = in_use()->read;
     std::atomic<std::uint64_t> sink{0};  // without it the reads could be left out
     double best = 0.0;

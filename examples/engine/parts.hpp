@@ -105,8 +105,8 @@ inline constexpr std::string_view rule_names = "token, token-argmax, block, matc
 
 /// What the compiler refuses of a fixed combination (check_round), split for parts that are chosen at run time: that
 /// none is lossy it still proves, for all of them; what a drafter cannot give a schedule is an error here.
-template <class Real>
-void check_parts(any_drafter<Real> const& drafter, any_schedule const& schedule, any_rule const& rule) {
+template <class... Drafters>
+void check_parts(std::variant<Drafters...> const& drafter, any_schedule const& schedule, any_rule const& rule) {
     std::visit(
         []<class D, class S, class R>(D const&, S const&, R const&) {
             static_assert(

@@ -23,15 +23,12 @@
 #include "heads.hpp"
 #include "parts.hpp"
 #include "phase_times.hpp"
+#include "scheduler.hpp"
+#include "sequence.hpp"
 #include "target.hpp"
 #include "thread_pool.hpp"
 
 namespace engine {
-
-using sureleap::request_id;
-using sureleap::request_settings;
-using sureleap::request_view;
-using sureleap::token_id;
 
 /// What happened to one request in the last step. Views are valid until the next step.
 struct server_event {
@@ -41,18 +38,19 @@ struct server_event {
     bool finished = false;                            ///< its last event
 };
 
-/// Real: numbers of models and rounds. Rng: sureleap::randomness.
-template <class Real, class Rng = sureleap::philox_randomness>
+/// Real: numbers of models and rounds. Rng: sureleap::randomness. Drafters: a variant of what may draft, for who has
+/// another kind than the engine's own.
+template <class Real, class Rng = sureleap::philox_randomness, class Drafters = any_drafter<Real>>
 class server {
 public:
     /// The models must outlive the server. `observer` is the model inside the drafter, if it feeds on features; it has the
     /// target's limits. A drafter that needs no features has none.
-    server(target<Real>& served, any_drafter<Real>& drafter, draft_model<Real>* observer, any_schedule schedule,
-           any_rule rule, thread_pool& pool, Rng rng = {})
+    server(target<Real>& served, Drafters& drafter, draft_model<Real>* observer, any_schedule schedule, any_rule rule,
+           thread_pool& pool, Rng rng = {})
         : target_(served),
           drafter_(drafter),
           observer_(observer),
-          schedule_(std::move(schedule)),
+          scheduler_(std::move(schedule), served.limits().slots, block_size()),
           rule_(std::move(rule)),
           pool_(pool),
           rng_(std::move(rng)),
@@ -66,20 +64,13 @@ public:
           slots_(served.limits().slots),
           views_(slots_.size()),
           events_(slots_.size()) {
-        check_parts(drafter_, schedule_, rule_);
+        check_parts(drafter_, scheduler_.schedule(), rule_);
         std::size_t const rows = slots_.size() * (block_size() + 1);
         if (rows > target_.limits().max_rows) {
             sureleap::detail::fail_with(
                 "server: a verify batch may have ", rows, " rows (", slots_.size(),
                 " slots x (gamma + 1)), expected at most the target's max_rows = ", target_.limits().max_rows);
         }
-        std::visit(
-            [&]<class S>(S const& s) {
-                if constexpr (reads_history<S>) {
-                    history_ = sureleap::survival_history(slots_.size(), block_size(), S::origin::lag, s.prior());
-                }
-            },
-            schedule_);
     }
 
     /// Queues a request. Throws if the prompt or the settings cannot be served.
@@ -98,23 +89,15 @@ public:
                 "server: a prompt of ", prompt.size(), " tokens and max_new_tokens = ", settings.max_new_tokens,
                 " do not fit a context of ", context, " positions; shorten one of them or serve with a longer context");
         }
-        sequence s;
-        s.id = ++last_id_;
-        s.seed = settings.seed ? *settings.seed : last_id_;
-        s.prompt_size = prompt.size();
-        s.tokens = std::move(prompt);
-        s.tokens.reserve(s.prompt_size + settings.max_new_tokens);
-        s.settings = settings;
-        s.stop_tokens.assign(settings.stop_tokens.begin(), settings.stop_tokens.end());
-        waiting_.push_back(std::move(s));
+        waiting_.emplace_back(++last_id_, std::move(prompt), settings);
         return last_id_;
     }
 
     /// Ends a request wherever it is. Unknown ids, finished ones among them, are ignored.
     void leave(request_id id) {
-        std::erase_if(waiting_, [&](sequence const& s) { return s.id == id; });
+        std::erase_if(waiting_, [&](sequence const& s) { return s.id() == id; });
         for (auto& slot : slots_) {
-            if (slot && slot->id == id) slot.reset();
+            if (slot && slot->id() == id) slot.reset();
         }
     }
 
@@ -143,64 +126,39 @@ public:
     /// Prompt tokens of a request that have been through the models, for a progress display; 0 if it waits or is unknown.
     [[nodiscard]] std::size_t prefilled(request_id id) const noexcept {
         for (auto const& slot : slots_) {
-            if (slot && slot->id == id) return slot->prefilled;
+            if (slot && slot->id() == id) return slot->prefilled();
         }
         return 0;
     }
 
 private:
-    template <class S>
-    static constexpr bool reads_history = requires { S::origin::lag; };
-
-    struct sequence {
-        request_id id = 0;
-        std::uint64_t seed = 0;
-        std::size_t prompt_size = 0;
-        std::size_t prefilled = 0;
-        std::vector<token_id> tokens;  // prompt and output
-        std::vector<token_id> stop_tokens;
-        request_settings settings;
-        request_settings first_settings;
-
-        // The last prompt token is the first anchor: the first round's batch takes it through the target.
-        [[nodiscard]] bool decodes() const noexcept { return prefilled + 1 == prompt_size; }
-        [[nodiscard]] std::size_t generated() const noexcept { return tokens.size() - prompt_size; }
-    };
-
     void admit_waiting() {
         for (std::size_t i = 0; i < slots_.size() && !waiting_.empty(); ++i) {
             if (slots_[i]) continue;
-            sequence& s = slots_[i].emplace(std::move(waiting_.front()));
+            slots_[i].emplace(std::move(waiting_.front())).settle();
             waiting_.pop_front();
-            // Views into the sequence, made where it stays.
-            s.settings.stop_tokens = s.stop_tokens;
-            s.first_settings = s.settings;
-            s.first_settings.max_draft_tokens = 0;
-            history_join(i);
+            scheduler_.join(i);
         }
-    }
-    void history_join(std::size_t slot) {
-        if (std::visit([]<class S>(S const&) { return reads_history<S>; }, schedule_)) history_.join(slot);
     }
 
     bool prefill_chunk() {
         std::size_t chosen = slots_.size();
         for (std::size_t i = 0; i < slots_.size(); ++i) {
             if (!slots_[i] || slots_[i]->decodes()) continue;
-            if (chosen == slots_.size() || slots_[i]->id < slots_[chosen]->id) chosen = i;
+            if (chosen == slots_.size() || slots_[i]->id() < slots_[chosen]->id()) chosen = i;
         }
         if (chosen == slots_.size()) return false;
         stopwatch const watch{times_.prefill};
         sequence& s = *slots_[chosen];
-        std::size_t const count = std::min(target_.limits().max_rows, s.prompt_size - 1 - s.prefilled);
-        auto const tokens = std::span<token_id const>(s.tokens);
-        target_.prefill(chosen, s.prefilled, tokens.subspan(s.prefilled, count));
+        std::size_t const first = s.prefilled();
+        std::size_t const count = std::min(target_.limits().max_rows, s.left_to_prefill());
+        target_.prefill(chosen, first, s.tokens().subspan(first, count));
         if (observer_ != nullptr) {
             rows_.clear();
-            for (std::size_t i = 0; i < count; ++i) append_row(chosen, s.prefilled + i);
-            observer_->observe(rows_, target_.features().data, tokens.subspan(s.prefilled + 1, count));
+            for (std::size_t i = 0; i < count; ++i) append_row(chosen, first + i);
+            observer_->observe(rows_, target_.features().data, s.tokens().subspan(first + 1, count));
         }
-        s.prefilled += count;
+        s.was_prefilled(count);
         return true;
     }
 
@@ -209,14 +167,7 @@ private:
         // A drafter that feeds on features was trained with anchors that the target had just chosen. The last token of a
         // prompt is none, so the first round is a plain step.
         bool const plain = observer_ != nullptr && s.generated() == 0;
-        return {.id = s.id,
-                .slot = slot,
-                .anchor = s.tokens.back(),
-                .position = s.tokens.size() - 1,
-                .context = s.tokens,
-                .seed = s.seed,
-                .remaining = s.settings.max_new_tokens - s.generated(),
-                .settings = plain ? &s.first_settings : &s.settings};
+        return s.view(slot, plain);
     }
 
     void round(std::span<request_view const> requests) {
@@ -232,7 +183,7 @@ private:
                 }();
                 {
                     stopwatch const watch{times_.accept};
-                    budget = std::visit([&](auto const& s) { return planned(s, drafter, forward); }, schedule_);
+                    budget = scheduler_.plan(drafter, forward, memory_);
                 }
                 stopwatch const watch{D::is_parallel ? times_.head : times_.draft};
                 std::visit([&]<class R>(R const&) { drafter.draw(forward, typename R::draft_rule{}, block, rng_); },
@@ -241,9 +192,7 @@ private:
             drafter_);
         {
             stopwatch const watch{times_.accept};
-            auto const lengths = std::visit(
-                [&](auto const& s) { return sureleap::admit(s, block.table(), budget, memory_.frontier); }, schedule_);
-            sureleap::flatten(block, lengths, memory_.batch);
+            sureleap::flatten(block, scheduler_.admit(budget, memory_), memory_.batch);
         }
         auto const rows = [&] {
             stopwatch const watch{times_.verify};
@@ -259,18 +208,6 @@ private:
         commit(verdicts);
     }
 
-    // No schedule but a planner plans, and the planned schedule only with drafters it was checked with.
-    template <class S, class D, class Forward>
-    [[nodiscard]] sureleap::verify_budget planned(S const& schedule, D const& drafter, Forward const& forward) {
-        if constexpr (!sureleap::planner<S>) {
-            return std::nullopt;
-        } else if constexpr (reads_history<S> || sureleap::plans_at_anchor_v<D>) {
-            return sureleap::plan(schedule, drafter, forward, memory_.block, history_, memory_.planning);
-        } else {
-            return std::nullopt;
-        }
-    }
-
     // Nothing before this has changed a request. The target needs no commit: its cache has no length.
     void commit(std::span<sureleap::verdict const> verdicts) {
         if (observer_ != nullptr) {
@@ -278,15 +215,12 @@ private:
             observe_emitted(verdicts);
         }
         stopwatch const watch{times_.accept};
-        if (std::visit([]<class S>(S const&) { return reads_history<S>; }, schedule_)) {
-            history_.push(memory_.batch.requests(), memory_.block.table().survivals);
-        }
+        scheduler_.remember(memory_);
         report_.record(verdicts);
         for (auto const& v : verdicts) {
             sequence& s = *slots_[v.slot];
-            s.tokens.insert(s.tokens.end(), v.emitted.begin(), v.emitted.end());
-            bool const finished =
-                v.outcome != sureleap::status::ok || v.stopped || s.generated() >= s.settings.max_new_tokens;
+            s.append(v.emitted);
+            bool const finished = v.outcome != sureleap::status::ok || v.stopped || s.is_full();
             events_[event_count_++] = {v.id, v.emitted, v.outcome, finished};
             if (finished) slots_[v.slot].reset();
         }
@@ -314,14 +248,13 @@ private:
     }
 
     target<Real>& target_;
-    any_drafter<Real>& drafter_;
+    Drafters& drafter_;
     draft_model<Real>* observer_;
-    any_schedule schedule_;
+    scheduler scheduler_;
     any_rule rule_;
     thread_pool& pool_;
     Rng rng_;
     sureleap::round_memory<Real, Real> memory_;
-    sureleap::survival_history history_;
     sureleap::round_report report_;
     phase_times times_;
     std::deque<sequence> waiting_;

@@ -2,31 +2,22 @@
 //
 // Models with random weights in the layout of released ones: the real shapes without the download. Tests use small
 // ones in memory, benchmarks write folders of real size (a model's speed does not depend on what its weights say).
-//
-// Weights are scaled so that what matters for a test happens: activations neither die nor grow with depth, attention
-// prefers some positions, logits have a spread of about one and the Markov bias moves them by as much. They are a
-// function of the seed, the tensor's name and the element's index alone, so the same model comes out however its files
-// are cut, and in every storage format the same up to rounding.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include <sureleap/ext/safetensors_writer.hpp>
 
 #include "checkpoint.hpp"
+#include "layout.hpp"
+#include "random_weights.hpp"
 
 namespace engine {
-
-/// Every tensor of such a model, sorted by name: the released layout. Throws sureleap::error for a
-/// configuration that parse_config would not have returned.
-[[nodiscard]] std::vector<sureleap::safetensors::tensor_spec> layout(model_config const& config, storage type);
-
-/// A config.json from which parse_config makes this configuration again.
-[[nodiscard]] std::string config_json(model_config const& config);
 
 /// A folder with config.json and model.safetensors; with `max_shard_bytes` > 0 shards of at most so many bytes (but at
 /// least one tensor each) and their index. The folder is made if missing, files of these names are replaced.
@@ -35,6 +26,14 @@ void write_folder(std::filesystem::path const& folder, model_config const& confi
 
 /// The same model without files.
 [[nodiscard]] checkpoint make_in_memory(model_config const& config, storage type, std::uint64_t seed);
+
+/// Hands the data of a tensor to the sink.
+using tensor_source = std::function<void(sureleap::safetensors::tensor_spec const&, byte_sink const&)>;
+
+/// A model without files and with any tensors: what a folder would hold, called `name` in errors.
+[[nodiscard]] checkpoint make_in_memory(model_config const& config,
+                                        std::vector<sureleap::safetensors::tensor_spec> const& specs,
+                                        std::string const& name, tensor_source const& data_of);
 
 // Released shapes.
 [[nodiscard]] model_config qwen3_0_6b();

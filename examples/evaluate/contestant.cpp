@@ -6,6 +6,7 @@
 #include <engine/dspark.hpp>
 #include <engine/heads.hpp>
 #include <engine/parts.hpp>
+#include <generate/numbers.hpp>
 #include <sureleap/error.hpp>
 
 namespace evaluate {
@@ -36,6 +37,11 @@ void leave_out_head(contestant& who, draft_source const& source) {
 
 }  // namespace
 
+std::string contestant::block_in_words() const {
+    std::string const whole = generate::grouped(models.block_size());
+    return block_size() < models.block_size() ? generate::grouped(block_size()) + " of " + whole : whole;
+}
+
 draft_source plain_decoding() {
     return {.name = "plain", .folder = "none"};
 }
@@ -57,8 +63,11 @@ contestant load_contestant(options const& chosen, draft_source const& source, st
     how.context = context;
     how.settings.max_new_tokens = 1;
     how.ignore_eos = chosen.ignore_eos;
-    contestant out{
-        .name = source.name, .models = generate::load_models(how, context - 1, pool, status), .config = std::nullopt};
+    how.bf16 = chosen.bf16;
+    contestant out{.name = source.name,
+                   .models = generate::load_models(how, context - 1, pool, status),
+                   .config = std::nullopt,
+                   .max_draft = source.max_draft};
     status.clear();
     if (is_folder(source)) {
         auto const config = engine::load_config(source.folder);

@@ -4,6 +4,7 @@
 // which of the target's layers are kept for it; the weights are mapped files and in memory once.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -22,8 +23,14 @@ struct contestant {
     generate::models models;
     std::optional<engine::draft_config> config;  ///< as it is used; none without a model
     std::size_t layers = 0;                      ///< of the drafter
+    std::optional<std::size_t> max_draft;        ///< as asked for
 
-    [[nodiscard]] std::size_t block_size() const { return models.block_size(); }
+    /// Tokens drafted in a round, at most.
+    [[nodiscard]] std::size_t block_size() const {
+        return std::min(models.block_size(), max_draft.value_or(models.block_size()));
+    }
+    /// "7", or "3 of 7".
+    [[nodiscard]] std::string block_in_words() const;
     /// It takes its features from the target, so a text's first round is a plain one.
     [[nodiscard]] bool observes() const { return models.draft != nullptr; }
     /// Its confidences are learned, not its top-1 probabilities.
@@ -37,7 +44,7 @@ struct contestant {
 [[nodiscard]] contestant load_contestant(options const& chosen, draft_source const& source, std::size_t slots,
                                          std::size_t context, engine::thread_pool& pool, generate::status_line& status);
 
-/// Of the drafter that a source names, without loading it.
+/// Of the drafter that a source names, without loading it, and whatever its max_draft: that must not change prompts.
 [[nodiscard]] std::size_t block_size_of(draft_source const& source);
 
 }  // namespace evaluate

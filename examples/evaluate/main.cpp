@@ -15,6 +15,7 @@
 
 #include <engine/config.hpp>
 #include <engine/kernels.hpp>
+#include <engine/text_file.hpp>
 #include <engine/thread_pool.hpp>
 #include <generate/status_line.hpp>
 #include <sureleap/error.hpp>
@@ -72,7 +73,8 @@ ordered_json about_run(options const& chosen, prompt_set const& prompts, std::si
           {"context", prompts.context},
           {"batch", chosen.batch},
           {"seed", chosen.seed},
-          {"ignore_eos", chosen.ignore_eos}}}};
+          {"ignore_eos", chosen.ignore_eos},
+          {"arithmetic", generate::arithmetic_name(chosen.bf16)}}}};
     for (domain const& d : prompts.domains) {
         json["prompts"].push_back({{"domain", d.name},
                                    {"files", d.files},
@@ -81,13 +83,6 @@ ordered_json about_run(options const& chosen, prompt_set const& prompts, std::si
                                    {"cut", d.cut}});
     }
     return json;
-}
-
-void write_json(std::filesystem::path const& file, ordered_json const& json) {
-    std::ofstream out(file);
-    out << json_text(json);
-    out.close();
-    if (!out) fail_with(file.string(), ": cannot be written");
 }
 
 /// Before an hour of work, not after it.
@@ -107,7 +102,7 @@ void run(options const& chosen) {
         for (table const& t : done.tables) print(t, chosen.markdown);
         json[done.name] = done.counts;
         // After every experiment: the next one may take an hour, and be interrupted.
-        if (!chosen.json.empty()) write_json(chosen.json, json);
+        if (!chosen.json.empty()) engine::write_text(chosen.json, json_text(json));
     }
 }
 

@@ -3,21 +3,23 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <memory>
+#include <charconv>
 #include <set>
-#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <CLI/CLI.hpp>
 
 #include <engine/config.hpp>
 #include <engine/parts.hpp>
+#include <generate/command_line.hpp>
 #include <generate/schedule.hpp>
 
 namespace evaluate {
 namespace {
 
+using generate::at_most;
+using generate::option_group;
 using sureleap::detail::fail;
 using sureleap::detail::fail_with;
 
@@ -38,19 +40,11 @@ constexpr char const* footer =
     "  evaluate tau speed --target small --draft dspark=small-dspark --draft dflash=small-dflash \\\n"
     "           --prompts test.jsonl --prompts math=gsm8k.jsonl --template math='Question: {}\\nAnswer:'\n";
 
+/// More than anybody means.
+constexpr std::size_t many = std::size_t{1} << 31;
+
 constexpr std::array<char const*, 6> known_experiments{"tau",         "rules",     "threshold",
                                                        "calibration", "shortlist", "speed"};
-
-/// "--texts N [100]": what is to be given, and what it is otherwise. The rest of what CLI11 would say is in the texts.
-class brief_formatter final : public CLI::Formatter {
-public:
-    brief_formatter() { column_width(28); }
-    [[nodiscard]] std::string make_option_opts(CLI::Option const* option) const override {
-        std::string text = option->get_type_name();
-        if (!option->get_default_str().empty()) text += " [" + option->get_default_str() + "]";
-        return text.empty() ? text : " " + text;
-    }
-};
 
 /// "name=value" in two.
 struct assignment {
@@ -72,90 +66,120 @@ assignment named(char const* flag, std::string const& text, char const* value) {
 
 /// What CLI11 collects as texts before it is understood.
 struct raw_flags {
-    std::vector<std::string> drafts, zero_biases, schedules, prompts, templates;
+    std::vector<std::string> drafts, zero_biases, max_drafts, schedules, prompts, templates;
 };
 
-void add_flags(CLI::App& app, options& o, raw_flags& raw) {
-    auto const add = [&](char const* heading, char const* name, auto& value, char const* type, char const* text) {
-        return app.add_option(name, value, text)->type_name(type)->group(heading);
+void add_models(CLI::App& app, options& o, raw_flags& raw) {
+    option_group models(app, "Models");
+    models.add("--target", o.target, "FOLDER", "A Qwen3ForCausalLM model as Hugging Face saves it")->required();
+    models
+        .add("--draft", raw.drafts, "NAME=FOLDER",
+             "A DSpark, DFlash or Eagle3 drafter made for this target, or lookup\n"
+             "(NAME=lookup); once for every drafter")
+        ->required()
+        ->allow_extra_args(false);
+    models
+        .add("--zero-bias", raw.zero_biases, "NAME",
+             "That drafter also without its sequential head, as 'NAME, no bias'")
+        ->allow_extra_args(false);
+    models.add("--of", o.of, "NAME",
+               "The drafter that rules, threshold, calibration and shortlist look at,\n"
+               "and that tau compares the others with. Default: the first");
+}
+
+void add_prompts(CLI::App& app, options& o, raw_flags& raw) {
+    option_group prompts(app, "Prompts");
+    prompts
+        .add("--prompts", raw.prompts, "[NAME=]FILE",
+             "JSON lines with 'prompt', 'question', 'turns' (the first) or 'tokens'.\n"
+             "Their domain is NAME, or what a line's 'domain' says; with both, lines\n"
+             "of other domains are left out. Once for every file")
+        ->required()
+        ->allow_extra_args(false);
+    prompts
+        .add("--template", raw.templates, "NAME=TEXT",
+             "Text around the questions and turns of a domain, {} in their place;\n"
+             "\\n is a new line. A 'prompt' is taken as it is")
+        ->allow_extra_args(false);
+    prompts.add("--texts", o.texts, "N", "Prompts of a domain, the first ones")
+        ->check(at_most(many))
+        ->capture_default_str();
+    prompts.add("--tokens", o.tokens, "N", "Tokens measured of a text")->check(at_most(many))->capture_default_str();
+    prompts
+        .add("--context", o.context, "N",
+             "Positions a text may have; longer prompts lose their beginning.\n"
+             "Default: what they need, or the target's own limit")
+        ->check(at_most(many));
+}
+
+void add_decoding(CLI::App& app, options& o, raw_flags& raw) {
+    option_group decoding(app, "Decoding");
+    decoding.add("--temperature", o.temperature, "T", "0 is greedy")->capture_default_str();
+    decoding.add("--rule", o.rule, "NAME", "What is accepted: token, token-argmax, block, match, coupled")
+        ->capture_default_str();
+    decoding
+        .add("--max-draft", raw.max_drafts, "[NAME=]N",
+             "Draft and verify only the first N tokens of a block.\n"
+             "Of all drafters, or of NAME; later ones count")
+        ->allow_extra_args(false);
+    decoding
+        .add("--schedule", raw.schedules, "[NAME=]SCHEDULE",
+             "For speed, how much of a block is verified: fixed, fixed:N,\n"
+             "threshold:C, greedy, top-k, planned (the last three by a profile).\n"
+             "Of all drafters, or of NAME; later ones count. Default: fixed")
+        ->allow_extra_args(false);
+    decoding.add("--seed", o.seed, "N", "Seed of all random choices")->capture_default_str();
+    decoding.flag("--ignore-eos", o.ignore_eos, "Do not stop at the model's stop tokens");
+}
+
+void add_experiments(CLI::App& app, options& o) {
+    option_group experiments(app, "Experiments");
+    auto const list = [&](char const* name, auto& values, char const* type, char const* text) {
+        experiments.add(name, values, type, text)->delimiter(',')->capture_default_str();
     };
-    auto const positive = CLI::Range(std::size_t{1}, std::size_t{1} << 31).description("");
-    app.add_option("experiment", o.experiments, "What to measure, any of the names below. Default: tau")
-        ->type_name("")
-        ->expected(0, static_cast<int>(known_experiments.size()));
+    list("--temperatures", o.temperatures, "T,...", "rules: sampling temperatures");
+    list("--thresholds", o.thresholds, "C,...", "threshold: confidences");
+    experiments.add("--rounds", o.rounds, "N", "calibration: rounds to fit on, and rounds to report on, at least")
+        ->check(at_most(many))
+        ->capture_default_str();
+    experiments.add("--cooler", o.cooler, "T", "calibration: a second sampling temperature")->capture_default_str();
+    list("--sharper", o.sharper, "S,...",
+         "calibration: logits of the confidences times these, position after\n"
+         "position, are the overconfident scores");
+    list("--shortlists", o.shortlists, "M,...", "shortlist: sizes");
+}
 
-    char const* const models = "Models";
-    add(models, "--target", o.target, "FOLDER", "A Qwen3ForCausalLM model as Hugging Face saves it")->required();
-    add(models, "--draft", raw.drafts, "NAME=FOLDER",
-        "A DSpark, DFlash or Eagle3 drafter made for this target, or lookup\n"
-        "(NAME=lookup); once for every drafter")
-        ->required()
-        ->allow_extra_args(false);
-    add(models, "--zero-bias", raw.zero_biases, "NAME",
-        "That drafter also without its sequential head, as 'NAME, no bias'")
-        ->allow_extra_args(false);
-    add(models, "--of", o.of, "NAME",
-        "The drafter that rules, threshold, calibration and shortlist look at,\n"
-        "and that tau compares the others with. Default: the first");
+void add_running(CLI::App& app, options& o) {
+    option_group running(app, "Running");
+    running.add("--batch", o.batch, "N", "Texts at a time, but for speed")->check(at_most(4096))->capture_default_str();
+    running.add("--threads", o.threads, "N", "Default: one per core")->check(at_most(1024));
+    running.flag("--bf16", o.bf16, generate::about_bf16);
+    running.add("--json", o.json, "FILE", "Write all counts");
+    running.flag("--markdown", o.markdown, "Tables as Markdown");
+}
 
-    char const* const prompts = "Prompts";
-    add(prompts, "--prompts", raw.prompts, "[NAME=]FILE",
-        "JSON lines with 'prompt', 'question', 'turns' (the first) or 'tokens'.\n"
-        "Their domain is NAME, or what a line's 'domain' says; with both, lines\n"
-        "of other domains are left out. Once for every file")
-        ->required()
-        ->allow_extra_args(false);
-    add(prompts, "--template", raw.templates, "NAME=TEXT",
-        "Text around the questions and turns of a domain, {} in their place;\n"
-        "\\n is a new line. A 'prompt' is taken as it is")
-        ->allow_extra_args(false);
-    add(prompts, "--texts", o.texts, "N", "Prompts of a domain, the first ones")
-        ->check(positive)
-        ->capture_default_str();
-    add(prompts, "--tokens", o.tokens, "N", "Tokens measured of a text")->check(positive)->capture_default_str();
-    add(prompts, "--context", o.context, "N",
-        "Positions a text may have; longer prompts lose their beginning.\n"
-        "Default: what they need, or the target's own limit")
-        ->check(positive);
+/// What a flag "[NAME=]VALUE" says, for the drafter of that name or for all.
+template <class F>
+void for_drafts(options& o, char const* flag, std::vector<std::string> const& texts, F const& set) {
+    for (std::string const& text : texts) {
+        assignment const parts = split(text);
+        bool used = false;
+        for (draft_source& d : o.drafts) {
+            if (parts.name && d.name != *parts.name) continue;
+            set(d, parts.value);
+            used = true;
+        }
+        if (!used) fail_with(flag, " is for '", *parts.name, "', expected the NAME of a --draft");
+    }
+}
 
-    char const* const decoding = "Decoding";
-    add(decoding, "--temperature", o.temperature, "T", "0 is greedy")->capture_default_str();
-    add(decoding, "--rule", o.rule, "NAME", "What is accepted: token, token-argmax, block, match, coupled")
-        ->capture_default_str();
-    add(decoding, "--schedule", raw.schedules, "[NAME=]SCHEDULE",
-        "For speed, how much of a block is verified: fixed, fixed:N,\n"
-        "threshold:C, greedy, top-k, planned (the last three by a profile).\n"
-        "Of all drafters, or of NAME; later ones count. Default: fixed")
-        ->allow_extra_args(false);
-    add(decoding, "--seed", o.seed, "N", "Seed of all random choices")->capture_default_str();
-    app.add_flag("--ignore-eos", o.ignore_eos, "Do not stop at the model's stop tokens")->group(decoding);
-
-    char const* const experiments = "Experiments";
-    add(experiments, "--temperatures", o.temperatures, "T,...", "rules: sampling temperatures")
-        ->delimiter(',')
-        ->capture_default_str();
-    add(experiments, "--thresholds", o.thresholds, "C,...", "threshold: confidences")
-        ->delimiter(',')
-        ->capture_default_str();
-    add(experiments, "--rounds", o.rounds, "N", "calibration: rounds to fit on, and rounds to report on, at least")
-        ->check(positive)
-        ->capture_default_str();
-    add(experiments, "--cooler", o.cooler, "T", "calibration: a second sampling temperature")->capture_default_str();
-    add(experiments, "--sharper", o.sharper, "S,...",
-        "calibration: logits of the confidences times these, position after\n"
-        "position, are the overconfident scores")
-        ->delimiter(',')
-        ->capture_default_str();
-    add(experiments, "--shortlists", o.shortlists, "M,...", "shortlist: sizes")->delimiter(',')->capture_default_str();
-
-    char const* const running = "Running";
-    add(running, "--batch", o.batch, "N", "Texts at a time, but for speed")
-        ->check(CLI::Range(std::size_t{1}, std::size_t{4096}).description(""))
-        ->capture_default_str();
-    add(running, "--threads", o.threads, "N", "Default: one per core")
-        ->check(CLI::Range(std::size_t{1}, std::size_t{1024}).description(""));
-    add(running, "--json", o.json, "FILE", "Write all counts");
-    app.add_flag("--markdown", o.markdown, "Tables as Markdown")->group(running);
+std::size_t parse_max_draft(std::string const& text) {
+    std::size_t value = 0;
+    auto const [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (problem != std::errc{} || end != text.data() + text.size() || value < 1 || value > engine::limits::block_size) {
+        fail_with("--max-draft is '", text, "', expected a number in 1 .. ", engine::limits::block_size);
+    }
+    return value;
 }
 
 void complete_drafts(options& o, raw_flags const& raw) {
@@ -170,17 +194,12 @@ void complete_drafts(options& o, raw_flags const& raw) {
         draft_source const bare{name + ", no bias", found->folder, true};
         o.drafts.insert(found + 1, bare);
     }
-    for (std::string const& text : raw.schedules) {
-        assignment const parts = split(text);
-        static_cast<void>(generate::make_schedule(parts.value, generate::unmeasured));
-        bool used = false;
-        for (draft_source& d : o.drafts) {
-            if (parts.name && d.name != *parts.name) continue;
-            d.schedule = parts.value;
-            used = true;
-        }
-        if (!used) fail_with("--schedule is for '", *parts.name, "', expected the NAME of a --draft");
-    }
+    for_drafts(o, "--max-draft", raw.max_drafts,
+               [](draft_source& d, std::string const& value) { d.max_draft = parse_max_draft(value); });
+    for_drafts(o, "--schedule", raw.schedules, [](draft_source& d, std::string const& value) {
+        static_cast<void>(generate::make_schedule(value, generate::unmeasured));
+        d.schedule = value;
+    });
     std::set<std::string> names;
     for (draft_source const& d : o.drafts) {
         if (!names.insert(d.name).second) fail_with("--draft: '", d.name, "' is there twice, expected different names");
@@ -251,17 +270,16 @@ std::optional<options> parse_options(int argc, char const* const* argv) {
     options chosen;
     raw_flags raw;
     CLI::App app{about, "evaluate"};
-    app.formatter(std::make_shared<brief_formatter>());
     app.footer(footer);
-    add_flags(app, chosen, raw);
-    try {
-        app.parse(argc, argv);
-    } catch (CLI::CallForHelp const&) {
-        std::fputs(app.help().c_str(), stdout);
-        return std::nullopt;
-    } catch (CLI::ParseError const& problem) {
-        fail_with(problem.what(), "; --help explains all flags");
-    }
+    app.add_option("experiment", chosen.experiments, "What to measure, any of the names below. Default: tau")
+        ->type_name("")
+        ->expected(0, static_cast<int>(known_experiments.size()));
+    add_models(app, chosen, raw);
+    add_prompts(app, chosen, raw);
+    add_decoding(app, chosen, raw);
+    add_experiments(app, chosen);
+    add_running(app, chosen);
+    if (!generate::parse_flags(app, argc, argv)) return std::nullopt;
     chosen.command.assign(argv, argv + argc);
     if (chosen.experiments.empty()) chosen.experiments = {"tau"};
     complete_drafts(chosen, raw);

@@ -20,9 +20,10 @@ using sureleap::token_id;
 /// A drafter under the name it has in the tables.
 struct draft_source {
     std::string name;
-    std::string folder;              ///< of a DSpark, DFlash or Eagle3 model; or "lookup"
-    bool zero_bias = false;          ///< its sequential head left out: what the backbone is worth alone
-    std::string schedule = "fixed";  ///< of speed; other experiments verify whole blocks, or vary it themselves
+    std::string folder;                      ///< of a DSpark, DFlash or Eagle3 model; or "lookup"
+    bool zero_bias = false;                  ///< its sequential head left out: what the backbone is worth alone
+    std::string schedule = "fixed";          ///< of speed; other experiments verify whole blocks, or vary it themselves
+    std::optional<std::size_t> max_draft{};  ///< of a block, drafted and verified; all of it if not given
 };
 
 /// A file of prompts. Without a domain its lines name theirs.
@@ -49,6 +50,7 @@ struct options {
     std::string rule = "token";
     std::uint64_t seed = 1;
     bool ignore_eos = false;
+    bool bf16 = false;  ///< activations rounded for products with bf16 weights, by all models
 
     std::vector<double> temperatures{0, 0.5, 0.7, 1};
     std::vector<double> thresholds{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9};

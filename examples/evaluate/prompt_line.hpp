@@ -5,15 +5,13 @@
 // give a number.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include <engine/json_field.hpp>
 #include <sureleap/error.hpp>
 #include <sureleap/types.hpp>
 
@@ -28,40 +26,31 @@ struct prompt_line {
 
 /// `where` names the line in errors.
 [[nodiscard]] inline prompt_line parse_prompt_line(std::string_view line, std::string const& where) {
-    using nlohmann::json;
-    using sureleap::detail::fail_with;
-    json const root = json::parse(line, nullptr, false);
-    if (!root.is_object()) fail_with(where, ": not a JSON object, expected one in every line");
-    auto const text_of = [&](json const& value, char const* name) {
-        if (!value.is_string() || value.get_ref<std::string const&>().empty()) {
-            fail_with(where, ": field '", name, "' is ", value.is_string() ? "empty" : value.type_name(),
-                      ", expected a text");
-        }
-        return value.get<std::string>();
+    auto const document = engine::parse_json_object(line, where);
+    engine::json_field const root(document, where);
+    auto const text_of = [](engine::json_field const& field) {
+        if (field.text().empty()) field.wrong("some text");
+        return field.text();
     };
     prompt_line out;
-    if (auto const it = root.find("domain"); it != root.end()) out.domain = text_of(*it, "domain");
-    if (auto const it = root.find("prompt"); it != root.end()) {
-        out.text = text_of(*it, "prompt");
-    } else if (auto const q = root.find("question"); q != root.end()) {
-        out.text = text_of(*q, "question");
+    if (auto const domain = root["domain"]; domain.exists()) out.domain = text_of(domain);
+    if (auto const prompt = root["prompt"]; prompt.exists()) {
+        out.text = text_of(prompt);
+    } else if (auto const question = root["question"]; question.exists()) {
+        out.text = text_of(question);
         out.bare = true;
-    } else if (auto const t = root.find("turns"); t != root.end()) {
-        if (!t->is_array() || t->empty())
-            fail_with(where, ": field 'turns' is no list of texts, expected at least one");
-        out.text = text_of(t->front(), "turns[0]");
+    } else if (auto const turns = root["turns"]; turns.exists()) {
+        if (turns.list_size() == 0) turns.wrong("at least one text");
+        out.text = text_of(turns[0]);
         out.bare = true;
-    } else if (auto const ids = root.find("tokens"); ids != root.end()) {
-        if (!ids->is_array() || ids->empty()) fail_with(where, ": field 'tokens' is no list of ids, expected some");
-        for (std::size_t i = 0; i < ids->size(); ++i) {
-            json const& id = (*ids)[i];
-            if (!id.is_number_unsigned() || id.get<std::uint64_t>() > 0x7fffffffu) {
-                fail_with(where, ": field 'tokens[", i, "]' is ", id.dump(), ", expected a token id");
-            }
-            out.tokens.push_back(id.get<sureleap::token_id>());
+    } else if (auto const ids = root["tokens"]; ids.exists()) {
+        if (ids.list_size() == 0) ids.wrong("at least one id");
+        for (std::size_t i = 0; i < ids.list_size(); ++i) {
+            out.tokens.push_back(static_cast<sureleap::token_id>(ids[i].size(0, 0x7fffffff)));
         }
     } else {
-        fail_with(where, ": none of the fields 'prompt', 'question', 'turns' and 'tokens', expected one of them");
+        sureleap::detail::fail_with(
+            where, ": none of the fields 'prompt', 'question', 'turns' and 'tokens', expected one of them");
     }
     return out;
 }

@@ -73,6 +73,7 @@ ordered_json to_json(contestant const& who) {
                       {"description", who.models.draft_facts.description},
                       {"weight_bytes", who.models.draft_facts.weight_bytes},
                       {"block_size", who.block_size()}};
+    if (who.max_draft) json["max_draft"] = *who.max_draft;
     if (who.config) {
         json["layers"] = who.layers;
         json["head"] = engine::name_of(who.config->head);

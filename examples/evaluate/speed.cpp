@@ -9,8 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <engine/kernels.hpp>
-#include <engine/qwen3.hpp>
+#include <engine/read_floor.hpp>
 #include <generate/profile.hpp>
 #include <generate/schedule.hpp>
 
@@ -18,6 +17,13 @@
 
 namespace evaluate {
 namespace {
+
+/// The one in the middle, which a hiccup of the machine does not move.
+double median(std::vector<double> values) {
+    auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
 
 /// One method on one text.
 struct timing {
@@ -60,7 +66,7 @@ struct runner {
         }
         return all;
     }
-    /// What a step takes: the middle text, which a hiccup of the machine does not move.
+    /// What a step takes, of the text in the middle.
     [[nodiscard]] double median_step(double engine::phase_times::* only = nullptr) const {
         std::vector<double> steps;
         for (auto const& domain : texts) {
@@ -70,9 +76,7 @@ struct runner {
             }
         }
         if (steps.empty()) sureleap::detail::fail("speed: nothing was decoded");
-        auto const middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
-        std::nth_element(steps.begin(), middle, steps.end());
-        return *middle;
+        return median(std::move(steps));
     }
 };
 
@@ -85,6 +89,7 @@ std::vector<runner> load_all(session const& s) {
         auto const measure = [&] {
             generate::options how;
             how.settings.temperature = s.chosen.temperature;
+            how.settings.max_draft_tokens = who.block_size();
             return generate::measure_capacity(who.models, how, s.pool, s.status);
         };
         auto schedule = generate::make_schedule(source.schedule, measure);
@@ -132,6 +137,7 @@ std::string at(double temperature) {
 
 table by_domain(session const& s, std::vector<runner> const& all, double temperature) {
     table t{.title = "Tokens a second, " + at(temperature), .header = s.with_domains({"method"})};
+    if (s.chosen.bf16) t.notes.push_back("In bf16 arithmetic, plain decoding too.");
     for (runner const& r : all) {
         std::vector<std::string> row{r.who.name};
         for (statistic const& x : r.tokens_per_second()) row.push_back(shown(x, x.value() < 100 ? 1 : 0));
@@ -150,9 +156,7 @@ double median_ratio(runner const& fast, runner const& plain) {
             ratios.push_back(static_cast<double>(a.tokens) / a.seconds * b.seconds / static_cast<double>(b.tokens));
         }
     }
-    auto const middle = ratios.begin() + static_cast<std::ptrdiff_t>(ratios.size() / 2);
-    std::nth_element(ratios.begin(), middle, ratios.end());
-    return *middle;
+    return median(std::move(ratios));
 }
 
 table over_plain(session const& s, std::vector<runner> const& all, double temperature) {
@@ -173,7 +177,7 @@ table over_plain(session const& s, std::vector<runner> const& all, double temper
 
 table by_phase(std::vector<runner> const& all, double temperature) {
     table t{.title = "A round in parts, " + at(temperature),
-            .header = {"method", "schedule", "tokens a round", "round", "draft", "sequential loop", "verify",
+            .header = {"method", "block", "schedule", "tokens a round", "round", "draft", "sequential loop", "verify",
                        "schedule, accept"}};
     for (runner const& r : all) {
         timing const sum = r.sum();
@@ -181,9 +185,10 @@ table by_phase(std::vector<runner> const& all, double temperature) {
         auto const part = [&](double seconds) {
             return seconds > 0 ? in_time(seconds / steps) + " " + percent(seconds / sum.times.decode()) : "-";
         };
-        t.add({r.who.name, r.plain() ? "-" : r.schedule_name, fixed(static_cast<double>(sum.tokens) / steps, 2),
-               in_time(sum.seconds / steps), r.plain() ? "-" : part(sum.times.draft),
-               r.plain() ? "-" : part(sum.times.head), part(sum.times.verify), part(sum.times.accept)});
+        t.add({r.who.name, r.plain() ? "-" : r.who.block_in_words(), r.plain() ? "-" : r.schedule_name,
+               fixed(static_cast<double>(sum.tokens) / steps, 2), in_time(sum.seconds / steps),
+               r.plain() ? "-" : part(sum.times.draft), r.plain() ? "-" : part(sum.times.head), part(sum.times.verify),
+               part(sum.times.accept)});
     }
     t.notes.push_back(
         "Tokens a round: first rounds, which are plain, included. Sequential loop: biases, confidences and");
@@ -193,30 +198,27 @@ table by_phase(std::vector<runner> const& all, double temperature) {
 
 /// How near plain decoding comes to reading the weights, which is all it must do.
 struct floor_share {
-    std::size_t bytes = 0;
-    double floor = 0;   ///< bytes a second at which the threads read as much memory
-    double plain = 0;   ///< the same of a whole step
+    std::size_t weight_bytes = 0;
+    engine::read_floor floor;
+    double plain = 0;   ///< bytes of weights a second, of a whole step
     double target = 0;  ///< of the target's pass in it
 };
 
 floor_share measure_floor(session const& s, runner const& plain) {
-    floor_share out{.bytes = plain.who.models.target_facts.weight_bytes};
-    // Written, so that it is memory and not a promise of some.
-    std::vector<std::uint8_t> buffer(out.bytes, 1);
-    out.floor = engine::read_bandwidth(s.pool, buffer.data(), buffer.size(), 50);
-    auto const bytes = static_cast<double>(out.bytes);
-    out.plain = bytes / plain.median_step();
-    out.target = bytes / plain.median_step(&engine::phase_times::verify);
-    return out;
+    std::size_t const bytes = plain.who.models.target_facts.weight_bytes;
+    auto const rate = [&](double seconds) { return static_cast<double>(bytes) / seconds; };
+    return {bytes, engine::measure_read_floor(s.pool, bytes), rate(plain.median_step()),
+            rate(plain.median_step(&engine::phase_times::verify))};
 }
 
 table describe(floor_share const& f, double temperature) {
-    table t{.title = "Weights read by plain decoding, " + at(temperature) + ": " + in_bytes(f.bytes) + " a step",
+    table t{.title = "Weights read by plain decoding, " + at(temperature) + ": " + in_bytes(f.weight_bytes) + " a step",
             .header = {"", "GB/s", "of the floor"}};
-    t.add({"reading a buffer of that size", rounded(1e-9 * f.floor), ""});
-    t.add({"the target's pass", rounded(1e-9 * f.target), percent(f.target / f.floor, 0)});
-    t.add({"the whole step", rounded(1e-9 * f.plain), percent(f.plain / f.floor, 0)});
-    t.notes.push_back("Median over texts; the buffer: best of 50 passes by the same threads.");
+    double const floor = f.floor.bytes_per_second;
+    t.add({"reading a buffer of " + in_bytes(f.floor.bytes), rounded(1e-9 * floor), ""});
+    t.add({"the target's pass", rounded(1e-9 * f.target), percent(f.target / floor, 0)});
+    t.add({"the whole step", rounded(1e-9 * f.plain), percent(f.plain / floor, 0)});
+    t.notes.push_back("Median over texts; the buffer: best of many passes by the same threads.");
     return t;
 }
 
@@ -250,8 +252,8 @@ section run_speed(session const& s) {
         out.tables.push_back(describe(floor, temperature));
         nlohmann::ordered_json run{{"temperature", temperature},
                                    {"floor",
-                                    {{"bytes", floor.bytes},
-                                     {"read", floor.floor},
+                                    {{"bytes", floor.weight_bytes},
+                                     {"read", floor.floor.bytes_per_second},
                                      {"plain_step", floor.plain},
                                      {"target_pass", floor.target}}}};
         for (runner const& r : all) run["methods"].push_back(to_json(s, r));

@@ -13,6 +13,7 @@ namespace {
 
 struct measured {
     nlohmann::ordered_json facts;
+    std::string block;
     std::size_t layers = 0;
     std::string head;
     std::vector<domain_counts> domains;
@@ -55,8 +56,7 @@ table by_drafter(std::vector<measured> const& all) {
     table t{.title = "What drafts",
             .header = {"drafter", "layers", "block", "sequential head", "tau, mean", "its loop, of a round"}};
     for (measured const& m : all) {
-        t.add({m.name(), m.layers > 0 ? grouped(m.layers) : "-", grouped(m.block_size()), m.head,
-               shown(m.tau().back(), 2),
+        t.add({m.name(), m.layers > 0 ? grouped(m.layers) : "-", m.block, m.head, shown(m.tau().back(), 2),
                m.head == "-" || m.head == "none" ? "-" : percent(m.totals.times.head / m.totals.times.decode(), 2)});
     }
     return t;
@@ -102,8 +102,8 @@ section run_tau(session const& s) {
         if (who.name == s.chosen.of) of = all.size();
         run_totals totals;
         auto domains = s.measure(who, how, shown_so_far, &totals);
-        all.push_back({to_json(who), who.layers, who.config ? engine::name_of(who.config->head) : "-",
-                       std::move(domains), totals});
+        all.push_back({to_json(who), who.block_in_words(), who.layers,
+                       who.config ? engine::name_of(who.config->head) : "-", std::move(domains), totals});
     }
 
     section out{.name = "tau", .counts = {{"columns", domain_counts::columns()}}};

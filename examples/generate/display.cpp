@@ -12,8 +12,6 @@
 namespace generate {
 namespace {
 
-constexpr std::size_t columns = 100;
-
 /// A line of a table. Blanks at its end are left out.
 class row {
 public:
@@ -135,15 +133,15 @@ void print_speed(models const& loaded, findings const& found, std::vector<named_
     print_heading("speed");
     for (auto const& [name, run] : runs) row(name).print(rounded(run->tokens_per_second()) + " tokens a second");
     if (auto const ratio = found.ratio()) row("ratio").print(fixed(*ratio, 2));
-    if (found.bytes_per_second > 0) {
+    if (found.floor.bytes_per_second > 0) {
         // Every step reads all weights; nothing decodes faster than memory is read.
         auto const bytes = static_cast<double>(loaded.target_facts.weight_bytes);
         row("memory, plain decoding")
             .print(rounded(1e-9 * bytes * found.plain->steps_per_second()) +
                    " GB/s: " + in_bytes(loaded.target_facts.weight_bytes) + " of weights a step");
         row("memory, reading only")
-            .print(rounded(1e-9 * found.bytes_per_second) + " GB/s: over the LM head, " +
-                   in_bytes(loaded.target->output_head().bytes()));
+            .print(rounded(1e-9 * found.floor.bytes_per_second) + " GB/s: over a buffer of " +
+                   in_bytes(found.floor.bytes));
     }
 }
 
@@ -174,11 +172,6 @@ void print_comparison(findings const& found) {
 
 }  // namespace
 
-void print_heading(std::string const& heading) {
-    std::string const rule(heading.size() + 1 < columns ? columns - heading.size() - 1 : 0, '-');
-    std::printf("\n%s %s\n", heading.c_str(), rule.c_str());
-}
-
 void print_setup(options const& chosen, models const& loaded, findings const& found) {
     auto const& target = loaded.target_facts;
     auto const& draft = loaded.draft_facts;
@@ -193,7 +186,8 @@ void print_setup(options const& chosen, models const& loaded, findings const& fo
     if (found.curve) fact("profile", in_words(*found.curve));
     fact("prompt", counted(found.prompt_tokens, "token") + ", at most " + grouped(chosen.settings.max_new_tokens) +
                        " new" + (chosen.copies > 1 ? ", " + grouped(chosen.copies) + " copies" : ""));
-    fact("machine", counted(found.threads, "thread") + ", " + engine::instruction_set());
+    fact("machine", counted(found.threads, "thread") + ", " + engine::instruction_set() +
+                        (chosen.bf16 ? ", bf16 arithmetic" : ""));
     std::fflush(stdout);
 }
 

@@ -5,9 +5,10 @@
 
 #include <cstddef>
 #include <optional>
-#include <string>
 
 #include <engine/parts.hpp>
+#include <engine/read_floor.hpp>
+#include <terminal.hpp>
 
 #include "decoding.hpp"
 #include "loading.hpp"
@@ -22,7 +23,7 @@ struct findings {
     std::optional<engine::capacity> curve{};  ///< if the schedule goes by one
     std::optional<decoding> speculative{};
     std::optional<decoding> plain{};
-    double bytes_per_second = 0;  ///< at which the threads read the target's LM head; 0: not measured
+    engine::read_floor floor{};  ///< of plain decoding
 
     /// Both runs are there and must be equal (is_reproducible).
     bool comparable = false;
@@ -36,7 +37,7 @@ struct findings {
     }
 };
 
-void print_heading(std::string const& heading);
+using terminal::print_heading;
 
 /// Models and settings.
 void print_setup(options const& chosen, models const& loaded, findings const& found);

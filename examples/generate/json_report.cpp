@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "json_report.hpp"
 
-#include <fstream>
-
 #include <nlohmann/json.hpp>
 
 #include <engine/kernels.hpp>
-#include <sureleap/error.hpp>
+#include <engine/text_file.hpp>
 
 namespace generate {
 namespace {
@@ -31,7 +29,8 @@ ordered_json to_json(options const& o) {
                       {"seed", o.seed},
                       {"copies", o.copies},
                       {"max_new_tokens", s.max_new_tokens},
-                      {"ignore_eos", o.ignore_eos}};
+                      {"ignore_eos", o.ignore_eos},
+                      {"arithmetic", arithmetic_name(o.bf16)}};
     if (s.max_draft_tokens != sureleap::request_settings{}.max_draft_tokens) json["max_draft"] = s.max_draft_tokens;
     return json;
 }
@@ -82,12 +81,9 @@ void write_json(options const& chosen, models const& loaded, std::vector<token_i
     if (found.plain) json["plain"] = to_json(*found.plain);
     if (auto const ratio = found.ratio()) json["ratio"] = *ratio;
     if (found.comparable) json["identical"] = !found.parting();
-    if (found.bytes_per_second > 0) json["read_bytes_per_second"] = found.bytes_per_second;
-    std::ofstream out(chosen.json);
+    if (found.floor.bytes_per_second > 0) json["read_bytes_per_second"] = found.floor.bytes_per_second;
     // Names of folders are whatever the file system takes, JSON is UTF-8.
-    out << json.dump(2, ' ', false, ordered_json::error_handler_t::replace) << '\n';
-    out.close();
-    if (!out) sureleap::detail::fail_with(chosen.json.string(), ": cannot be written");
+    engine::write_text(chosen.json, json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace generate

@@ -11,7 +11,7 @@
 
 #include <unistd.h>
 
-#include <engine/kernels.hpp>
+#include <engine/read_floor.hpp>
 #include <engine/thread_pool.hpp>
 #include <sureleap/error.hpp>
 
@@ -103,8 +103,7 @@ int run(options const& chosen) {
     }
     found.comparable = found.speculative && found.plain && is_reproducible(what.settings, rule);
     if (found.plain && loaded.target_facts.weight_bytes > 0) {
-        auto const head = loaded.target->output_head();
-        found.bytes_per_second = engine::read_bandwidth(pool, head.data, head.bytes(), 3);
+        found.floor = engine::measure_read_floor(pool, loaded.target_facts.weight_bytes);
     }
 
     print_findings(chosen, loaded, found);

@@ -9,18 +9,11 @@
 #include <cstdio>
 #include <string>
 
+#include <terminal.hpp>
+
 namespace generate {
 
-/// 1234567 as "1,234,567".
-[[nodiscard]] inline std::string grouped(std::uint64_t n) {
-    std::string const digits = std::to_string(n);
-    std::string shown;
-    for (std::size_t i = 0; i < digits.size(); ++i) {
-        if (i > 0 && (digits.size() - i) % 3 == 0) shown.push_back(',');
-        shown.push_back(digits[i]);
-    }
-    return shown;
-}
+using terminal::grouped;
 
 /// "1 token", "2 tokens".
 [[nodiscard]] inline std::string counted(std::uint64_t n, std::string const& thing) {

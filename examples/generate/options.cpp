@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "options.hpp"
 
-#include <cstdio>
-#include <memory>
-
 #include <CLI/CLI.hpp>
 
 #include <engine/config.hpp>
 #include <engine/parts.hpp>
+#include <engine/text_file.hpp>
 
+#include "command_line.hpp"
 #include "schedule.hpp"
 #include "tiny.hpp"
 
@@ -26,41 +25,8 @@ constexpr char const* examples =
     "  generate --target Qwen3-4B --draft lookup --prompt-file notes.txt --temperature 0.7 --rule coupled\n"
     "  generate --target Qwen3-4B --draft dspark_qwen3_4b_block7 --tokens 785,3974 --schedule greedy --copies 4\n";
 
-/// "--top-k N [0]": what is to be given, and what it is otherwise. The rest of what CLI11 would say is in the texts.
-class brief_formatter final : public CLI::Formatter {
-public:
-    brief_formatter() { column_width(28); }
-    [[nodiscard]] std::string make_option_opts(CLI::Option const* option) const override {
-        std::string text = option->get_type_name();
-        if (!option->get_default_str().empty()) text += " [" + option->get_default_str() + "]";
-        return text.empty() ? text : " " + text;
-    }
-};
-
-/// Options of one heading.
-class group {
-public:
-    group(CLI::App& app, char const* heading) : app_(app), heading_(heading) {}
-
-    template <class T>
-    CLI::Option* add(char const* name, T& value, char const* type, char const* text) {
-        return app_.add_option(name, value, text)->type_name(type)->group(heading_);
-    }
-    CLI::Option* flag(char const* name, bool& value, char const* text) {
-        return app_.add_flag(name, value, text)->group(heading_);
-    }
-
-private:
-    CLI::App& app_;
-    char const* heading_;
-};
-
-[[nodiscard]] CLI::Validator at_most(std::size_t largest) {
-    return CLI::Range(std::size_t{1}, largest).description("");
-}
-
 void add_models(CLI::App& app, options& o) {
-    group models(app, "Models");
+    option_group models(app, "Models");
     models.add("--target", o.target, "FOLDER", "A Qwen3ForCausalLM model as Hugging Face saves it");
     models.add("--draft", o.draft, "FOLDER",
                "A DSpark, DFlash or Eagle3 drafter made for this target; or\n"
@@ -69,7 +35,7 @@ void add_models(CLI::App& app, options& o) {
 }
 
 void add_prompt(CLI::App& app, options& o, std::filesystem::path& file) {
-    group prompt(app, "Prompt");
+    option_group prompt(app, "Prompt");
     auto* const text = prompt.add("--prompt", o.prompt, "TEXT", "Text to continue; needs the target's tokenizer.json");
     auto* const from = prompt.add("--prompt-file", file, "FILE", "A file with that text");
     auto* const ids = prompt.add("--tokens", o.tokens, "IDS", "Token ids to continue, as 1,2,3; shows ids as well");
@@ -84,7 +50,7 @@ void add_prompt(CLI::App& app, options& o, std::filesystem::path& file) {
 }
 
 void add_speculation(CLI::App& app, options& o) {
-    group speculation(app, "Speculation");
+    option_group speculation(app, "Speculation");
     speculation
         .add("--schedule", o.schedule, "NAME",
              "How much of a block is verified: fixed, fixed:N (the first N tokens),\n"
@@ -105,7 +71,7 @@ void add_speculation(CLI::App& app, options& o) {
 }
 
 void add_sampling(CLI::App& app, options& o) {
-    group sampling(app, "Sampling");
+    option_group sampling(app, "Sampling");
     sampling.add("--temperature", o.settings.temperature, "T", "0 is greedy")->capture_default_str();
     sampling.add("--top-k", o.settings.top_k, "K", "Keep the K likeliest tokens; 0 keeps all")->capture_default_str();
     sampling.add("--top-p", o.settings.top_p, "P", "Keep the likeliest tokens of this mass")->capture_default_str();
@@ -117,7 +83,7 @@ void add_sampling(CLI::App& app, options& o) {
 }
 
 void add_running(CLI::App& app, options& o, bool& no_plain) {
-    group running(app, "Running");
+    option_group running(app, "Running");
     running.add("--copies,--slots", o.copies, "N", "The prompt N times at once, with seeds seed, seed + 1, ...")
         ->check(at_most(4096))
         ->capture_default_str();
@@ -127,9 +93,7 @@ void add_running(CLI::App& app, options& o, bool& no_plain) {
         ->check(at_most(65536))
         ->capture_default_str();
     running.add("--threads", o.threads, "N", "Default: one per core")->check(at_most(1024));
-    running.flag("--bf16", o.bf16,
-                 "Round activations to bf16 for products with bf16 weights, in both models: faster\n"
-                 "where the processor multiplies bf16 (AVX512_BF16)");
+    running.flag("--bf16", o.bf16, about_bf16);
     running.flag("--no-plain", no_plain, "Leave out plain decoding, and with it the comparison");
     running.add("--json", o.json, "FILE", "Write everything that was found out, and the tokens");
 }
@@ -159,21 +123,13 @@ std::optional<options> parse_options(int argc, char const* const* argv) {
     std::filesystem::path prompt_file;
     bool no_plain = false;
     CLI::App app{about, "generate"};
-    app.formatter(std::make_shared<brief_formatter>());
     app.footer(examples);
     add_models(app, chosen);
     add_prompt(app, chosen, prompt_file);
     add_speculation(app, chosen);
     add_sampling(app, chosen);
     add_running(app, chosen, no_plain);
-    try {
-        app.parse(argc, argv);
-    } catch (CLI::CallForHelp const&) {
-        std::fputs(app.help().c_str(), stdout);
-        return std::nullopt;
-    } catch (CLI::ParseError const& problem) {
-        sureleap::detail::fail_with(problem.what(), "; --help explains all flags");
-    }
+    if (!parse_flags(app, argc, argv)) return std::nullopt;
     complete(chosen, prompt_file, no_plain);
     return chosen;
 }

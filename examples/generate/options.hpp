@@ -48,6 +48,11 @@ struct options {
     [[nodiscard]] bool drafts_by_model() const noexcept { return speculates() && !drafts_by_lookup(); }
 };
 
+/// How reports name the arithmetic of a run with or without --bf16.
+[[nodiscard]] constexpr char const* arithmetic_name(bool bf16) noexcept {
+    return bf16 ? "bf16" : "fp32";
+}
+
 /// Nothing if help was asked for, and printed. Throws sureleap::error for flags that make no sense, before any model is
 /// touched.
 [[nodiscard]] std::optional<options> parse_options(int argc, char const* const* argv);

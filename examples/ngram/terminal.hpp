@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// What the n-gram example needs to be read in a terminal of 100 columns.
+// What the n-gram example needs to be read in a terminal of 100 columns: any bytes, safely and in lines.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,13 @@
 #include <string>
 #include <string_view>
 
+#include "../terminal.hpp"
+
 namespace ngram {
 
-inline constexpr std::size_t columns = 100;
+using terminal::columns;
+using terminal::grouped;
+using terminal::print_heading;
 
 /// Bytes as they can be shown. Line ends, printable ASCII and characters that look like UTF-8 stay; everything else
 /// becomes "?", so that any file is safe to show and a byte model may break a character in the middle.
@@ -19,13 +23,19 @@ inline constexpr std::size_t columns = 100;
     auto const at = [&](std::size_t i) { return i < bytes.size() ? static_cast<unsigned char>(bytes[i]) : 0u; };
     for (std::size_t i = 0; i < bytes.size();) {
         unsigned const lead = at(i);
-        std::size_t const size =
-            lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
+        std::size_t const size = lead < 0x80   ? 1
+                                 : lead < 0xc2 ? 0
+                                 : lead < 0xe0 ? 2
+                                 : lead < 0xf0 ? 3
+                                 : lead < 0xf5 ? 4
+                                               : 0;
         bool whole = size > 1 || (lead >= ' ' && lead <= '~') || lead == '\n';
         for (std::size_t k = 1; k < size; ++k) whole = whole && at(i + k) >= 0x80 && at(i + k) < 0xc0;
         if (lead == 0xc2 && at(i + 1) < 0xa0) whole = false;  // control characters beyond ASCII
-        if (whole) shown.append(bytes.substr(i, size));
-        else shown.push_back('?');
+        if (whole)
+            shown.append(bytes.substr(i, size));
+        else
+            shown.push_back('?');
         i += whole ? size : 1;
     }
     return shown;
@@ -35,8 +45,10 @@ inline constexpr std::size_t columns = 100;
 [[nodiscard]] inline std::string quoted(std::string_view bytes) {
     std::string shown = "\"";
     for (char const c : printable(bytes)) {
-        if (c == '\n') shown.append("\\n");
-        else shown.push_back(c);
+        if (c == '\n')
+            shown.append("\\n");
+        else
+            shown.push_back(c);
     }
     shown.push_back('"');
     return shown;
@@ -64,23 +76,6 @@ inline void print_wrapped(std::string_view text, std::string_view margin) {
             while (!line.empty() && line.front() == ' ') line.remove_prefix(1);
         }
     }
-}
-
-/// A heading with a rule to the right margin.
-inline void print_heading(std::string_view heading) {
-    std::string rule(columns > heading.size() + 1 ? columns - heading.size() - 1 : 0, '-');
-    std::printf("\n%.*s %s\n", static_cast<int>(heading.size()), heading.data(), rule.c_str());
-}
-
-/// 1234567 as "1,234,567".
-[[nodiscard]] inline std::string grouped(std::size_t n) {
-    std::string const digits = std::to_string(n);
-    std::string shown;
-    for (std::size_t i = 0; i < digits.size(); ++i) {
-        if (i > 0 && (digits.size() - i) % 3 == 0) shown.push_back(',');
-        shown.push_back(digits[i]);
-    }
-    return shown;
 }
 
 }  // namespace ngram

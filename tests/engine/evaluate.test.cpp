@@ -14,6 +14,8 @@
 #include <vector>
 
 #include <engine/dspark.hpp>
+#include <engine/read_floor.hpp>
+#include <engine/thread_pool.hpp>
 #include <evaluate/confidence_study.hpp>
 #include <evaluate/counts.hpp>
 #include <evaluate/json_text.hpp>
@@ -340,6 +342,18 @@ TEST_CASE("a shortlist keeps the best base logits, and the best successors besid
     CHECK(kept(listed({8, 6})) == both);
 }
 
+// ---- the floor -----------------------------------------------------------------------------------------------------
+
+TEST_CASE("the floor of plain decoding is measured over as many bytes as the weights have") {
+    engine::thread_pool pool(2);
+    for (std::size_t const bytes : {std::size_t{1}, std::size_t{3'000'001}}) {
+        CAPTURE(bytes);
+        auto const floor = engine::measure_read_floor(pool, bytes);
+        CHECK(floor.bytes == bytes);
+        CHECK(floor.bytes_per_second > 0);
+    }
+}
+
 // ---- prompts and tables --------------------------------------------------------------------------------------------
 
 TEST_CASE("lines of prompt files, by whoever wrote them") {
@@ -368,6 +382,12 @@ TEST_CASE("lines of prompt files, by whoever wrote them") {
     CHECK(says(refusal(R"({"tokens": []})"), "'tokens' is a list of 0, expected at least one id"));
     CHECK(says(refusal(R"({"tokens": [1, -2]})"), "'tokens[1]' is -2, expected an integer in 0 .. 2147483647"));
     CHECK(says(refusal(R"({"prompt": "x", "domain": null})"), "'domain' is null"));
+
+    // A long text is cut, but not within a character.
+    std::string many, some;
+    for (int i = 0; i < 30; ++i) (i < 18 ? some : many) += "\u65e5";
+    CHECK(says(refusal((R"({"tokens": [")" + some + many + R"("]})").c_str()),
+               "'tokens[0]' is \"" + some + "..., expected"));
 }
 
 TEST_CASE("templates take the question where the braces are") {

@@ -57,12 +57,12 @@ TEST_CASE("the usual document is not refused", "[tokenizer]") {
 TEST_CASE("no file, no JSON", "[tokenizer]") {
     CHECK(error_text([] { (void)tokenizer::load("no/such/tokenizer.json"); }) ==
           "no/such/tokenizer.json: cannot be opened");
-    CHECK(says(refusal_of_text(""), {"t.json: expected JSON, of 0 bytes: ", "unexpected end of input"}));
-    CHECK(says(refusal_of_text("{\"a\": \"\xFF\"}"), {"t.json: expected JSON", "ill-formed UTF-8"}));
-    CHECK(says(refusal_of_text("{\"a\": \"\\ud800\"}"), {"t.json: expected JSON", "surrogate"}));
+    CHECK(says(refusal_of_text(""), {"t.json: no valid JSON in 0 bytes: ", "unexpected end of input"}));
+    CHECK(says(refusal_of_text("{\"a\": \"\xFF\"}"), {"t.json: no valid JSON", "ill-formed UTF-8"}));
+    CHECK(says(refusal_of_text("{\"a\": \"\\ud800\"}"), {"t.json: no valid JSON", "surrogate"}));
     CHECK(refusal_of_text("[1]") == "t.json: expected a JSON object, found array");
-    CHECK(says(refusal_of_text(std::string(1'000'000, '[')), "t.json: expected JSON, of 1000000 bytes: "));
-    CHECK(refusal_of_text("{}") == "t.json: field 'model' is missing");
+    CHECK(says(refusal_of_text(std::string(1'000'000, '[')), "t.json: no valid JSON in 1000000 bytes: "));
+    CHECK(refusal_of_text("{}") == "t.json: field 'model' is missing, expected an object");
 }
 
 TEST_CASE("other models are refused", "[tokenizer]") {
@@ -83,7 +83,7 @@ TEST_CASE("other models are refused", "[tokenizer]") {
 }
 
 TEST_CASE("a vocabulary that cannot be", "[tokenizer]") {
-    CHECK(refusal(R"({"model": {"vocab": null}})") == "t.json: field 'model.vocab' is missing");
+    CHECK(refusal(R"({"model": {"vocab": null}})") == "t.json: field 'model.vocab' is missing, expected an object");
     CHECK(refusal(R"({"model": {"vocab": []}})") == "t.json: field 'model.vocab' is a list of 0, expected an object");
     CHECK(refusal(R"({"model": {"vocab": {"A": null}}})") ==
           "t.json: field 'model.vocab' has no token 'A' for the byte 65, expected one for every byte");
@@ -103,7 +103,7 @@ TEST_CASE("a vocabulary that cannot be", "[tokenizer]") {
 }
 
 TEST_CASE("merges that cannot be", "[tokenizer]") {
-    CHECK(refusal(R"({"model": {"merges": null}})") == "t.json: field 'model.merges' is missing");
+    CHECK(refusal(R"({"model": {"merges": null}})") == "t.json: field 'model.merges' is missing, expected a list");
     CHECK(refusal(R"({"model": {"merges": {}}})") == "t.json: field 'model.merges' is an object of 0, expected a list");
     std::string const shape = "t.json: field 'model.merges', index 1: expected \"left right\" or [\"left\", \"right\"]";
     for (char const* const merge : {R"("th")", R"("t h e")", R"(" h")", R"("t ")", R"("")", R"(["t"])",
@@ -133,8 +133,8 @@ TEST_CASE("added tokens that cannot be", "[tokenizer]") {
                                                               "' is true, expected false: '<x>' would need support");
     }
     for (char const* const field : {"id", "content", "special", "normalized"}) {
-        CHECK(with(json{{field, nullptr}}.dump().c_str()) ==
-              "t.json: field 'added_tokens[1]." + std::string(field) + "' is missing");
+        CHECK(says(with(json{{field, nullptr}}.dump().c_str()),
+                   "t.json: field 'added_tokens[1]." + std::string(field) + "' is missing, expected "));
     }
     CHECK(with(R"({"content": ""})") == "t.json: field 'added_tokens[1].content' is \"\", expected some text");
     CHECK(with(R"({"content": "<w>"})") ==
@@ -181,7 +181,7 @@ TEST_CASE("pre-tokenizers that are not supported", "[tokenizer]") {
     auto const sequence = [](json const& steps) {
         return refusal({{"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", steps}}}});
     };
-    CHECK(refusal(R"({"pre_tokenizer": null})") == "t.json: field 'pre_tokenizer' is missing");
+    CHECK(refusal(R"({"pre_tokenizer": null})") == "t.json: field 'pre_tokenizer' is missing, expected an object");
     CHECK(sequence(json::array({byte_level})).empty());
     CHECK(sequence({{{"type", "Metaspace"}}, byte_level}) ==
           "t.json: field 'pre_tokenizer.pretokenizers[0].type' is \"Metaspace\", expected Split, Digits, ByteLevel or "
@@ -204,10 +204,12 @@ TEST_CASE("pre-tokenizers that are not supported", "[tokenizer]") {
           "MergedWithPrevious, MergedWithNext or Contiguous");
     split["behavior"] = "Removed";
     split.erase("invert");
-    CHECK(sequence({split, byte_level}) == "t.json: field 'pre_tokenizer.pretokenizers[0].invert' is missing");
+    CHECK(sequence({split, byte_level}) ==
+          "t.json: field 'pre_tokenizer.pretokenizers[0].invert' is missing, expected true or false");
     split["invert"] = false;
     split["pattern"] = json::object();
-    CHECK(sequence({split, byte_level}) == "t.json: field 'pre_tokenizer.pretokenizers[0].pattern.String' is missing");
+    CHECK(sequence({split, byte_level}) ==
+          "t.json: field 'pre_tokenizer.pretokenizers[0].pattern.String' is missing, expected a string");
 }
 
 TEST_CASE("patterns that mean something else to another engine are refused", "[tokenizer]") {
@@ -274,7 +276,7 @@ TEST_CASE("a pattern that never ends is given up", "[tokenizer]") {
 }
 
 TEST_CASE("decoders and post-processors that are not supported", "[tokenizer]") {
-    CHECK(refusal(R"({"decoder": null})") == "t.json: field 'decoder' is missing");
+    CHECK(refusal(R"({"decoder": null})") == "t.json: field 'decoder' is missing, expected an object");
     CHECK(refusal(R"({"decoder": {"type": "WordPiece"}})") ==
           "t.json: field 'decoder.type' is \"WordPiece\", expected \"ByteLevel\"");
     CHECK(refusal(R"({"post_processor": {"type": "RobertaProcessing"}})") ==
@@ -298,7 +300,7 @@ TEST_CASE("decoders and post-processors that are not supported", "[tokenizer]") 
         "t.json: field 'post_processor.single' is a list of 1, expected a list with the text, {\"Sequence\": {\"id\": "
         "\"A\"}}");
     CHECK(with(R"([{"SpecialToken": {"id": "second"}}, {"Sequence": {"id": "A"}}])") ==
-          "t.json: field 'post_processor.special_tokens.second' is missing");
+          "t.json: field 'post_processor.special_tokens.second' is missing, expected an object");
     CHECK(with(R"([{"SpecialToken": {"id": "first"}}, {"Sequence": {"id": "A"}}])", R"({"first": {"ids": [9999]}})") ==
           "t.json: field 'post_processor.special_tokens.first.ids[0]' is 9999, expected the id of a token");
     std::string many = R"([{"Sequence": {"id": "A"}})";

@@ -5,7 +5,8 @@
 // accepted must also survive being written and read again.
 //
 //   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -Iinclude -Iexamples \
-//       tests/fuzz/config.fuzz.cpp examples/engine/{config,checkpoint,synthetic}.cpp -o config_fuzz
+//       tests/fuzz/config.fuzz.cpp -o config_fuzz \
+//       examples/engine/{config,checkpoint,synthetic,layout,random_weights,text_file}.cpp
 //   ./config_fuzz -max_len=4096 <new corpus> tests/fuzz/corpus/config
 
 #include <cmath>

@@ -25,19 +25,26 @@
 #include <sureleap/error.hpp>
 #include <sureleap/types.hpp>
 
+#include "../json_field.hpp"
 #include "byte_level.hpp"
-#include "json_field.hpp"
 #include "pipeline.hpp"
 
 namespace engine::text {
 
 using sureleap::detail::fail_with;
 
+/// Far above any vocabulary, and small enough for everyone who makes a table of them.
+inline constexpr token_id largest_id = (token_id{1} << 24) - 1;
+
+[[nodiscard]] inline token_id id_of(json_field const& field) {
+    return static_cast<token_id>(field.integer(0, largest_id));
+}
+
 /// Fills a pipeline from a document, part by part.
 class tokenizer_reader {
 public:
     tokenizer_reader(nlohmann::json const& document, std::string source)
-        : out_(std::make_unique<pipeline>()), root_(&document, out_->source, "") {
+        : out_(std::make_unique<pipeline>()), root_(document, out_->source) {
         out_->source = std::move(source);
     }
 
@@ -87,12 +94,13 @@ private:
         out_->tokens.reserve(size);
         out_->words.reserve(size);
         for (auto const& [token, value] : vocabulary.object()) {
-            token_id const id = is_id(value) ? value.get<token_id>() : vocabulary[token].id();
+            bool const fits = value.is_number_unsigned() && value.get<std::uint64_t>() <= std::uint64_t{largest_id};
+            token_id const id = fits ? value.get<token_id>() : id_of(vocabulary[token]);
             std::optional<std::string> const bytes = bytes_of_symbols(token);
             auto const [entry, is_new] = out_->tokens.try_emplace(id, token_entry{bytes.value_or(token), false});
             if (!is_new) {
-                fail_with(out_->source, ": tokens '", shortened(token), "' and '", shortened(entry->second.bytes),
-                          "' of model.vocab both have id ", id);
+                fail_with(out_->source, ": tokens '", shortened(token), "' and '",
+                          shortened(to_utf8(entry->second.bytes)), "' of model.vocab both have id ", id);
             }
             grow_to(id);
             symbols_.emplace(token, id);
@@ -141,7 +149,7 @@ private:
 
     void read_added_token(json_field const& token) {
         std::string const& content = token["content"].text();
-        token_id const id = token["id"].id();
+        token_id const id = id_of(token["id"]);
         bool const special = token["special"].boolean();
         bool const normalized_first = token["normalized"].boolean();
         if (content.empty()) token["content"].wrong("some text");
@@ -160,7 +168,7 @@ private:
         }
         auto const [entry, is_new] = out_->tokens.try_emplace(id, token_entry{content, special});
         if (!is_new && entry->second.bytes != content) {
-            token["id"].wrong("another: it belongs to the token '" + shortened(entry->second.bytes) + "'");
+            token["id"].wrong("another: it belongs to the token '" + shortened(to_utf8(entry->second.bytes)) + "'");
         }
         entry->second.special = special;
         grow_to(id);
@@ -261,8 +269,8 @@ private:
             }
             std::string const& name = piece["SpecialToken"]["id"].text();
             processor["special_tokens"][name]["ids"].each([&](json_field const& id) {
-                if (!out_->tokens.contains(id.id())) id.wrong("the id of a token");
-                (text_seen ? out_->after : out_->before).push_back(id.id());
+                if (!out_->tokens.contains(id_of(id))) id.wrong("the id of a token");
+                (text_seen ? out_->after : out_->before).push_back(id_of(id));
             });
             // Every mention repeats the list: a short file could ask for a very long prompt.
             if (out_->before.size() + out_->after.size() > 1000) piece.wrong("at most 1000 tokens around the text");
@@ -287,16 +295,7 @@ private:
 };
 
 [[nodiscard]] inline std::unique_ptr<pipeline const> read_tokenizer(std::string_view text, std::string source) {
-    nlohmann::json document;
-    try {
-        document = nlohmann::json::parse(text);
-    } catch (nlohmann::json::exception const& e) {
-        fail_with(source, ": expected JSON, of ", text.size(),
-                  " bytes: ", to_utf8(std::string_view(e.what()).substr(0, 200)));
-    }
-    if (!document.is_object()) {
-        fail_with(source, ": expected a JSON object, found ", document.type_name());
-    }
+    auto const document = parse_json_object(text, source);
     return tokenizer_reader(document, std::move(source)).read();
 }
 
