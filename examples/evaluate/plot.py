@@ -58,10 +58,10 @@ def macro(run, columns, over="emitted", under="rounds"):
 
 
 def conditional(domain):
-    """Acceptance by position, given all before; NaN where no round got."""
+    """Acceptance by position, given all before; NaN where hardly a round got, and a rate would be noise."""
     accepted = [sum(column) for column in zip(*domain["accepted"])]
     reached = [sum(column) for column in zip(*domain["reached"])]
-    return [a / r if r else float("nan") for a, r in zip(accepted, reached)]
+    return [a / r if r >= 30 else float("nan") for a, r in zip(accepted, reached)]
 
 
 def number(value, form):
@@ -99,21 +99,22 @@ def figure2(reports):
         axis.set_title(name)
         axis.set_xlabel("position in the block")
     axes[0][0].set_ylabel("accepted, given all before")
-    axes[0][-1].legend()
+    axes[0][-1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
 
-def by_property(reports, key):
-    """{head or kind: [(property, tau, head's share)]} of drafters that have it."""
+def by_property(reports, key, others):
+    """{head or kind: [(property, tau, head's share)]}; what others(drafter) says is equal along a line, None: left out."""
     lines = {}
     for drafter, run, columns in tau_runs(reports):
-        if key not in drafter:
+        if key not in drafter or others(drafter) is None:
             continue
         kind = drafter["description"].split(",")[0]
         if drafter.get("head", "none") != "none":
             kind += ", " + drafter["head"]
         seconds = run["seconds"]
         total = sum(seconds[p] for p in ("draft", "head", "verify", "accept"))
+        kind += others(drafter)
         lines.setdefault(kind, []).append((drafter[key], macro(run, columns), seconds["head"] / total))
     return {kind: sorted(points) for kind, points in lines.items()}
 
@@ -122,8 +123,14 @@ def varies(lines):
     return any(len({x for x, *_ in points}) > 1 for points in lines.values())
 
 
+def trained_block(drafter):
+    """"blocks of 7": how it was trained, however much of a block is drafted."""
+    return next(part.strip() for part in drafter["description"].split(",") if "block" in part)
+
+
 def figure3(reports):
-    lines = by_property(reports, "layers")
+    lines = by_property(reports, "layers", lambda d: None if "max_draft" in d else ", " + trained_block(d))
+    lines = {kind: points for kind, points in lines.items() if len(points) > 1}
     if not varies(lines):
         return None
     figure, axis = plt.subplots(figsize=(4, 3))
@@ -137,7 +144,12 @@ def figure3(reports):
 
 
 def figure4(reports):
-    lines = by_property(reports, "block_size")
+    def others(drafter):
+        if drafter["layers"] > 1:
+            return None
+        return ", part of " + trained_block(drafter) if "max_draft" in drafter else ""
+
+    lines = by_property(reports, "block_size", others)
     if not varies(lines):
         return None
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3))
@@ -150,7 +162,7 @@ def figure4(reports):
     right.set_ylabel("sequential loop, % of a round")
     for axis in (left, right):
         axis.set_xlabel("draft length, the anchor included")
-    left.legend()
+    left.legend(loc="lower left", bbox_to_anchor=(0, 1), ncol=2)
     return figure
 
 
