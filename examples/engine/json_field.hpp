@@ -18,6 +18,8 @@
 
 #include <sureleap/error.hpp>
 
+#include "text/utf8.hpp"
+
 namespace engine {
 
 /// A text as errors show it: a long one would bury the message, and half a character at the cut break it.
@@ -128,7 +130,8 @@ private:
     } catch (nlohmann::json::exception const& e) {
         std::string why = e.what();  // "[json.exception.parse_error.101] parse error at line 1, column 18: ..."
         why.erase(0, why.find("] ") == why.npos ? 0 : why.find("] ") + 2);
-        sureleap::detail::fail_with(source, ": no valid JSON in ", text.size(), " bytes: ", why.substr(0, 200));
+        // It quotes the text, which may be anything.
+        sureleap::detail::fail_with(source, ": no valid JSON in ", text.size(), " bytes: ", to_utf8(why.substr(0, 200)));
     }
     if (!document.is_object()) {
         sureleap::detail::fail_with(source, ": expected a JSON object, found ", document.type_name());

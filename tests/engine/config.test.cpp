@@ -395,6 +395,7 @@ TEST_CASE("text that is no JSON object") {
     CHECK(says(refusal(""), {"c.json: no valid JSON in 0 bytes: ", "unexpected end of input"}));
     CHECK(says(refusal(R"({"vocab_size": 5,})"), {"c.json: no valid JSON in 18 bytes: ", "column 18"}));
     CHECK(says(refusal("{\"a\": \"\xff\"}"), {"c.json: no valid JSON in 10 bytes: ", "UTF-8"}));
+    CHECK(engine::is_utf8(refusal("{\"a\": \"\xff\"}")));  // though it quotes what it could not read
     CHECK(says(refusal(R"({"rope_theta": 1e999})"), {"c.json: no valid JSON in 21 bytes: ", "1e999"}));
     CHECK(refusal(std::string(1000000, '[')).size() < 300);
     CHECK(refusal("{\"a\": " + std::string(100000, '[') + std::string(100000, ']') + "}") ==

@@ -59,6 +59,7 @@ TEST_CASE("no file, no JSON", "[tokenizer]") {
           "no/such/tokenizer.json: cannot be opened");
     CHECK(says(refusal_of_text(""), {"t.json: no valid JSON in 0 bytes: ", "unexpected end of input"}));
     CHECK(says(refusal_of_text("{\"a\": \"\xFF\"}"), {"t.json: no valid JSON", "ill-formed UTF-8"}));
+    CHECK(engine::is_utf8(refusal_of_text("{\"a\": \"\xFF\"}")));  // though it quotes what it could not read
     CHECK(says(refusal_of_text("{\"a\": \"\\ud800\"}"), {"t.json: no valid JSON", "surrogate"}));
     CHECK(refusal_of_text("[1]") == "t.json: expected a JSON object, found array");
     CHECK(says(refusal_of_text(std::string(1'000'000, '[')), "t.json: no valid JSON in 1000000 bytes: "));
