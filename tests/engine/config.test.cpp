@@ -13,6 +13,7 @@
 
 #include <engine/config.hpp>
 #include <engine/synthetic.hpp>
+#include <engine/text/utf8.hpp>
 
 #include "support/catch.hpp"
 #include "support/dice.hpp"
