@@ -3,8 +3,8 @@
 // Calibration: maps that make the survival
 //     a_k = prod_{i<=k} c_i
 // agree with how often prefixes really are accepted. Schedulers multiply a_k into expected accepts; an over-confident
-// head would have them verify tokens that are rejected anyway. Here is what is applied and what is fitted on; the fits
-// are confidence/temperature_fit.hpp and confidence/platt_fit.hpp.
+// head would have them verify tokens that are rejected anyway. Here is what is applied, and what a round says about
+// survival; the fits are confidence/temperature_fit.hpp and confidence/platt_fit.hpp.
 //
 //   sequential_temperature_scaling   sigmoid(logit / T_k)         the paper's (section 3.2.1): how sure
 //   sequential_platt_scaling         sigmoid(logit / T_k + b_k)   also how likely altogether

@@ -7,17 +7,18 @@
 // the survival A of the prefix,
 //     -sum_i [ y_i log(A_i s_i) + (1 - y_i) log(1 - A_i s_i) ] + ((w - 1)^2 + b^2) / 2
 // The last term is a prior that says "as it comes", worth about one observation: a position that hardly a round reaches
-// stays near the identity, and one whose labels are all alike does not run off to infinity. A grid of two dimensions
-// would cost a hundred times as much as the temperatures' and find less; ECE has no derivatives to follow.
+// stays near the identity, and one whose labels are all alike does not run off to infinity. A grid as fine as that of the
+// temperatures would have the square of its size; ECE has no derivatives to follow instead.
 //
 // The minimum is looked for by Fisher scoring, which needs no second derivatives and is Newton's method where A = 1.
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <sureleap/confidence/calibration.hpp>

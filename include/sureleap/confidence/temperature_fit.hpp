@@ -5,8 +5,8 @@
 //
 // What "best" means is the one choice. The paper minimises the expected calibration error. It is what is reported, so
 // nothing else reports better; but as a function of the temperature it is a rugged line with a nearly flat bottom, and
-// where few prefixes survive the lowest point may lie anywhere on it. The log loss has one smooth minimum, at the right
-// temperature if there is one, and finds temperatures several times as exactly from the same rounds
+// where few prefixes survive the lowest point may lie anywhere on it. The log loss is smooth in the temperature: fits of
+// the same rounds before and after their logits were scaled differ by that scale, where ECE's may not
 // (docs/evaluation.md). It is the choice for comparing temperatures, or following them over time.
 #pragma once
 
