@@ -82,9 +82,12 @@ public:
     template <class F>
     void each_chunk(std::size_t rows, F const& f) const {
         std::size_t const unit = table<Real>().tile_rows(n_);
-        // Some eight chunks a thread, so that a thread that lost its core for a while holds up the others little.
-        std::size_t const chunk = (rows / (pool_.threads() * 8) + unit) / unit * unit;
-        share((rows + chunk - 1) / chunk, n_ * rows * cols_,
+        // Up to eight chunks a thread, so that a thread that lost its core for a while holds up the others little, but
+        // none that takes but a microsecond: a chunk taken over from another thread comes from that thread's cache.
+        std::size_t const work = n_ * rows * cols_;
+        std::size_t const parts = pool_.threads() * std::clamp<std::size_t>(work / 200'000 / pool_.threads(), 1, 8);
+        std::size_t const chunk = ((rows + parts - 1) / parts + unit - 1) / unit * unit;
+        share((rows + chunk - 1) / chunk, work,
               [&](std::size_t i) { f(i * chunk, std::min(chunk, rows - i * chunk)); });
     }
 

@@ -211,8 +211,8 @@ template <class Real, std::size_t Half, std::size_t... I>
 ENGINE_INLINE void fold(wide<Real>& a, wide<Real> const& b, std::integer_sequence<std::size_t, I...>) {
     constexpr std::size_t n = sizeof...(I);
     wide<Real> const stay = __builtin_shufflevector(a, b, ((I & Half) == 0 ? I : I + n)...);
-    wide<Real> const cross = __builtin_shufflevector(a, b, ((I & Half) == 0 ? I + n : I)...);
-    a = stay + __builtin_shufflevector(cross, cross, (I ^ Half)...);
+    wide<Real> const cross = __builtin_shufflevector(a, b, ((I & Half) == 0 ? I + Half : I + n - Half)...);
+    a = stay + cross;
 }
 /// The same of one register, or of pairs of the first Left, and so on with half as many and with half as many lanes.
 template <class Real, std::size_t Half, std::size_t Left, std::size_t Count>
