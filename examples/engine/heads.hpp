@@ -105,11 +105,6 @@ private:
     inline static thread_local thread_pool* lent_ = nullptr;
 };
 
-/// The engine's exponentials for the library's passes over rows of logits.
-[[nodiscard]] inline sureleap::row_kernels row_kernels() noexcept {
-    return {&exponentials<float>, &exponentials<double>};
-}
-
 // ---- heads -----------------------------------------------------------------------------------------------------
 
 /// Markov, gated, RNN or no head over weights of any storage. Models sequential_head.

@@ -228,11 +228,6 @@ void attend(std::span<attention_query<Real> const> queries, Real const* keys, Re
                          scratch<Real, 1>(queries.size() * most));
 }
 
-template <class Real>
-void exponentials(Real const* x, std::size_t size, Real shift, Real scale, Real* out) {
-    table<Real>().exponentials(x, size, shift, scale, out);
-}
-
 double read_bandwidth(thread_pool& pool, void const* data, std::size_t bytes, int repeats) {
     using clock = std::chrono::steady_clock;
     // As rows of a product are shared out: all threads have some of it, however little there is.
@@ -260,7 +255,6 @@ double read_bandwidth(thread_pool& pool, void const* data, std::size_t bytes, in
     template void rotate(Real*, Real const*, Real const*, std::size_t);                                        \
     template void silu_mul(Real*, Real const*, std::size_t);                                                   \
     template void matmul(thread_pool&, Real const*, std::size_t, std::initializer_list<product<Real>>);        \
-    template void exponentials(Real const*, std::size_t, Real, Real, Real*);                                   \
     template void gated_matmul(thread_pool&, Real const*, std::size_t, weight const&, weight const&, Real*);   \
     template void attend(std::span<attention_query<Real> const>, Real const*, Real const*, std::size_t, Real); \
     template void attend(Real const*, Real const*, Real const*, std::size_t, std::size_t, Real, Real*, Real*);

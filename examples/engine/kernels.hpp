@@ -101,10 +101,6 @@ void attend(std::span<attention_query<Real> const> queries, Real const* keys, Re
 template <class Real>
 void gated_matmul(thread_pool& pool, Real const* x, std::size_t n, weight const& gate, weight const& up, Real* y);
 
-/// out[i] = exp((x[i] - shift) * scale) for i < size. out may be x.
-template <class Real>
-void exponentials(Real const* x, std::size_t size, Real shift, Real scale, Real* out);
-
 /// Bytes per second at which the pool reads memory: the floor of a matrix-vector product over weights that fit no
 /// cache. Best of `repeats` passes over `bytes` at `data`.
 [[nodiscard]] double read_bandwidth(thread_pool& pool, void const* data, std::size_t bytes, int repeats);

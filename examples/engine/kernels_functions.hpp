@@ -94,17 +94,6 @@ template <class Real>
 }
 
 template <class Real>
-[[gnu::flatten]] void exponentials(Real const* x, std::size_t size, Real shift, Real scale, Real* out) {
-    for (std::size_t i = 0; i < size; i += width<Real>) {
-        wide<Real> v;
-        load<Real>(x + i, size - i, v);
-        v = (v - shift) * scale;
-        exp<Real>(v);
-        store<Real>(out + i, size - i, v);
-    }
-}
-
-template <class Real>
 [[gnu::flatten]] void silu_mul(Real* gate, Real const* up, std::size_t size) {
     for (std::size_t i = 0; i < size; i += width<Real>) {
         wide<Real> g;
@@ -260,7 +249,6 @@ inline constexpr kernel_table<Real> table = {
     rotate<Real>,
     silu_mul<Real>,
     attend<Real>,
-    exponentials<Real>,
 };
 
 }  // namespace engine::ENGINE_KERNELS

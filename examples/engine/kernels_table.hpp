@@ -46,7 +46,6 @@ struct kernel_table {
     void (*silu_mul)(Real* gate, Real const* up, std::size_t size);
     void (*attend)(attention_query<Real> const* queries, std::size_t count, Real const* keys, Real const* values,
                    std::size_t size, Real scale, Real* packed, Real* scores);
-    void (*exponentials)(Real const* x, std::size_t size, Real shift, Real scale, Real* out);
 };
 
 struct kernel_set {

@@ -56,8 +56,7 @@ public:
           rng_(std::move(rng)),
           memory_(std::visit(
               [&](auto const& d, auto const& r) {
-                  return sureleap::round_memory<Real, Real>(
-                      d, r, {.max_requests = served.limits().slots, .kernels = row_kernels()});
+                  return sureleap::round_memory<Real, Real>(d, r, {.max_requests = served.limits().slots});
               },
               drafter_, rule_)),
           report_(block_size()),

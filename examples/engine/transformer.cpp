@@ -111,8 +111,9 @@ void decoder_layer<Real>::mix_values(layer_context<Real>& context, std::span<bat
             context.blocks.push_back(rows.subspan(i, 1));
         }
     }
-    std::size_t const products = rows.size() * group * longest * c.head_dim;  // of one task, if all are in one block
-    context.each(context.blocks.size() * c.kv_heads, products / context.blocks.size() / 2, [&](std::size_t task) {
+    // Scores and values of all rows are the tasks' work.
+    std::size_t const products = 2 * rows.size() * group * longest * c.head_dim;
+    context.each(context.blocks.size() * c.kv_heads, products / context.blocks.size(), [&](std::size_t task) {
         auto const block = context.blocks[task / c.kv_heads];
         std::size_t const shared = task % c.kv_heads;
         thread_local std::vector<attention_query<Real>> heads;

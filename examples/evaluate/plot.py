@@ -160,7 +160,9 @@ def figure4(reports):
             right.plot(lengths, [100 * p[2] for p in points], marker="o", label=kind)
     left.set_ylabel("tau, mean of the domains")
     right.set_ylabel("sequential loop, % of a round")
+    drafted = sorted({p[0] + 1 for points in lines.values() for p in points})
     for axis in (left, right):
+        axis.set_xticks(drafted)
         axis.set_xlabel("draft length, the anchor included")
     left.legend(loc="lower left", bbox_to_anchor=(0, 1), ncol=2)
     return figure

@@ -31,7 +31,7 @@ public:
           memory_(std::visit(
               [&](auto const& d) {
                   return sureleap::round_memory<float, float>(
-                      d, sureleap::token_rejection<>{}, {.max_requests = slots(), .kernels = engine::row_kernels()});
+                      d, sureleap::token_rejection<>{}, {.max_requests = slots()});
               },
               loaded.drafter)),
           lengths_(slots()) {

@@ -48,6 +48,22 @@
     }                          \
     }
 
+// What the translation unit is compiled for. Vector code carries it in its names (kernel/), since a compiler may use all of
+// it there: two units of one program that differ in -march then have two versions, each for its own machine.
+#if defined(__AVX512FP16__)
+#define SURELEAP_MARCH_TAG march_x86_6
+#elif defined(__AVX512BF16__)
+#define SURELEAP_MARCH_TAG march_x86_5
+#elif defined(__AVX512F__)
+#define SURELEAP_MARCH_TAG march_x86_4
+#elif defined(__AVX2__)
+#define SURELEAP_MARCH_TAG march_x86_3
+#elif defined(__AVX__)
+#define SURELEAP_MARCH_TAG march_x86_2
+#else
+#define SURELEAP_MARCH_TAG march_base
+#endif
+
 // Leaf rules (acceptance test, residual, survival, Philox, tie order) are the same functions on host and device.
 #if defined(__CUDACC__)
 #define SURELEAP_HOST_DEVICE __host__ __device__

@@ -9,47 +9,70 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <concepts>
 #include <cstddef>
 #include <limits>
 #include <span>
 #include <type_traits>
 
 #include <sureleap/config.hpp>
+#include <sureleap/kernel/native.hpp>
+#include <sureleap/kernel/row.hpp>
 #include <sureleap/random.hpp>
 #include <sureleap/types.hpp>
 #include <sureleap/vocabulary.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// weights[i] = exp((logits[i] - shift) * scale), i < size; a function of each number alone, wherever it stands. Passes
-/// over rows spend their time on this, and the standard library takes it one at a time: an engine with vector
-/// instructions brings its own. logits and weights may be the same.
-template <std::floating_point Real>
-using exponentials = void (*)(Real const* logits, std::size_t size, Real shift, Real scale, Real* weights);
+namespace detail {
 
-/// What an engine brings for rows of either compute type; null: std::exp.
-struct row_kernels {
-    exponentials<float> for_float = nullptr;
-    exponentials<double> for_double = nullptr;
-
-    template <std::floating_point Real>
-    [[nodiscard]] exponentials<Real> get() const noexcept {
-        if constexpr (std::is_same_v<Real, float>) {
-            return for_float;
-        } else {
-            return for_double;
+/// The first of `size` weights whose cumulative sum exceeds `threshold`, block by block: `sums` are those of the blocks,
+/// or empty, and then all blocks are looked through. evaluate(first, out) writes weights first, first + 1 ... If rounding
+/// runs past an end, it is the last positive weight before it; `size` if there is none.
+template <class Real, class Evaluate>
+[[nodiscard]] std::size_t quantile_of(std::span<double const> sums, std::size_t size, double threshold,
+                                      Evaluate const& evaluate) noexcept {
+    std::size_t first = 0;
+    std::size_t end = size;
+    double cumulative = 0.0;
+    if (!sums.empty()) {
+        std::size_t chosen = sums.size();
+        double before = 0.0;
+        for (std::size_t b = 0; b < sums.size() && !(cumulative > threshold); ++b) {
+            if (!(sums[b] > 0.0)) continue;
+            chosen = b;
+            before = cumulative;
+            cumulative += sums[b];
+        }
+        if (chosen == sums.size()) return size;
+        cumulative = before;
+        first = chosen * row_block;
+        end = std::min(first + row_block, size);
+    }
+    std::size_t last = size;
+    stretch<Real> some;
+    for (; first < end; first += some.size()) {
+        auto const here = std::span(some).first(std::min(some.size(), end - first));
+        evaluate(first, here);
+        for (std::size_t i = 0; i < here.size(); ++i) {
+            auto const weight = static_cast<double>(here[i]);
+            if (!(weight > 0.0)) continue;
+            cumulative += weight;
+            last = first + i;
+            if (cumulative > threshold) return last;
         }
     }
-};
+    return last;
+}
+
+}  // namespace detail
 
 /// A distribution over the target vocabulary given by a row of logits in storage format T, or one-hot.
 ///
 /// It is also a weight function (size, operator[], total): draws take it as it is. Weights are evaluated in the compute
-/// type of T and summed in double in one order, so the law is exact for its own computed weights and the same sum is
-/// found by every pass. Trivially copyable; the row (and the vocabulary map) must outlive it.
+/// type of T by one table of passes (kernel/row.hpp) and summed in double, so the law is exact for its own computed
+/// weights, up to the rounding of a sum. Trivially copyable; the row, the block sums, the table and the vocabulary map
+/// must outlive it.
 template <class T>
 class distribution {
     static_assert(is_storage_v<T>, "distribution: T must be float, double, sureleap::bf16 or sureleap::half");
@@ -62,33 +85,44 @@ public:
     /// Not a distribution: valid() is false.
     distribution() = default;
 
-    /// The law of `row` under `how`. `scratch` needs one entry per logit if `how` truncates, else it may be empty.
-    /// Invalid (no law) if a logit is NaN or +inf or if none is finite. O(size), plus O(m log size) for a top-p that
-    /// keeps m tokens. `map` translates a draft row to target ids.
-    distribution(logits_row<T> row, transform const& how, std::span<token_id> scratch,
-                 vocabulary_map const* map = nullptr, row_kernels const& kernels = {}) noexcept
-        : logits_(row.values), map_(map), exponentials_(kernels.get<real>()) {
+    /// The law of `row` under `how`. `order` needs one entry per logit if `how` truncates, else it may be empty. `sums`
+    /// holds the weights' sums by blocks, row_blocks(size) of them, so that a draw looks at one block; without it a draw
+    /// looks at the row. Invalid (no law) if a logit is NaN or +inf or if none is finite. `map` translates a draft row to
+    /// target ids. O(size), plus O(m log size) for a top-p that keeps m tokens; O(size / 1024) where the row brings its
+    /// normaliser and block sums.
+    distribution(logits_row<T> row, transform const& how, std::span<token_id> order,
+                 vocabulary_map const* map = nullptr, row_kernels const& kernels = native_row_kernels(),
+                 std::span<double> sums = {}) noexcept
+        : logits_(row.values), map_(map), functions_(&kernels.get<T>()), sums_(sums) {
         SURELEAP_EXPECTS(map == nullptr || map->draft_size() == row.values.size());
+        SURELEAP_EXPECTS(sums.empty() || sums.size() == row_blocks(row.values.size()));
         size_ = map_ ? map_->target_size() : logits_.size();
         if (row.log_normaliser && how.temperature == 1.0 && !how.truncates()) {
-            // exp(l - log_normaliser) is p itself; a NaN or +inf anywhere would have reached the normaliser.
-            shift_ = *row.log_normaliser;
-            total_ = 1.0;
-            kind_ = std::isfinite(shift_) ? kind::dense : kind::invalid;
+            take(row, sums);
             return;
         }
-        if (!find_mode()) return;
         if (how.greedy()) {
-            kind_ = kind::one_hot;
+            kind_ = find_mode() ? kind::one_hot : kind::invalid;
             total_ = 1.0;
             return;
+        }
+        scale_ = static_cast<real>(1.0 / how.temperature);
+        if (how.truncates()) {
+            if (!find_mode()) return;
+            shift_ = load(logits_[static_cast<std::size_t>(mode_)]);
+            truncate(how, order);
+            sum_kept(sums);
+        } else if (!sum_from(typical_logit(), sums)) {
+            // That logit is too far below others, or the row has no law. For those that have one the largest logit does,
+            // and for numbers near the end of their range the reference, which subtracts before it multiplies.
+            if (!find_mode()) return;
+            real const top = load(logits_[static_cast<std::size_t>(mode_)]);
+            if (!sum_from(top, sums)) {
+                functions_ = &scalar_row_kernels.get<T>();
+                static_cast<void>(sum_from(top, sums));
+            }
         }
         kind_ = kind::dense;
-        scale_ = static_cast<real>(1.0 / how.temperature);
-        shift_ = load(logits_[static_cast<std::size_t>(mode_)]);
-        if (how.truncates()) truncate(how, scratch);
-        total_ = detail::sum_of_weights<real>([&](std::size_t i, std::span<real> out) { row_weights(i, out); },
-                                              logits_.size());
     }
 
     /// All mass on one (target) token of a vocabulary of `size`: what a deterministic draft samples from.
@@ -125,53 +159,104 @@ public:
         if (kind_ == kind::one_hot) return v == mode() ? 0.0 : none;
         token_id const i = map_ ? map_->to_draft(v) : v;
         if (i == no_token || !keeps(static_cast<std::size_t>(i))) return none;
+        // Tables round the shift, which all weights share: only where a weight says nothing is the exponent better.
+        auto const weight = static_cast<double>(row_weight(static_cast<std::size_t>(i)));
+        if (weight > 1e-30) return std::log(weight / total_);
         return static_cast<double>(exponent(static_cast<std::size_t>(i))) - std::log(total_);
     }
-    /// The most probable token, the lowest id among equals.
+    /// The first token, in the order of the row, whose cumulative weight exceeds `threshold`; never one of weight zero.
+    [[nodiscard]] token_id quantile(double threshold) const noexcept {
+        if (kind_ == kind::one_hot) return mode();
+        std::size_t const i =
+            detail::quantile_of<real>(sums_, logits_.size(), threshold,
+                                      [this](std::size_t first, std::span<real> out) { row_weights(first, out); });
+        if (i == logits_.size()) return no_token;
+        return map_ ? map_->to_target(static_cast<token_id>(i)) : static_cast<token_id>(i);
+    }
+    /// The most probable token, the lowest id among equals. O(size) unless the law is greedy or truncated.
     [[nodiscard]] token_id mode() const noexcept {
-        token_id const i = mode_ == no_token ? first_largest() : mode_;
+        token_id i = mode_;
+        if (i == no_token) i = static_cast<token_id>(functions_->mode(logits_.data(), logits_.size()));
         return map_ && !logits_.empty() ? map_->to_target(i) : i;
     }
 
     /// How sure the row is of its mode: probability(mode()), and for a greedy law, which is sure by decree, the mode's
-    /// softmax probability at temperature 1. One pass in that case, O(1) otherwise.
+    /// softmax probability at temperature 1. O(size).
     [[nodiscard]] double peak() const noexcept {
         if (kind_ != kind::one_hot || logits_.empty()) return probability(mode());
         real const top = load(logits_[static_cast<std::size_t>(mode_)]);
-        return 1.0 / detail::sum_of_weights<real>(
-                         [&](std::size_t i, std::span<real> out) { take_exponentials(i, top, real(1), out); },
-                         logits_.size());
+        return 1.0 / functions_->sum(logits_.data(), logits_.size(), top, real(1), nullptr);
     }
+
+    /// The row, if weights of it are the law's: no map and no truncation; else empty.
+    [[nodiscard]] std::span<T const> plain_row() const noexcept {
+        return kind_ == kind::dense && !map_ && !truncated() ? logits_ : std::span<T const>{};
+    }
+    [[nodiscard]] row_functions<T> const& functions() const noexcept { return *functions_; }
+    /// For row_functions::residual, which takes factor / total() of the weights.
+    [[nodiscard]] row_side<real> side(double factor) const noexcept { return {shift_, scale_, factor / total_}; }
 
 private:
     enum class kind : unsigned char { invalid, dense, one_hot };
 
     [[nodiscard]] real exponent(std::size_t i) const noexcept { return (load(logits_[i]) - shift_) * scale_; }
     [[nodiscard]] real row_weight(std::size_t i) const noexcept {
-        if (!keeps(i)) return real(0);
-        if (exponentials_ == nullptr) return std::exp(exponent(i));
-        real weight = load(logits_[i]);
-        exponentials_(&weight, 1, shift_, scale_, &weight);
+        real weight = 0;
+        row_weights(i, {&weight, 1});
         return weight;
     }
     // The same of row entries first, first + 1 ...
     void row_weights(std::size_t first, std::span<real> out) const noexcept {
-        take_exponentials(first, shift_, scale_, out);
-        if (!(cutoff_ > -std::numeric_limits<real>::infinity())) return;  // all are kept
+        functions_->weights(logits_.data() + first, out.size(), shift_, scale_, out.data());
+        if (!truncated()) return;
         for (std::size_t i = 0; i < out.size(); ++i) {
             if (!keeps(first + i)) out[i] = real(0);
         }
     }
-    void take_exponentials(std::size_t first, real shift, real scale, std::span<real> out) const noexcept {
-        if (exponentials_ == nullptr) {
-            for (std::size_t i = 0; i < out.size(); ++i) out[i] = std::exp((load(logits_[first + i]) - shift) * scale);
-        } else if constexpr (std::is_same_v<T, real>) {
-            exponentials_(logits_.data() + first, out.size(), shift, scale, out.data());
-        } else {
-            for (std::size_t i = 0; i < out.size(); ++i) out[i] = load(logits_[first + i]);
-            exponentials_(out.data(), out.size(), shift, scale, out.data());
+    [[nodiscard]] bool truncated() const noexcept { return cutoff_ > -std::numeric_limits<real>::infinity(); }
+
+    // The producer's normaliser: exp(l - log_normaliser) is p itself, and a NaN or +inf would have reached it.
+    void take(logits_row<T> const& row, std::span<double> sums) noexcept {
+        shift_ = *row.log_normaliser;
+        if (!std::isfinite(shift_)) return;
+        kind_ = kind::dense;
+        total_ = 1.0;
+        if (row.block_sums.size() != sums.size()) {
+            sums_ = {};
+            return;
+        }
+        std::transform(row.block_sums.begin(), row.block_sums.end(), sums.begin(),
+                       [](real s) { return static_cast<double>(s); });
+    }
+    // Some logit of ordinary size, so that one pass does: weights are taken relative to it, and need not be below 1.
+    [[nodiscard]] real typical_logit() const noexcept {
+        real largest = -std::numeric_limits<real>::infinity();
+        for (T const& l : logits_.first(std::min<std::size_t>(logits_.size(), 64)))
+            largest = std::max(largest, load(l));
+        return largest;
+    }
+    // The sum relative to `shift`. False if it is no number, or so large that its inverse would lose digits, or if the
+    // weight of `shift` itself is not near 1.
+    [[nodiscard]] bool sum_from(real shift, std::span<double> sums) noexcept {
+        if (!std::isfinite(shift)) return false;
+        shift_ = shift;
+        total_ = functions_->sum(logits_.data(), logits_.size(), shift, scale_, sums.empty() ? nullptr : sums.data());
+        return total_ > 0.5 && total_ < 1e30;
+    }
+    void sum_kept(std::span<double> sums) noexcept {
+        total_ = 0.0;
+        detail::stretch<real> some;
+        std::fill(sums.begin(), sums.end(), 0.0);
+        for (std::size_t first = 0; first < logits_.size(); first += some.size()) {
+            auto const here = std::span(some).first(std::min(some.size(), logits_.size() - first));
+            row_weights(first, here);
+            double sum = 0.0;
+            for (real const weight : here) sum += static_cast<double>(weight);
+            if (!sums.empty()) sums[first / row_block] += sum;
+            total_ += sum;
         }
     }
+
     // Kept tokens are a prefix of the order (logit descending, id ascending): one logit and one id describe any.
     [[nodiscard]] bool keeps(std::size_t i) const noexcept {
         real const l = load(logits_[i]);
@@ -183,42 +268,10 @@ private:
         return la > lb || (la == lb && a < b);
     }
 
-    [[nodiscard]] token_id first_largest() const noexcept {
-        std::size_t best = 0;
-        for (std::size_t i = 1; i < logits_.size(); ++i) {
-            if (load(logits_[i]) > load(logits_[best])) best = i;
-        }
-        return static_cast<token_id>(best);
-    }
-
-    // One pass finds the mode and refuses rows without a law. `!(l < inf)` is true for NaN as well as for +inf. The
-    // largest of a group is found by halves, which vectorises; its place is looked for once, in the group that has it.
     [[nodiscard]] bool find_mode() noexcept {
-        constexpr real inf = std::numeric_limits<real>::infinity();
-        constexpr std::size_t group = 64;
-        real largest = -inf;
-        std::size_t best = 0;
-        for (std::size_t first = 0; first < logits_.size(); first += group) {
-            std::array<real, group> l;
-            std::size_t const count = std::min(group, logits_.size() - first);
-            if (count < group) l.fill(-inf);
-            std::transform(logits_.begin() + static_cast<std::ptrdiff_t>(first),
-                           logits_.begin() + static_cast<std::ptrdiff_t>(first + count), l.begin(),
-                           [](T const& x) { return load(x); });
-            int bad = 0;
-            for (std::size_t i = 0; i < group; ++i) bad |= l[i] < inf ? 0 : 1;
-            if (bad != 0) return false;
-            for (std::size_t i = 0; i < 32; ++i) l[i] = l[i] < l[i + 32] ? l[i + 32] : l[i];
-            for (std::size_t i = 0; i < 16; ++i) l[i] = l[i] < l[i + 16] ? l[i + 16] : l[i];
-            real const top = *std::max_element(l.begin(), l.begin() + 16);
-            if (top > largest) {
-                largest = top;
-                best = first;
-            }
-        }
-        if (!(largest > -inf)) return false;
-        while (load(logits_[best]) != largest) ++best;
-        mode_ = static_cast<token_id>(best);
+        std::size_t const i = logits_.empty() ? 0 : functions_->mode(logits_.data(), logits_.size());
+        if (i == logits_.size()) return false;
+        mode_ = static_cast<token_id>(i);
         return true;
     }
 
@@ -267,14 +320,15 @@ private:
 
     std::span<T const> logits_{};
     vocabulary_map const* map_ = nullptr;
-    exponentials<real> exponentials_ = nullptr;
+    row_functions<T> const* functions_ = nullptr;
+    std::span<double const> sums_{};
     std::size_t size_ = 0;
     double total_ = 0.0;
     real shift_ = 0;
     real scale_ = 1;
     real cutoff_ = -std::numeric_limits<real>::infinity();
     token_id cutoff_id_ = std::numeric_limits<token_id>::max();
-    token_id mode_ = no_token;  // index into the row; a target id when there is no row
+    token_id mode_ = no_token;  // index into the row, if known; a target id when there is no row
     kind kind_ = kind::invalid;
 };
 

@@ -28,7 +28,7 @@ struct draft_shape {
     std::size_t vocabulary = 0;  ///< length of a draft logits row; 0 if the drafter has none
     std::size_t state_size = 0;  ///< numbers a sequential head keeps
     bool keep_rows = true;       ///< the acceptance rule reads q rows, so they must outlive the draw
-    row_kernels kernels{};
+    row_kernels const* kernels = &native_row_kernels();
 };
 
 /// Q is the compute type of the draft (float or double). A view of workspace memory.
@@ -46,6 +46,8 @@ public:
           sizes_(ws.take<std::uint32_t>(shape.requests)),
           statuses_(ws.take<status>(shape.requests)),
           rows_(ws.take<Q>((shape.keep_rows ? shape.requests * shape.block_size : 1) * shape.vocabulary)),
+          sums_(ws.take<double>((shape.keep_rows ? shape.requests * shape.block_size : 1) *
+                                row_blocks(shape.vocabulary))),
           order_(ws.take<token_id>(shape.vocabulary)),
           state_(ws.take<Q>(shape.state_size)) {}
 
@@ -61,13 +63,14 @@ public:
 
     /// Where the logits of the next position of request r go; vocabulary() numbers.
     [[nodiscard]] std::span<Q> next_row(std::size_t r) const noexcept {
-        std::size_t const i = shape_.keep_rows ? r * shape_.block_size + sizes_[r] : 0;
-        return rows_.subspan(i * shape_.vocabulary, shape_.vocabulary);
+        return rows_.subspan(place(r) * shape_.vocabulary, shape_.vocabulary);
     }
     /// q of the next position, from a filled row under the request's draft transform.
     [[nodiscard]] distribution<Q> law_of(std::size_t r, std::span<Q const> row,
                                          vocabulary_map const* map) const noexcept {
-        return {{row, {}}, requests_[r].settings->draft_transform(), order_, map, shape_.kernels};
+        std::size_t const blocks = row_blocks(shape_.vocabulary);
+        return {{row, {}},       requests_[r].settings->draft_transform(), order_, map,
+                *shape_.kernels, sums_.subspan(place(r) * blocks, blocks)};
     }
     /// Draws the next token of request r from `q` as DraftRule says and records both, with the position's confidence.
     /// Marks the request and returns no_token if q holds no law or the confidence is no probability.
@@ -126,6 +129,10 @@ public:
     }
 
 private:
+    // Of the next position of request r; all share one place if nobody reads a row after its draw.
+    [[nodiscard]] std::size_t place(std::size_t r) const noexcept {
+        return shape_.keep_rows ? r * shape_.block_size + sizes_[r] : 0;
+    }
     void record(std::size_t r, token_id x, distribution<Q> const& q, fixed_probability c) noexcept {
         SURELEAP_EXPECTS(sizes_[r] < shape_.block_size);
         std::size_t const i = r * shape_.block_size + sizes_[r];
@@ -147,6 +154,7 @@ private:
     std::span<std::uint32_t> sizes_{};
     std::span<status> statuses_{};
     std::span<Q> rows_{};
+    std::span<double> sums_{};
     std::span<token_id> order_{};
     std::span<Q> state_{};
 };

@@ -32,6 +32,8 @@ enum class purpose : std::uint32_t {
     bonus = 4,       ///< the extra token after a fully accepted block; anchor position, index = accepted tokens
     noise = 5,       ///< the target's own token; ABSOLUTE position of that token, index 0
     noise_tail = 6,  ///< further bits of `noise` where 32 do not suffice; same position and index
+    proposal = 7,  ///< y ~ p that may become the correction; anchor position, index = accepted tokens + 2^16 * attempt
+    proposal_accept = 8,  ///< does it?; the same
 };
 
 /// Name of one draw.
@@ -110,8 +112,13 @@ struct draw_key {
 
 namespace detail {
 
+/// Weights that find the token of a cumulative weight themselves: quantile(threshold) is the first token, in an order of
+/// their own, whose cumulative weight exceeds the threshold; never one of weight zero.
+template <class Weights>
+concept has_quantile = requires(Weights const& weights, double threshold) { weights.quantile(threshold); };
+
 /// Weights that are evaluated many at a time: evaluate(v, out) writes those of v, v + 1 ..., with the values that they
-/// have one at a time. Their total() is sum_of_weights().
+/// have one at a time.
 template <class Weights>
 concept evaluated_in_stretches = requires(Weights const& weights, token_id v,
                                           std::span<typename Weights::weight_type> out) { weights.evaluate(v, out); };
@@ -119,74 +126,15 @@ concept evaluated_in_stretches = requires(Weights const& weights, token_id v,
 template <class Real>
 using stretch = std::array<Real, 256>;
 
-/// Has `evaluate(first, out)` write the weights from `first` on, as far as there are so many, and adds them up: in
-/// four sums side by side, since one would wait for every addition.
-template <class Real, class Evaluate>
-[[nodiscard]] inline double sum_of_stretch(Evaluate const& evaluate, std::size_t first, std::size_t size,
-                                           stretch<Real>& out) noexcept {
-    std::size_t const count = std::min(out.size(), size - first);
-    evaluate(first, std::span<Real>(out).first(count));
-    std::fill_n(out.data() + count, out.size() - count, Real(0));
-    double a = 0.0, b = 0.0, c = 0.0, d = 0.0;
-    for (std::size_t i = 0; i < out.size(); i += 4) {
-        a += static_cast<double>(out[i]);
-        b += static_cast<double>(out[i + 1]);
-        c += static_cast<double>(out[i + 2]);
-        d += static_cast<double>(out[i + 3]);
-    }
-    return (a + b) + (c + d);
-}
-
-/// The sums of all stretches, added up in index order.
-template <class Real, class Evaluate>
-[[nodiscard]] inline double sum_of_weights(Evaluate const& evaluate, std::size_t size) noexcept {
-    stretch<Real> weights;
-    double sum = 0.0;
-    for (std::size_t first = 0; first < size; first += weights.size()) {
-        sum += sum_of_stretch(evaluate, first, size, weights);
-    }
-    return sum;
-}
-
-/// The inverse_cdf below of such weights: only the stretch that the threshold falls into is searched.
-template <class Weights>
-[[nodiscard]] token_id inverse_cdf_by_stretches(Weights const& weights, double threshold) noexcept {
-    auto const evaluate = [&](std::size_t v, auto out) { weights.evaluate(static_cast<token_id>(v), out); };
-    stretch<typename Weights::weight_type> here;
-    std::size_t const size = weights.size();
-    std::size_t chosen = size;  // the stretch; the last one with weight, if rounding runs past the end
-    double before = 0.0;
-    double cumulative = 0.0;
-    for (std::size_t first = 0; first < size && !(cumulative > threshold); first += here.size()) {
-        double const sum = sum_of_stretch(evaluate, first, size, here);
-        if (!(sum > 0.0)) continue;
-        chosen = first;
-        before = cumulative;
-        cumulative += sum;
-    }
-    if (chosen == size) return no_token;
-    static_cast<void>(sum_of_stretch(evaluate, chosen, size, here));
-    token_id last = no_token;
-    for (std::size_t i = 0; i < here.size() && !(before > threshold); ++i) {
-        auto const weight = static_cast<double>(here[i]);
-        if (!(weight > 0.0)) continue;
-        before += weight;
-        last = static_cast<token_id>(chosen + i);
-    }
-    return last;
-}
-
 }  // namespace detail
 
-/// First index whose cumulative weight exceeds u * total. Zero weights are never chosen, not even at u = 0; if rounding
-/// runs past the end, the last positive weight is. Weights are summed in double in index order, or by stretches if they
-/// are evaluated so. O(size).
+/// First index whose cumulative weight exceeds u * total, in the order of the index or of the weights' own quantile().
+/// Zero weights are never chosen, not even at u = 0; if rounding runs past the end, the last positive weight is. O(size),
+/// or what quantile() takes.
 template <class Weights>
 [[nodiscard]] token_id inverse_cdf(Weights const& weights, double u) noexcept {
     double const threshold = u * static_cast<double>(weights.total());
-    if constexpr (detail::evaluated_in_stretches<Weights>) {
-        return detail::inverse_cdf_by_stretches(weights, threshold);
-    }
+    if constexpr (detail::has_quantile<Weights>) return weights.quantile(threshold);
     double cumulative = 0.0;
     token_id last = no_token;
     auto const size = static_cast<token_id>(weights.size());
@@ -224,16 +172,29 @@ public:
         token_id winner = no_token;
         double best = std::numeric_limits<double>::infinity();
         std::array<std::uint32_t, 4> bits{};
-        auto const size = static_cast<token_id>(weights.size());
-        for (token_id v = 0; v < size; ++v) {
+        auto const enter = [&](token_id v, double weight) {
             auto const lane = static_cast<std::uint32_t>(v);
             if (lane % 4 == 0) bits = random_bits(key, lane / 4);
-            auto const weight = static_cast<double>(weights[v]);
-            if (!(weight > 0.0)) continue;
+            if (!(weight > 0.0)) return;
             double const arrival = exponential(key, lane, bits[lane % 4]) / weight;
             if (arrival < best) {
                 best = arrival;
                 winner = v;
+            }
+        };
+        std::size_t const size = weights.size();
+        if constexpr (detail::evaluated_in_stretches<Weights>) {
+            detail::stretch<typename Weights::weight_type> some;
+            for (std::size_t first = 0; first < size; first += some.size()) {
+                auto const here = std::span(some).first(std::min(some.size(), size - first));
+                weights.evaluate(static_cast<token_id>(first), here);
+                for (std::size_t i = 0; i < here.size(); ++i) {
+                    enter(static_cast<token_id>(first + i), static_cast<double>(here[i]));
+                }
+            }
+        } else {
+            for (std::size_t v = 0; v < size; ++v) {
+                enter(static_cast<token_id>(v), static_cast<double>(weights[static_cast<token_id>(v)]));
             }
         }
         return winner;

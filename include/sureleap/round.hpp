@@ -137,7 +137,8 @@ void check_settings(request_settings const& s) {
 /// Sizes of an engine's rounds.
 struct round_limits {
     std::size_t max_requests = 1;
-    row_kernels kernels{};  ///< of the engine, for everything that passes over rows of logits
+    /// For everything that passes over rows of logits; a static table. Default: the best that this machine runs.
+    row_kernels const* kernels = &native_row_kernels();
 };
 
 /// All memory of a round, carved once. T: target storage; Q: draft compute type; Hook: logits hook.
@@ -148,6 +149,8 @@ public:
     round_memory(Drafter const& drafter, Rule const&, round_limits const& limits)
         : buffer_(size_of(shape_of<Drafter, Rule>(drafter, limits), drafter.target_vocabulary())) {
         if (limits.max_requests == 0) detail::fail("round_limits: max_requests is 0, expected at least 1");
+        if (limits.kernels == nullptr)
+            detail::fail("round_limits: kernels is null, expected a table that outlives the memory");
         workspace ws{buffer_};
         carve(ws, shape_of<Drafter, Rule>(drafter, limits), drafter.target_vocabulary());
     }
@@ -179,7 +182,7 @@ private:
         planning = planning_memory::carve(ws, shape.requests, shape.block_size);
         frontier = frontier_memory::carve(ws, shape.requests);
         batch = verify_batch(ws, shape.requests, shape.block_size);
-        verification = verification_memory<T, Hook>::carve(ws, shape.block_size, vocabulary, shape.kernels);
+        verification = verification_memory<T, Hook>::carve(ws, shape.block_size, vocabulary, *shape.kernels);
         verdicts = ws.take<verdict>(shape.requests);
         emitted = ws.take<token_id>(rows);
         log_probabilities = ws.take<double>(rows);
@@ -248,7 +251,9 @@ template <class Rule, class T, class Q, class Hook, class Rng>
     verify_batch const& batch = memory.batch;
     auto const requests = batch.requests();
     bool const shaped = rows.values.rows >= batch.rows() && rows.values.cols == memory.target_vocabulary &&
-                        (rows.log_normalisers.empty() || rows.log_normalisers.size() >= batch.rows());
+                        (rows.log_normalisers.empty() || rows.log_normalisers.size() >= batch.rows()) &&
+                        (rows.block_sums.empty() || (rows.block_sums.rows >= batch.rows() &&
+                                                     rows.block_sums.cols == row_blocks(memory.target_vocabulary)));
     for (std::size_t r = 0; r < requests.size(); ++r) {
         request_view const& request = requests[r];
         verdict& out = memory.verdicts[r];

@@ -11,6 +11,10 @@
 
 #include <sureleap/concepts.hpp>
 #include <sureleap/guarantee.hpp>
+#include <sureleap/kernel/avx2.hpp>
+#include <sureleap/kernel/avx512.hpp>
+#include <sureleap/kernel/native.hpp>
+#include <sureleap/kernel/row.hpp>
 #include <sureleap/random.hpp>
 #include <sureleap/verdict.hpp>
 

@@ -127,6 +127,9 @@ struct logits_row {
     std::span<T const> values;
     /// log(sum exp(values)), if the producer has it already (an LM head's epilogue); saves the pass that computes it.
     std::optional<compute_t<T>> log_normaliser{};
+    /// sum exp(values - log_normaliser) over tokens 0 .. 1023, 1024 .. 2047 and so on (row_block), if the producer has
+    /// that as well: with it a law is made and drawn from without a pass. Read only with a log_normaliser.
+    std::span<compute_t<T> const> block_sums{};
 };
 
 /// Rows of logits somebody else owns, as a target or a backbone returns them; the library never asks for a copy.
@@ -135,10 +138,12 @@ struct logits_rows {
     using value_type = T;
     matrix_view<T> values{};                          ///< [rows, vocabulary]
     std::span<compute_t<T> const> log_normalisers{};  ///< [rows], or empty if the producer has none
+    matrix_view<compute_t<T>> block_sums{};           ///< [rows, vocabulary / 1024, rounded up], or empty
 
     [[nodiscard]] logits_row<T> row(std::size_t i) const noexcept {
-        logits_row<T> result{values.row(i), std::nullopt};
+        logits_row<T> result{values.row(i), std::nullopt, {}};
         if (!log_normalisers.empty()) result.log_normaliser = log_normalisers[i];
+        if (!block_sums.empty()) result.block_sums = block_sums.row(i);
         return result;
     }
 };

@@ -179,28 +179,6 @@ TEMPLATE_TEST_CASE("queries that attend together have the bits that they have al
     });
 }
 
-TEMPLATE_TEST_CASE("exponentials are within two units, and the same at any place", "[kernels]", float, double) {
-    dice roll(12);
-    with_every_set([&] {
-        constexpr std::size_t most = 67;
-        auto const x = numbers<TestType>(most, [&] { return roll.between(-60.0, 20.0); });
-        for (std::size_t const size : sizes{1, 3, 16, most}) {
-            std::vector<TestType> out(size + 1, TestType{77});
-            exponentials(x.data(), size, TestType{3}, TestType(0.5), out.data());
-            REQUIRE(out[size] == TestType{77});
-            for (std::size_t i = 0; i < size; ++i) {
-                // What is rounded before the exponential counts as often as the argument is large.
-                long double const expected = std::exp((static_cast<long double>(x[i]) - 3.0L) * 0.5L);
-                long double const error = std::fabs(out[i] - expected) / expected;
-                REQUIRE(error <= std::numeric_limits<TestType>::epsilon() * 34.0L);
-                TestType alone = x[i];
-                exponentials(&alone, 1, TestType{3}, TestType(0.5), &alone);
-                REQUIRE(same_bits(&alone, &out[i], 1));
-            }
-        }
-    });
-}
-
 TEMPLATE_TEST_CASE("attend is exact where one key takes everything, and scores may be large", "[kernels]", float,
                    double) {
     with_every_set([&] {

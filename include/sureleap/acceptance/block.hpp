@@ -49,7 +49,7 @@ public:
             double num = survives;  // h_l = p_l at the end of the block
             double den = 1.0;
             if (accepted < length) {
-                num = residual{v.target(accepted), v.draft(accepted), survives}.total();
+                num = residual{v.target(accepted), v.draft(accepted), survives, v.block_sums()}.total();
                 den = num + (1.0 - survives);
                 // p_i = 1 and p = q beyond: nothing is left to correct, so stopping here must not be missed.
                 if (!(den > 0.0)) num = den = 1.0;
@@ -59,7 +59,8 @@ public:
         auto const& p = v.target(accepted);
         if (accepted == length) return {true, accepted, rng.categorical(v.key(accepted, purpose::bonus), p)};
         double const survives = accepted == 0 ? 1.0 : joint[accepted - 1];
-        return {true, accepted, draw_residual(p, v.draft(accepted), survives, v.key(accepted, purpose::residual), rng)};
+        return {true, accepted,
+                draw_residual(p, v.draft(accepted), survives, v.key(accepted, purpose::residual), rng, v.block_sums())};
     }
 };
 

@@ -15,7 +15,7 @@ SURELEAP_BEGIN_NAMESPACE
 /// Exact in law under a non-anticipating schedule. Each position is accepted with probability sum_v min(p, q).
 ///
 /// DraftRule is categorical_draft or argmax_draft; with the latter q is one-hot: it accepts with p(x_k) and makes any
-/// schedule exact. Touches a + 1 target rows, a the accepted tokens; one extra pass over p and q at a rejection.
+/// schedule exact. Touches a + 1 target rows, a the accepted tokens, and of q the drafted tokens and what draw_residual proposes.
 template <class DraftRule = categorical_draft>
 class token_rejection {
 public:
@@ -33,7 +33,7 @@ public:
             token_id const x = v.token(k);
             // u q < p instead of u < p/q: no division, and p = 0 is never accepted.
             if (!rng.bernoulli(v.key(k, purpose::accept), p.probability(x), q.probability(x))) {
-                return {true, k, draw_residual(p, q, 1.0, v.key(k, purpose::residual), rng)};
+                return {true, k, draw_residual(p, q, 1.0, v.key(k, purpose::residual), rng, v.block_sums())};
             }
         }
         auto const& p = v.target(k);

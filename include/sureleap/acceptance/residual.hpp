@@ -3,71 +3,130 @@
 // The residual distribution: what the target has left once the draft's mass is taken out.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include <sureleap/concepts.hpp>
 #include <sureleap/config.hpp>
+#include <sureleap/distribution.hpp>
 #include <sureleap/random.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
 /// Weights max(scale p(v) - q(v), 0) over target ids. scale = 1 is token rejection's residual (Leviathan et al. 2023);
 /// block verification uses scale = p_i < 1 (Sun et al. 2025). Both are indexed by token id, never by place in a list.
-/// Construction sums the mass, O(V); each weight is evaluated again when asked.
+/// Construction sums the mass, O(V); each weight is evaluated again when asked. `sums` [row_blocks(V)] keeps the blocks'
+/// masses, so that a draw looks at one block, and must outlive the residual; it may be empty.
 template <class P, class Q>
 class residual {
 public:
     using weight_type = double;
 
-    residual(P const& p, Q const& q, double scale = 1.0) noexcept
-        : p_(p), q_(q), p_factor_(scale / p.total()), q_factor_(1.0 / q.total()) {
+    residual(P const& p, Q const& q, double scale = 1.0, std::span<double> sums = {}) noexcept
+        : p_(p), q_(q), factor_(scale / p.total()), ratio_(p.total() / (q.total() * scale)), sums_(sums) {
         SURELEAP_EXPECTS(p.size() == q.size());
-        mass_ = detail::sum_of_weights<double>(
-            [this](std::size_t v, std::span<double> out) { evaluate(static_cast<token_id>(v), out); }, p.size());
+        SURELEAP_EXPECTS(sums.empty() || sums.size() == row_blocks(p.size()));
+        if constexpr (reads_rows) {
+            auto const of_p = p.plain_row();
+            auto const of_q = q.plain_row();
+            if (!of_p.empty() && !of_q.empty()) {
+                mass_ = p.functions().residual(of_p.data(), p.side(scale), of_q.data(), q.side(1.0), of_p.size(),
+                                               sums.empty() ? nullptr : sums.data());
+                return;
+            }
+        }
+        std::fill(sums.begin(), sums.end(), 0.0);
+        detail::stretch<double> some;
+        for (std::size_t first = 0; first < size(); first += some.size()) {
+            auto const here = std::span(some).first(std::min(some.size(), size() - first));
+            evaluate(static_cast<token_id>(first), here);
+            double sum = 0.0;
+            for (double const weight : here) sum += weight;
+            if (!sums.empty()) sums[first / row_block] += sum;
+            mass_ += sum;
+        }
     }
 
     [[nodiscard]] std::size_t size() const noexcept { return p_.size(); }
     [[nodiscard]] double operator[](token_id v) const noexcept {
         return left(static_cast<double>(p_[v]), static_cast<double>(q_[v]));
     }
-    /// The weights of tokens first, first + 1 ..., as many as fit `out`.
+    /// The weights of tokens first, first + 1 ..., as many as fit `out`, at most a stretch.
     void evaluate(token_id first, std::span<double> out) const noexcept {
         detail::stretch<typename P::weight_type> p;
         detail::stretch<typename Q::weight_type> q;
         SURELEAP_EXPECTS(out.size() <= p.size());
         p_.evaluate(first, std::span(p).first(out.size()));
         q_.evaluate(first, std::span(q).first(out.size()));
-        std::size_t i = 0;
-        for (; i + 16 <= out.size(); i += 16) {  // a loop of constant length vectorises
-            for (std::size_t l = 0; l < 16; ++l) {
-                out[i + l] = left(static_cast<double>(p[i + l]), static_cast<double>(q[i + l]));
-            }
+        for (std::size_t i = 0; i < out.size(); ++i) {
+            out[i] = left(static_cast<double>(p[i]), static_cast<double>(q[i]));
         }
-        for (; i < out.size(); ++i) out[i] = left(static_cast<double>(p[i]), static_cast<double>(q[i]));
     }
     [[nodiscard]] double total() const noexcept { return mass_; }
+    /// The first token whose cumulative weight exceeds `threshold`; never one of weight zero.
+    [[nodiscard]] token_id quantile(double threshold) const noexcept {
+        std::size_t const i = detail::quantile_of<double>(
+            sums_, size(), threshold,
+            [this](std::size_t first, std::span<double> out) { evaluate(static_cast<token_id>(first), out); });
+        return i == size() ? no_token : static_cast<token_id>(i);
+    }
 
 private:
-    // From weights: what they are divided by is the same for all tokens.
+    // Two rows in the formats that one function reads.
+    static constexpr bool reads_rows = requires(P const& p, Q const& q) {
+        p.functions().residual(p.plain_row().data(), p.side(1.0), q.plain_row().data(), q.side(1.0), 1, nullptr);
+    };
+
+    // In units of p's weights, of which q's are a fixed multiple: exactly 0 where both are the same.
     [[nodiscard]] double left(double p, double q) const noexcept {
-        double const difference = p * p_factor_ - q * q_factor_;
-        return difference > 0.0 ? difference : 0.0;
+        double const difference = p - q * ratio_;
+        return difference > 0.0 ? difference * factor_ : 0.0;
     }
 
     P const& p_;
     Q const& q_;
-    double p_factor_;  // scale / p.total()
-    double q_factor_;
+    double factor_;  // scale / p.total()
+    double ratio_;
     double mass_ = 0.0;
+    std::span<double const> sums_;
 };
 
-/// Draws the correction. No mass left means p = q up to rounding, where rejection has probability 0 but can round into
-/// existence: then p itself is the law.
+/// How often draw_residual proposes before it makes a pass: as many proposals take about as long as the pass.
+inline constexpr std::uint32_t residual_proposals = 64;
+
+/// Draws the correction, a token with probability max(scale p - q, 0) / its mass. `key` names the draw (purpose::residual);
+/// `sums` is scratch of row_blocks(V) numbers.
+///
+/// Where a row has blocks, by rejection first: y ~ p is the correction with probability max(1 - q(y) / (scale p(y)), 0),
+/// which needs no pass over p and q. A proposal succeeds with the probability that brought the correction about, so one is
+/// made for every position examined, on average. After `proposals` failures comes the pass, from which the law is the same:
+/// stopping does not depend on what would have been drawn.
+///
+/// No mass left means p = q up to rounding, where rejection has probability 0 but can round into existence: then p itself
+/// is the law.
 template <class P, class Q, class Rng>
-[[nodiscard]] token_id draw_residual(P const& p, Q const& q, double scale, draw_key const& key, Rng& rng) {
-    residual const left{p, q, scale};
-    return left.total() > 0.0 ? rng.categorical(key, left) : rng.categorical(key, p);
+[[nodiscard]] token_id draw_residual(P const& p, Q const& q, double scale, draw_key const& key, Rng& rng,
+                                     std::span<double> sums, std::uint32_t proposals) {
+    for (std::uint32_t i = 0; i < proposals; ++i) {
+        draw_key named = key;
+        named.index = key.index | i << 16;
+        named.use = purpose::proposal;
+        token_id const y = rng.categorical(named, p);
+        double const survives = scale * p.probability(y);
+        double const left = survives - q.probability(y);
+        named.use = purpose::proposal_accept;
+        if (left > 0.0 && rng.bernoulli(named, left, survives)) return y;
+    }
+    residual const left{p, q, scale, sums};
+    token_id const y = left.total() > 0.0 ? rng.categorical(key, left) : no_token;
+    return y != no_token ? y : rng.categorical(key, p);
+}
+template <class P, class Q, class Rng>
+[[nodiscard]] token_id draw_residual(P const& p, Q const& q, double scale, draw_key const& key, Rng& rng,
+                                     std::span<double> sums = {}) {
+    return draw_residual(p, q, scale, key, rng, sums, p.size() > row_block ? residual_proposals : 0);
 }
 
 SURELEAP_END_NAMESPACE

@@ -34,12 +34,17 @@ struct verification_memory {
     std::span<double> joint{};                 ///< [gamma]
     std::span<token_id> order{};               ///< [V], for truncation
     std::span<row_type> rows{};                ///< [(gamma + 1) V], if hooked
-    row_kernels kernels{};
+    std::span<double> sums{};                  ///< [(gamma + 2) row_blocks(V)], of the laws and of a residual
+    row_kernels const* kernels = nullptr;
 
     [[nodiscard]] static verification_memory carve(workspace& ws, std::size_t block_size, std::size_t vocabulary,
-                                                   row_kernels const& kernels = {}) noexcept {
-        return {ws.take<distribution<row_type>>(block_size + 1), ws.take<double>(block_size),
-                ws.take<token_id>(vocabulary), ws.take<row_type>(hooked ? (block_size + 1) * vocabulary : 0), kernels};
+                                                   row_kernels const& kernels = native_row_kernels()) noexcept {
+        return {ws.take<distribution<row_type>>(block_size + 1),
+                ws.take<double>(block_size),
+                ws.take<token_id>(vocabulary),
+                ws.take<row_type>(hooked ? (block_size + 1) * vocabulary : 0),
+                ws.take<double>((block_size + 2) * row_blocks(vocabulary)),
+                &kernels};
     }
 };
 
@@ -80,8 +85,14 @@ public:
     [[nodiscard]] draw_key noise(std::size_t k) const noexcept { return noise_key(request_, k); }
     /// length() numbers a rule may use as it likes.
     [[nodiscard]] std::span<double> scratch() const noexcept { return memory_.joint; }
+    /// Room for the block sums of one row, for draw_residual.
+    [[nodiscard]] std::span<double> block_sums() const noexcept { return sums_of(memory_.laws.size()); }
 
 private:
+    [[nodiscard]] std::span<double> sums_of(std::size_t k) const noexcept {
+        std::size_t const blocks = row_blocks(rows_.values.cols);
+        return memory_.sums.subspan(k * blocks, blocks);
+    }
     [[nodiscard]] law make(std::size_t k) const noexcept {
         logits_row<T> const row = rows_.row(first_row_ + k);
         transform const how = request_.settings->target_transform();
@@ -89,9 +100,9 @@ private:
             auto const copy = memory_.rows.subspan(k * row.values.size(), row.values.size());
             std::transform(row.values.begin(), row.values.end(), copy.begin(), [](T const& l) { return load(l); });
             hook_(hook_context{request_, drafted_.first(k)}, copy);
-            return {{copy, {}}, how, memory_.order, nullptr, memory_.kernels};
+            return {{copy, {}}, how, memory_.order, nullptr, *memory_.kernels, sums_of(k)};
         } else {
-            return {row, how, memory_.order, nullptr, memory_.kernels};
+            return {row, how, memory_.order, nullptr, *memory_.kernels, sums_of(k)};
         }
     }
 

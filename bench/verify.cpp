@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT
+//
+// The acceptance stage on one block of gamma = 7, as an engine calls it, beside a pure read of the rows that a rule must
+// touch and beside token rejection as users write it (rivals.hpp). Everything is measured in turns in one run; ratios are
+// of medians:
+//
+//     vs_read     a block's time over that of reading the rows it must touch; GB/s is that read's
+//     vs_scalar   a user's time over it: every row of p a probability vector, plain loops
+//     vs_eigen    the same with Eigen
+//
+// Logits: N(0, 2) with 40 peaks N(9, 1.8); the draft is the target + N(0, noise), 0.45 for a good draft, 2.0 for a poor
+// one. Blocks rotate, and each is read once just before it is timed: rows come from the last cache level, as they do
+// right after an LM head wrote them.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <random>
+#include <span>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include <sureleap/sureleap.hpp>
+
+#include "rivals.hpp"
+
+namespace {
+
+using namespace sureleap;
+
+constexpr std::size_t gamma = 7;
+constexpr std::size_t blocks = 6;
+
+/// What the target's rows bring.
+enum class given { nothing, normalisers };
+
+/// Drafts `blocks` recorded blocks in turn: the drafter and the target of the benchmark at once.
+struct recorded {
+    std::size_t vocabulary;
+    std::vector<float> p;  // [blocks, gamma + 1, V]
+    std::vector<float> q;  // [blocks, gamma, V]
+    std::vector<float> normalisers;
+    std::vector<float> block_sums;
+    std::size_t turn = 0;
+
+    recorded(std::size_t v, double noise, given what)
+        : vocabulary(v), p(blocks * (gamma + 1) * v), q(blocks * gamma * v) {
+        std::mt19937_64 bits(1);
+        std::normal_distribution<float> normal;
+        for (float& l : p) l = 2.0f * normal(bits);
+        for (std::size_t row = 0; row < blocks * (gamma + 1); ++row) {
+            for (int peak = 0; peak < 40; ++peak) p[row * v + bits() % v] = 9.0f + 1.8f * normal(bits);
+        }
+        for (std::size_t b = 0; b < blocks; ++b) {
+            for (std::size_t i = 0; i < gamma * v; ++i) {
+                q[b * gamma * v + i] = p[b * (gamma + 1) * v + i] + static_cast<float>(noise) * normal(bits);
+            }
+        }
+        if (what == given::nothing) return;
+        std::vector<double> sums(row_blocks(v));
+        for (std::size_t row = 0; row < blocks * (gamma + 1); ++row) {
+            double const total = native_row_kernels().for_float.sum(p.data() + row * v, v, 0.0f, 1.0f, sums.data());
+            normalisers.push_back(static_cast<float>(std::log(total)));
+            for (double const sum : sums) block_sums.push_back(static_cast<float>(sum / total));
+        }
+    }
+    [[nodiscard]] block_forward<float> forward(std::span<request_view const>) const {
+        return {{}, {{q.data() + turn * gamma * vocabulary, gamma, vocabulary}, {}, {}}};
+    }
+    [[nodiscard]] logits_rows<float> rows() const {
+        std::size_t const first = turn * (gamma + 1);
+        logits_rows<float> all{{p.data() + first * vocabulary, gamma + 1, vocabulary}, {}, {}};
+        if (!normalisers.empty()) {
+            std::size_t const each = row_blocks(vocabulary);
+            all.log_normalisers = std::span(normalisers).subspan(first, gamma + 1);
+            all.block_sums = {block_sums.data() + first * each, gamma + 1, each};
+        }
+        return all;
+    }
+    [[nodiscard]] matrix_view<float> drafts() const {
+        return {q.data() + turn * gamma * vocabulary, gamma, vocabulary};
+    }
+};
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double median(std::vector<double>& values) {
+    auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
+/// Rows of p and of q that a rule must read.
+struct touched {
+    std::size_t p;
+    std::size_t q;
+};
+touched rows_of(token_rejection<> const&, verdict const& v) {
+    return {v.accepted + 1, 0};
+}
+touched rows_of(keyed_coupling const&, verdict const& v) {
+    return {v.accepted + 1, 0};
+}
+touched rows_of(target_match<> const&, verdict const& v) {
+    return {v.accepted + 1, 0};
+}
+touched rows_of(greedy_match const&, verdict const& v) {
+    return {v.accepted + 1, 0};
+}
+/// The survival of the whole prefix, then the masses left at every position from the end to the one that it stops at.
+touched rows_of(block_verification<> const&, verdict const& v) {
+    return {gamma + 1, gamma - std::max<std::size_t>(v.accepted, 1)};
+}
+
+void read_rows(recorded const& data, touched const& t) {
+    auto const p = data.rows().values;
+    for (std::size_t k = 0; k < t.p; ++k) benchmark::DoNotOptimize(rivals::read(p.row(k).data(), p.cols));
+    auto const q = data.drafts();
+    for (std::size_t k = 0; k < t.q; ++k) {
+        benchmark::DoNotOptimize(rivals::read(q.row(gamma - 1 - k).data(), q.cols));
+    }
+}
+
+/// Median seconds of a user's token rejection.
+template <class Rival>
+double measure(recorded& data, Rival const& rejection) {
+    std::size_t const v = data.vocabulary;
+    std::vector<float> q(gamma * v);
+    std::vector<float> scratch((gamma + 1) * v);
+    std::vector<token_id> drafted(gamma);
+    std::vector<float> uniforms(gamma + 1);
+    std::vector<double> times;
+    std::mt19937_64 bits(3);
+    std::uniform_real_distribution<float> uniform;
+    for (int i = 0; i < 12; ++i) {
+        data.turn = (data.turn + 1) % blocks;
+        for (std::size_t k = 0; k < gamma; ++k) {
+            rivals::softmax(data.drafts().row(k).data(), v, q.data() + k * v);
+            std::discrete_distribution<token_id> law(q.begin() + static_cast<std::ptrdiff_t>(k * v),
+                                                     q.begin() + static_cast<std::ptrdiff_t>((k + 1) * v));
+            drafted[k] = law(bits);
+        }
+        for (float& u : uniforms) u = uniform(bits);
+        read_rows(data, {gamma + 1, 0});
+        auto const start = std::chrono::steady_clock::now();
+        benchmark::DoNotOptimize(
+            rejection({data.rows().values.data, q.data(), v, gamma, drafted.data(), uniforms.data()}, scratch.data()));
+        times.push_back(seconds_since(start));
+    }
+    return median(times);
+}
+
+template <class Rule>
+void verify(benchmark::State& state, Rule rule, double temperature, given what, bool beside_users) {
+    recorded data(static_cast<std::size_t>(state.range(0)), static_cast<double>(state.range(1)) / 100.0, what);
+    parallel drafter{data, drafter_options{.block_size = gamma, .vocabulary = data.vocabulary}};
+    round_memory<float, float> memory{drafter, rule, {.max_requests = 1}};
+    philox_randomness rng;
+    request_settings settings;
+    settings.temperature = temperature;
+    std::uint64_t position = 0;
+    std::vector<double> reading;
+    std::vector<double> accepting;
+    double bytes = 0.0;
+    double seconds = 0.0;
+    std::size_t rows_read = 0;
+    for (auto _ : state) {
+        data.turn = (data.turn + 1) % blocks;
+        request_view const request{
+            .anchor = 0, .position = position++, .seed = 7, .remaining = 100, .settings = &settings};
+        memory.block.begin({&request, 1});
+        auto const forward = drafter.forward({&request, 1});
+        drafter.draw(forward, typename Rule::draft_rule{}, memory.block, rng);
+        std::uint32_t const length = gamma;
+        flatten(memory.block, {&length, 1}, memory.batch);
+        read_rows(data, {gamma + 1, 0});
+
+        auto const start = std::chrono::steady_clock::now();
+        auto const verdicts = accept(rule, data.rows(), no_logits_hook{}, rng, memory);
+        benchmark::DoNotOptimize(verdicts.data());
+        double const took = seconds_since(start);
+        touched const needed = rows_of(rule, verdicts[0]);
+        accepting.push_back(took);
+        state.SetIterationTime(took);
+
+        data.turn = (data.turn + blocks / 2) % blocks;  // another block, so that the read finds nothing in a cache
+        read_rows(data, {gamma + 1, 0});
+        auto const again = std::chrono::steady_clock::now();
+        read_rows(data, needed);
+        reading.push_back(seconds_since(again));
+        seconds += reading.back();
+        bytes += static_cast<double>((needed.p + needed.q) * data.vocabulary * sizeof(float));
+        rows_read += needed.p + needed.q;
+        data.turn = (data.turn + blocks - blocks / 2) % blocks;
+    }
+    // How many rows a block touches varies; what they take together does not mind.
+    double all = 0.0;
+    for (double const t : accepting) all += t;
+    double const block = median(accepting);
+    state.counters["us"] = block * 1e6;
+    state.counters["rows"] = static_cast<double>(rows_read) / static_cast<double>(reading.size());
+    if (what == given::nothing) {
+        state.counters["vs_read"] = all / seconds;
+        state.counters["GB/s"] = bytes / seconds * 1e-9;
+    }
+    if (beside_users) {
+        double const mean = all / static_cast<double>(accepting.size());
+        state.counters["vs_scalar"] = measure(data, rivals::scalar_rejection) / mean;
+        state.counters["vs_eigen"] = measure(data, rivals::eigen_rejection) / mean;
+    }
+}
+
+void shapes(benchmark::internal::Benchmark* b) {
+    for (long const v : {32000L, 129280L, 151936L}) {
+        for (long const noise : {45L, 200L}) b->Args({v, noise});
+    }
+    b->ArgNames({"V", "noise"})->UseManualTime()->Unit(benchmark::kMicrosecond);
+}
+
+int add() {
+    auto const named = [](char const* name, auto rule, double temperature, given what, bool beside_users) {
+        benchmark::RegisterBenchmark(name, [=](benchmark::State& s) {
+            verify(s, rule, temperature, what, beside_users);
+        })->Apply(shapes);
+    };
+    named("verify/rejection", token_rejection<>{}, 1.0, given::nothing, true);
+    named("verify/block", block_verification<>{}, 1.0, given::nothing, false);
+    named("verify/greedy", greedy_match{}, 0.0, given::nothing, false);
+    named("verify/match", target_match<>{}, 1.0, given::nothing, false);
+    named("verify/coupled", keyed_coupling{}, 1.0, given::nothing, false);
+    named("verify/given_normaliser", token_rejection<>{}, 1.0, given::normalisers, false);
+    return 0;
+}
+[[maybe_unused]] int const added = add();
+
+}  // namespace

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: MIT
+//
+// Every table of passes over rows that this machine runs, against exp in long double, and what laws rest on: a weight is
+// the same wherever it stands, sums are sums of these weights, rows without a law are seen.
+#include "support/catch.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <sureleap/distribution.hpp>
+#include <sureleap/kernel/native.hpp>
+#include <sureleap/types.hpp>
+
+#include "support/dice.hpp"
+
+using namespace sureleap;
+
+namespace {
+
+constexpr float inf = std::numeric_limits<float>::infinity();
+constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
+
+/// Around every width of a register, of a step and of a block.
+std::vector<std::size_t> const sizes{1,  2,  7,  8,   9,   15,  16,   17,   31,   33,
+                                     63, 64, 65, 127, 128, 129, 1023, 1024, 1025, 3000};
+
+template <class T>
+std::vector<T> random_row(support::dice& roll, std::size_t size, double low = -40.0, double high = 10.0) {
+    std::vector<T> row;
+    for (std::size_t i = 0; i < size; ++i)
+        row.push_back(static_cast<T>(static_cast<compute_t<T>>(roll.between(low, high))));
+    return row;
+}
+
+template <class Real>
+bool same_bits(Real a, Real b) {
+    return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
+template <class T, class F>
+void with_every_table(F const& f) {
+    for (row_kernels const* const kernels : available_row_kernels()) {
+        INFO("kernels " << kernels->name);
+        f(kernels->template get<T>());
+    }
+}
+
+}  // namespace
+
+TEST_CASE("row kernels: the reference is always there, the best comes first") {
+    auto const all = available_row_kernels();
+    REQUIRE_FALSE(all.empty());
+    CHECK(all.back() == &scalar_row_kernels);
+    CHECK(&native_row_kernels() == all.front());
+    std::vector<std::string> names;
+    for (row_kernels const* const kernels : all) names.emplace_back(kernels->name);
+    std::sort(names.begin(), names.end());
+    CHECK(std::adjacent_find(names.begin(), names.end()) == names.end());
+}
+
+TEMPLATE_TEST_CASE("row kernels: a weight is exp, the same at any place, and 0 for -inf", "", float, double, bf16,
+                   half) {
+    using T = TestType;
+    using real = compute_t<T>;
+    support::dice roll(71);
+    INFO("seed " << roll.seed());
+    with_every_table<T>([&](row_functions<T> const& rows) {
+        for (std::size_t const size : sizes) {
+            INFO("size " << size);
+            auto row = random_row<T>(roll, size + 1);
+            if (size > 2) row[size / 2] = static_cast<T>(-std::numeric_limits<real>::infinity());
+            // From an odd address, and nothing written behind the end.
+            T const* const from = row.data() + 1;
+            std::vector<real> out(size + 1, real(77));
+            rows.weights(from, size, real(1.5), real(0.75), out.data());
+            REQUIRE(out[size] == real(77));
+            for (std::size_t i = 0; i < size; ++i) {
+                long double const x = (static_cast<long double>(load(from[i])) - 1.5L) * 0.75L;
+                long double const expected = std::exp(x);
+                // What is rounded before exp counts as often as the argument is large.
+                long double const unit = std::numeric_limits<real>::epsilon();
+                if (expected == 0.0L) {
+                    REQUIRE(out[i] == real(0));
+                } else {
+                    REQUIRE(std::fabs(out[i] - expected) <= expected * unit * (4.0L + 2.0L * std::fabs(x)));
+                }
+                real alone = 0;
+                rows.weights(from + i, 1, real(1.5), real(0.75), &alone);
+                REQUIRE(same_bits(alone, out[i]));
+            }
+        }
+    });
+}
+
+TEMPLATE_TEST_CASE("row kernels: sums are those of the weights, block by block", "", float, double, bf16, half) {
+    using T = TestType;
+    using real = compute_t<T>;
+    support::dice roll(72);
+    INFO("seed " << roll.seed());
+    with_every_table<T>([&](row_functions<T> const& rows) {
+        for (std::size_t const size : sizes) {
+            INFO("size " << size);
+            auto const row = random_row<T>(roll, size);
+            std::vector<real> weights(size);
+            rows.weights(row.data(), size, real(2), real(0.5), weights.data());
+            std::vector<double> sums(row_blocks(size) + 1, 77.0);
+            double const total = rows.sum(row.data(), size, real(2), real(0.5), sums.data());
+            REQUIRE(sums.back() == 77.0);
+            REQUIRE(same_bits(rows.sum(row.data(), size, real(2), real(0.5), nullptr), total));
+            double all = 0.0;
+            for (std::size_t b = 0; b < row_blocks(size); ++b) {
+                double expected = 0.0;
+                for (std::size_t i = b * row_block; i < std::min(size, (b + 1) * row_block); ++i) {
+                    expected += static_cast<double>(weights[i]);
+                }
+                REQUIRE(std::abs(sums[b] - expected) <= 2.0 * std::numeric_limits<real>::epsilon() * expected);
+                all += sums[b];
+            }
+            REQUIRE(std::abs(total - all) <= 1e-15 * all);
+        }
+    });
+}
+
+TEMPLATE_TEST_CASE("row kernels: a sum shows what has no law, and what is too large", "", float, double, bf16, half) {
+    using T = TestType;
+    using real = compute_t<T>;
+    support::dice roll(73);
+    INFO("seed " << roll.seed());
+    with_every_table<T>([&](row_functions<T> const& rows) {
+        for (std::size_t const size : sizes) {
+            auto const row = random_row<T>(roll, size);
+            for (float const bad : {inf, nan_value}) {
+                auto broken = row;
+                broken[roll.below(size)] = static_cast<T>(static_cast<real>(bad));
+                REQUIRE_FALSE(std::isfinite(rows.sum(broken.data(), size, real(0), real(1), nullptr)));
+            }
+            std::vector<T> const nothing(size, static_cast<T>(-std::numeric_limits<real>::infinity()));
+            REQUIRE(rows.sum(nothing.data(), size, real(0), real(1), nullptr) == 0.0);
+            auto large = row;
+            large[roll.below(size)] = static_cast<T>(real(10));
+            REQUIRE_FALSE(std::isfinite(rows.sum(large.data(), size, real(0), real(80), nullptr)));
+        }
+    });
+}
+
+TEMPLATE_TEST_CASE("row kernels: the mode is the first of the largest, of rows that have a law", "", float, double,
+                   bf16, half) {
+    using T = TestType;
+    using real = compute_t<T>;
+    support::dice roll(74);
+    INFO("seed " << roll.seed());
+    with_every_table<T>([&](row_functions<T> const& rows) {
+        for (std::size_t const size : sizes) {
+            INFO("size " << size);
+            for (int trial = 0; trial < 20; ++trial) {
+                auto row = random_row<T>(roll, size);
+                for (T& l : row) {
+                    if (roll.chance(0.2)) l = static_cast<T>(-std::numeric_limits<real>::infinity());
+                }
+                row[roll.below(size)] = static_cast<T>(real(20));  // the largest, perhaps twice
+                row[roll.below(size)] = static_cast<T>(real(20));
+                std::size_t expected = 0;
+                while (load(row[expected]) != real(20)) ++expected;
+                REQUIRE(rows.mode(row.data(), size) == expected);
+                for (float const bad : {inf, nan_value}) {
+                    auto broken = row;
+                    broken[roll.below(size)] = static_cast<T>(static_cast<real>(bad));
+                    REQUIRE(rows.mode(broken.data(), size) == size);
+                }
+            }
+            std::vector<T> const nothing(size, static_cast<T>(-std::numeric_limits<real>::infinity()));
+            REQUIRE(rows.mode(nothing.data(), size) == size);
+        }
+    });
+}
+
+TEMPLATE_TEST_CASE("row kernels: the residual's mass is what the weights leave", "", float, double, bf16, half) {
+    using T = TestType;
+    using real = compute_t<T>;
+    support::dice roll(75);
+    INFO("seed " << roll.seed());
+    with_every_table<T>([&](row_functions<T> const& rows) {
+        for (std::size_t const size : sizes) {
+            INFO("size " << size);
+            auto const p = random_row<T>(roll, size, -6.0, 6.0);
+            auto const q = random_row<real>(roll, size, -6.0, 6.0);
+            std::vector<real> wp(size);
+            std::vector<real> wq(size);
+            row_functions<real> const& plain = scalar_row_kernels.get<real>();
+            rows.weights(p.data(), size, real(1), real(1), wp.data());
+            plain.weights(q.data(), size, real(2), real(0.5), wq.data());
+            row_side<real> const of_p{real(1), real(1), 0.75 / std::accumulate(wp.begin(), wp.end(), 0.0)};
+            row_side<real> const of_q{real(2), real(0.5), 1.0 / std::accumulate(wq.begin(), wq.end(), 0.0)};
+            std::vector<double> sums(row_blocks(size));
+            double const mass = rows.residual(p.data(), of_p, q.data(), of_q, size, sums.data());
+            double expected = 0.0;
+            for (std::size_t i = 0; i < size; ++i) {
+                expected +=
+                    std::max(0.0, of_p.factor * static_cast<double>(wp[i]) - of_q.factor * static_cast<double>(wq[i]));
+            }
+            // Of a difference the error is that of its sides, whose mass is 1.
+            REQUIRE(std::abs(mass - expected) <= 16.0 * std::numeric_limits<real>::epsilon());
+            REQUIRE(std::abs(mass - std::accumulate(sums.begin(), sums.end(), 0.0)) <= 1e-15);
+            if constexpr (std::is_same_v<T, real>)
+                REQUIRE(rows.residual(p.data(), of_p, p.data(), of_p, size, nullptr) == 0.0);
+        }
+    });
+}
+
+TEMPLATE_TEST_CASE("distribution: block sums find the token that a search of the row finds", "", float, double, bf16) {
+    using T = TestType;
+    using real = compute_t<T>;
+    support::dice roll(76);
+    INFO("seed " << roll.seed());
+    for (row_kernels const* const kernels : available_row_kernels()) {
+        INFO("kernels " << kernels->name);
+        for (std::size_t const size : {std::size_t{5}, std::size_t{1024}, std::size_t{1025}, std::size_t{5000}}) {
+            auto row = random_row<T>(roll, size, -5.0, 5.0);
+            for (std::size_t i = 0; i < size; ++i) {
+                bool const masked = size > 3000 && i / row_block == 2;  // a whole block without weight
+                if (masked || roll.chance(0.3)) row[i] = static_cast<T>(-std::numeric_limits<real>::infinity());
+            }
+            row[size / 3] = static_cast<T>(real(1));  // some law there is
+            for (transform const& how : {transform{}, transform{.temperature = 0.6}, transform{.top_k = 40}}) {
+                std::vector<token_id> order(size);
+                std::vector<double> sums(row_blocks(size));
+                distribution<T> const law{{row, {}}, how, order, nullptr, *kernels, sums};
+                distribution<T> const slow{{row, {}}, how, order, nullptr, *kernels};
+                REQUIRE(law.valid());
+                REQUIRE(law.total() == slow.total());
+                for (int trial = 0; trial < 200; ++trial) {
+                    double const u = trial == 0 ? 0.0 : roll.between(0.0, 1.0);
+                    token_id const x = inverse_cdf(law, u);
+                    REQUIRE(x >= 0);
+                    REQUIRE(law[x] > real(0));
+                    // The same token but where the threshold is as near to a boundary as sums are rounded.
+                    double before = 0.0;
+                    for (token_id v = 0; v < x; ++v) before += law.probability(v);
+                    REQUIRE(u >= before - 1e-6);
+                    REQUIRE(u < before + law.probability(x) + 1e-6);
+                }
+                token_id const last = inverse_cdf(law, std::nextafter(1.0, 0.0));
+                REQUIRE(law[last] > real(0));
+                REQUIRE(inverse_cdf(slow, std::nextafter(1.0, 0.0)) >= last);
+            }
+        }
+    }
+}
+
+TEST_CASE("distribution: a producer's normaliser and block sums are taken as they are, without reading the row") {
+    support::dice roll(77);
+    INFO("seed " << roll.seed());
+    std::size_t const size = 2500;
+    auto row = random_row<float>(roll, size, -5.0, 5.0);
+    std::vector<double> made(row_blocks(size));
+    distribution<float> const own{{row, {}}, {}, {}, nullptr, native_row_kernels(), made};
+    std::vector<float> given;
+    for (double const sum : made) given.push_back(static_cast<float>(sum / own.total()));
+    auto const normaliser = static_cast<float>(static_cast<double>(row[0]) - own.log_probability(0));
+
+    std::vector<double> sums(row_blocks(size));
+    distribution<float> const law{{row, normaliser, given}, {}, {}, nullptr, native_row_kernels(), sums};
+    REQUIRE(law.valid());
+    for (int trial = 0; trial < 500; ++trial) {
+        double const u = roll.between(0.0, 1.0);
+        token_id const x = inverse_cdf(law, u);
+        REQUIRE(std::abs(law.probability(x) - own.probability(x)) < 1e-5);
+        double before = 0.0;
+        for (token_id v = 0; v < x; ++v) before += own.probability(v);
+        REQUIRE(u >= before - 1e-5);
+        REQUIRE(u < before + own.probability(x) + 1e-5);
+    }
+    // Wrong sums show that nothing else was read: all mass in the last block.
+    std::vector<float> const wrong{0.0f, 0.0f, 1.0f};
+    distribution<float> const believed{{row, normaliser, wrong}, {}, {}, nullptr, native_row_kernels(), sums};
+    CHECK(inverse_cdf(believed, 0.0) >= 2048);
+    // Another transform cannot use them.
+    distribution<float> const cold{
+        {row, normaliser, wrong}, {.temperature = 0.5}, {}, nullptr, native_row_kernels(), sums};
+    CHECK(inverse_cdf(cold, 0.0) < 2048);
+}
