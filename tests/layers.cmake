@@ -28,6 +28,8 @@ set(inside
     # The concepts are stated in terms of guarantees and of randomness.
     "concepts.hpp -> guarantee.hpp"
     "concepts.hpp -> random.hpp"
+    # Races are run on bits that passes over rows make in vectors.
+    "random.hpp -> kernel/philox.hpp"
     # Drafters fill a draft block; a context model is scored on a verify batch.
     "drafter/ -> draft_block.hpp"
     "context_model.hpp -> verify_batch.hpp"

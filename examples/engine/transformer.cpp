@@ -93,6 +93,7 @@ void decoder_layer<Real>::store_keys(layer_context<Real>& context, std::span<bat
 template <class Real>
 void decoder_layer<Real>::mix_values(layer_context<Real>& context, std::span<batch_row const> rows,
                                      kv_cache<Real>& cache, std::size_t layer, Real* x) const {
+    if (rows.empty()) return;  // a block of which nothing is drafted
     auto const& c = context.config;
     std::size_t const width = c.heads * c.head_dim;
     std::size_t const group = c.heads / c.kv_heads;

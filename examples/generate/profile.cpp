@@ -30,8 +30,8 @@ public:
           pool_(pool),
           memory_(std::visit(
               [&](auto const& d) {
-                  return sureleap::round_memory<float, float>(
-                      d, sureleap::token_rejection<>{}, {.max_requests = slots()});
+                  return sureleap::round_memory<float, float>(d, sureleap::token_rejection<>{},
+                                                              {.max_requests = slots()});
               },
               loaded.drafter)),
           lengths_(slots()) {

@@ -48,8 +48,8 @@
     }                          \
     }
 
-// What the translation unit is compiled for. Vector code carries it in its names (kernel/), since a compiler may use all of
-// it there: two units of one program that differ in -march then have two versions, each for its own machine.
+// What the translation unit is compiled for. Vector code carries it in its names (kernel/), since a compiler may use all
+// of it there: two units of one program that differ in -march then have two versions, each for its own machine.
 #if defined(__AVX512FP16__)
 #define SURELEAP_MARCH_TAG march_x86_6
 #elif defined(__AVX512BF16__)

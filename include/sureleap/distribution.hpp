@@ -188,6 +188,13 @@ public:
         return 1.0 / functions_->sum(logits_.data(), logits_.size(), top, real(1), nullptr);
     }
 
+    /// For races: which tokens may still win (random.hpp).
+    [[nodiscard]] bool can_list_contenders() const noexcept { return !plain_row().empty(); }
+    [[nodiscard]] std::size_t contenders(race_noise const& noise, std::uint32_t first, std::size_t count, double best,
+                                         std::uint32_t* out) const noexcept {
+        return functions_->contenders(logits_.data() + first, count, shift_, scale_, noise, first, best, out);
+    }
+
     /// The row, if weights of it are the law's: no map and no truncation; else empty.
     [[nodiscard]] std::span<T const> plain_row() const noexcept {
         return kind_ == kind::dense && !map_ && !truncated() ? logits_ : std::span<T const>{};
@@ -231,8 +238,9 @@ private:
     // Some logit of ordinary size, so that one pass does: weights are taken relative to it, and need not be below 1.
     [[nodiscard]] real typical_logit() const noexcept {
         real largest = -std::numeric_limits<real>::infinity();
-        for (T const& l : logits_.first(std::min<std::size_t>(logits_.size(), 64)))
+        for (T const& l : logits_.first(std::min<std::size_t>(logits_.size(), 64))) {
             largest = std::max(largest, load(l));
+        }
         return largest;
     }
     // The sum relative to `shift`. False if it is no number, or so large that its inverse would lose digits, or if the

@@ -13,12 +13,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
 
 #include <sureleap/config.hpp>
+#include <sureleap/kernel/philox.hpp>
 #include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -31,7 +33,7 @@ enum class purpose : std::uint32_t {
     residual = 3,    ///< the correction after the first rejection; anchor position, index = accepted tokens
     bonus = 4,       ///< the extra token after a fully accepted block; anchor position, index = accepted tokens
     noise = 5,       ///< the target's own token; ABSOLUTE position of that token, index 0
-    noise_tail = 6,  ///< further bits of `noise` where 32 do not suffice; same position and index
+    noise_tail = 6,  ///< further bits of `noise`, of which a race takes 16 a token first; same position and index
     proposal = 7,  ///< y ~ p that may become the correction; anchor position, index = accepted tokens + 2^16 * attempt
     proposal_accept = 8,  ///< does it?; the same
 };
@@ -57,25 +59,7 @@ struct draw_key {
 
 // ---- Philox ----------------------------------------------------------------------------------------------------
 
-/// Philox4x32-10: 128 random bits for a 128-bit counter and a 64-bit key (Salmon et al., "Parallel random numbers: as
-/// easy as 1, 2, 3", SC 2011). A pure function, hence the same on every platform.
-[[nodiscard]] SURELEAP_HOST_DEVICE inline std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
-                                                                                  std::uint64_t key) noexcept {
-    auto key0 = static_cast<std::uint32_t>(key);
-    auto key1 = static_cast<std::uint32_t>(key >> 32);
-    for (int round = 0; round < 10; ++round) {
-        std::uint64_t const product0 = std::uint64_t{0xD2511F53u} * counter[0];
-        std::uint64_t const product1 = std::uint64_t{0xCD9E8D57u} * counter[2];
-        counter = {static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key0, static_cast<std::uint32_t>(product1),
-                   static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key1,
-                   static_cast<std::uint32_t>(product0)};
-        key0 += 0x9E3779B9u;
-        key1 += 0xBB67AE85u;
-    }
-    return counter;
-}
-
-/// 128 bits of a key. `lane` numbers the blocks of one key (four tokens each in a race).
+/// 128 bits of a key. `lane` numbers the blocks of one key.
 [[nodiscard]] SURELEAP_HOST_DEVICE inline std::array<std::uint32_t, 4> random_bits(draw_key const& key,
                                                                                    std::uint32_t lane) noexcept {
     return philox4x32({lane, (key.index << 8) | static_cast<std::uint32_t>(key.use),
@@ -89,17 +73,23 @@ struct draw_key {
     return static_cast<double>(((std::uint64_t{bits[0]} << 32) | bits[1]) >> 11) * 0x1p-53;
 }
 
-/// The exponential E_v ~ Exp(1) that `key` owns for token v, given its 32 bits. Small E decide who wins a race; where
-/// E is below 2^-16 another 32 bits refine it: a token of probability 1e-15 still wins with that probability, which 32
-/// bits alone (E = 0 or E > 1e-10) could not give.
-[[nodiscard]] inline double exponential(draw_key const& key, std::uint32_t v, std::uint32_t bits) noexcept {
-    double tail = 0.5;
-    if (bits < 0x10000u) {
-        draw_key more = key;
-        more.use = purpose::noise_tail;
-        tail = (static_cast<double>(random_bits(more, v / 4)[v % 4]) + 0.5) * 0x1p-32;
-    }
-    return -std::log1p(-(static_cast<double>(bits) + tail) * 0x1p-32);
+/// What a race under `key` shares out among tokens.
+[[nodiscard]] inline race_noise noise_of(draw_key const& key) noexcept {
+    return {key.seed,
+            {(key.index << 8) | static_cast<std::uint32_t>(key.use), static_cast<std::uint32_t>(key.position),
+             static_cast<std::uint32_t>(key.position >> 32)}};
+}
+
+/// The exponential E_v ~ Exp(1) that `key` owns for token v, given the 16 bits of race_bits. E = -log(1 - u), and u has 52
+/// bits more from `noise_tail`: a token of probability 1e-15 still wins a race with that probability.
+[[nodiscard]] inline double exponential(draw_key const& key, std::uint32_t v, std::uint16_t bits) noexcept {
+    draw_key more = key;
+    more.use = purpose::noise_tail;
+    auto const words = random_bits(more, v / 2);
+    std::size_t const half = 2 * (v % 2);
+    std::uint64_t const tail = ((std::uint64_t{words[half]} << 32) | words[half + 1]) >> 12;
+    double const fraction = (static_cast<double>(tail) + 0.5) * 0x1p-52;
+    return -std::log1p(-(static_cast<double>(bits) + fraction) * 0x1p-16);
 }
 
 // ---- leaf decisions --------------------------------------------------------------------------------------------
@@ -123,8 +113,64 @@ template <class Weights>
 concept evaluated_in_stretches = requires(Weights const& weights, token_id v,
                                           std::span<typename Weights::weight_type> out) { weights.evaluate(v, out); };
 
+/// Weights that know which tokens may still win a race: contenders(noise, first, count, best, out) writes those of the
+/// tokens first .. first + count - 1 whose arrival may be before `best`, and returns how many; it leaves none out.
+template <class Weights>
+concept lists_contenders = requires(Weights const& weights, race_noise const& noise, std::uint32_t* out) {
+    { weights.can_list_contenders() } -> std::convertible_to<bool>;
+    { weights.contenders(noise, std::uint32_t{}, std::size_t{}, 0.0, out) } -> std::convertible_to<std::size_t>;
+};
+
 template <class Real>
 using stretch = std::array<Real, 256>;
+
+/// Who is ahead in a race, over tokens in any order.
+class race_leader {
+public:
+    explicit race_leader(draw_key const& key) noexcept : key_(key), noise_(noise_of(key)) {}
+
+    [[nodiscard]] race_noise const& noise() const noexcept { return noise_; }
+    [[nodiscard]] double best() const noexcept { return best_; }
+    [[nodiscard]] token_id winner() const noexcept { return winner_; }
+
+    /// Tokens first .. end - 1, of one group.
+    template <class Weights>
+    void meet(Weights const& weights, std::size_t first, std::size_t end) noexcept {
+        std::array<std::uint16_t, race_group> bits;
+        race_bits(noise_, static_cast<std::uint32_t>(first / race_group), bits);
+        if constexpr (evaluated_in_stretches<Weights>) {
+            std::array<typename Weights::weight_type, race_group> some;
+            auto const here = std::span(some).first(end - first);
+            weights.evaluate(static_cast<token_id>(first), here);
+            for (std::size_t v = first; v < end; ++v) {
+                enter(v, bits[v % race_group], static_cast<double>(here[v - first]));
+            }
+        } else {
+            for (std::size_t v = first; v < end; ++v) {
+                enter(v, bits[v % race_group], static_cast<double>(weights[static_cast<token_id>(v)]));
+            }
+        }
+    }
+    /// Token v alone.
+    template <class Weights>
+    void meet(Weights const& weights, std::uint32_t v) noexcept {
+        enter(v, race_bits(noise_, v), static_cast<double>(weights[static_cast<token_id>(v)]));
+    }
+
+private:
+    void enter(std::size_t v, std::uint16_t bits, double weight) noexcept {
+        if (!(weight > 0.0) || !(static_cast<double>(bits) * 0x1p-16 < best_ * weight)) return;
+        double const arrival = exponential(key_, static_cast<std::uint32_t>(v), bits) / weight;
+        if (!(arrival < best_)) return;
+        best_ = arrival;
+        winner_ = static_cast<token_id>(v);
+    }
+
+    draw_key key_;
+    race_noise noise_;
+    double best_ = std::numeric_limits<double>::infinity();
+    token_id winner_ = no_token;
+};
 
 }  // namespace detail
 
@@ -152,7 +198,8 @@ template <class Weights>
 
 /// Every draw is a pure function of its key. Stateless, so concurrently usable.
 ///
-/// categorical has a resolution of 2^-53. A race costs one Philox call for four tokens and one logarithm a token.
+/// categorical has a resolution of 2^-53. A race costs a call of Philox for eight tokens and a logarithm for some twenty
+/// tokens of a row.
 class philox_randomness {
 public:
     /// True with probability min(1, num/den); den > 0, num >= 0.
@@ -167,37 +214,31 @@ public:
     /// argmin over v of E_v / weights[v], with E_v ~ Exp(1) owned by (key, v): index v with probability
     /// weights[v] / total, and the same E for every weights asked with this key. It is the Gumbel-max trick written
     /// without logarithms of the weights; two similar weightings mostly get the same winner.
+    ///
+    /// Nothing is approximated: E >= u, so a token whose first bits say u >= best * weight cannot win any more, and of
+    /// all others E is computed in full.
     template <class Weights>
     [[nodiscard]] token_id race(draw_key const& key, Weights const& weights) const noexcept {
-        token_id winner = no_token;
-        double best = std::numeric_limits<double>::infinity();
-        std::array<std::uint32_t, 4> bits{};
-        auto const enter = [&](token_id v, double weight) {
-            auto const lane = static_cast<std::uint32_t>(v);
-            if (lane % 4 == 0) bits = random_bits(key, lane / 4);
-            if (!(weight > 0.0)) return;
-            double const arrival = exponential(key, lane, bits[lane % 4]) / weight;
-            if (arrival < best) {
-                best = arrival;
-                winner = v;
-            }
-        };
+        detail::race_leader leader{key};
         std::size_t const size = weights.size();
-        if constexpr (detail::evaluated_in_stretches<Weights>) {
-            detail::stretch<typename Weights::weight_type> some;
-            for (std::size_t first = 0; first < size; first += some.size()) {
-                auto const here = std::span(some).first(std::min(some.size(), size - first));
-                weights.evaluate(static_cast<token_id>(first), here);
-                for (std::size_t i = 0; i < here.size(); ++i) {
-                    enter(static_cast<token_id>(first + i), static_cast<double>(here[i]));
+        std::size_t first = 0;
+        // One group alone, so that there is a time to beat. Then those are looked at that may beat it.
+        if constexpr (detail::lists_contenders<Weights>) {
+            if (weights.can_list_contenders()) {
+                leader.meet(weights, 0, std::min(size, race_group));
+                std::array<std::uint32_t, 1024> some;
+                for (first = race_group; first < size;) {
+                    std::size_t const count = std::min(some.size(), size - first);
+                    std::size_t const listed = weights.contenders(leader.noise(), static_cast<std::uint32_t>(first),
+                                                                  count, leader.best(), some.data());
+                    for (std::size_t i = 0; i < listed; ++i) leader.meet(weights, some[i]);
+                    first += count;
                 }
-            }
-        } else {
-            for (std::size_t v = 0; v < size; ++v) {
-                enter(static_cast<token_id>(v), static_cast<double>(weights[static_cast<token_id>(v)]));
+                return leader.winner();
             }
         }
-        return winner;
+        for (; first < size; first += race_group) leader.meet(weights, first, std::min(size, first + race_group));
+        return leader.winner();
     }
 };
 

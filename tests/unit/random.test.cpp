@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <limits>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include <sureleap/concepts.hpp>
@@ -218,53 +219,78 @@ TEST_CASE("categorical and race: the same law, each by its own draws") {
     CHECK(rng.race({1, 2, 3, purpose::noise}, weights{{0.0, 0.0, 0.0, 0.0, 4.0, 0.0}}) == 4);
 }
 
-TEST_CASE("race: the winner is that of the exponentials, in every lane") {
+TEST_CASE("race: the winner is that of the exponentials, of every token") {
     support::dice roll(5);
     INFO("seed " << roll.seed());
-    bool equal = true;
-    for (std::uint64_t i = 0; i < 5000; ++i) {
-        std::vector<double> values(1 + roll.below(20));
+    for (std::uint64_t i = 0; i < 2000; ++i) {
+        std::vector<double> values(1 + roll.below(400));
         for (double& x : values) x = roll.chance(0.3) ? 0.0 : roll.real();
         values[roll.below(values.size())] = 0.5;
         weights const w{values};
         draw_key const key{8, i, 1, purpose::noise};
+        race_noise const noise = noise_of(key);
         token_id expected = no_token;
         double best = 0.0;
-        for (token_id v = 0; v < static_cast<token_id>(values.size()); ++v) {
-            auto const bits = random_bits(key, static_cast<std::uint32_t>(v) / 4)[static_cast<std::size_t>(v) % 4];
-            double const arrival = -std::log1p(-(static_cast<double>(bits) + 0.5) / 4294967296.0);
-            if (bits < 0x10000u || w[v] <= 0.0) {  // refined by further bits: the next test
-                values[static_cast<std::size_t>(v)] = 0.0;
-                continue;
-            }
-            if (expected == no_token || arrival / w[v] < best) {
-                best = arrival / w[v];
-                expected = v;
+        for (std::uint32_t v = 0; v < values.size(); ++v) {
+            if (values[v] <= 0.0) continue;
+            double const arrival = exponential(key, v, race_bits(noise, v)) / values[v];
+            if (expected == no_token || arrival < best) {
+                best = arrival;
+                expected = static_cast<token_id>(v);
             }
         }
-        equal = equal && philox_randomness{}.race(key, weights{values}) == expected;
+        REQUIRE(philox_randomness{}.race(key, w) == expected);
     }
-    CHECK(equal);
 }
 
-TEST_CASE("race: exponentials near 0 have further bits") {
-    // 32 bits alone leave E = 1.2e-10 as the smallest value, which no token of probability 1e-12 could live on.
+TEST_CASE("race: bits of a group are those of its tokens, and no two tokens share them") {
+    race_noise const noise = noise_of({77, 123456789012345, 3, purpose::noise});
+    std::set<std::pair<std::uint32_t, std::uint32_t>> places;  // lane and half word
+    for (std::uint32_t group : {0u, 1u, 1186u}) {
+        std::array<std::uint16_t, race_group> bits;
+        race_bits(noise, group, bits);
+        for (std::uint32_t i = 0; i < race_group; ++i) {
+            std::uint32_t const v = static_cast<std::uint32_t>(race_group) * group + i;
+            REQUIRE(race_bits(noise, v) == bits[i]);
+            REQUIRE(places.insert({16 * group + i % 16, i / 16}).second);
+            auto const words = random_bits({77, 123456789012345, 3, purpose::noise}, 16 * group + i % 16);
+            REQUIRE(bits[i] == static_cast<std::uint16_t>(words[i / 32] >> (i / 16 % 2 * 16)));
+        }
+    }
+}
+
+TEST_CASE("race: exponentials have further bits") {
+    // 16 bits alone leave E = 0 or 1.5e-5 as the smallest value, which no token of probability 1e-12 could live on.
     draw_key const key{8, 1, 0, purpose::noise};
     draw_key const other{8, 2, 0, purpose::noise};
-    double const unit = 0x1p-32;
-    for (std::uint32_t const bits : {0u, 1u, 0xffffu}) {
+    double const unit = 0x1p-16;
+    for (std::uint16_t const bits :
+         {std::uint16_t{0}, std::uint16_t{1}, std::uint16_t{0x8000}, std::uint16_t{0xffff}}) {
         double const e = exponential(key, 5, bits);
+        CHECK(e > 0.0);
+        CHECK(std::isfinite(e));
         CHECK(e >= -std::log1p(-bits * unit));
         CHECK(e <= -std::log1p(-(bits + 1.0) * unit));
         CHECK(e != exponential(other, 5, bits));
+        CHECK(e != exponential(key, 4, bits));
         CHECK(e != exponential(key, 6, bits));
     }
-    CHECK(exponential(key, 5, 0x10000u) == exponential(other, 6, 0x10000u));
     bool rising = true;
-    for (std::uint32_t bits = 0xff00u; bits < 0x10100u; ++bits) {
-        rising = rising && exponential(key, 5, bits) < exponential(key, 5, bits + 1);
+    for (std::uint32_t bits = 0; bits < 0xffffu; ++bits) {
+        rising = rising && exponential(key, 5, static_cast<std::uint16_t>(bits)) <
+                               exponential(key, 5, static_cast<std::uint16_t>(bits + 1));
     }
     CHECK(rising);
+}
+
+TEST_CASE("race: a token of small probability wins as often as it should") {
+    // 1e-6 of the mass: its noise has to be far below 2^-16.
+    weights const w{{1.0, 1e-6}};
+    std::size_t wins = 0;
+    constexpr std::size_t n = 4'000'000;
+    for (std::uint64_t i = 0; i < n; ++i) wins += philox_randomness{}.race({9, i, 0, purpose::noise}, w) == 1;
+    CHECK(wins >= 1);
+    CHECK(wins <= 13);  // 4 expected; Poisson: beyond these bounds 1.8 % and 0.02 %, and the keys are fixed
 }
 
 TEST_CASE("race: weights that are alike mostly get the same winner, and scaling changes nothing") {

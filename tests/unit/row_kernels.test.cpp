@@ -11,6 +11,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -213,6 +214,73 @@ TEMPLATE_TEST_CASE("row kernels: the residual's mass is what the weights leave",
                 REQUIRE(rows.residual(p.data(), of_p, p.data(), of_p, size, nullptr) == 0.0);
         }
     });
+}
+
+TEMPLATE_TEST_CASE("row kernels: contenders are all that may still win a race, and few others", "", float, double, bf16,
+                   half) {
+    using T = TestType;
+    using real = compute_t<T>;
+    support::dice roll(78);
+    INFO("seed " << roll.seed());
+    with_every_table<T>([&](row_functions<T> const& rows) {
+        for (std::size_t const size : sizes) {
+            if (size > row_block) continue;
+            INFO("size " << size);
+            auto row = random_row<T>(roll, size, -12.0, 4.0);
+            if (size > 2) row[size / 2] = static_cast<T>(-std::numeric_limits<real>::infinity());
+            std::vector<real> weights(size);
+            rows.weights(row.data(), size, real(1), real(0.9), weights.data());
+            draw_key const key{roll.below(1000), roll.below(100000), 0, purpose::noise};
+            race_noise const noise = noise_of(key);
+            std::uint32_t const first =
+                static_cast<std::uint32_t>(race_group) * static_cast<std::uint32_t>(roll.below(1000));
+            for (double const best : {std::numeric_limits<double>::infinity(), 3.0, 1.0, 0.05, 1e-4, 1e-9}) {
+                std::vector<std::uint32_t> out(size + 1, 77);
+                std::size_t const count =
+                    rows.contenders(row.data(), size, real(1), real(0.9), noise, first, best, out.data());
+                REQUIRE(count <= size);
+                REQUIRE(out[size] == 77);
+                std::set<std::uint32_t> const listed(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(count));
+                REQUIRE(listed.size() == count);
+                for (std::size_t i = 0; i < size; ++i) {
+                    auto const v = first + static_cast<std::uint32_t>(i);
+                    double const u = static_cast<double>(race_bits(noise, v)) * 0x1p-16;
+                    double const limit = best * static_cast<double>(weights[i]);
+                    if (weights[i] > real(0) && u < limit) REQUIRE(listed.count(v) == 1);
+                    // The logarithm by pieces is 0.09 too small at most; 0 has none.
+                    if (u > 0.0 && !(u < limit * 1.1)) REQUIRE(listed.count(v) == 0);
+                }
+            }
+        }
+    });
+}
+
+TEMPLATE_TEST_CASE("distribution: a race over a row is the race over its weights", "", float, double, bf16) {
+    using T = TestType;
+    using real = compute_t<T>;
+    // The weights alone, one at a time.
+    struct bare {
+        distribution<T> const& law;
+        [[nodiscard]] std::size_t size() const { return law.size(); }
+        [[nodiscard]] real operator[](token_id v) const { return law[v]; }
+        [[nodiscard]] double total() const { return law.total(); }
+    };
+    support::dice roll(79);
+    INFO("seed " << roll.seed());
+    for (row_kernels const* const kernels : available_row_kernels()) {
+        INFO("kernels " << kernels->name);
+        for (std::size_t const size : {std::size_t{3}, std::size_t{128}, std::size_t{129}, std::size_t{5000}}) {
+            auto const row = random_row<T>(roll, size, -4.0, 4.0);
+            for (transform const& how : {transform{}, transform{.temperature = 0.3}, transform{.top_k = 30}}) {
+                std::vector<token_id> order(size);
+                distribution<T> const law{{row, {}}, how, order, nullptr, *kernels};
+                for (std::uint64_t i = 0; i < 20; ++i) {
+                    draw_key const key{3, i, 0, purpose::noise};
+                    REQUIRE(philox_randomness{}.race(key, law) == philox_randomness{}.race(key, bare{law}));
+                }
+            }
+        }
+    }
 }
 
 TEMPLATE_TEST_CASE("distribution: block sums find the token that a search of the row finds", "", float, double, bf16) {

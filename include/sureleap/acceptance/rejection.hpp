@@ -15,7 +15,8 @@ SURELEAP_BEGIN_NAMESPACE
 /// Exact in law under a non-anticipating schedule. Each position is accepted with probability sum_v min(p, q).
 ///
 /// DraftRule is categorical_draft or argmax_draft; with the latter q is one-hot: it accepts with p(x_k) and makes any
-/// schedule exact. Touches a + 1 target rows, a the accepted tokens, and of q the drafted tokens and what draw_residual proposes.
+/// schedule exact. Touches a + 1 target rows, a the accepted tokens, and of q the drafted tokens and those that
+/// draw_residual proposes.
 template <class DraftRule = categorical_draft>
 class token_rejection {
 public:

@@ -17,8 +17,8 @@ SURELEAP_BEGIN_NAMESPACE
 
 /// Weights max(scale p(v) - q(v), 0) over target ids. scale = 1 is token rejection's residual (Leviathan et al. 2023);
 /// block verification uses scale = p_i < 1 (Sun et al. 2025). Both are indexed by token id, never by place in a list.
-/// Construction sums the mass, O(V); each weight is evaluated again when asked. `sums` [row_blocks(V)] keeps the blocks'
-/// masses, so that a draw looks at one block, and must outlive the residual; it may be empty.
+/// Construction sums the mass, O(V); each weight is evaluated again when asked. `sums` [row_blocks(V)] keeps the masses
+/// of the blocks, so that a draw looks at one block, and must outlive the residual; it may be empty.
 template <class P, class Q>
 class residual {
 public:
@@ -96,13 +96,13 @@ private:
 /// How often draw_residual proposes before it makes a pass: as many proposals take about as long as the pass.
 inline constexpr std::uint32_t residual_proposals = 64;
 
-/// Draws the correction, a token with probability max(scale p - q, 0) / its mass. `key` names the draw (purpose::residual);
-/// `sums` is scratch of row_blocks(V) numbers.
+/// Draws the correction, a token with probability max(scale p - q, 0) / its mass. `key` names the draw
+/// (purpose::residual); `sums` is scratch of row_blocks(V) numbers.
 ///
 /// Where a row has blocks, by rejection first: y ~ p is the correction with probability max(1 - q(y) / (scale p(y)), 0),
-/// which needs no pass over p and q. A proposal succeeds with the probability that brought the correction about, so one is
-/// made for every position examined, on average. After `proposals` failures comes the pass, from which the law is the same:
-/// stopping does not depend on what would have been drawn.
+/// which needs no pass over p and q. A proposal succeeds with the probability that brought the correction about, so on
+/// average one is made for every position examined. After `proposals` failures comes the pass, and the law is the same:
+/// when to stop does not depend on what would have been drawn.
 ///
 /// No mass left means p = q up to rounding, where rejection has probability 0 but can round into existence: then p itself
 /// is the law.

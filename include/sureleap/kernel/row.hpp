@@ -18,13 +18,16 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <span>
 #include <type_traits>
 
 #include <sureleap/config.hpp>
+#include <sureleap/kernel/philox.hpp>
 #include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -60,6 +63,10 @@ struct row_functions {
     /// The sum of max(p.factor * weight of p[i] - q.factor * weight of q[i], 0); those of the blocks into sums, likewise.
     double (*residual)(T const* p, row_side<real> const& of_p, real const* q, row_side<real> const& of_q,
                        std::size_t size, double* sums);
+    /// Of a race over a row whose token `first` (a multiple of race_group) is row[0]: the tokens whose 16 bits leave an
+    /// arrival before `best` possible, into out [size]; returns how many. It may name more, and leaves none out.
+    std::size_t (*contenders)(T const* row, std::size_t size, real shift, real scale, race_noise const& noise,
+                              std::uint32_t first, double best, std::uint32_t* out);
 };
 
 /// The functions for every storage format.
@@ -143,7 +150,21 @@ struct scalar_rows {
         return total;
     }
 
-    static constexpr row_functions<T> table{weights, sum, mode, residual};
+    static std::size_t contenders(T const* row, std::size_t size, real shift, real scale, race_noise const& noise,
+                                  std::uint32_t first, double best, std::uint32_t* out) {
+        std::array<std::uint16_t, race_group> bits;
+        std::size_t count = 0;
+        for (std::size_t i = 0; i < size; ++i) {
+            if (i % race_group == 0) race_bits(noise, (first + static_cast<std::uint32_t>(i)) / race_group, bits);
+            double const u = static_cast<double>(bits[i % race_group]) * 0x1p-16;
+            if (u < best * static_cast<double>(weight(row[i], shift, scale))) {
+                out[count++] = first + static_cast<std::uint32_t>(i);
+            }
+        }
+        return count;
+    }
+
+    static constexpr row_functions<T> table{weights, sum, mode, residual, contenders};
 };
 
 }  // namespace detail

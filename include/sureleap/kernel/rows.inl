@@ -14,6 +14,9 @@
 //     add(sums&, vec), total(sums)
 //     flags, raise(flags&, vec)      raised where a lane is NaN or +inf; any(flags)
 //     largest(vec)                   of the lanes
+//     words, philox(...)             a register of 32-bit numbers; one word of Philox for `width` lanes in each of four
+//     low_halves, high_halves        of words, as floats; bits_of(vec): the patterns of floats, as numbers
+//     less(a, b)                     a bit for every lane where a < b
 //
 // A template on `isa` in an ordinary header would be nicer to read and does not work: a function without the attribute
 // cannot inline one that has it, and a template cannot take its attribute from an argument.
@@ -167,5 +170,46 @@ struct rows {
         return total;
     }
 
-    static constexpr row_functions<T> table{weights, sum, mode, residual};
+    /// In powers of two, where u < best w is log u < log best + log w: no exponential. The bits of a float are a piecewise
+    /// linear logarithm that is never above the real one, and what is rounded is far less than `slack`.
+    SURELEAP_KERNEL static std::size_t contenders(T const* row, std::size_t size, float shift, float scale,
+                                                  race_noise const& noise, std::uint32_t first, double best,
+                                                  std::uint32_t* out) {
+        constexpr float slack = 0.02f;
+        exponent e = make(shift, scale);
+        e.offset = isa::plus(e.offset, isa::fill(static_cast<float>(__builtin_log2(best)) + slack));
+        vec const unit = isa::fill(0x1p-23f);
+        vec const below = isa::fill(-127.0f - 16.0f);
+        std::size_t count = 0;
+        for (std::size_t i = 0; i < size; i += race_group) {
+            T const* from = row + i;
+            T last[race_group];
+            if (i + race_group > size) {  // as in `tail`, which would be made for every group
+                for (std::size_t k = 0; k < race_group; ++k) {
+                    last[k] = i + k < size ? row[i + k] : static_cast<T>(-std::numeric_limits<float>::infinity());
+                }
+                from = last;
+            }
+            auto const lane = static_cast<std::uint32_t>((first + i) / race_group * 16);
+            for (std::size_t part = 0; part < 16; part += width) {
+                isa::words w[4];
+                isa::philox(noise.seed, lane + static_cast<std::uint32_t>(part), noise.counter[0], noise.counter[1],
+                            noise.counter[2], w);
+#pragma GCC unroll 8
+                for (std::size_t j = 0; j < 8; ++j) {
+                    vec const u = j % 2 == 0 ? isa::low_halves(w[j / 2]) : isa::high_halves(w[j / 2]);
+                    vec const log_u = isa::multiply_add(isa::bits_of(u), unit, below);
+                    std::size_t const at = 16 * j + part;
+                    std::uint32_t mask = isa::less(log_u, isa::multiply_add(isa::load(from + at), e.factor, e.offset));
+                    for (; mask != 0; mask &= mask - 1) {
+                        std::size_t const v = i + at + static_cast<std::size_t>(__builtin_ctz(mask));
+                        if (v < size) out[count++] = first + static_cast<std::uint32_t>(v);
+                    }
+                }
+            }
+        }
+        return count;
+    }
+
+    static constexpr row_functions<T> table{weights, sum, mode, residual, contenders};
 };
