@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT
+//
+// Acceptance over rows that bring their normaliser and block sums, as an LM head's epilogue hands them over: the verdicts
+// of rows without, wrong shapes refused, and the law kept.
+#include "support/catch.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <sureleap/sureleap.hpp>
+
+#include "support/dice.hpp"
+
+using namespace sureleap;
+
+namespace {
+
+constexpr std::size_t vocabulary = 2500;
+constexpr std::size_t block = 4;  // gamma
+
+std::vector<float> random_rows(support::dice& roll, std::size_t rows) {
+    std::vector<float> out;
+    for (std::size_t i = 0; i < rows * vocabulary; ++i) out.push_back(static_cast<float>(roll.between(-4.0, 4.0)));
+    return out;
+}
+
+/// Target rows with what an epilogue knows of them.
+struct given_rows {
+    std::vector<float> logits;
+    std::vector<float> normalisers;
+    std::vector<float> sums;
+
+    explicit given_rows(std::vector<float> values) : logits(std::move(values)) {
+        std::vector<double> blocks(row_blocks(vocabulary));
+        for (std::size_t r = 0; r < logits.size() / vocabulary; ++r) {
+            double const total =
+                scalar_row_kernels.for_float.sum(logits.data() + r * vocabulary, vocabulary, 0.0f, 1.0f, blocks.data());
+            normalisers.push_back(static_cast<float>(std::log(total)));
+            for (double const sum : blocks) sums.push_back(static_cast<float>(sum / total));
+        }
+    }
+    [[nodiscard]] logits_rows<float> bare() const { return {{logits.data(), block + 1, vocabulary}, {}, {}}; }
+    [[nodiscard]] logits_rows<float> whole() const {
+        auto rows = bare();
+        rows.log_normalisers = normalisers;
+        rows.block_sums = {sums.data(), block + 1, row_blocks(vocabulary)};
+        return rows;
+    }
+};
+
+/// One block drafted from q, as a stage sees it.
+struct stage {
+    std::vector<float> q;
+    struct backbone {
+        std::vector<float> const* q;
+        [[nodiscard]] block_forward<float> operator()(std::span<request_view const>) const {
+            return {{}, {{q->data(), block, vocabulary}, {}, {}}};
+        }
+    };
+    request_settings settings{};
+
+    template <class Rule>
+    [[nodiscard]] verdict decide(Rule const& rule, logits_rows<float> const& rows, std::uint64_t position) {
+        parallel drafter{backbone{&q}, drafter_options{.block_size = block, .vocabulary = vocabulary}};
+        round_memory<float, float> memory{drafter, rule, {.max_requests = 1}};
+        philox_randomness rng;
+        request_view const request{
+            .anchor = 0, .position = position, .seed = 3, .remaining = 100, .settings = &settings};
+        memory.block.begin({&request, 1});
+        drafter.draw(drafter.forward({&request, 1}), typename Rule::draft_rule{}, memory.block, rng);
+        std::uint32_t const length = block;
+        flatten(memory.block, {&length, 1}, memory.batch);
+        verdict out = accept(rule, rows, no_logits_hook{}, rng, memory)[0];
+        emitted.assign(out.emitted.begin(), out.emitted.end());
+        return out;
+    }
+    std::vector<token_id> emitted{};
+};
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("given rows: verdicts are those of rows without statistics", "", token_rejection<>,
+                   block_verification<>, target_match<>, keyed_coupling) {
+    support::dice roll(91);
+    INFO("seed " << roll.seed());
+    stage with{random_rows(roll, block)};
+    stage without{with.q};
+    auto values = with.q;
+    for (float& l : values) l += static_cast<float>(roll.between(-0.7, 0.7));
+    auto const last = random_rows(roll, 1);
+    values.insert(values.end(), last.begin(), last.end());
+    given_rows const target(values);
+    // Rounding may move a draw over a boundary between two tokens: 1e-6 of them.
+    std::size_t different = 0;
+    std::size_t accepted = 0;
+    for (std::uint64_t position = 0; position < 300; ++position) {
+        verdict const a = with.decide(TestType{}, target.whole(), position);
+        verdict const b = without.decide(TestType{}, target.bare(), position);
+        REQUIRE(a.outcome == status::ok);
+        accepted += a.accepted;
+        different += a.accepted != b.accepted || with.emitted != without.emitted;
+    }
+    CHECK(different <= 2);
+    CHECK(accepted > 0);
+}
+
+TEST_CASE("given rows: statistics of another shape are refused, nothing is emitted") {
+    support::dice roll(92);
+    stage one{random_rows(roll, block)};
+    given_rows const target(random_rows(roll, block + 1));
+    auto few = target.whole();
+    few.log_normalisers = few.log_normalisers.first(block);
+    auto narrow = target.whole();
+    narrow.block_sums.cols -= 1;
+    auto low = target.whole();
+    low.block_sums.rows -= 1;
+    for (auto const& rows : {few, narrow, low}) {
+        verdict const out = one.decide(token_rejection<>{}, rows, 1);
+        CHECK(out.outcome == status::invalid_target);
+        CHECK(out.emitted.empty());
+    }
+    CHECK(one.decide(token_rejection<>{}, target.whole(), 1).outcome == status::ok);
+}
+
+TEST_CASE("given rows: a normaliser that is no number is a row without a law") {
+    support::dice roll(93);
+    stage one{random_rows(roll, block)};
+    given_rows target(random_rows(roll, block + 1));
+    target.normalisers[0] = std::numeric_limits<float>::quiet_NaN();
+    CHECK(one.decide(token_rejection<>{}, target.whole(), 1).outcome == status::invalid_target);
+    CHECK(one.decide(block_verification<>{}, target.whole(), 1).outcome == status::invalid_target);
+}
