@@ -284,10 +284,10 @@ TEST_CASE("race: exponentials have further bits") {
 }
 
 TEST_CASE("race: a token of small probability wins as often as it should") {
-    // 1e-6 of the mass: its noise has to be far below 2^-16.
-    weights const w{{1.0, 1e-6}};
+    // 4e-6 of the mass: its noise has to be far below 2^-16.
+    weights const w{{1.0, 4e-6}};
     std::size_t wins = 0;
-    constexpr std::size_t n = 4'000'000;
+    constexpr std::size_t n = 1'000'000;
     for (std::uint64_t i = 0; i < n; ++i) wins += philox_randomness{}.race({9, i, 0, purpose::noise}, w) == 1;
     CHECK(wins >= 1);
     CHECK(wins <= 13);  // 4 expected; Poisson: beyond these bounds 1.8 % and 0.02 %, and the keys are fixed
