@@ -9,8 +9,8 @@
 //     vec, sums                      a register of floats; sums in double of as many lanes
 //     load(T const*)                 of float, bf16, half
 //     fill, plus, max                max(a, b) is b where one of them is NaN
-//     multiply_add, subtract_product   a b + c; a - b c, rounded once
-//     exp2(vec)                      0 below the smallest float, +inf beyond the largest, NaN for NaN and +inf
+//     multiply_add, subtract_product a b + c; a - b c, rounded once
+//     exp2(vec)                      0 below the smallest float, not finite beyond the largest, for NaN and for +inf
 //     add(sums&, vec), total(sums)
 //     flags, raise(flags&, vec)      raised where a lane is NaN or +inf; any(flags)
 //     largest(vec)                   of the lanes
