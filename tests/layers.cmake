@@ -12,7 +12,7 @@ cmake_minimum_required(VERSION 3.22)
 
 set(layer_0 config.hpp error.hpp types.hpp workspace.hpp)
 set(layer_1 guarantee.hpp random.hpp verdict.hpp vocabulary.hpp concepts.hpp kernel/)
-set(layer_2 distribution.hpp linear.hpp)
+set(layer_2 distribution.hpp linear.hpp int8.hpp)
 set(layer_3 head/ confidence/ schedule/ acceptance/ training/)
 set(layer_4 draft_block.hpp verify_batch.hpp context_model.hpp drafter/)
 set(layer_5 round.hpp report.hpp decoder.hpp)

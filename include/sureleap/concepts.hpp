@@ -137,6 +137,20 @@ concept sequential_head =
         head.add_bias(state, hidden, previous, logits);
     };
 
+/// A sequential head whose bias is a product B_k = W2 z_k: code(state, h_k, x_{k-1}) makes the code z_k [r] in the state
+/// and advances it; output().add(codes, logits, n) adds the products of n codes to n rows of logits, reading W2 once, and
+/// output().add_at(tokens, code, logits) adds those of some tokens only. Promise: the two together are add_bias.
+template <class H>
+concept factored_head =
+    sequential_head<H> &&
+    requires(H const& head, std::span<typename H::value_type> state, std::span<typename H::value_type const> hidden,
+             token_id previous, std::span<token_id const> tokens, std::span<typename H::value_type> logits,
+             typename H::value_type const* const* codes, typename H::value_type* const* rows, std::size_t n) {
+        { head.code(state, hidden, previous) } -> std::same_as<std::span<typename H::value_type const>>;
+        head.output().add(codes, rows, n);
+        head.output().add_at(tokens, head.code(state, hidden, previous), logits);
+    };
+
 /// c(h_k, x_{k-1}, k) in [0, 1]: the probability that x_k will be accepted given that x_1..x_{k-1} were (paper eq. 7).
 ///
 /// Pre-token by signature: there is no x_k in it. Promise: it keeps no memory of drafted tokens either. A confidence

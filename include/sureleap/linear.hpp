@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT
 //
 // The little linear algebra a draft head needs: matrix-vector products over weights that stay in their storage
-// format, behind a backend policy. The scalar backend lives here and is the oracle of the fast ones, which are glue
-// headers: ext/eigen.hpp and ext/xsimd.hpp.
+// format, behind a backend policy. The scalar backend is the oracle of the others. The native one takes the vector code
+// that the machine runs (kernel/head.hpp) and is the default of every head; ext/eigen.hpp and ext/xsimd.hpp are glue for
+// who prefers those.
 //
 // A backend is a stateless type with static members (this is what the concept linear_backend asks for):
 //     dot(std::span<W const> weights, std::span<R const> x) -> R          sum_j w_j x_j; 0 for empty spans
 //     gemv(matrix_view<W> weights, std::span<R const> x, std::span<R> y)      y  = W x
 //     gemv_add(matrix_view<W> weights, std::span<R const> x, std::span<R> y)  y += W x
+// and may have, for the products that cost something (without them the library repeats gemv_add and dot):
+//     gemm_add(matrix_view<W> weights, R const* const* x, R* const* y, std::size_t n)     y[i] += W x[i], i < n
+//     gather_add(matrix_view<W> weights, std::span<token_id const> rows, R const* x, R* y)    y[i] += W[rows[i]] . x
 // for every storage format W (float, double, bf16, half) and every real type R (float, double). A weight is
 // converted to R as it is read; products and sums are in R. x and y must not overlap. Preconditions, checked by
 // contract: x has weights.cols elements, y has weights.rows. No allocation, no exception; concurrently callable.
@@ -28,6 +32,7 @@
 
 #include <sureleap/config.hpp>
 #include <sureleap/error.hpp>
+#include <sureleap/kernel/head_native.hpp>
 #include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -88,22 +93,11 @@ template <class Weight, class Real, class Native>
 /// accurate, and fill any SIMD register. (Whether a * b + c rounds once or twice is the compiler's -ffp-contract,
 /// not the order.)
 struct scalar_backend {
-    static constexpr std::size_t lanes = 16;
-
     template <class Weight, std::floating_point Real>
     [[nodiscard]] static Real dot(std::span<Weight const> weights, std::span<Real const> x) noexcept {
         static_assert(is_storage_v<Weight>, "scalar_backend: weights must be float, double, bf16 or half");
         SURELEAP_EXPECTS(weights.size() == x.size());
-        std::array<Real, lanes> sum{};
-        std::size_t const whole = x.size() - x.size() % lanes;
-        for (std::size_t i = 0; i < whole; i += lanes) {
-            for (std::size_t l = 0; l < lanes; ++l) sum[l] += detail::widen<Real>(weights[i + l]) * x[i + l];
-        }
-        for (std::size_t i = whole; i < x.size(); ++i) sum[i - whole] += detail::widen<Real>(weights[i]) * x[i];
-        for (std::size_t width = lanes / 2; width > 0; width /= 2) {
-            for (std::size_t l = 0; l < width; ++l) sum[l] += sum[l + width];
-        }
-        return sum[0];
+        return detail::scalar_heads::dot(weights.data(), x.data(), x.size());
     }
 
     template <class Weight, std::floating_point Real>
@@ -116,6 +110,74 @@ struct scalar_backend {
     static void gemv_add(matrix_view<Weight> weights, std::type_identity_t<std::span<Real const>> x,
                          std::span<Real> y) noexcept {
         detail::gemv_by_rows<scalar_backend, true>(weights, x, y);
+    }
+};
+
+/// The best vector code of the machine, found when the program runs (kernel/head_native.hpp): float arithmetic on weights
+/// in float, bf16 or half. What involves double is scalar_backend's. A product's rows are summed in scalar_backend's order,
+/// whatever the batch; multiplications are fused with additions, so results differ from its by rounding.
+struct native_backend {
+    template <class Weight, std::floating_point Real>
+    [[nodiscard]] static Real dot(std::span<Weight const> weights, std::span<Real const> x) noexcept {
+        if constexpr (vectorised<Weight, Real>) {
+            SURELEAP_EXPECTS(weights.size() == x.size());
+            Real sum = 0;
+            Real const* from = x.data();
+            Real* to = &sum;
+            if (!x.empty()) add<Weight>({weights.data(), x.size(), x.size(), 1, nullptr}, &from, &to, 1);
+            return sum;
+        } else {
+            return scalar_backend::dot(weights, x);
+        }
+    }
+
+    template <class Weight, std::floating_point Real>
+    static void gemv(matrix_view<Weight> weights, std::type_identity_t<std::span<Real const>> x,
+                     std::span<Real> y) noexcept {
+        std::fill(y.begin(), y.end(), Real(0));
+        gemv_add(weights, x, y);
+    }
+
+    template <class Weight, std::floating_point Real>
+    static void gemv_add(matrix_view<Weight> weights, std::type_identity_t<std::span<Real const>> x,
+                         std::span<Real> y) noexcept {
+        SURELEAP_EXPECTS(x.size() == weights.cols && y.size() == weights.rows);
+        Real const* const from = x.data();
+        Real* const to = y.data();
+        gemm_add(weights, &from, &to, 1);
+    }
+
+    template <class Weight, std::floating_point Real>
+    static void gemm_add(matrix_view<Weight> weights, Real const* const* x, Real* const* y, std::size_t n) noexcept {
+        if constexpr (vectorised<Weight, Real>) {
+            add<Weight>({weights.data, weights.stride, weights.cols, weights.rows, nullptr}, x, y, n);
+        } else {
+            for (std::size_t i = 0; i < n; ++i) {
+                scalar_backend::gemv_add(weights, {x[i], weights.cols}, std::span<Real>(y[i], weights.rows));
+            }
+        }
+    }
+
+    template <class Weight, std::floating_point Real>
+    static void gather_add(matrix_view<Weight> weights, std::span<token_id const> rows, Real const* x,
+                           Real* y) noexcept {
+        if constexpr (vectorised<Weight, Real>) {
+            add<Weight>({weights.data, weights.stride, weights.cols, rows.size(), rows.data()}, &x, &y, 1);
+        } else {
+            for (std::size_t i = 0; i < rows.size(); ++i) {
+                y[i] += scalar_backend::dot(weights.row(static_cast<std::size_t>(rows[i])),
+                                            std::span<Real const>(x, weights.cols));
+            }
+        }
+    }
+
+private:
+    template <class Weight, class Real>
+    static constexpr bool vectorised = std::is_same_v<Real, float> && !std::is_same_v<Weight, double>;
+
+    template <class Weight>
+    static void add(row_selection<Weight> const& rows, float const* const* x, float* const* y, std::size_t n) noexcept {
+        native_head_kernels().template product<Weight>()(rows, x, y, n);
     }
 };
 
@@ -161,6 +223,14 @@ inline void check_weights(char const* object, char const* tensor, matrix_view<We
             }
         }
     }
+}
+
+/// The same, and hands the weights on: for member initialisers, where the order of members is the order of errors.
+template <class Real, class Weight>
+[[nodiscard]] matrix_view<Weight> checked_weights(char const* object, char const* tensor, matrix_view<Weight> weights,
+                                                  std::size_t rows, std::size_t cols, char const* meaning) {
+    check_weights<Real>(object, tensor, weights, rows, cols, meaning);
+    return weights;
 }
 
 /// The same for a vector of `size` elements (a bias), reported as one row.

@@ -13,6 +13,10 @@
 #include <sureleap/guarantee.hpp>
 #include <sureleap/kernel/avx2.hpp>
 #include <sureleap/kernel/avx512.hpp>
+#include <sureleap/kernel/head.hpp>
+#include <sureleap/kernel/head_avx2.hpp>
+#include <sureleap/kernel/head_avx512.hpp>
+#include <sureleap/kernel/head_native.hpp>
 #include <sureleap/kernel/native.hpp>
 #include <sureleap/kernel/philox.hpp>
 #include <sureleap/kernel/row.hpp>
@@ -20,6 +24,7 @@
 #include <sureleap/verdict.hpp>
 
 #include <sureleap/distribution.hpp>
+#include <sureleap/int8.hpp>
 #include <sureleap/linear.hpp>
 #include <sureleap/vocabulary.hpp>
 
@@ -39,7 +44,9 @@
 #include <sureleap/head/gated.hpp>
 #include <sureleap/head/markov.hpp>
 #include <sureleap/head/none.hpp>
+#include <sureleap/head/output.hpp>
 #include <sureleap/head/rnn.hpp>
+#include <sureleap/head/shortlist.hpp>
 #include <sureleap/schedule/capacity.hpp>
 #include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/frontier.hpp>

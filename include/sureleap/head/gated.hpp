@@ -14,13 +14,15 @@
 
 #include <sureleap/config.hpp>
 #include <sureleap/error.hpp>
+#include <sureleap/head/output.hpp>
 #include <sureleap/linear.hpp>
 #include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
 /// Parameters as in markov_head. `gated_head head{w1, w2, gate, gate_bias};`
-template <class Weight, class Real = compute_t<Weight>, class Backend = scalar_backend>
+template <class Weight, class Real = compute_t<Weight>, class Backend = native_backend,
+          class Output = matrix_view<Weight>>
 class gated_head {
     static_assert(is_storage_v<Weight>, "gated_head: Weight must be float, double, sureleap::bf16 or sureleap::half");
     static_assert(std::floating_point<Real>, "gated_head: Real must be float or double; bf16 and half only store");
@@ -29,15 +31,16 @@ public:
     using value_type = Real;
     using weight_type = Weight;
     using backend_type = Backend;
+    using output_type = output_layer<Output, Real, Backend>;
 
     /// w1 [V_target, r]; w2 [V_draft, r]; gate [r, d + r] with its columns in the order [h ; e]; bias [r].
     /// d follows from the columns of gate. Reads every weight once; throws sureleap::error on a wrong shape or a
     /// value that is not finite.
-    gated_head(matrix_view<Weight> w1, matrix_view<Weight> w2, matrix_view<Weight> gate,
+    gated_head(matrix_view<Weight> w1, Output w2, matrix_view<Weight> gate,
                std::type_identity_t<std::span<Weight const>> bias, Backend = Backend{})
-        : w1_(w1), w2_(w2), bias_(bias) {
-        detail::check_weights<Real>("gated_head", "w1", w1, w1.rows, w1.cols, "target vocabulary x rank");
-        detail::check_weights<Real>("gated_head", "w2", w2, w2.rows, w1.cols, "draft vocabulary x rank of w1");
+        : w1_(detail::checked_weights<Real>("gated_head", "w1", w1, w1.rows, w1.cols, "target vocabulary x rank")),
+          output_("gated_head", w2, w1.cols),
+          bias_(bias) {
         if (gate.cols <= w1.cols) {
             detail::fail_with("gated_head: gate has ", gate.cols,
                               " columns, expected hidden size + rank, more than the rank ", w1.cols);
@@ -50,7 +53,7 @@ public:
     }
 
     [[nodiscard]] std::size_t rank() const noexcept { return w1_.cols; }
-    [[nodiscard]] std::size_t vocabulary() const noexcept { return w2_.rows; }
+    [[nodiscard]] std::size_t vocabulary() const noexcept { return output_.vocabulary(); }
     [[nodiscard]] std::size_t previous_vocabulary() const noexcept { return w1_.rows; }
     /// d, the size of h_k.
     [[nodiscard]] std::size_t hidden_size() const noexcept { return gate_hidden_.cols; }
@@ -62,8 +65,12 @@ public:
     /// logits[v] += B_k[v]. O(r (d + r) + V_draft r).
     void add_bias(std::span<Real> state, std::span<Real const> hidden, token_id previous,
                   std::span<Real> logits) const noexcept {
+        output_.add(code(state, hidden, previous), logits);
+    }
+    /// z = g * e, in `state`. O(r (d + r)).
+    [[nodiscard]] std::span<Real const> code(std::span<Real> state, std::span<Real const> hidden,
+                                             token_id previous) const noexcept {
         SURELEAP_EXPECTS(state.size() == state_size() && hidden.size() == hidden_size());
-        SURELEAP_EXPECTS(logits.size() == vocabulary());
         auto const embedding = state.first(rank());
         auto const gate = state.last(rank());
         embed(previous, embedding);
@@ -71,8 +78,9 @@ public:
         Backend::gemv_add(gate_hidden_, hidden, gate);
         Backend::gemv_add(gate_embedding_, embedding, gate);
         for (std::size_t i = 0; i < gate.size(); ++i) embedding[i] *= sigmoid(gate[i]);
-        Backend::gemv_add(w2_, embedding, logits);
+        return embedding;
     }
+    [[nodiscard]] output_type const& output() const noexcept { return output_; }
 
     /// out = W1[previous], ungated: a confidence head reads the raw row. Precondition: 0 <= previous < rows of w1.
     void embed(token_id previous, std::span<Real> out) const noexcept {
@@ -82,7 +90,7 @@ public:
 
 private:
     matrix_view<Weight> w1_;
-    matrix_view<Weight> w2_;
+    output_layer<Output, Real, Backend> output_;
     matrix_view<Weight> gate_hidden_;
     matrix_view<Weight> gate_embedding_;
     std::span<Weight const> bias_;

@@ -9,6 +9,9 @@
 //   reset     before the first position of every block; s_0 = 0 also after a block that was fully accepted
 //   add_bias  logits[v] += B_k[v] and the state moves from k-1 to k; call it once per position, in order
 //   embed     e = W1[previous] as reals, the input of a confidence head with Markov embedding
+// The heads here are factored (concept factored_head): B_k = W2 z_k, where the code z_k [r] costs next to nothing and the
+// product nearly everything. code() makes z_k and moves the state, output() multiplies: a batch of requests at once, or
+// the rows of a shortlist alone. add_bias is the two together.
 // A head is immutable after construction: const members may be called concurrently with different states.
 #pragma once
 
@@ -17,6 +20,7 @@
 #include <span>
 
 #include <sureleap/config.hpp>
+#include <sureleap/head/output.hpp>
 #include <sureleap/linear.hpp>
 #include <sureleap/types.hpp>
 
@@ -25,9 +29,12 @@ SURELEAP_BEGIN_NAMESPACE
 /// Weight: storage of the weights, float, double, bf16 or half. Real: type of hidden states, logits and arithmetic.
 /// Backend: who multiplies (linear.hpp). The weights are views: what they point to must outlive the head.
 ///
-/// `markov_head head{w1, w2};` deduces Weight; `markov_head head{w1, w2, eigen_backend{}};` chooses the backend
-/// too.
-template <class Weight, class Real = compute_t<Weight>, class Backend = scalar_backend>
+/// Output: what w2 is, a matrix_view or an int8_view (int8.hpp).
+///
+/// `markov_head head{w1, w2};` deduces Weight and Output; `markov_head head{w1, w2, eigen_backend{}};` chooses the
+/// backend too.
+template <class Weight, class Real = compute_t<Weight>, class Backend = native_backend,
+          class Output = matrix_view<Weight>>
 class markov_head {
     static_assert(is_storage_v<Weight>, "markov_head: Weight must be float, double, sureleap::bf16 or sureleap::half");
     static_assert(std::floating_point<Real>, "markov_head: Real must be float or double; bf16 and half only store");
@@ -36,19 +43,19 @@ public:
     using value_type = Real;
     using weight_type = Weight;
     using backend_type = Backend;
+    using output_type = output_layer<Output, Real, Backend>;
 
     /// w1 [V_target, r], a row per previous token; w2 [V_draft, r], a row per drafted token (the layout of both
     /// files and embedding tables; the paper's W2 is its transpose). The two vocabularies differ if the draft has
     /// its own. Reads every weight once; throws sureleap::error naming tensor, row, column and value if one is not
     /// finite.
-    markov_head(matrix_view<Weight> w1, matrix_view<Weight> w2, Backend = Backend{}) : w1_(w1), w2_(w2) {
-        detail::check_weights<Real>("markov_head", "w1", w1, w1.rows, w1.cols, "target vocabulary x rank");
-        detail::check_weights<Real>("markov_head", "w2", w2, w2.rows, w1.cols, "draft vocabulary x rank of w1");
-    }
+    markov_head(matrix_view<Weight> w1, Output w2, Backend = Backend{})
+        : w1_(detail::checked_weights<Real>("markov_head", "w1", w1, w1.rows, w1.cols, "target vocabulary x rank")),
+          output_("markov_head", w2, w1.cols) {}
 
     [[nodiscard]] std::size_t rank() const noexcept { return w1_.cols; }
     /// Rows of w2: what the logits run over.
-    [[nodiscard]] std::size_t vocabulary() const noexcept { return w2_.rows; }
+    [[nodiscard]] std::size_t vocabulary() const noexcept { return output_.vocabulary(); }
     /// Rows of w1: what a previous token may be.
     [[nodiscard]] std::size_t previous_vocabulary() const noexcept { return w1_.rows; }
     /// 0: this head does not read h_k.
@@ -59,12 +66,18 @@ public:
     void reset(std::span<Real> state) const noexcept { SURELEAP_EXPECTS(state.size() == state_size()); }
 
     /// logits[v] += (W2 W1[previous])[v]. O(V_draft r); reads w2 once. `hidden` is ignored and may be empty.
-    void add_bias(std::span<Real> state, std::span<Real const> /*hidden*/, token_id previous,
+    void add_bias(std::span<Real> state, std::span<Real const> hidden, token_id previous,
                   std::span<Real> logits) const noexcept {
-        SURELEAP_EXPECTS(state.size() == state_size() && logits.size() == vocabulary());
-        embed(previous, state);
-        Backend::gemv_add(w2_, state, logits);
+        output_.add(code(state, hidden, previous), logits);
     }
+    /// z = W1[previous], in `state`.
+    [[nodiscard]] std::span<Real const> code(std::span<Real> state, std::span<Real const> /*hidden*/,
+                                             token_id previous) const noexcept {
+        SURELEAP_EXPECTS(state.size() == state_size());
+        embed(previous, state);
+        return state;
+    }
+    [[nodiscard]] output_type const& output() const noexcept { return output_; }
 
     /// out = W1[previous], r reals. Precondition: 0 <= previous < previous_vocabulary().
     void embed(token_id previous, std::span<Real> out) const noexcept {
@@ -74,7 +87,7 @@ public:
 
 private:
     matrix_view<Weight> w1_;
-    matrix_view<Weight> w2_;
+    output_layer<Output, Real, Backend> output_;
 };
 
 SURELEAP_END_NAMESPACE

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+//
+// What all learned heads end in: B = W2 z, a product of the output matrix with the code z [r] that the head makes of its
+// inputs. It is nearly all of a head's cost, so it is one place: for one code or a batch of them, for all tokens or for a
+// shortlist, over weights in floating point or in eight bits.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <type_traits>
+
+#include <sureleap/config.hpp>
+#include <sureleap/error.hpp>
+#include <sureleap/int8.hpp>
+#include <sureleap/linear.hpp>
+#include <sureleap/types.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// W2 [V_draft, r] and who multiplies with it. Weights: matrix_view<W> or int8_view, both views. A batch reads W2 once.
+template <class Weights, class Real, class Backend>
+class output_layer {
+    static constexpr bool is_int8 = std::is_same_v<Weights, int8_view>;
+    static_assert(!is_int8 || std::is_same_v<Real, float>,
+                  "output_layer: int8 weights are multiplied in float; use a head whose Real is float");
+
+public:
+    /// Throws unless W2 has `rank` columns and, in floating point, only finite numbers. `owner` opens the message.
+    output_layer(char const* owner, Weights weights, std::size_t rank) : weights_(weights) {
+        if constexpr (is_int8) {
+            if (weights.cols != rank || weights.rows == 0 || weights.values == nullptr || weights.scales == nullptr) {
+                detail::fail_with(owner, ": w2 is ", detail::shape_text(weights.rows, weights.cols), ", expected ",
+                                  detail::shape_text(weights.rows, rank),
+                                  " with values and scales (draft vocabulary x ", "rank of w1)");
+            }
+        } else {
+            detail::check_weights<Real>(owner, "w2", weights, weights.rows, rank, "draft vocabulary x rank of w1");
+        }
+    }
+
+    [[nodiscard]] std::size_t vocabulary() const noexcept { return weights_.rows; }
+    [[nodiscard]] std::size_t rank() const noexcept { return weights_.cols; }
+    [[nodiscard]] Weights const& weights() const noexcept { return weights_; }
+
+    /// logits[i][v] += (W2 codes[i])[v] for i < n. O(V r n), reads W2 once.
+    void add(Real const* const* codes, Real* const* logits, std::size_t n) const noexcept {
+        if constexpr (is_int8) {
+            detail::int8_product(native_head_kernels(), weights_, nullptr, weights_.rows, codes, logits, n);
+        } else if constexpr (requires { Backend::gemm_add(weights_, codes, logits, n); }) {
+            Backend::gemm_add(weights_, codes, logits, n);
+        } else {
+            for (std::size_t i = 0; i < n; ++i) {
+                Backend::gemv_add(weights_, {codes[i], rank()}, std::span<Real>(logits[i], vocabulary()));
+            }
+        }
+    }
+    /// The same of one code.
+    void add(std::span<Real const> code, std::span<Real> logits) const noexcept {
+        SURELEAP_EXPECTS(code.size() == rank() && logits.size() == vocabulary());
+        Real const* const from = code.data();
+        Real* const to = logits.data();
+        add(&from, &to, 1);
+    }
+    /// logits[i] += (W2 code)[tokens[i]]. O(tokens r).
+    void add_at(std::span<token_id const> tokens, std::span<Real const> code, std::span<Real> logits) const noexcept {
+        SURELEAP_EXPECTS(code.size() == rank() && logits.size() >= tokens.size());
+        Real const* const from = code.data();
+        Real* const to = logits.data();
+        if constexpr (is_int8) {
+            detail::int8_product(native_head_kernels(), weights_, tokens.data(), tokens.size(), &from, &to, 1);
+        } else if constexpr (requires { Backend::gather_add(weights_, tokens, from, to); }) {
+            Backend::gather_add(weights_, tokens, from, to);
+        } else {
+            for (std::size_t i = 0; i < tokens.size(); ++i) {
+                logits[i] += Backend::dot(weights_.row(static_cast<std::size_t>(tokens[i])), code);
+            }
+        }
+    }
+
+private:
+    Weights weights_;
+};
+
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+//
+// The functions of head.hpp with AVX2, FMA and F16C, whatever the program is compiled for. To be called where
+// head_native.hpp finds the instructions; empty for other processors, and for compilers without the attribute.
+#pragma once
+
+#if defined(__x86_64__) && defined(__GNUC__)
+
+#include <cstddef>
+#include <cstdint>
+
+#include <immintrin.h>
+
+#include <sureleap/config.hpp>
+#include <sureleap/kernel/head.hpp>
+#include <sureleap/types.hpp>
+
+#define SURELEAP_KERNEL __attribute__((target("avx2,fma,f16c")))
+#define SURELEAP_INLINE SURELEAP_KERNEL __attribute__((always_inline)) inline
+
+SURELEAP_BEGIN_NAMESPACE
+namespace detail::head_avx2 {
+inline namespace SURELEAP_MARCH_TAG {
+
+struct isa {
+    static constexpr std::size_t width = 8;
+    static constexpr std::size_t parts = 2;
+    static constexpr std::size_t at_once = 4;  // 8 sums, and 16 registers
+    static constexpr std::size_t vectors = 1;
+    using vec = __m256;
+    using words = __m256i;
+
+    SURELEAP_INLINE static vec load(float const* from) { return _mm256_loadu_ps(from); }
+    SURELEAP_INLINE static vec load(bf16 const* from) {
+        __m128i const bits = _mm_loadu_si128(reinterpret_cast<__m128i const*>(from));
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+    }
+    SURELEAP_INLINE static vec load(half const* from) {
+        return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<__m128i const*>(from)));
+    }
+    SURELEAP_INLINE static vec zero() { return _mm256_setzero_ps(); }
+    SURELEAP_INLINE static vec multiply_add(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
+    SURELEAP_INLINE static __m256 halve(vec const (&sum)[2]) { return _mm256_add_ps(sum[0], sum[1]); }
+
+    SURELEAP_INLINE static words load_bytes(std::int8_t const* from) {
+        return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<__m128i const*>(from)));
+    }
+    SURELEAP_INLINE static words load_words(std::int16_t const* from) {
+        return _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from));
+    }
+    SURELEAP_INLINE static words pairs(words a, words b) { return _mm256_madd_epi16(a, b); }
+    SURELEAP_INLINE static words add(words a, words b) { return _mm256_add_epi32(a, b); }
+    SURELEAP_INLINE static __m256i halve_words(words sum) { return sum; }
+
+    SURELEAP_INLINE static std::uint32_t reaches(float const* from, float threshold) {
+        __m256 const t = _mm256_set1_ps(threshold);
+        auto const low =
+            static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(from), t, _CMP_GE_OQ)));
+        auto const high =
+            static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(from + width), t, _CMP_GE_OQ)));
+        return low | high << width;
+    }
+};
+
+#include <sureleap/kernel/heads.inl>
+
+}  // namespace SURELEAP_MARCH_TAG
+}  // namespace detail::head_avx2
+
+inline namespace SURELEAP_MARCH_TAG {
+
+inline constexpr head_kernels avx2_head_kernels{
+    "avx2",
+    detail::head_avx2::products<float>::product,
+    detail::head_avx2::products<bf16>::product,
+    detail::head_avx2::products<half>::product,
+    detail::head_avx2::int8_product,
+    detail::head_avx2::at_least,
+};
+
+}  // namespace SURELEAP_MARCH_TAG
+SURELEAP_END_NAMESPACE
+
+#undef SURELEAP_INLINE
+#undef SURELEAP_KERNEL
+
+#endif

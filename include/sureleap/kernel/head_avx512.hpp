@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+//
+// The functions of head.hpp with AVX-512, whatever the program is compiled for. To be called where head_native.hpp finds
+// the instructions; empty for other processors, and for compilers without the attribute.
+#pragma once
+
+#if defined(__x86_64__) && defined(__GNUC__)
+
+#include <cstddef>
+#include <cstdint>
+
+#include <immintrin.h>
+
+#include <sureleap/config.hpp>
+#include <sureleap/kernel/head.hpp>
+#include <sureleap/types.hpp>
+
+#define SURELEAP_KERNEL __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
+#define SURELEAP_INLINE SURELEAP_KERNEL __attribute__((always_inline)) inline
+
+// As in avx512.hpp.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+
+SURELEAP_BEGIN_NAMESPACE
+namespace detail::head_avx512 {
+inline namespace SURELEAP_MARCH_TAG {
+
+struct isa {
+    static constexpr std::size_t width = 16;
+    static constexpr std::size_t parts = 1;
+    static constexpr std::size_t at_once = 8;
+    static constexpr std::size_t vectors = 3;  // 24 sums, and 32 registers
+    using vec = __m512;
+    using words = __m512i;
+    // Masked forms with nothing masked: the plain ones make GCC 12 warn of its own header.
+    static constexpr __mmask16 all = 0xffff;
+
+    SURELEAP_INLINE static vec load(float const* from) { return _mm512_loadu_ps(from); }
+    SURELEAP_INLINE static vec load(bf16 const* from) {
+        __m256i const bits = _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from));
+        return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(all, _mm512_maskz_cvtepu16_epi32(all, bits), 16));
+    }
+    SURELEAP_INLINE static vec load(half const* from) {
+        return _mm512_maskz_cvtph_ps(all, _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from)));
+    }
+    SURELEAP_INLINE static vec zero() { return _mm512_setzero_ps(); }
+    SURELEAP_INLINE static vec multiply_add(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
+    SURELEAP_INLINE static __m256 halve(vec const (&sum)[1]) {
+        return _mm256_add_ps(_mm512_maskz_extractf32x8_ps(0xff, sum[0], 0),
+                             _mm512_maskz_extractf32x8_ps(0xff, sum[0], 1));
+    }
+
+    SURELEAP_INLINE static words load_bytes(std::int8_t const* from) {
+        return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<__m256i const*>(from)));
+    }
+    SURELEAP_INLINE static words load_words(std::int16_t const* from) { return _mm512_loadu_si512(from); }
+    SURELEAP_INLINE static words pairs(words a, words b) { return _mm512_madd_epi16(a, b); }
+    SURELEAP_INLINE static words add(words a, words b) { return _mm512_add_epi32(a, b); }
+    SURELEAP_INLINE static __m256i halve_words(words sum) {
+        return _mm256_add_epi32(_mm512_maskz_extracti32x8_epi32(0xff, sum, 0),
+                                _mm512_maskz_extracti32x8_epi32(0xff, sum, 1));
+    }
+
+    SURELEAP_INLINE static std::uint32_t reaches(float const* from, float threshold) {
+        return _mm512_cmp_ps_mask(_mm512_loadu_ps(from), _mm512_set1_ps(threshold), _CMP_GE_OQ);
+    }
+};
+
+#include <sureleap/kernel/heads.inl>
+
+}  // namespace SURELEAP_MARCH_TAG
+}  // namespace detail::head_avx512
+
+inline namespace SURELEAP_MARCH_TAG {
+
+inline constexpr head_kernels avx512_head_kernels{
+    "avx512",
+    detail::head_avx512::products<float>::product,
+    detail::head_avx512::products<bf16>::product,
+    detail::head_avx512::products<half>::product,
+    detail::head_avx512::int8_product,
+    detail::head_avx512::at_least,
+};
+
+}  // namespace SURELEAP_MARCH_TAG
+SURELEAP_END_NAMESPACE
+
+#pragma GCC diagnostic pop
+#undef SURELEAP_INLINE
+#undef SURELEAP_KERNEL
+
+#endif
