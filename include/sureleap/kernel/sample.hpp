@@ -69,6 +69,16 @@ struct sample_kernels {
 
 namespace detail {
 
+/// 2^(j/8).
+inline constexpr double eighth_powers[8] = {1.0,
+                                            1.0905077326652577,
+                                            1.189207115002721,
+                                            1.2968395546510096,
+                                            1.4142135623730951,
+                                            1.5422108254079407,
+                                            1.681792830507429,
+                                            1.8340080864093424};
+
 struct scalar_samples {
     static bool numbers(double const* values, std::size_t size) {
         return std::none_of(values, values + size, [](double x) { return std::isnan(x); });

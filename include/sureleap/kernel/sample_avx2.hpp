@@ -35,9 +35,13 @@ struct isa {
     }
     SURELEAP_KERNEL static vec whole(vec x) { return _mm256_round_pd(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
     SURELEAP_KERNEL static vec absolute(vec x) { return _mm256_andnot_pd(fill(-0.0), x); }
+    SURELEAP_KERNEL static vec eighth_power(vec n) {
+        __m256i const lowest = _mm256_and_si256(_mm256_castpd_si256(n), _mm256_set1_epi64x(7));
+        return _mm256_i64gather_pd(eighth_powers, lowest, 8);
+    }
     SURELEAP_KERNEL static vec shift_exponent(vec p, vec n) {
-        return _mm256_castsi256_pd(
-            _mm256_add_epi64(_mm256_castpd_si256(p), _mm256_slli_epi64(_mm256_castpd_si256(n), 52)));
+        __m256i const whole = _mm256_andnot_si256(_mm256_set1_epi64x(7), _mm256_castpd_si256(n));
+        return _mm256_castsi256_pd(_mm256_add_epi64(_mm256_castpd_si256(p), _mm256_slli_epi64(whole, 49)));
     }
     SURELEAP_KERNEL static vec split(vec x, vec& e) {
         // As in sample_avx512.hpp. A small integer in the lowest bits of 2^52 is that double.

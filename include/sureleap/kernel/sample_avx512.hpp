@@ -43,8 +43,12 @@ struct isa {
         return _mm512_maskz_roundscale_pd(all, x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
     }
     SURELEAP_KERNEL static vec absolute(vec x) { return _mm512_maskz_range_pd(all, x, x, 0x08); }
+    SURELEAP_KERNEL static vec eighth_power(vec n) {
+        return _mm512_maskz_permutexvar_pd(all, _mm512_castpd_si512(n), load(eighth_powers));
+    }
     SURELEAP_KERNEL static vec shift_exponent(vec p, vec n) {
-        return _mm512_castsi512_pd(_mm512_castpd_si512(p) + _mm512_maskz_slli_epi64(all, _mm512_castpd_si512(n), 52));
+        __m512i const whole = _mm512_maskz_andnot_epi64(all, _mm512_set1_epi64(7), _mm512_castpd_si512(n));
+        return _mm512_castsi512_pd(_mm512_castpd_si512(p) + _mm512_maskz_slli_epi64(all, whole, 49));
     }
     SURELEAP_KERNEL static vec split(vec x, vec& e) {
         // The exponent of x * sqrt 2 is the one that leaves x within [1/sqrt 2, sqrt 2).

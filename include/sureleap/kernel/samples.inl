@@ -8,7 +8,8 @@
 //     min, max                       of numbers; max(a, b) is b where a is NaN
 //     multiply_add(a, b, c)          a b + c, rounded once
 //     round, whole, absolute         to the nearest integer; to the next towards 0
-//     shift_exponent(p, n)           p with the lowest bits of n's pattern added to its exponent
+//     eighth_power(n)                2^(j/8) with j the three lowest bits of n's pattern
+//     shift_exponent(p, n)           p with the bits above them added to its exponent
 //     split(x, e)                    x = m 2^e, m in [1/sqrt 2, sqrt 2): m returned, e a vec
 //     labels(survived, position)     1.0 where survived > position, else 0.0
 //     choose(flags, a, b)            a where flags is not 0
@@ -40,26 +41,23 @@ struct samples {
         constexpr double log2e = 1.4426950408889634;
         return {isa::fill(-log2e / temperature), isa::fill(-log2e * offset)};
     }
-    /// 2^t = 2^n 2^f with n the nearest integer, which adding 1.5 * 2^52 leaves in the lowest bits; 2^f by a polynomial of
-    /// degree 10 that interpolates it with a relative error of 6e-16, of which a sigmoid sees a quarter, and is exact at 0.
+    /// 2^t = 2^(n/8) 2^f with n/8 the nearest multiple of 1/8, which adding 1.5 * 2^49 leaves in the lowest bits, as n. The
+    /// lowest three of them choose from a table, the others are an exponent; 2^f by a polynomial of degree 6 that
+    /// interpolates it with a relative error of 2.0e-15, of which a sigmoid sees a quarter, and is exact at 0.
     SURELEAP_KERNEL static vec sigmoid(vec z, exponent const& e) {
-        vec const large = isa::fill(0x1.8p52);
+        vec const large = isa::fill(0x1.8p49);
         vec const t = isa::max(isa::min(isa::multiply_add(z, e.factor, e.shift), isa::fill(1024.0)), isa::fill(-1000.0));
         vec const n = t + large;
         vec const f = t - (n - large);
-        vec p = isa::fill(7.070981083365768e-09);
-        p = isa::multiply_add(p, f, isa::fill(1.0205910984889862e-07));
-        p = isa::multiply_add(p, f, isa::fill(1.3215451619146607e-06));
-        p = isa::multiply_add(p, f, isa::fill(1.52526729004753e-05));
-        p = isa::multiply_add(p, f, isa::fill(0.0001540353042479538));
-        p = isa::multiply_add(p, f, isa::fill(0.001333355820082724));
-        p = isa::multiply_add(p, f, isa::fill(0.009618129107618658));
-        p = isa::multiply_add(p, f, isa::fill(0.05550410866465154));
-        p = isa::multiply_add(p, f, isa::fill(0.24022650695910075));
-        p = isa::multiply_add(p, f, isa::fill(0.6931471805599462));
-        p = isa::multiply_add(p, f, isa::fill(1.0));
+        vec p = isa::fill(0.00015404304911360817);
+        p = isa::multiply_add(p, f, isa::fill(0.001333445206627039));
+        p = isa::multiply_add(p, f, isa::fill(0.009618129096280655));
+        p = isa::multiply_add(p, f, isa::fill(0.05550410853384901));
+        p = isa::multiply_add(p, f, isa::fill(0.24022650695910316));
+        p = isa::multiply_add(p, f, isa::fill(0.6931471805599737));
+        vec const step = isa::eighth_power(n);
         vec const one = isa::fill(1.0);
-        return one / (one + isa::shift_exponent(p, n));
+        return one / (one + isa::shift_exponent(isa::multiply_add(step * f, p, step), n));
     }
 
     SURELEAP_KERNEL static bool numbers(double const* values, std::size_t size) {
