@@ -20,6 +20,10 @@
 #include <sureleap/kernel/native.hpp>
 #include <sureleap/kernel/philox.hpp>
 #include <sureleap/kernel/row.hpp>
+#include <sureleap/kernel/sample.hpp>
+#include <sureleap/kernel/sample_avx2.hpp>
+#include <sureleap/kernel/sample_avx512.hpp>
+#include <sureleap/kernel/sample_native.hpp>
 #include <sureleap/random.hpp>
 #include <sureleap/verdict.hpp>
 
@@ -35,12 +39,15 @@
 #include <sureleap/acceptance/residual.hpp>
 #include <sureleap/acceptance/verification.hpp>
 #include <sureleap/confidence/calibration.hpp>
+#include <sureleap/confidence/calibration_columns.hpp>
 #include <sureleap/confidence/calibration_data.hpp>
+#include <sureleap/confidence/calibration_reference.hpp>
 #include <sureleap/confidence/estimate.hpp>
 #include <sureleap/confidence/head.hpp>
 #include <sureleap/confidence/metrics.hpp>
 #include <sureleap/confidence/platt_fit.hpp>
 #include <sureleap/confidence/temperature_fit.hpp>
+#include <sureleap/confidence/temperature_search.hpp>
 #include <sureleap/head/gated.hpp>
 #include <sureleap/head/markov.hpp>
 #include <sureleap/head/none.hpp>

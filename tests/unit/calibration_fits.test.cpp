@@ -151,10 +151,17 @@ TEST_CASE("Platt fit: stands at the minimum of its loss, position by position") 
                 return naive_loss(data, k, chosen);
             };
             double const h = 1e-4;
-            CHECK(std::abs(loss(h, 0) - loss(-h, 0)) / (2 * h) < 1e-2);
+            // Some of these labels fall with their logits: then the flattest map is the best, and a flatter one is none.
+            bool const flattest = found.temperature == platt_settings{}.highest;
+            if (flattest) {
+                CHECK((loss(h, 0) - loss(0, 0)) / h > -1e-2);
+            } else {
+                CHECK(std::abs(loss(h, 0) - loss(-h, 0)) / (2 * h) < 1e-2);
+            }
             CHECK(std::abs(loss(0, h) - loss(0, -h)) / (2 * h) < 1e-2);
             for (double const step : {0.01, 0.1, 0.3}) {
                 for (double const angle : {0.0, 0.8, 1.6, 2.4, 3.2, 4.0, 4.8, 5.6}) {
+                    if (flattest && std::cos(angle) < 0.0) continue;
                     CHECK(loss(0, 0) < loss(step * std::cos(angle), step * std::sin(angle)));
                 }
             }

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -84,6 +85,12 @@ public:
         if (!(settings.clamp >= 0.0 && settings.clamp < 0.5)) {
             detail::fail_with("calibration_recorder: clamp is ", settings.clamp, ", expected a number in [0, 0.5)");
         }
+        grid_ = {settings.bins,
+                 settings.auroc_bins,
+                 static_cast<double>(settings.bins),
+                 static_cast<double>(settings.auroc_bins),
+                 settings.clamp,
+                 1.0 - settings.clamp};
         squares_.resize(block_size);
         bins_.resize(block_size * settings.bins);
         scores_.resize(block_size * settings.auroc_bins);
@@ -99,10 +106,11 @@ public:
     status observe(std::span<double const> confidences, std::span<std::uint8_t const> labels,
                    std::size_t length) noexcept {
         if (!usable(confidences, labels, length)) return status::invalid_confidence;
+        grid const g = grid_;
         double survival = 1.0;
         for (std::size_t k = 0; k < length; ++k) {
             survival *= confidences[k];
-            add(k, survival, labels[k] != 0);
+            record(g, k, survival, labels[k]);
         }
         return status::ok;
     }
@@ -111,7 +119,8 @@ public:
     status observe_survivals(std::span<double const> survivals, std::span<std::uint8_t const> labels,
                              std::size_t length) noexcept {
         if (!usable(survivals, labels, length)) return status::invalid_confidence;
-        for (std::size_t k = 0; k < length; ++k) add(k, survivals[k], labels[k] != 0);
+        grid const g = grid_;
+        for (std::size_t k = 0; k < length; ++k) record(g, k, survivals[k], labels[k]);
         return status::ok;
     }
 
@@ -119,15 +128,7 @@ public:
     void add(std::size_t k, double prediction, bool label) noexcept {
         SURELEAP_EXPECTS(k < block_size());
         SURELEAP_EXPECTS(prediction >= 0.0 && prediction <= 1.0);
-        double const p = std::clamp(prediction, settings_.clamp, 1.0 - settings_.clamp);
-        double const y = label ? 1.0 : 0.0;
-        reliability_bin& bin = bins_[k * settings_.bins + probability_bin(p, settings_.bins)];
-        ++bin.count;
-        bin.sum_predictions += p;
-        bin.sum_labels += y;
-        score_bin& score = scores_[k * settings_.auroc_bins + probability_bin(p, settings_.auroc_bins)];
-        ++(label ? score.positives : score.negatives);
-        squares_[k] += (p - y) * (p - y);
+        record(grid_, k, prediction, label ? 1 : 0);
     }
 
     /// The reliability bins of position k, bin i covering [i, i + 1) / bins. Valid while the recorder lives.
@@ -187,9 +188,34 @@ public:
 
 private:
     struct score_bin {
-        std::uint64_t positives = 0;
-        std::uint64_t negatives = 0;
+        std::array<std::uint64_t, 2> count{};  // by label: an index, since nobody can foresee a branch on labels
     };
+    /// The settings as a record wants them: turning an unsigned size into a double, or back, takes longer than the rest.
+    struct grid {
+        std::size_t bins;
+        std::size_t scores;
+        double bin_count;
+        double score_count;
+        double lowest;
+        double highest;
+    };
+    /// probability_bin.
+    [[nodiscard]] static std::size_t place(double p, double count) noexcept {
+        double const at = p * count;
+        return static_cast<std::size_t>(static_cast<std::ptrdiff_t>(at < count - 1.0 ? at : count - 1.0));
+    }
+    void record(grid const& g, std::size_t k, double prediction, std::uint32_t label) noexcept {
+        double const raised = prediction > g.lowest ? prediction : g.lowest;
+        double const p = raised < g.highest ? raised : g.highest;
+        auto const y = static_cast<double>(label);
+        reliability_bin& bin = bins_[k * g.bins + place(p, g.bin_count)];
+        ++bin.count;
+        bin.sum_predictions += p;
+        bin.sum_labels += y;
+        ++scores_[k * g.scores + place(p, g.score_count)].count[label];
+        squares_[k] += (p - y) * (p - y);
+    }
+
     struct weighted {
         double sum = 0.0;
         double weight = 0.0;
@@ -222,8 +248,8 @@ private:
         double wins = 0.0;
         for (std::size_t i = 0; i < settings_.auroc_bins; ++i) {
             score_bin const& bin = scores_[k * settings_.auroc_bins + i];
-            auto const up = static_cast<double>(bin.positives);
-            auto const down = static_cast<double>(bin.negatives);
+            auto const up = static_cast<double>(bin.count[1]);
+            auto const down = static_cast<double>(bin.count[0]);
             wins += up * (negatives + 0.5 * down);
             positives += up;
             negatives += down;
@@ -233,6 +259,7 @@ private:
     }
 
     metric_settings settings_;
+    grid grid_{};
     std::vector<double> squares_;        // [gamma]
     std::vector<reliability_bin> bins_;  // [gamma, bins]
     std::vector<score_bin> scores_;      // [gamma, auroc_bins]

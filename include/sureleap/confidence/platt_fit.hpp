@@ -22,10 +22,13 @@
 #include <vector>
 
 #include <sureleap/confidence/calibration.hpp>
+#include <sureleap/confidence/calibration_columns.hpp>
 #include <sureleap/confidence/calibration_data.hpp>
 #include <sureleap/confidence/temperature_fit.hpp>
 #include <sureleap/config.hpp>
 #include <sureleap/error.hpp>
+#include <sureleap/kernel/sample.hpp>
+#include <sureleap/kernel/sample_native.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -57,8 +60,8 @@ inline void check_platt_settings(std::string const& who, platt_settings const& s
 /// The loss of one position as a function of (w, b).
 class platt_objective {
 public:
-    platt_objective(calibration_half const& half, std::size_t k, double lowest_w, double highest_w)
-        : half_(half), k_(k), lowest_w_(lowest_w), highest_w_(highest_w) {}
+    platt_objective(scaled_samples const& samples, double lowest_w, double highest_w)
+        : samples_(samples), lowest_w_(lowest_w), highest_w_(highest_w) {}
 
     /// From the identity, downhill until a step gains nothing.
     [[nodiscard]] logit_scaling minimum() const {
@@ -87,11 +90,8 @@ private:
     };
 
     [[nodiscard]] double value(point x) const {
-        double sum = 0.5 * ((x.w - 1.0) * (x.w - 1.0) + x.b * x.b);
-        half_.for_each(k_, [&](double prefix, double logit, bool label) {
-            sum += log_loss(prefix * logit_scaling{1.0 / x.w, x.b}(logit), label);
-        });
-        return sum;
+        return static_cast<double>(samples_.observed()) * samples_.log_loss({1.0 / x.w, x.b}).value +
+               0.5 * ((x.w - 1.0) * (x.w - 1.0) + x.b * x.b);
     }
 
     // With u = 1 - s and r = u / (1 - A s), the derivative in the sigmoid's argument is r (a - y), and its expected
@@ -99,30 +99,31 @@ private:
     [[nodiscard]] point scoring_step(point x) const {
         double g_w = x.w - 1.0, g_b = x.b;
         double h_ww = 1.0, h_wb = 0.0, h_bb = 1.0;
-        half_.for_each(k_, [&](double prefix, double logit, bool label) {
-            if (!std::isfinite(logit)) return;  // certain under every map
+        for (std::size_t i = 0; i < samples_.observed(); ++i) {
+            double const prefix = samples_.prefix()[i];
+            double const logit = samples_.logits()[i];
+            if (!std::isfinite(logit)) continue;  // certain under every map
             double const argument = x.w * logit + x.b;
             double const s = 1.0 / (1.0 + std::exp(-argument));
             double const u = 1.0 / (1.0 + std::exp(argument));
             double const ends = (1.0 - prefix) + prefix * u;
-            if (!(ends > 0.0)) return;
+            if (!(ends > 0.0)) continue;
             double const a = prefix * s;
-            double const slope = u / ends * (a - (label ? 1.0 : 0.0));
+            double const slope = u / ends * (a - samples_.labels()[i]);
             double const weight = u * u / ends * a;
             g_w += slope * logit;
             g_b += slope;
             h_ww += weight * logit * logit;
             h_wb += weight * logit;
             h_bb += weight;
-        });
+        }
         bool const held = (x.w <= lowest_w_ && g_w > 0.0) || (x.w >= highest_w_ && g_w < 0.0);
         if (held) return {0.0, -g_b / h_bb};
         double const determinant = h_ww * h_bb - h_wb * h_wb;
         return {(h_wb * g_b - h_bb * g_w) / determinant, (h_wb * g_w - h_ww * g_b) / determinant};
     }
 
-    calibration_half const& half_;
-    std::size_t k_;
+    scaled_samples const& samples_;
     double lowest_w_;
     double highest_w_;
 };
@@ -130,10 +131,11 @@ private:
 }  // namespace detail
 
 /// Halves, determinism and errors are those of fit_temperatures. O(n gamma) time with a factor of about ten, O(n) memory.
-[[nodiscard]] inline platt_fit fit_platt(calibration_data const& data, platt_settings const& settings = {}) {
+[[nodiscard]] inline platt_fit fit_platt(calibration_data const& data, platt_settings const& settings = {},
+                                         sample_kernels const& kernels = native_sample_kernels()) {
     detail::check_platt_settings("platt_settings", settings);
-    auto fit = detail::fit_sequentially(data, settings.bins, [&](detail::calibration_half const& half, std::size_t k) {
-        return detail::platt_objective(half, k, 1.0 / settings.highest, 1.0 / settings.lowest).minimum();
+    auto fit = detail::fit_sequentially(data, settings.bins, kernels, [&](detail::scaled_samples const& samples) {
+        return detail::platt_objective(samples, 1.0 / settings.highest, 1.0 / settings.lowest).minimum();
     });
     return {sequential_platt_scaling(fit.scalings()), settings, fit.fit_samples, fit.evaluation_samples,
             std::move(fit.positions)};
