@@ -93,6 +93,22 @@ double median(std::vector<double>& values) {
     return *middle;
 }
 
+/// The library's own passes, counting those over p and q.
+std::size_t residual_passes = 0;
+double count_residual(float const* p, row_side<float> const& of_p, float const* q, row_side<float> const& of_q,
+                      std::size_t size, double* sums) {
+    ++residual_passes;
+    return native_row_kernels().for_float.residual(p, of_p, q, of_q, size, sums);
+}
+row_kernels const& counting_kernels() {
+    static row_kernels const counting = [] {
+        row_kernels k = native_row_kernels();
+        k.for_float.residual = count_residual;
+        return k;
+    }();
+    return counting;
+}
+
 /// Rows of p and of q that a rule must read.
 struct touched {
     std::size_t p;
@@ -110,9 +126,10 @@ touched rows_of(target_match<> const&, verdict const& v) {
 touched rows_of(greedy_match const&, verdict const& v) {
     return {v.accepted + 1, 0};
 }
-/// The survival of the whole prefix, then the masses left at every position from the end to the one that it stops at.
+/// The survival of the whole prefix, the row behind it if that was accepted, and both rows of a position where the mass
+/// left over decides: p's is there already.
 touched rows_of(block_verification<> const&, verdict const& v) {
-    return {gamma + 1, gamma - std::max<std::size_t>(v.accepted, 1)};
+    return {v.accepted == gamma ? gamma + 1 : gamma, residual_passes};
 }
 
 void read_rows(recorded const& data, touched const& t) {
@@ -186,7 +203,7 @@ void verify(benchmark::State& state, Rule rule, double temperature, given what, 
     recorded& data = ready.data;
     data.what = what;
     parallel drafter{data, drafter_options{.block_size = gamma, .vocabulary = data.vocabulary}};
-    round_memory<float, float> memory{drafter, rule, {.max_requests = 1}};
+    round_memory<float, float> memory{drafter, rule, {.max_requests = 1, .kernels = &counting_kernels()}};
     philox_randomness rng;
     request_settings settings;
     settings.temperature = temperature;
@@ -207,6 +224,7 @@ void verify(benchmark::State& state, Rule rule, double temperature, given what, 
         flatten(memory.block, {&length, 1}, memory.batch);
         read_rows(data, {gamma + 1, 0});
 
+        residual_passes = 0;
         auto const start = std::chrono::steady_clock::now();
         auto const verdicts = accept(rule, data.rows(), no_logits_hook{}, rng, memory);
         benchmark::DoNotOptimize(verdicts.data());

@@ -10,12 +10,15 @@
 #include <sureleap/workspace.hpp>
 
 #include <sureleap/concepts.hpp>
+#include <sureleap/draw_key.hpp>
 #include <sureleap/guarantee.hpp>
 #include <sureleap/kernel/avx2.hpp>
 #include <sureleap/kernel/avx512.hpp>
 #include <sureleap/kernel/native.hpp>
 #include <sureleap/kernel/philox.hpp>
 #include <sureleap/kernel/row.hpp>
+#include <sureleap/quantile.hpp>
+#include <sureleap/race.hpp>
 #include <sureleap/random.hpp>
 #include <sureleap/verdict.hpp>
 
@@ -24,6 +27,7 @@
 #include <sureleap/vocabulary.hpp>
 
 #include <sureleap/acceptance/block.hpp>
+#include <sureleap/acceptance/bounded.hpp>
 #include <sureleap/acceptance/coupled.hpp>
 #include <sureleap/acceptance/match.hpp>
 #include <sureleap/acceptance/rejection.hpp>
