@@ -11,7 +11,7 @@
 cmake_minimum_required(VERSION 3.22)
 
 set(layer_0 config.hpp error.hpp types.hpp workspace.hpp)
-set(layer_1 guarantee.hpp random.hpp verdict.hpp vocabulary.hpp concepts.hpp kernel/)
+set(layer_1 guarantee.hpp draw_key.hpp quantile.hpp race.hpp random.hpp verdict.hpp vocabulary.hpp concepts.hpp kernel/)
 set(layer_2 distribution.hpp linear.hpp int8.hpp)
 set(layer_3 head/ confidence/ schedule/ acceptance/ training/)
 set(layer_4 draft_block.hpp verify_batch.hpp context_model.hpp drafter/)
@@ -28,8 +28,13 @@ set(inside
     # The concepts are stated in terms of guarantees and of randomness.
     "concepts.hpp -> guarantee.hpp"
     "concepts.hpp -> random.hpp"
-    # Races are run on bits that passes over rows make in vectors.
-    "random.hpp -> kernel/philox.hpp"
+    # Draws are named by keys, which are Philox's; races go by groups of the blocks that passes over rows sum.
+    "draw_key.hpp -> kernel/philox.hpp"
+    "race.hpp -> draw_key.hpp"
+    "race.hpp -> kernel/row.hpp"
+    "random.hpp -> draw_key.hpp"
+    "random.hpp -> race.hpp"
+    "quantile.hpp -> kernel/row.hpp"
     # Drafters fill a draft block; a context model is scored on a verify batch.
     "drafter/ -> draft_block.hpp"
     "context_model.hpp -> verify_batch.hpp"

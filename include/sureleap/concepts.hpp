@@ -61,6 +61,9 @@ struct weights_archetype {
 /// - race(key, w): argmin_v E_v / w[v] with exponentials E_v owned by the key: the same law, and the same E for every
 ///   w asked under that key.
 ///
+/// Two more forms are used where a source has them, as philox_randomness does, and save passes over rows:
+/// bernoulli(key, low, high, exact), of a probability known by bounds, and race(key, w, guess).
+///
 /// Promise: outcomes of different keys are independent; the same question under the same key has the same answer. It
 /// does not promise independence of different questions under one key, and no component asks two.
 template <class R>

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <span>
 #include <type_traits>
@@ -18,84 +19,15 @@
 #include <sureleap/config.hpp>
 #include <sureleap/kernel/native.hpp>
 #include <sureleap/kernel/row.hpp>
+#include <sureleap/quantile.hpp>
 #include <sureleap/random.hpp>
 #include <sureleap/types.hpp>
 #include <sureleap/vocabulary.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
-namespace detail {
-
-/// In four sums side by side, since one would wait for every addition.
-template <class Real>
-[[nodiscard]] inline double sum_of(std::span<Real const> weights) noexcept {
-    double sums[4] = {};
-    std::size_t i = 0;
-    for (; i + 4 <= weights.size(); i += 4) {
-        for (std::size_t k = 0; k < 4; ++k) sums[k] += static_cast<double>(weights[i + k]);
-    }
-    for (; i < weights.size(); ++i) sums[0] += static_cast<double>(weights[i]);
-    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
-}
-
-/// A part of a row and what is before it.
-struct part_of_row {
-    std::size_t first;
-    double before;
-};
-
-/// The part in which a cumulative sum exceeds `threshold`; the last one with weight if rounding runs past the end, and one
-/// that begins at `end` if none has any. sum(first) adds up the part that begins there.
-template <class Sum>
-[[nodiscard]] part_of_row find_part(std::size_t first, std::size_t end, std::size_t length, double before,
-                                    double threshold, Sum const& sum) noexcept {
-    part_of_row found{end, before};
-    for (double cumulative = before; first < end && !(cumulative > threshold); first += length) {
-        double const here = sum(first);
-        if (!(here > 0.0)) continue;
-        found = {first, cumulative};
-        cumulative += here;
-    }
-    return found;
-}
-
-/// The first of `size` weights whose cumulative sum exceeds `threshold`: by the sums of the blocks, if there are any, then
-/// by stretches, then one by one. evaluate(first, out) writes weights first, first + 1 ... If rounding runs past the end of
-/// a part, it is the last positive weight before it; `size` if there is none.
-template <class Real, class Evaluate>
-[[nodiscard]] std::size_t quantile_of(std::span<double const> sums, std::size_t size, double threshold,
-                                      Evaluate const& evaluate) noexcept {
-    std::size_t end = size;
-    part_of_row at{0, 0.0};
-    if (!sums.empty()) {
-        at = find_part(0, size, row_block, 0.0, threshold, [&](std::size_t first) { return sums[first / row_block]; });
-        end = std::min(at.first + row_block, size);
-    }
-    stretch<Real> some;
-    auto const weights = [&](std::size_t first) {
-        auto const here = std::span(some).first(std::min(some.size(), end - first));
-        evaluate(first, here);
-        return std::span<Real const>(here);
-    };
-    at = find_part(at.first, end, some.size(), at.before, threshold,
-                   [&](std::size_t first) { return sum_of<Real>(weights(first)); });
-    std::size_t last = size;
-    if (at.first == end) return last;
-    double cumulative = at.before;
-    std::size_t v = at.first;
-    for (Real const stored : weights(at.first)) {
-        auto const weight = static_cast<double>(stored);
-        if (weight > 0.0) {
-            cumulative += weight;
-            last = v;
-            if (cumulative > threshold) break;
-        }
-        ++v;
-    }
-    return last;
-}
-
-}  // namespace detail
+/// What is made along with a law: the sums of its weights; bounds of them, as fast as the row can be read; nothing.
+enum class totals : unsigned char { exact, bounded, none };
 
 /// A distribution over the target vocabulary given by a row of logits in storage format T, or one-hot.
 ///
@@ -120,15 +52,20 @@ public:
     /// looks at the row. Invalid (no law) if a logit is NaN or +inf or if none is finite. `map` translates a draft row to
     /// target ids. O(size), plus O(m log size) for a top-p that keeps m tokens; O(size / 1024) where the row brings its
     /// normaliser and block sums.
+    ///
+    /// With totals::bounded a row of several blocks that is not truncated may be left with bounds of its sums, and with
+    /// totals::none any without sums. The law is the same and answers every question, in a pass where the answer needs
+    /// total(); settle() makes that pass once and for all. With totals::none valid() says nothing before that. Copies
+    /// share `sums`.
     distribution(logits_row<T> row, transform const& how, std::span<token_id> order,
                  vocabulary_map const* map = nullptr, row_kernels const& kernels = native_row_kernels(),
-                 std::span<double> sums = {}) noexcept
+                 std::span<double> sums = {}, totals made = totals::exact) noexcept
         : logits_(row.values), map_(map), functions_(&kernels.get<T>()), sums_(sums) {
         SURELEAP_EXPECTS(map == nullptr || map->draft_size() == row.values.size());
         SURELEAP_EXPECTS(sums.empty() || sums.size() == row_blocks(row.values.size()));
         size_ = map_ ? map_->target_size() : logits_.size();
         if (row.log_normaliser && how.temperature == 1.0 && !how.truncates()) {
-            take(row, sums);
+            take(row);
             return;
         }
         if (how.greedy()) {
@@ -141,16 +78,9 @@ public:
             if (!find_mode()) return;
             shift_ = load(logits_[static_cast<std::size_t>(mode_)]);
             truncate(how, order);
-            sum_kept(sums);
-        } else if (!sum_from(typical_logit(), sums)) {
-            // That logit is too far below others, or the row has no law. For those that have one the largest logit does,
-            // and for numbers near the end of their range the reference, which subtracts before it multiplies.
-            if (!find_mode()) return;
-            real const top = load(logits_[static_cast<std::size_t>(mode_)]);
-            if (!sum_from(top, sums)) {
-                functions_ = &scalar_row_kernels.get<T>();
-                static_cast<void>(sum_from(top, sums));
-            }
+            sum_kept();
+        } else if (real const near = typical_logit(); !put_off(near, made) && !sum_up(near)) {
+            return;
         }
         kind_ = kind::dense;
     }
@@ -181,8 +111,24 @@ public:
         if (kind_ == kind::dense && !map_) return row_weights(static_cast<std::size_t>(first), out);
         for (std::size_t i = 0; i < out.size(); ++i) out[i] = (*this)[first + static_cast<token_id>(i)];
     }
-    [[nodiscard]] double total() const noexcept { return total_; }
-    [[nodiscard]] double probability(token_id v) const noexcept { return static_cast<double>((*this)[v]) / total_; }
+    /// The sum of all weights.
+    [[nodiscard]] double total() const noexcept {
+        return is_settled() ? total_ : functions_->sum(logits_.data(), logits_.size(), shift_, scale_, nullptr);
+    }
+    /// total() is known.
+    [[nodiscard]] bool is_settled() const noexcept { return known_ == totals::exact; }
+    /// Makes it known. O(size) if it is not.
+    void settle() noexcept {
+        if (is_settled()) return;
+        known_ = totals::exact;
+        if (!sum_up(shift_)) kind_ = kind::invalid;
+    }
+    /// What total() is at least and at most; without a pass where that is known, and both total() where that is.
+    [[nodiscard]] double least_total() const noexcept {
+        return known_ == totals::bounded ? total_ / loosest_bound : total();
+    }
+    [[nodiscard]] double largest_total() const noexcept { return known_ == totals::bounded ? total_ : total(); }
+    [[nodiscard]] double probability(token_id v) const noexcept { return static_cast<double>((*this)[v]) / total(); }
     /// log probability(v), without underflow; -inf for tokens that cannot be drawn.
     [[nodiscard]] double log_probability(token_id v) const noexcept {
         constexpr double none = -std::numeric_limits<double>::infinity();
@@ -191,14 +137,18 @@ public:
         if (i == no_token || !keeps(static_cast<std::size_t>(i))) return none;
         // Tables round the shift, which all weights share: only where a weight says nothing is the exponent better.
         auto const weight = static_cast<double>(row_weight(static_cast<std::size_t>(i)));
-        if (weight > 1e-30) return std::log(weight / total_);
-        return static_cast<double>(exponent(static_cast<std::size_t>(i))) - std::log(total_);
+        if (weight > 1e-30) return std::log(weight / total());
+        return static_cast<double>(exponent(static_cast<std::size_t>(i))) - std::log(total());
     }
-    /// The first token, in the order of the row, whose cumulative weight exceeds `threshold`; never one of weight zero.
-    [[nodiscard]] token_id quantile(double threshold) const noexcept {
+    /// The first token, in the order of the row, whose cumulative weight exceeds u * total(); never one of weight zero.
+    /// If only bounds of it are known, no_token for some u: the others are spread over the tokens by their weights, so a
+    /// draw that tries another u then has the law.
+    [[nodiscard]] token_id quantile(double u) const noexcept {
         if (kind_ == kind::one_hot) return mode();
+        auto const what = known_ == totals::bounded ? detail::block_sums_are::bounds : detail::block_sums_are::exact;
+        auto const sums = known_ == totals::none ? std::span<double>{} : sums_;
         std::size_t const i =
-            detail::quantile_of<real>(sums_, logits_.size(), threshold,
+            detail::quantile_of<real>(sums, what, logits_.size(), u * largest_total(),
                                       [this](std::size_t first, std::span<real> out) { row_weights(first, out); });
         if (i == logits_.size()) return no_token;
         return map_ ? map_->to_target(static_cast<token_id>(i)) : static_cast<token_id>(i);
@@ -218,11 +168,21 @@ public:
         return 1.0 / functions_->sum(logits_.data(), logits_.size(), top, real(1), nullptr);
     }
 
-    /// For races: which tokens may still win (random.hpp).
-    [[nodiscard]] bool can_list_contenders() const noexcept { return !plain_row().empty(); }
-    [[nodiscard]] std::size_t contenders(race_noise const& noise, std::uint32_t first, std::size_t count, double best,
-                                         std::uint32_t* out) const noexcept {
-        return functions_->contenders(logits_.data() + first, count, shift_, scale_, noise, first, best, out);
+    /// For races (race.hpp).
+    [[nodiscard]] bool can_list() const noexcept { return !plain_row().empty(); }
+    [[nodiscard]] std::size_t above(std::size_t first, std::size_t count, double const* least,
+                                    std::uint32_t* out) const noexcept {
+        return functions_->above(logits_.data() + first, count, shift_, scale_, least, out);
+    }
+    /// The heaviest token of the heaviest block, or of the first one if there are no sums of blocks.
+    [[nodiscard]] token_id likely() const noexcept {
+        std::size_t first = 0;
+        if (known_ != totals::none && !sums_.empty()) {
+            first = row_block * static_cast<std::size_t>(std::max_element(sums_.begin(), sums_.end()) - sums_.begin());
+        }
+        std::size_t const count = std::min(row_block, logits_.size() - first);
+        std::size_t const i = functions_->mode(logits_.data() + first, count);
+        return i == count ? no_token : static_cast<token_id>(first + i);
     }
 
     /// The row, if weights of it are the law's: no map and no truncation; else empty.
@@ -231,7 +191,7 @@ public:
     }
     [[nodiscard]] row_functions<T> const& functions() const noexcept { return *functions_; }
     /// For row_functions::residual, which takes factor / total() of the weights.
-    [[nodiscard]] row_side<real> side(double factor) const noexcept { return {shift_, scale_, factor / total_}; }
+    [[nodiscard]] row_side<real> side(double factor) const noexcept { return {shift_, scale_, factor / total()}; }
 
 private:
     enum class kind : unsigned char { invalid, dense, one_hot };
@@ -253,16 +213,16 @@ private:
     [[nodiscard]] bool truncated() const noexcept { return cutoff_ > -std::numeric_limits<real>::infinity(); }
 
     // The producer's normaliser: exp(l - log_normaliser) is p itself, and a NaN or +inf would have reached it.
-    void take(logits_row<T> const& row, std::span<double> sums) noexcept {
+    void take(logits_row<T> const& row) noexcept {
         shift_ = *row.log_normaliser;
         if (!std::isfinite(shift_)) return;
         kind_ = kind::dense;
         total_ = 1.0;
-        if (row.block_sums.size() != sums.size()) {
+        if (row.block_sums.size() != sums_.size()) {
             sums_ = {};
             return;
         }
-        std::transform(row.block_sums.begin(), row.block_sums.end(), sums.begin(),
+        std::transform(row.block_sums.begin(), row.block_sums.end(), sums_.begin(),
                        [](real s) { return static_cast<double>(s); });
     }
     // Some logit of ordinary size, so that one pass does: weights are taken relative to it, and need not be below 1.
@@ -275,22 +235,46 @@ private:
     }
     // The sum relative to `shift`. False if it is no number, or so large that its inverse would lose digits, or if the
     // weight of `shift` itself is not near 1.
-    [[nodiscard]] bool sum_from(real shift, std::span<double> sums) noexcept {
+    [[nodiscard]] bool sum_from(real shift) noexcept {
         if (!std::isfinite(shift)) return false;
         shift_ = shift;
-        total_ = functions_->sum(logits_.data(), logits_.size(), shift, scale_, sums.empty() ? nullptr : sums.data());
+        total_ = functions_->sum(logits_.data(), logits_.size(), shift, scale_, sums_.empty() ? nullptr : sums_.data());
         return total_ > 0.5 && total_ < 1e30;
     }
-    void sum_kept(std::span<double> sums) noexcept {
+    // Leaves the sum for later, if that was wanted and may save something.
+    [[nodiscard]] bool put_off(real shift, totals made) noexcept {
+        if (made == totals::exact || !std::isfinite(shift)) return false;
+        shift_ = shift;
+        if (made == totals::bounded) {
+            if (sums_.size() < 2 || functions_->bound == nullptr) return false;
+            total_ = functions_->bound(logits_.data(), logits_.size(), shift, scale_, sums_.data());
+            if (!(total_ > 0.5 * loosest_bound && total_ < 1e30)) return false;
+        }
+        known_ = made;
+        return true;
+    }
+    // If `shift` is too far below others, or the row has no law: for those that have one the largest logit does, and for
+    // numbers near the end of their range the reference, which subtracts before it multiplies.
+    [[nodiscard]] bool sum_up(real shift) noexcept {
+        if (sum_from(shift)) return true;
+        if (!find_mode()) return false;
+        real const top = load(logits_[static_cast<std::size_t>(mode_)]);
+        if (!sum_from(top)) {
+            functions_ = &scalar_row_kernels.get<T>();
+            static_cast<void>(sum_from(top));
+        }
+        return true;
+    }
+    void sum_kept() noexcept {
         total_ = 0.0;
         detail::stretch<real> some;
-        std::fill(sums.begin(), sums.end(), 0.0);
+        std::fill(sums_.begin(), sums_.end(), 0.0);
         for (std::size_t first = 0; first < logits_.size(); first += some.size()) {
             auto const here = std::span(some).first(std::min(some.size(), logits_.size() - first));
             row_weights(first, here);
             double sum = 0.0;
             for (real const weight : here) sum += static_cast<double>(weight);
-            if (!sums.empty()) sums[first / row_block] += sum;
+            if (!sums_.empty()) sums_[first / row_block] += sum;
             total_ += sum;
         }
     }
@@ -359,7 +343,7 @@ private:
     std::span<T const> logits_{};
     vocabulary_map const* map_ = nullptr;
     row_functions<T> const* functions_ = nullptr;
-    std::span<double const> sums_{};
+    std::span<double> sums_{};
     std::size_t size_ = 0;
     double total_ = 0.0;
     real shift_ = 0;
@@ -368,6 +352,7 @@ private:
     token_id cutoff_id_ = std::numeric_limits<token_id>::max();
     token_id mode_ = no_token;  // index into the row, if known; a target id when there is no row
     kind kind_ = kind::invalid;
+    totals known_ = totals::exact;  // of total_ and sums_
 };
 
 /// sum_v min(p(v), q(v)) = 1 - TV(p, q): the probability that token rejection accepts x ~ q. Also eq. 8's label c*.

@@ -10,6 +10,7 @@
 #include <sureleap/workspace.hpp>
 
 #include <sureleap/concepts.hpp>
+#include <sureleap/draw_key.hpp>
 #include <sureleap/guarantee.hpp>
 #include <sureleap/kernel/avx2.hpp>
 #include <sureleap/kernel/avx512.hpp>
@@ -24,6 +25,8 @@
 #include <sureleap/kernel/sample_avx2.hpp>
 #include <sureleap/kernel/sample_avx512.hpp>
 #include <sureleap/kernel/sample_native.hpp>
+#include <sureleap/quantile.hpp>
+#include <sureleap/race.hpp>
 #include <sureleap/random.hpp>
 #include <sureleap/verdict.hpp>
 
@@ -33,6 +36,7 @@
 #include <sureleap/vocabulary.hpp>
 
 #include <sureleap/acceptance/block.hpp>
+#include <sureleap/acceptance/bounded.hpp>
 #include <sureleap/acceptance/coupled.hpp>
 #include <sureleap/acceptance/match.hpp>
 #include <sureleap/acceptance/rejection.hpp>

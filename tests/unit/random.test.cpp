@@ -228,12 +228,11 @@ TEST_CASE("race: the winner is that of the exponentials, of every token") {
         values[roll.below(values.size())] = 0.5;
         weights const w{values};
         draw_key const key{8, i, 1, purpose::noise};
-        race_noise const noise = noise_of(key);
         token_id expected = no_token;
         double best = 0.0;
-        for (std::uint32_t v = 0; v < values.size(); ++v) {
+        for (std::size_t v = 0; v < values.size(); ++v) {
             if (values[v] <= 0.0) continue;
-            double const arrival = exponential(key, v, race_bits(noise, v)) / values[v];
+            double const arrival = exponential(key, v) / values[v];
             if (expected == no_token || arrival < best) {
                 best = arrival;
                 expected = static_cast<token_id>(v);
@@ -243,44 +242,88 @@ TEST_CASE("race: the winner is that of the exponentials, of every token") {
     }
 }
 
-TEST_CASE("race: bits of a group are those of its tokens, and no two tokens share them") {
-    race_noise const noise = noise_of({77, 123456789012345, 3, purpose::noise});
-    std::set<std::pair<std::uint32_t, std::uint32_t>> places;  // lane and half word
-    for (std::uint32_t group : {0u, 1u, 1186u}) {
-        std::array<std::uint16_t, race_group> bits;
-        race_bits(noise, group, bits);
-        for (std::uint32_t i = 0; i < race_group; ++i) {
-            std::uint32_t const v = static_cast<std::uint32_t>(race_group) * group + i;
-            REQUIRE(race_bits(noise, v) == bits[i]);
-            REQUIRE(places.insert({16 * group + i % 16, i / 16}).second);
-            auto const words = random_bits({77, 123456789012345, 3, purpose::noise}, 16 * group + i % 16);
-            REQUIRE(bits[i] == static_cast<std::uint16_t>(words[i / 32] >> (i / 16 % 2 * 16)));
-        }
+TEST_CASE("race: the exponentials of a group are independent ones of rate 1") {
+    // One group, and the first token of the next.
+    constexpr std::size_t tokens = row_group + 1;
+    constexpr std::size_t n = 40'000;
+    std::vector<double> places(row_group);
+    std::vector<std::vector<double>> bins(tokens, std::vector<double>(16));
+    std::vector<double> near(16),
+        far(16);  // two tokens of the group by halves and quarters of their laws; and of two groups
+    double smallest = 0.0;
+    for (std::uint64_t i = 0; i < n; ++i) {
+        draw_key const key{31, i, 0, purpose::noise};
+        std::vector<double> u;  // uniform if E is exponential
+        for (std::size_t v = 0; v < tokens; ++v) u.push_back(-std::expm1(-exponential(key, v)));
+        for (std::size_t v = 0; v < tokens; ++v) ++bins[v][static_cast<std::size_t>(u[v] * 16.0)];
+        auto const least = static_cast<std::size_t>(std::min_element(u.begin(), u.begin() + row_group) - u.begin());
+        ++places[least];
+        smallest += -std::log1p(-u[least]) * static_cast<double>(row_group) / static_cast<double>(n);
+        auto const cell = [](double a, double b) {
+            return static_cast<std::size_t>(a * 4.0) * 4 + static_cast<std::size_t>(b * 4.0);
+        };
+        ++near[cell(u[i % row_group], u[(i + 1 + i / row_group % (row_group - 1)) % row_group])];
+        ++far[cell(u[i % row_group], u[row_group])];
     }
+    CHECK(std::abs(smallest - 1.0) < 5.0 / std::sqrt(static_cast<double>(n)));
+    weights const same_16{std::vector<double>(16, 1.0)};
+    CHECK(chi_square(near, same_16) < 50.0);  // 15 degrees of freedom: 1 in 80,000
+    CHECK(chi_square(far, same_16) < 50.0);
+    CHECK(chi_square(places, weights{std::vector<double>(row_group, 1.0)}) < 210.0);  // 127: 5 deviations
+    double all = 0.0, most = 0.0;
+    for (auto const& counts : bins) {
+        double const x = chi_square(counts, same_16);
+        all += x;
+        most = std::max(most, x);
+    }
+    // Of one token at a time they are independent over keys; tokens' statistics are nearly so.
+    CHECK(most < 60.0);
+    CHECK(std::abs(all / static_cast<double>(tokens) - 15.0) < 3.0);
 }
 
-TEST_CASE("race: exponentials have further bits") {
-    // 16 bits alone leave E = 0 or 1.5e-5 as the smallest value, which no token of probability 1e-12 could live on.
+TEST_CASE("race: in the lower tail, where races are won, exponentials are as independent as anywhere") {
+    // P(both of two tokens of a group below t) = (1 - exp(-t))^2, and the smallest of a pair says nothing of whose it is.
+    constexpr std::size_t n = 400'000;
+    constexpr double t = 0.02;
+    double const p = -std::expm1(-t);
+    double one = 0.0, both = 0.0, first = 0.0;
+    for (std::uint64_t i = 0; i < n; ++i) {
+        draw_key const key{32, i, 0, purpose::noise};
+        double const a = exponential(key, i % row_group);
+        double const b = exponential(key, (i + 64) % row_group);
+        one += a < t;
+        both += a < t && b < t;
+        first += a < b;
+    }
+    CHECK(std::abs(one / n - p) < 5.0 * std::sqrt(p / n));
+    CHECK(std::abs(both / n - p * p) < 5.0 * p / std::sqrt(static_cast<double>(n)));
+    CHECK(std::abs(first / n - 0.5) < 2.5 / std::sqrt(static_cast<double>(n)));
+}
+
+TEST_CASE("race: exponentials have bits enough for a token of probability 1e-15") {
+    support::dice roll(6);
+    INFO("seed " << roll.seed());
+    double least = 1.0;
+    for (std::uint64_t i = 0; i < 100'000; ++i) {
+        draw_key const key{8, roll.bits(), 0, purpose::noise};
+        double const e = exponential(key, roll.below(200'000));
+        REQUIRE(e > 0.0);
+        REQUIRE(std::isfinite(e));
+        least = std::min(least, e);
+    }
+    CHECK(least < 1e-3);
+    // The smallest and the largest there are.
+    detail::exponential_bits const low{0, 0}, high{0xffffffffu, 0xffffffffu};
+    CHECK(low.value() > 0.0);
+    CHECK(low.value() / static_cast<double>(row_group) < 1e-18);
+    CHECK(std::isfinite(high.value()));
+    CHECK(low.bound() <= low.value());
+    CHECK(high.bound() <= high.value());
     draw_key const key{8, 1, 0, purpose::noise};
     draw_key const other{8, 2, 0, purpose::noise};
-    double const unit = 0x1p-16;
-    for (std::uint16_t const bits :
-         {std::uint16_t{0}, std::uint16_t{1}, std::uint16_t{0x8000}, std::uint16_t{0xffff}}) {
-        double const e = exponential(key, 5, bits);
-        CHECK(e > 0.0);
-        CHECK(std::isfinite(e));
-        CHECK(e >= -std::log1p(-bits * unit));
-        CHECK(e <= -std::log1p(-(bits + 1.0) * unit));
-        CHECK(e != exponential(other, 5, bits));
-        CHECK(e != exponential(key, 4, bits));
-        CHECK(e != exponential(key, 6, bits));
-    }
-    bool rising = true;
-    for (std::uint32_t bits = 0; bits < 0xffffu; ++bits) {
-        rising = rising && exponential(key, 5, static_cast<std::uint16_t>(bits)) <
-                               exponential(key, 5, static_cast<std::uint16_t>(bits + 1));
-    }
-    CHECK(rising);
+    CHECK(exponential(key, 5) != exponential(other, 5));
+    CHECK(exponential(key, 5) != exponential(key, 4));
+    CHECK(exponential(key, 5) != exponential(key, 6));
 }
 
 TEST_CASE("race: a token of small probability wins as often as it should") {

@@ -14,6 +14,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sureleap/distribution.hpp>
@@ -216,39 +217,108 @@ TEMPLATE_TEST_CASE("row kernels: the residual's mass is what the weights leave",
     });
 }
 
-TEMPLATE_TEST_CASE("row kernels: contenders are all that may still win a race, and few others", "", float, double, bf16,
-                   half) {
+TEMPLATE_TEST_CASE("row kernels: bounds are near the sums and never below", "", float, double, bf16, half) {
+    using T = TestType;
+    using real = compute_t<T>;
+    support::dice roll(80);
+    INFO("seed " << roll.seed());
+    with_every_table<T>([&](row_functions<T> const& rows) {
+        if (rows.bound == nullptr) return;
+        auto lengths = sizes;
+        lengths.insert(lengths.end(), {2048, 4096, 5000, 7 * row_block + 5});
+        for (std::size_t const size : lengths) {
+            INFO("size " << size);
+            for (auto const& [shift, scale] : {std::pair{real(2), real(0.5)}, std::pair{real(-30), real(1)},
+                                               std::pair{real(9), real(3)}, std::pair{real(0), real(0.01)}}) {
+                auto row = random_row<T>(roll, size, -12.0, 10.0);
+                for (T& l : row) {
+                    if (roll.chance(0.1)) l = static_cast<T>(-std::numeric_limits<real>::infinity());
+                }
+                std::vector<double> sums(row_blocks(size));
+                std::vector<double> bounds(row_blocks(size) + 1, 77.0);
+                double const sum = rows.sum(row.data(), size, shift, scale, sums.data());
+                double const bound = rows.bound(row.data(), size, shift, scale, bounds.data());
+                REQUIRE(bounds.back() == 77.0);
+                double all = 0.0;
+                for (std::size_t b = 0; b < row_blocks(size); ++b) {
+                    REQUIRE(bounds[b] >= sums[b]);
+                    REQUIRE(bounds[b] <= sums[b] * loosest_bound + 0x1p-100);
+                    all += bounds[b];
+                }
+                REQUIRE(std::abs(bound - all) <= 1e-14 * all);
+                REQUIRE(bound >= sum);
+                for (float const bad : {inf, nan_value, -nan_value}) {
+                    auto broken = row;
+                    broken[roll.below(size)] = static_cast<T>(static_cast<real>(bad));
+                    REQUIRE_FALSE(std::isfinite(rows.bound(broken.data(), size, shift, scale, bounds.data())));
+                }
+                row[roll.below(size)] = static_cast<T>(real(60000));
+                REQUIRE_FALSE(std::isfinite(rows.bound(row.data(), size, shift, scale, bounds.data())));
+            }
+            // A shift so far off that rounding it would cost more than the bounds leave.
+            auto const row = random_row<T>(roll, size);
+            std::vector<double> bounds(row_blocks(size));
+            REQUIRE_FALSE(std::isfinite(rows.bound(row.data(), size, real(50000), real(1), bounds.data())));
+        }
+    });
+}
+
+TEST_CASE("row kernels: a bound holds for every weight") {
+    with_every_table<float>([&](row_functions<float> const& rows) {
+        if (rows.bound == nullptr) return;
+        for (float const shift : {0.0f, 17.3f, -600.0f}) {
+            bool above = true, near = true;
+            for (int i = -420'000; i < 400'000; ++i) {
+                float const logit = shift + static_cast<float>(i) * 2e-4f;
+                float weight = 0.0f;
+                double bound = 0.0;
+                rows.weights(&logit, 1, shift, 1.0f, &weight);
+                double const total = rows.bound(&logit, 1, shift, 1.0f, &bound);
+                above = above && bound >= static_cast<double>(weight) && total == bound;
+                near = near && bound <= static_cast<double>(weight) * loosest_bound + 0x1p-100;
+            }
+            CHECK(above);
+            CHECK(near);
+        }
+    });
+}
+
+TEMPLATE_TEST_CASE("row kernels: above lists every token that is, whatever is no number, and few others", "", float,
+                   double, bf16, half) {
     using T = TestType;
     using real = compute_t<T>;
     support::dice roll(78);
     INFO("seed " << roll.seed());
     with_every_table<T>([&](row_functions<T> const& rows) {
         for (std::size_t const size : sizes) {
-            if (size > row_block) continue;
             INFO("size " << size);
-            auto row = random_row<T>(roll, size, -12.0, 4.0);
-            if (size > 2) row[size / 2] = static_cast<T>(-std::numeric_limits<real>::infinity());
-            std::vector<real> weights(size);
-            rows.weights(row.data(), size, real(1), real(0.9), weights.data());
-            draw_key const key{roll.below(1000), roll.below(100000), 0, purpose::noise};
-            race_noise const noise = noise_of(key);
-            std::uint32_t const first =
-                static_cast<std::uint32_t>(race_group) * static_cast<std::uint32_t>(roll.below(1000));
-            for (double const best : {std::numeric_limits<double>::infinity(), 3.0, 1.0, 0.05, 1e-4, 1e-9}) {
+            for (double const scale : {1e-300, 1e-9, 1e-3, 1.0, 30.0}) {
+                auto row = random_row<T>(roll, size, -12.0, 4.0);
+                if (size > 2) row[size / 2] = static_cast<T>(-std::numeric_limits<real>::infinity());
+                std::size_t const nan_at = roll.below(size);
+                std::size_t const inf_at = roll.below(size);
+                if (size > 20) {
+                    row[nan_at] = static_cast<T>(std::numeric_limits<real>::quiet_NaN());
+                    row[inf_at] = static_cast<T>(std::numeric_limits<real>::infinity());
+                }
+                std::vector<real> weights(size);
+                rows.weights(row.data(), size, real(1), real(0.9), weights.data());
+                std::vector<double> least;
+                for (std::size_t g = 0; g * row_group < size; ++g) {
+                    least.push_back(roll.chance(0.1) ? 0.0 : scale * roll.real());
+                }
                 std::vector<std::uint32_t> out(size + 1, 77);
-                std::size_t const count =
-                    rows.contenders(row.data(), size, real(1), real(0.9), noise, first, best, out.data());
+                std::size_t const count = rows.above(row.data(), size, real(1), real(0.9), least.data(), out.data());
                 REQUIRE(count <= size);
                 REQUIRE(out[size] == 77);
+                REQUIRE(std::is_sorted(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(count)));
                 std::set<std::uint32_t> const listed(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(count));
                 REQUIRE(listed.size() == count);
                 for (std::size_t i = 0; i < size; ++i) {
-                    auto const v = first + static_cast<std::uint32_t>(i);
-                    double const u = static_cast<double>(race_bits(noise, v)) * 0x1p-16;
-                    double const limit = best * static_cast<double>(weights[i]);
-                    if (weights[i] > real(0) && u < limit) REQUIRE(listed.count(v) == 1);
-                    // The logarithm by pieces is 0.09 too small at most; 0 has none.
-                    if (u > 0.0 && !(u < limit * 1.1)) REQUIRE(listed.count(v) == 0);
+                    auto const weight = static_cast<double>(weights[i]);
+                    bool const is_listed = listed.count(static_cast<std::uint32_t>(i)) == 1;
+                    if (!(weight <= least[i / row_group])) REQUIRE(is_listed);
+                    if (weight * 1.1 < least[i / row_group]) REQUIRE_FALSE(is_listed);
                 }
             }
         }
@@ -273,10 +343,19 @@ TEMPLATE_TEST_CASE("distribution: a race over a row is the race over its weights
             auto const row = random_row<T>(roll, size, -4.0, 4.0);
             for (transform const& how : {transform{}, transform{.temperature = 0.3}, transform{.top_k = 30}}) {
                 std::vector<token_id> order(size);
+                std::vector<double> sums(row_blocks(size));
                 distribution<T> const law{{row, {}}, how, order, nullptr, *kernels};
+                distribution<T> const bounded{{row, {}}, how, order, nullptr, *kernels, sums, totals::bounded};
+                distribution<T> const unsummed{{row, {}}, how, order, nullptr, *kernels, {}, totals::none};
                 for (std::uint64_t i = 0; i < 20; ++i) {
                     draw_key const key{3, i, 0, purpose::noise};
-                    REQUIRE(philox_randomness{}.race(key, law) == philox_randomness{}.race(key, bare{law}));
+                    token_id const winner = philox_randomness{}.race(key, bare{law});
+                    REQUIRE(philox_randomness{}.race(key, law) == winner);
+                    REQUIRE(philox_randomness{}.race(key, bounded) == winner);
+                    REQUIRE(philox_randomness{}.race(key, unsummed) == winner);
+                    auto const guess = static_cast<token_id>(roll.below(size));
+                    REQUIRE(philox_randomness{}.race(key, unsummed, guess) == winner);
+                    REQUIRE(philox_randomness{}.race(key, unsummed, winner) == winner);
                 }
             }
         }

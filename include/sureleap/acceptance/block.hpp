@@ -9,16 +9,67 @@
 // residual max(p_i p - q, 0) are this rule's own; taking either from token rejection biases the output.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <span>
 
+#include <sureleap/acceptance/bounded.hpp>
 #include <sureleap/acceptance/residual.hpp>
 #include <sureleap/concepts.hpp>
 #include <sureleap/config.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// Exact in law under a non-anticipating schedule. Touches every target row up to the first p_i = 0, and makes a pass
-/// over p and q for every position it tries from the end.
+namespace detail {
+
+/// p_1..p_l, by the bounds of the laws as long as they do.
+template <class Verification>
+class joint_survival {
+public:
+    explicit joint_survival(Verification& v) noexcept
+        : v_(v), low_(v.scratch().first(v.length())), high_(v.scratch().subspan(v.length(), v.length())) {}
+
+    /// Adds the next prefix: false if it does not survive. Its row must hold a law.
+    [[nodiscard]] bool extend() noexcept {
+        auto const& p = v_.outline(size_);
+        auto const weight = static_cast<double>(p[v_.token(size_)]);
+        double const q = v_.draft(size_).probability(v_.token(size_));
+        if (!(weight > 0.0)) return false;
+        low_[size_] = survival((size_ == 0 ? 1.0 : low_[size_ - 1]) * weight / p.largest_total(), q);
+        high_[size_] = survival((size_ == 0 ? 1.0 : high_[size_ - 1]) * weight / p.least_total(), q);
+        if (!(high_[size_] > 0.0)) return false;
+        ++size_;
+        return true;
+    }
+    [[nodiscard]] std::size_t size() const noexcept { return size_; }
+    [[nodiscard]] bounds of(std::size_t i) const noexcept {
+        return i == 0 ? bounds{1.0, 1.0} : bounds{low_[i - 1], high_[i - 1]};
+    }
+    /// p_i itself. Makes the sums known of the rows since it was last known, which it is where it is 1 by all bounds.
+    [[nodiscard]] double exact(std::size_t i) noexcept {
+        std::size_t known = i;
+        while (of(known).low != of(known).high) --known;
+        for (; known < i; ++known) {
+            token_id const x = v_.token(known);
+            double const ratio = of(known).low * v_.target(known).probability(x);
+            low_[known] = high_[known] = survival(ratio, v_.draft(known).probability(x));
+        }
+        return of(i).low;
+    }
+
+private:
+    [[nodiscard]] static double survival(double ratio, double q) noexcept { return ratio < q ? ratio / q : 1.0; }
+
+    Verification& v_;
+    std::span<double> low_;
+    std::span<double> high_;
+    std::size_t size_ = 0;
+};
+
+}  // namespace detail
+
+/// Exact in law under a non-anticipating schedule. Touches the target rows of the block up to the first p_i = 0, the one
+/// behind it if all of it is accepted, and of q the drafted tokens and those that are proposed.
 template <class DraftRule = categorical_draft>
 class block_verification {
 public:
@@ -29,38 +80,36 @@ public:
     template <class Verification, class Rng>
     [[nodiscard]] decision operator()(Verification& v, Rng& rng) const {
         std::size_t const length = v.length();
-        auto const joint = v.scratch();  // joint[i] = p_{i+1}
-        std::size_t alive = 0;           // prefixes with p_i > 0
-        for (double before = 1.0; alive < length; ++alive) {
-            auto const& p = v.target(alive);
-            if (!p.valid()) return {};
-            token_id const x = v.token(alive);
-            double const ratio = before * p.probability(x);
-            double const q = v.draft(alive).probability(x);
-            if (!(ratio > 0.0)) break;
-            joint[alive] = before = ratio < q ? ratio / q : 1.0;
+        detail::joint_survival joint{v};
+        while (joint.size() < length) {
+            if (!v.outline(joint.size()).valid()) return {};
+            if (!joint.extend()) break;
         }
-        if (!v.target(alive).valid()) return {};
-
         // The accepted prefix is the longest whose test succeeds, so testing from the end may stop at a success.
-        std::size_t accepted = alive;
+        std::size_t accepted = joint.size();
         for (; accepted > 0; --accepted) {
-            double const survives = joint[accepted - 1];
-            double num = survives;  // h_l = p_l at the end of the block
-            double den = 1.0;
-            if (accepted < length) {
-                num = residual{v.target(accepted), v.draft(accepted), survives, v.block_sums()}.total();
-                den = num + (1.0 - survives);
-                // p_i = 1 and p = q beyond: nothing is left to correct, so stopping here must not be missed.
-                if (!(den > 0.0)) num = den = 1.0;
+            bounds const survives = joint.of(accepted);
+            auto const exact = [&] { return joint.exact(accepted); };
+            if (accepted == length) {  // h_l = p_l at the end of the block
+                if (decide(rng, v.key(accepted - 1, purpose::accept), {survives.low, 1.0}, {survives.high, 1.0},
+                           [&] { return odds{exact(), 1.0}; })) {
+                    break;
+                }
+                continue;
             }
-            if (rng.bernoulli(v.key(accepted - 1, purpose::accept), num, den)) break;
+            auto& p = v.outline(accepted);
+            if (!p.valid()) return {};
+            if (survives.low >= 1.0) break;  // h_i = 1, whatever is left
+            token_id const next =
+                correct_or_reject(p, v.draft(accepted), survives, exact, v.key(accepted - 1, purpose::accept),
+                                  v.key(accepted, purpose::residual), rng, v.block_sums());
+            if (next != no_token) return {true, accepted, next};
         }
-        auto const& p = v.target(accepted);
-        if (accepted == length) return {true, accepted, rng.categorical(v.key(accepted, purpose::bonus), p)};
-        double const survives = accepted == 0 ? 1.0 : joint[accepted - 1];
+        auto& p = v.outline(accepted);
+        if (!p.valid()) return {};
+        if (accepted == length) return {true, accepted, draw(p, v.key(accepted, purpose::bonus), rng)};
         return {true, accepted,
-                draw_residual(p, v.draft(accepted), survives, v.key(accepted, purpose::residual), rng, v.block_sums())};
+                draw_residual(p, v.draft(accepted), 1.0, v.key(accepted, purpose::residual), rng, v.block_sums())};
     }
 };
 

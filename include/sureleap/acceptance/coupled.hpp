@@ -7,6 +7,7 @@
 
 #include <cstddef>
 
+#include <sureleap/acceptance/bounded.hpp>
 #include <sureleap/acceptance/match.hpp>
 #include <sureleap/concepts.hpp>
 #include <sureleap/config.hpp>
@@ -26,7 +27,9 @@ public:
 
     template <class Verification, class Rng>
     [[nodiscard]] decision operator()(Verification& v, Rng& rng) const {
-        return detail::accept_matching(v, [&](std::size_t k, auto const& p) { return rng.race(v.noise(k), p); });
+        return detail::accept_matching(v, [&](std::size_t k) {
+            return race(v.unsummed(k), v.noise(k), k < v.length() ? v.token(k) : no_token, rng);
+        });
     }
 };
 

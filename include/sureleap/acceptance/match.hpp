@@ -13,13 +13,13 @@
 SURELEAP_BEGIN_NAMESPACE
 
 namespace detail {
-// y_k = choose(k, p_k); keep x_k while it equals y_k; the first y_k that differs is the correction.
+// y_k = choose(k), no_token if row k has no law; keep x_k while it equals y_k; the first y_k that differs is the
+// correction.
 template <class Verification, class Choose>
 [[nodiscard]] decision accept_matching(Verification& v, Choose&& choose) {
     for (std::size_t k = 0;; ++k) {
-        auto const& p = v.target(k);
-        if (!p.valid()) return {};
-        token_id const y = choose(k, p);
+        token_id const y = choose(k);
+        if (y == no_token) return {};
         if (k == v.length() || y != v.token(k)) return {true, k, y};
     }
 }
@@ -36,7 +36,10 @@ public:
 
     template <class Verification, class Rng>
     [[nodiscard]] decision operator()(Verification& v, Rng& rng) const {
-        return detail::accept_matching(v, [&](std::size_t k, auto const& p) { return rng.categorical(v.noise(k), p); });
+        return detail::accept_matching(v, [&](std::size_t k) {
+            auto const& p = v.target(k);
+            return p.valid() ? rng.categorical(v.noise(k), p) : no_token;
+        });
     }
 };
 
@@ -51,7 +54,10 @@ public:
 
     template <class Verification, class Rng>
     [[nodiscard]] decision operator()(Verification& v, Rng&) const {
-        return detail::accept_matching(v, [](std::size_t, auto const& p) { return p.mode(); });
+        return detail::accept_matching(v, [&](std::size_t k) {
+            auto const& p = v.target(k);
+            return p.valid() ? p.mode() : no_token;
+        });
     }
 };
 

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 
+#include <sureleap/acceptance/bounded.hpp>
 #include <sureleap/acceptance/residual.hpp>
 #include <sureleap/concepts.hpp>
 #include <sureleap/config.hpp>
@@ -28,18 +29,17 @@ public:
     [[nodiscard]] decision operator()(Verification& v, Rng& rng) const {
         std::size_t k = 0;
         for (; k < v.length(); ++k) {
-            auto const& p = v.target(k);
+            auto& p = v.outline(k);
             auto const& q = v.draft(k);
             if (!p.valid()) return {};
-            token_id const x = v.token(k);
             // u q < p instead of u < p/q: no division, and p = 0 is never accepted.
-            if (!rng.bernoulli(v.key(k, purpose::accept), p.probability(x), q.probability(x))) {
+            if (!keeps(p, q, v.token(k), v.key(k, purpose::accept), rng)) {
                 return {true, k, draw_residual(p, q, 1.0, v.key(k, purpose::residual), rng, v.block_sums())};
             }
         }
-        auto const& p = v.target(k);
+        auto& p = v.outline(k);
         if (!p.valid()) return {};
-        return {true, k, rng.categorical(v.key(k, purpose::bonus), p)};
+        return {true, k, draw(p, v.key(k, purpose::bonus), rng)};
     }
 };
 

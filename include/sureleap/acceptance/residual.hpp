@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include <sureleap/acceptance/bounded.hpp>
 #include <sureleap/concepts.hpp>
 #include <sureleap/config.hpp>
 #include <sureleap/distribution.hpp>
@@ -65,10 +66,10 @@ public:
         }
     }
     [[nodiscard]] double total() const noexcept { return mass_; }
-    /// The first token whose cumulative weight exceeds `threshold`; never one of weight zero.
-    [[nodiscard]] token_id quantile(double threshold) const noexcept {
+    /// The first token whose cumulative weight exceeds u * total(); never one of weight zero.
+    [[nodiscard]] token_id quantile(double u) const noexcept {
         std::size_t const i = detail::quantile_of<double>(
-            sums_, size(), threshold,
+            sums_, detail::block_sums_are::exact, size(), u * mass_,
             [this](std::size_t first, std::span<double> out) { evaluate(static_cast<token_id>(first), out); });
         return i == size() ? no_token : static_cast<token_id>(i);
     }
@@ -93,6 +94,21 @@ private:
     std::span<double const> sums_;
 };
 
+/// May y, drawn from p, be the correction? True with probability max(1 - q(y) / (scale p(y)), 0).
+template <class P, class Q, class Exact, class Rng>
+[[nodiscard]] bool accepts_proposal(P& p, Q const& q, token_id y, bounds const& scale, Exact&& exact_scale,
+                                    draw_key const& key, Rng& rng) {
+    auto const weight = static_cast<double>(p[y]);
+    double const drafted = q.probability(y);
+    odds const least{scale.low * weight - drafted * p.largest_total(), scale.low * weight};
+    odds const most{scale.high * weight - drafted * p.least_total(), scale.high * weight};
+    if (!(most.num > 0.0)) return false;
+    return decide(rng, key, least, most, [&] {
+        double const survives = exact_scale() * settled(p).probability(y);
+        return odds{std::max(survives - drafted, 0.0), survives};
+    });
+}
+
 /// How often draw_residual proposes before it makes a pass: as many proposals take about as long as the pass.
 inline constexpr std::uint32_t residual_proposals = 64;
 
@@ -101,32 +117,79 @@ inline constexpr std::uint32_t residual_proposals = 64;
 ///
 /// Where a row has blocks, by rejection first: y ~ p is the correction with probability max(1 - q(y) / (scale p(y)), 0),
 /// which needs no pass over p and q. A proposal succeeds with the probability that brought the correction about, so on
-/// average one is made for every position examined. After `proposals` failures comes the pass, and the law is the same:
-/// when to stop does not depend on what would have been drawn.
+/// average one is made for every position examined. Where only bounds of p's sums are known, a draw that misses is one
+/// more proposal without success. After `proposals` failures comes the pass, and the law is the same: when to stop does
+/// not depend on what would have been drawn.
 ///
 /// No mass left means p = q up to rounding, where rejection has probability 0 but can round into existence: then p itself
 /// is the law.
 template <class P, class Q, class Rng>
-[[nodiscard]] token_id draw_residual(P const& p, Q const& q, double scale, draw_key const& key, Rng& rng,
+[[nodiscard]] token_id draw_residual(P& p, Q const& q, double scale, draw_key const& key, Rng& rng,
                                      std::span<double> sums, std::uint32_t proposals) {
     for (std::uint32_t i = 0; i < proposals; ++i) {
         draw_key named = key;
         named.index = key.index | i << 16;
         named.use = purpose::proposal;
         token_id const y = rng.categorical(named, p);
-        double const survives = scale * p.probability(y);
-        double const left = survives - q.probability(y);
+        if (y == no_token) continue;
         named.use = purpose::proposal_accept;
-        if (left > 0.0 && rng.bernoulli(named, left, survives)) return y;
+        if (accepts_proposal(p, q, y, {scale, scale}, [scale] { return scale; }, named, rng)) return y;
     }
-    residual const left{p, q, scale, sums};
+    residual const left{settled(p), q, scale, sums};
     token_id const y = left.total() > 0.0 ? rng.categorical(key, left) : no_token;
     return y != no_token ? y : rng.categorical(key, p);
 }
 template <class P, class Q, class Rng>
-[[nodiscard]] token_id draw_residual(P const& p, Q const& q, double scale, draw_key const& key, Rng& rng,
+[[nodiscard]] token_id draw_residual(P& p, Q const& q, double scale, draw_key const& key, Rng& rng,
                                      std::span<double> sums = {}) {
     return draw_residual(p, q, scale, key, rng, sums, p.size() > row_block ? residual_proposals : 0);
+}
+
+/// How often correct_or_reject proposes before it makes a pass.
+inline constexpr std::uint32_t judging_proposals = 32;
+
+/// Block verification's test of a prefix that survives with probability `scale` < 1, and the correction behind it in one:
+/// with R the mass of max(scale p - q, 0), a token of that law with probability h = R / (R + 1 - scale), else no_token.
+/// `scale` holds bounds of exact_scale(); `accept` names the test, `key` the correction (purpose::residual).
+///
+/// R takes a pass over p and q, and h can be had without: with probability 1 - scale the prefix is rejected; else a token
+/// y ~ p is proposed, and if it is taken it is the correction; else all this once more. A turn ends in a correction with
+/// probability R, in a rejection with 1 - scale (the two-coin algorithm, Goncalves, Latuszynski and Roberts, "Barker's
+/// algorithm for Bayesian inference with intractable likelihoods", 2017). After `proposals` turns comes the pass: what a
+/// turn leaves open is open as it was before.
+template <class P, class Q, class Exact, class Rng>
+[[nodiscard]] token_id correct_or_reject(P& p, Q const& q, bounds const& scale, Exact&& exact_scale,
+                                         draw_key const& accept, draw_key const& key, Rng& rng, std::span<double> sums,
+                                         std::uint32_t proposals) {
+    for (std::uint32_t i = 0; i < proposals; ++i) {
+        // Eight draws a turn, of which `draw` may need all.
+        std::uint32_t const turn = 8 * i << 16;
+        draw_key named = accept;
+        named.index = accept.index | turn;
+        if (!decide(rng, named, {scale.low, 1.0}, {scale.high, 1.0}, [&] { return odds{exact_scale(), 1.0}; })) {
+            return no_token;
+        }
+        named = key;
+        named.index = key.index | turn;
+        named.use = purpose::proposal;
+        token_id const y = draw(p, named, rng);
+        if (y == no_token) continue;  // sums that a producer gave and that hold nothing
+        named.use = purpose::proposal_accept;
+        if (accepts_proposal(p, q, y, scale, exact_scale, named, rng)) return y;
+    }
+    double const survives = exact_scale();
+    draw_key last = accept;
+    if (proposals > 0) last.index = accept.index | 1u << 16;
+    double const left = residual{settled(p), q, survives, sums}.total();
+    if (!rng.bernoulli(last, left, left + (1.0 - survives))) return no_token;
+    return draw_residual(p, q, survives, key, rng, sums, 0);
+}
+template <class P, class Q, class Exact, class Rng>
+[[nodiscard]] token_id correct_or_reject(P& p, Q const& q, bounds const& scale, Exact&& exact_scale,
+                                         draw_key const& accept, draw_key const& key, Rng& rng,
+                                         std::span<double> sums = {}) {
+    return correct_or_reject(p, q, scale, exact_scale, accept, key, rng, sums,
+                             p.size() > row_block ? judging_proposals : 0);
 }
 
 SURELEAP_END_NAMESPACE

@@ -31,7 +31,7 @@ struct verification_memory {
     using row_type = std::conditional_t<hooked, compute_t<T>, T>;
 
     std::span<distribution<row_type>> laws{};  ///< [gamma + 1]
-    std::span<double> joint{};                 ///< [gamma]
+    std::span<double> joint{};                 ///< [2 gamma]
     std::span<token_id> order{};               ///< [V], for truncation
     std::span<row_type> rows{};                ///< [(gamma + 1) V], if hooked
     std::span<double> sums{};                  ///< [(gamma + 2) row_blocks(V)], of the laws and of a residual
@@ -40,7 +40,7 @@ struct verification_memory {
     [[nodiscard]] static verification_memory carve(workspace& ws, std::size_t block_size, std::size_t vocabulary,
                                                    row_kernels const& kernels = native_row_kernels()) noexcept {
         return {ws.take<distribution<row_type>>(block_size + 1),
-                ws.take<double>(block_size),
+                ws.take<double>(2 * block_size),
                 ws.take<token_id>(vocabulary),
                 ws.take<row_type>(hooked ? (block_size + 1) * vocabulary : 0),
                 ws.take<double>((block_size + 2) * row_blocks(vocabulary)),
@@ -77,32 +77,41 @@ public:
     [[nodiscard]] distribution<Q> const& draft(std::size_t k) const noexcept { return recorded_[k]; }
     /// p_k, the target's transformed law after x_1..x_k; k <= length(). Made at the first call for each k, in order.
     [[nodiscard]] law const& target(std::size_t k) noexcept {
-        for (; made_ <= k; ++made_) memory_.laws[made_] = make(made_);
+        for (; made_ <= k; ++made_) memory_.laws[made_] = make(made_, totals::exact);
+        memory_.laws[k].settle();
         return memory_.laws[k];
     }
+    /// The same law, of whose sums perhaps only bounds are known yet, or nothing (acceptance/bounded.hpp).
+    [[nodiscard]] law& outline(std::size_t k) noexcept { return put_off(k, totals::bounded); }
+    [[nodiscard]] law& unsummed(std::size_t k) noexcept { return put_off(k, totals::none); }
     /// Name of a draw of this block, and of the noise of the token at position k.
     [[nodiscard]] draw_key key(std::size_t k, purpose use) const noexcept { return block_key(request_, k, use); }
     [[nodiscard]] draw_key noise(std::size_t k) const noexcept { return noise_key(request_, k); }
-    /// length() numbers a rule may use as it likes.
+    /// At least 2 length() numbers that a rule may use as it likes.
     [[nodiscard]] std::span<double> scratch() const noexcept { return memory_.joint; }
     /// Room for the block sums of one row, for draw_residual.
     [[nodiscard]] std::span<double> block_sums() const noexcept { return sums_of(memory_.laws.size()); }
 
 private:
+    // Also for requests that want log probabilities, which need the sum: asking for them must not change what is drawn.
+    [[nodiscard]] law& put_off(std::size_t k, totals made) noexcept {
+        for (; made_ <= k; ++made_) memory_.laws[made_] = make(made_, made);
+        return memory_.laws[k];
+    }
     [[nodiscard]] std::span<double> sums_of(std::size_t k) const noexcept {
         std::size_t const blocks = row_blocks(rows_.values.cols);
         return memory_.sums.subspan(k * blocks, blocks);
     }
-    [[nodiscard]] law make(std::size_t k) const noexcept {
+    [[nodiscard]] law make(std::size_t k, totals made) const noexcept {
         logits_row<T> const row = rows_.row(first_row_ + k);
         transform const how = request_.settings->target_transform();
         if constexpr (memory_type::hooked) {
             auto const copy = memory_.rows.subspan(k * row.values.size(), row.values.size());
             std::transform(row.values.begin(), row.values.end(), copy.begin(), [](T const& l) { return load(l); });
             hook_(hook_context{request_, drafted_.first(k)}, copy);
-            return {{copy, {}}, how, memory_.order, nullptr, *memory_.kernels, sums_of(k)};
+            return {{copy, {}}, how, memory_.order, nullptr, *memory_.kernels, sums_of(k), made};
         } else {
-            return {row, how, memory_.order, nullptr, *memory_.kernels, sums_of(k)};
+            return {row, how, memory_.order, nullptr, *memory_.kernels, sums_of(k), made};
         }
     }
 

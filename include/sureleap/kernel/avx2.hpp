@@ -83,51 +83,18 @@ struct isa {
         f = _mm256_or_ps(f, _mm256_cmp_ps(x, fill(std::numeric_limits<float>::infinity()), _CMP_NLT_UQ));
     }
     SURELEAP_KERNEL static bool any(flags f) { return _mm256_movemask_ps(f) != 0; }
-    SURELEAP_KERNEL static std::uint32_t less(vec a, vec b) {
-        return static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_LT_OQ)));
+    SURELEAP_KERNEL static std::uint32_t exceeds(vec a, vec b) {
+        return static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_NLE_UQ)));
     }
 
     using words = __m256i;
-    SURELEAP_KERNEL static vec low_halves(words w) {
-        return _mm256_cvtepi32_ps(_mm256_and_si256(w, _mm256_set1_epi32(0xffff)));
-    }
-    SURELEAP_KERNEL static vec high_halves(words w) { return _mm256_cvtepi32_ps(_mm256_srli_epi32(w, 16)); }
-    SURELEAP_KERNEL static vec bits_of(vec x) { return _mm256_cvtepi32_ps(_mm256_castps_si256(x)); }
-
-    /// As in avx512.hpp.
-    SURELEAP_KERNEL static void philox(std::uint64_t key, std::uint32_t lane, std::uint32_t a, std::uint32_t b,
-                                       std::uint32_t c, words (&out)[4]) {
-        words const counting = _mm256_set_epi64x(6, 4, 2, 0);
-        words const from = _mm256_set1_epi64x(lane);
-        lanes even{from + counting, _mm256_set1_epi64x(a), _mm256_set1_epi64x(b), _mm256_set1_epi64x(c)};
-        lanes odd{even.x0 + _mm256_set1_epi64x(1), even.x1, even.x2, even.x3};
-        auto key0 = static_cast<std::uint32_t>(key);
-        auto key1 = static_cast<std::uint32_t>(key >> 32);
-#pragma GCC unroll 10
-        for (int i = 0; i < 10; ++i) {
-            philox_round(even, _mm256_set1_epi64x(key0), _mm256_set1_epi64x(key1));
-            philox_round(odd, _mm256_set1_epi64x(key0), _mm256_set1_epi64x(key1));
-            key0 += 0x9E3779B9u;
-            key1 += 0xBB67AE85u;
-        }
-        out[0] = side_by_side(even.x0, odd.x0);
-        out[1] = side_by_side(even.x1, odd.x1);
-        out[2] = side_by_side(even.x2, odd.x2);
-        out[3] = side_by_side(even.x3, odd.x3);
-    }
+    SURELEAP_KERNEL static words no_words() { return _mm256_setzero_si256(); }
+    SURELEAP_KERNEL static words either(words a, words b) { return _mm256_or_si256(a, b); }
+    SURELEAP_KERNEL static words rounded(vec x) { return _mm256_cvtps_epi32(x); }
+    SURELEAP_KERNEL static vec pattern(words w) { return _mm256_castsi256_ps(w); }
+    SURELEAP_KERNEL static bool any_negative(words w) { return _mm256_movemask_ps(pattern(w)) != 0; }
 
 private:
-    struct lanes {
-        words x0, x1, x2, x3;
-    };
-    SURELEAP_KERNEL static void philox_round(lanes& s, words k0, words k1) {
-        words const p = _mm256_mul_epu32(s.x0, _mm256_set1_epi64x(0xD2511F53));
-        words const q = _mm256_mul_epu32(s.x2, _mm256_set1_epi64x(0xCD9E8D57));
-        s = {_mm256_srli_epi64(q, 32) ^ s.x1 ^ k0, q, _mm256_srli_epi64(p, 32) ^ s.x3 ^ k1, p};
-    }
-    SURELEAP_KERNEL static words side_by_side(words even, words odd) {
-        return _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
-    }
     SURELEAP_KERNEL static vec power(__m256i n) {
         return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
     }

@@ -87,53 +87,16 @@ struct isa {
         f |= _mm512_cmp_ps_mask(x, fill(std::numeric_limits<float>::infinity()), _CMP_NLT_UQ);
     }
     SURELEAP_KERNEL static bool any(flags f) { return f != 0; }
-    SURELEAP_KERNEL static std::uint32_t less(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+    SURELEAP_KERNEL static std::uint32_t exceeds(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ); }
 
     using words = __m512i;
-    SURELEAP_KERNEL static vec low_halves(words w) {
-        return _mm512_maskz_cvtepi32_ps(all, _mm512_maskz_and_epi32(all, w, _mm512_set1_epi32(0xffff)));
-    }
-    SURELEAP_KERNEL static vec high_halves(words w) {
-        return _mm512_maskz_cvtepi32_ps(all, _mm512_maskz_srli_epi32(all, w, 16));
-    }
-    SURELEAP_KERNEL static vec bits_of(vec x) { return _mm512_maskz_cvtepi32_ps(all, _mm512_castps_si512(x)); }
-
-    /// Even lanes and odd ones apart, each number in the lower half of 64 bits: what products leave in the upper halves
-    /// is never read.
-    SURELEAP_KERNEL static void philox(std::uint64_t key, std::uint32_t lane, std::uint32_t a, std::uint32_t b,
-                                       std::uint32_t c, words (&out)[4]) {
-        words const counting = _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0);
-        words const from = _mm512_set1_epi64(lane);
-        lanes even{from + counting, _mm512_set1_epi64(a), _mm512_set1_epi64(b), _mm512_set1_epi64(c)};
-        lanes odd{even.x0 + _mm512_set1_epi64(1), even.x1, even.x2, even.x3};
-        auto key0 = static_cast<std::uint32_t>(key);
-        auto key1 = static_cast<std::uint32_t>(key >> 32);
-#pragma GCC unroll 10
-        for (int i = 0; i < 10; ++i) {
-            philox_round(even, _mm512_set1_epi64(key0), _mm512_set1_epi64(key1));
-            philox_round(odd, _mm512_set1_epi64(key0), _mm512_set1_epi64(key1));
-            key0 += 0x9E3779B9u;
-            key1 += 0xBB67AE85u;
-        }
-        out[0] = side_by_side(even.x0, odd.x0);
-        out[1] = side_by_side(even.x1, odd.x1);
-        out[2] = side_by_side(even.x2, odd.x2);
-        out[3] = side_by_side(even.x3, odd.x3);
-    }
+    SURELEAP_KERNEL static words no_words() { return _mm512_setzero_si512(); }
+    SURELEAP_KERNEL static words either(words a, words b) { return a | b; }
+    SURELEAP_KERNEL static words rounded(vec x) { return _mm512_maskz_cvtps_epi32(all, x); }
+    SURELEAP_KERNEL static vec pattern(words w) { return _mm512_castsi512_ps(w); }
+    SURELEAP_KERNEL static bool any_negative(words w) { return _mm512_movepi32_mask(w) != 0; }
 
 private:
-    struct lanes {
-        words x0, x1, x2, x3;
-    };
-    SURELEAP_KERNEL static void philox_round(lanes& s, words k0, words k1) {
-        words const p = _mm512_maskz_mul_epu32(0xff, s.x0, _mm512_set1_epi64(0xD2511F53));
-        words const q = _mm512_maskz_mul_epu32(0xff, s.x2, _mm512_set1_epi64(0xCD9E8D57));
-        s = {_mm512_maskz_ternarylogic_epi64(0xff, _mm512_maskz_srli_epi64(0xff, q, 32), s.x1, k0, 0x96), q,
-             _mm512_maskz_ternarylogic_epi64(0xff, _mm512_maskz_srli_epi64(0xff, p, 32), s.x3, k1, 0x96), p};
-    }
-    SURELEAP_KERNEL static words side_by_side(words even, words odd) {
-        return _mm512_mask_blend_epi32(0xaaaa, even, _mm512_maskz_slli_epi64(0xff, odd, 32));
-    }
     template <int Half>
     SURELEAP_KERNEL static __m256 part(vec x) {
         return _mm512_maskz_extractf32x8_ps(0xff, x, Half);

@@ -27,7 +27,6 @@
 #include <type_traits>
 
 #include <sureleap/config.hpp>
-#include <sureleap/kernel/philox.hpp>
 #include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -39,6 +38,12 @@ inline constexpr std::size_t row_block = 1024;
 [[nodiscard]] constexpr std::size_t row_blocks(std::size_t size) noexcept {
     return (size + row_block - 1) / row_block;
 }
+
+/// Tokens that share a threshold in row_functions::above, and the smallest exponential of a race (race.hpp).
+inline constexpr std::size_t row_group = 128;
+
+/// See row_functions::bound.
+inline constexpr double loosest_bound = 1.0625;
 
 /// One side of a residual: factor times the weights of shift and scale.
 template <class Real>
@@ -63,10 +68,14 @@ struct row_functions {
     /// The sum of max(p.factor * weight of p[i] - q.factor * weight of q[i], 0); those of the blocks into sums, likewise.
     double (*residual)(T const* p, row_side<real> const& of_p, real const* q, row_side<real> const& of_q,
                        std::size_t size, double* sums);
-    /// Of a race over a row whose token `first` (a multiple of race_group) is row[0]: the tokens whose 16 bits leave an
-    /// arrival before `best` possible, into out [size]; returns how many. It may name more, and leaves none out.
-    std::size_t (*contenders)(T const* row, std::size_t size, real shift, real scale, race_noise const& noise,
-                              std::uint32_t first, double best, std::uint32_t* out);
+    /// Bounds of the blocks' sums, into bounds [row_blocks(size)], and their sum: each is at least the sum of its block and
+    /// at most `loosest_bound` times it, but for 2^-100. Not finite if a weight is not, and where weights are beyond what
+    /// the bound can do. As fast as the row can be read. Null if sums are as cheap.
+    double (*bound)(T const* row, std::size_t size, real shift, real scale, double* bounds);
+    /// The tokens i whose weight may exceed least[i / row_group] >= 0 or is no number, ascending, into out [size]; returns
+    /// how many. It may name some whose weight is less by a tenth, and leaves none out.
+    std::size_t (*above)(T const* row, std::size_t size, real shift, real scale, double const* least,
+                         std::uint32_t* out);
 };
 
 /// The functions for every storage format.
@@ -150,21 +159,18 @@ struct scalar_rows {
         return total;
     }
 
-    static std::size_t contenders(T const* row, std::size_t size, real shift, real scale, race_noise const& noise,
-                                  std::uint32_t first, double best, std::uint32_t* out) {
-        std::array<std::uint16_t, race_group> bits;
+    static std::size_t above(T const* row, std::size_t size, real shift, real scale, double const* least,
+                             std::uint32_t* out) {
         std::size_t count = 0;
         for (std::size_t i = 0; i < size; ++i) {
-            if (i % race_group == 0) race_bits(noise, (first + static_cast<std::uint32_t>(i)) / race_group, bits);
-            double const u = static_cast<double>(bits[i % race_group]) * 0x1p-16;
-            if (u < best * static_cast<double>(weight(row[i], shift, scale))) {
-                out[count++] = first + static_cast<std::uint32_t>(i);
+            if (!(static_cast<double>(weight(row[i], shift, scale)) <= least[i / row_group])) {
+                out[count++] = static_cast<std::uint32_t>(i);
             }
         }
         return count;
     }
 
-    static constexpr row_functions<T> table{weights, sum, mode, residual, contenders};
+    static constexpr row_functions<T> table{weights, sum, mode, residual, nullptr, above};
 };
 
 }  // namespace detail

@@ -14,9 +14,10 @@
 //     add(sums&, vec), total(sums)
 //     flags, raise(flags&, vec)      raised where a lane is NaN or +inf; any(flags)
 //     largest(vec)                   of the lanes
-//     words, philox(...)             a register of 32-bit numbers; one word of Philox for `width` lanes in each of four
-//     low_halves, high_halves        of words, as floats; bits_of(vec): the patterns of floats, as numbers
-//     less(a, b)                     a bit for every lane where a < b
+//     words, no_words, either(a, b)  a register of 32-bit numbers; zeros; a | b
+//     rounded(vec), pattern(words)   to whole numbers, negative where they are NaN or too large; the floats of these bits
+//     any_negative(words)
+//     exceeds(a, b)                  a bit for every lane where a > b or one of them is NaN
 //
 // A template on `isa` in an ordinary header would be nicer to read and does not work: a function without the attribute
 // cannot inline one that has it, and a template cannot take its attribute from an argument.
@@ -170,46 +171,120 @@ struct rows {
         return total;
     }
 
-    /// In powers of two, where u < best w is log u < log best + log w: no exponential. The bits of a float are a piecewise
-    /// linear logarithm that is never above the real one, and what is rounded is far less than `slack`.
-    SURELEAP_KERNEL static std::size_t contenders(T const* row, std::size_t size, float shift, float scale,
-                                                  race_noise const& noise, std::uint32_t first, double best,
-                                                  std::uint32_t* out) {
-        constexpr float slack = 0.02f;
-        exponent e = make(shift, scale);
-        e.offset = isa::plus(e.offset, isa::fill(static_cast<float>(__builtin_log2(best)) + slack));
-        vec const unit = isa::fill(0x1p-23f);
-        vec const below = isa::fill(-127.0f - 16.0f);
-        std::size_t count = 0;
-        for (std::size_t i = 0; i < size; i += race_group) {
-            T const* from = row + i;
-            T last[race_group];
-            if (i + race_group > size) {  // as in `tail`, which would be made for every group
-                for (std::size_t k = 0; k < race_group; ++k) {
-                    last[k] = i + k < size ? row[i + k] : static_cast<T>(-std::numeric_limits<float>::infinity());
-                }
-                from = last;
-            }
-            auto const lane = static_cast<std::uint32_t>((first + i) / race_group * 16);
-            for (std::size_t part = 0; part < 16; part += width) {
-                isa::words w[4];
-                isa::philox(noise.seed, lane + static_cast<std::uint32_t>(part), noise.counter[0], noise.counter[1],
-                            noise.counter[2], w);
+    /// 2^x <= (1 + f) 2^n for x = n + f, 0 <= f < 1, with a quotient of at most 1.0615: and the right side is what the
+    /// number (x + 127) 2^23 says when its bits are read as a float (Schraudolph, "A fast, compact approximation of the
+    /// exponential function", 1999). One multiply-add and a conversion, where a polynomial would take as long as the sum.
+    struct chord {
+        vec factor;
+        vec offset;
+        vec least;  // 2^-126, the number below which the bits of a float say something else
+        bool fits;
+    };
+    /// x is rounded here to a multiple of 2^-16, and otherwise than in a weight. The offset is raised by more than that,
+    /// and `loosest_bound` has room for both.
+    SURELEAP_KERNEL static chord make_chord(float shift, float scale) {
+        constexpr double one = 0x1p23;
+        auto const factor = static_cast<float>(static_cast<double>(scale) * 1.4426950408889634);
+        auto const offset =
+            static_cast<float>(-static_cast<double>(scale) * 1.4426950408889634 * static_cast<double>(shift));
+        double const raised = static_cast<double>(offset) + 127.0 + 0x1p-11;
+        return {isa::fill(static_cast<float>(static_cast<double>(factor) * one)),
+                isa::fill(static_cast<float>(raised * one)), isa::fill(0x1p23f), __builtin_fabsf(offset) < 1024.0f};
+    }
+    SURELEAP_KERNEL static vec over(vec l, chord const& c, typename isa::words& signs) {
+        auto const bits = isa::rounded(isa::max(c.least, isa::multiply_add(l, c.factor, c.offset)));
+        signs = isa::either(signs, bits);
+        return isa::pattern(bits);
+    }
+    /// Whole blocks, `apart` logits from one to the next. Two far apart come from memory faster than one, or than two
+    /// neighbours.
+    template <std::size_t Streams>
+    SURELEAP_KERNEL static void bound_blocks(T const* row, std::size_t apart, chord const& c,
+                                             typename isa::words& signs, double* out) {
+        constexpr std::size_t each = together / Streams;
+        vec acc[together];
 #pragma GCC unroll 8
-                for (std::size_t j = 0; j < 8; ++j) {
-                    vec const u = j % 2 == 0 ? isa::low_halves(w[j / 2]) : isa::high_halves(w[j / 2]);
-                    vec const log_u = isa::multiply_add(isa::bits_of(u), unit, below);
-                    std::size_t const at = 16 * j + part;
-                    std::uint32_t mask = isa::less(log_u, isa::multiply_add(isa::load(from + at), e.factor, e.offset));
-                    for (; mask != 0; mask &= mask - 1) {
-                        std::size_t const v = i + at + static_cast<std::size_t>(__builtin_ctz(mask));
-                        if (v < size) out[count++] = first + static_cast<std::uint32_t>(v);
-                    }
-                }
+        for (std::size_t k = 0; k < together; ++k) acc[k] = isa::fill(0.0f);
+        for (std::size_t i = 0; i < row_block; i += each * width) {
+#pragma GCC unroll 8
+            for (std::size_t k = 0; k < together; ++k) {
+                vec const l = isa::load(row + k % Streams * apart + i + k / Streams * width);
+                acc[k] = isa::plus(acc[k], over(l, c, signs));
+            }
+        }
+#pragma GCC unroll 2
+        for (std::size_t s = 0; s < Streams; ++s) {
+            vec sum = acc[s];
+#pragma GCC unroll 8
+            for (std::size_t k = s + Streams; k < together; k += Streams) sum = isa::plus(sum, acc[k]);
+            sums whole = isa::zero();
+            isa::add(whole, sum);
+            out[s * (apart / row_block)] = isa::total(whole);
+        }
+    }
+
+    SURELEAP_KERNEL static double bound(T const* row, std::size_t size, float shift, float scale, double* bounds) {
+        chord const c = make_chord(shift, scale);
+        if (!c.fits) return std::numeric_limits<double>::infinity();
+        auto signs = isa::no_words();  // conversion gives a negative number for NaN, +inf and what is too large
+        std::size_t const half = size / row_block / 2 * row_block;
+        for (std::size_t i = 0; i < half; i += row_block) {
+            bound_blocks<2>(row + i, half, c, signs, bounds + i / row_block);
+        }
+        std::size_t first = 2 * half;
+        if (first + row_block <= size) {
+            bound_blocks<1>(row + first, row_block, c, signs, bounds + first / row_block);
+            first += row_block;
+        }
+        if (first < size) {
+            vec sum = isa::fill(0.0f);
+            std::size_t i = first;
+            for (; i + width <= size; i += width) sum = isa::plus(sum, over(isa::load(row + i), c, signs));
+            if (i < size) {
+                tail<T, width> const last(row + i, size - i);
+                sum = isa::plus(sum, over(isa::load(last.values), c, signs));
+            }
+            sums whole = isa::zero();
+            isa::add(whole, sum);
+            bounds[first / row_block] = isa::total(whole);
+        }
+        if (isa::any_negative(signs)) return std::numeric_limits<double>::infinity();
+        double total = 0.0;
+        for (std::size_t b = 0; b * row_block < size; ++b) total += bounds[b];
+        return total;
+    }
+
+    SURELEAP_KERNEL static std::size_t list(std::size_t first, std::uint32_t mask, std::uint32_t* out) {
+        std::size_t count = 0;
+        for (; mask != 0; mask &= mask - 1) {
+            out[count++] = static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(__builtin_ctz(mask));
+        }
+        return count;
+    }
+    /// In powers of two, log w > log least: no exponential. The bits of a number are a piecewise linear logarithm that is
+    /// never above the real one, and what is rounded is far less than `slack`.
+    SURELEAP_KERNEL static std::size_t above(T const* row, std::size_t size, float shift, float scale,
+                                             double const* least, std::uint32_t* out) {
+        constexpr double slack = 0.001;
+        exponent const e = make(shift, scale);
+        std::size_t count = 0;
+        for (std::size_t first = 0; first < size; first += row_group) {
+            std::size_t const end = first + row_group < size ? first + row_group : size;
+            auto const bits = __builtin_bit_cast(std::int64_t, least[first / row_group]);
+            vec const limit = isa::fill(static_cast<float>(static_cast<double>(bits) * 0x1p-52 - (1023.0 + slack)));
+            std::size_t i = first;
+            for (; i + width <= end; i += width) {
+                count += list(i, isa::exceeds(isa::multiply_add(isa::load(row + i), e.factor, e.offset), limit),
+                              out + count);
+            }
+            if (i < end) {
+                tail<T, width> const last(row + i, end - i);
+                count += list(i, isa::exceeds(isa::multiply_add(isa::load(last.values), e.factor, e.offset), limit),
+                              out + count);
             }
         }
         return count;
     }
 
-    static constexpr row_functions<T> table{weights, sum, mode, residual, contenders};
+    static constexpr row_functions<T> table{weights, sum, mode, residual, bound, above};
 };

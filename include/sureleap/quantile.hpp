@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+//
+// Which token a number between 0 and 1 stands for, in a row whose weights are made when somebody asks: by the sums of
+// blocks, then in the block.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <span>
+
+#include <sureleap/config.hpp>
+#include <sureleap/kernel/row.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+namespace detail {
+
+/// Weights that are evaluated at once.
+template <class Real>
+using stretch = std::array<Real, 256>;
+
+/// In four sums side by side, since one would wait for every addition.
+template <class Real>
+[[nodiscard]] inline double sum_of(std::span<Real const> weights) noexcept {
+    double sums[4] = {};
+    std::size_t i = 0;
+    for (; i + 4 <= weights.size(); i += 4) {
+        for (std::size_t k = 0; k < 4; ++k) sums[k] += static_cast<double>(weights[i + k]);
+    }
+    for (; i < weights.size(); ++i) sums[0] += static_cast<double>(weights[i]);
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+/// A part of a row and what is before it.
+struct part_of_row {
+    std::size_t first;
+    double before;
+};
+
+/// The part in which a cumulative sum exceeds `threshold`; the last one with weight if rounding runs past the end, and one
+/// that begins at `end` if none has any. sum(first) adds up the part that begins there.
+template <class Sum>
+[[nodiscard]] part_of_row find_part(std::size_t first, std::size_t end, std::size_t length, double before,
+                                    double threshold, Sum const& sum) noexcept {
+    part_of_row found{end, before};
+    for (double cumulative = before; first < end && !(cumulative > threshold); first += length) {
+        double const here = sum(first);
+        if (!(here > 0.0)) continue;
+        found = {first, cumulative};
+        cumulative += here;
+    }
+    return found;
+}
+
+/// What the sums of blocks are.
+enum class block_sums_are : bool { exact, bounds };
+
+/// The first of `size` weights whose cumulative sum exceeds `threshold`: by the sums of the blocks, if there are any, then
+/// by stretches, then one by one. evaluate(first, out) writes weights first, first + 1 ... If rounding runs past the end of
+/// a part, it is the last positive weight before it; `size` if there is none.
+///
+/// Where the sums are bounds, a block has room behind its weights that belongs to nobody: `size` if the threshold falls
+/// there. Whoever draws again in that case has drawn with the weights' own law, whatever the bounds are.
+template <class Real, class Evaluate>
+[[nodiscard]] std::size_t quantile_of(std::span<double const> sums, block_sums_are what, std::size_t size,
+                                      double threshold, Evaluate const& evaluate) noexcept {
+    std::size_t end = size;
+    part_of_row at{0, 0.0};
+    if (!sums.empty()) {
+        at = find_part(0, size, row_block, 0.0, threshold, [&](std::size_t first) { return sums[first / row_block]; });
+        end = std::min(at.first + row_block, size);
+    }
+    stretch<Real> some;
+    auto const weights = [&](std::size_t first) {
+        auto const here = std::span(some).first(std::min(some.size(), end - first));
+        evaluate(first, here);
+        return std::span<Real const>(here);
+    };
+    at = find_part(at.first, end, some.size(), at.before, threshold,
+                   [&](std::size_t first) { return sum_of<Real>(weights(first)); });
+    if (at.first == end) return size;
+    std::size_t last = size;
+    double cumulative = at.before;
+    std::size_t v = at.first;
+    for (Real const stored : weights(at.first)) {
+        auto const weight = static_cast<double>(stored);
+        if (weight > 0.0) {
+            cumulative += weight;
+            last = v;
+            if (cumulative > threshold) return v;
+        }
+        ++v;
+    }
+    return what == block_sums_are::exact ? last : size;
+}
+
+}  // namespace detail
+
+SURELEAP_END_NAMESPACE
