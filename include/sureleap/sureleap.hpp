@@ -14,6 +14,7 @@
 #include <sureleap/kernel/avx2.hpp>
 #include <sureleap/kernel/avx512.hpp>
 #include <sureleap/kernel/native.hpp>
+#include <sureleap/kernel/neon.hpp>
 #include <sureleap/kernel/philox.hpp>
 #include <sureleap/kernel/row.hpp>
 #include <sureleap/random.hpp>
