@@ -23,8 +23,10 @@
 
 template <class T>
 struct rows {
-    using vec = isa::vec;
-    using sums = isa::sums;
+    using vec = typename isa::vec;
+    using sums = typename isa::sums;
+    using flags = typename isa::flags;
+    using words = typename isa::words;
     static constexpr std::size_t width = isa::width;
     /// Registers whose weights are added up in float before they go to the sums in double.
     static constexpr std::size_t together = 8;
@@ -102,7 +104,7 @@ struct rows {
     SURELEAP_KERNEL static std::size_t mode(T const* row, std::size_t size) {
         float best = -std::numeric_limits<float>::infinity();
         std::size_t block = size;
-        isa::flags unfit{};
+        flags unfit{};
         for (std::size_t first = 0; first < size; first += row_block) {
             std::size_t const end = first + row_block < size ? first + row_block : size;
             vec largest[2] = {isa::fill(-std::numeric_limits<float>::infinity()),
@@ -192,7 +194,7 @@ struct rows {
             }
             auto const lane = static_cast<std::uint32_t>((first + i) / race_group * 16);
             for (std::size_t part = 0; part < 16; part += width) {
-                isa::words w[4];
+                words w[4];
                 isa::philox(noise.seed, lane + static_cast<std::uint32_t>(part), noise.counter[0], noise.counter[1],
                             noise.counter[2], w);
 #pragma GCC unroll 8
