@@ -130,14 +130,14 @@ def run_program(program, names, how, out, status, place):
     return report
 
 
-def merge(program, report):
-    """Cases in the program's order: medians over repetitions, and the spread of the time, (max - min) / median."""
-    runs = {}
+def merge(program, names, report):
+    """The cases in this order: medians over repetitions, and the spread of the time, (max - min) / median."""
+    runs = {name: [] for name in names}
     for run in report["benchmarks"]:
         if run.get("error_occurred"):
             raise RuntimeError(f"{run['run_name']}: {run.get('error_message', 'failed')}")
         if run["run_type"] == "iteration":
-            runs.setdefault(run["run_name"], []).append(run)
+            runs[run["run_name"]].append(run)
     cases = []
     for name, all_runs in runs.items():
         family, args = parse_name(name)
@@ -201,13 +201,14 @@ def main():
             continue
         try:
             report = run_program(there[name], names, how, how.out / f"{name}.json", status, f"[{i + 1}/{len(chosen)}]")
-            cases += merge(name, report)
+            cases += merge(name, names, report)
         except (RuntimeError, OSError, ValueError) as problem:
             status.clear()
             sys.exit(f"suite.py: {problem}")
     if not cases:
         sys.exit(f"suite.py: no case matches '{how.filter}'")
-    whole = {"machine": machine.describe(how.build, here), "min_time": how.min_time, "cases": cases}
+    whole = {"machine": machine.describe(how.build, here), "min_time": how.min_time,
+             "complete": not how.programs and not how.filter and not how.smoke, "cases": cases}
     (how.out / "all.json").write_text(json.dumps(whole, indent=1) + "\n")
     print(table.render(whole, rules))
 

@@ -209,7 +209,7 @@ def render(whole, rules):
     short = verdicts.count("short")
     end.append(f"asked {len(verdicts)}: {verdicts.count('goal')} reach the goal, {verdicts.count('met')} the bar, "
                f"{short} fall short")
-    if missing:
+    if missing and whole["complete"]:
         end += textwrap.wrap("not measured: " + ", ".join(missing), COLUMNS)
     return "\n".join([*head, "", *lines, *end])
 
