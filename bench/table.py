@@ -7,7 +7,7 @@
 A rule asks a figure of the cases of a benchmark (`of`, or any name below it) that have the arguments in `where`. The figure
 is a counter, or the time: "us", "ms", or "time" with `over`, this case's over that of another benchmark's case of equal
 arguments, or `under`, the other way round. `per` divides both by a counter, `requests` this one by a number. Less is
-better unless `more`.
+better unless `more`. Cases whose rule has `quick` false are not part of a quick run.
 """
 
 import argparse

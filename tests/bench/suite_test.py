@@ -40,8 +40,9 @@ class Names(unittest.TestCase):
 
     def test_quick_cases_are_those_with_a_rule_or_the_smallest(self):
         rules = [{"of": "a/x", "where": {"V": 10}, "figure": "us", "bar": 1, "goal": 1},
+                 {"of": "a/x", "where": {"V": 99}, "figure": "us", "bar": 1, "goal": 1, "quick": False},
                  {"of": "b/z", "where": {"V": 9}, "figure": "time", "over": "b/base", "bar": 1, "goal": 1}]
-        names = ["a/x/V:5", "a/x/V:10", "a/y/V:5", "a/y/V:10", "b/z/V:9", "b/base/V:9", "b/base/V:99"]
+        names = ["a/x/V:5", "a/x/V:10", "a/x/V:99", "a/y/V:5", "a/y/V:10", "b/z/V:9", "b/base/V:9", "b/base/V:99"]
         self.assertEqual(set(suite.asked_for(names, rules)), {"a/x/V:10", "a/y/V:5", "b/z/V:9", "b/base/V:9"})
 
     def test_programs_in_the_order_of_the_rules(self):
@@ -111,7 +112,7 @@ class Rules(unittest.TestCase):
         self.assertTrue(rules)
         for rule in rules:
             self.assertLessEqual(rule.keys(), {"of", "where", "figure", "over", "under", "per", "requests", "called",
-                                               "bar", "goal", "more"}, rule)
+                                               "bar", "goal", "more", "quick"}, rule)
             self.assertEqual(rule["figure"] == "time", "over" in rule or "under" in rule, rule)
             # A goal asks for more than a bar, in the direction of the rule.
             self.assertEqual(table.judge(rule, rule["goal"]), "goal", rule)
