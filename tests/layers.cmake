@@ -110,7 +110,7 @@ foreach(header IN LISTS headers)
         if(NOT included MATCHES "^sureleap/(.*)$")
             # Headers of the standard library have neither a folder nor an ending. A compiler's own instructions come
             # with the compiler, and are for the kernels.
-            if(folder STREQUAL "kernel/" AND included STREQUAL "immintrin.h")
+            if(folder STREQUAL "kernel/" AND included MATCHES "^(immintrin|arm_neon)[.]h$")
                 continue()
             endif()
             if(NOT folder STREQUAL "ext/" AND included MATCHES "[/.]")

@@ -60,6 +60,12 @@
 #define SURELEAP_MARCH_TAG march_x86_3
 #elif defined(__AVX__)
 #define SURELEAP_MARCH_TAG march_x86_2
+#elif defined(__ARM_FEATURE_SVE2)
+#define SURELEAP_MARCH_TAG march_arm_3
+#elif defined(__ARM_FEATURE_SVE)
+#define SURELEAP_MARCH_TAG march_arm_2
+#elif defined(__ARM_FEATURE_ATOMICS)
+#define SURELEAP_MARCH_TAG march_arm_1
 #else
 #define SURELEAP_MARCH_TAG march_base
 #endif

@@ -19,6 +19,7 @@
 #include <sureleap/kernel/head_avx512.hpp>
 #include <sureleap/kernel/head_native.hpp>
 #include <sureleap/kernel/native.hpp>
+#include <sureleap/kernel/neon.hpp>
 #include <sureleap/kernel/philox.hpp>
 #include <sureleap/kernel/row.hpp>
 #include <sureleap/kernel/sample.hpp>

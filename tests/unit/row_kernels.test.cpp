@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT
 //
-// Every table of passes over rows that this machine runs, against exp in long double, and what laws rest on: a weight is
-// the same wherever it stands, sums are sums of these weights, rows without a law are seen.
+// Every table of passes over rows, against exp in long double, and what laws rest on: a weight is the same wherever it
+// stands, sums are sums of these weights, rows without a law are seen.
+//
+// Compiled for another machine than this one (the table of xsimd is for what the unit is compiled for), it is skipped.
 #include "support/catch.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -20,12 +24,41 @@
 #include <sureleap/distribution.hpp>
 #include <sureleap/kernel/native.hpp>
 #include <sureleap/types.hpp>
+#if __has_include(<xsimd/xsimd.hpp>)
+#include <sureleap/ext/xsimd.hpp>
+#define SURELEAP_TEST_XSIMD 1
+#endif
 
 #include "support/dice.hpp"
 
 using namespace sureleap;
 
 namespace {
+
+[[maybe_unused]] int const compiled_for_this_machine = [] {
+#if defined(__x86_64__) && defined(__AVX512VL__)
+    bool const runs = __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
+#elif defined(__x86_64__) && defined(__AVX2__)
+    bool const runs = __builtin_cpu_supports("avx2");
+#else
+    bool const runs = true;
+#endif
+    if (!runs) {
+        std::puts("skipped: compiled for another processor");
+        std::exit(77);
+    }
+    return 0;
+}();
+
+/// Those that the machine runs, and that of xsimd.
+std::vector<row_kernels const*> all_tables() {
+    auto const own = available_row_kernels();
+    std::vector<row_kernels const*> all(own.begin(), own.end());
+#if defined(SURELEAP_TEST_XSIMD)
+    all.push_back(&xsimd_row_kernels<>);
+#endif
+    return all;
+}
 
 constexpr float inf = std::numeric_limits<float>::infinity();
 constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
@@ -49,7 +82,7 @@ bool same_bits(Real a, Real b) {
 
 template <class T, class F>
 void with_every_table(F const& f) {
-    for (row_kernels const* const kernels : available_row_kernels()) {
+    for (row_kernels const* const kernels : all_tables()) {
         INFO("kernels " << kernels->name);
         f(kernels->template get<T>());
     }
@@ -337,7 +370,7 @@ TEMPLATE_TEST_CASE("distribution: a race over a row is the race over its weights
     };
     support::dice roll(79);
     INFO("seed " << roll.seed());
-    for (row_kernels const* const kernels : available_row_kernels()) {
+    for (row_kernels const* const kernels : all_tables()) {
         INFO("kernels " << kernels->name);
         for (std::size_t const size : {std::size_t{3}, std::size_t{128}, std::size_t{129}, std::size_t{5000}}) {
             auto const row = random_row<T>(roll, size, -4.0, 4.0);
@@ -367,7 +400,7 @@ TEMPLATE_TEST_CASE("distribution: block sums find the token that a search of the
     using real = compute_t<T>;
     support::dice roll(76);
     INFO("seed " << roll.seed());
-    for (row_kernels const* const kernels : available_row_kernels()) {
+    for (row_kernels const* const kernels : all_tables()) {
         INFO("kernels " << kernels->name);
         for (std::size_t const size : {std::size_t{5}, std::size_t{1024}, std::size_t{1025}, std::size_t{5000}}) {
             auto row = random_row<T>(roll, size, -5.0, 5.0);

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// Glue to xsimd (8.1 or newer): a linear-algebra backend for the heads (see linear.hpp).
+// Glue to xsimd (8.1 or newer): a linear-algebra backend for the heads (linear.hpp), and a table of passes over rows of
+// logits (kernel/row.hpp), both for the architecture that the unit is compiled for.
 //
 //     markov_head head{w1, w2, xsimd_backend{}};
+//     round_memory<float, float> memory{drafter, rule, {.max_requests = 8, .kernels = &xsimd_row_kernels<>}};
+//
+// The built-in tables are chosen when the program runs and need no flags, so this one is for processors that they do not
+// know: compile the unit for the processor, and whatever xsimd has for it is used.
 //
 // bf16 and half rows are converted in small blocks on the stack, since no version of xsimd has batches of them.
 // Sums run in an order of the architecture's own, so a result agrees with scalar_backend up to rounding, not bit
@@ -13,14 +18,20 @@
 #error "sureleap/ext/xsimd.hpp needs xsimd >= 8.1: install it (Debian: libxsimd-dev) and link sureleap::xsimd"
 #endif
 
+#include <algorithm>
+#include <bit>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
 #include <span>
 #include <type_traits>
 
 #include <xsimd/xsimd.hpp>
 
 #include <sureleap/config.hpp>
+#include <sureleap/kernel/row.hpp>
 #include <sureleap/linear.hpp>
 #include <sureleap/types.hpp>
 
@@ -101,5 +112,174 @@ private:
 
 /// The architecture this translation unit is compiled for.
 using xsimd_backend = basic_xsimd_backend<>;
+
+// ---- passes over rows ------------------------------------------------------------------------------------------
+
+// GCC 12 warns of its own header where AVX-512 shifts are inlined.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
+namespace detail {
+inline namespace SURELEAP_MARCH_TAG {
+
+/// Compilers' own vectors, for what xsimd has no batch of.
+template <std::size_t Count>
+struct patterns {
+    typedef std::uint16_t narrow __attribute__((vector_size(2 * Count)));
+    typedef std::uint32_t wide __attribute__((vector_size(4 * Count)));
+};
+
+/// kernel/rows.inl over batches. Only what all versions have is used, which costs something where they differ: patterns
+/// are cast by std::bit_cast, lanes go through memory where sums are widened and masks are read (both are rare), and the
+/// upper half of a product is put together from halves of its factors. Without a fused multiply-add in the architecture
+/// products are rounded twice.
+template <class Arch>
+struct xsimd_passes {
+#define SURELEAP_KERNEL inline
+    struct isa {
+        using vec = xsimd::batch<float, Arch>;
+        using integers = xsimd::batch<std::int32_t, Arch>;
+        using words = xsimd::batch<std::uint32_t, Arch>;
+        static constexpr std::size_t width = vec::size;
+        static_assert(race_group / 8 % width == 0, "xsimd_row_kernels: a register holds more than 16 floats");
+        struct sums {
+            double lanes[width];
+        };
+        struct flags {
+            vec raised = vec(0.0f);  // braces would list lanes
+        };
+
+        static vec load(float const* from) { return vec::load_unaligned(from); }
+        /// As a loop over lanes it would stay one.
+        static vec load(bf16 const* from) {
+            typename patterns<width>::narrow bits;
+            std::memcpy(&bits, from, sizeof bits);
+            return std::bit_cast<vec>(__builtin_convertvector(bits, typename patterns<width>::wide) << 16);
+        }
+        static vec load(half const* from) {
+            float wide[width];
+            for (std::size_t i = 0; i < width; ++i) wide[i] = sureleap::load(from[i]);
+            return load(wide);
+        }
+        static void store(float* to, vec const& x) { x.store_unaligned(to); }
+
+        static vec fill(float x) { return vec(x); }
+        static vec plus(vec const& a, vec const& b) { return a + b; }
+        static vec max(vec const& a, vec const& b) { return xsimd::select(a > b, a, b); }
+        static vec multiply_add(vec const& a, vec const& b, vec const& c) { return xsimd::fma(a, b, c); }
+        static vec subtract_product(vec const& a, vec const& b, vec const& c) { return xsimd::fnma(b, c, a); }
+
+        /// As in kernel/avx2.hpp. Not xsimd::exp2, which is less exact, slower, and another function on another machine.
+        static vec exp2(vec x) {
+            x = max(fill(-200.0f), x);
+            vec const n = xsimd::nearbyint(xsimd::min(fill(200.0f), x));  // whatever it makes of NaN: f stays one
+            vec const f = x - n;
+            vec p = fill(0.0013276472f);
+            p = multiply_add(p, f, fill(0.0096755414f));
+            p = multiply_add(p, f, fill(0.0555071327f));
+            p = multiply_add(p, f, fill(0.2402211972f));
+            p = multiply_add(p, f, fill(0.6931469671f));
+            p = multiply_add(p, f, fill(1.0000000717f));
+            integers const whole = xsimd::to_int(n);
+            integers const half_of_it = whole >> 1;
+            return p * power(half_of_it) * power(whole - half_of_it);
+        }
+
+        static sums zero() { return {}; }
+        static void add(sums& s, vec const& x) {
+            float lanes[width];
+            store(lanes, x);
+            for (std::size_t i = 0; i < width; ++i) s.lanes[i] += static_cast<double>(lanes[i]);
+        }
+        static double total(sums const& s) {
+            double all = 0.0;
+            for (double const lane : s.lanes) all += lane;
+            return all;
+        }
+        static float largest(vec const& x) {
+            float lanes[width];
+            store(lanes, x);
+            return *std::max_element(lanes, lanes + width);
+        }
+
+        static void raise(flags& f, vec const& x) {
+            f.raised = xsimd::select(x < fill(std::numeric_limits<float>::infinity()), f.raised, fill(1.0f));
+        }
+        static bool any(flags const& f) { return xsimd::any(f.raised != fill(0.0f)); }
+        static std::uint32_t less(vec const& a, vec const& b) {
+            auto const found = a < b;
+            if (!xsimd::any(found)) return 0;
+            bool lanes[width];
+            found.store_unaligned(lanes);
+            std::uint32_t mask = 0;
+            for (std::size_t i = 0; i < width; ++i) mask |= static_cast<std::uint32_t>(lanes[i]) << i;
+            return mask;
+        }
+
+        static vec low_halves(words const& w) { return as_float(w & words(0xffffu)); }
+        static vec high_halves(words const& w) { return as_float(w >> 16); }
+        static vec bits_of(vec const& x) { return xsimd::to_float(std::bit_cast<integers>(x)); }
+
+        static void philox(std::uint64_t key, std::uint32_t lane, std::uint32_t a, std::uint32_t b, std::uint32_t c,
+                           words (&out)[4]) {
+            std::uint32_t lanes[width];
+            for (std::size_t i = 0; i < width; ++i) lanes[i] = lane + static_cast<std::uint32_t>(i);
+            out[0] = words::load_unaligned(lanes);
+            out[1] = words(a);
+            out[2] = words(b);
+            out[3] = words(c);
+            auto key0 = static_cast<std::uint32_t>(key);
+            auto key1 = static_cast<std::uint32_t>(key >> 32);
+            for (int i = 0; i < 10; ++i) {
+                words const x = out[0];
+                words const y = out[2];
+                out[0] = upper_half(y, 0xCD9E8D57u) ^ out[1] ^ words(key0);
+                out[1] = y * words(0xCD9E8D57u);
+                out[2] = upper_half(x, 0xD2511F53u) ^ out[3] ^ words(key1);
+                out[3] = x * words(0xD2511F53u);
+                key0 += 0x9E3779B9u;
+                key1 += 0xBB67AE85u;
+            }
+        }
+
+    private:
+        static vec power(integers const& n) { return std::bit_cast<vec>((n + integers(127)) << 23); }
+        static vec as_float(words const& small) { return xsimd::to_float(std::bit_cast<integers>(small)); }
+        /// Of x y: the product of the upper halves, and what the other three carry into it.
+        static words upper_half(words const& x, std::uint32_t y) {
+            words const half(0xffffu);
+            words const low = x & half;
+            words const high = x >> 16;
+            words const one = high * words(y & 0xffffu);
+            words const other = low * words(y >> 16);
+            words const carry = ((low * words(y & 0xffffu)) >> 16) + (one & half) + (other & half);
+            return high * words(y >> 16) + (one >> 16) + (other >> 16) + (carry >> 16);
+        }
+    };
+
+#include <sureleap/kernel/rows.inl>
+#undef SURELEAP_KERNEL
+};
+
+}  // namespace SURELEAP_MARCH_TAG
+}  // namespace detail
+
+inline namespace SURELEAP_MARCH_TAG {
+
+/// The passes with batches of one architecture, in double the reference: a table for round_limits::kernels. The unit must
+/// be compiled for the architecture, and the machine must have it: nothing asks when the program runs.
+template <class Arch = xsimd::default_arch>
+inline constexpr row_kernels xsimd_row_kernels{
+    "xsimd", detail::xsimd_passes<Arch>::template rows<float>::table, detail::scalar_rows<double>::table,
+    detail::xsimd_passes<Arch>::template rows<bf16>::table, detail::xsimd_passes<Arch>::template rows<half>::table};
+
+}  // namespace SURELEAP_MARCH_TAG
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 
 SURELEAP_END_NAMESPACE

@@ -14,6 +14,7 @@
 #include <sureleap/kernel/avx2.hpp>
 #include <sureleap/kernel/avx512.hpp>
 #endif
+#include <sureleap/kernel/neon.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 inline namespace SURELEAP_MARCH_TAG {
@@ -30,6 +31,8 @@ inline namespace SURELEAP_MARCH_TAG {
                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
             if (v4) all[size++] = &avx512_row_kernels;
             if (v3) all[size++] = &avx2_row_kernels;
+#elif defined(__aarch64__) && defined(__ARM_NEON) && defined(__GNUC__)
+            all[size++] = &neon_row_kernels;
 #endif
             all[size++] = &scalar_row_kernels;
         }

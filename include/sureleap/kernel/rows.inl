@@ -24,8 +24,10 @@
 
 template <class T>
 struct rows {
-    using vec = isa::vec;
-    using sums = isa::sums;
+    using vec = typename isa::vec;
+    using sums = typename isa::sums;
+    using flags = typename isa::flags;
+    using words = typename isa::words;
     static constexpr std::size_t width = isa::width;
     /// Registers whose weights are added up in float before they go to the sums in double.
     static constexpr std::size_t together = 8;
@@ -103,7 +105,7 @@ struct rows {
     SURELEAP_KERNEL static std::size_t mode(T const* row, std::size_t size) {
         float best = -std::numeric_limits<float>::infinity();
         std::size_t block = size;
-        isa::flags unfit{};
+        flags unfit{};
         for (std::size_t first = 0; first < size; first += row_block) {
             std::size_t const end = first + row_block < size ? first + row_block : size;
             vec largest[2] = {isa::fill(-std::numeric_limits<float>::infinity()),
@@ -191,7 +193,7 @@ struct rows {
         return {isa::fill(static_cast<float>(static_cast<double>(factor) * one)),
                 isa::fill(static_cast<float>(raised * one)), isa::fill(0x1p23f), __builtin_fabsf(offset) < 1024.0f};
     }
-    SURELEAP_KERNEL static vec over(vec l, chord const& c, typename isa::words& signs) {
+    SURELEAP_KERNEL static vec over(vec l, chord const& c, words& signs) {
         auto const bits = isa::rounded(isa::max(c.least, isa::multiply_add(l, c.factor, c.offset)));
         signs = isa::either(signs, bits);
         return isa::pattern(bits);
@@ -200,7 +202,7 @@ struct rows {
     /// neighbours.
     template <std::size_t Streams>
     SURELEAP_KERNEL static void bound_blocks(T const* row, std::size_t apart, chord const& c,
-                                             typename isa::words& signs, double* out) {
+                                             words& signs, double* out) {
         constexpr std::size_t each = together / Streams;
         vec acc[together];
 #pragma GCC unroll 8

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# The benchmarks: installs what is missing, builds them, runs them, prints one table.
+#
+#   bench/run.sh                        all of them, five repetitions: some twenty minutes
+#   bench/run.sh --quick                one short run of the shapes that have a bar: about two minutes
+#   bench/run.sh verify round           these programs alone: bench/verify.cpp, bench/round.cpp
+#   bench/run.sh --filter 'V:151936'    these cases alone
+#   bench/run.sh --plot                 draws docs/figures/performance_*.svg as well
+#
+# What each program measured goes to build/bench/<program>.json, all together to build/bench/all.json. bars.json says
+# what is asked of whom. Other flags: python3 bench/suite.py --help
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source cmake/require_packages.sh
+
+plot=no
+arguments=()
+for argument in "$@"; do
+    if [[ ${argument} == --plot ]]; then plot=yes; else arguments+=("${argument}"); fi
+done
+
+require_packages build-essential cmake ninja-build python3 libbenchmark-dev libeigen3-dev libxsimd-dev \
+    nlohmann-json3-dev libpcre2-dev libutf8proc-dev
+python=/usr/bin/python3 # the one that python3-matplotlib belongs to
+[[ -x ${python} ]] || python=python3
+[[ ${plot} == no ]] || "${python}" -c 'import matplotlib' 2>/dev/null || require_packages python3-matplotlib
+
+log="$(mktemp)"
+trap 'rm -f "${log}"' EXIT
+echo "building the benchmarks in ${PWD}/build/release" >&2
+if ! (cmake --preset release && cmake --build build/release --target sureleap_bench -j "$(nproc)") >"${log}" 2>&1; then
+    cat "${log}" >&2
+    exit 1
+fi
+
+"${python}" bench/suite.py --build build/release --out build/bench "${arguments[@]}"
+[[ ${plot} == no ]] || "${python}" bench/plot.py build/bench/all.json --out docs/figures
