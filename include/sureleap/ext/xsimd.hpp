@@ -133,8 +133,7 @@ struct patterns {
 };
 
 /// kernel/rows.inl over batches. Only what all versions have is used, which costs something where they differ: patterns
-/// are cast by std::bit_cast, lanes go through memory where sums are widened and masks are read (both are rare), and the
-/// upper half of a product is put together from halves of its factors. Without a fused multiply-add in the architecture
+/// are cast by std::bit_cast, and lanes go through memory where sums are widened and masks are read, which is rare. Without a fused multiply-add in the architecture
 /// products are rounded twice.
 template <class Arch>
 struct xsimd_passes {
@@ -142,9 +141,8 @@ struct xsimd_passes {
     struct isa {
         using vec = xsimd::batch<float, Arch>;
         using integers = xsimd::batch<std::int32_t, Arch>;
-        using words = xsimd::batch<std::uint32_t, Arch>;
         static constexpr std::size_t width = vec::size;
-        static_assert(race_group / 8 % width == 0, "xsimd_row_kernels: a register holds more than 16 floats");
+        static_assert(32 % width == 0, "xsimd_row_kernels: a register holds more than 32 floats");
         struct sums {
             double lanes[width];
         };
@@ -209,55 +207,29 @@ struct xsimd_passes {
             f.raised = xsimd::select(x < fill(std::numeric_limits<float>::infinity()), f.raised, fill(1.0f));
         }
         static bool any(flags const& f) { return xsimd::any(f.raised != fill(0.0f)); }
-        static std::uint32_t less(vec const& a, vec const& b) {
-            auto const found = a < b;
-            if (!xsimd::any(found)) return 0;
+        static std::uint32_t exceeds(vec const& a, vec const& b) {
+            auto const not_more = a <= b;
+            if (xsimd::all(not_more)) return 0;
             bool lanes[width];
-            found.store_unaligned(lanes);
+            not_more.store_unaligned(lanes);
             std::uint32_t mask = 0;
-            for (std::size_t i = 0; i < width; ++i) mask |= static_cast<std::uint32_t>(lanes[i]) << i;
+            for (std::size_t i = 0; i < width; ++i) mask |= static_cast<std::uint32_t>(!lanes[i]) << i;
             return mask;
         }
 
-        static vec low_halves(words const& w) { return as_float(w & words(0xffffu)); }
-        static vec high_halves(words const& w) { return as_float(w >> 16); }
-        static vec bits_of(vec const& x) { return xsimd::to_float(std::bit_cast<integers>(x)); }
-
-        static void philox(std::uint64_t key, std::uint32_t lane, std::uint32_t a, std::uint32_t b, std::uint32_t c,
-                           words (&out)[4]) {
-            std::uint32_t lanes[width];
-            for (std::size_t i = 0; i < width; ++i) lanes[i] = lane + static_cast<std::uint32_t>(i);
-            out[0] = words::load_unaligned(lanes);
-            out[1] = words(a);
-            out[2] = words(b);
-            out[3] = words(c);
-            auto key0 = static_cast<std::uint32_t>(key);
-            auto key1 = static_cast<std::uint32_t>(key >> 32);
-            for (int i = 0; i < 10; ++i) {
-                words const x = out[0];
-                words const y = out[2];
-                out[0] = upper_half(y, 0xCD9E8D57u) ^ out[1] ^ words(key0);
-                out[1] = y * words(0xCD9E8D57u);
-                out[2] = upper_half(x, 0xD2511F53u) ^ out[3] ^ words(key1);
-                out[3] = x * words(0xD2511F53u);
-                key0 += 0x9E3779B9u;
-                key1 += 0xBB67AE85u;
-            }
+        using words = integers;
+        static words no_words() { return words(0); }
+        static words either(words const& a, words const& b) { return a | b; }
+        /// Conversions differ in what they make of NaN and of large numbers, and to_int cuts off where the passes ask for
+        /// numbers that are whole.
+        static words rounded(vec const& x) {
+            return xsimd::to_int(xsimd::nearbyint(xsimd::select(x < fill(0x1p31f), x, fill(-1.0f))));
         }
+        static vec pattern(words const& w) { return std::bit_cast<vec>(w); }
+        static bool any_negative(words const& w) { return xsimd::any(w < words(0)); }
 
     private:
         static vec power(integers const& n) { return std::bit_cast<vec>((n + integers(127)) << 23); }
-        static vec as_float(words const& small) { return xsimd::to_float(std::bit_cast<integers>(small)); }
-        /// Of x y: the product of the upper halves, and what the other three carry into it.
-        static words upper_half(words const& x, std::uint32_t y) {
-            words const half(0xffffu);
-            words const low = x & half;
-            words const high = x >> 16;
-            words const one = high * words(y & 0xffffu);
-            words const other = low * words(y >> 16);
-            words const carry = ((low * words(y & 0xffffu)) >> 16) + (one & half) + (other & half);
-            return high * words(y >> 16) + (one >> 16) + (other >> 16) + (carry >> 16);
-        }
     };
 
 #include <sureleap/kernel/rows.inl>

@@ -73,46 +73,21 @@ struct isa {
         f = vorrq_u32(f, vmvnq_u32(vcltq_f32(x, fill(std::numeric_limits<float>::infinity()))));
     }
     SURELEAP_KERNEL static bool any(flags f) { return vmaxvq_u32(f) != 0; }
-    SURELEAP_KERNEL static std::uint32_t less(vec a, vec b) {
-        return vaddvq_u32(vandq_u32(vcltq_f32(a, b), uint32x4_t{1, 2, 4, 8}));
+    SURELEAP_KERNEL static std::uint32_t exceeds(vec a, vec b) {
+        return vaddvq_u32(vbicq_u32(uint32x4_t{1, 2, 4, 8}, vcleq_f32(a, b)));
     }
 
-    using words = uint32x4_t;
-    SURELEAP_KERNEL static vec low_halves(words w) { return vcvtq_f32_u32(vandq_u32(w, vdupq_n_u32(0xffff))); }
-    SURELEAP_KERNEL static vec high_halves(words w) { return vcvtq_f32_u32(vshrq_n_u32(w, 16)); }
-    SURELEAP_KERNEL static vec bits_of(vec x) { return vcvtq_f32_s32(vreinterpretq_s32_f32(x)); }
-
-    /// All four lanes at once: products of 64 bits come in two registers, and their halves are told apart by unzipping.
-    SURELEAP_KERNEL static void philox(std::uint64_t key, std::uint32_t lane, std::uint32_t a, std::uint32_t b,
-                                       std::uint32_t c, words (&out)[4]) {
-        out[0] = vaddq_u32(vdupq_n_u32(lane), words{0, 1, 2, 3});
-        out[1] = vdupq_n_u32(a);
-        out[2] = vdupq_n_u32(b);
-        out[3] = vdupq_n_u32(c);
-        auto key0 = static_cast<std::uint32_t>(key);
-        auto key1 = static_cast<std::uint32_t>(key >> 32);
-#pragma GCC unroll 10
-        for (int i = 0; i < 10; ++i) {
-            product const p = multiply(out[0], 0xD2511F53u);
-            product const q = multiply(out[2], 0xCD9E8D57u);
-            out[0] = veorq_u32(veorq_u32(q.high, out[1]), vdupq_n_u32(key0));
-            out[1] = q.low;
-            out[2] = veorq_u32(veorq_u32(p.high, out[3]), vdupq_n_u32(key1));
-            out[3] = p.low;
-            key0 += 0x9E3779B9u;
-            key1 += 0xBB67AE85u;
-        }
+    using words = int32x4_t;
+    SURELEAP_KERNEL static words no_words() { return vdupq_n_s32(0); }
+    SURELEAP_KERNEL static words either(words a, words b) { return vorrq_s32(a, b); }
+    /// The conversion stops at the largest number, and makes a zero of NaN: neither is negative.
+    SURELEAP_KERNEL static words rounded(vec x) {
+        return vbslq_s32(vcltq_f32(x, fill(0x1p31f)), vcvtnq_s32_f32(x), vdupq_n_s32(-1));
     }
+    SURELEAP_KERNEL static vec pattern(words w) { return vreinterpretq_f32_s32(w); }
+    SURELEAP_KERNEL static bool any_negative(words w) { return vminvq_s32(w) < 0; }
 
 private:
-    struct product {
-        words low, high;
-    };
-    SURELEAP_KERNEL static product multiply(words x, std::uint32_t y) {
-        uint32x4_t const first = vreinterpretq_u32_u64(vmull_n_u32(vget_low_u32(x), y));
-        uint32x4_t const second = vreinterpretq_u32_u64(vmull_high_n_u32(x, y));
-        return {vuzp1q_u32(first, second), vuzp2q_u32(first, second)};
-    }
     template <class Narrow>
     SURELEAP_KERNEL static uint16x4_t patterns(Narrow const* from) {
         static_assert(sizeof(Narrow) == sizeof(std::uint16_t));
