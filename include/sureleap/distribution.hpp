@@ -57,13 +57,13 @@ public:
     /// totals::none any without sums. The law is the same and answers every question, in a pass where the answer needs
     /// total(); settle() makes that pass once and for all. With totals::none valid() says nothing before that. Copies
     /// share `sums`.
-    distribution(logits_row<T> row, transform const& how, std::span<token_id> order,
-                 vocabulary_map const* map = nullptr, row_kernels const& kernels = native_row_kernels(),
-                 std::span<double> sums = {}, totals made = totals::exact) noexcept
+    distribution(logits_row<T> row, transform const& how, std::span<token_id> order, vocabulary_view map = {},
+                 row_kernels const& kernels = native_row_kernels(), std::span<double> sums = {},
+                 totals made = totals::exact) noexcept
         : logits_(row.values), map_(map), functions_(&kernels.get<T>()), sums_(sums) {
-        SURELEAP_EXPECTS(map == nullptr || map->draft_size() == row.values.size());
+        SURELEAP_EXPECTS(!map || map.draft_size() == row.values.size());
         SURELEAP_EXPECTS(sums.empty() || sums.size() == row_blocks(row.values.size()));
-        size_ = map_ ? map_->target_size() : logits_.size();
+        size_ = map_ ? map_.target_size() : logits_.size();
         if (row.log_normaliser && how.temperature == 1.0 && !how.truncates()) {
             take(row);
             return;
@@ -103,12 +103,21 @@ public:
     /// Unnormalised weight of target token v.
     [[nodiscard]] real operator[](token_id v) const noexcept {
         if (kind_ == kind::one_hot) return v == mode() ? real(1) : real(0);
-        token_id const i = map_ ? map_->to_draft(v) : v;
+        token_id const i = map_ ? map_.to_draft(v) : v;
         return i == no_token ? real(0) : row_weight(static_cast<std::size_t>(i));
     }
     /// The weights of tokens first, first + 1 ..., as many as fit `out`.
     void evaluate(token_id first, std::span<real> out) const noexcept {
         if (kind_ == kind::dense && !map_) return row_weights(static_cast<std::size_t>(first), out);
+        if (auto const listed = support(); !listed.empty()) {  // far fewer than there are tokens
+            std::fill(out.begin(), out.end(), real(0));
+            auto const end = first + static_cast<token_id>(out.size());
+            auto at = std::lower_bound(listed.begin(), listed.end(), first);
+            for (; at != listed.end() && *at < end; ++at) {
+                out[static_cast<std::size_t>(*at - first)] = row_weight(static_cast<std::size_t>(at - listed.begin()));
+            }
+            return;
+        }
         for (std::size_t i = 0; i < out.size(); ++i) out[i] = (*this)[first + static_cast<token_id>(i)];
     }
     /// The sum of all weights.
@@ -133,7 +142,7 @@ public:
     [[nodiscard]] double log_probability(token_id v) const noexcept {
         constexpr double none = -std::numeric_limits<double>::infinity();
         if (kind_ == kind::one_hot) return v == mode() ? 0.0 : none;
-        token_id const i = map_ ? map_->to_draft(v) : v;
+        token_id const i = map_ ? map_.to_draft(v) : v;
         if (i == no_token || !keeps(static_cast<std::size_t>(i))) return none;
         // Tables round the shift, which all weights share: only where a weight says nothing is the exponent better.
         auto const weight = static_cast<double>(row_weight(static_cast<std::size_t>(i)));
@@ -151,13 +160,13 @@ public:
             detail::quantile_of<real>(sums, what, logits_.size(), u * largest_total(),
                                       [this](std::size_t first, std::span<real> out) { row_weights(first, out); });
         if (i == logits_.size()) return no_token;
-        return map_ ? map_->to_target(static_cast<token_id>(i)) : static_cast<token_id>(i);
+        return map_ ? map_.to_target(static_cast<token_id>(i)) : static_cast<token_id>(i);
     }
     /// The most probable token, the lowest id among equals. O(size) unless the law is greedy or truncated.
     [[nodiscard]] token_id mode() const noexcept {
         token_id i = mode_;
         if (i == no_token) i = static_cast<token_id>(functions_->mode(logits_.data(), logits_.size()));
-        return map_ && !logits_.empty() ? map_->to_target(i) : i;
+        return map_ && !logits_.empty() ? map_.to_target(i) : i;
     }
 
     /// How sure the row is of its mode: probability(mode()), and for a greedy law, which is sure by decree, the mode's
@@ -166,6 +175,11 @@ public:
         if (kind_ != kind::one_hot || logits_.empty()) return probability(mode());
         real const top = load(logits_[static_cast<std::size_t>(mode_)]);
         return 1.0 / functions_->sum(logits_.data(), logits_.size(), top, real(1), nullptr);
+    }
+
+    /// The tokens that may have weight, ascending, if the row runs over a list of tokens; else empty.
+    [[nodiscard]] std::span<token_id const> support() const noexcept {
+        return kind_ == kind::dense ? map_.list() : std::span<token_id const>{};
     }
 
     /// For races (race.hpp).
@@ -341,7 +355,7 @@ private:
     }
 
     std::span<T const> logits_{};
-    vocabulary_map const* map_ = nullptr;
+    vocabulary_view map_{};
     row_functions<T> const* functions_ = nullptr;
     std::span<double> sums_{};
     std::size_t size_ = 0;

@@ -26,7 +26,10 @@ struct draft_shape {
     std::size_t requests = 0;    ///< most requests in a round
     std::size_t block_size = 0;  ///< gamma
     std::size_t vocabulary = 0;  ///< length of a draft logits row; 0 if the drafter has none
-    std::size_t state_size = 0;  ///< numbers a sequential head keeps
+    std::size_t state_size = 0;  ///< numbers a sequential head keeps for a request
+    bool lists_tokens = false;   ///< rows run over lists of tokens, which are kept beside them
+    std::size_t candidates = 0;  ///< scratch of a choice of tokens: ids,
+    std::size_t values = 0;      ///< and numbers
     bool keep_rows = true;       ///< the acceptance rule reads q rows, so they must outlive the draw
     row_kernels const* kernels = &native_row_kernels();
 };
@@ -45,11 +48,15 @@ public:
           survival_(ws.take<fixed_probability>(shape.requests * shape.block_size)),
           sizes_(ws.take<std::uint32_t>(shape.requests)),
           statuses_(ws.take<status>(shape.requests)),
-          rows_(ws.take<Q>((shape.keep_rows ? shape.requests * shape.block_size : 1) * shape.vocabulary)),
-          sums_(ws.take<double>((shape.keep_rows ? shape.requests * shape.block_size : 1) *
-                                row_blocks(shape.vocabulary))),
+          rows_(ws.take<Q>(places(shape) * shape.vocabulary)),
+          lists_(ws.take<token_id>(shape.lists_tokens ? places(shape) * shape.vocabulary : 0)),
+          sums_(ws.take<double>(places(shape) * row_blocks(shape.vocabulary))),
           order_(ws.take<token_id>(shape.vocabulary)),
-          state_(ws.take<Q>(shape.state_size)) {}
+          state_(ws.take<Q>(shape.requests * shape.state_size)),
+          codes_(ws.take<Q const*>(shape.requests)),
+          code_rows_(ws.take<Q*>(shape.requests)),
+          candidates_(ws.take<token_id>(shape.candidates)),
+          values_(ws.take<Q>(shape.values)) {}
 
     /// Empties the block for this round's requests.
     void begin(std::span<request_view const> requests) noexcept {
@@ -65,12 +72,14 @@ public:
     [[nodiscard]] std::span<Q> next_row(std::size_t r) const noexcept {
         return rows_.subspan(place(r) * shape_.vocabulary, shape_.vocabulary);
     }
+    /// Where the tokens go that the next row of request r runs over, if it runs over a list; ascending target ids.
+    [[nodiscard]] std::span<token_id> next_list(std::size_t r) const noexcept {
+        return lists_.subspan(place(r) * shape_.vocabulary, shape_.vocabulary);
+    }
     /// q of the next position, from a filled row under the request's draft transform.
-    [[nodiscard]] distribution<Q> law_of(std::size_t r, std::span<Q const> row,
-                                         vocabulary_map const* map) const noexcept {
-        std::size_t const blocks = row_blocks(shape_.vocabulary);
-        return {{row, {}},       requests_[r].settings->draft_transform(), order_, map,
-                *shape_.kernels, sums_.subspan(place(r) * blocks, blocks)};
+    [[nodiscard]] distribution<Q> law_of(std::size_t r, std::span<Q const> row, vocabulary_view map) const noexcept {
+        auto const sums = sums_.subspan(place(r) * row_blocks(shape_.vocabulary), row_blocks(row.size()));
+        return {{row, {}}, requests_[r].settings->draft_transform(), order_, map, *shape_.kernels, sums};
     }
     /// Draws the next token of request r from `q` as DraftRule says and records both, with the position's confidence.
     /// Marks the request and returns no_token if q holds no law or the confidence is no probability.
@@ -105,7 +114,16 @@ public:
         statuses_[r] = why;
         return no_token;
     }
-    [[nodiscard]] std::span<Q> head_state() const noexcept { return state_; }
+    /// Of request r.
+    [[nodiscard]] std::span<Q> head_state(std::size_t r) const noexcept {
+        return state_.subspan(r * shape_.state_size, shape_.state_size);
+    }
+    /// Scratch of a product over several requests: a code and a row of logits each.
+    [[nodiscard]] std::span<Q const*> codes() const noexcept { return codes_; }
+    [[nodiscard]] std::span<Q*> code_rows() const noexcept { return code_rows_; }
+    /// Scratch of a choice of tokens.
+    [[nodiscard]] std::span<token_id> candidates() const noexcept { return candidates_; }
+    [[nodiscard]] std::span<Q> values() const noexcept { return values_; }
     [[nodiscard]] draft_prefixes prefixes(std::size_t k) const noexcept {
         return {tokens_.data(), shape_.block_size, k};
     }
@@ -129,9 +147,12 @@ public:
     }
 
 private:
-    // Of the next position of request r; all share one place if nobody reads a row after its draw.
+    // Of the next position of request r; its positions share one place if nobody reads a row after its draw.
     [[nodiscard]] std::size_t place(std::size_t r) const noexcept {
-        return shape_.keep_rows ? r * shape_.block_size + sizes_[r] : 0;
+        return shape_.keep_rows ? r * shape_.block_size + sizes_[r] : r;
+    }
+    [[nodiscard]] static std::size_t places(draft_shape const& shape) noexcept {
+        return shape.requests * (shape.keep_rows ? shape.block_size : 1);
     }
     void record(std::size_t r, token_id x, distribution<Q> const& q, fixed_probability c) noexcept {
         SURELEAP_EXPECTS(sizes_[r] < shape_.block_size);
@@ -154,9 +175,14 @@ private:
     std::span<std::uint32_t> sizes_{};
     std::span<status> statuses_{};
     std::span<Q> rows_{};
+    std::span<token_id> lists_{};
     std::span<double> sums_{};
     std::span<token_id> order_{};
     std::span<Q> state_{};
+    std::span<Q const*> codes_{};
+    std::span<Q*> code_rows_{};
+    std::span<token_id> candidates_{};
+    std::span<Q> values_{};
 };
 
 SURELEAP_END_NAMESPACE

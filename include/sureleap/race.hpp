@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -79,6 +80,12 @@ concept lists_heavy_tokens = requires(Weights const& weights, double const* leas
     weights.likely();
 };
 
+/// Weights of a few tokens among many: support() lists those that may have any, ascending, or is empty.
+template <class Weights>
+concept has_support = requires(Weights const& weights) {
+    { weights.support() } -> std::convertible_to<std::span<token_id const>>;
+};
+
 /// Who is ahead, over tokens in any order.
 class race_leader {
 public:
@@ -100,6 +107,14 @@ public:
                     meet(v, noise, static_cast<double>(weights[static_cast<token_id>(v)]));
                 }
             }
+        }
+    }
+    /// The same winner, among `tokens` only.
+    template <class Weights>
+    void meet_listed(Weights const& weights, std::span<token_id const> tokens) noexcept {
+        for (token_id const v : tokens) {
+            auto const at = static_cast<std::size_t>(v);
+            meet(at, {key_, at / row_group}, static_cast<double>(weights[v]));
         }
     }
     /// The same winner. A likely one first, so that there is a time to beat; then those that may beat it. False if a
@@ -179,6 +194,12 @@ template <class Weights>
         if (weights.can_list()) {
             if (likely == no_token) likely = weights.likely();
             return leader.meet_some(weights, likely) ? leader.winner() : no_token;
+        }
+    }
+    if constexpr (detail::has_support<Weights>) {
+        if (auto const tokens = weights.support(); !tokens.empty()) {
+            leader.meet_listed(weights, tokens);
+            return leader.winner();
         }
     }
     leader.meet_all(weights);

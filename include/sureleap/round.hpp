@@ -174,7 +174,14 @@ private:
     template <class Drafter, class Rule>
     [[nodiscard]] static draft_shape shape_of(Drafter const& d, round_limits const& limits) noexcept {
         constexpr bool rows = Rule::access == q_access::row && !drafts_deterministically_v<Drafter, Rule>;
-        return {limits.max_requests, d.block_size(), d.vocabulary(), d.state_size(), rows, limits.kernels};
+        draft_shape shape{.requests = limits.max_requests,
+                          .block_size = d.block_size(),
+                          .vocabulary = d.vocabulary(),
+                          .state_size = d.state_size(),
+                          .keep_rows = rows,
+                          .kernels = limits.kernels};
+        if constexpr (requires { d.list_scratch(shape); }) d.list_scratch(shape);
+        return shape;
     }
     void carve(workspace& ws, draft_shape const& shape, std::size_t vocabulary) noexcept {
         std::size_t const rows = shape.requests * (shape.block_size + 1);

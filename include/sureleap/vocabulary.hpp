@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// A draft may have a vocabulary of its own, usually the frequent part of the target's. Everything outside the drafter
-// speaks target ids; this map is the only place where the two meet.
+// A draft may have a vocabulary of its own: usually the frequent part of the target's, or for one position a short list.
+// Everything outside the drafter speaks target ids; here is the only place where the two meet.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -49,6 +50,43 @@ public:
 private:
     std::vector<token_id> to_target_;
     std::vector<token_id> to_draft_;
+};
+
+/// What a row of draft logits runs over: a vocabulary_map, or an ascending list of target ids, in which an id is searched
+/// for; nothing, if the draft speaks the target's vocabulary. A view.
+class vocabulary_view {
+public:
+    vocabulary_view() = default;
+    /// A null pointer is no map.
+    vocabulary_view(vocabulary_map const* map) noexcept  // NOLINT: a map is what it runs over
+        : map_(map), target_size_(map == nullptr ? 0 : map->target_size()) {}
+    /// `list`: ascending target ids below `target_size`, at least one.
+    vocabulary_view(std::span<token_id const> list, std::size_t target_size) noexcept
+        : list_(list), target_size_(target_size) {
+        SURELEAP_EXPECTS(!list.empty());
+    }
+
+    [[nodiscard]] explicit operator bool() const noexcept { return map_ != nullptr || !list_.empty(); }
+    [[nodiscard]] std::size_t draft_size() const noexcept {
+        return map_ != nullptr ? map_->draft_size() : list_.size();
+    }
+    [[nodiscard]] std::size_t target_size() const noexcept { return target_size_; }
+    /// The list; empty if it is none.
+    [[nodiscard]] std::span<token_id const> list() const noexcept { return list_; }
+    [[nodiscard]] token_id to_target(token_id draft) const noexcept {
+        return map_ != nullptr ? map_->to_target(draft) : list_[static_cast<std::size_t>(draft)];
+    }
+    /// O(1) with a map, O(log size) with a list.
+    [[nodiscard]] token_id to_draft(token_id target) const noexcept {
+        if (map_ != nullptr) return map_->to_draft(target);
+        auto const at = std::lower_bound(list_.begin(), list_.end(), target);
+        return at != list_.end() && *at == target ? static_cast<token_id>(at - list_.begin()) : no_token;
+    }
+
+private:
+    vocabulary_map const* map_ = nullptr;
+    std::span<token_id const> list_{};
+    std::size_t target_size_ = 0;
 };
 
 SURELEAP_END_NAMESPACE

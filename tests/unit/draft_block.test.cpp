@@ -181,7 +181,7 @@ TEST_CASE("draft_block: a bad row or confidence empties the block and names the 
 TEST_CASE("draft_block: without kept rows one row of scratch serves everybody") {
     fixture f({3, 4, 5, 2, false}, 3);
     CHECK(f.block.next_row(0).data() == f.block.next_row(2).data());
-    CHECK(f.block.head_state().size() == 2);
+    CHECK(f.block.head_state(0).size() == 2);
     fixture kept({3, 4, 5, 2, true}, 3);
     CHECK(kept.block.next_row(0).data() != kept.block.next_row(2).data());
     CHECK(f.memory.size() < kept.memory.size());

@@ -15,6 +15,7 @@
 #include <sureleap/config.hpp>
 #include <sureleap/draft_block.hpp>
 #include <sureleap/drafter/options.hpp>
+#include <sureleap/head/shortlist.hpp>
 #include <sureleap/schedule/planning.hpp>
 #include <sureleap/verdict.hpp>
 
@@ -46,6 +47,9 @@ public:
     /// The confidence can be asked before any token is drawn: planned_schedule works.
     static constexpr bool plans_at_anchor = anchor_confidence<confidence_type, value_type>;
 
+    /// The head draws from lists of tokens (head/shortlist.hpp).
+    static constexpr bool lists_tokens = detail::is_shortlist_v<head_type>;
+
     static_assert(
         !has_confidence || pre_token_confidence<confidence_type, value_type> ||
             confidence_estimate<confidence_type, value_type>,
@@ -62,6 +66,11 @@ public:
             detail::fail_with("semi_autoregressive: the head has ", head_.vocabulary(),
                               " output tokens, expected the draft vocabulary of ", options_.vocabulary);
         }
+        if (lists_tokens && options_.map != nullptr) {
+            detail::fail(
+                "semi_autoregressive: a shortlist_head lists target tokens, expected a drafter without a "
+                "vocabulary map");
+        }
         if (head_.previous_vocabulary() != 0 && head_.previous_vocabulary() != target_vocabulary()) {
             detail::fail_with("semi_autoregressive: the head embeds ", head_.previous_vocabulary(),
                               " previous tokens, expected the target vocabulary of ", target_vocabulary());
@@ -77,7 +86,14 @@ public:
         : semi_autoregressive(std::forward<Backbone>(model), std::forward<Head>(head), Confidence{}, options) {}
 
     [[nodiscard]] std::size_t block_size() const noexcept { return options_.block_size; }
-    [[nodiscard]] std::size_t vocabulary() const noexcept { return options_.vocabulary; }
+    /// Length of a draft's row: the vocabulary, or the longest list.
+    [[nodiscard]] std::size_t vocabulary() const noexcept {
+        if constexpr (lists_tokens) {
+            return head_.capacity();
+        } else {
+            return options_.vocabulary;
+        }
+    }
     [[nodiscard]] std::size_t target_vocabulary() const noexcept { return options_.target_vocabulary(); }
     [[nodiscard]] std::size_t state_size() const noexcept {
         return head_.state_size() + (converts_hidden ? options_.hidden_size : 0);
@@ -101,7 +117,15 @@ public:
                 std::size_t const i = r * block_size() + k;
                 double c = 0.0;
                 if constexpr (pre_token_confidence<confidence_type, value_type>) {
-                    c = static_cast<double>(confidence_.at_anchor(hidden(forward, i, block), requests[r].anchor, k));
+                    c = static_cast<double>(confidence_.at_anchor(hidden(forward, i, r, block), requests[r].anchor, k));
+                } else if constexpr (lists_tokens) {
+                    auto const u = forward.base_logits.values.row(i);
+                    auto const tokens = choose(u, no_token, r, block);
+                    auto const row = block.next_row(r).first(tokens.size());
+                    head_.copy(u, tokens, row);
+                    if (auto const q = law_over(tokens, row, r, block); q.valid()) {
+                        c = static_cast<double>(confidence_.at_anchor(q, k));
+                    }
                 } else {
                     c = static_cast<double>(
                         confidence_.at_anchor(block.law_of(r, base(forward, i, r, block), options_.map), k));
@@ -111,34 +135,43 @@ public:
         }
     }
 
-    /// The sequential loop. O(R gamma (V r + V)).
+    /// The sequential loop, position after position for all requests together: with a factored head one pass over W2
+    /// serves them all. O(gamma (V r + R V r / peak)), with a shortlist of M tokens O(gamma R (V + M r)).
     template <class DraftRule, class Rng>
     void draw(forward_type const& forward, DraftRule rule, draft_block<value_type>& block, Rng& rng) const noexcept {
         auto const requests = block.requests();
-        auto const state = block.head_state().first(head_.state_size());
         for (std::size_t r = 0; r < requests.size(); ++r) {
-            if (!well_shaped(forward, requests.size())) {
-                block.reject(r, status::invalid_draft);
-                continue;
-            }
-            head_.reset(state);
-            token_id previous = requests[r].anchor;
-            std::size_t const cap = requests[r].draft_cap(block_size());
-            for (std::size_t k = 0; k < cap && previous != no_token; ++k) {
-                std::size_t const i = r * block_size() + k;
-                auto const h = hidden(forward, i, block);
-                auto const row = base(forward, i, r, block);
-                head_.add_bias(state, h, previous, row);
-                auto const q = block.law_of(r, row, options_.map);
-                double c = 1.0;
-                if constexpr (pre_token_confidence<confidence_type, value_type>) {
-                    c = static_cast<double>(confidence_(h, previous, k));
-                } else if constexpr (has_confidence) {
-                    if (q.valid()) c = static_cast<double>(confidence_(q, k));
+            if (!well_shaped(forward, requests.size())) block.reject(r, status::invalid_draft);
+            head_.reset(block.head_state(r).first(head_.state_size()));
+        }
+        for (std::size_t k = 0; k < block_size(); ++k) {
+            if constexpr (!lists_tokens) add_bias(forward, k, block);
+            for (std::size_t r = 0; r < requests.size(); ++r) {
+                if (!drafts(block, r, k)) continue;
+                if constexpr (lists_tokens) {
+                    std::size_t const i = r * block_size() + k;
+                    token_id const previous = before(block, r);
+                    auto const u = forward.base_logits.values.row(i);
+                    auto const tokens = choose(u, previous, r, block);
+                    auto const row = block.next_row(r).first(tokens.size());
+                    head_.evaluate(u, tokens, block.head_state(r).first(head_.state_size()),
+                                   hidden(forward, i, r, block), previous, row);
+                    record(forward, r, k, rule, law_over(tokens, row, r, block), block, rng);
+                } else {
+                    record(forward, r, k, rule, block.law_of(r, block.next_row(r), options_.map), block, rng);
                 }
-                previous = block.draw(r, rule, q, c, rng);
             }
         }
+    }
+
+    /// What a head that lists tokens needs of a draft block.
+    void list_scratch(draft_shape& shape) const noexcept
+        requires(detail::is_shortlist_v<head_type>)
+    {
+        using scratch = typename head_type::scratch_type;
+        shape.lists_tokens = true;
+        shape.candidates = scratch::candidate_count(head_.best());
+        shape.values = scratch::value_count(head_.best(), options_.vocabulary);
     }
 
     void commit(std::span<verdict const> verdicts) {
@@ -157,13 +190,66 @@ private:
         return u.rows >= rows && u.cols == options_.vocabulary &&
                (options_.hidden_size == 0 || (h.rows >= rows && h.cols == options_.hidden_size));
     }
+    // Request r drafts position k.
+    [[nodiscard]] bool drafts(draft_block<value_type> const& block, std::size_t r, std::size_t k) const noexcept {
+        return block.outcome(r) == status::ok && block.size(r) == k && k < block.requests()[r].draft_cap(block_size());
+    }
+    [[nodiscard]] static token_id before(draft_block<value_type> const& block, std::size_t r) noexcept {
+        return block.size(r) == 0 ? block.requests()[r].anchor : block.tokens(r).back();
+    }
+    // U_k + B_k of all requests that draft position k, where q_k will be recorded.
+    void add_bias(forward_type const& forward, std::size_t k, draft_block<value_type>& block) const noexcept {
+        std::size_t n = 0;
+        for (std::size_t r = 0; r < block.requests().size(); ++r) {
+            if (!drafts(block, r, k)) continue;
+            std::size_t const i = r * block_size() + k;
+            auto const row = base(forward, i, r, block);
+            auto const state = block.head_state(r).first(head_.state_size());
+            auto const h = hidden(forward, i, r, block);
+            if constexpr (factored_head<head_type>) {
+                block.codes()[n] = head_.code(state, h, before(block, r)).data();
+                block.code_rows()[n++] = row.data();
+            } else {
+                head_.add_bias(state, h, before(block, r), row);
+            }
+        }
+        if constexpr (factored_head<head_type>) {
+            if (n > 0) head_.output().add(block.codes().data(), block.code_rows().data(), n);
+        }
+    }
+    template <class DraftRule, class Rng>
+    void record(forward_type const& forward, std::size_t r, std::size_t k, DraftRule rule,
+                distribution<value_type> const& q, draft_block<value_type>& block, Rng& rng) const noexcept {
+        double c = 1.0;
+        if constexpr (pre_token_confidence<confidence_type, value_type>) {
+            c = static_cast<double>(confidence_(hidden(forward, r * block_size() + k, r, block), before(block, r), k));
+        } else if constexpr (has_confidence) {
+            if (q.valid()) c = static_cast<double>(confidence_(q, k));
+        }
+        block.draw(r, rule, q, c, rng);
+    }
+    // The tokens that position k of request r is drawn from, in the block's next list.
+    template <class T>
+    [[nodiscard]] std::span<token_id const> choose(std::span<T const> u, token_id previous, std::size_t r,
+                                                   draft_block<value_type> const& block) const noexcept {
+        auto const list = block.next_list(r);
+        return list.first(head_.choose(u, previous, {block.candidates(), block.values()}, list));
+    }
+    // Without a token there is no law.
+    [[nodiscard]] distribution<value_type> law_over(std::span<token_id const> tokens, std::span<value_type const> row,
+                                                    std::size_t r,
+                                                    draft_block<value_type> const& block) const noexcept {
+        if (tokens.empty()) return {};
+        return block.law_of(r, row, {tokens, options_.vocabulary});
+    }
+
     // h_k in the head's type; converted into the tail of the head state when the backbone stores another one.
-    [[nodiscard]] std::span<value_type const> hidden(forward_type const& forward, std::size_t i,
+    [[nodiscard]] std::span<value_type const> hidden(forward_type const& forward, std::size_t i, std::size_t r,
                                                      draft_block<value_type> const& block) const noexcept {
         if (options_.hidden_size == 0) return {};
         auto const h = forward.hidden.row(i);
         if constexpr (converts_hidden) {
-            auto const converted = block.head_state().last(options_.hidden_size);
+            auto const converted = block.head_state(r).last(options_.hidden_size);
             std::transform(h.begin(), h.end(), converted.begin(),
                            [](stored_type const& x) { return static_cast<value_type>(load(x)); });
             return converted;
@@ -176,8 +262,12 @@ private:
                                              draft_block<value_type> const& block) const noexcept {
         auto const row = block.next_row(r);
         auto const u = forward.base_logits.values.row(i);
-        std::transform(u.begin(), u.end(), row.begin(),
-                       [](stored_type const& x) { return static_cast<value_type>(load(x)); });
+        if constexpr (std::is_same_v<stored_type, value_type>) {
+            std::copy(u.begin(), u.end(), row.begin());
+        } else {
+            std::transform(u.begin(), u.end(), row.begin(),
+                           [](stored_type const& x) { return static_cast<value_type>(load(x)); });
+        }
         return row;
     }
 
