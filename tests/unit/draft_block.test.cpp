@@ -178,12 +178,18 @@ TEST_CASE("draft_block: a bad row or confidence empties the block and names the 
     CHECK(f.block.table().survivals.sizes[0] == 0);
 }
 
-TEST_CASE("draft_block: without kept rows one row of scratch serves everybody") {
-    fixture f({3, 4, 5, 2, false}, 3);
-    CHECK(f.block.next_row(0).data() == f.block.next_row(2).data());
+TEST_CASE("draft_block: without kept rows one row of scratch serves all positions of a request") {
+    fixture f({.requests = 3, .block_size = 4, .vocabulary = 5, .state_size = 2, .keep_rows = false}, 3);
+    CHECK(f.block.next_row(0).data() != f.block.next_row(2).data());
     CHECK(f.block.head_state(0).size() == 2);
-    fixture kept({3, 4, 5, 2, true}, 3);
-    CHECK(kept.block.next_row(0).data() != kept.block.next_row(2).data());
+    CHECK(f.block.head_state(0).data() != f.block.head_state(2).data());
+    auto const row = f.block.next_row(0);
+    f.block.append_found(0, 1, 5);
+    CHECK(f.block.next_row(0).data() == row.data());
+    fixture kept({.requests = 3, .block_size = 4, .vocabulary = 5, .state_size = 2, .keep_rows = true}, 3);
+    auto const kept_row = kept.block.next_row(0);
+    kept.block.append_found(0, 1, 5);
+    CHECK(kept.block.next_row(0).data() == kept_row.data() + 5);
     CHECK(f.memory.size() < kept.memory.size());
 }
 
