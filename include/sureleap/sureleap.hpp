@@ -16,6 +16,8 @@
 #include <sureleap/kernel/native.hpp>
 #include <sureleap/kernel/philox.hpp>
 #include <sureleap/kernel/row.hpp>
+#include <sureleap/kernel/survivals.hpp>
+#include <sureleap/kernel/survivals_x86.hpp>
 #include <sureleap/random.hpp>
 #include <sureleap/verdict.hpp>
 
@@ -40,6 +42,8 @@
 #include <sureleap/head/markov.hpp>
 #include <sureleap/head/none.hpp>
 #include <sureleap/head/rnn.hpp>
+#include <sureleap/schedule/budget.hpp>
+#include <sureleap/schedule/bulk_walk.hpp>
 #include <sureleap/schedule/capacity.hpp>
 #include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/frontier.hpp>
