@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // The passes of survivals.hpp with AVX-512 and AVX2, whatever the program is compiled for, and the choice among them when
-// it runs. Written once for both: an instruction set brings loads under a mask, a comparison that gives a bit a lane, and
-// the two things a pass does with those bits.
+// it runs. Written once for both, in survivals.inl.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +19,9 @@
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wsign-conversion"
 
+// Passes keep their sums in registers only if everything they call is part of them.
+#define SURELEAP_INLINE SURELEAP_KERNEL __attribute__((always_inline))
+
 SURELEAP_BEGIN_NAMESPACE
 
 #define SURELEAP_KERNEL __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi,bmi2,popcnt"))) inline
@@ -29,32 +31,31 @@ inline namespace SURELEAP_MARCH_TAG {
 struct survival_isa {
     static constexpr std::size_t width = 16;
     using vec = __m512i;
+    using where = __mmask16;
 
-    /// The first `lanes` numbers; the others are neither read nor at least any t > 0, which is why t = 0 needs `lanes`.
-    SURELEAP_KERNEL static vec load(std::uint32_t const* from, std::size_t lanes) {
-        return _mm512_maskz_loadu_epi32(first(lanes), from);
+    SURELEAP_INLINE static where all() { return 0xffff; }
+    SURELEAP_INLINE static vec load(std::uint32_t const* from) { return _mm512_loadu_si512(from); }
+    SURELEAP_INLINE static vec load(std::uint32_t const* from, where w) { return _mm512_maskz_loadu_epi32(w, from); }
+    SURELEAP_INLINE static vec fill(std::uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x)); }
+    SURELEAP_INLINE static std::uint64_t total(vec sum) {
+        alignas(64) std::uint32_t parts[width];
+        _mm512_store_si512(parts, sum);
+        std::uint64_t all = 0;
+        for (std::uint32_t const part : parts) all += part;
+        return all;
     }
-    SURELEAP_KERNEL static vec load(std::uint32_t const* from) { return _mm512_loadu_si512(from); }
-    SURELEAP_KERNEL static vec fill(std::uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x)); }
-    SURELEAP_KERNEL static std::uint32_t at_least(vec a, vec t) { return _mm512_cmpge_epu32_mask(a, t); }
-    SURELEAP_KERNEL static vec add_where(vec sum, std::uint32_t lanes, vec a) {
-        return _mm512_mask_add_epi32(sum, static_cast<__mmask16>(lanes), sum, a);
+    SURELEAP_INLINE static where first(vec n) {
+        __m512i const places = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        return _mm512_cmplt_epu32_mask(places, n);
     }
-    SURELEAP_KERNEL static std::uint64_t total(vec sum) {
-        __m512i const low = _mm512_maskz_cvtepu32_epi64(0xff, _mm512_maskz_extracti64x4_epi64(0xff, sum, 0));
-        __m512i const high = _mm512_maskz_cvtepu32_epi64(0xff, _mm512_maskz_extracti64x4_epi64(0xff, sum, 1));
-        alignas(64) std::uint64_t parts[8];
-        _mm512_store_si512(parts, _mm512_add_epi64(low, high));
-        return parts[0] + parts[1] + parts[2] + parts[3] + parts[4] + parts[5] + parts[6] + parts[7];
-    }
-    /// Packs those lanes; the register is written whole. (Compressing straight to memory is microcode on some machines.)
-    SURELEAP_KERNEL static void pack(std::uint32_t* to, std::uint32_t lanes, vec a) {
-        _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(static_cast<__mmask16>(lanes), a));
-    }
-
-private:
-    SURELEAP_KERNEL static __mmask16 first(std::size_t lanes) {
-        return static_cast<__mmask16>(_bzhi_u32(0xffff, static_cast<unsigned>(lanes)));
+    SURELEAP_INLINE static where at_least(where w, vec a, vec t) { return _mm512_mask_cmpge_epu32_mask(w, a, t); }
+    SURELEAP_INLINE static where minus(where a, where b) { return static_cast<where>(a & ~b); }
+    SURELEAP_INLINE static vec add(vec sum, where w, vec a) { return _mm512_mask_add_epi32(sum, w, sum, a); }
+    SURELEAP_INLINE static std::uint32_t bits(where w) { return w; }
+    /// The register is written whole: compressing straight to memory is microcode on some machines.
+    SURELEAP_INLINE static std::size_t pack(std::uint32_t* to, where w, vec a) {
+        _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(w, a));
+        return static_cast<std::size_t>(_mm_popcnt_u32(w));
     }
 };
 
@@ -71,37 +72,43 @@ inline namespace SURELEAP_MARCH_TAG {
 struct survival_isa {
     static constexpr std::size_t width = 8;
     using vec = __m256i;
+    using where = __m256i;  // lanes of ones
 
-    SURELEAP_KERNEL static vec load(std::uint32_t const* from, std::size_t lanes) {
-        __m256i const places = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-        return _mm256_maskload_epi32(reinterpret_cast<int const*>(from),
-                                     _mm256_cmpgt_epi32(fill(static_cast<std::uint32_t>(lanes)), places));
-    }
-    SURELEAP_KERNEL static vec load(std::uint32_t const* from) {
+    SURELEAP_INLINE static where all() { return _mm256_set1_epi32(-1); }
+    SURELEAP_INLINE static vec load(std::uint32_t const* from) {
         return _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from));
     }
-    SURELEAP_KERNEL static vec fill(std::uint32_t x) { return _mm256_set1_epi32(static_cast<int>(x)); }
-    /// Survivals and thresholds are far below 2^31: the signed comparison will do.
-    SURELEAP_KERNEL static std::uint32_t at_least(vec a, vec t) {
-        return 0xffu & ~static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(t, a))));
+    SURELEAP_INLINE static vec load(std::uint32_t const* from, where w) {
+        return _mm256_maskload_epi32(reinterpret_cast<int const*>(from), w);
     }
-    SURELEAP_KERNEL static vec add_where(vec sum, std::uint32_t lanes, vec a) {
-        __m256i const bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-        __m256i const chosen = _mm256_cmpeq_epi32(_mm256_and_si256(fill(lanes), bits), bits);
-        return _mm256_add_epi32(sum, _mm256_and_si256(chosen, a));
-    }
-    SURELEAP_KERNEL static std::uint64_t total(vec sum) {
-        alignas(32) std::uint32_t parts[8];
+    SURELEAP_INLINE static vec fill(std::uint32_t x) { return _mm256_set1_epi32(static_cast<int>(x)); }
+    SURELEAP_INLINE static std::uint64_t total(vec sum) {
+        alignas(32) std::uint32_t parts[width];
         _mm256_store_si256(reinterpret_cast<__m256i*>(parts), sum);
         std::uint64_t all = 0;
         for (std::uint32_t const part : parts) all += part;
         return all;
     }
-    /// A bit at a time: few lanes are kept, and a table of permutations would be larger than the code.
-    SURELEAP_KERNEL static void pack(std::uint32_t* to, std::uint32_t lanes, vec a) {
-        alignas(32) std::uint32_t parts[8];
+    SURELEAP_INLINE static where first(vec n) {
+        return _mm256_cmpgt_epi32(n, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    }
+    SURELEAP_INLINE static where at_least(where w, vec a, vec t) {
+        return _mm256_andnot_si256(_mm256_cmpgt_epi32(t, a), w);
+    }
+    SURELEAP_INLINE static where minus(where a, where b) { return _mm256_andnot_si256(b, a); }
+    SURELEAP_INLINE static vec add(vec sum, where w, vec a) { return _mm256_add_epi32(sum, _mm256_and_si256(w, a)); }
+    SURELEAP_INLINE static std::uint32_t bits(where w) {
+        return static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(w)));
+    }
+    /// One by one: few lanes are kept as a rule, and a table of permutations would be larger than the code.
+    SURELEAP_INLINE static std::size_t pack(std::uint32_t* to, where w, vec a) {
+        std::uint32_t lanes = bits(w);
+        auto const count = static_cast<std::size_t>(_mm_popcnt_u32(lanes));
+        if (lanes == 0) return 0;
+        alignas(32) std::uint32_t parts[width];
         _mm256_store_si256(reinterpret_cast<__m256i*>(parts), a);
         for (; lanes != 0; lanes &= lanes - 1) *to++ = parts[_tzcnt_u32(lanes)];
+        return count;
     }
 };
 
@@ -110,6 +117,7 @@ struct survival_isa {
 }  // namespace SURELEAP_MARCH_TAG
 }  // namespace detail::avx2
 #undef SURELEAP_KERNEL
+#undef SURELEAP_INLINE
 
 SURELEAP_END_NAMESPACE
 #pragma GCC diagnostic pop
@@ -135,7 +143,8 @@ inline constexpr survival_kernels avx2_survival_kernels{
         list() noexcept {
 #if defined(__x86_64__) && defined(__GNUC__)
             bool const v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                            __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
+                            __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+                            __builtin_cpu_supports("popcnt");
             bool const v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
             if (v4) all[size++] = &avx512_survival_kernels;

@@ -102,7 +102,7 @@ public:
                 climb(next.low, high);
                 next = {next.low, true, prefix(next.low)};
             }
-            admission_stretch const stretch{from, next.to, next.low, high - 1};
+            admission_stretch const stretch{from, next.to, next.low, high - 1, weight_};
             if (stretch.size() == 0 || rule.pass(stretch)) {
                 from = next.to;
                 --cuts_;
@@ -206,10 +206,10 @@ struct up_to {
 };
 
 /// The rows of a table in use; one array if no row is cut short.
-[[nodiscard]] inline survival_rows rows_of(survival_table const& table) noexcept {
-    auto const full = [&](std::uint32_t size) { return size == table.block_size; };
-    bool const jagged = !std::all_of(table.sizes.begin(), table.sizes.end(), full);
-    return {table.survival.data(), table.requests(), table.block_size, jagged ? table.sizes.data() : nullptr};
+[[nodiscard]] inline survival_rows rows_of(survival_table const& table, survival_kernels const& kernels) noexcept {
+    auto const size = static_cast<std::uint32_t>(table.block_size);
+    bool const full = kernels.at_least({table.sizes.data(), 1, table.requests()}, size).count == table.requests();
+    return {table.survival.data(), table.requests(), table.block_size, full ? nullptr : table.sizes.data()};
 }
 
 /// Walks over a whole table. `room`: [R] each, overwritten.

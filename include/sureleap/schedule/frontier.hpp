@@ -31,8 +31,8 @@ SURELEAP_BEGIN_NAMESPACE
 /// What a walk over a table of R requests keeps; carved once, reused in every round.
 struct frontier_memory {
     std::span<std::uint32_t> lengths{};  ///< [R] admitted positions of each request: the result
-    std::span<std::uint32_t> heap{};     ///< [R] requests with a revealed candidate, best first
-    std::span<std::uint32_t> where{};    ///< [R] place of each request in the heap
+    std::span<std::uint32_t> heap{};   ///< [R] requests with a revealed candidate, best first; or survivals copied out
+    std::span<std::uint32_t> where{};  ///< [R] place of each request in the heap; or the same once more
     /// For passes over the table; a static table. Default: the best that this machine runs.
     survival_kernels const* kernels = &native_survival_kernels();
 
@@ -62,7 +62,8 @@ public:
     }
     /// The first revealed candidate in the order of admission. Precondition: !empty().
     [[nodiscard]] candidate best() const noexcept {
-        SURELEAP_EXPECTS(!empty());
+        order();
+        SURELEAP_EXPECTS(open_ > 0);
         return revealed(memory_.heap[0]);
     }
     /// Request r has a revealed candidate.
@@ -77,6 +78,7 @@ public:
     }
     /// Verifies the revealed candidate of request r and reveals the one behind it. Precondition: has_next(r).
     void admit(std::size_t r) noexcept {
+        order();
         SURELEAP_EXPECTS(has_next(r));
         std::size_t const i = memory_.where[r];
         ++admitted_;
@@ -91,6 +93,7 @@ public:
     void admit_best(std::size_t n) noexcept;
     /// Gives request r no further position in this round. Precondition: has_next(r).
     void close(std::size_t r) noexcept {
+        order();
         SURELEAP_EXPECTS(has_next(r));
         remove(memory_.where[r]);
     }
@@ -103,6 +106,7 @@ private:
     friend struct detail::frontier_access;
     static constexpr std::uint32_t closed = static_cast<std::uint32_t>(-1);
 
+    [[nodiscard]] bool touched() const noexcept { return ordered_ || admitted_ > 0; }
     /// Puts the revealed candidates into the heap, if nobody has looked yet.
     void order() const noexcept {
         if (ordered_) return;
@@ -165,42 +169,30 @@ namespace detail {
 /// Walks of the library's own schedules. Not for others: a rule that proves something about a stretch is told sums of
 /// survivals that the walk may never reveal, and those here use them for nothing but the walk's own answer.
 struct frontier_access {
-    /// Requests from which on passes over the table beat the heap.
-    static constexpr std::size_t many = 24;
-
-    /// Admits in order while the rule takes them.
+    /// Admits in order while the rule takes what comes. The same as
+    ///
+    ///     while (!frontier.empty() && rule.take(step = step.with(frontier.best()))) frontier.admit(<that request>);
+    ///
+    /// and done so on a frontier that somebody has looked at; otherwise by passes over the table, at any R.
     template <walk_rule Rule>
     static void admit_while(causal_frontier& frontier, Rule& rule) noexcept {
-        if (!bulk_pays(frontier)) {
-            one_by_one(frontier, rule);
-            return;
-        }
-        survival_table const& table = frontier.table_;
+        if (frontier.touched()) return one_by_one(frontier, rule);
         frontier_memory const& memory = frontier.memory_;
-        survival_rows const rows = rows_of(table);
+        survival_rows const rows = rows_of(frontier.table_, *memory.kernels);
         walk_end const end = walk_in_bulk(rows, rule, memory.heap, memory.where, *memory.kernels);
-        admit_until(end, table, rows, memory.lengths, *memory.kernels);
+        admit_until(end, frontier.table_, rows, memory.lengths, *memory.kernels);
         frontier.admitted_ = end.batch_tokens - frontier.requests();
     }
 
-    /// Walks without admitting.
+    /// The same walk for the rule's own answer; what it leaves in the memory means nothing.
     template <walk_rule Rule>
     static void walk(causal_frontier frontier, Rule& rule) noexcept {
-        if (!bulk_pays(frontier)) {
-            one_by_one(frontier, rule);
-            return;
-        }
+        if (frontier.touched()) return one_by_one(frontier, rule);
         frontier_memory const& memory = frontier.memory_;
-        walk_in_bulk(rows_of(frontier.table_), rule, memory.heap, memory.where, *memory.kernels);
+        walk_in_bulk(rows_of(frontier.table_, *memory.kernels), rule, memory.heap, memory.where, *memory.kernels);
     }
 
 private:
-    /// Nobody has looked or admitted yet, and there are many requests.
-    [[nodiscard]] static bool bulk_pays(causal_frontier const& frontier) noexcept {
-        return !frontier.ordered_ && frontier.admitted_ == 0 && frontier.requests() >= many;
-    }
-
-    /// What both are, candidate by candidate.
     template <walk_rule Rule>
     static void one_by_one(causal_frontier& frontier, Rule& rule) noexcept {
         auto step = expected_step::without_drafts(frontier.requests());
@@ -217,8 +209,8 @@ private:
 
 inline void causal_frontier::admit_best(std::size_t n) noexcept {
     std::size_t const left = requests() * table_.block_size - admitted_;
-    detail::up_to there{requests() + std::min(n, left)};
-    detail::frontier_access::admit_while(*this, there);
+    detail::up_to rule{requests() + std::min(n, left)};
+    detail::frontier_access::admit_while(*this, rule);
 }
 
 SURELEAP_END_NAMESPACE

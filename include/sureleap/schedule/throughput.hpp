@@ -47,6 +47,7 @@ struct admission_stretch {
     expected_step to{};
     fixed_probability least = 0;
     fixed_probability most = 0;
+    std::size_t each = 1;  ///< batch tokens of a candidate: more than one where they stand for others
 
     [[nodiscard]] std::size_t size() const noexcept { return to.batch_tokens - from.batch_tokens; }
     /// A bound on tau at `batch_tokens` within the stretch: those before it are at most `most`, those behind at least
@@ -91,10 +92,11 @@ template <capacity_curve Capacity>
         }
         return true;
     } else {
-        double const most_before = static_cast<double>(s.to.accepts - s.least);
-        double const growth = (1.0 + least / most_before) * (1.0 - proof_slack);
+        double const each = static_cast<double>(s.each);
+        double const most_before = static_cast<double>(s.to.accepts) - each * least;
+        double const growth = (1.0 + each * least / most_before) * (1.0 - proof_slack);
         double last = static_cast<double>(capacity.steps_per_second(s.from.batch_tokens));
-        for (std::size_t b = s.from.batch_tokens + 1; b <= s.to.batch_tokens; ++b) {
+        for (std::size_t b = s.from.batch_tokens + s.each; b <= s.to.batch_tokens; b += s.each) {
             double const next = static_cast<double>(capacity.steps_per_second(b));
             if (!(next * growth > last)) return false;
             last = next;
@@ -143,7 +145,7 @@ template <capacity_curve Capacity>
             at_start = at_end;
         }
     } else {
-        for (std::size_t b = s.from.batch_tokens; b <= s.to.batch_tokens; ++b) {
+        for (std::size_t b = s.from.batch_tokens; b <= s.to.batch_tokens; b += s.each) {
             double const accepts = static_cast<double>(s.accepts_at_most(b));
             if (!(accepts * static_cast<double>(capacity.steps_per_second(b)) < low)) return false;
         }
