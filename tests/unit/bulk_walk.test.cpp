@@ -160,7 +160,9 @@ void with_curves(support::dice& roll, std::size_t requests, std::size_t gamma, F
     f("linear", capacity_table<>(random_points(roll, most, slope, 0.0, 0.0)));
     f("convex", capacity_table<>(random_points(roll, most, slope, slope, 0.0)));
     f("concave", capacity_table<>(random_points(roll, most, slope, -0.5 * slope / (1.0 + slope), 0.0)));
-    f("wobbling", capacity_table<>(random_points(roll, most, slope, slope, roll.chance(0.5) ? 0.1 : 1e-6)));
+    double const noise_level = 0.1 * std::pow(10.0, -std::floor(roll.between(0.0, 14.0)));
+    f("wobbling", capacity_table<>(random_points(roll, most, slope, slope, noise_level)));
+    f("nearly linear", capacity_table<>(random_points(roll, most, slope, 0.0, noise_level)));
     f("flat", capacity_table<>(random_points(roll, most, 0.0, 0.0, 0.0)));
     f("stairs", capacity_table<staircase>(random_points(roll, most, slope, 0.0, 0.0)));
     std::vector<capacity_point> even;
@@ -382,7 +384,8 @@ TEST_CASE("bulk walk: what is admitted at once can be gone on with one by one, a
     INFO("seed " << roll.seed());
     for (int trial = 0; trial < 500; ++trial) {
         std::size_t const requests = 1 + roll.below(40);
-        auto const table = make_table(roll, requests, 1 + roll.below(8), roll.below(std::size(table_kinds)));
+        std::size_t const gamma = 1 + roll.below(8);
+        auto const table = make_table(roll, requests, gamma, roll.below(std::size(table_kinds)));
         support::walk_memory memory(requests);
         causal_frontier frontier{table.view(), memory.view()};
         std::size_t admitted = 0;

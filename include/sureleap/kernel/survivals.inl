@@ -13,7 +13,7 @@
 //     minus(where, where)            of choices
 //     add(sum, where, a)             only there
 //     bits(where)                    a bit a lane
-//     pack(to, where, a)             those lanes, one after another; may write `width` numbers. Returns how many
+//     pack(to, where, bits, a)       those lanes, one after another; writes `width` numbers
 
 struct survivals {
     using isa = survival_isa;
@@ -107,19 +107,24 @@ struct survivals {
         vec low, high;
         std::uint32_t* out;
         std::size_t room;
-        tally from_low{};
         tally above{};
-        std::size_t stored = 0;
+        std::size_t count = 0;  // of those inside, and their sum
+        std::uint64_t sum = 0;
+        vec lanes = isa::fill(0);
         SURELEAP_INLINE void take(vec a, where w) {
-            where const in = isa::at_least(w, a, low);
-            where const over = isa::at_least(in, a, high);
-            from_low.add(in, a);
+            where const from_low = isa::at_least(w, a, low);
+            where const over = isa::at_least(from_low, a, high);
+            where const inside = isa::minus(from_low, over);
             above.add(over, a);
-            if (stored < room) stored += isa::pack(out + stored, isa::minus(in, over), a);
+            lanes = isa::add(lanes, inside, a);
+            std::uint32_t const bits = isa::bits(inside);
+            if (count < room) isa::pack(out + count, inside, bits, a);
+            count += static_cast<std::size_t>(_mm_popcnt_u32(bits));
         }
         SURELEAP_INLINE void settle() {
-            from_low.settle();
             above.settle();
+            sum += isa::total(lanes);
+            lanes = isa::fill(0);
         }
     };
     SURELEAP_KERNEL static survival_tally between(survival_rows const& rows, std::uint32_t low, std::uint32_t high,
@@ -127,7 +132,7 @@ struct survivals {
         pick_pass pass{isa::fill(low), isa::fill(high), out, room};
         scan(rows, pass);
         above = pass.above.all;
-        return {pass.from_low.all.count - above.count, pass.from_low.all.sum - above.sum};
+        return {pass.count, pass.sum};
     }
 
     /// Rows do not rise: a row's length ends at the first lane that is below t, at the latest at its end.

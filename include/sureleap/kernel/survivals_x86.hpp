@@ -4,6 +4,7 @@
 // it runs. Written once for both, in survivals.inl.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -24,7 +25,7 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-#define SURELEAP_KERNEL __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi,bmi2,popcnt"))) inline
+#define SURELEAP_KERNEL __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi,popcnt"))) inline
 namespace detail::avx512 {
 inline namespace SURELEAP_MARCH_TAG {
 
@@ -52,10 +53,9 @@ struct survival_isa {
     SURELEAP_INLINE static where minus(where a, where b) { return static_cast<where>(a & ~b); }
     SURELEAP_INLINE static vec add(vec sum, where w, vec a) { return _mm512_mask_add_epi32(sum, w, sum, a); }
     SURELEAP_INLINE static std::uint32_t bits(where w) { return w; }
-    /// The register is written whole: compressing straight to memory is microcode on some machines.
-    SURELEAP_INLINE static std::size_t pack(std::uint32_t* to, where w, vec a) {
+    /// Compressing straight to memory is microcode on some machines.
+    SURELEAP_INLINE static void pack(std::uint32_t* to, where w, std::uint32_t, vec a) {
         _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(w, a));
-        return static_cast<std::size_t>(_mm_popcnt_u32(w));
     }
 };
 
@@ -65,9 +65,21 @@ struct survival_isa {
 }  // namespace detail::avx512
 #undef SURELEAP_KERNEL
 
-#define SURELEAP_KERNEL __attribute__((target("avx2,fma,bmi,bmi2,popcnt"))) inline
+#define SURELEAP_KERNEL __attribute__((target("avx2,fma,bmi,popcnt"))) inline
 namespace detail::avx2 {
 inline namespace SURELEAP_MARCH_TAG {
+
+/// The lanes that are set in each of 256 bit patterns, in order. (pext would do without, and is slow on older machines.)
+inline constexpr auto chosen_lanes = [] {
+    std::array<std::array<std::uint8_t, 8>, 256> all{};
+    for (std::size_t bits = 0; bits < 256; ++bits) {
+        std::size_t count = 0;
+        for (std::uint8_t lane = 0; lane < 8; ++lane) {
+            if ((bits >> lane & 1u) != 0) all[bits][count++] = lane;
+        }
+    }
+    return all;
+}();
 
 struct survival_isa {
     static constexpr std::size_t width = 8;
@@ -100,15 +112,10 @@ struct survival_isa {
     SURELEAP_INLINE static std::uint32_t bits(where w) {
         return static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(w)));
     }
-    /// One by one: few lanes are kept as a rule, and a table of permutations would be larger than the code.
-    SURELEAP_INLINE static std::size_t pack(std::uint32_t* to, where w, vec a) {
-        std::uint32_t lanes = bits(w);
-        auto const count = static_cast<std::size_t>(_mm_popcnt_u32(lanes));
-        if (lanes == 0) return 0;
-        alignas(32) std::uint32_t parts[width];
-        _mm256_store_si256(reinterpret_cast<__m256i*>(parts), a);
-        for (; lanes != 0; lanes &= lanes - 1) *to++ = parts[_tzcnt_u32(lanes)];
-        return count;
+    SURELEAP_INLINE static void pack(std::uint32_t* to, where, std::uint32_t bits, vec a) {
+        __m128i const lanes = _mm_loadl_epi64(reinterpret_cast<__m128i const*>(chosen_lanes[bits].data()));
+        __m256i const packed = _mm256_permutevar8x32_epi32(a, _mm256_cvtepu8_epi32(lanes));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), packed);
     }
 };
 
@@ -143,8 +150,7 @@ inline constexpr survival_kernels avx2_survival_kernels{
         list() noexcept {
 #if defined(__x86_64__) && defined(__GNUC__)
             bool const v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                            __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-                            __builtin_cpu_supports("popcnt");
+                            __builtin_cpu_supports("bmi") && __builtin_cpu_supports("popcnt");
             bool const v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
             if (v4) all[size++] = &avx512_survival_kernels;

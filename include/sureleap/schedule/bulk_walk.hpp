@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -231,18 +232,18 @@ walk_end walk_in_bulk(survival_rows const& rows, Rule& rule, std::span<std::uint
         if (sample.count > 0 && sample.count <= room) {
             candidate_set const all{.rows = {second.data(), 1, sample.count}, .before = start, .size = sample.count};
             Rule probe = rule;
-            bulk_walk(kernels, all, every, first, {}).run(probe);
+            walk_end const stop = bulk_walk(kernels, all, every, first, {}).run(probe);
             std::size_t const answer = (probe.answer() - start.batch_tokens) / every;
-            // Three standard deviations of a rank, and half as many again: the survivals of a row are not independent.
-            std::size_t margin = 2;
-            while (margin * margin < 4 * sample.count) margin += margin / 2;
+            // Some four standard deviations of a rank: more than three because survivals of a row are not independent.
+            auto const margin = static_cast<std::size_t>(2.0 * std::sqrt(static_cast<double>(sample.count))) + 1;
             auto const at = [&](std::size_t rank) {
                 up_to there{start.batch_tokens + rank * every};
                 return bulk_walk(kernels, all, every, first, {}).run(there).least;
             };
             fixed_probability const high = answer > margin ? at(answer - margin) : certain + 1;
             fixed_probability const low = answer + margin < sample.count ? at(answer + margin) : 0;
-            walk.cut(low, std::min(at(answer), high), std::min(high + 1, certain + 1));
+            fixed_probability const middle = probe.answer() == stop.batch_tokens ? stop.least : at(answer);
+            walk.cut(low, std::clamp(middle, low, high), std::min(high + 1, certain + 1));
         }
     }
     return walk.run(rule);

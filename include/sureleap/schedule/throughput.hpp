@@ -81,7 +81,7 @@ template <capacity_curve Capacity>
         std::size_t b = s.from.batch_tokens;
         double at_start = step_seconds(capacity, b);
         while (b < s.to.batch_tokens) {
-            std::size_t const end = std::min<std::size_t>(capacity.convex_until(b), s.to.batch_tokens);
+            std::size_t const end = std::clamp<std::size_t>(capacity.convex_until(b), b + 1, s.to.batch_tokens);
             double const at_end = step_seconds(capacity, end);
             double const before = end - 1 == b ? at_start : step_seconds(capacity, end - 1);
             double const accepts = static_cast<double>(s.accepts_at_most(end - 1));
@@ -118,13 +118,15 @@ template <capacity_curve Capacity>
         std::size_t b = s.from.batch_tokens;
         double at_start = step_seconds(capacity, b);
         for (;;) {
-            std::size_t const end = std::min<std::size_t>(capacity.convex_until(b), s.to.batch_tokens);
+            std::size_t const end = std::clamp<std::size_t>(capacity.convex_until(b), b + 1, s.to.batch_tokens);
             double const at_end = step_seconds(capacity, end);
+            double const second = b + 1 == end ? at_end : step_seconds(capacity, b + 1);
+            double const before = end - 1 == b ? at_start : step_seconds(capacity, end - 1);
             double const length = static_cast<double>(end - b);
             // A slope of one token is the difference of two step times, each within 2^-44 of the convex curve.
             double const error = length * 0x1p-42 * std::max(at_start, at_end);
-            double const rising = length * (step_seconds(capacity, b + 1) - at_start) - error;
-            double const falling = length * (at_end - step_seconds(capacity, end - 1)) + error;
+            double const rising = length * (second - at_start) - error;
+            double const falling = length * (at_end - before) + error;
             struct line {
                 double start, end;
             };
