@@ -47,7 +47,9 @@ struct table {
     std::vector<fixed_probability> survival;
 
     table(shape const& s, std::uint64_t seed)
-        : gamma(s.gamma), sizes(s.requests, static_cast<std::uint32_t>(s.gamma)), confidence(s.requests * s.gamma),
+        : gamma(s.gamma),
+          sizes(s.requests, static_cast<std::uint32_t>(s.gamma)),
+          confidence(s.requests * s.gamma),
           survival(s.requests * s.gamma) {
         std::mt19937_64 bits(seed);
         std::normal_distribution<double> normal;
@@ -277,10 +279,7 @@ void budget(benchmark::State& state, shape const& s, tables& data, Capacity cons
     memory mine(s.requests);
     std::vector<candidate> all;
     compare(
-        state, data,
-        [&](survival_table const& t) {
-            return best_budget(causal_frontier{t, mine.walk}, capacity);
-        },
+        state, data, [&](survival_table const& t) { return best_budget(causal_frontier{t, mine.walk}, capacity); },
         [&](survival_table const& t) { return heap_budget(t, mine.walk, capacity); },
         [&](survival_table const& t) {
             double best = expected_step::without_drafts(t.requests()).throughput(capacity);
@@ -316,12 +315,15 @@ void top_k(benchmark::State& state, shape const& s, tables& data) {
 
 int add() {
     auto const named = [](std::string const& what, shape const& s, std::string const& curve, auto run) {
-        std::string const name = what + "/R:" + std::to_string(s.requests) + "/" + curve + "gamma:" +
-                                 std::to_string(s.gamma) + (s.jagged ? "/jagged" : "");
-        benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
-            tables data(s);
-            run(state, s, data);
-        })->UseManualTime()->Unit(benchmark::kMicrosecond);
+        std::string const name = what + "/R:" + std::to_string(s.requests) + "/" + curve +
+                                 "gamma:" + std::to_string(s.gamma) + (s.jagged ? "/jagged" : "");
+        benchmark::RegisterBenchmark(name.c_str(),
+                                     [=](benchmark::State& state) {
+                                         tables data(s);
+                                         run(state, s, data);
+                                     })
+            ->UseManualTime()
+            ->Unit(benchmark::kMicrosecond);
     };
     auto const greedy_on = [&](shape const& s) {
         named("schedule/greedy", s, "smooth/", [](benchmark::State& state, shape const& at, tables& data) {
@@ -332,12 +334,12 @@ int add() {
             greedy(state, at, data, stairs(at, at.requests + third, third));
         });
     };
-    for (std::size_t const r : {std::size_t{4}, std::size_t{8}, std::size_t{16}, std::size_t{64}, std::size_t{256}, std::size_t{1024}, std::size_t{4096},
-                                std::size_t{16384}, std::size_t{65536}, std::size_t{262144}, std::size_t{1048576}}) {
+    for (std::size_t const r :
+         {std::size_t{4}, std::size_t{8}, std::size_t{16}, std::size_t{64}, std::size_t{256}, std::size_t{1024},
+          std::size_t{4096}, std::size_t{16384}, std::size_t{65536}, std::size_t{262144}, std::size_t{1048576}}) {
         greedy_on({r});
-        named("schedule/top_k", {r}, "", [](benchmark::State& state, shape const& at, tables& data) {
-            top_k(state, at, data);
-        });
+        named("schedule/top_k", {r}, "",
+              [](benchmark::State& state, shape const& at, tables& data) { top_k(state, at, data); });
     }
     for (std::size_t const gamma : {std::size_t{4}, std::size_t{6}, std::size_t{12}, std::size_t{16}}) {
         greedy_on({4096, gamma});

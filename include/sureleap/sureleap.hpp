@@ -17,7 +17,7 @@
 #include <sureleap/kernel/philox.hpp>
 #include <sureleap/kernel/row.hpp>
 #include <sureleap/kernel/survivals.hpp>
-#include <sureleap/kernel/survivals_x86.hpp>
+#include <sureleap/kernel/survivals_native.hpp>
 #include <sureleap/random.hpp>
 #include <sureleap/verdict.hpp>
 

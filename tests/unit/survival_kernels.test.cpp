@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <sureleap/kernel/survivals.hpp>
-#include <sureleap/kernel/survivals_x86.hpp>
+#include <sureleap/kernel/survivals_native.hpp>
 #include <sureleap/schedule/survival.hpp>
 
 #include "support/dice.hpp"

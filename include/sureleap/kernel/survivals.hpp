@@ -2,7 +2,7 @@
 //
 // Passes over a table of survivals: how many are at least t and what they sum to, which lie between two values, how long
 // each row is above t. They are what a schedule over many requests costs (schedule/bulk_walk.hpp), so they exist in
-// vectors as well (survivals_x86.hpp); all versions count integers and agree exactly.
+// vectors as well (survivals_native.hpp). All versions count integers and agree exactly.
 //
 // A pass reads rows as they lie in the table and masks what is behind a row's end. Transposing the table, or zeroing what
 // is not in use, would need the time of a pass and memory of its own.
@@ -35,15 +35,15 @@ struct survival_kernels {
     char const* name;
     /// Those of at least t.
     survival_tally (*at_least)(survival_rows const& rows, std::uint32_t t);
-    /// Those in [low, high) into `out`, in any order, as long as there is room for `room` of them and `spare` more
-    /// numbers; returns how many there are, stored or not. Those of at least `high` into `above`.
+    /// Copies those in [low, high) to `out`, in any order; `out` has room for `room` of them and for `spare` more numbers.
+    /// Returns how many there are and their sum, copied or not, and in `above` the same of those of at least `high`.
     survival_tally (*between)(survival_rows const& rows, std::uint32_t low, std::uint32_t high, std::uint32_t* out,
                               std::size_t room, survival_tally& above);
     /// For every row how many are at least t, into out [rows]; returns the sum.
     std::size_t (*lengths)(survival_rows const& rows, std::uint32_t t, std::uint32_t* out);
 
     /// Numbers behind the stored ones that `between` may overwrite.
-    static constexpr std::size_t spare = 16;
+    static constexpr std::size_t spare = 8;
 };
 
 // ---- the reference ---------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@
 
 #include <sureleap/config.hpp>
 #include <sureleap/kernel/survivals.hpp>
-#include <sureleap/kernel/survivals_x86.hpp>
+#include <sureleap/kernel/survivals_native.hpp>
 #include <sureleap/schedule/bulk_walk.hpp>
 #include <sureleap/schedule/survival.hpp>
 #include <sureleap/schedule/throughput.hpp>
