@@ -212,6 +212,15 @@ concept capacity_curve = requires(C const& c, std::size_t batch_tokens) {
     { c.steps_per_second(batch_tokens) } -> std::convertible_to<double>;
 };
 
+/// A curve that also knows where its step time 1/SPS(B) is convex, up to 2^-44 of its value: from B to convex_until(B) > B,
+/// or further; the largest std::size_t where it is convex for good. Schedules then prove things of many candidates at
+/// once (schedule/throughput.hpp), and ask a curve without it for one SPS a candidate. It changes the time a schedule
+/// takes, and no length. Promise: true; a curve that claims convexity it does not have may be scheduled badly.
+template <class C>
+concept piecewise_convex_capacity = capacity_curve<C> && requires(C const& c, std::size_t batch_tokens) {
+    { c.convex_until(batch_tokens) } -> std::convertible_to<std::size_t>;
+};
+
 /// Decides live, seeing only the causal frontier: non-anticipating by construction.
 /// Promise: no memory of earlier frontiers' tokens beyond what they revealed.
 template <class S>

@@ -232,7 +232,7 @@ template <class Schedule>
     std::size_t const requests = table.survivals.requests();
     if constexpr (planner<Schedule>) {
         causal_frontier frontier{table.survivals, memory};
-        while (!frontier.empty() && frontier.admitted() < budget.value_or(0)) frontier.admit(frontier.best().request);
+        frontier.admit_best(budget.value_or(0));
     } else if constexpr (frontier_scheduler<Schedule>) {
         causal_frontier frontier{table.survivals, memory};
         schedule.admit(frontier);

@@ -28,6 +28,8 @@
 #include <sureleap/kernel/sample_native.hpp>
 #include <sureleap/quantile.hpp>
 #include <sureleap/race.hpp>
+#include <sureleap/kernel/survivals.hpp>
+#include <sureleap/kernel/survivals_native.hpp>
 #include <sureleap/random.hpp>
 #include <sureleap/verdict.hpp>
 
@@ -59,6 +61,8 @@
 #include <sureleap/head/output.hpp>
 #include <sureleap/head/rnn.hpp>
 #include <sureleap/head/shortlist.hpp>
+#include <sureleap/schedule/budget.hpp>
+#include <sureleap/schedule/bulk_walk.hpp>
 #include <sureleap/schedule/capacity.hpp>
 #include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/frontier.hpp>

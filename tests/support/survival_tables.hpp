@@ -41,7 +41,10 @@ struct walk_memory {
 
     explicit walk_memory(std::size_t requests)
         : lengths(requests, 0xdeadbeefu), heap(requests, 0xdeadbeefu), where(requests, 0xdeadbeefu) {}
-    [[nodiscard]] sureleap::frontier_memory view() { return {lengths, heap, where}; }
+    [[nodiscard]] sureleap::frontier_memory view(
+        sureleap::survival_kernels const& kernels = sureleap::native_survival_kernels()) {
+        return {lengths, heap, where, &kernels};
+    }
 };
 
 /// Jagged rows, confidences from `levels` + 1 values including 0 and 1: the fewer levels, the more ties.

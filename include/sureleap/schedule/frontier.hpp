@@ -8,16 +8,22 @@
 // each were causal for their own request could still decide by each other's future tokens.
 //
 // Since survival can only fall along a request, taking the best revealed candidate again and again visits all
-// candidates in sorted order: Algorithm 1's sort is an R-way merge that stops early.
+// candidates in sorted order: Algorithm 1's sort is an R-way merge that stops early. The merge is a heap for schedulers
+// that look at candidates. Those of the library that only ask how far the order is worth going (admit_best, Algorithm 1)
+// get the same answer for many candidates at once (bulk_walk.hpp): same lengths, so still the same stopping time.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
 
 #include <sureleap/config.hpp>
+#include <sureleap/kernel/survivals.hpp>
+#include <sureleap/kernel/survivals_native.hpp>
+#include <sureleap/schedule/bulk_walk.hpp>
 #include <sureleap/schedule/survival.hpp>
+#include <sureleap/schedule/throughput.hpp>
 #include <sureleap/workspace.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -25,38 +31,46 @@ SURELEAP_BEGIN_NAMESPACE
 /// What a walk over a table of R requests keeps; carved once, reused in every round.
 struct frontier_memory {
     std::span<std::uint32_t> lengths{};  ///< [R] admitted positions of each request: the result
-    std::span<std::uint32_t> heap{};     ///< [R] requests with a revealed candidate, best first
-    std::span<std::uint32_t> where{};    ///< [R] place of each request in the heap
+    std::span<std::uint32_t> heap{};   ///< [R] requests with a revealed candidate, best first; or survivals copied out
+    std::span<std::uint32_t> where{};  ///< [R] place of each request in the heap; or the same once more
+    /// For passes over the table; a static table. Default: the best that this machine runs.
+    survival_kernels const* kernels = &native_survival_kernels();
 
     [[nodiscard]] static frontier_memory carve(workspace& ws, std::size_t requests) noexcept {
         return {ws.take<std::uint32_t>(requests), ws.take<std::uint32_t>(requests), ws.take<std::uint32_t>(requests)};
     }
 };
 
-/// A walk over the admissible candidates of a table. O(R) to build, O(log R) to admit, O(1) to look.
+namespace detail {
+struct frontier_access;
+}
+
+/// A walk over the admissible candidates of a table. O(R) at the first look, O(log R) to admit, O(1) to look.
 class causal_frontier {
 public:
     causal_frontier(survival_table const& table, frontier_memory const& memory) noexcept
         : table_(table), memory_(memory) {
         SURELEAP_EXPECTS(memory.lengths.size() >= table.requests());
-        for (std::size_t r = 0; r < requests(); ++r) {
-            memory_.lengths[r] = 0;
-            memory_.where[r] = closed;
-            if (table_.sizes[r] > 0) place(open_++, static_cast<std::uint32_t>(r));
-        }
-        for (std::size_t i = open_ / 2; i-- > 0;) sift_down(i);
+        std::fill_n(memory_.lengths.begin(), requests(), 0u);
     }
 
     [[nodiscard]] std::size_t requests() const noexcept { return table_.requests(); }
     /// No candidate is left.
-    [[nodiscard]] bool empty() const noexcept { return open_ == 0; }
+    [[nodiscard]] bool empty() const noexcept {
+        order();
+        return open_ == 0;
+    }
     /// The first revealed candidate in the order of admission. Precondition: !empty().
     [[nodiscard]] candidate best() const noexcept {
-        SURELEAP_EXPECTS(!empty());
+        order();
+        SURELEAP_EXPECTS(open_ > 0);
         return revealed(memory_.heap[0]);
     }
     /// Request r has a revealed candidate.
-    [[nodiscard]] bool has_next(std::size_t r) const noexcept { return memory_.where[r] != closed; }
+    [[nodiscard]] bool has_next(std::size_t r) const noexcept {
+        order();
+        return memory_.where[r] != closed;
+    }
     /// The revealed candidate of request r. Precondition: has_next(r).
     [[nodiscard]] candidate next(std::size_t r) const noexcept {
         SURELEAP_EXPECTS(has_next(r));
@@ -64,6 +78,7 @@ public:
     }
     /// Verifies the revealed candidate of request r and reveals the one behind it. Precondition: has_next(r).
     void admit(std::size_t r) noexcept {
+        order();
         SURELEAP_EXPECTS(has_next(r));
         std::size_t const i = memory_.where[r];
         ++admitted_;
@@ -73,8 +88,12 @@ public:
             remove(i);
         }
     }
+    /// Verifies the next n candidates in the order of admission, or all there are: n times admit(best().request). O(R gamma)
+    /// at any n, by passes over the table.
+    void admit_best(std::size_t n) noexcept;
     /// Gives request r no further position in this round. Precondition: has_next(r).
     void close(std::size_t r) noexcept {
+        order();
         SURELEAP_EXPECTS(has_next(r));
         remove(memory_.where[r]);
     }
@@ -84,23 +103,35 @@ public:
     [[nodiscard]] std::size_t admitted() const noexcept { return admitted_; }
 
 private:
+    friend struct detail::frontier_access;
     static constexpr std::uint32_t closed = static_cast<std::uint32_t>(-1);
 
+    [[nodiscard]] bool touched() const noexcept { return ordered_ || admitted_ > 0; }
+    /// Puts the revealed candidates into the heap, if nobody has looked yet.
+    void order() const noexcept {
+        if (ordered_) return;
+        ordered_ = true;
+        for (std::size_t r = 0; r < requests(); ++r) {
+            memory_.where[r] = closed;
+            if (memory_.lengths[r] < table_.sizes[r]) place(open_++, static_cast<std::uint32_t>(r));
+        }
+        for (std::size_t i = open_ / 2; i-- > 0;) sift_down(i);
+    }
     [[nodiscard]] candidate revealed(std::uint32_t r) const noexcept { return table_.at(r, memory_.lengths[r]); }
     [[nodiscard]] bool before(std::size_t i, std::size_t j) const noexcept {
         return precedes(revealed(memory_.heap[i]), revealed(memory_.heap[j]));
     }
-    void place(std::size_t i, std::uint32_t r) noexcept {
+    void place(std::size_t i, std::uint32_t r) const noexcept {
         memory_.heap[i] = r;
         memory_.where[r] = static_cast<std::uint32_t>(i);
     }
-    void exchange(std::size_t i, std::size_t j) noexcept {
+    void exchange(std::size_t i, std::size_t j) const noexcept {
         std::uint32_t const a = memory_.heap[i];
         std::uint32_t const b = memory_.heap[j];
         place(i, b);
         place(j, a);
     }
-    void sift_down(std::size_t i) noexcept {
+    void sift_down(std::size_t i) const noexcept {
         for (;;) {
             std::size_t first = i;
             for (std::size_t child = 2 * i + 1; child <= 2 * i + 2 && child < open_; ++child) {
@@ -128,8 +159,58 @@ private:
 
     survival_table table_;
     frontier_memory memory_;
-    std::size_t open_ = 0;
+    mutable std::size_t open_ = 0;  // candidates in the heap,
+    mutable bool ordered_ = false;  // which is made when somebody looks
     std::size_t admitted_ = 0;
 };
+
+namespace detail {
+
+/// Walks of the library's own schedules. Not for others: a rule that proves something about a stretch is told sums of
+/// survivals that the walk may never reveal, and those here use them for nothing but the walk's own answer.
+struct frontier_access {
+    /// Admits in order while the rule takes what comes. The same as
+    ///
+    ///     while (!frontier.empty() && rule.take(step = step.with(frontier.best()))) frontier.admit(<that request>);
+    ///
+    /// and done so on a frontier that somebody has looked at; otherwise by passes over the table, at any R.
+    template <walk_rule Rule>
+    static void admit_while(causal_frontier& frontier, Rule& rule) noexcept {
+        if (frontier.touched()) return one_by_one(frontier, rule);
+        frontier_memory const& memory = frontier.memory_;
+        survival_rows const rows = rows_of(frontier.table_, *memory.kernels);
+        walk_end const end = walk_in_bulk(rows, rule, memory.heap, memory.where, *memory.kernels);
+        admit_until(end, frontier.table_, rows, memory.lengths, *memory.kernels);
+        frontier.admitted_ = end.batch_tokens - frontier.requests();
+    }
+
+    /// The same walk for the rule's own answer; what it leaves in the memory means nothing.
+    template <walk_rule Rule>
+    static void walk(causal_frontier frontier, Rule& rule) noexcept {
+        if (frontier.touched()) return one_by_one(frontier, rule);
+        frontier_memory const& memory = frontier.memory_;
+        walk_in_bulk(rows_of(frontier.table_, *memory.kernels), rule, memory.heap, memory.where, *memory.kernels);
+    }
+
+private:
+    template <walk_rule Rule>
+    static void one_by_one(causal_frontier& frontier, Rule& rule) noexcept {
+        auto step = expected_step::without_drafts(frontier.requests());
+        while (!frontier.empty()) {
+            candidate const c = frontier.best();
+            step = step.with(c);
+            if (!rule.take(step)) return;
+            frontier.admit(c.request);
+        }
+    }
+};
+
+}  // namespace detail
+
+inline void causal_frontier::admit_best(std::size_t n) noexcept {
+    std::size_t const left = requests() * table_.block_size - admitted_;
+    detail::up_to rule{requests() + std::min(n, left)};
+    detail::frontier_access::admit_while(*this, rule);
+}
 
 SURELEAP_END_NAMESPACE

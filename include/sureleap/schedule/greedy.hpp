@@ -6,6 +6,7 @@
 // planned_schedule and top_k_schedule see beyond.
 #pragma once
 
+#include <cstddef>
 #include <utility>
 
 #include <sureleap/concepts.hpp>
@@ -15,7 +16,43 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// Live greedy admission with early stop. Models frontier_scheduler. O(R + admitted log R) per round.
+namespace detail {
+
+/// The rule of Algorithm 1.
+template <capacity_curve Capacity>
+class while_theta_rises {
+public:
+    while_theta_rises(Capacity const& capacity, std::size_t requests) noexcept
+        : capacity_(&capacity), last_(expected_step::without_drafts(requests)), theta_(last_.throughput(capacity)) {}
+
+    [[nodiscard]] bool take(expected_step const& longer) noexcept {
+        double const gained = longer.throughput(*capacity_);
+        if (!(gained > theta_)) return false;  // a tie would pay a row for nothing
+        last_ = longer;
+        theta_ = gained;
+        return true;
+    }
+
+    /// Many at once, where each of them is sure to raise Theta.
+    [[nodiscard]] bool pass(admission_stretch const& s) noexcept {
+        if (!surely_rises(*capacity_, s)) return false;
+        last_ = s.to;
+        theta_ = last_.throughput(*capacity_);
+        return true;
+    }
+    void meet(expected_step const&) const noexcept {}
+    [[nodiscard]] std::size_t answer() const noexcept { return last_.batch_tokens; }
+
+private:
+    Capacity const* capacity_;
+    expected_step last_;
+    double theta_;
+};
+
+}  // namespace detail
+
+/// Live greedy admission with early stop. Models frontier_scheduler. O(R gamma) per round, by a few passes over the
+/// table; a curve that is no piecewise_convex_capacity is asked for one SPS a candidate.
 template <capacity_curve Capacity>
 class greedy_schedule {
 public:
@@ -24,17 +61,8 @@ public:
     explicit greedy_schedule(Capacity capacity) : capacity_(std::move(capacity)) {}
 
     void admit(causal_frontier& frontier) const noexcept {
-        auto step = expected_step::without_drafts(frontier.requests());
-        double theta = step.throughput(capacity_);
-        while (!frontier.empty()) {
-            candidate const c = frontier.best();
-            auto const longer = step.with(c);
-            double const gained = longer.throughput(capacity_);
-            if (!(gained > theta)) return;  // a tie would pay a row for nothing
-            frontier.admit(c.request);
-            step = longer;
-            theta = gained;
-        }
+        detail::while_theta_rises rule{capacity_, frontier.requests()};
+        detail::frontier_access::admit_while(frontier, rule);
     }
 
     [[nodiscard]] Capacity const& capacity() const noexcept { return capacity_; }

@@ -12,8 +12,8 @@
 
 #include <sureleap/concepts.hpp>
 #include <sureleap/config.hpp>
+#include <sureleap/schedule/budget.hpp>
 #include <sureleap/schedule/frontier.hpp>
-#include <sureleap/schedule/throughput.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -29,7 +29,7 @@ public:
     void admit(draft_table const& table, frontier_memory const& memory) const noexcept {
         std::size_t const budget = best_budget(causal_frontier{table.survivals, memory}, capacity_);
         causal_frontier frontier{table.survivals, memory};
-        while (frontier.admitted() < budget) frontier.admit(frontier.best().request);
+        frontier.admit_best(budget);
     }
 
     [[nodiscard]] Capacity const& capacity() const noexcept { return capacity_; }

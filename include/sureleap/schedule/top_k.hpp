@@ -9,8 +9,8 @@
 
 #include <sureleap/concepts.hpp>
 #include <sureleap/config.hpp>
+#include <sureleap/schedule/budget.hpp>
 #include <sureleap/schedule/planning.hpp>
-#include <sureleap/schedule/throughput.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

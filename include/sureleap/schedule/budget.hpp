@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+//
+// The unconstrained maximum of Theta over the prefixes of the order of admission: what planners ask of tables from before
+// the block, and the yardstick of this round's own.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/config.hpp>
+#include <sureleap/schedule/frontier.hpp>
+#include <sureleap/schedule/throughput.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+namespace detail {
+
+/// Goes through all prefixes and keeps the first of the best.
+template <capacity_curve Capacity>
+class best_theta {
+public:
+    best_theta(Capacity const& capacity, std::size_t requests) noexcept
+        : capacity_(&capacity),
+          best_(expected_step::without_drafts(requests)),
+          theta_(best_.throughput(capacity)),
+          bar_(theta_) {}
+
+    [[nodiscard]] bool take(expected_step const& longer) noexcept {
+        if (double const theta = longer.throughput(*capacity_); theta > theta_) {
+            best_ = longer;
+            theta_ = theta;
+            bar_ = std::max(bar_, theta);
+        }
+        return true;
+    }
+
+    /// Many at once, where none of them can be the best.
+    [[nodiscard]] bool pass(admission_stretch const& s) noexcept {
+        meet(s.to);
+        return surely_below(*capacity_, s, bar_);
+    }
+    /// The best is at least as good as any prefix there is. Only `take` finds it: another may be as good and come before.
+    void meet(expected_step const& some) noexcept { bar_ = std::max(bar_, some.throughput(*capacity_)); }
+    [[nodiscard]] std::size_t answer() const noexcept { return best_.batch_tokens; }
+
+private:
+    Capacity const* capacity_;
+    expected_step best_;
+    double theta_;
+    double bar_;
+};
+
+}  // namespace detail
+
+/// The number of candidates, taken in the order of admission, that maximises Theta over all prefixes; the smallest such
+/// number. Looks at the whole table, so it is only causal on tables from before the block. Passes over the table where
+/// the curve's convexity rules out most prefixes (piecewise_convex_capacity), and one SPS a candidate where it does not say.
+template <capacity_curve Capacity>
+[[nodiscard]] std::size_t best_budget(causal_frontier const& walk, Capacity const& capacity) noexcept {
+    detail::best_theta rule{capacity, walk.requests()};
+    detail::frontier_access::walk(walk, rule);
+    return rule.answer() - walk.requests();
+}
+
+SURELEAP_END_NAMESPACE
