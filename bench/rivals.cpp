@@ -151,4 +151,33 @@ double scalar_metrics(rounds const& r, double* memory) {
     return error / static_cast<double>(r.n * r.gamma);
 }
 
+std::int32_t scalar_step(head_step const& s, float* scratch) {
+    float largest = -INFINITY;
+    for (std::size_t v = 0; v < s.size; ++v) {
+        float sum = s.u[v];
+        for (std::size_t j = 0; j < s.rank; ++j) sum += s.w2[v * s.rank + j] * s.z[j];
+        scratch[v] = sum;
+        largest = std::max(largest, sum);
+    }
+    float total = 0.0f;
+    for (std::size_t v = 0; v < s.size; ++v) {
+        scratch[v] = std::exp(scratch[v] - largest);
+        total += scratch[v];
+    }
+    return draw(scratch, s.size, s.uniform * total);
+}
+
+std::int32_t eigen_step(head_step const& s, float* scratch) {
+    using row_major = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+    Eigen::Map<row_major const> const w2(s.w2, index(s.size), index(s.rank));
+    Eigen::Map<Eigen::VectorXf const> const z(s.z, index(s.rank));
+    Eigen::Map<Eigen::VectorXf const> const u(s.u, index(s.size));
+    Eigen::Map<Eigen::VectorXf> logits(scratch, index(s.size));
+    logits.noalias() = w2 * z;
+    logits += u;
+    auto weights = logits.array();
+    weights = (weights - weights.maxCoeff()).exp();
+    return draw(scratch, s.size, s.uniform * weights.sum());
+}
+
 }  // namespace rivals

@@ -32,6 +32,22 @@ std::int32_t eigen_rejection(block const& b, float* scratch);
 /// softmax(logits) into out.
 void softmax(float const* logits, std::size_t size, float* out);
 
+/// A step of a Markov head as a user has it: base logits u [size], an output matrix w2 [size, rank], the embedding of the
+/// previous token z [rank], a uniform number.
+struct head_step {
+    float const* w2;
+    float const* z;
+    float const* u;
+    std::size_t size;
+    std::size_t rank;
+    float uniform;
+};
+
+/// Logits, softmax, draw: plain loops. `scratch` holds size floats in both.
+std::int32_t scalar_step(head_step const& s, float* scratch);
+/// The same with Eigen.
+std::int32_t eigen_step(head_step const& s, float* scratch);
+
 /// Rounds as a user has them, row-major [n, gamma], all positions observed.
 struct rounds {
     double const* logits;

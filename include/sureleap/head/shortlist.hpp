@@ -13,6 +13,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <span>
@@ -44,6 +45,46 @@ struct shortlist_scratch {
 
 namespace detail {
 
+/// The number with `rank` larger ones before it; changes the order of `values`. By a histogram first: comparisons of
+/// numbers in no order are guessed wrong every other time, and there are thousands of them in every position.
+template <class Real>
+[[nodiscard]] Real nth_largest(std::span<Real> values, std::size_t rank) noexcept {
+    constexpr std::size_t buckets = 256;
+    constexpr Real inf = std::numeric_limits<Real>::infinity();
+    SURELEAP_EXPECTS(rank < values.size());
+    Real high = -inf;
+    Real low = inf;
+    for (Real const v : values) {
+        high = v > high ? v : high;
+        low = v < low ? v : low;
+    }
+    auto const nth = [](std::span<Real> some, std::size_t r) {
+        auto const at = some.begin() + static_cast<std::ptrdiff_t>(r);
+        std::nth_element(some.begin(), at, some.end(), std::greater<>{});
+        return *at;
+    };
+    Real const width = (high - low) / static_cast<Real>(buckets - 1);
+    if (values.size() < buckets || !(width > Real(0)) || !(width < inf)) return nth(values, rank);
+
+    Real const per_width = Real(1) / width;
+    if (!(per_width < inf)) return nth(values, rank);
+    auto const bucket = [&](Real v) {  // monotone as rounded, so buckets are in order
+        return std::min(static_cast<std::size_t>(static_cast<int>((v - low) * per_width)), buckets - 1);
+    };
+    std::array<std::uint32_t, buckets> counts{};
+    for (Real const v : values) ++counts[bucket(v)];
+    std::size_t b = buckets - 1;
+    std::size_t before = 0;
+    while (before + counts[b] <= rank) before += counts[b--];
+    std::size_t here = 0;
+    for (Real const v : values) {
+        bool const inside = bucket(v) == b;
+        values[here] = inside ? v : values[here];
+        here += inside ? 1 : 0;
+    }
+    return nth(values.first(here), rank - before);
+}
+
 /// The `best` tokens by (logit descending, id ascending), among the ascending `count` candidates; ascending again.
 template <class T, class Real>
 [[nodiscard]] std::size_t keep_best(std::span<T const> row, std::size_t best, std::size_t count,
@@ -53,14 +94,17 @@ template <class T, class Real>
     auto const ids = scratch.candidates.first(count);
     auto const values = scratch.values.first(count);
     std::transform(ids.begin(), ids.end(), values.begin(), logit);
-    auto const last = values.begin() + static_cast<std::ptrdiff_t>(best - 1);
-    std::nth_element(values.begin(), last, values.end(), std::greater<>{});
-    least = *last;
-    auto ties = best - static_cast<std::size_t>(
-                           std::count_if(ids.begin(), ids.end(), [&](token_id v) { return logit(v) > least; }));
+    least = nth_largest(values, best - 1);
+    std::size_t larger = 0;
+    for (token_id const v : ids) larger += logit(v) > least ? 1 : 0;
+    std::size_t ties = best - larger;
     std::size_t kept = 0;
-    for (token_id const v : ids) {
-        if (logit(v) > least || (logit(v) == least && ties > 0 && ties-- > 0)) ids[kept++] = v;
+    for (token_id const v : ids) {  // no branch: which ones stay is as good as random
+        Real const l = logit(v);
+        bool const tie = l == least && ties > 0;
+        ties -= tie ? 1 : 0;
+        ids[kept] = v;
+        kept += l > least || tie ? 1 : 0;
     }
     return kept;
 }
@@ -107,9 +151,9 @@ template <class T, class Real>
             auto const l = static_cast<Real>(load(row[i * scratch.sampled]));
             values[i] = l >= lowest ? l : lowest;  // a NaN has no place in an order
         }
-        auto const nth = values.begin() + static_cast<std::ptrdiff_t>(rank);
-        std::nth_element(values.begin(), nth, values.end(), std::greater<>{});
-        if (std::size_t const count = best_from(row, best, *nth, scratch); count == best) return count;
+        if (std::size_t const count = best_from(row, best, nth_largest(values, rank), scratch); count == best) {
+            return count;
+        }
     }
     return best_from(row, best, lowest, scratch);
 }

@@ -41,6 +41,17 @@ SURELEAP_INLINE __m256i gather_sums(__m256i const (&h)[together]) {
     return _mm256_add_epi32(_mm256_permute2x128_si256(low, high, 0x20), _mm256_permute2x128_si256(low, high, 0x31));
 }
 
+/// As many rows are fetched before they are multiplied, where memory cannot know which ones come next.
+static constexpr std::size_t ahead = 2 * together;
+
+template <class W>
+SURELEAP_INLINE void fetch_named(row_selection<W> const& rows, std::size_t first, std::size_t size) {
+    for (std::size_t i = first; i < first + size && i < rows.count; ++i) {
+        auto const* const row = reinterpret_cast<char const*>(rows.row(i));
+        for (std::size_t c = 0; c < rows.cols * sizeof(W); c += 64) __builtin_prefetch(row + c, 0, 2);
+    }
+}
+
 /// Rows i .. i + 7; the last row takes the place of those that are not there.
 template <class W>
 struct group {
@@ -186,9 +197,12 @@ struct products {
 
     SURELEAP_KERNEL static void product(row_selection<W> const& rows, float const* const* x, float* const* y,
                                         std::size_t n) {
+        if (rows.ids != nullptr) fetch_named(rows, 0, ahead);
         for (std::size_t i = 0; i < rows.count; i += together) {
             group<W> const g(rows, i);
             std::size_t k = 0;
+            // Rows here and there are fetched ahead, all lines of several rows at once; what follows on comes by itself.
+            if (rows.ids != nullptr) fetch_named(rows, i + ahead, together);
             for (; k + isa::vectors <= n; k += isa::vectors) {
                 // The next rows come while these are multiplied, one at a time; with a single vector memory is busy anyway.
                 if (std::size_t const next = i + together + k / isa::vectors; next < rows.count) {
@@ -207,8 +221,10 @@ SURELEAP_KERNEL inline void int8_product(row_selection<std::int8_t> const& rows,
                                          std::int16_t const* const* x, float const* unit, float* const* y,
                                          std::size_t n) {
     constexpr std::size_t step = 2 * isa::width;
+    if (rows.ids != nullptr) fetch_named(rows, 0, ahead);
     for (std::size_t i = 0; i < rows.count; i += together) {
         group<std::int8_t> const g(rows, i);
+        if (rows.ids != nullptr) fetch_named(rows, i + ahead, together);
         std::size_t const size = rows.count - i < together ? rows.count - i : together;
         float scale[together] = {};
         for (std::size_t r = 0; r < size; ++r) scale[r] = scales[rows.index(i + r)];
