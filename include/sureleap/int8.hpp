@@ -79,9 +79,10 @@ namespace detail {
 /// A vector as integers: x is about unit * values. A vector with a NaN or an infinity has a unit of NaN, which its
 /// products inherit.
 struct int16_vector {
-    /// The largest integer for which no sum of `cols` products with weights leaves 32 bits.
+    /// The largest integer for which no sum of `cols` products with eight bits leaves 32: with -128 too, which int8_matrix
+    /// does not make but a view made by hand may hold.
     [[nodiscard]] static constexpr double limit(std::size_t cols) noexcept {
-        return std::min(32767.0, std::floor(2147483647.0 / (127.0 * static_cast<double>(cols))));
+        return std::min(32767.0, std::floor(2147483647.0 / (128.0 * static_cast<double>(cols))));
     }
     [[nodiscard]] static float round(float const* x, std::size_t cols, std::int16_t* values) noexcept {
         float largest = 0.0f;

@@ -33,6 +33,10 @@ public:
                                   detail::shape_text(weights.rows, rank),
                                   " with values and scales (draft vocabulary x ", "rank of w1)");
             }
+            if (rank > int8_view::most_columns) {
+                detail::fail_with(owner, ": w2 has ", rank, " columns in eight bits, expected at most ",
+                                  int8_view::most_columns);
+            }
         } else {
             detail::check_weights<Real>(owner, "w2", weights, weights.rows, rank, "draft vocabulary x rank of w1");
         }

@@ -119,10 +119,11 @@ template <class T, class Real>
         auto const to = scratch.candidates.subspan(count);
         std::size_t found = 0;
         if constexpr (std::is_same_v<T, float>) {
-            found = native_head_kernels().at_least(part.data(), part.size(), threshold, to.data());
+            auto const least = static_cast<float>(threshold);  // exact: a logit of the row, or -inf
+            found = native_head_kernels().at_least(part.data(), part.size(), least, to.data());
         } else {
             for (std::size_t i = 0; i < part.size(); ++i) {
-                if (load(part[i]) >= threshold) to[found++] = static_cast<token_id>(i);
+                if (static_cast<Real>(load(part[i])) >= threshold) to[found++] = static_cast<token_id>(i);
             }
         }
         for (token_id& v : to.first(found)) v += static_cast<token_id>(first);
