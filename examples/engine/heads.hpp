@@ -3,10 +3,11 @@
 // The library's sequential and confidence heads, chosen by what a file contains.
 //
 // The library's heads are templates on the storage of their weights, which a file decides at run time. A variant closes
-// the gap: the four head kinds over four storage formats become one type that models sequential_head. One visit per
-// drafted position is nothing beside the product that follows.
+// the gap: the four head kinds over four storage formats become one type that models factored_head. A visit or two per
+// drafted position are nothing beside the product that follows.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <span>
@@ -16,22 +17,23 @@
 #include <variant>
 #include <vector>
 
+#include <sureleap/concepts.hpp>
 #include <sureleap/confidence/head.hpp>
 #include <sureleap/distribution.hpp>
 #include <sureleap/head/gated.hpp>
 #include <sureleap/head/markov.hpp>
 #include <sureleap/head/none.hpp>
 #include <sureleap/head/rnn.hpp>
+#include <sureleap/linear.hpp>
 #include <sureleap/types.hpp>
 
 #include "checkpoint.hpp"
 #include "config.hpp"
-#include "kernels.hpp"
 #include "thread_pool.hpp"
 
 namespace engine {
 
-// ---- the engine's kernels as a backend of the library ----------------------------------------------------------
+// ---- the engine's threads as a backend of the library ----------------------------------------------------------
 
 namespace detail {
 
@@ -42,19 +44,20 @@ inline constexpr storage storage_of = std::is_same_v<Stored, double>           ?
                                                                                : storage::bf16;
 
 template <class Stored>
-[[nodiscard]] weight as_weight(sureleap::matrix_view<Stored> m) noexcept {
-    return {m.data, storage_of<Stored>, m.rows, m.cols};
-}
-template <class Stored>
 [[nodiscard]] sureleap::matrix_view<Stored> as_view(weight const& w) noexcept {
     return {static_cast<Stored const*>(w.data), w.rows, w.cols};
 }
 
 }  // namespace detail
 
-/// Models linear_backend. A backend of the library has static functions only, so the pool it runs on is the one that
-/// the calling thread lent with a `lend`; without one it runs on the caller.
+/// The library's native_backend with the rows of a matrix shared out over threads; models linear_backend. Rows are summed
+/// as there, so results do not depend on the batch nor on the number of threads.
+///
+/// A backend has static functions only, so the pool it runs on is the one that the calling thread lent with a `lend`;
+/// without one it runs on the caller.
 class kernel_backend {
+    using native = sureleap::native_backend;
+
 public:
     class lend {
     public:
@@ -69,37 +72,60 @@ public:
 
     template <class W, class R>
     [[nodiscard]] static R dot(std::span<W const> row, std::span<R const> x) noexcept {
-        R sum{};
-        matmul(pool(), x.data(), 1, detail::as_weight(sureleap::matrix_view<W>(row.data(), 1, row.size())), &sum);
-        return sum;
+        return native::dot(row, x);
     }
     template <class W, class R>
     static void gemv(sureleap::matrix_view<W> w, std::type_identity_t<std::span<R const>> x, std::span<R> y) noexcept {
-        for_whole(w,
-                  [&](weight const& part, std::size_t first) { matmul(pool(), x.data(), 1, part, y.data() + first); });
+        std::fill(y.begin(), y.end(), R(0));
+        gemv_add(w, x, y);
     }
     template <class W, class R>
     static void gemv_add(sureleap::matrix_view<W> w, std::type_identity_t<std::span<R const>> x,
                          std::span<R> y) noexcept {
-        for_whole(
-            w, [&](weight const& part, std::size_t first) { matmul_add(pool(), x.data(), 1, part, y.data() + first); });
+        R const* const from = x.data();
+        R* const to = y.data();
+        gemm_add(w, &from, &to, 1);
+    }
+    /// Every thread reads its part of W once, whatever n.
+    template <class W, class R>
+    static void gemm_add(sureleap::matrix_view<W> w, R const* const* x, R* const* y, std::size_t n) noexcept {
+        in_parts(w.rows, w.cols * n, [&](std::size_t first, std::size_t count) {
+            // A part's logits begin further on, in every row of the batch.
+            for (std::size_t i = 0; i < n; i += most_rows) {
+                std::array<R*, most_rows> to;
+                std::size_t const m = std::min(most_rows, n - i);
+                std::transform(y + i, y + i + m, to.begin(), [&](R* row) { return row + first; });
+                native::gemm_add(rows_of(w, first, count), x + i, to.data(), m);
+            }
+        });
+    }
+    template <class W, class R>
+    static void gather_add(sureleap::matrix_view<W> w, std::span<sureleap::token_id const> rows, R const* x,
+                           R* y) noexcept {
+        in_parts(rows.size(), w.cols, [&](std::size_t first, std::size_t count) {
+            native::gather_add(w, rows.subspan(first, count), x, y + first);
+        });
     }
 
 private:
-    // Columns cut out of a wider matrix (the parts of a gate's projection) have gaps: those go row by row.
-    template <class W, class F>
-    static void for_whole(sureleap::matrix_view<W> w, F const& f) noexcept {
-        if (w.stride == w.cols) {
-            f(detail::as_weight(w), 0);
-        } else {
-            for (std::size_t i = 0; i < w.rows; ++i) {
-                f(detail::as_weight(sureleap::matrix_view<W>(w.row(i).data(), 1, w.cols)), i);
-            }
-        }
+    static constexpr std::size_t most_rows = 64;         // of a batch, in one pass over a part
+    static constexpr std::size_t rows_together = 16;     // parts are multiples of it: whole cache lines of results
+    static constexpr std::size_t least_work = 1u << 16;  // multiplications that are worth waking a thread
+
+    template <class W>
+    [[nodiscard]] static sureleap::matrix_view<W> rows_of(sureleap::matrix_view<W> w, std::size_t first,
+                                                          std::size_t count) noexcept {
+        return {w.data + first * w.stride, count, w.cols, w.stride};
     }
-    [[nodiscard]] static thread_pool& pool() noexcept {
-        static thread_local thread_pool alone{1};
-        return lent_ != nullptr ? *lent_ : alone;
+    // f(first, count) for parts of `rows`; `work` is what a row takes.
+    template <class F>
+    static void in_parts(std::size_t rows, std::size_t work, F const& f) noexcept {
+        std::size_t const worth = lent_ == nullptr ? 0 : rows * work / least_work;
+        if (worth < 2) return f(0, rows);
+        // More parts than threads, since one of them may come late.
+        std::size_t const parts = std::min(worth, 4 * lent_->threads());
+        std::size_t const size = (rows / parts / rows_together + 1) * rows_together;
+        lent_->run((rows + size - 1) / size, [&](std::size_t i) { f(i * size, std::min(size, rows - i * size)); });
     }
 
     inline static thread_local thread_pool* lent_ = nullptr;
@@ -107,7 +133,32 @@ private:
 
 // ---- heads -----------------------------------------------------------------------------------------------------
 
-/// Markov, gated, RNN or no head over weights of any storage. Models sequential_head.
+/// A drafter without a head (DFlash) as a head: its bias is nothing, of a known number of tokens.
+template <class Real>
+class no_bias : public sureleap::no_head<Real> {
+public:
+    explicit no_bias(std::size_t vocabulary) noexcept : output_{vocabulary} {}
+
+    struct output_type {
+        std::size_t tokens;
+        [[nodiscard]] std::size_t vocabulary() const noexcept { return tokens; }
+        [[nodiscard]] std::size_t rank() const noexcept { return 0; }
+        void add(Real const* const*, Real* const*, std::size_t) const noexcept {}
+        void add_at(std::span<sureleap::token_id const>, std::span<Real const>, std::span<Real>) const noexcept {}
+    };
+    [[nodiscard]] std::size_t vocabulary() const noexcept { return output_.tokens; }
+    [[nodiscard]] std::span<Real const> code(std::span<Real>, std::span<Real const>,
+                                             sureleap::token_id) const noexcept {
+        return {};
+    }
+    [[nodiscard]] output_type const& output() const noexcept { return output_; }
+
+private:
+    output_type output_;
+};
+
+/// Markov, gated, RNN or no head over weights of any storage. Models factored_head, so batches read W2 once and
+/// shortlists read little of it.
 template <class Real>
 class any_head {
     template <class W>
@@ -120,9 +171,9 @@ class any_head {
 public:
     using value_type = Real;
     using variant =
-        std::variant<sureleap::no_head<Real>, markov<double>, markov<float>, markov<sureleap::half>,
-                     markov<sureleap::bf16>, gated<double>, gated<float>, gated<sureleap::half>, gated<sureleap::bf16>,
-                     rnn<double>, rnn<float>, rnn<sureleap::half>, rnn<sureleap::bf16>>;
+        std::variant<no_bias<Real>, markov<double>, markov<float>, markov<sureleap::half>, markov<sureleap::bf16>,
+                     gated<double>, gated<float>, gated<sureleap::half>, gated<sureleap::bf16>, rnn<double>, rnn<float>,
+                     rnn<sureleap::half>, rnn<sureleap::bf16>>;
 
     any_head(variant head) : head_(std::move(head)) {}  // NOLINT: a head is a head
 
@@ -145,10 +196,47 @@ public:
                   std::span<Real> logits) const noexcept {
         std::visit([&](auto const& h) { h.add_bias(state, hidden, previous, logits); }, head_);
     }
+    [[nodiscard]] std::span<Real const> code(std::span<Real> state, std::span<Real const> hidden,
+                                             sureleap::token_id previous) const noexcept {
+        return std::visit([&](auto const& h) { return h.code(state, hidden, previous); }, head_);
+    }
+    void embed(sureleap::token_id previous, std::span<Real> out) const noexcept {
+        std::visit([&](auto const& h) { h.embed(previous, out); }, head_);
+    }
+
+    /// W2 of whichever head it is. A view of the head.
+    class output_type {
+    public:
+        explicit output_type(variant const& head) noexcept : head_(&head) {}
+
+        [[nodiscard]] std::size_t vocabulary() const noexcept {
+            return visit([](auto const& w2) { return w2.vocabulary(); });
+        }
+        [[nodiscard]] std::size_t rank() const noexcept {
+            return visit([](auto const& w2) { return w2.rank(); });
+        }
+        void add(Real const* const* codes, Real* const* logits, std::size_t n) const noexcept {
+            visit([&](auto const& w2) { w2.add(codes, logits, n); });
+        }
+        void add_at(std::span<sureleap::token_id const> tokens, std::span<Real const> code,
+                    std::span<Real> logits) const noexcept {
+            visit([&](auto const& w2) { w2.add_at(tokens, code, logits); });
+        }
+
+    private:
+        template <class F>
+        decltype(auto) visit(F const& f) const noexcept {
+            return std::visit([&](auto const& h) { return f(h.output()); }, *head_);
+        }
+        variant const* head_;
+    };
+    [[nodiscard]] output_type output() const noexcept { return output_type(head_); }
 
 private:
     variant head_;
 };
+
+static_assert(sureleap::factored_head<any_head<float>> && sureleap::factored_head<any_head<double>>);
 
 /// The learned confidence over weights of any storage. Models pre_token_confidence and anchor_confidence.
 template <class Real>
@@ -213,12 +301,12 @@ template <class Stored>
 
 }  // namespace detail
 
-/// The sequential head of a DSpark folder, no_head if it has none (DFlash). The checkpoint must outlive it.
+/// The sequential head of a DSpark folder, no_bias if it has none (DFlash). The checkpoint must outlive it.
 template <class Real>
 [[nodiscard]] any_head<Real> load_head(checkpoint const& from) {
     draft_config const& draft = from.config().draft.value();
-    if (draft.head == head_kind::none) return {sureleap::no_head<Real>{}};
     std::size_t const V = from.config().transformer.vocabulary;
+    if (draft.head == head_kind::none) return {no_bias<Real>{V}};
     std::size_t const d = from.config().transformer.hidden_size;
     std::size_t const r = draft.markov_rank;
     weight const w1 = from.matrix(detail::first_tensor, V, r);

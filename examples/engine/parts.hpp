@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 #include <sureleap/sureleap.hpp>
@@ -51,16 +52,20 @@ private:
 // ---- the choices -----------------------------------------------------------------------------------------------
 
 /// DSpark with its learned confidence, or with the draft's top-1 probability where the file has none (DFlash).
+template <class Real, class Head = any_head<Real>>
+using dspark_drafter = sureleap::semi_autoregressive<dspark<Real>&, Head, any_confidence<Real>>;
+template <class Real, class Head = any_head<Real>>
+using dflash_drafter = sureleap::semi_autoregressive<dspark<Real>&, Head, sureleap::top1_confidence>;
+/// For either: the head that draws from short lists.
 template <class Real>
-using dspark_drafter = sureleap::semi_autoregressive<dspark<Real>&, any_head<Real>, any_confidence<Real>>;
-template <class Real>
-using dflash_drafter = sureleap::semi_autoregressive<dspark<Real>&, any_head<Real>, sureleap::top1_confidence>;
+using listing_head = sureleap::shortlist_head<any_head<Real>>;
 template <class Real>
 using eagle3_drafter = sureleap::autoregressive<eagle3<Real>&, sureleap::top1_confidence>;
 
 template <class Real>
-using any_drafter =
-    std::variant<no_drafter<Real>, sureleap::lookup, dspark_drafter<Real>, dflash_drafter<Real>, eagle3_drafter<Real>>;
+using any_drafter = std::variant<no_drafter<Real>, sureleap::lookup, dspark_drafter<Real>, dflash_drafter<Real>,
+                                 dspark_drafter<Real, listing_head<Real>>, dflash_drafter<Real, listing_head<Real>>,
+                                 eagle3_drafter<Real>>;
 
 using capacity = sureleap::capacity_table<>;
 using any_schedule =
@@ -70,17 +75,26 @@ using any_schedule =
 using any_rule = std::variant<sureleap::token_rejection<>, sureleap::token_rejection<sureleap::argmax_draft>,
                               sureleap::block_verification<>, sureleap::target_match<>, sureleap::keyed_coupling>;
 
-/// A loaded model as a drafter; the model must outlive it.
-template <class Real>
-[[nodiscard]] any_drafter<Real> make_drafter(dspark<Real>& model) {
+/// Makes `drafter` that of a loaded model with a head of whichever kind; the model must outlive it.
+template <class Real, class Head>
+void set_drafter(any_drafter<Real>& drafter, dspark<Real>& model, Head head) {
     sureleap::drafter_options const options{.block_size = model.block_size(),
                                             .vocabulary = model.config().vocabulary,
                                             .hidden_size = model.config().hidden_size};
-    any_head<Real> head = load_head<Real>(model.source());
-    if (!model.source().config().draft->confidence) {
-        return dflash_drafter<Real>{model, std::move(head), sureleap::top1_confidence{}, options};
+    if (model.source().config().draft->confidence) {
+        auto confidence = load_confidence<Real>(model.source());
+        drafter.template emplace<dspark_drafter<Real, Head>>(model, std::move(head), std::move(confidence), options);
+    } else {
+        drafter.template emplace<dflash_drafter<Real, Head>>(model, std::move(head), sureleap::top1_confidence{},
+                                                             options);
     }
-    return dspark_drafter<Real>{model, std::move(head), load_confidence<Real>(model.source()), options};
+}
+/// A loaded model with the head of its file as a drafter; the model must outlive it.
+template <class Real>
+[[nodiscard]] any_drafter<Real> make_drafter(dspark<Real>& model) {
+    any_drafter<Real> drafter = no_drafter<Real>(model.config().vocabulary);
+    set_drafter(drafter, model, load_head<Real>(model.source()));
+    return drafter;
 }
 template <class Real>
 [[nodiscard]] any_drafter<Real> make_drafter(eagle3<Real>& model) {

@@ -38,15 +38,14 @@ struct server_event {
     bool finished = false;                            ///< its last event
 };
 
-/// Real: numbers of models and rounds. Rng: sureleap::randomness. Drafters: a variant of what may draft, for who has
-/// another kind than the engine's own.
-template <class Real, class Rng = sureleap::philox_randomness, class Drafters = any_drafter<Real>>
+/// Real: numbers of models and rounds. Rng: sureleap::randomness.
+template <class Real, class Rng = sureleap::philox_randomness>
 class server {
 public:
     /// The models must outlive the server. `observer` is the model inside the drafter, if it feeds on features; it has the
     /// target's limits. A drafter that needs no features has none.
-    server(target<Real>& served, Drafters& drafter, draft_model<Real>* observer, any_schedule schedule, any_rule rule,
-           thread_pool& pool, Rng rng = {})
+    server(target<Real>& served, any_drafter<Real>& drafter, draft_model<Real>* observer, any_schedule schedule,
+           any_rule rule, thread_pool& pool, Rng rng = {})
         : target_(served),
           drafter_(drafter),
           observer_(observer),
@@ -247,7 +246,7 @@ private:
     }
 
     target<Real>& target_;
-    Drafters& drafter_;
+    any_drafter<Real>& drafter_;
     draft_model<Real>* observer_;
     scheduler scheduler_;
     any_rule rule_;

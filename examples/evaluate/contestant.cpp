@@ -27,7 +27,7 @@ void leave_out_head(contestant& who, draft_source const& source) {
     sureleap::drafter_options const shape{.block_size = model->block_size(),
                                           .vocabulary = model->config().vocabulary,
                                           .hidden_size = model->config().hidden_size};
-    engine::any_head<float> nothing{sureleap::no_head<float>{}};
+    engine::any_head<float> nothing{engine::no_bias<float>{model->config().vocabulary}};
     who.models.drafter.emplace<engine::dflash_drafter<float>>(*model, std::move(nothing), sureleap::top1_confidence{},
                                                               shape);
     who.config->head = engine::head_kind::none;

@@ -231,9 +231,9 @@ def shortlist_figure(reports):
     columns = shortlist["columns"]
     whole = macro(shortlist["runs"][0], columns)
     figure, axis = plt.subplots(figsize=(4, 3))
-    for label, wanted in (("base logits", False), ("base logits and successors", True)):
+    for label, part in (("base logits", 0), ("a quarter successors", 4), ("half successors", 2)):
         points = [(r["base"] + r["successors"], macro(r, columns) / whole) for r in shortlist["runs"][1:]
-                  if (r["successors"] > 0) == wanted]
+                  if r["successors"] == ((r["base"] + r["successors"]) // part if part else 0)]
         if points:
             axis.plot([p[0] for p in points], [100 * p[1] for p in points], marker="o", label=label)
     axis.axhline(100, color="grey", linewidth=0.8)

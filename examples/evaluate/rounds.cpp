@@ -4,34 +4,18 @@
 #include "rounds.hpp"
 
 #include <chrono>
-#include <variant>
 
-#include <engine/dspark.hpp>
 #include <engine/server.hpp>
 
 namespace evaluate {
 namespace {
 
-/// The kind of drafter that files do not have.
-using shortlist_drafter = sureleap::semi_autoregressive<engine::dspark<float>&, shortlist_head>;
-
-shortlist_drafter confined(contestant& who, shortlist sizes) {
-    auto& model = dynamic_cast<engine::dspark<float>&>(*who.models.draft);
-    return {model,
-            shortlist_head(engine::load_head<float>(model.source()), sizes),
-            {.block_size = model.block_size(),
-             .vocabulary = model.config().vocabulary,
-             .hidden_size = model.config().hidden_size}};
-}
-
-template <class Drafters>
 class run {
 public:
-    run(contestant& who, Drafters& drafter, decoding_settings const& how, std::span<text const> texts,
-        engine::thread_pool& pool)
+    run(contestant& who, decoding_settings const& how, std::span<text const> texts, engine::thread_pool& pool)
         : tokens_(how.tokens),
           stop_tokens_(who.models.stop_tokens),
-          server_(*who.models.target, drafter, who.models.draft.get(), how.schedule, how.rule, pool),
+          server_(*who.models.target, who.models.drafter, who.models.draft.get(), how.schedule, how.rule, pool),
           generated_(texts.size()),
           confidences_(server_.block_size()) {
         for (text const& t : texts) {
@@ -91,7 +75,7 @@ private:
 
     std::size_t tokens_;
     std::span<token_id const> stop_tokens_;
-    engine::server<float, sureleap::philox_randomness, Drafters> server_;
+    engine::server<float> server_;
     std::vector<std::size_t> generated_;
     std::vector<double> confidences_;
 };
@@ -100,10 +84,7 @@ private:
 
 run_totals run_texts(contestant& who, decoding_settings const& how, std::span<text const> texts,
                      engine::thread_pool& pool, round_observer const& on_round, progress_observer const& on_progress) {
-    auto const with = [&](auto& drafter) { return run(who, drafter, how, texts, pool)(on_round, on_progress); };
-    if (!how.list) return with(who.models.drafter);
-    std::variant<shortlist_drafter> drafter(confined(who, *how.list));
-    return with(drafter);
+    return run(who, how, texts, pool)(on_round, on_progress);
 }
 
 }  // namespace evaluate

@@ -18,7 +18,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,7 +28,6 @@
 #include <sureleap/sureleap.hpp>
 
 #include "contestant.hpp"
-#include "shortlist_head.hpp"
 
 namespace evaluate {
 
@@ -68,7 +66,6 @@ struct decoding_settings {
     engine::any_rule rule;
     engine::any_schedule schedule;
     std::size_t tokens = 128;
-    std::optional<shortlist> list{};  ///< all that q may choose from, for a DSpark or DFlash drafter; none: anything
 };
 
 /// What all rounds took together.

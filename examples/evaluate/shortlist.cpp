@@ -6,10 +6,20 @@
 #include <utility>
 
 #include <engine/dspark.hpp>
+#include <generate/loading.hpp>
 
 #include "session.hpp"
 
 namespace evaluate {
+namespace {
+
+/// What q may choose from.
+struct shortlist {
+    std::size_t base = 0;        ///< tokens by base logits
+    std::size_t successors = 0;  ///< tokens by the bias; may be the same ones
+};
+
+}  // namespace
 
 using sureleap::detail::fail_with;
 
@@ -24,6 +34,7 @@ section run_shortlist(session const& s) {
         if (m >= V) continue;
         lists.push_back({m, 0});
         bool const has_bias = who.config->head != engine::head_kind::none;
+        if (has_bias && m >= 4) lists.push_back({m - m / 4, m / 4});
         if (has_bias && m >= 2) lists.push_back({m - m / 2, m / 2});
     }
 
@@ -43,7 +54,8 @@ section run_shortlist(session const& s) {
         shown_so_far.begin_part(name);
         auto how = s.settings();
         how.rule = sureleap::token_rejection<>{};
-        how.list = list;
+        // A list of all tokens is none: that way the first row is the drafter as it is.
+        if (list.base < V) generate::confine(who.models, list.base, list.successors, s.pool, s.status);
         auto const domains = s.measure(who, how, shown_so_far);
         auto const tau = with_mean(domains, [](auto const& d) { return d.tau(); });
         if (!whole) whole = tau.back();

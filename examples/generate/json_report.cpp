@@ -31,6 +31,9 @@ ordered_json to_json(options const& o) {
                       {"max_new_tokens", s.max_new_tokens},
                       {"ignore_eos", o.ignore_eos},
                       {"arithmetic", arithmetic_name(o.bf16)}};
+    if (o.shortlist > 0) {
+        json["shortlist"] = {{"best", o.shortlist - o.listed_successors()}, {"successors", o.listed_successors()}};
+    }
     if (s.max_draft_tokens != sureleap::request_settings{}.max_draft_tokens) json["max_draft"] = s.max_draft_tokens;
     return json;
 }

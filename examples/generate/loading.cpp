@@ -182,6 +182,27 @@ loaded_drafter load_drafter(options const& chosen, std::optional<engine::model_c
 
 }  // namespace
 
+void confine(models& loaded, std::size_t best, std::size_t successors, engine::thread_pool& pool, status_line& status) {
+    auto* const model = dynamic_cast<engine::dspark<float>*>(loaded.draft.get());
+    if (model == nullptr) {
+        fail_with("a shortlist is for DSpark and DFlash drafters, not for ", loaded.draft_facts.description);
+    }
+    auto head = engine::load_head<float>(model->source());
+    sureleap::matrix_view<token_id> table{};
+    std::unique_ptr<sureleap::successor_table const> owned;
+    if (successors > 0 && model->source().config().draft->head != engine::head_kind::none) {
+        status.update([&] {
+            std::size_t const V = head.vocabulary();
+            return "computing the successors of " + grouped(V) + " tokens" + (V > 20000 ? ", some minutes" : "");
+        });
+        engine::kernel_backend::lend const lent{pool};
+        owned = std::make_unique<sureleap::successor_table const>(head, successors);
+        table = owned->view();
+    }
+    engine::set_drafter(loaded.drafter, *model, engine::listing_head<float>(std::move(head), best, table));
+    loaded.successors = std::move(owned);  // now that no drafter points to those before
+}
+
 models load_models(options const& chosen, std::size_t prompt_size, engine::thread_pool& pool, status_line& status) {
     std::optional<engine::model_config> config;
     if (chosen.drafts_by_model()) config = draft_config(chosen);
@@ -204,9 +225,20 @@ models load_models(options const& chosen, std::size_t prompt_size, engine::threa
     read_in(target.mapped, pool, status);
     read_in(drafter.mapped, pool, status);
     if (chosen.ignore_eos) target.stop_tokens.clear();
-    return {std::move(target.files),    std::move(target.model),       std::move(drafter.model),
-            std::move(drafter.drafter), std::move(target.stop_tokens), std::move(target.facts),
-            std::move(drafter.facts)};
+    models loaded{.files = std::move(target.files),
+                  .target = std::move(target.model),
+                  .draft = std::move(drafter.model),
+                  .successors = nullptr,
+                  .drafter = std::move(drafter.drafter),
+                  .stop_tokens = std::move(target.stop_tokens),
+                  .target_facts = std::move(target.facts),
+                  .draft_facts = std::move(drafter.facts)};
+    if (chosen.shortlist > 0) {
+        std::size_t const successors = chosen.listed_successors();
+        confine(loaded, chosen.shortlist - successors, successors, pool, status);
+        loaded.draft_facts.description += ", from " + grouped(chosen.shortlist) + " tokens";
+    }
+    return loaded;
 }
 
 }  // namespace generate

@@ -12,6 +12,7 @@
 #include <engine/parts.hpp>
 #include <engine/target.hpp>
 #include <engine/thread_pool.hpp>
+#include <sureleap/head/shortlist.hpp>
 
 #include "options.hpp"
 #include "status_line.hpp"
@@ -29,7 +30,8 @@ struct model_facts {
 struct models {
     std::shared_ptr<void const> files;  ///< what a target points into that keeps none of its own
     std::unique_ptr<engine::target<float>> target;
-    std::unique_ptr<engine::draft_model<float>> draft;  ///< in the drafter; none if that feeds on no features
+    std::unique_ptr<engine::draft_model<float>> draft;            ///< in the drafter; none if that feeds on no features
+    std::unique_ptr<sureleap::successor_table const> successors;  ///< in the drafter, if it draws from shortlists
     engine::any_drafter<float> drafter;
     std::vector<token_id> stop_tokens;
     model_facts target_facts;
@@ -39,6 +41,11 @@ struct models {
         return std::visit([](auto const& d) { return d.block_size(); }, drafter);
     }
 };
+
+/// The same backbone, q confined to `best` tokens by base logits and so many successors of the token before (a DFlash
+/// drafter has none). Successors take O(V^2 rank) time, minutes if the vocabulary is large. Throws unless the drafter is a
+/// DSpark or DFlash model.
+void confine(models& loaded, std::size_t best, std::size_t successors, engine::thread_pool& pool, status_line& status);
 
 /// For prompts of this many tokens, with a drafter that can serve the schedule. Weights are in memory when it returns.
 /// The pool must outlive the models.

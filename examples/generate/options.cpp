@@ -66,6 +66,17 @@ void add_speculation(CLI::App& app, options& o) {
              "Tokens drafted in a round, at most the drafter's own number.\n"
              "Default: that; 7 for lookup")
         ->check(at_most(engine::limits::block_size));
+    auto* const listed = speculation
+                             .add("--shortlist", o.shortlist, "M",
+                                  "Draft from the best M tokens only: most of the time of a sequential\n"
+                                  "head saved, for a little acceptance. DSpark and DFlash")
+                             ->check(at_most(std::size_t{1} << 24));
+    speculation
+        .add("--successors", o.successors, "S",
+             "So many of them by the head's bias, the others by base logits. They are\n"
+             "computed at start, which takes minutes for a large vocabulary; 0 skips\n"
+             "that. Default: a quarter")
+        ->needs(listed);
     speculation.add("--max-draft", o.settings.max_draft_tokens, "N", "Use only the first N tokens of a block")
         ->check(at_most(engine::limits::block_size));
 }
@@ -108,6 +119,12 @@ void complete(options& o, std::filesystem::path const& prompt_file, bool no_plai
     if (!o.tiny() && !o.prompt && o.tokens.empty())
         fail("nothing to continue: give --prompt, --prompt-file or --tokens");
     if (o.draft.empty()) o.draft = o.tiny() ? tiny_drafter().string() : "lookup";
+    if (o.shortlist > 0 && !o.drafts_by_model()) fail("--shortlist needs a DSpark or DFlash folder as --draft");
+    if (o.shortlist > 0 && o.listed_successors() >= o.shortlist) {
+        sureleap::detail::fail_with("--successors is ", o.listed_successors(),
+                                    ", expected fewer than --shortlist = ", o.shortlist,
+                                    ": at least one token is chosen by base logits");
+    }
     if (!o.speculates() && !o.plain) fail("--draft none --no-plain leaves nothing to do");
     // A first run of the tiny models is worth more as a check than for its acceptance.
     if (o.rule.empty()) o.rule = o.tiny() ? "coupled" : "block";

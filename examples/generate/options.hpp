@@ -27,7 +27,9 @@ struct options {
 
     std::string schedule = "fixed";
     std::string rule;
-    std::size_t block_size = 0;  ///< 0: the file's
+    std::size_t block_size = 0;               ///< 0: the file's
+    std::size_t shortlist = 0;                ///< tokens that q may choose from, successors included; 0: all
+    std::optional<std::size_t> successors{};  ///< so many of these by the bias; none: a quarter
 
     /// Everything but the seed, which differs from copy to copy, and stop tokens, which come from the models.
     sureleap::request_settings settings{.max_new_tokens = 200};
@@ -44,6 +46,7 @@ struct options {
 
     [[nodiscard]] bool tiny() const noexcept { return target.empty(); }
     [[nodiscard]] bool speculates() const noexcept { return draft != "none"; }
+    [[nodiscard]] std::size_t listed_successors() const noexcept { return successors.value_or(shortlist / 4); }
     [[nodiscard]] bool drafts_by_lookup() const noexcept { return draft == "lookup"; }
     [[nodiscard]] bool drafts_by_model() const noexcept { return speculates() && !drafts_by_lookup(); }
 };

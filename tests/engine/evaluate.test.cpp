@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The arithmetic of examples/evaluate: intervals, counts, the study of confidences, the shortlist. What it measures goes
-// into tables that people draw conclusions from, and a wrong denominator gives a number that looks like any other.
+// The arithmetic of examples/evaluate: intervals, counts, the study of confidences. What it measures goes into
+// tables that people draw conclusions from, and a wrong denominator gives a number that looks like any other.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -22,7 +22,6 @@
 #include <evaluate/prompt_line.hpp>
 #include <evaluate/ratios.hpp>
 #include <evaluate/rounds.hpp>
-#include <evaluate/shortlist_head.hpp>
 #include <evaluate/table.hpp>
 
 #include "support/dice.hpp"
@@ -290,56 +289,6 @@ TEST_CASE("temperatures put on top of scores are found again, position by positi
 TEST_CASE("a study of nothing is refused") {
     CHECK(says(error_text([] { static_cast<void>(evaluate::study(confidence_rounds(2), evaluate::untouched(2), 1)); }),
                "no rounds"));
-}
-
-// ---- the shortlist -------------------------------------------------------------------------------------------------
-
-TEST_CASE("a shortlist keeps the best base logits, and the best successors beside them") {
-    tiny::agreeing_models const models({.vocabulary = 61}, 4);
-    auto const from = models.dspark({.head = engine::head_kind::vanilla}, engine::storage::f32);
-    auto const head = engine::load_head<float>(from);
-    std::size_t const V = head.vocabulary();
-    support::dice roll(9);
-    std::vector<float> base(V);
-    for (float& x : base) x = static_cast<float>(roll.between(-3.0, 3.0));
-    std::vector<float> state(head.state_size()), hidden(head.hidden_size());
-    std::vector<float> biased = base;
-    head.add_bias(state, hidden, 5, biased);
-
-    auto const listed = [&](evaluate::shortlist sizes) {
-        evaluate::shortlist_head const short_head(engine::load_head<float>(from), sizes);
-        std::vector<float> logits = base;
-        short_head.add_bias(state, hidden, 5, logits);
-        return logits;
-    };
-    CHECK(listed({V, 0}) == biased);
-    CHECK(listed({V + 1, 0}) == biased);
-
-    auto const kept = [&](std::vector<float> const& logits) {
-        std::vector<std::size_t> tokens;
-        for (std::size_t v = 0; v < V; ++v) {
-            if (std::isinf(logits[v])) continue;
-            CHECK(logits[v] == biased[v]);
-            tokens.push_back(v);
-        }
-        return tokens;
-    };
-    auto const best = [&](std::size_t n, auto const& score) {
-        std::vector<std::size_t> order(V);
-        for (std::size_t v = 0; v < V; ++v) order[v] = v;
-        std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return score(a) > score(b); });
-        order.resize(n);
-        return order;
-    };
-    auto by_base = best(8, [&](std::size_t v) { return base[v]; });
-    auto by_bias = best(6, [&](std::size_t v) { return biased[v] - base[v]; });
-    std::sort(by_base.begin(), by_base.end());
-    std::sort(by_bias.begin(), by_bias.end());
-    CHECK(kept(listed({8, 0})) == by_base);
-    CHECK(kept(listed({0, 6})) == by_bias);
-    std::vector<std::size_t> both;
-    std::set_union(by_base.begin(), by_base.end(), by_bias.begin(), by_bias.end(), std::back_inserter(both));
-    CHECK(kept(listed({8, 6})) == both);
 }
 
 // ---- the floor -----------------------------------------------------------------------------------------------------

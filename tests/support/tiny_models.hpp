@@ -23,13 +23,13 @@
 
 namespace tiny {
 
-/// Every kind of drafter; dflash is DSpark without heads.
-enum class kind { none, lookup, vanilla, gated, rnn, dflash, eagle3 };
+/// Every kind of drafter; dflash is DSpark without heads, listed one that draws from shortlists.
+enum class kind { none, lookup, vanilla, gated, rnn, dflash, eagle3, listed };
 inline constexpr kind kinds[] = {kind::none, kind::lookup, kind::vanilla, kind::gated,
-                                 kind::rnn,  kind::dflash, kind::eagle3};
+                                 kind::rnn,  kind::dflash, kind::eagle3,  kind::listed};
 
 [[nodiscard]] inline char const* name_of(kind k) {
-    constexpr char const* names[] = {"none", "lookup", "vanilla", "gated", "rnn", "dflash", "eagle3"};
+    constexpr char const* names[] = {"none", "lookup", "vanilla", "gated", "rnn", "dflash", "eagle3", "listed"};
     return names[static_cast<std::size_t>(k)];
 }
 
@@ -40,6 +40,7 @@ struct served {
     std::unique_ptr<engine::dspark<float>> dspark;
     std::unique_ptr<engine::eagle3<float>> eagle3;
     engine::draft_model<float>* observer = nullptr;
+    std::unique_ptr<sureleap::successor_table const> successors;
     engine::any_drafter<float> drafter;
 
     served(agreeing_models const& models, kind k, drafter_shape const& d, engine::storage type,
@@ -66,7 +67,14 @@ private:
         d.confidence = k != kind::dflash;
         dspark = std::make_unique<engine::dspark<float>>(models.dspark(d, type), target, pool, limits);
         observer = dspark.get();
-        return engine::make_drafter(*dspark);
+        auto made = engine::make_drafter(*dspark);
+        if (k == kind::listed) {  // a part of the vocabulary that often misses the target's choice
+            auto head = engine::load_head<float>(dspark->source());
+            successors = std::make_unique<sureleap::successor_table const>(head, 1 + V / 10);
+            engine::set_drafter(made, *dspark,
+                                engine::listing_head<float>(std::move(head), 1 + V / 5, successors->view()));
+        }
+        return made;
     }
 };
 
