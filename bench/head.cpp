@@ -165,11 +165,16 @@ struct recorded {
     }
 };
 
+/// The faster of two ways.
 template <class Weight>
 double seconds_of_read(Weight const* data, std::size_t size) {
-    auto const start = std::chrono::steady_clock::now();
-    benchmark::DoNotOptimize(rivals::read(reinterpret_cast<float const*>(data), size * sizeof(Weight) / sizeof(float)));
-    return seconds_since(start);
+    double least = 1e9;
+    for (auto const read : {rivals::read, rivals::read_in_order}) {
+        auto const start = std::chrono::steady_clock::now();
+        benchmark::DoNotOptimize(read(reinterpret_cast<float const*>(data), size * sizeof(Weight) / sizeof(float)));
+        least = std::min(least, seconds_since(start));
+    }
+    return least;
 }
 
 /// make(material) gives the head; read(material) reads what a step has to, in seconds.
@@ -277,7 +282,7 @@ int add() {
                             std::span<float const>(m.bias)};
         },
         read_fp32, 1, false, all);
-    for (std::size_t const size : {128, 256, 512, 1024}) {
+    for (std::size_t const size : {128u, 256u, 512u, 1024u}) {
         auto const list = [=](auto head, material& m) {
             std::size_t const next = std::min(size / 2, m.most_successors);
             return shortlist_head{head, size - next, {m.successors.data(), m.vocabulary, next, m.most_successors}};
@@ -292,7 +297,7 @@ int add() {
             all);
     }
     named("head/markov/batch32", markov, read_fp32, 32, false, all);
-    for (std::size_t const requests : {1, 2, 4, 8, 16, 32, 64}) {
+    for (std::size_t const requests : {1u, 2u, 4u, 8u, 16u, 32u, 64u}) {
         benchmark::RegisterBenchmark("head/batch",
                                      [=](benchmark::State& s) { step(s, requests, markov, read_fp32, false); })
             ->Args({32000, static_cast<std::int64_t>(requests)})

@@ -151,6 +151,17 @@ double scalar_metrics(rounds const& r, double* memory) {
     return error / static_cast<double>(r.n * r.gamma);
 }
 
+float read_in_order(float const* data, std::size_t size) {
+    constexpr std::size_t width = 64;
+    float sums[width] = {};
+    for (std::size_t i = 0; i + width <= size; i += width) {
+        for (std::size_t l = 0; l < width; ++l) sums[l] += data[i + l];
+    }
+    float sum = 0.0f;
+    for (float const x : sums) sum += x;
+    return sum;
+}
+
 std::int32_t scalar_step(head_step const& s, float* scratch) {
     float largest = -INFINITY;
     for (std::size_t v = 0; v < s.size; ++v) {

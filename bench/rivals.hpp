@@ -12,6 +12,8 @@ namespace rivals {
 
 /// Reads `size` floats, as fast as one thread can; the result keeps the compiler from leaving it out.
 float read(float const* data, std::size_t size);
+/// The same in one stream, which is what memory may like better.
+float read_in_order(float const* data, std::size_t size);
 
 /// A block as a user has it: target logits p [gamma + 1, size], the draft's probabilities q [gamma, size], drafted tokens
 /// and a uniform number for every decision.

@@ -339,11 +339,8 @@ TEST_CASE("head kernels: at_least is a loop over the row, ties in and NaN out") 
             }
             with_every_table([&](head_kernels const& kernels) {
                 std::vector<token_id> out(size, -5);
-                std::size_t const count = kernels.at_least(row, size, threshold, out.data());
-                REQUIRE(count == expected.size());
-                expected.resize(size, -5);
+                out.resize(kernels.at_least(row, size, threshold, out.data()));
                 REQUIRE(out == expected);
-                expected.resize(count);
             });
         }
     }

@@ -36,7 +36,7 @@ struct shortlist_scratch {
     std::span<Real> values{};          ///< [values(best, vocabulary)]
 
     static constexpr std::size_t chunk = 1024;
-    static constexpr std::size_t sampled = 128;  ///< every so many logits are looked at for a first threshold
+    static constexpr std::size_t sampled = 128;  ///< one of so many logits is looked at for a first threshold
     [[nodiscard]] static constexpr std::size_t candidate_count(std::size_t best) noexcept { return 2 * best + chunk; }
     [[nodiscard]] static constexpr std::size_t value_count(std::size_t best, std::size_t vocabulary) noexcept {
         return std::max(candidate_count(best), vocabulary / sampled + 1);
@@ -45,10 +45,17 @@ struct shortlist_scratch {
 
 namespace detail {
 
-/// The number with `rank` larger ones before it; changes the order of `values`. By a histogram first: comparisons of
+/// A number and how many are larger.
+template <class Real>
+struct ranked {
+    Real value;
+    std::size_t larger;
+};
+
+/// The number that `rank` others precede in descending order; `values` are lost. By a histogram first: comparisons of
 /// numbers in no order are guessed wrong every other time, and there are thousands of them in every position.
 template <class Real>
-[[nodiscard]] Real nth_largest(std::span<Real> values, std::size_t rank) noexcept {
+[[nodiscard]] ranked<Real> nth_largest(std::span<Real> values, std::size_t rank) noexcept {
     constexpr std::size_t buckets = 256;
     constexpr Real inf = std::numeric_limits<Real>::infinity();
     SURELEAP_EXPECTS(rank < values.size());
@@ -61,7 +68,8 @@ template <class Real>
     auto const nth = [](std::span<Real> some, std::size_t r) {
         auto const at = some.begin() + static_cast<std::ptrdiff_t>(r);
         std::nth_element(some.begin(), at, some.end(), std::greater<>{});
-        return *at;
+        auto const larger = std::count_if(some.begin(), at, [&](Real v) { return v > *at; });
+        return ranked<Real>{*at, static_cast<std::size_t>(larger)};
     };
     Real const width = (high - low) / static_cast<Real>(buckets - 1);
     if (values.size() < buckets || !(width > Real(0)) || !(width < inf)) return nth(values, rank);
@@ -82,7 +90,8 @@ template <class Real>
         values[here] = inside ? v : values[here];
         here += inside ? 1 : 0;
     }
-    return nth(values.first(here), rank - before);
+    auto const inside = nth(values.first(here), rank - before);
+    return {inside.value, inside.larger + before};
 }
 
 /// The `best` tokens by (logit descending, id ascending), among the ascending `count` candidates; ascending again.
@@ -94,10 +103,9 @@ template <class T, class Real>
     auto const ids = scratch.candidates.first(count);
     auto const values = scratch.values.first(count);
     std::transform(ids.begin(), ids.end(), values.begin(), logit);
-    least = nth_largest(values, best - 1);
-    std::size_t larger = 0;
-    for (token_id const v : ids) larger += logit(v) > least ? 1 : 0;
-    std::size_t ties = best - larger;
+    auto const last = nth_largest(values, best - 1);
+    least = last.value;
+    std::size_t ties = best - last.larger;
     std::size_t kept = 0;
     for (token_id const v : ids) {  // no branch: which ones stay is as good as random
         Real const l = logit(v);
@@ -148,11 +156,12 @@ template <class T, class Real>
     auto const rank = static_cast<std::size_t>(expected + 3.0 * std::sqrt(expected) + 2.0);
     if (rank < sampled) {
         auto const values = scratch.values.first(sampled);
+        constexpr std::size_t line = 16;  // neighbours cost one look at memory
         for (std::size_t i = 0; i < sampled; ++i) {
-            auto const l = static_cast<Real>(load(row[i * scratch.sampled]));
+            auto const l = static_cast<Real>(load(row[i / line * line * scratch.sampled + i % line]));
             values[i] = l >= lowest ? l : lowest;  // a NaN has no place in an order
         }
-        if (std::size_t const count = best_from(row, best, nth_largest(values, rank), scratch); count == best) {
+        if (std::size_t const count = best_from(row, best, nth_largest(values, rank).value, scratch); count == best) {
             return count;
         }
     }

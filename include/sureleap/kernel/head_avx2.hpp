@@ -52,13 +52,17 @@ struct isa {
     SURELEAP_INLINE static words add(words a, words b) { return _mm256_add_epi32(a, b); }
     SURELEAP_INLINE static __m256i halve_words(words sum) { return sum; }
 
-    SURELEAP_INLINE static std::uint32_t reaches(float const* from, float threshold) {
+    SURELEAP_INLINE static std::size_t list(float const* from, float threshold, token_id first, token_id* out) {
         __m256 const t = _mm256_set1_ps(threshold);
         auto const low =
             static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(from), t, _CMP_GE_OQ)));
         auto const high =
             static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(from + width), t, _CMP_GE_OQ)));
-        return low | high << width;
+        std::size_t count = 0;
+        for (std::uint32_t mask = low | high << width; mask != 0; mask &= mask - 1) {
+            out[count++] = first + __builtin_ctz(mask);
+        }
+        return count;
     }
 };
 

@@ -10,7 +10,8 @@
 //     vec, load(T const*), zero, multiply_add(a, b, c)
 //     halve(vec const*)            8 of the 16 sums in `parts` registers: lane l plus lane l + 8
 //     words, load_bytes, load_words, pairs(a, b), add, halve_words    the same for int8 and 16 bits
-//     reaches(vec, threshold)      a bit for every lane at or above it
+//     list(from, threshold, first, out)    which of 16 floats are at or above it, counted from `first`; how many. Writes up
+//                                  to 16 numbers
 
 static constexpr std::size_t lanes = 16;
 static constexpr std::size_t together = 8;  // rows whose sums become one register of results
@@ -261,8 +262,7 @@ SURELEAP_KERNEL inline std::size_t at_least(float const* row, std::size_t size, 
     std::size_t count = 0;
     std::size_t i = 0;
     for (; i + lanes <= size; i += lanes) {
-        std::uint32_t mask = isa::reaches(row + i, threshold);
-        for (; mask != 0; mask &= mask - 1) out[count++] = static_cast<token_id>(i) + __builtin_ctz(mask);
+        count += isa::list(row + i, threshold, static_cast<token_id>(i), out + count);
     }
     for (; i < size; ++i) {
         if (row[i] >= threshold) out[count++] = static_cast<token_id>(i);
