@@ -173,8 +173,11 @@ public:
     /// softmax probability at temperature 1. O(size).
     [[nodiscard]] double peak() const noexcept {
         if (kind_ != kind::one_hot || logits_.empty()) return probability(mode());
-        real const top = load(logits_[static_cast<std::size_t>(mode_)]);
-        return 1.0 / functions_->sum(logits_.data(), logits_.size(), top, real(1), nullptr);
+        T const* const at = logits_.data() + mode_;
+        real weight = 0;  // nearly 1, but one of the sum's: a quotient of two roundings may exceed 1
+        functions_->weights(at, 1, load(*at), real(1), &weight);
+        return static_cast<double>(weight) /
+               functions_->sum(logits_.data(), logits_.size(), load(*at), real(1), nullptr);
     }
 
     /// The tokens that may have weight, ascending, if the row runs over a list of tokens; else empty.

@@ -212,7 +212,7 @@ played play_large(large_world const& w, Drafter drafter, Rule const& rule, std::
                 result.outputs[static_cast<std::size_t>(std::find(ids.begin(), ids.end(), e.request) - ids.begin())];
             if (out.size() + w.gamma + 1 <= most) {
                 ++result.rounds;
-                result.accepted_first += e.tokens.size() > 1 ? 1 : 0;
+                if (e.tokens.size() > 1) ++result.accepted_first;
             }
             out.insert(out.end(), e.tokens.begin(), e.tokens.end());
         }

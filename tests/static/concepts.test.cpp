@@ -116,6 +116,8 @@ struct dot_in_double {
 
 static_assert(linear_backend<archetype, bf16, float>);
 static_assert(linear_backend<scalar_backend, float, float> && linear_backend<scalar_backend, double, double>);
+static_assert(linear_backend<native_backend, float, float> && linear_backend<native_backend, double, double>);
+static_assert(linear_backend<native_backend, bf16, float> && linear_backend<native_backend, half, double>);
 static_assert(linear_backend<scalar_backend, bf16, float> && linear_backend<scalar_backend, half, double>);
 static_assert(!linear_backend<archetype, half, float>, "it reads bf16 only");
 static_assert(!linear_backend<without_gemv_add, bf16, float>);
@@ -238,6 +240,41 @@ static_assert(!sequential_head<without_reset>);
 static_assert(!sequential_head<keeps_its_state>);
 static_assert(!sequential_head<without_hidden>);
 static_assert(!sequential_head<confidence_head<float>>);
+
+// ---- factored_head
+struct factored : archetype {
+    struct product {
+        void add(float const* const*, float* const*, std::size_t) const;
+        void add_at(std::span<token_id const>, reals, std::span<float>) const;
+    };
+    reals code(std::span<float>, reals, token_id) const;
+    product output() const;
+};
+struct without_rows : factored {
+    struct all_only {
+        void add(float const* const*, float* const*, std::size_t) const;
+    };
+    all_only output() const;
+};
+struct without_code : archetype {
+    factored::product output() const;
+};
+struct mutable_code : factored {
+    std::span<float> code(std::span<float>, reals, token_id) const;
+};
+template <class W>
+using in_eight_bits = markov_head<W, float, native_backend, int8_view>;
+
+static_assert(factored_head<factored>);
+static_assert(factored_head<markov_head<bf16>> && factored_head<gated_head<double>> && factored_head<rnn_head<half>>);
+static_assert(factored_head<in_eight_bits<float>> && factored_head<in_eight_bits<bf16>>);
+static_assert(sequential_head<shortlist_head<markov_head<bf16>>>);
+static_assert(sequential_head<shortlist_head<in_eight_bits<bf16>>>);
+static_assert(!factored_head<shortlist_head<markov_head<bf16>>>, "its logits run over a list");
+static_assert(!factored_head<no_head<float>> && !factored_head<archetype>);
+static_assert(!factored_head<without_rows>);
+static_assert(!factored_head<without_code>);
+static_assert(!factored_head<mutable_code>, "a code is read only");
 }  // namespace head
 
 // ---- confidences -----------------------------------------------------------------------------------------------

@@ -25,6 +25,8 @@
 #include <sureleap/drafter/lookup.hpp>
 #include <sureleap/drafter/semi_autoregressive.hpp>
 #include <sureleap/head/markov.hpp>
+#include <sureleap/head/shortlist.hpp>
+#include <sureleap/int8.hpp>
 #include <sureleap/schedule/capacity.hpp>
 #include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/greedy.hpp>
@@ -148,16 +150,20 @@ struct parts {
         }
         return out;
     }
-    [[nodiscard]] auto semi() const {
+    template <class Head>
+    [[nodiscard]] auto semi_with(Head head) const {
         auto backbone = [this](std::span<request_view const> views) {
             std::size_t const rows = views.size() * block_size;
             return block_forward<float>{{hidden.data(), rows, 3}, {{logits.data(), rows, vocabulary}, {}}};
         };
         return semi_autoregressive{
-            std::move(backbone),
-            markov_head{matrix_view<float>{w1.data(), vocabulary, 2}, matrix_view<float>{w2.data(), vocabulary, 2}},
+            std::move(backbone), std::move(head),
             confidence_head<float>{{weights.data(), 1, 5}, 1.0f, {w1.data(), vocabulary, 2}},
             drafter_options{.block_size = block_size, .vocabulary = vocabulary, .hidden_size = 3}};
+    }
+    [[nodiscard]] auto semi() const {
+        return semi_with(
+            markov_head{matrix_view<float>{w1.data(), vocabulary, 2}, matrix_view<float>{w2.data(), vocabulary, 2}});
     }
     [[nodiscard]] static auto slow() {
         auto model = support::hash_model<float>(vocabulary, {.own = 7, .disagreement = 0.4});
@@ -247,6 +253,19 @@ TEST_CASE("no allocation in a round: every schedule, every rule") {
     every_rule(semi, threshold_schedule{0.2});
     every_rule(semi, survival_threshold_schedule{0.1});
     every_rule(semi, retrospective_schedule{capacity});
+}
+
+TEST_CASE("no allocation in a round: heads in eight bits, and drafts on a shortlist") {
+    parts const p;
+    int8_matrix const eight{matrix_view<float>{p.w2.data(), vocabulary, 2}};
+    markov_head const head{matrix_view<float>{p.w1.data(), vocabulary, 2}, eight.view()};
+    successor_table const table{head, 2};
+    every_rule([&] { return p.semi_with(head); }, greedy_schedule{capacity});
+    auto const listed = [&] { return p.semi_with(shortlist_head{head, 4, table.view()}); };
+    every_rule(listed, fixed_schedule{});
+    every_rule(listed, greedy_schedule{capacity});
+    every_rule(listed, planned_schedule{capacity});
+    CHECK(quiet_round(listed, fixed_schedule{2}, token_rejection<>{}, 1.0, ban_one{}));
 }
 
 TEST_CASE("no allocation in a round: the other drafters, and a logits hook") {

@@ -14,6 +14,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <sureleap/acceptance/coupled.hpp>
 #include <sureleap/acceptance/rejection.hpp>
 #include <sureleap/confidence/calibration.hpp>
 #include <sureleap/confidence/estimate.hpp>
@@ -26,6 +27,8 @@
 #include <sureleap/head/gated.hpp>
 #include <sureleap/head/markov.hpp>
 #include <sureleap/head/rnn.hpp>
+#include <sureleap/head/shortlist.hpp>
+#include <sureleap/int8.hpp>
 #include <sureleap/random.hpp>
 #include <sureleap/round.hpp>
 #include <sureleap/vocabulary.hpp>
@@ -275,6 +278,285 @@ TEST_CASE("semi-autoregressive: a backbone and weights in bf16 or half compute i
     }
 }
 
+namespace {
+
+/// Base logits and hidden states of a request go by its id, so that they are the same in any batch.
+template <class T>
+struct backbone_by_id {
+    std::size_t gamma, vocabulary, d;
+    std::vector<T> all_logits, all_hidden;  // of ids 1, 2 ...
+    std::vector<T> logits{}, hidden{};
+
+    backbone_by_id(support::dice& roll, std::size_t requests, std::size_t gamma_, std::size_t size, std::size_t hidden_)
+        : gamma(gamma_),
+          vocabulary(size),
+          d(hidden_),
+          all_logits(random_values<T>(roll, requests * gamma * size, 2.0)),
+          all_hidden(random_values<T>(roll, requests * gamma * d, 1.0)) {}
+
+    [[nodiscard]] block_forward<T> forward(std::span<request_view const> views) {
+        logits.clear(), hidden.clear();
+        for (auto const& view : views) {
+            auto const copy = [&](std::vector<T> const& from, std::size_t size, std::vector<T>& to) {
+                auto const first = from.begin() + static_cast<std::ptrdiff_t>((view.id - 1) * gamma * size);
+                to.insert(to.end(), first, first + static_cast<std::ptrdiff_t>(gamma * size));
+            };
+            copy(all_logits, vocabulary, logits);
+            copy(all_hidden, d, hidden);
+        }
+        std::size_t const rows = views.size() * gamma;
+        return {{hidden.data(), rows, d}, {{logits.data(), rows, vocabulary}, {}}};
+    }
+};
+
+template <class Real>
+bool same_draft(draft_block<Real> const& a, std::size_t i, draft_block<Real> const& b, std::size_t j, bool rows) {
+    auto const xs = a.tokens(i), ys = b.tokens(j);
+    if (a.outcome(i) != b.outcome(j) || !std::equal(xs.begin(), xs.end(), ys.begin(), ys.end())) return false;
+    for (std::size_t k = 0; k < xs.size(); ++k) {
+        if (a.table().survivals.at(i, k).confidence != b.table().survivals.at(j, k).confidence) return false;
+        auto const &p = a.laws(i)[k], &q = b.laws(j)[k];
+        for (token_id v = 0; rows && v < static_cast<token_id>(p.size()); ++v) {
+            if (p[v] != q[v] || p.probability(v) != q.probability(v)) return false;
+        }
+    }
+    return true;
+}
+
+/// f(head) for each kind of head, over W2 in floating point and in eight bits, of all tokens and of a shortlist.
+template <class W, class F>
+void each_head(support::dice& roll, std::size_t vocabulary, std::size_t d, F const& f) {
+    std::size_t const r = 1 + roll.below(20);
+    auto const w1 = random_values<W>(roll, vocabulary * r, 1.0), w2 = random_values<W>(roll, vocabulary * r, 1.0);
+    auto const gate = random_values<W>(roll, r * (d + r), 1.0), gate_bias = random_values<W>(roll, r, 1.0);
+    auto const joint = random_values<W>(roll, 3 * r * (2 * r + d), 0.7), bias = random_values<W>(roll, 3 * r, 0.7);
+    matrix_view<W> const first{w1.data(), vocabulary, r}, second{w2.data(), vocabulary, r};
+    int8_matrix const eight{second};
+    auto const both = [&](auto const& head) {
+        f(head);
+        successor_table const table{head, 1 + roll.below(4)};
+        f(shortlist_head{head, 1 + roll.below(vocabulary), table.view()});
+        f(shortlist_head{head, 1 + roll.below(4)});
+    };
+    auto const every = [&](auto output) {
+        both(markov_head{first, output});
+        both(gated_head{first, output, matrix_view<W>{gate.data(), r, d + r}, gate_bias});
+        both(rnn_head{first, output, matrix_view<W>{joint.data(), 3 * r, 2 * r + d}, bias});
+    };
+    every(second);
+    every(eight.view());
+}
+
+/// Requests of any caps and settings.
+scene<float> mixed_scene(support::dice& roll, std::size_t requests, std::size_t gamma, std::size_t vocabulary) {
+    scene<float> s(roll, requests, gamma, vocabulary);
+    for (auto& settings : s.settings) {
+        if (roll.chance(0.3))
+            settings.draft = transform{.temperature = 0.7, .top_k = static_cast<int>(1 + roll.below(5))};
+        if (roll.chance(0.2)) settings.draft = transform{.temperature = 0.0};
+    }
+    return s;
+}
+
+template <class T, class W>
+void compare_batches(std::uint64_t seed) {
+    support::dice roll(seed);
+    INFO("seed " << roll.seed());
+    std::size_t drawn = 0;
+    for (int trial = 0; trial < 12; ++trial) {
+        std::size_t const vocabulary = 2 + roll.below(40), d = 1 + roll.below(6), gamma = 1 + roll.below(5);
+        std::size_t const requests = 2 + roll.below(4);
+        each_head<W>(roll, vocabulary, d, [&]<class Head>(Head const& head) {
+            std::size_t const size = head.hidden_size() == 0 ? 0 : d;
+            backbone_by_id<T> const backbone(roll, requests, gamma, vocabulary, size);
+            semi_autoregressive drafter{
+                backbone_by_id<T>(backbone), head, top1_confidence{},
+                drafter_options{.block_size = gamma, .vocabulary = vocabulary, .hidden_size = size}};
+            static_assert(sureleap::drafter<decltype(drafter)>);
+            scene<float> s = mixed_scene(roll, requests, gamma, vocabulary);
+            auto const check = [&](auto rule) {
+                // A rule that reads no rows keeps none: then positions share their memory.
+                auto const draw = [&](std::span<request_view const> views) {
+                    round_memory<float, float> memory{drafter, rule, {views.size()}};
+                    philox_randomness rng;
+                    memory.block.begin(views);
+                    drafter.draw(drafter.forward(views), typename decltype(rule)::draft_rule{}, memory.block, rng);
+                    return memory;
+                };
+                auto const together = draw(s.views);
+                for (std::size_t r = 0; r < requests; ++r) {
+                    INFO("trial " << trial << ", request " << r << " of " << requests << ", V " << vocabulary);
+                    REQUIRE(together.block.outcome(r) == status::ok);
+                    REQUIRE(together.block.size(r) == s.views[r].draft_cap(gamma));
+                    auto const alone = draw(std::span(s.views).subspan(r, 1));
+                    bool const rows = decltype(rule)::access == q_access::row;
+                    REQUIRE(same_draft(together.block, r, alone.block, 0, rows));
+                    drawn += alone.block.size(0);
+                }
+                std::vector<request_view> reversed(s.views.rbegin(), s.views.rend());
+                reversed.pop_back();
+                auto const others = draw(reversed);
+                for (std::size_t i = 0; i < reversed.size(); ++i) {
+                    REQUIRE(same_draft(others.block, i, together.block, requests - 1 - i,
+                                       decltype(rule)::access == q_access::row));
+                }
+            };
+            check(token_rejection<>{});
+            check(token_rejection<argmax_draft>{});
+            check(keyed_coupling{});
+        });
+    }
+    CHECK(drawn > 1000);
+}
+
+}  // namespace
+
+TEST_CASE("semi-autoregressive: a request's draft is the same bits alone and in any batch") {
+    compare_batches<float, float>(191);
+    compare_batches<bf16, bf16>(192);  // hidden states are converted
+}
+
+TEST_CASE("semi-autoregressive: q over a list is the softmax of the full head's logits there") {
+    support::dice roll(193);
+    INFO("seed " << roll.seed());
+    std::size_t unlisted = 0;
+    for (int trial = 0; trial < 20; ++trial) {
+        std::size_t const vocabulary = 2 + roll.below(40), d = 3, gamma = 4, requests = 3;
+        each_head<float>(roll, vocabulary, d, [&]<class Head>(Head const& head) {
+            if constexpr (sureleap::detail::is_shortlist_v<Head>) {
+                std::size_t const size = head.hidden_size();
+                backbone_by_id<float> const backbone(roll, requests, gamma, vocabulary, size);
+                semi_autoregressive drafter{
+                    backbone_by_id<float>(backbone), head, top1_confidence{},
+                    drafter_options{.block_size = gamma, .vocabulary = vocabulary, .hidden_size = size}};
+                REQUIRE(drafter.vocabulary() == head.capacity());
+                REQUIRE(drafter.target_vocabulary() == vocabulary);
+                scene<float> s(roll, requests, gamma, vocabulary);
+                auto const memory = s.draw(drafter);
+                for (std::size_t r = 0; r < requests; ++r) {
+                    std::vector<float> state(head.state_size());
+                    head.reset(state);
+                    token_id previous = s.views[r].anchor;
+                    for (std::size_t k = 0; k < memory.block.size(r); ++k) {
+                        auto const row = [&](std::vector<float> const& all, std::size_t n) {
+                            return std::span<float const>(all).subspan((r * gamma + k) * n, n);
+                        };
+                        auto const u = row(backbone.all_logits, vocabulary);
+                        std::vector<float> full(u.begin(), u.end());
+                        head.add_bias(state, row(backbone.all_hidden, size), previous, full);
+                        auto const& q = memory.block.laws(r)[k];
+                        auto const listed = q.support();
+                        REQUIRE_FALSE(listed.empty());
+                        REQUIRE(listed.size() <= head.capacity());
+                        reals some;
+                        for (token_id const v : listed)
+                            some.push_back(static_cast<double>(full[static_cast<std::size_t>(v)]));
+                        some = softmax(some, s.settings[r].temperature);
+                        reals expected(vocabulary);
+                        for (std::size_t i = 0; i < some.size(); ++i)
+                            expected[static_cast<std::size_t>(listed[i])] = some[i];
+                        REQUIRE(has_law(q, expected, 1e-5));
+                        unlisted += vocabulary - listed.size();
+                        previous = memory.block.tokens(r)[k];
+                        REQUIRE(q.probability(previous) > 0.0);
+                        double const c =
+                            static_cast<double>(memory.block.table().survivals.at(r, k).confidence) * 0x1p-24;
+                        REQUIRE(std::abs(c - *std::max_element(expected.begin(), expected.end())) < 1e-5);
+                    }
+                }
+            }
+        });
+    }
+    CHECK(unlisted > 0);
+}
+
+TEST_CASE("semi-autoregressive: a shortlist of bad rows costs its request the round, and no other") {
+    std::size_t const gamma = 2, size = 4;
+    std::vector<float> const w(size, 1.0f);
+    matrix_view<float> const view{w.data(), size, 1};
+    shortlist_head const head{markov_head{view, view}, 2};
+    float const none = std::numeric_limits<float>::quiet_NaN(), most = std::numeric_limits<float>::infinity();
+    support::dice roll(194);
+    scene<float> s(roll, 3, gamma, size);
+    for (auto& settings : s.settings) settings.max_draft_tokens = gamma;
+    for (auto& view_of : s.views) view_of.remaining = gamma + 1;
+    auto const outcomes = [&](std::size_t rows, std::size_t cols, std::vector<float> const& logits) {
+        auto backbone = [&, rows, cols](std::span<request_view const>) {
+            return block_forward<float>{{}, {{logits.data(), rows, cols}, {}}};
+        };
+        semi_autoregressive drafter{backbone, head, drafter_options{.block_size = gamma, .vocabulary = size}};
+        auto const memory = s.draw(drafter);
+        std::vector<status> all;
+        for (std::size_t r = 0; r < 3; ++r) {
+            all.push_back(memory.block.outcome(r));
+            CHECK(memory.block.size(r) == (all.back() == status::ok ? gamma : 0));
+        }
+        return all;
+    };
+    std::vector<status> const fine(3, status::ok), refused(3, status::invalid_draft);
+    std::vector<status> const second{status::ok, status::invalid_draft, status::ok};
+    std::vector<float> logits(3 * gamma * size + 10, 0.5f);
+    CHECK(outcomes(3 * gamma, size, logits) == fine);
+    CHECK(outcomes(3 * gamma - 1, size, logits) == refused);
+    CHECK(outcomes(3 * gamma, size - 1, logits) == refused);
+    CHECK(outcomes(3 * gamma, size + 1, logits) == refused);
+    // The second position of the second request: one NaN is passed over, nothing but NaN or an infinity is no law.
+    std::size_t const at = (1 * gamma + 1) * size;
+    logits[at + 1] = none;
+    CHECK(outcomes(3 * gamma, size, logits) == fine);
+    logits[at + 1] = most;
+    CHECK(outcomes(3 * gamma, size, logits) == second);
+    std::fill_n(logits.begin() + static_cast<std::ptrdiff_t>(at), size, none);
+    CHECK(outcomes(3 * gamma, size, logits) == second);
+    std::fill_n(logits.begin() + static_cast<std::ptrdiff_t>(at), size, -most);
+    CHECK(outcomes(3 * gamma, size, logits) == second);
+}
+
+TEST_CASE("drafters: a greedy request is never surer than 1, however sure its rows are") {
+    support::dice roll(195);
+    INFO("seed " << roll.seed());
+    constexpr std::size_t gamma = 4;
+    for (int trial = 0; trial < 300; ++trial) {
+        std::size_t const size = 1 + roll.below(40);
+        double const scale = roll.chance(0.5) ? 2.0 : 20.0;
+        auto const logits = random_values<float>(roll, gamma * size, scale);
+        auto const backbone = [&](std::span<request_view const>) {
+            return block_forward<float>{{}, {{logits.data(), gamma, size}, {}}};
+        };
+        parallel drafter{backbone, top1_confidence{}, {.block_size = gamma, .vocabulary = size}};
+        scene<float> s(roll, 1, gamma, size);
+        s.settings[0] = {.temperature = 0.0};
+        s.views[0].remaining = gamma + 1;
+        auto const memory = s.draw(drafter);
+        REQUIRE(memory.block.outcome(0) == status::ok);
+        REQUIRE(memory.block.size(0) == gamma);
+        for (std::size_t k = 0; k < gamma; ++k) {
+            auto const p = softmax(part(widened(logits), k * size, size), 1.0);
+            double const c = static_cast<double>(memory.block.table().survivals.at(0, k).confidence) * 0x1p-24;
+            REQUIRE(std::abs(c - *std::max_element(p.begin(), p.end())) < 1e-5);
+        }
+    }
+}
+
+TEST_CASE("semi-autoregressive: a shortlist that does not fit is refused at set-up") {
+    auto const backbone = [](std::span<request_view const>) { return block_forward<float>{}; };
+    std::vector<float> const weights(20, 0.5f);
+    matrix_view<float> const eight{weights.data(), 8, 2}, three{weights.data(), 3, 2};
+    vocabulary_map const map{tokens{0, 3, 5}, 8};
+    CHECK(says(error_text([&] {
+                   semi_autoregressive{
+                       backbone, shortlist_head{markov_head{eight, three}, 2}, {.vocabulary = 3, .map = &map}};
+               }),
+               {"semi_autoregressive", "shortlist_head lists target tokens", "without a vocabulary map"}));
+    CHECK(says(error_text([&] {
+                   semi_autoregressive{backbone, shortlist_head{markov_head{eight, eight}, 2}, {.vocabulary = 9}};
+               }),
+               {"semi_autoregressive", "8 output tokens", "draft vocabulary of 9"}));
+    semi_autoregressive const fits{backbone, shortlist_head{markov_head{eight, eight}, 2}, {.vocabulary = 8}};
+    CHECK(fits.vocabulary() == 2);
+    CHECK(fits.target_vocabulary() == 8);
+}
+
 TEST_CASE("parallel: every position has its own base logits and nothing else") {
     support::dice roll(96);
     INFO("seed " << roll.seed());
@@ -423,7 +705,8 @@ TEST_CASE("drafters: a model whose shapes are not the promised ones costs the ro
     std::vector<status> const refused(2, status::invalid_draft);
     auto const backbone = [&](std::size_t rows, std::size_t cols, std::size_t hidden_rows, std::size_t hidden_cols) {
         return [=, &numbers](std::span<request_view const>) {
-            return block_forward<double>{{numbers.data(), hidden_rows, hidden_cols}, {{numbers.data(), rows, cols}, {}}};
+            return block_forward<double>{{numbers.data(), hidden_rows, hidden_cols},
+                                         {{numbers.data(), rows, cols}, {}}};
         };
     };
     auto const semi = [&](auto model) {
