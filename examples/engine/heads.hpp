@@ -86,7 +86,7 @@ public:
         R* const to = y.data();
         gemm_add(w, &from, &to, 1);
     }
-    /// Every thread reads its part of W once, whatever n.
+    /// Every thread reads its part of W once for as many as most_rows codes.
     template <class W, class R>
     static void gemm_add(sureleap::matrix_view<W> w, R const* const* x, R* const* y, std::size_t n) noexcept {
         in_parts(w.rows, w.cols * n, [&](std::size_t first, std::size_t count) {
