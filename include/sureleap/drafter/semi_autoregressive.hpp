@@ -49,6 +49,8 @@ public:
 
     /// The head draws from lists of tokens (head/shortlist.hpp).
     static constexpr bool lists_tokens = detail::is_shortlist_v<head_type>;
+    /// One product with W2 serves all requests of a position.
+    static constexpr bool batches = factored_head<head_type> && !lists_tokens;
 
     static_assert(
         !has_confidence || pre_token_confidence<confidence_type, value_type> ||
@@ -145,19 +147,24 @@ public:
             head_.reset(block.head_state(r).first(head_.state_size()));
         }
         for (std::size_t k = 0; k < block_size(); ++k) {
-            if constexpr (!lists_tokens) add_bias(forward, k, block);
+            if constexpr (batches) add_products(forward, k, block);
             for (std::size_t r = 0; r < requests.size(); ++r) {
                 if (!drafts(block, r, k)) continue;
+                std::size_t const i = r * block_size() + k;
+                auto const state = block.head_state(r).first(head_.state_size());
                 if constexpr (lists_tokens) {
-                    std::size_t const i = r * block_size() + k;
                     token_id const previous = before(block, r);
                     auto const u = forward.base_logits.values.row(i);
                     auto const tokens = choose(u, previous, r, block);
                     auto const row = block.next_row(r).first(tokens.size());
-                    head_.evaluate(u, tokens, block.head_state(r).first(head_.state_size()),
-                                   hidden(forward, i, r, block), previous, row);
+                    head_.evaluate(u, tokens, state, hidden(forward, i, r, block), previous, row);
                     record(forward, r, k, rule, law_over(tokens, row, r, block), block, rng);
                 } else {
+                    // Without a product to share, a row is used while it is in the first caches.
+                    if constexpr (!batches) {
+                        head_.add_bias(state, hidden(forward, i, r, block), before(block, r),
+                                       base(forward, i, r, block));
+                    }
                     record(forward, r, k, rule, block.law_of(r, block.next_row(r), options_.map), block, rng);
                 }
             }
@@ -198,24 +205,18 @@ private:
         return block.size(r) == 0 ? block.requests()[r].anchor : block.tokens(r).back();
     }
     // U_k + B_k of all requests that draft position k, where q_k will be recorded.
-    void add_bias(forward_type const& forward, std::size_t k, draft_block<value_type>& block) const noexcept {
+    void add_products(forward_type const& forward, std::size_t k, draft_block<value_type>& block) const noexcept
+        requires batches
+    {
         std::size_t n = 0;
         for (std::size_t r = 0; r < block.requests().size(); ++r) {
             if (!drafts(block, r, k)) continue;
             std::size_t const i = r * block_size() + k;
-            auto const row = base(forward, i, r, block);
             auto const state = block.head_state(r).first(head_.state_size());
-            auto const h = hidden(forward, i, r, block);
-            if constexpr (factored_head<head_type>) {
-                block.codes()[n] = head_.code(state, h, before(block, r)).data();
-                block.code_rows()[n++] = row.data();
-            } else {
-                head_.add_bias(state, h, before(block, r), row);
-            }
+            block.code_rows()[n] = base(forward, i, r, block).data();
+            block.codes()[n++] = head_.code(state, hidden(forward, i, r, block), before(block, r)).data();
         }
-        if constexpr (factored_head<head_type>) {
-            if (n > 0) head_.output().add(block.codes().data(), block.code_rows().data(), n);
-        }
+        if (n > 0) head_.output().add(block.codes().data(), block.code_rows().data(), n);
     }
     template <class DraftRule, class Rng>
     void record(forward_type const& forward, std::size_t r, std::size_t k, DraftRule rule,
