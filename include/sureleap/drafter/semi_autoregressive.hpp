@@ -137,8 +137,9 @@ public:
         }
     }
 
-    /// The sequential loop, position after position for all requests together: with a factored head one pass over W2
-    /// serves them all. O(gamma (V r + R V r / peak)), with a shortlist of M tokens O(gamma R (V + M r)).
+    /// The sequential loop. With a factored head it goes position by position, and one pass over W2 serves all requests:
+    /// O(gamma R V r), reading gamma V r. Else block by block, while a request's rows are in the caches: O(R gamma (V r + V)),
+    /// with a shortlist of M tokens O(R gamma (V + M r)).
     template <class DraftRule, class Rng>
     void draw(forward_type const& forward, DraftRule rule, draft_block<value_type>& block, Rng& rng) const noexcept {
         auto const requests = block.requests();
@@ -146,27 +147,14 @@ public:
             if (!well_shaped(forward, requests.size())) block.reject(r, status::invalid_draft);
             head_.reset(block.head_state(r).first(head_.state_size()));
         }
-        for (std::size_t k = 0; k < block_size(); ++k) {
-            if constexpr (batches) add_products(forward, k, block);
+        if constexpr (batches) {
+            for (std::size_t k = 0; k < block_size(); ++k) {
+                add_products(forward, k, block);
+                for (std::size_t r = 0; r < requests.size(); ++r) draw_one(forward, r, k, rule, block, rng);
+            }
+        } else {
             for (std::size_t r = 0; r < requests.size(); ++r) {
-                if (!drafts(block, r, k)) continue;
-                std::size_t const i = r * block_size() + k;
-                auto const state = block.head_state(r).first(head_.state_size());
-                if constexpr (lists_tokens) {
-                    token_id const previous = before(block, r);
-                    auto const u = forward.base_logits.values.row(i);
-                    auto const tokens = choose(u, previous, r, block);
-                    auto const row = block.next_row(r).first(tokens.size());
-                    head_.evaluate(u, tokens, state, hidden(forward, i, r, block), previous, row);
-                    record(forward, r, k, rule, law_over(tokens, row, r, block), block, rng);
-                } else {
-                    // Without a product to share, a row is used while it is in the first caches.
-                    if constexpr (!batches) {
-                        head_.add_bias(state, hidden(forward, i, r, block), before(block, r),
-                                       base(forward, i, r, block));
-                    }
-                    record(forward, r, k, rule, block.law_of(r, block.next_row(r), options_.map), block, rng);
-                }
+                for (std::size_t k = 0; k < block_size(); ++k) draw_one(forward, r, k, rule, block, rng);
             }
         }
     }
@@ -217,6 +205,30 @@ private:
             block.codes()[n++] = head_.code(state, hidden(forward, i, r, block), before(block, r)).data();
         }
         if (n > 0) head_.output().add(block.codes().data(), block.code_rows().data(), n);
+    }
+    // Position k of request r, if it drafts it; its products have been added where requests share them.
+    template <class DraftRule, class Rng>
+    void draw_one(forward_type const& forward, std::size_t r, std::size_t k, DraftRule rule,
+                  draft_block<value_type>& block, Rng& rng) const noexcept {
+        if (!drafts(block, r, k)) return;
+        if constexpr (batches) {
+            record(forward, r, k, rule, block.law_of(r, block.next_row(r), options_.map), block, rng);
+            return;
+        }
+        std::size_t const i = r * block_size() + k;
+        auto const state = block.head_state(r).first(head_.state_size());
+        auto const h = hidden(forward, i, r, block);
+        if constexpr (lists_tokens) {
+            auto const u = forward.base_logits.values.row(i);
+            auto const tokens = choose(u, before(block, r), r, block);
+            auto const row = block.next_row(r).first(tokens.size());
+            head_.evaluate(u, tokens, state, h, before(block, r), row);
+            record(forward, r, k, rule, law_over(tokens, row, r, block), block, rng);
+        } else if constexpr (!batches) {
+            auto const row = base(forward, i, r, block);
+            head_.add_bias(state, h, before(block, r), row);
+            record(forward, r, k, rule, block.law_of(r, row, options_.map), block, rng);
+        }
     }
     template <class DraftRule, class Rng>
     void record(forward_type const& forward, std::size_t r, std::size_t k, DraftRule rule,
