@@ -5,9 +5,11 @@
 // A user may define, before the first include and in the same way in every translation unit:
 //   SURELEAP_CONTRACTS   1: broken preconditions print the expectation and abort (default in builds without NDEBUG)
 //                        0: they are parsed but not evaluated (default with NDEBUG)
-// Settings that change inline code are part of the inline namespace, so two translation units that disagree link as
-// two versions of the library instead of silently sharing one of the two definitions.
+// Settings that change inline code, and what the unit is compiled for (march.hpp), are part of the inline namespace, so two
+// translation units that disagree link as two versions of the library instead of silently sharing one of the definitions.
 #pragma once
+
+#include <sureleap/march.hpp>
 
 #define SURELEAP_VERSION_MAJOR 0
 #define SURELEAP_VERSION_MINOR 1
@@ -36,10 +38,11 @@
 #define SURELEAP_EXCEPTIONS 0
 #endif
 
-#define SURELEAP_DETAIL_PASTE_(a, b, c, d, e) a##b##_##c##_c##d##_e##e
+#define SURELEAP_DETAIL_PASTE_(a, b, c, d, e) v##a##_##b##_c##c##_e##d##_m##e
 #define SURELEAP_DETAIL_PASTE(a, b, c, d, e) SURELEAP_DETAIL_PASTE_(a, b, c, d, e)
-#define SURELEAP_ABI_TAG \
-    SURELEAP_DETAIL_PASTE(v, SURELEAP_VERSION_MAJOR, SURELEAP_VERSION_MINOR, SURELEAP_CONTRACTS, SURELEAP_EXCEPTIONS)
+#define SURELEAP_ABI_TAG                                                                                           \
+    SURELEAP_DETAIL_PASTE(SURELEAP_VERSION_MAJOR, SURELEAP_VERSION_MINOR, SURELEAP_CONTRACTS, SURELEAP_EXCEPTIONS, \
+                          SURELEAP_MARCH_TAG)
 
 #define SURELEAP_BEGIN_NAMESPACE \
     namespace sureleap {         \
@@ -47,28 +50,6 @@
 #define SURELEAP_END_NAMESPACE \
     }                          \
     }
-
-// What the translation unit is compiled for. Vector code carries it in its names (kernel/), since a compiler may use all
-// of it there: two units of one program that differ in -march then have two versions, each for its own machine.
-#if defined(__AVX512FP16__)
-#define SURELEAP_MARCH_TAG march_x86_6
-#elif defined(__AVX512BF16__)
-#define SURELEAP_MARCH_TAG march_x86_5
-#elif defined(__AVX512F__)
-#define SURELEAP_MARCH_TAG march_x86_4
-#elif defined(__AVX2__)
-#define SURELEAP_MARCH_TAG march_x86_3
-#elif defined(__AVX__)
-#define SURELEAP_MARCH_TAG march_x86_2
-#elif defined(__ARM_FEATURE_SVE2)
-#define SURELEAP_MARCH_TAG march_arm_3
-#elif defined(__ARM_FEATURE_SVE)
-#define SURELEAP_MARCH_TAG march_arm_2
-#elif defined(__ARM_FEATURE_ATOMICS)
-#define SURELEAP_MARCH_TAG march_arm_1
-#else
-#define SURELEAP_MARCH_TAG march_base
-#endif
 
 // Leaf rules (acceptance test, residual, survival, Philox, tie order) are the same functions on host and device.
 #if defined(__CUDACC__)

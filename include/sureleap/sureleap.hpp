@@ -6,6 +6,7 @@
 
 #include <sureleap/config.hpp>
 #include <sureleap/error.hpp>
+#include <sureleap/march.hpp>
 #include <sureleap/types.hpp>
 #include <sureleap/workspace.hpp>
 
@@ -14,6 +15,7 @@
 #include <sureleap/guarantee.hpp>
 #include <sureleap/kernel/avx2.hpp>
 #include <sureleap/kernel/avx512.hpp>
+#include <sureleap/kernel/cpu.hpp>
 #include <sureleap/kernel/head.hpp>
 #include <sureleap/kernel/head_avx2.hpp>
 #include <sureleap/kernel/head_avx512.hpp>
@@ -26,10 +28,10 @@
 #include <sureleap/kernel/sample_avx2.hpp>
 #include <sureleap/kernel/sample_avx512.hpp>
 #include <sureleap/kernel/sample_native.hpp>
-#include <sureleap/quantile.hpp>
-#include <sureleap/race.hpp>
 #include <sureleap/kernel/survivals.hpp>
 #include <sureleap/kernel/survivals_native.hpp>
+#include <sureleap/quantile.hpp>
+#include <sureleap/race.hpp>
 #include <sureleap/random.hpp>
 #include <sureleap/verdict.hpp>
 

@@ -123,7 +123,6 @@ using xsimd_backend = basic_xsimd_backend<>;
 #endif
 
 namespace detail {
-inline namespace SURELEAP_MARCH_TAG {
 
 /// Compilers' own vectors, for what xsimd has no batch of.
 template <std::size_t Count>
@@ -236,10 +235,7 @@ struct xsimd_passes {
 #undef SURELEAP_KERNEL
 };
 
-}  // namespace SURELEAP_MARCH_TAG
 }  // namespace detail
-
-inline namespace SURELEAP_MARCH_TAG {
 
 /// The passes with batches of one architecture, in double the reference: a table for round_limits::kernels. The unit must
 /// be compiled for the architecture, and the machine must have it: nothing asks when the program runs.
@@ -247,8 +243,6 @@ template <class Arch = xsimd::default_arch>
 inline constexpr row_kernels xsimd_row_kernels{
     "xsimd", detail::xsimd_passes<Arch>::template rows<float>::table, detail::scalar_rows<double>::table,
     detail::xsimd_passes<Arch>::template rows<bf16>::table, detail::xsimd_passes<Arch>::template rows<half>::table};
-
-}  // namespace SURELEAP_MARCH_TAG
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic pop

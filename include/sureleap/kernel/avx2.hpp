@@ -20,7 +20,6 @@
 
 SURELEAP_BEGIN_NAMESPACE
 namespace detail::avx2 {
-inline namespace SURELEAP_MARCH_TAG {
 
 struct isa {
     static constexpr std::size_t width = 8;
@@ -102,17 +101,13 @@ private:
 
 #include <sureleap/kernel/rows.inl>
 
-}  // namespace SURELEAP_MARCH_TAG
 }  // namespace detail::avx2
-
-inline namespace SURELEAP_MARCH_TAG {
 
 /// The passes with AVX2; in double the reference.
 inline constexpr row_kernels avx2_row_kernels{"avx2", detail::avx2::rows<float>::table,
                                               detail::scalar_rows<double>::table, detail::avx2::rows<bf16>::table,
                                               detail::avx2::rows<half>::table};
 
-}  // namespace SURELEAP_MARCH_TAG
 SURELEAP_END_NAMESPACE
 
 #undef SURELEAP_KERNEL

@@ -24,7 +24,6 @@
 
 SURELEAP_BEGIN_NAMESPACE
 namespace detail::avx512 {
-inline namespace SURELEAP_MARCH_TAG {
 
 struct isa {
     static constexpr std::size_t width = 16;
@@ -105,17 +104,13 @@ private:
 
 #include <sureleap/kernel/rows.inl>
 
-}  // namespace SURELEAP_MARCH_TAG
 }  // namespace detail::avx512
-
-inline namespace SURELEAP_MARCH_TAG {
 
 /// The passes with AVX-512; in double the reference.
 inline constexpr row_kernels avx512_row_kernels{"avx512", detail::avx512::rows<float>::table,
                                                 detail::scalar_rows<double>::table, detail::avx512::rows<bf16>::table,
                                                 detail::avx512::rows<half>::table};
 
-}  // namespace SURELEAP_MARCH_TAG
 SURELEAP_END_NAMESPACE
 
 #pragma GCC diagnostic pop

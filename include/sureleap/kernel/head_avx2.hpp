@@ -20,7 +20,6 @@
 
 SURELEAP_BEGIN_NAMESPACE
 namespace detail::head_avx2 {
-inline namespace SURELEAP_MARCH_TAG {
 
 struct isa {
     static constexpr std::size_t width = 8;
@@ -68,10 +67,7 @@ struct isa {
 
 #include <sureleap/kernel/heads.inl>
 
-}  // namespace SURELEAP_MARCH_TAG
 }  // namespace detail::head_avx2
-
-inline namespace SURELEAP_MARCH_TAG {
 
 inline constexpr head_kernels avx2_head_kernels{
     "avx2",
@@ -82,7 +78,6 @@ inline constexpr head_kernels avx2_head_kernels{
     detail::head_avx2::at_least,
 };
 
-}  // namespace SURELEAP_MARCH_TAG
 SURELEAP_END_NAMESPACE
 
 #undef SURELEAP_INLINE

@@ -24,7 +24,6 @@
 
 SURELEAP_BEGIN_NAMESPACE
 namespace detail::head_avx512 {
-inline namespace SURELEAP_MARCH_TAG {
 
 struct isa {
     static constexpr std::size_t width = 16;
@@ -74,10 +73,7 @@ struct isa {
 
 #include <sureleap/kernel/heads.inl>
 
-}  // namespace SURELEAP_MARCH_TAG
 }  // namespace detail::head_avx512
-
-inline namespace SURELEAP_MARCH_TAG {
 
 inline constexpr head_kernels avx512_head_kernels{
     "avx512",
@@ -88,7 +84,6 @@ inline constexpr head_kernels avx512_head_kernels{
     detail::head_avx512::at_least,
 };
 
-}  // namespace SURELEAP_MARCH_TAG
 SURELEAP_END_NAMESPACE
 
 #pragma GCC diagnostic pop

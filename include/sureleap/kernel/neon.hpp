@@ -21,7 +21,6 @@
 
 SURELEAP_BEGIN_NAMESPACE
 namespace detail::neon {
-inline namespace SURELEAP_MARCH_TAG {
 
 struct isa {
     static constexpr std::size_t width = 4;
@@ -102,17 +101,13 @@ private:
 
 #include <sureleap/kernel/rows.inl>
 
-}  // namespace SURELEAP_MARCH_TAG
 }  // namespace detail::neon
-
-inline namespace SURELEAP_MARCH_TAG {
 
 /// The passes with NEON; in double the reference.
 inline constexpr row_kernels neon_row_kernels{"neon", detail::neon::rows<float>::table,
                                               detail::scalar_rows<double>::table, detail::neon::rows<bf16>::table,
                                               detail::neon::rows<half>::table};
 
-}  // namespace SURELEAP_MARCH_TAG
 SURELEAP_END_NAMESPACE
 
 #undef SURELEAP_KERNEL

@@ -18,7 +18,6 @@
 
 SURELEAP_BEGIN_NAMESPACE
 namespace detail::avx2_samples {
-inline namespace SURELEAP_MARCH_TAG {
 
 struct isa {
     static constexpr std::size_t width = 4;
@@ -82,15 +81,11 @@ struct isa {
 
 #include <sureleap/kernel/samples.inl>
 
-}  // namespace SURELEAP_MARCH_TAG
 }  // namespace detail::avx2_samples
-
-inline namespace SURELEAP_MARCH_TAG {
 
 /// The passes with AVX2.
 inline constexpr sample_kernels avx2_sample_kernels = detail::avx2_samples::samples::table("avx2");
 
-}  // namespace SURELEAP_MARCH_TAG
 SURELEAP_END_NAMESPACE
 
 #undef SURELEAP_KERNEL

@@ -22,7 +22,6 @@
 
 SURELEAP_BEGIN_NAMESPACE
 namespace detail::avx512_samples {
-inline namespace SURELEAP_MARCH_TAG {
 
 struct isa {
     static constexpr std::size_t width = 8;
@@ -83,15 +82,11 @@ struct isa {
 
 #include <sureleap/kernel/samples.inl>
 
-}  // namespace SURELEAP_MARCH_TAG
 }  // namespace detail::avx512_samples
-
-inline namespace SURELEAP_MARCH_TAG {
 
 /// The passes with AVX-512.
 inline constexpr sample_kernels avx512_sample_kernels = detail::avx512_samples::samples::table("avx512");
 
-}  // namespace SURELEAP_MARCH_TAG
 SURELEAP_END_NAMESPACE
 
 #pragma GCC diagnostic pop

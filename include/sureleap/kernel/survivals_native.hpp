@@ -10,6 +10,7 @@
 #include <span>
 
 #include <sureleap/config.hpp>
+#include <sureleap/kernel/cpu.hpp>
 #include <sureleap/kernel/survivals.hpp>
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -21,8 +22,8 @@
 #define SURELEAP_INLINE SURELEAP_KERNEL __attribute__((always_inline))
 
 SURELEAP_BEGIN_NAMESPACE
+
 namespace detail::avx2 {
-inline namespace SURELEAP_MARCH_TAG {
 
 /// The lanes that are set in each of 256 bit patterns, in order. (pext would do without, and is slow on older machines.)
 inline constexpr auto chosen_lanes = [] {
@@ -225,7 +226,6 @@ struct survivals {
     }
 };
 
-}  // namespace SURELEAP_MARCH_TAG
 }  // namespace detail::avx2
 SURELEAP_END_NAMESPACE
 
@@ -235,7 +235,6 @@ SURELEAP_END_NAMESPACE
 #endif
 
 SURELEAP_BEGIN_NAMESPACE
-inline namespace SURELEAP_MARCH_TAG {
 
 #if defined(__x86_64__) && defined(__GNUC__)
 inline constexpr survival_kernels avx2_survival_kernels{
@@ -244,20 +243,13 @@ inline constexpr survival_kernels avx2_survival_kernels{
 
 /// Best first, the reference last; a view of static memory. Everything in it runs here.
 [[nodiscard]] inline std::span<survival_kernels const* const> available_survival_kernels() noexcept {
-    struct list {
-        survival_kernels const* all[2];
-        std::size_t size = 0;
-        list() noexcept {
+    static kernel_list<survival_kernels> const found{
 #if defined(__x86_64__) && defined(__GNUC__)
-            if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("popcnt")) {
-                all[size++] = &avx2_survival_kernels;
-            }
+        {&avx2_survival_kernels, cpu().avx2},
 #endif
-            all[size++] = &scalar_survival_kernels;
-        }
+        {&scalar_survival_kernels, true},
     };
-    static list const found;
-    return {found.all, found.size};
+    return found.tables();
 }
 
 /// The best of them.
@@ -265,5 +257,4 @@ inline constexpr survival_kernels avx2_survival_kernels{
     return *available_survival_kernels().front();
 }
 
-}  // namespace SURELEAP_MARCH_TAG
 SURELEAP_END_NAMESPACE
