@@ -73,6 +73,14 @@ concept randomness = requires(R& rng, draw_key const& key, double x, detail::wei
     { rng.race(key, w) } -> std::same_as<token_id>;
 };
 
+/// A source that several threads may ask at once, through const, and whose answers do not depend on who asks first; it
+/// says so: `static constexpr bool is_concurrent = true`. Stages divide among threads (executor.hpp) what draws from such a
+/// source only, and decide by any other in the order of the batch. Rejected: taking const for a yes; a view of a stateful
+/// source, like enumerator::source, is const too.
+template <class R>
+concept concurrent_randomness =
+    randomness<R const> && requires { requires std::bool_constant<R::is_concurrent>::value; };
+
 // ---- linear algebra --------------------------------------------------------------------------------------------
 
 /// Matrix-vector kernels of the heads, chosen as a policy type. scalar_backend (linear.hpp) is the oracle of others;
@@ -278,7 +286,8 @@ struct hook_context {
 };
 
 /// Edits a copy of one target row before the transform: grammar masks (-inf), penalties, biases.
-/// Promise: a function of the request's committed tokens and `drafted`. Costs a copy of each row that is touched.
+/// Promise: a function of the request's committed tokens and `drafted`. Costs a copy of each row that is touched. Where an
+/// executor is lent (executor.hpp), it is called from its threads, for several requests at once, and must not throw.
 template <class H, class Real>
 concept logits_hook = requires(H const& hook, hook_context const& at, std::span<Real> logits) { hook(at, logits); };
 

@@ -14,6 +14,7 @@
 #include <sureleap/concepts.hpp>
 #include <sureleap/config.hpp>
 #include <sureleap/distribution.hpp>
+#include <sureleap/executor.hpp>
 #include <sureleap/guarantee.hpp>
 #include <sureleap/random.hpp>
 #include <sureleap/schedule/survival.hpp>
@@ -32,6 +33,7 @@ struct draft_shape {
     std::size_t values = 0;      ///< and numbers
     bool keep_rows = true;       ///< the acceptance rule reads q rows, so they must outlive the draw
     row_kernels const* kernels = &native_row_kernels();
+    executor_ref executor{};
 };
 
 /// Q is the compute type of the draft (float or double). A view of workspace memory.

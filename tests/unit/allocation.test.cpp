@@ -23,6 +23,7 @@
 #include <sureleap/decoder.hpp>
 #include <sureleap/drafter/autoregressive.hpp>
 #include <sureleap/drafter/lookup.hpp>
+#include <sureleap/drafter/parallel.hpp>
 #include <sureleap/drafter/semi_autoregressive.hpp>
 #include <sureleap/head/markov.hpp>
 #include <sureleap/head/shortlist.hpp>
@@ -35,6 +36,7 @@
 #include <sureleap/schedule/threshold.hpp>
 #include <sureleap/schedule/top_k.hpp>
 
+#include "support/executors.hpp"
 #include "support/hash_models.hpp"
 
 namespace {
@@ -296,4 +298,28 @@ TEST_CASE("no allocation when a place is taken again, beyond what join itself do
     }
     CHECK(steps > 6);
     CHECK(inside == 0);
+}
+
+TEST_CASE("no allocation when a round is divided") {
+    constexpr std::size_t wide = 16384;
+    constexpr std::size_t requests = 8;
+    std::vector<float> const logits = parts::numbers(requests * (block_size + 1) * wide, 6);
+    auto const target = [&](verify_batch const& batch) {
+        return logits_rows<float>{{logits.data(), batch.rows(), wide}, {}, {}};
+    };
+    parallel drafter{[&](std::span<request_view const> views) {
+                         return block_forward<float>{{}, {{logits.data(), views.size() * block_size, wide}, {}, {}}};
+                     },
+                     top1_confidence{}, drafter_options{.block_size = block_size, .vocabulary = wide}};
+    support::test_executor lent{support::task_order::descending, 2};
+    decoder dec{
+        target, drafter, greedy_schedule{capacity}, token_rejection<>{}, {.max_requests = requests, .executor = lent}};
+    for (std::size_t i = 0; i < requests; ++i) {
+        dec.join(std::vector<token_id>{1}, {.top_p = i % 2 == 0 ? 0.9 : 1.0, .seed = i, .max_new_tokens = 30});
+    }
+    std::size_t const before = allocations, released_before = releases;
+    for (int i = 0; i < 4; ++i) dec.step();
+    bool const silent = allocations == before && releases == released_before;
+    CHECK(silent);
+    CHECK(lent.runs() >= 4);
 }
