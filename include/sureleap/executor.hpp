@@ -55,6 +55,8 @@ private:
 ///   wrote is there for the caller then, and what the caller wrote before is there for them.
 /// - width(): how many of them it runs at once, at least 1; constant. Scratch is carved for so many, and a run has no
 ///   more tasks. 1 is an executor too: nothing is divided then.
+/// - grain(), optional: how many numbers (logits, weights) a task shall pass over at least; constant. default_grain where
+///   there is none.
 ///
 /// Promise: run does not throw; an exception ends the program. Runs begin in the thread that calls a stage, one at a time
 /// and never inside a task, so a pool need not nest; engines in different threads that share one call it concurrently.
@@ -64,6 +66,11 @@ concept executor = requires(E& e, E const& c, std::size_t tasks, task_ref task) 
     e.run(tasks, task);
     { c.width() } -> std::convertible_to<std::size_t>;
 };
+
+/// A task of so many numbers takes 50 microseconds, give or take half. To wake a thread that sleeps takes 10 to 20, and a
+/// second thread on a machine with shared caches and memory does perhaps half as much again: less is not worth it. A pool
+/// whose threads spin can do with a quarter.
+inline constexpr std::size_t default_grain = std::size_t{1} << 19;
 
 /// A view of an executor, which must outlive it. By default none: everything runs in the calling thread. Models executor.
 class executor_ref {
@@ -81,6 +88,9 @@ public:
             lent_ = const_cast<std::remove_const_t<E>*>(&lent);
             run_ = [](void* e, std::size_t tasks, task_ref task) noexcept { static_cast<E*>(e)->run(tasks, task); };
             width_ = static_cast<std::size_t>(std::as_const(lent).width());
+            if constexpr (requires { std::as_const(lent).grain(); }) {
+                grain_ = std::max(static_cast<std::size_t>(std::as_const(lent).grain()), std::size_t{1});
+            }
         }
     }
 
@@ -89,21 +99,20 @@ public:
         for (std::size_t i = 0; i < tasks; ++i) task(i);
     }
     [[nodiscard]] std::size_t width() const noexcept { return width_; }
+    [[nodiscard]] std::size_t grain() const noexcept { return grain_; }
+    /// How many tasks to make of work that passes over `numbers`, at least 1.
+    [[nodiscard]] std::size_t worth(std::size_t numbers) const noexcept {
+        return std::clamp(numbers / grain_, std::size_t{1}, std::max(width_, std::size_t{1}));
+    }
 
 private:
     void* lent_ = nullptr;
     void (*run_)(void*, std::size_t, task_ref) noexcept = nullptr;
     std::size_t width_ = 1;
+    std::size_t grain_ = default_grain;
 };
 
 namespace detail {
-
-/// How many workers `touched` numbers of rows or weights are worth: waking a thread takes as long as it takes to pass over
-/// so many.
-[[nodiscard]] inline std::size_t worth_workers(std::size_t touched) noexcept {
-    constexpr std::size_t least = std::size_t{1} << 17;
-    return std::max<std::size_t>(touched / least, 1);
-}
 
 /// f(worker, item) for every item below `items`, by at most `workers` tasks. No two calls of one worker overlap, so it may
 /// have scratch. f must not throw, except where workers <= 1.

@@ -318,7 +318,8 @@ template <class Rule, class T, class Q, class Hook, class Rng>
                         (rows.block_sums.empty() || (rows.block_sums.rows >= batch.rows() &&
                                                      rows.block_sums.cols == row_blocks(memory.target_vocabulary)));
     if constexpr (concurrent_randomness<Rng>) {
-        std::size_t const workers = detail::worth_workers(batch.rows() * memory.target_vocabulary);
+        // About half of the rows are touched, mostly by bounds, which take half as long as a sum.
+        std::size_t const workers = memory.executor.worth(batch.rows() * memory.target_vocabulary / 4);
         detail::share_out(memory.executor, std::min(workers, memory.verifications.size()), requests,
                           [&](std::size_t worker, std::size_t r) {
                               detail::judge(r, rule, rows, shaped, hook, std::as_const(rng),

@@ -31,10 +31,11 @@ enum class task_order { ascending, descending, shuffled, at_once };
 }
 
 /// `at_once` runs every task on a thread of its own, and begins none before all threads are there. Allocates nothing in the
-/// other orders.
+/// other orders. With a grain of 1 all work is divided, however little it is.
 class test_executor {
 public:
-    test_executor(task_order order, std::size_t width) : order_(order), width_(width), sequence_(width), roll_(9) {}
+    test_executor(task_order order, std::size_t width, std::size_t grain = 1)
+        : order_(order), width_(width), grain_(grain), sequence_(width), roll_(9) {}
 
     void run(std::size_t tasks, sureleap::task_ref task) {
         demand(tasks <= width_, "more tasks than the executor is wide");
@@ -49,6 +50,7 @@ public:
         running_ = false;
     }
     [[nodiscard]] std::size_t width() const noexcept { return width_; }
+    [[nodiscard]] std::size_t grain() const noexcept { return grain_; }
 
     [[nodiscard]] std::size_t runs() const noexcept { return runs_; }
     [[nodiscard]] std::size_t most_tasks() const noexcept { return most_tasks_; }
@@ -83,6 +85,7 @@ private:
 
     task_order order_;
     std::size_t width_;
+    std::size_t grain_;
     std::vector<std::size_t> sequence_;
     dice roll_;
     std::atomic<bool> running_{false};

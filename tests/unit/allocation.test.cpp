@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // A round allocates nothing: global operator new is replaced by one that counts, and step() of every combination of
-// schedule, rule and drafter is watched from the first round after set-up to the last.
+// schedule, rule and drafter is watched from the first round after set-up to the last, with and without an executor.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -23,7 +23,6 @@
 #include <sureleap/decoder.hpp>
 #include <sureleap/drafter/autoregressive.hpp>
 #include <sureleap/drafter/lookup.hpp>
-#include <sureleap/drafter/parallel.hpp>
 #include <sureleap/drafter/semi_autoregressive.hpp>
 #include <sureleap/head/markov.hpp>
 #include <sureleap/head/shortlist.hpp>
@@ -205,11 +204,11 @@ bool quiet(Decoder& dec, double temperature) {
 
 /// `make` builds the drafter in place: a copy of a model would come without its reserved memory.
 template <class Make, class Schedule, class Rule, class... Hook>
-bool quiet_round(Make make, Schedule schedule, Rule rule, double temperature, Hook... hook) {
+bool quiet_with(executor_ref lent, Make make, Schedule schedule, Rule rule, double temperature, Hook... hook) {
     auto target = support::hash_model<float>(vocabulary, {});
     target.reserve(places * (block_size + 1), 200);
     auto drafter = make();
-    decoder_options const options{.max_requests = places};
+    decoder_options const options{.max_requests = places, .executor = lent};
     if constexpr (is_lossless_round_v<Rule, Schedule, decltype(drafter)>) {
         decoder dec{target, drafter, schedule, rule, options, hook...};
         return quiet(dec, temperature);
@@ -217,6 +216,13 @@ bool quiet_round(Make make, Schedule schedule, Rule rule, double temperature, Ho
         decoder dec{target, drafter, schedule, rule, allow_lossy, options};
         return quiet(dec, temperature);
     }
+}
+
+/// Alone and divided among the threads of an executor that allocates nothing itself.
+template <class... Parts>
+bool quiet_round(Parts... all) {
+    support::test_executor lent{support::task_order::descending, 2};
+    return quiet_with({}, all...) && quiet_with(lent, all...) && lent.runs() > 0;
 }
 
 template <class Make, class Schedule>
@@ -298,28 +304,4 @@ TEST_CASE("no allocation when a place is taken again, beyond what join itself do
     }
     CHECK(steps > 6);
     CHECK(inside == 0);
-}
-
-TEST_CASE("no allocation when a round is divided") {
-    constexpr std::size_t wide = 16384;
-    constexpr std::size_t requests = 8;
-    std::vector<float> const logits = parts::numbers(requests * (block_size + 1) * wide, 6);
-    auto const target = [&](verify_batch const& batch) {
-        return logits_rows<float>{{logits.data(), batch.rows(), wide}, {}, {}};
-    };
-    parallel drafter{[&](std::span<request_view const> views) {
-                         return block_forward<float>{{}, {{logits.data(), views.size() * block_size, wide}, {}, {}}};
-                     },
-                     top1_confidence{}, drafter_options{.block_size = block_size, .vocabulary = wide}};
-    support::test_executor lent{support::task_order::descending, 2};
-    decoder dec{
-        target, drafter, greedy_schedule{capacity}, token_rejection<>{}, {.max_requests = requests, .executor = lent}};
-    for (std::size_t i = 0; i < requests; ++i) {
-        dec.join(std::vector<token_id>{1}, {.top_p = i % 2 == 0 ? 0.9 : 1.0, .seed = i, .max_new_tokens = 30});
-    }
-    std::size_t const before = allocations, released_before = releases;
-    for (int i = 0; i < 4; ++i) dec.step();
-    bool const silent = allocations == before && releases == released_before;
-    CHECK(silent);
-    CHECK(lent.runs() >= 4);
 }

@@ -78,7 +78,7 @@ TEST_CASE("executor: every item is shared out once, and no worker is in two plac
 
 // ---- rounds ----------------------------------------------------------------------------------------------------
 
-constexpr std::size_t vocabulary = 16384;
+constexpr std::size_t vocabulary = 2500;  // blocks of sums, the last one short
 constexpr std::size_t block_size = 4;
 constexpr std::size_t places = 13;
 
@@ -248,15 +248,22 @@ TEST_CASE("executor: a random source that does not say it is concurrent is asked
 
 TEST_CASE("executor: a round too small to share wakes nobody") {
     recorded rows(33);
-    test_executor lent{task_order::at_once, 3};
+    std::size_t const touched = (block_size + 1) * 2 * vocabulary / 4;  // as accept counts the rows of two requests
+    test_executor lent{task_order::at_once, 3, touched / 2 + 1};
+    CHECK(executor_ref(lent).worth(touched) == 1);
+    CHECK(executor_ref(lent).worth(2 * touched) == 3);
+    CHECK(executor_ref(lent).worth(100 * touched) == 3);
     auto const target = [&](verify_batch const& batch) {
         return logits_rows<float>{rows.of(rows.target, batch.rows()), {}, {}};
     };
     decoder dec{
         target, by_block(rows), fixed_schedule{}, token_rejection<>{}, {.max_requests = places, .executor = lent}};
-    dec.join(std::vector<token_id>{1}, {.seed = 1, .max_new_tokens = 20});
+    for (std::uint64_t i = 0; i < 2; ++i) dec.join(std::vector<token_id>{1}, {.seed = i, .max_new_tokens = 20});
     REQUIRE(dec.step());
     CHECK(lent.runs() == 0);
+    for (std::uint64_t i = 0; i < 6; ++i) dec.join(std::vector<token_id>{1}, {.seed = i, .max_new_tokens = 20});
+    REQUIRE(dec.step());
+    CHECK(lent.runs() > 0);
 }
 
 TEST_CASE("executor: memory grows with the width, up to one scratch a request") {
