@@ -55,7 +55,8 @@ public:
           rng_(std::move(rng)),
           memory_(std::visit(
               [&](auto const& d, auto const& r) {
-                  return sureleap::round_memory<Real, Real>(d, r, {.max_requests = served.limits().slots});
+                  return sureleap::round_memory<Real, Real>(
+                      d, r, {.max_requests = served.limits().slots, .executor = pool});
               },
               drafter_, rule_)),
           report_(block_size()),
