@@ -118,15 +118,15 @@ struct tilt {
 };
 
 /// Six rounds of requests of every kind, and all that came out.
-template <class Make, class Rule, class Hook>
+template <class Make, class Rule, class Hook, class Schedule>
 [[nodiscard]] std::vector<outcome> rounds(recorded& rows, Make const& make, Rule rule, Hook hook, executor_ref lent,
-                                          double temperature) {
+                                          double temperature, Schedule schedule) {
     rows.pass = 0;
     auto const target = [&](verify_batch const& batch) {
         ++rows.pass;
         return logits_rows<float>{rows.of(rows.target, batch.rows()), {}, {}};
     };
-    decoder dec{target, make(), fixed_schedule{}, rule, {.max_requests = places, .executor = lent}, hook};
+    decoder dec{target, make(), schedule, rule, {.max_requests = places, .executor = lent}, hook};
     for (std::size_t i = 0; i < places; ++i) {
         request_settings settings{.temperature = temperature, .seed = 20 + i, .max_new_tokens = 12 + i};
         if (i % 4 == 1) settings.top_p = 0.9, settings.top_k = 50, settings.draft = transform{.temperature = 0.8};
@@ -147,16 +147,17 @@ template <class Make, class Rule, class Hook>
     return all;
 }
 
-template <class Make, class Rule, class Hook>
-void same_with_every_executor(recorded& rows, Make const& make, Rule rule, Hook hook, double temperature) {
-    auto const alone = rounds(rows, make, rule, hook, {}, temperature);
+template <class Make, class Rule, class Hook, class Schedule = fixed_schedule>
+void same_with_every_executor(recorded& rows, Make const& make, Rule rule, Hook hook, double temperature,
+                              Schedule schedule = Schedule{}) {
+    auto const alone = rounds(rows, make, rule, hook, {}, temperature, schedule);
     REQUIRE(alone.size() > 2 * places);
     for (auto const& [order, width] :
          {std::pair{task_order::ascending, 1}, std::pair{task_order::descending, 2}, std::pair{task_order::shuffled, 3},
           std::pair{task_order::at_once, 2}, std::pair{task_order::at_once, 3}, std::pair{task_order::at_once, 7}}) {
         INFO(support::name_of(order) << ", width " << width);
         test_executor lent{order, static_cast<std::size_t>(width)};
-        CHECK(rounds(rows, make, rule, hook, lent, temperature) == alone);
+        CHECK(rounds(rows, make, rule, hook, lent, temperature, schedule) == alone);
         CHECK((lent.runs() > 0) == (width > 1));
         CHECK(lent.most_tasks() == (width > 1 ? lent.width() : 0));
     }
@@ -186,6 +187,58 @@ auto by_block(recorded& rows) {
                     drafter_options{.block_size = block_size, .vocabulary = vocabulary}};
 }
 
+/// All weights of heads, and hidden states; sizes that no part of W2 is a multiple of.
+struct head_weights {
+    static constexpr std::size_t rank = 9;
+    static constexpr std::size_t hidden = 5;
+    std::vector<float> w1 = numbers(vocabulary * rank), w2 = numbers(vocabulary * rank);
+    std::vector<float> gate = numbers(rank * (hidden + rank)), gate_bias = numbers(rank);
+    std::vector<float> joint = numbers(3 * rank * (2 * rank + hidden)), joint_bias = numbers(3 * rank);
+    std::vector<float> states = numbers(places * block_size * hidden);
+    std::vector<float> confidence = numbers(hidden + rank);
+    int8_matrix eight{matrix_view<float>{w2.data(), vocabulary, rank}};
+
+    [[nodiscard]] matrix_view<float> in() const { return {w1.data(), vocabulary, rank}; }
+    [[nodiscard]] matrix_view<float> out() const { return {w2.data(), vocabulary, rank}; }
+    [[nodiscard]] auto markov() const { return markov_head{in(), out()}; }
+    [[nodiscard]] auto markov_in_eight_bits() const { return markov_head{in(), eight.view()}; }
+    [[nodiscard]] auto gated() const {
+        return gated_head{in(), out(), matrix_view<float>{gate.data(), rank, hidden + rank}, gate_bias};
+    }
+    [[nodiscard]] auto rnn() const {
+        return rnn_head{in(), out(), matrix_view<float>{joint.data(), 3 * rank, 2 * rank + hidden}, joint_bias};
+    }
+    [[nodiscard]] auto sure() const {
+        return confidence_head<float>{{confidence.data(), 1, hidden + rank}, 0.5f, in()};
+    }
+
+private:
+    static std::vector<float> numbers(std::size_t size) {
+        static support::dice roll(41);
+        std::vector<float> all(size);
+        for (float& x : all) x = static_cast<float>(roll.bell());
+        return all;
+    }
+};
+head_weights const of_heads;
+
+/// Stored: of what the backbone gives; another type than float is converted on the way.
+template <class Stored, class Head>
+auto with_head(recorded& rows, Head head) {
+    std::vector<Stored> states, logits;
+    for (float const x : of_heads.states) states.push_back(static_cast<Stored>(x));
+    for (float const x : rows.draft) logits.push_back(static_cast<Stored>(x));
+    auto backbone = [&rows, states = std::move(states),
+                     logits = std::move(logits)](std::span<request_view const> requests) {
+        std::size_t const n = requests.size() * block_size;
+        return block_forward<Stored>{{states.data(), n, head_weights::hidden},
+                                     {{logits.data() + rows.pass % 64, n, vocabulary}, {}, {}}};
+    };
+    return semi_autoregressive{
+        std::move(backbone), std::move(head), of_heads.sure(),
+        drafter_options{.block_size = block_size, .vocabulary = vocabulary, .hidden_size = head_weights::hidden}};
+}
+
 auto token_by_token(recorded& rows) {
     auto model = [&rows](std::span<request_view const> requests, draft_prefixes) {
         return logits_rows<float>{rows.of(rows.draft, requests.size()), {}, {}};
@@ -199,6 +252,74 @@ TEST_CASE("executor: rounds of a parallel drafter are the same bits with any exe
 
 TEST_CASE("executor: rounds of an autoregressive drafter are the same bits with any executor, under every rule") {
     every_rule(token_by_token);
+}
+
+TEST_CASE("executor: rounds of a sequential head are the same bits with any executor, under every rule") {
+    every_rule([](recorded& rows) { return with_head<float>(rows, of_heads.markov()); });
+}
+
+TEST_CASE("executor: every head, storage and list drafts the same with any executor") {
+    recorded rows(36);
+    INFO("seed 36");
+    auto const drafts = [&](auto const& make) {
+        same_with_every_executor(rows, make, token_rejection<>{}, no_logits_hook{}, 1.0);
+    };
+    drafts([&] { return with_head<float>(rows, of_heads.markov_in_eight_bits()); });
+    drafts([&] { return with_head<float>(rows, of_heads.gated()); });
+    drafts([&] { return with_head<float>(rows, of_heads.rnn()); });
+    drafts([&] { return with_head<double>(rows, of_heads.rnn()); });  // converted, in scratch of each request
+    successor_table const next{of_heads.markov(), 6};
+    drafts([&] { return with_head<float>(rows, shortlist_head{of_heads.markov(), 20, next.view()}); });
+    drafts([&] { return with_head<double>(rows, shortlist_head{of_heads.gated(), 20, next.view()}); });
+}
+
+TEST_CASE("executor: a plan at the anchor is the same with any executor") {
+    recorded rows(37);
+    INFO("seed 37");
+    capacity_table<staircase> const capacity{{{8, 1.0}, {24, 1.4}, {65, 2.5}}};
+    auto const plans = [&](auto const& make) {
+        same_with_every_executor(rows, make, block_verification<>{}, no_logits_hook{}, 1.0, planned_schedule{capacity});
+    };
+    plans([&] { return with_head<float>(rows, of_heads.markov()); });
+    plans([&] { return with_head<double>(rows, of_heads.gated()); });
+    plans([&] { return by_block(rows); });
+}
+
+TEMPLATE_TEST_CASE("executor: products are the same bits however W2 is divided", "", float, double, bf16, half) {
+    using real = compute_t<TestType>;
+    constexpr std::size_t rank = 7;
+    support::dice roll(38);
+    INFO("seed " << roll.seed());
+    for (std::size_t const v : {1u, 63u, 64u, 65u, 500u, 1300u}) {
+        std::vector<TestType> w2;
+        for (std::size_t i = 0; i < v * rank; ++i) w2.push_back(TestType(static_cast<real>(roll.bell())));
+        output_layer<matrix_view<TestType>, real, native_backend> const w{"test", {w2.data(), v, rank}, rank};
+        for (std::size_t const n : {1u, 2u, 5u, 64u, 65u, 130u}) {
+            std::vector<real> codes, base;
+            for (std::size_t i = 0; i < n * rank; ++i) codes.push_back(static_cast<real>(roll.bell()));
+            for (std::size_t i = 0; i < n * v; ++i) base.push_back(static_cast<real>(roll.bell()));
+            auto const products = [&](executor_ref threads, bool in_place) {
+                std::vector<real> logits = in_place ? base : std::vector<real>(n * v);
+                std::vector<real const*> z, from;
+                std::vector<real*> to;
+                for (std::size_t i = 0; i < n; ++i) {
+                    z.push_back(codes.data() + i * rank);
+                    to.push_back(logits.data() + i * v);
+                    from.push_back(in_place ? to.back() : base.data() + i * v);
+                }
+                w.add(z.data(), from.data(), to.data(), n, threads);
+                return logits;
+            };
+            auto const alone = products({}, false);
+            INFO("V = " << v << ", " << n << " codes");
+            for (std::size_t const width : {2u, 3u, 7u}) {
+                test_executor shuffled{task_order::shuffled, width}, at_once{task_order::at_once, width};
+                CHECK(products(shuffled, false) == alone);
+                CHECK(products(at_once, true) == alone);
+                CHECK((shuffled.runs() > 0) == (v > 64));
+            }
+        }
+    }
 }
 
 // ---- what is not divided ---------------------------------------------------------------------------------------
@@ -248,7 +369,7 @@ TEST_CASE("executor: a random source that does not say it is concurrent is asked
 
 TEST_CASE("executor: a round too small to share wakes nobody") {
     recorded rows(33);
-    std::size_t const touched = (block_size + 1) * 2 * vocabulary / 4;  // as accept counts the rows of two requests
+    std::size_t const touched = 2 * block_size * vocabulary;  // drafts of two requests; what accept counts is less
     test_executor lent{task_order::at_once, 3, touched / 2 + 1};
     CHECK(executor_ref(lent).worth(touched) == 1);
     CHECK(executor_ref(lent).worth(2 * touched) == 3);
