@@ -82,16 +82,19 @@ TEMPLATE_TEST_CASE("heads: a batch on many threads is each request on one, bit f
             CHECK((one_by_one != of.base) == (d.head != engine::head_kind::none));
 
             engine::thread_pool pool(3);
-            engine::kernel_backend::lend const lent{pool};
+            REQUIRE(sureleap::executor_ref(pool).worth(widths.vocabulary * d.rank * n / 4) == 3);
             auto together = of.base;
+            for (auto& row : together) std::fill(row.begin(), row.end(), Real(0));
             auto at = of.states;
             std::vector<Real const*> codes;
+            std::vector<Real const*> base;
             std::vector<Real*> rows;
             for (std::size_t i = 0; i < n; ++i) {
                 codes.push_back(head.code(at[i], of.hidden[i], of.previous[i]).data());
+                base.push_back(of.base[i].data());
                 rows.push_back(together[i].data());
             }
-            head.output().add(codes.data(), rows.data(), n);
+            head.output().add(codes.data(), base.data(), rows.data(), n, pool);
             CHECK(together == one_by_one);
             CHECK(at == states);
 

@@ -110,52 +110,60 @@ public:
     void plan(forward_type const& forward, draft_block<value_type> const& block, planning_memory& memory) const noexcept
         requires plans_at_anchor
     {
-        auto const requests = block.requests();
-        for (std::size_t r = 0; r < requests.size(); ++r) {
+        block.for_each_request(block_size() * plan_size(), [&](auto const& mine, std::size_t r) {
             memory.begin(r);
-            if (!well_shaped(forward, requests.size())) continue;
-            std::size_t const cap = requests[r].draft_cap(block_size());
-            for (std::size_t k = 0; k < cap; ++k) {
+            if (!well_shaped(forward, mine.requests().size())) return;
+            request_view const& request = mine.requests()[r];
+            for (std::size_t k = 0; k < request.draft_cap(block_size()); ++k) {
                 std::size_t const i = r * block_size() + k;
                 double c = 0.0;
                 if constexpr (pre_token_confidence<confidence_type, value_type>) {
-                    c = static_cast<double>(confidence_.at_anchor(hidden(forward, i, r, block), requests[r].anchor, k));
+                    c = static_cast<double>(confidence_.at_anchor(hidden(forward, i, r, mine), request.anchor, k));
                 } else if constexpr (lists_tokens) {
                     auto const u = forward.base_logits.values.row(i);
-                    auto const tokens = choose(u, no_token, r, block);
-                    auto const row = block.next_row(r).first(tokens.size());
+                    auto const tokens = choose(u, no_token, r, mine);
+                    auto const row = mine.next_row(r).first(tokens.size());
                     head_.copy(u, tokens, row);
-                    if (auto const q = law_over(tokens, row, r, block); q.valid()) {
+                    if (auto const q = law_over(tokens, row, r, mine); q.valid()) {
                         c = static_cast<double>(confidence_.at_anchor(q, k));
                     }
                 } else {
-                    c = static_cast<double>(
-                        confidence_.at_anchor(block.law_of(r, base(forward, i, r, block), options_.map), k));
+                    auto const q = mine.law_of(r, base(forward, i, r, mine), options_.map);
+                    c = static_cast<double>(confidence_.at_anchor(q, k));
                 }
                 if (!memory.append(r, c)) break;
             }
-        }
+        });
     }
 
     /// The sequential loop. With a factored head it goes position by position, and one pass over W2 serves all requests:
     /// O(gamma R V r), reading gamma V r. Else block by block, while a request's rows are in the caches: O(R gamma (V r + V)),
-    /// with a shortlist of M tokens O(R gamma (V + M r)).
+    /// with a shortlist of M tokens O(R gamma (V + M r)). Rows of W2, and what is done for a request, are divided among the
+    /// threads that the block was lent.
     template <class DraftRule, class Rng>
     void draw(forward_type const& forward, DraftRule rule, draft_block<value_type>& block, Rng& rng) const noexcept {
         auto const requests = block.requests();
         for (std::size_t r = 0; r < requests.size(); ++r) {
             if (!well_shaped(forward, requests.size())) block.reject(r, status::invalid_draft);
-            head_.reset(block.head_state(r).first(head_.state_size()));
+            head_.reset(state(block, r));
         }
+        auto const draw_one = [&](auto& mine, std::size_t r, std::size_t k, auto& source) {
+            if (drafts(mine, r, k)) record(forward, r, k, rule, law(forward, r, k, mine), mine, source);
+        };
         if constexpr (batches) {
+            for (std::size_t r = 0; r < requests.size(); ++r) make_code(forward, r, 0, block);
             for (std::size_t k = 0; k < block_size(); ++k) {
-                add_products(forward, k, block);
-                for (std::size_t r = 0; r < requests.size(); ++r) draw_one(forward, r, k, rule, block, rng);
+                multiply(block);
+                block.for_each_request(options_.vocabulary, rng, [&](auto& mine, std::size_t r, auto& source) {
+                    draw_one(mine, r, k, source);
+                    make_code(forward, r, k + 1, mine);
+                });
             }
         } else {
-            for (std::size_t r = 0; r < requests.size(); ++r) {
-                for (std::size_t k = 0; k < block_size(); ++k) draw_one(forward, r, k, rule, block, rng);
-            }
+            block.for_each_request(block_size() * options_.vocabulary, rng,
+                                   [&](auto& mine, std::size_t r, auto& source) {
+                                       for (std::size_t k = 0; k < block_size(); ++k) draw_one(mine, r, k, source);
+                                   });
         }
     }
 
@@ -185,6 +193,10 @@ private:
         return u.rows >= rows && u.cols == options_.vocabulary &&
                (options_.hidden_size == 0 || (h.rows >= rows && h.cols == options_.hidden_size));
     }
+    // Numbers that a plan passes over for a position.
+    [[nodiscard]] std::size_t plan_size() const noexcept {
+        return pre_token_confidence<confidence_type, value_type> ? options_.hidden_size : options_.vocabulary;
+    }
     // Request r drafts position k.
     [[nodiscard]] bool drafts(draft_block<value_type> const& block, std::size_t r, std::size_t k) const noexcept {
         return block.outcome(r) == status::ok && block.size(r) == k && k < block.requests()[r].draft_cap(block_size());
@@ -192,43 +204,63 @@ private:
     [[nodiscard]] static token_id before(draft_block<value_type> const& block, std::size_t r) noexcept {
         return block.size(r) == 0 ? block.requests()[r].anchor : block.tokens(r).back();
     }
-    // U_k + B_k of all requests that draft position k, where q_k will be recorded.
-    void add_products(forward_type const& forward, std::size_t k, draft_block<value_type>& block) const noexcept
+    [[nodiscard]] std::span<value_type> state(draft_block<value_type> const& block, std::size_t r) const noexcept {
+        return block.head_state(r).first(head_.state_size());
+    }
+    // z_k of request r and the rows of its product, if it drafts position k.
+    void make_code(forward_type const& forward, std::size_t r, std::size_t k,
+                   draft_block<value_type> const& block) const noexcept
         requires batches
     {
+        block.code_rows()[r] = nullptr;
+        if (!drafts(block, r, k)) return;
+        std::size_t const i = r * block_size() + k;
+        block.code_rows()[r] = block.next_row(r).data();
+        block.base_rows()[r] = base(forward, i, r, block).data();
+        block.codes()[r] = head_.code(state(block, r), hidden(forward, i, r, block), before(block, r)).data();
+    }
+    // U_k + B_k of all requests that have a code, where q_k will be recorded.
+    void multiply(draft_block<value_type> const& block) const noexcept
+        requires batches
+    {
+        auto const codes = block.codes();
+        auto const from = block.base_rows();
+        auto const to = block.code_rows();
         std::size_t n = 0;
         for (std::size_t r = 0; r < block.requests().size(); ++r) {
-            if (!drafts(block, r, k)) continue;
-            std::size_t const i = r * block_size() + k;
-            auto const state = block.head_state(r).first(head_.state_size());
-            block.code_rows()[n] = base(forward, i, r, block).data();
-            block.codes()[n++] = head_.code(state, hidden(forward, i, r, block), before(block, r)).data();
+            if (to[r] == nullptr) continue;
+            codes[n] = codes[r];
+            from[n] = from[r];
+            to[n++] = to[r];
         }
-        if (n > 0) head_.output().add(block.codes().data(), block.code_rows().data(), n);
+        if (n > 0) head_.output().add(codes.data(), from.data(), to.data(), n, block.threads());
     }
-    // Position k of request r, if it drafts it; its products have been added where requests share them.
-    template <class DraftRule, class Rng>
-    void draw_one(forward_type const& forward, std::size_t r, std::size_t k, DraftRule rule,
-                  draft_block<value_type>& block, Rng& rng) const noexcept {
-        if (!drafts(block, r, k)) return;
-        if constexpr (batches) {
-            record(forward, r, k, rule, block.law_of(r, block.next_row(r), options_.map), block, rng);
-            return;
-        }
+    // q_k of request r: of a row that has been multiplied with those of other requests,
+    [[nodiscard]] distribution<value_type> law(forward_type const&, std::size_t r, std::size_t /*k*/,
+                                               draft_block<value_type> const& block) const noexcept
+        requires batches
+    {
+        return block.law_of(r, block.next_row(r), options_.map);
+    }
+    // of a list of tokens,
+    [[nodiscard]] distribution<value_type> law(forward_type const& forward, std::size_t r, std::size_t k,
+                                               draft_block<value_type> const& block) const noexcept
+        requires lists_tokens
+    {
         std::size_t const i = r * block_size() + k;
-        auto const state = block.head_state(r).first(head_.state_size());
-        auto const h = hidden(forward, i, r, block);
-        if constexpr (lists_tokens) {
-            auto const u = forward.base_logits.values.row(i);
-            auto const tokens = choose(u, before(block, r), r, block);
-            auto const row = block.next_row(r).first(tokens.size());
-            head_.evaluate(u, tokens, state, h, before(block, r), row);
-            record(forward, r, k, rule, law_over(tokens, row, r, block), block, rng);
-        } else if constexpr (!batches) {
-            auto const row = base(forward, i, r, block);
-            head_.add_bias(state, h, before(block, r), row);
-            record(forward, r, k, rule, block.law_of(r, row, options_.map), block, rng);
-        }
+        auto const u = forward.base_logits.values.row(i);
+        auto const tokens = choose(u, before(block, r), r, block);
+        auto const row = block.next_row(r).first(tokens.size());
+        head_.evaluate(u, tokens, state(block, r), hidden(forward, i, r, block), before(block, r), row);
+        return law_over(tokens, row, r, block);
+    }
+    // or of a row that the head adds its bias to.
+    [[nodiscard]] distribution<value_type> law(forward_type const& forward, std::size_t r, std::size_t k,
+                                               draft_block<value_type> const& block) const noexcept {
+        std::size_t const i = r * block_size() + k;
+        auto const row = copy_base(forward, i, r, block);
+        head_.add_bias(state(block, r), hidden(forward, i, r, block), before(block, r), row);
+        return block.law_of(r, row, options_.map);
     }
     template <class DraftRule, class Rng>
     void record(forward_type const& forward, std::size_t r, std::size_t k, DraftRule rule,
@@ -270,17 +302,21 @@ private:
             return h;
         }
     }
-    // U_k copied to where q_k will be recorded.
-    [[nodiscard]] std::span<value_type> base(forward_type const& forward, std::size_t i, std::size_t r,
-                                             draft_block<value_type> const& block) const noexcept {
+    // U_k where it is, or where q_k will be recorded if the backbone stores another type.
+    [[nodiscard]] std::span<value_type const> base(forward_type const& forward, std::size_t i, std::size_t r,
+                                                   draft_block<value_type> const& block) const noexcept {
+        if constexpr (std::is_same_v<stored_type, value_type>) {
+            return forward.base_logits.values.row(i);
+        } else {
+            return copy_base(forward, i, r, block);
+        }
+    }
+    [[nodiscard]] std::span<value_type> copy_base(forward_type const& forward, std::size_t i, std::size_t r,
+                                                  draft_block<value_type> const& block) const noexcept {
         auto const row = block.next_row(r);
         auto const u = forward.base_logits.values.row(i);
-        if constexpr (std::is_same_v<stored_type, value_type>) {
-            std::copy(u.begin(), u.end(), row.begin());
-        } else {
-            std::transform(u.begin(), u.end(), row.begin(),
-                           [](stored_type const& x) { return static_cast<value_type>(load(x)); });
-        }
+        std::transform(u.begin(), u.end(), row.begin(),
+                       [](stored_type const& x) { return static_cast<value_type>(load(x)); });
         return row;
     }
 
