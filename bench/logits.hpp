@@ -59,11 +59,11 @@ private:
 }
 
 /// Blocks of gamma drafted tokens: the target's rows, of which there is one more, and the draft's.
-struct blocks {
+struct recording {
     std::vector<float> p;  ///< [count, gamma + 1, vocabulary]
     std::vector<float> q;  ///< [count, gamma, vocabulary]
 
-    blocks(std::size_t count, std::size_t gamma, std::size_t vocabulary, float noise)
+    recording(std::size_t count, std::size_t gamma, std::size_t vocabulary, float noise)
         : p(of_target(count * (gamma + 1), vocabulary, 1)), q(count * gamma * vocabulary) {
         normals normal(2);
         std::size_t const size = gamma * vocabulary;

@@ -29,9 +29,9 @@ template <class F>
     return *middle;
 }
 
-/// Median seconds of so many calls: of somebody whom a benchmark is held against.
+/// Median seconds of somebody whom a benchmark is held against.
 template <class F>
-[[nodiscard]] double median_of(int calls, F const& f) {
+[[nodiscard]] double rival(int calls, F const& f) {
     std::vector<double> times;
     for (int i = 0; i < calls; ++i) times.push_back(seconds_of(f));
     return median(std::move(times));

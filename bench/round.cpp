@@ -228,7 +228,7 @@ private:
     std::size_t requests_;
     std::size_t gamma_;
     std::size_t blocks_;
-    logits::blocks rows_;
+    logits::recording rows_;
     std::size_t turn_ = 0;
     double seconds_ = 0.0;
 };
