@@ -19,7 +19,6 @@
 //     2  the truth times 3: far from calibrated, far candidates are easy to tell
 //     3  the truth with m = 0: means of sigmoids are 1/2 at every temperature, so that the bound bounds nothing
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +30,7 @@
 
 #include <sureleap/sureleap.hpp>
 
+#include "measure.hpp"
 #include "rivals.hpp"
 
 namespace {
@@ -65,20 +65,10 @@ struct recorded_rounds {
     [[nodiscard]] rivals::rounds plain() const { return {logits.data(), labels.data(), n, gamma}; }
 };
 
-template <class F>
-double seconds_of(F const& f) {
-    auto const start = std::chrono::steady_clock::now();
-    f();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
+using measure::median;
+using measure::rival;
+using measure::seconds_of;
 
-double median(std::vector<double> values) {
-    auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-}
-
-/// Measures f and, in turns with it, those it is held against.
 template <class F>
 double measure(benchmark::State& state, F const& f) {
     std::vector<double> times;
@@ -89,12 +79,6 @@ double measure(benchmark::State& state, F const& f) {
     double const middle = median(times);
     state.counters["ms"] = middle * 1e3;
     return middle;
-}
-template <class F>
-double rival(int repeats, F const& f) {
-    std::vector<double> times;
-    for (int i = 0; i < repeats; ++i) times.push_back(seconds_of(f));
-    return median(times);
 }
 
 temperature_settings settings_of(benchmark::State const& state, temperature_objective objective) {

@@ -6,15 +6,14 @@
 // A small batch cannot be faster than reading its weights, so every product is followed by a pure read of as many other
 // bytes of the same buffer; of_read is the time of the reads over that of the products. Interleaving them lets a busy
 // machine slow down both. For a large batch GFLOP/s is the number to look at.
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <random>
 #include <vector>
 
 #include <benchmark/benchmark.h>
 
 #include "engine/kernels.hpp"
+#include "measure.hpp"
 
 namespace {
 
@@ -26,8 +25,11 @@ constexpr std::size_t buffer_bytes = std::size_t{1} << 30;
 std::vector<std::uint32_t> const& buffer() {
     static std::vector<std::uint32_t> const all = [] {
         std::vector<std::uint32_t> words(buffer_bytes / 4);
-        std::minstd_rand bits(1);
-        for (std::uint32_t& word : words) word = (static_cast<std::uint32_t>(bits()) & 0x83ff83ffU) | 0x3c003c00U;
+        std::uint32_t bits = 1;
+        for (std::uint32_t& word : words) {
+            bits = bits * 1664525U + 1013904223U;
+            word = (bits >> 8 & 0x83ffU) | (bits & 0x83ff0000U) | 0x3c003c00U;
+        }
         return words;
     }();
     return all;
@@ -36,10 +38,6 @@ std::vector<std::uint32_t> const& buffer() {
 thread_pool& pool() {
     static thread_pool all;
     return all;
-}
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 void product(benchmark::State& state, storage type) {
@@ -58,9 +56,7 @@ void product(benchmark::State& state, storage type) {
     std::size_t turn = 0;
     for (auto _ : state) {
         w.data = copy(turn);
-        auto const start = std::chrono::steady_clock::now();
-        matmul(pool(), x.data(), n, w, y.data());
-        double const seconds = seconds_since(start);
+        double const seconds = measure::seconds_of([&] { matmul(pool(), x.data(), n, w, y.data()); });
         state.SetIterationTime(seconds);
         products += seconds;
         reads += static_cast<double>(w.bytes()) / read_bandwidth(pool(), copy(turn + copies / 2), w.bytes(), 1);

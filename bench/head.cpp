@@ -32,6 +32,7 @@
 #include <sureleap/sureleap.hpp>
 
 #include "logits.hpp"
+#include "measure.hpp"
 #include "rivals.hpp"
 
 namespace {
@@ -42,15 +43,8 @@ constexpr std::size_t gamma = 7;
 constexpr std::size_t rank = 256;
 constexpr std::size_t hidden_size = 1024;
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double>& values) {
-    auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-}
+using measure::median;
+using measure::seconds_since;
 
 /// Weights in large pages, where the system gives them: rows here and there of a matrix of this size are found two to three
 /// times as fast as in pages of 4 KiB.
@@ -230,13 +224,8 @@ void step(benchmark::State& state, std::size_t requests, Make const& make, Read 
     };
     for (auto const& [name, version] :
          {rival{"vs_scalar", rivals::scalar_step}, rival{"vs_eigen", rivals::eigen_step}}) {
-        std::vector<double> times;
-        for (int i = 0; i < 3; ++i) {
-            auto const start = std::chrono::steady_clock::now();
-            benchmark::DoNotOptimize(version(users, scratch.data()));
-            times.push_back(seconds_since(start));
-        }
-        state.counters[name] = median(times) / one;
+        auto const theirs = [&] { benchmark::DoNotOptimize(version(users, scratch.data())); };
+        state.counters[name] = measure::rival(3, theirs) / one;
     }
 }
 

@@ -39,21 +39,16 @@
 #include "engine/server.hpp"
 #include "engine/synthetic.hpp"
 #include "logits.hpp"
+#include "measure.hpp"
 #include "rivals.hpp"
 
 namespace {
 
 using namespace sureleap;
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double>& values) {
-    auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-}
+using measure::median;
+using measure::seconds_of;
+using measure::seconds_since;
 
 // ---- in the reference engine -----------------------------------------------------------------------------------
 
@@ -205,22 +200,15 @@ public:
           requests_(requests),
           gamma_(gamma),
           blocks_(std::max<std::size_t>(requests, 6)),
-          p_(logits::of_target(blocks_ * (gamma + 1), vocabulary, 1)) {
-        std::mt19937_64 bits(2);
-        q_.reserve(blocks_ * gamma * vocabulary);
-        for (std::size_t b = 0; b < blocks_; ++b) {
-            logits::add_draft_of(std::span(p_).subspan(b * (gamma + 1) * vocabulary, gamma * vocabulary), 0.45f, bits,
-                                 q_);
-        }
-    }
+          rows_(blocks_, gamma, vocabulary, 0.45f) {}
 
     void next() { turn_ = (turn_ + 1) % (blocks_ - requests_ + 1); }
     [[nodiscard]] double seconds() const { return seconds_; }
     [[nodiscard]] matrix_view<float> p() const {
-        return {p_.data() + turn_ * (gamma_ + 1) * vocabulary_, requests_ * (gamma_ + 1), vocabulary_};
+        return {rows_.p.data() + turn_ * (gamma_ + 1) * vocabulary_, requests_ * (gamma_ + 1), vocabulary_};
     }
     [[nodiscard]] matrix_view<float> q() const {
-        return {q_.data() + turn_ * gamma_ * vocabulary_, requests_ * gamma_, vocabulary_};
+        return {rows_.q.data() + turn_ * gamma_ * vocabulary_, requests_ * gamma_, vocabulary_};
     }
 
     [[nodiscard]] block_forward<float> forward(std::span<request_view const>) {
@@ -232,9 +220,7 @@ public:
         return {p(), {}, {}};
     }
     void touch(matrix_view<float> rows) {
-        auto const start = std::chrono::steady_clock::now();
-        benchmark::DoNotOptimize(rivals::read(rows.data, rows.rows * rows.cols));
-        seconds_ += seconds_since(start);
+        seconds_ += seconds_of([&] { benchmark::DoNotOptimize(rivals::read(rows.data, rows.rows * rows.cols)); });
     }
 
 private:
@@ -242,8 +228,7 @@ private:
     std::size_t requests_;
     std::size_t gamma_;
     std::size_t blocks_;
-    std::vector<float> p_;  // [blocks, gamma + 1, vocabulary]
-    std::vector<float> q_;  // [blocks, gamma, vocabulary]
+    logits::recording rows_;
     std::size_t turn_ = 0;
     double seconds_ = 0.0;
 };
