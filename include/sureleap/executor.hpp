@@ -59,7 +59,7 @@ private:
 ///   there is none.
 ///
 /// Promise: run does not throw; an exception ends the program. Runs begin in the thread that calls a stage, one at a time
-/// and never inside a task, so a pool need not nest; engines in different threads that share one call it concurrently.
+/// and never inside a task, so a pool need not nest; engines in different threads that share one begin runs concurrently.
 /// Not promised: any order, any thread, that tasks overlap at all. Tasks never wait for each other.
 template <class E>
 concept executor = requires(E& e, E const& c, std::size_t tasks, task_ref task) {
@@ -67,9 +67,8 @@ concept executor = requires(E& e, E const& c, std::size_t tasks, task_ref task) 
     { c.width() } -> std::convertible_to<std::size_t>;
 };
 
-/// A task of so many numbers takes 50 microseconds, give or take half. To wake a thread that sleeps takes 10 to 20, and a
-/// second thread on a machine with shared caches and memory does perhaps half as much again: less is not worth it. A pool
-/// whose threads spin can do with a quarter.
+/// A task of so many numbers takes some 50 microseconds. To wake a thread that sleeps was seen to take 15 to 50, so less is
+/// not worth it. A pool whose threads spin can do with less.
 inline constexpr std::size_t default_grain = std::size_t{1} << 19;
 
 /// A view of an executor, which must outlive it. By default none: everything runs in the calling thread. Models executor.

@@ -154,16 +154,15 @@ public:
             for (std::size_t r = 0; r < requests.size(); ++r) make_code(forward, r, 0, block);
             for (std::size_t k = 0; k < block_size(); ++k) {
                 multiply(block);
-                block.for_each_request(options_.vocabulary, rng, [&](auto& mine, std::size_t r, auto& source) {
+                block.for_each_request(draw_size(), rng, [&](auto& mine, std::size_t r, auto& source) {
                     draw_one(mine, r, k, source);
                     make_code(forward, r, k + 1, mine);
                 });
             }
         } else {
-            block.for_each_request(block_size() * options_.vocabulary, rng,
-                                   [&](auto& mine, std::size_t r, auto& source) {
-                                       for (std::size_t k = 0; k < block_size(); ++k) draw_one(mine, r, k, source);
-                                   });
+            block.for_each_request(block_size() * draw_size(), rng, [&](auto& mine, std::size_t r, auto& source) {
+                for (std::size_t k = 0; k < block_size(); ++k) draw_one(mine, r, k, source);
+            });
         }
     }
 
@@ -193,9 +192,13 @@ private:
         return u.rows >= rows && u.cols == options_.vocabulary &&
                (options_.hidden_size == 0 || (h.rows >= rows && h.cols == options_.hidden_size));
     }
-    // Numbers that a plan passes over for a position.
+    // Numbers that drawing a position passes over, and a plan. To choose a token of a list, and its product, takes as long as
+    // some dozens.
+    [[nodiscard]] std::size_t draw_size() const noexcept {
+        return options_.vocabulary + (lists_tokens ? 64 * vocabulary() : 0);
+    }
     [[nodiscard]] std::size_t plan_size() const noexcept {
-        return pre_token_confidence<confidence_type, value_type> ? options_.hidden_size : options_.vocabulary;
+        return pre_token_confidence<confidence_type, value_type> ? options_.hidden_size : draw_size();
     }
     // Request r drafts position k.
     [[nodiscard]] bool drafts(draft_block<value_type> const& block, std::size_t r, std::size_t k) const noexcept {
