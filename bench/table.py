@@ -134,7 +134,7 @@ def fill(items, width):
 
 
 def aligned(rows, to_the_left):
-    """A line a row, the first being the heading; columns stand to the right but for those numbered `to_the_left`."""
+    """A line a row, the first being the heading; columns stand to the right but those numbered `to_the_left`."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     return ["  ".join(cell.ljust(w) if i in to_the_left else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths)))
             for row in rows]
