@@ -84,18 +84,21 @@ public:
                          std::span<R> y) noexcept {
         R const* const from = x.data();
         R* const to = y.data();
-        gemm_add(w, &from, &to, 1);
+        gemm_add(w, &from, &to, &to, 1);
     }
     /// Every thread reads its part of W once for as many as most_rows codes.
     template <class W, class R>
-    static void gemm_add(sureleap::matrix_view<W> w, R const* const* x, R* const* y, std::size_t n) noexcept {
+    static void gemm_add(sureleap::matrix_view<W> w, R const* const* x, R const* const* base, R* const* y,
+                         std::size_t n) noexcept {
         in_parts(w.rows, w.cols * n, [&](std::size_t first, std::size_t count) {
             // A part's logits begin further on, in every row of the batch.
             for (std::size_t i = 0; i < n; i += most_rows) {
+                std::array<R const*, most_rows> from;
                 std::array<R*, most_rows> to;
                 std::size_t const m = std::min(most_rows, n - i);
+                std::transform(base + i, base + i + m, from.begin(), [&](R const* row) { return row + first; });
                 std::transform(y + i, y + i + m, to.begin(), [&](R* row) { return row + first; });
-                native::gemm_add(rows_of(w, first, count), x + i, to.data(), m);
+                native::gemm_add(rows_of(w, first, count), x + i, from.data(), to.data(), m);
             }
         });
     }
@@ -143,7 +146,11 @@ public:
         std::size_t tokens;
         [[nodiscard]] std::size_t vocabulary() const noexcept { return tokens; }
         [[nodiscard]] std::size_t rank() const noexcept { return 0; }
-        void add(Real const* const*, Real* const*, std::size_t) const noexcept {}
+        void add(Real const* const*, Real const* const* base, Real* const* logits, std::size_t n) const noexcept {
+            for (std::size_t i = 0; i < n; ++i) {
+                if (base[i] != logits[i]) std::copy_n(base[i], tokens, logits[i]);
+            }
+        }
         void add_at(std::span<sureleap::token_id const>, std::span<Real const>, std::span<Real>) const noexcept {}
     };
     [[nodiscard]] std::size_t vocabulary() const noexcept { return output_.tokens; }
@@ -215,8 +222,8 @@ public:
         [[nodiscard]] std::size_t rank() const noexcept {
             return visit([](auto const& w2) { return w2.rank(); });
         }
-        void add(Real const* const* codes, Real* const* logits, std::size_t n) const noexcept {
-            visit([&](auto const& w2) { w2.add(codes, logits, n); });
+        void add(Real const* const* codes, Real const* const* base, Real* const* logits, std::size_t n) const noexcept {
+            visit([&](auto const& w2) { w2.add(codes, base, logits, n); });
         }
         void add_at(std::span<sureleap::token_id const> tokens, std::span<Real const> code,
                     std::span<Real> logits) const noexcept {

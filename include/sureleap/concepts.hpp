@@ -141,16 +141,18 @@ concept sequential_head =
     };
 
 /// A sequential head whose bias is a product B_k = W2 z_k: code(state, h_k, x_{k-1}) makes the code z_k [r] in the state
-/// and advances it; output().add(codes, logits, n) adds the products of n codes to n rows of logits, reading W2 once, and
-/// output().add_at(tokens, code, logits) adds those of some tokens only. Promise: the two together are add_bias.
+/// and advances it; output().add(codes, base, logits, n) makes n rows of logits, the products of n codes added to n rows of
+/// base logits, which may be the same memory, reading W2 once; output().add_at(tokens, code, logits) adds the products of
+/// some tokens only. Promise: code() and output() together are add_bias.
 template <class H>
 concept factored_head =
     sequential_head<H> &&
     requires(H const& head, std::span<typename H::value_type> state, std::span<typename H::value_type const> hidden,
              token_id previous, std::span<token_id const> tokens, std::span<typename H::value_type> logits,
-             typename H::value_type const* const* codes, typename H::value_type* const* rows, std::size_t n) {
+             typename H::value_type const* const* codes, typename H::value_type const* const* base,
+             typename H::value_type* const* rows, std::size_t n) {
         { head.code(state, hidden, previous) } -> std::same_as<std::span<typename H::value_type const>>;
-        head.output().add(codes, rows, n);
+        head.output().add(codes, base, rows, n);
         head.output().add_at(tokens, head.code(state, hidden, previous), logits);
     };
 

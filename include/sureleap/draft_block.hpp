@@ -54,6 +54,7 @@ public:
           order_(ws.take<token_id>(shape.vocabulary)),
           state_(ws.take<Q>(shape.requests * shape.state_size)),
           codes_(ws.take<Q const*>(shape.requests)),
+          base_rows_(ws.take<Q const*>(shape.requests)),
           code_rows_(ws.take<Q*>(shape.requests)),
           candidates_(ws.take<token_id>(shape.candidates)),
           values_(ws.take<Q>(shape.values)) {}
@@ -118,8 +119,9 @@ public:
     [[nodiscard]] std::span<Q> head_state(std::size_t r) const noexcept {
         return state_.subspan(r * shape_.state_size, shape_.state_size);
     }
-    /// Scratch of a product over several requests: a code and a row of logits each.
+    /// Scratch of a product over several requests: a code, a row of base logits and a row of logits each.
     [[nodiscard]] std::span<Q const*> codes() const noexcept { return codes_; }
+    [[nodiscard]] std::span<Q const*> base_rows() const noexcept { return base_rows_; }
     [[nodiscard]] std::span<Q*> code_rows() const noexcept { return code_rows_; }
     /// Scratch of a choice of tokens.
     [[nodiscard]] std::span<token_id> candidates() const noexcept { return candidates_; }
@@ -180,6 +182,7 @@ private:
     std::span<token_id> order_{};
     std::span<Q> state_{};
     std::span<Q const*> codes_{};
+    std::span<Q const*> base_rows_{};
     std::span<Q*> code_rows_{};
     std::span<token_id> candidates_{};
     std::span<Q> values_{};

@@ -103,9 +103,9 @@ struct int16_vector {
     }
 };
 
-/// y[n][i] += row i . x[n] for the rows that `ids` names, or `count` from the first.
+/// y[n][i] = base[n][i] + row i . x[n] for the rows that `ids` names, or `count` from the first.
 inline void int8_product(head_kernels const& kernels, int8_view const& w, token_id const* ids, std::size_t count,
-                         float const* const* x, float* const* y, std::size_t n) noexcept {
+                         float const* const* x, float const* const* base, float* const* y, std::size_t n) noexcept {
     constexpr std::size_t most = 32;  // vectors at a time
     std::array<std::int16_t, 4 * int8_view::most_columns> values;
     std::array<std::int16_t const*, most> rounded;
@@ -117,8 +117,8 @@ inline void int8_product(head_kernels const& kernels, int8_view const& w, token_
             rounded[k] = values.data() + k * w.cols;
             units[k] = int16_vector::round(x[first + k], w.cols, values.data() + k * w.cols);
         }
-        kernels.for_int8({w.values, w.cols, w.cols, count, ids}, w.scales, rounded.data(), units.data(), y + first,
-                         here);
+        kernels.for_int8({w.values, w.cols, w.cols, count, ids}, w.scales, rounded.data(), units.data(), base + first,
+                         y + first, here);
     }
 }
 

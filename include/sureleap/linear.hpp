@@ -10,7 +10,8 @@
 //     gemv(matrix_view<W> weights, std::span<R const> x, std::span<R> y)      y  = W x
 //     gemv_add(matrix_view<W> weights, std::span<R const> x, std::span<R> y)  y += W x
 // and may have, for the products that cost something (without them the library repeats gemv_add and dot):
-//     gemm_add(matrix_view<W> weights, R const* const* x, R* const* y, std::size_t n)     y[i] += W x[i], i < n
+//     gemm_add(matrix_view<W> weights, R const* const* x, R const* const* base, R* const* y, std::size_t n)
+//                                                            y[i] = base[i] + W x[i], i < n; base[i] may be y[i]
 //     gather_add(matrix_view<W> weights, std::span<token_id const> rows, R const* x, R* y)    y[i] += W[rows[i]] . x
 // for every storage format W (float, double, bf16, half) and every real type R (float, double). A weight is
 // converted to R as it is read; products and sums are in R. x and y must not overlap. Preconditions, checked by
@@ -124,7 +125,7 @@ struct native_backend {
             Real sum = 0;
             Real const* from = x.data();
             Real* to = &sum;
-            if (!x.empty()) add<Weight>({weights.data(), x.size(), x.size(), 1, nullptr}, &from, &to, 1);
+            if (!x.empty()) add<Weight>({weights.data(), x.size(), x.size(), 1, nullptr}, &from, &to, &to, 1);
             return sum;
         } else {
             return scalar_backend::dot(weights, x);
@@ -144,15 +145,17 @@ struct native_backend {
         SURELEAP_EXPECTS(x.size() == weights.cols && y.size() == weights.rows);
         Real const* const from = x.data();
         Real* const to = y.data();
-        gemm_add(weights, &from, &to, 1);
+        gemm_add(weights, &from, &to, &to, 1);
     }
 
     template <class Weight, std::floating_point Real>
-    static void gemm_add(matrix_view<Weight> weights, Real const* const* x, Real* const* y, std::size_t n) noexcept {
+    static void gemm_add(matrix_view<Weight> weights, Real const* const* x, Real const* const* base, Real* const* y,
+                         std::size_t n) noexcept {
         if constexpr (vectorised<Weight, Real>) {
-            add<Weight>({weights.data, weights.stride, weights.cols, weights.rows, nullptr}, x, y, n);
+            add<Weight>({weights.data, weights.stride, weights.cols, weights.rows, nullptr}, x, base, y, n);
         } else {
             for (std::size_t i = 0; i < n; ++i) {
+                if (base[i] != y[i]) std::copy_n(base[i], weights.rows, y[i]);
                 scalar_backend::gemv_add(weights, {x[i], weights.cols}, std::span<Real>(y[i], weights.rows));
             }
         }
@@ -162,7 +165,7 @@ struct native_backend {
     static void gather_add(matrix_view<Weight> weights, std::span<token_id const> rows, Real const* x,
                            Real* y) noexcept {
         if constexpr (vectorised<Weight, Real>) {
-            add<Weight>({weights.data, weights.stride, weights.cols, rows.size(), rows.data()}, &x, &y, 1);
+            add<Weight>({weights.data, weights.stride, weights.cols, rows.size(), rows.data()}, &x, &y, &y, 1);
         } else {
             for (std::size_t i = 0; i < rows.size(); ++i) {
                 y[i] += scalar_backend::dot(weights.row(static_cast<std::size_t>(rows[i])),
@@ -176,8 +179,9 @@ private:
     static constexpr bool vectorised = std::is_same_v<Real, float> && !std::is_same_v<Weight, double>;
 
     template <class Weight>
-    static void add(row_selection<Weight> const& rows, float const* const* x, float* const* y, std::size_t n) noexcept {
-        native_head_kernels().template product<Weight>()(rows, x, y, n);
+    static void add(row_selection<Weight> const& rows, float const* const* x, float const* const* base, float* const* y,
+                    std::size_t n) noexcept {
+        native_head_kernels().template product<Weight>()(rows, x, base, y, n);
     }
 };
 

@@ -84,14 +84,17 @@ TEMPLATE_TEST_CASE("heads: a batch on many threads is each request on one, bit f
             engine::thread_pool pool(3);
             engine::kernel_backend::lend const lent{pool};
             auto together = of.base;
+            for (auto& row : together) std::fill(row.begin(), row.end(), Real(0));
             auto at = of.states;
             std::vector<Real const*> codes;
+            std::vector<Real const*> base;
             std::vector<Real*> rows;
             for (std::size_t i = 0; i < n; ++i) {
                 codes.push_back(head.code(at[i], of.hidden[i], of.previous[i]).data());
+                base.push_back(of.base[i].data());
                 rows.push_back(together[i].data());
             }
-            head.output().add(codes.data(), rows.data(), n);
+            head.output().add(codes.data(), base.data(), rows.data(), n);
             CHECK(together == one_by_one);
             CHECK(at == states);
 

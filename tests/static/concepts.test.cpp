@@ -244,7 +244,7 @@ static_assert(!sequential_head<confidence_head<float>>);
 // ---- factored_head
 struct factored : archetype {
     struct product {
-        void add(float const* const*, float* const*, std::size_t) const;
+        void add(float const* const*, float const* const*, float* const*, std::size_t) const;
         void add_at(std::span<token_id const>, reals, std::span<float>) const;
     };
     reals code(std::span<float>, reals, token_id) const;
@@ -252,7 +252,7 @@ struct factored : archetype {
 };
 struct without_rows : factored {
     struct all_only {
-        void add(float const* const*, float* const*, std::size_t) const;
+        void add(float const* const*, float const* const*, float* const*, std::size_t) const;
     };
     all_only output() const;
 };

@@ -69,7 +69,7 @@ std::vector<token_id> random_ids(support::dice& roll, std::size_t count, std::si
     return ids;
 }
 
-/// Vectors of exactly `cols` numbers and results of exactly `rows`; the results hold something already.
+/// Vectors of exactly `cols` numbers, and exactly `rows` numbers that their products are added to.
 template <class X>
 struct batch {
     std::vector<std::vector<X>> x;
@@ -91,14 +91,20 @@ struct batch {
             v.shrink_to_fit();
         }
     }
+    /// Results in memory of their own, or in place of what they are added to.
     template <class Product>
-    void run(Product const& product) {
+    void run(Product const& product, bool in_place = false) {
         y = before;
         std::vector<X const*> from;
+        std::vector<float const*> base;
         std::vector<float*> to;
         for (auto const& v : x) from.push_back(v.data());
-        for (auto& v : y) to.push_back(v.data());
-        product(from.data(), to.data(), x.size());
+        for (auto& v : y) {
+            if (!in_place) std::fill(v.begin(), v.end(), nan_value);
+            to.push_back(v.data());
+        }
+        for (auto const& v : in_place ? y : before) base.push_back(v.data());
+        product(from.data(), base.data(), to.data(), x.size());
     }
     /// The same vectors, those of `order`.
     [[nodiscard]] batch of(std::vector<std::size_t> const& order) const {
@@ -178,7 +184,7 @@ void check_products(head_kernels const& kernels, support::dice& roll, std::size_
         std::iota(order.begin(), order.end(), 0u);
         for (std::size_t k = 0; k < n; ++k) {
             auto alone = b.of({k});
-            alone.run([&](auto... args) { multiply(selected, args...); });
+            alone.run([&](auto... args) { multiply(selected, args...); }, true);
             REQUIRE(same_bits(alone.y[0], b.y[k]));
         }
         std::reverse(order.begin(), order.end());
@@ -235,7 +241,7 @@ TEMPLATE_TEST_CASE("head kernels: without rounding all tables agree", "", float,
             std::vector<float> y(11);
             float const* from = x.data();
             float* to = y.data();
-            kernels.template product<TestType>()({w.data(), cols, cols, 11, nullptr}, &from, &to, 1);
+            kernels.template product<TestType>()({w.data(), cols, cols, 11, nullptr}, &from, &to, &to, 1);
             REQUIRE(y == expected);
         });
     }
@@ -275,8 +281,8 @@ TEST_CASE("head kernels: no rows, no vectors") {
         float y = 7.0f;
         float const* from = x.data();
         float* to = &y;
-        kernels.for_float({w.data(), 8, 8, 0, nullptr}, &from, &to, 1);
-        kernels.for_float({w.data(), 8, 8, 1, nullptr}, nullptr, nullptr, 0);
+        kernels.for_float({w.data(), 8, 8, 0, nullptr}, &from, &to, &to, 1);
+        kernels.for_float({w.data(), 8, 8, 1, nullptr}, nullptr, nullptr, nullptr, 0);
         CHECK(y == 7.0f);
         CHECK(kernels.at_least(nullptr, 0, 0.0f, nullptr) == 0);
     });
@@ -305,10 +311,14 @@ TEST_CASE("head kernels: int8 products are the same bits in every table") {
                 }
             }
             with_every_table([&](head_kernels const& kernels) {
-                b.run([&](auto const* from, auto const* to, std::size_t count) {
-                    kernels.for_int8(selected, scales.data(), from, units.data(), to, count);
-                });
-                for (std::size_t k = 0; k < n; ++k) REQUIRE(same_bits(b.y[k], expected[k]));
+                for (bool const in_place : {false, true}) {
+                    b.run(
+                        [&](auto const* from, auto const* base, auto const* to, std::size_t count) {
+                            kernels.for_int8(selected, scales.data(), from, units.data(), base, to, count);
+                        },
+                        in_place);
+                    for (std::size_t k = 0; k < n; ++k) REQUIRE(same_bits(b.y[k], expected[k]));
+                }
             });
         }
     };
@@ -355,7 +365,7 @@ TEMPLATE_TEST_CASE("native backend: gemm_add and gather_add are gemv_add and dot
             matrix<TestType> const w(roll, rows, cols, roll.below(3));
             matrix_view<TestType> const view{w.first(), rows, cols, w.stride};
             auto const ids = random_ids(roll, 1 + roll.below(rows), rows);
-            std::vector<std::vector<Real>> x(n, std::vector<Real>(cols)), y(n, std::vector<Real>(rows, Real(0.5)));
+            std::vector<std::vector<Real>> x(n, std::vector<Real>(cols)), y(n, std::vector<Real>(rows, Real(9)));
             for (auto& v : x) {
                 for (Real& value : v) value = static_cast<Real>(roll.bell());
             }
@@ -363,7 +373,10 @@ TEMPLATE_TEST_CASE("native backend: gemm_add and gather_add are gemv_add and dot
             std::vector<Real*> to;
             for (auto const& v : x) from.push_back(v.data());
             for (auto& v : y) to.push_back(v.data());
-            native_backend::gemm_add(view, from.data(), to.data(), n);
+            std::vector<std::vector<Real>> const base(n, std::vector<Real>(rows, Real(0.5)));
+            std::vector<Real const*> bases;
+            for (auto const& v : base) bases.push_back(v.data());
+            native_backend::gemm_add(view, from.data(), bases.data(), to.data(), n);
             for (std::size_t k = 0; k < n; ++k) {
                 std::span<Real const> const one{x[k]};
                 std::vector<Real> added(rows, Real(0.5)), product(rows, Real(9)), some(ids.size(), Real(0.5));

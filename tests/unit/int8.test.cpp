@@ -174,7 +174,7 @@ TEST_CASE("int8 products: no sum leaves 32 bits, whatever the eight bits are") {
                 std::vector<float> a(9), b(9);
                 float const* from[] = {x.data(), minus.data()};
                 float* to[] = {a.data(), b.data()};
-                detail::int8_product(*kernels, {w.data(), scales.data(), 9, cols}, nullptr, 9, from, to, 2);
+                detail::int8_product(*kernels, {w.data(), scales.data(), 9, cols}, nullptr, 9, from, to, to, 2);
                 double const exact = static_cast<double>(weight) * static_cast<double>(cols);
                 for (std::size_t i = 0; i < 9; ++i) {
                     REQUIRE(std::fabs(static_cast<double>(a[i]) - exact) <= std::fabs(exact) * 0x1p-22);
@@ -198,16 +198,16 @@ TEST_CASE("int8 products: more vectors than are rounded at a time, and rows by n
         std::vector<float*> to;
         for (auto const& v : x) from.push_back(v.data());
         for (auto& v : y) to.push_back(v.data());
-        detail::int8_product(native_head_kernels(), matrix.view(), nullptr, 11, from.data(), to.data(), n);
+        detail::int8_product(native_head_kernels(), matrix.view(), nullptr, 11, from.data(), to.data(), to.data(), n);
         token_id const ids[] = {10, 2, 2};
         for (std::size_t k = 0; k < n; ++k) {
             std::vector<float> alone(11, 0.25f), some(3, 0.25f);
             float const* one = x[k].data();
             float* out = alone.data();
-            detail::int8_product(native_head_kernels(), matrix.view(), nullptr, 11, &one, &out, 1);
+            detail::int8_product(native_head_kernels(), matrix.view(), nullptr, 11, &one, &out, &out, 1);
             REQUIRE(alone == y[k]);
             out = some.data();
-            detail::int8_product(native_head_kernels(), matrix.view(), ids, 3, &one, &out, 1);
+            detail::int8_product(native_head_kernels(), matrix.view(), ids, 3, &one, &out, &out, 1);
             REQUIRE(some == std::vector<float>{y[k][10], y[k][2], y[k][2]});
         }
     }
@@ -224,7 +224,7 @@ TEST_CASE("int8 products: a code that is no number makes logits that are none; a
             other[19] = bad;
             float const* from[] = {good.data(), other.data()};
             float* to[] = {a.data(), b.data()};
-            detail::int8_product(*kernels, matrix.view(), nullptr, 5, from, to, 2);
+            detail::int8_product(*kernels, matrix.view(), nullptr, 5, from, to, to, 2);
             CHECK(a[0] == 3.0f);
             for (std::size_t i = 1; i < 5; ++i) CHECK(std::fabs(a[i] - 23.0f) < 1e-4f);
             for (float const y : b) CHECK((bad == 0.0f ? y == 3.0f : std::isnan(y)));

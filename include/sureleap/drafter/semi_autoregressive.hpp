@@ -129,8 +129,8 @@ public:
                         c = static_cast<double>(confidence_.at_anchor(q, k));
                     }
                 } else {
-                    c = static_cast<double>(
-                        confidence_.at_anchor(block.law_of(r, base(forward, i, r, block), options_.map), k));
+                    auto const q = block.law_of(r, base(forward, i, r, block), options_.map);
+                    c = static_cast<double>(confidence_.at_anchor(q, k));
                 }
                 if (!memory.append(r, c)) break;
             }
@@ -145,16 +145,19 @@ public:
         auto const requests = block.requests();
         for (std::size_t r = 0; r < requests.size(); ++r) {
             if (!well_shaped(forward, requests.size())) block.reject(r, status::invalid_draft);
-            head_.reset(block.head_state(r).first(head_.state_size()));
+            head_.reset(state(block, r));
         }
+        auto const draw_one = [&](std::size_t r, std::size_t k) {
+            if (drafts(block, r, k)) record(forward, r, k, rule, law(forward, r, k, block), block, rng);
+        };
         if constexpr (batches) {
             for (std::size_t k = 0; k < block_size(); ++k) {
-                add_products(forward, k, block);
-                for (std::size_t r = 0; r < requests.size(); ++r) draw_one(forward, r, k, rule, block, rng);
+                multiply(forward, k, block);
+                for (std::size_t r = 0; r < requests.size(); ++r) draw_one(r, k);
             }
         } else {
             for (std::size_t r = 0; r < requests.size(); ++r) {
-                for (std::size_t k = 0; k < block_size(); ++k) draw_one(forward, r, k, rule, block, rng);
+                for (std::size_t k = 0; k < block_size(); ++k) draw_one(r, k);
             }
         }
     }
@@ -192,43 +195,49 @@ private:
     [[nodiscard]] static token_id before(draft_block<value_type> const& block, std::size_t r) noexcept {
         return block.size(r) == 0 ? block.requests()[r].anchor : block.tokens(r).back();
     }
+    [[nodiscard]] std::span<value_type> state(draft_block<value_type> const& block, std::size_t r) const noexcept {
+        return block.head_state(r).first(head_.state_size());
+    }
     // U_k + B_k of all requests that draft position k, where q_k will be recorded.
-    void add_products(forward_type const& forward, std::size_t k, draft_block<value_type>& block) const noexcept
+    void multiply(forward_type const& forward, std::size_t k, draft_block<value_type>& block) const noexcept
         requires batches
     {
         std::size_t n = 0;
         for (std::size_t r = 0; r < block.requests().size(); ++r) {
             if (!drafts(block, r, k)) continue;
             std::size_t const i = r * block_size() + k;
-            auto const state = block.head_state(r).first(head_.state_size());
-            block.code_rows()[n] = base(forward, i, r, block).data();
-            block.codes()[n++] = head_.code(state, hidden(forward, i, r, block), before(block, r)).data();
+            block.code_rows()[n] = block.next_row(r).data();
+            block.base_rows()[n] = base(forward, i, r, block).data();
+            block.codes()[n++] = head_.code(state(block, r), hidden(forward, i, r, block), before(block, r)).data();
         }
-        if (n > 0) head_.output().add(block.codes().data(), block.code_rows().data(), n);
+        if (n > 0) head_.output().add(block.codes().data(), block.base_rows().data(), block.code_rows().data(), n);
     }
-    // Position k of request r, if it drafts it; its products have been added where requests share them.
-    template <class DraftRule, class Rng>
-    void draw_one(forward_type const& forward, std::size_t r, std::size_t k, DraftRule rule,
-                  draft_block<value_type>& block, Rng& rng) const noexcept {
-        if (!drafts(block, r, k)) return;
-        if constexpr (batches) {
-            record(forward, r, k, rule, block.law_of(r, block.next_row(r), options_.map), block, rng);
-            return;
-        }
+    // q_k of request r: of a row that has been multiplied with those of other requests,
+    [[nodiscard]] distribution<value_type> law(forward_type const&, std::size_t r, std::size_t /*k*/,
+                                               draft_block<value_type> const& block) const noexcept
+        requires batches
+    {
+        return block.law_of(r, block.next_row(r), options_.map);
+    }
+    // of a list of tokens,
+    [[nodiscard]] distribution<value_type> law(forward_type const& forward, std::size_t r, std::size_t k,
+                                               draft_block<value_type> const& block) const noexcept
+        requires lists_tokens
+    {
         std::size_t const i = r * block_size() + k;
-        auto const state = block.head_state(r).first(head_.state_size());
-        auto const h = hidden(forward, i, r, block);
-        if constexpr (lists_tokens) {
-            auto const u = forward.base_logits.values.row(i);
-            auto const tokens = choose(u, before(block, r), r, block);
-            auto const row = block.next_row(r).first(tokens.size());
-            head_.evaluate(u, tokens, state, h, before(block, r), row);
-            record(forward, r, k, rule, law_over(tokens, row, r, block), block, rng);
-        } else if constexpr (!batches) {
-            auto const row = base(forward, i, r, block);
-            head_.add_bias(state, h, before(block, r), row);
-            record(forward, r, k, rule, block.law_of(r, row, options_.map), block, rng);
-        }
+        auto const u = forward.base_logits.values.row(i);
+        auto const tokens = choose(u, before(block, r), r, block);
+        auto const row = block.next_row(r).first(tokens.size());
+        head_.evaluate(u, tokens, state(block, r), hidden(forward, i, r, block), before(block, r), row);
+        return law_over(tokens, row, r, block);
+    }
+    // or of a row that the head adds its bias to.
+    [[nodiscard]] distribution<value_type> law(forward_type const& forward, std::size_t r, std::size_t k,
+                                               draft_block<value_type> const& block) const noexcept {
+        std::size_t const i = r * block_size() + k;
+        auto const row = copy_base(forward, i, r, block);
+        head_.add_bias(state(block, r), hidden(forward, i, r, block), before(block, r), row);
+        return block.law_of(r, row, options_.map);
     }
     template <class DraftRule, class Rng>
     void record(forward_type const& forward, std::size_t r, std::size_t k, DraftRule rule,
@@ -270,17 +279,21 @@ private:
             return h;
         }
     }
-    // U_k copied to where q_k will be recorded.
-    [[nodiscard]] std::span<value_type> base(forward_type const& forward, std::size_t i, std::size_t r,
-                                             draft_block<value_type> const& block) const noexcept {
+    // U_k where it is, or where q_k will be recorded if the backbone stores another type.
+    [[nodiscard]] std::span<value_type const> base(forward_type const& forward, std::size_t i, std::size_t r,
+                                                   draft_block<value_type> const& block) const noexcept {
+        if constexpr (std::is_same_v<stored_type, value_type>) {
+            return forward.base_logits.values.row(i);
+        } else {
+            return copy_base(forward, i, r, block);
+        }
+    }
+    [[nodiscard]] std::span<value_type> copy_base(forward_type const& forward, std::size_t i, std::size_t r,
+                                                  draft_block<value_type> const& block) const noexcept {
         auto const row = block.next_row(r);
         auto const u = forward.base_logits.values.row(i);
-        if constexpr (std::is_same_v<stored_type, value_type>) {
-            std::copy(u.begin(), u.end(), row.begin());
-        } else {
-            std::transform(u.begin(), u.end(), row.begin(),
-                           [](stored_type const& x) { return static_cast<value_type>(load(x)); });
-        }
+        std::transform(u.begin(), u.end(), row.begin(),
+                       [](stored_type const& x) { return static_cast<value_type>(load(x)); });
         return row;
     }
 

@@ -5,6 +5,7 @@
 // shortlist, over weights in floating point or in eight bits.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <type_traits>
@@ -46,24 +47,25 @@ public:
     [[nodiscard]] std::size_t rank() const noexcept { return weights_.cols; }
     [[nodiscard]] Weights const& weights() const noexcept { return weights_; }
 
-    /// logits[i][v] += (W2 codes[i])[v] for i < n. O(V r n), reads W2 once.
-    void add(Real const* const* codes, Real* const* logits, std::size_t n) const noexcept {
+    /// logits[i][v] = base[i][v] + (W2 codes[i])[v] for i < n; base[i] may be logits[i]. O(V r n), reads W2 once.
+    void add(Real const* const* codes, Real const* const* base, Real* const* logits, std::size_t n) const noexcept {
         if constexpr (is_int8) {
-            detail::int8_product(native_head_kernels(), weights_, nullptr, weights_.rows, codes, logits, n);
-        } else if constexpr (requires { Backend::gemm_add(weights_, codes, logits, n); }) {
-            Backend::gemm_add(weights_, codes, logits, n);
+            detail::int8_product(native_head_kernels(), weights_, nullptr, weights_.rows, codes, base, logits, n);
+        } else if constexpr (requires { Backend::gemm_add(weights_, codes, base, logits, n); }) {
+            Backend::gemm_add(weights_, codes, base, logits, n);
         } else {
             for (std::size_t i = 0; i < n; ++i) {
+                if (base[i] != logits[i]) std::copy_n(base[i], vocabulary(), logits[i]);
                 Backend::gemv_add(weights_, {codes[i], rank()}, std::span<Real>(logits[i], vocabulary()));
             }
         }
     }
-    /// The same of one code.
+    /// logits[v] += (W2 code)[v].
     void add(std::span<Real const> code, std::span<Real> logits) const noexcept {
         SURELEAP_EXPECTS(code.size() == rank() && logits.size() == vocabulary());
         Real const* const from = code.data();
         Real* const to = logits.data();
-        add(&from, &to, 1);
+        add(&from, &to, &to, 1);
     }
     /// logits[i] += (W2 code)[tokens[i]]. O(tokens r).
     void add_at(std::span<token_id const> tokens, std::span<Real const> code, std::span<Real> logits) const noexcept {
@@ -71,7 +73,7 @@ public:
         Real const* const from = code.data();
         Real* const to = logits.data();
         if constexpr (is_int8) {
-            detail::int8_product(native_head_kernels(), weights_, tokens.data(), tokens.size(), &from, &to, 1);
+            detail::int8_product(native_head_kernels(), weights_, tokens.data(), tokens.size(), &from, &to, &to, 1);
         } else if constexpr (requires { Backend::gather_add(weights_, tokens, from, to); }) {
             Backend::gather_add(weights_, tokens, from, to);
         } else {

@@ -197,7 +197,7 @@ public:
                 from[i] = code.data();
                 to[i] = bias.data() + i * V;
             }
-            head.output().add(from.data(), to.data(), n);
+            head.output().add(from.data(), to.data(), to.data(), n);
             for (std::size_t i = 0; i < n; ++i) {
                 std::size_t const count = detail::best_tokens<real, real>({to[i], V}, cols_, {candidates, values});
                 SURELEAP_EXPECTS(count == cols_);  // weights are finite, so biases are numbers

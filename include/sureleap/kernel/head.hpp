@@ -36,13 +36,16 @@ struct row_selection {
     [[nodiscard]] W const* row(std::size_t i) const noexcept { return data + index(i) * stride; }
 };
 
-/// For x of any number of vectors: y[n][i] += row i . x[n].
+/// For any number of vectors x: y[n][i] = base[n][i] + row i . x[n]. base[n] may be y[n].
 template <class W>
-using product_function = void (*)(row_selection<W> const& rows, float const* const* x, float* const* y, std::size_t n);
+using product_function = void (*)(row_selection<W> const& rows, float const* const* x, float const* const* base,
+                                  float* const* y, std::size_t n);
 
-/// The same for rows of int8 with a scale each and integers of 16 bits: y[n][i] += scales[index(i)] unit[n] (row i . x[n]).
+/// The same for rows of int8 with a scale each and integers of 16 bits:
+/// y[n][i] = base[n][i] + scales[index(i)] unit[n] (row i . x[n]).
 using int8_product_function = void (*)(row_selection<std::int8_t> const& rows, float const* scales,
-                                       std::int16_t const* const* x, float const* unit, float* const* y, std::size_t n);
+                                       std::int16_t const* const* x, float const* unit, float const* const* base,
+                                       float* const* y, std::size_t n);
 
 struct head_kernels {
     char const* name;
@@ -90,21 +93,22 @@ struct scalar_heads {
     }
 
     template <class W>
-    static void product(row_selection<W> const& rows, float const* const* x, float* const* y, std::size_t n) {
+    static void product(row_selection<W> const& rows, float const* const* x, float const* const* base, float* const* y,
+                        std::size_t n) {
         for (std::size_t i = 0; i < rows.count; ++i) {
-            for (std::size_t k = 0; k < n; ++k) y[k][i] += dot(rows.row(i), x[k], rows.cols);
+            for (std::size_t k = 0; k < n; ++k) y[k][i] = base[k][i] + dot(rows.row(i), x[k], rows.cols);
         }
     }
 
     static void int8_product(row_selection<std::int8_t> const& rows, float const* scales, std::int16_t const* const* x,
-                             float const* unit, float* const* y, std::size_t n) {
+                             float const* unit, float const* const* base, float* const* y, std::size_t n) {
         for (std::size_t i = 0; i < rows.count; ++i) {
             std::int8_t const* const row = rows.row(i);
             for (std::size_t k = 0; k < n; ++k) {
                 std::int32_t sum = 0;
                 for (std::size_t j = 0; j < rows.cols; ++j) sum += std::int32_t{row[j]} * x[k][j];
                 // Rounded once, as vectors do, so that all tables agree bit for bit.
-                y[k][i] = std::fma(static_cast<float>(sum), scales[rows.index(i)] * unit[k], y[k][i]);
+                y[k][i] = std::fma(static_cast<float>(sum), scales[rows.index(i)] * unit[k], base[k][i]);
             }
         }
     }

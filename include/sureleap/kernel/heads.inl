@@ -67,15 +67,15 @@ struct group {
     }
 };
 
-/// y[0 .. size - 1] += sums.
-SURELEAP_INLINE void add_to(float* y, std::size_t size, __m256 sums) {
+/// y[r] = base[r] + sum r, for `size` of them.
+SURELEAP_INLINE void add_to(float const* base, float* y, std::size_t size, __m256 sums) {
     if (size == together) {
-        _mm256_storeu_ps(y, _mm256_add_ps(_mm256_loadu_ps(y), sums));
+        _mm256_storeu_ps(y, _mm256_add_ps(_mm256_loadu_ps(base), sums));
         return;
     }
     float some[together];
     _mm256_storeu_ps(some, sums);
-    for (std::size_t r = 0; r < size; ++r) y[r] += some[r];
+    for (std::size_t r = 0; r < size; ++r) y[r] = base[r] + some[r];
 }
 
 template <class W>
@@ -112,7 +112,7 @@ struct products {
 
     template <std::size_t N>
     SURELEAP_INLINE static void multiply(group<W> const& g, std::size_t cols, std::size_t rows, std::size_t i,
-                                         float const* const* x, float* const* y) {
+                                         float const* const* x, float const* const* base, float* const* y) {
         __m256 halves[N][together];
         for (std::size_t first = 0; first < together; first += isa::at_once) {
             vec sum[N][isa::at_once][parts];
@@ -158,13 +158,13 @@ struct products {
             }
         }
         std::size_t const size = rows - i < together ? rows - i : together;
-        for (std::size_t n = 0; n < N; ++n) add_to(y[n] + i, size, gather_sums(halves[n]));
+        for (std::size_t n = 0; n < N; ++n) add_to(base[n] + i, y[n] + i, size, gather_sums(halves[n]));
     }
 
     /// One vector: row after row, as memory likes it. A row's additions wait for each other, but not for those of the
     /// next rows.
     SURELEAP_INLINE static void multiply_one(group<W> const& g, std::size_t cols, std::size_t rows, std::size_t i,
-                                             float const* x, float* y) {
+                                             float const* x, float const* base, float* y) {
         __m256 halves[together];
         for (std::size_t r = 0; r < together; ++r) {
             vec sum[parts];
@@ -193,11 +193,11 @@ struct products {
             halves[r] = isa::halve(sum);
         }
         std::size_t const size = rows - i < together ? rows - i : together;
-        add_to(y + i, size, gather_sums(halves));
+        add_to(base + i, y + i, size, gather_sums(halves));
     }
 
-    SURELEAP_KERNEL static void product(row_selection<W> const& rows, float const* const* x, float* const* y,
-                                        std::size_t n) {
+    SURELEAP_KERNEL static void product(row_selection<W> const& rows, float const* const* x, float const* const* base,
+                                        float* const* y, std::size_t n) {
         if (rows.ids != nullptr) fetch_named(rows, 0, ahead);
         for (std::size_t i = 0; i < rows.count; i += together) {
             group<W> const g(rows, i);
@@ -210,17 +210,17 @@ struct products {
                     W const* const row = rows.row(next);
                     for (std::size_t c = 0; c < rows.cols; c += 64 / sizeof(W)) __builtin_prefetch(row + c);
                 }
-                multiply<isa::vectors>(g, rows.cols, rows.count, i, x + k, y + k);
+                multiply<isa::vectors>(g, rows.cols, rows.count, i, x + k, base + k, y + k);
             }
-            for (; k < n; ++k) multiply_one(g, rows.cols, rows.count, i, x[k], y[k]);
+            for (; k < n; ++k) multiply_one(g, rows.cols, rows.count, i, x[k], base[k], y[k]);
         }
     }
 };
 
 /// One vector at a time: what is read of the matrix for a group of rows stays in the first cache for all of them.
 SURELEAP_KERNEL inline void int8_product(row_selection<std::int8_t> const& rows, float const* scales,
-                                         std::int16_t const* const* x, float const* unit, float* const* y,
-                                         std::size_t n) {
+                                         std::int16_t const* const* x, float const* unit, float const* const* base,
+                                         float* const* y, std::size_t n) {
     constexpr std::size_t step = 2 * isa::width;
     if (rows.ids != nullptr) fetch_named(rows, 0, ahead);
     for (std::size_t i = 0; i < rows.count; i += together) {
@@ -251,7 +251,7 @@ SURELEAP_KERNEL inline void int8_product(row_selection<std::int8_t> const& rows,
             __m256 const sums = _mm256_cvtepi32_ps(gather_sums(halves));
             __m256 const factors = _mm256_mul_ps(_mm256_loadu_ps(scale), _mm256_set1_ps(unit[k]));
             float some[together] = {};
-            for (std::size_t r = 0; r < size; ++r) some[r] = y[k][i + r];
+            for (std::size_t r = 0; r < size; ++r) some[r] = base[k][i + r];
             _mm256_storeu_ps(some, _mm256_fmadd_ps(sums, factors, _mm256_loadu_ps(some)));
             for (std::size_t r = 0; r < size; ++r) y[k][i + r] = some[r];
         }
