@@ -18,10 +18,12 @@
 #include <sureleap/kernel/head_avx2.hpp>
 #include <sureleap/kernel/head_avx512.hpp>
 #include <sureleap/kernel/head_native.hpp>
+#include <sureleap/kernel/head_neon.hpp>
 #include <sureleap/kernel/native.hpp>
 #include <sureleap/kernel/neon.hpp>
 #include <sureleap/kernel/philox.hpp>
 #include <sureleap/kernel/row.hpp>
+#include <sureleap/kernel/runnable.hpp>
 #include <sureleap/kernel/sample.hpp>
 #include <sureleap/kernel/sample_avx2.hpp>
 #include <sureleap/kernel/sample_avx512.hpp>

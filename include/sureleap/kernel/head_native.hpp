@@ -3,38 +3,33 @@
 // The best functions of head.hpp that the machine runs, found out when the program runs; as native.hpp.
 #pragma once
 
-#include <cstddef>
 #include <span>
 
 #include <sureleap/config.hpp>
 #include <sureleap/kernel/head.hpp>
+#include <sureleap/kernel/runnable.hpp>
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <sureleap/kernel/head_avx2.hpp>
 #include <sureleap/kernel/head_avx512.hpp>
 #endif
+#include <sureleap/kernel/head_neon.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 inline namespace SURELEAP_MARCH_TAG {
 
 /// Best first, the reference last; a view of static memory. Everything in it runs here.
 [[nodiscard]] inline std::span<head_kernels const* const> available_head_kernels() noexcept {
-    struct list {
-        head_kernels const* all[3];
-        std::size_t size = 0;
-        list() noexcept {
+    static detail::runnable<head_kernels> const found{
 #if defined(__x86_64__) && defined(__GNUC__)
-            bool const v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");  // F16C is older than both
-            bool const v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-            if (v4) all[size++] = &avx512_head_kernels;
-            if (v3) all[size++] = &avx2_head_kernels;
+        {&avx512_head_kernels, detail::runs_avx512()},
+        {&avx2_head_kernels, detail::runs_avx2()},
+#elif defined(__aarch64__) && defined(__ARM_NEON) && defined(__GNUC__)
+        {&neon_head_kernels, true},
 #endif
-            all[size++] = &scalar_head_kernels;
-        }
+        {&scalar_head_kernels, true},
     };
-    static list const found;
-    return {found.all, found.size};
+    return found.all();
 }
 
 /// The best of them.

@@ -4,10 +4,10 @@
 // native.hpp does for rows.
 #pragma once
 
-#include <cstddef>
 #include <span>
 
 #include <sureleap/config.hpp>
+#include <sureleap/kernel/runnable.hpp>
 #include <sureleap/kernel/sample.hpp>
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -20,22 +20,14 @@ inline namespace SURELEAP_MARCH_TAG {
 
 /// Best first, the reference last; a view of static memory. Everything in it runs here.
 [[nodiscard]] inline std::span<sample_kernels const* const> available_sample_kernels() noexcept {
-    struct list {
-        sample_kernels const* all[3];
-        std::size_t size = 0;
-        list() noexcept {
+    static detail::runnable<sample_kernels> const found{
 #if defined(__x86_64__) && defined(__GNUC__)
-            bool const v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-            bool const v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-            if (v4) all[size++] = &avx512_sample_kernels;
-            if (v3) all[size++] = &avx2_sample_kernels;
+        {&avx512_sample_kernels, detail::runs_avx512()},
+        {&avx2_sample_kernels, detail::runs_avx2()},
 #endif
-            all[size++] = &scalar_sample_kernels;
-        }
+        {&scalar_sample_kernels, true},
     };
-    static list const found;
-    return {found.all, found.size};
+    return found.all();
 }
 
 /// The best of them.

@@ -10,6 +10,7 @@
 #include <span>
 
 #include <sureleap/config.hpp>
+#include <sureleap/kernel/runnable.hpp>
 #include <sureleap/kernel/survivals.hpp>
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -244,20 +245,14 @@ inline constexpr survival_kernels avx2_survival_kernels{
 
 /// Best first, the reference last; a view of static memory. Everything in it runs here.
 [[nodiscard]] inline std::span<survival_kernels const* const> available_survival_kernels() noexcept {
-    struct list {
-        survival_kernels const* all[2];
-        std::size_t size = 0;
-        list() noexcept {
+    static detail::runnable<survival_kernels> const found{
 #if defined(__x86_64__) && defined(__GNUC__)
-            if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("popcnt")) {
-                all[size++] = &avx2_survival_kernels;
-            }
+        {&avx2_survival_kernels,
+         __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("popcnt")},
 #endif
-            all[size++] = &scalar_survival_kernels;
-        }
+        {&scalar_survival_kernels, true},
     };
-    static list const found;
-    return {found.all, found.size};
+    return found.all();
 }
 
 /// The best of them.
