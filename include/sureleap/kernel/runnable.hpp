@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Which of several tables of functions the machine runs: what native.hpp, head_native.hpp, sample_native.hpp and
-// survivals_native.hpp ask. On x86 that is found out when the program runs, and only what the system saves registers for
-// counts, which is part of the compiler's answer; elsewhere the compiler knows.
+// survivals_native.hpp ask. On x86 that is found out when the program runs, and only what the system saves registers
+// for counts, which is part of the compiler's answer; elsewhere the compiler knows.
 #pragma once
 
 #include <cstddef>
