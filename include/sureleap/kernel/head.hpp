@@ -5,7 +5,8 @@
 // head_avx2.hpp, head_avx512.hpp and head_neon.hpp hold vector code, head_native.hpp takes the best that the machine runs.
 //
 // A row of a product is summed in one order whatever else is computed beside it: lane l of 16 adds elements l, l + 16, ...,
-// then lanes are added pairwise (l with l + 8, + 4, + 2, + 1). So a request's logits do not depend on who shares its batch.
+// of bf16, which vectors widen two by two, elements 2l, 2l + 1, 2l + 32, ...; then lanes are added pairwise (l with l + 8,
+// + 4, + 2, + 1). So a request's logits do not depend on who shares its batch.
 // Products with int8 weights are sums of integers, which are exact and the same on every machine.
 #pragma once
 
@@ -77,15 +78,20 @@ namespace detail {
 
 struct scalar_heads {
     static constexpr std::size_t lanes = 16;
+    /// Neighbours that go to one lane.
+    template <class W>
+    static constexpr std::size_t pairs = std::is_same_v<W, bf16> ? 2 : 1;
 
     template <class W, class Real>
     [[nodiscard]] static Real dot(W const* row, Real const* x, std::size_t size) noexcept {
         std::array<Real, lanes> sum{};
-        std::size_t const whole = size - size % lanes;
-        for (std::size_t i = 0; i < whole; i += lanes) {
-            for (std::size_t l = 0; l < lanes; ++l) sum[l] += static_cast<Real>(load(row[i + l])) * x[i + l];
+        constexpr std::size_t step = lanes * pairs<W>;
+        std::size_t const whole = size - size % step;
+        for (std::size_t i = 0; i < whole; i += step) {
+            for (std::size_t j = 0; j < step; ++j) sum[j / pairs<W>] += static_cast<Real>(load(row[i + j])) * x[i + j];
         }
-        for (std::size_t i = whole; i < size; ++i) sum[i - whole] += static_cast<Real>(load(row[i])) * x[i];
+        for (std::size_t i = whole; i < size; ++i)
+            sum[(i - whole) / pairs<W>] += static_cast<Real>(load(row[i])) * x[i];
         for (std::size_t width = lanes / 2; width > 0; width /= 2) {
             for (std::size_t l = 0; l < width; ++l) sum[l] += sum[l + width];
         }

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <immintrin.h>
 
@@ -25,18 +26,29 @@ inline namespace SURELEAP_MARCH_TAG {
 struct isa {
     static constexpr std::size_t width = 8;
     static constexpr std::size_t parts = 2;
-    static constexpr std::size_t at_once = 4;  // 8 sums, and 16 registers
-    static constexpr std::size_t vectors = 1;
+    static constexpr std::size_t at_once = 2;  // 12 sums, and 16 registers
+    static constexpr std::size_t from_memory = 2;
     using vec = __m256;
     using words = __m256i;
 
-    SURELEAP_INLINE static vec load(float const* from) { return _mm256_loadu_ps(from); }
-    SURELEAP_INLINE static vec load(bf16 const* from) {
-        __m128i const bits = _mm_loadu_si128(reinterpret_cast<__m128i const*>(from));
-        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+    SURELEAP_INLINE static vec load(float const* from, std::size_t part, std::size_t h) {
+        return _mm256_loadu_ps(from + (2 * h + part) * width);
     }
-    SURELEAP_INLINE static vec load(half const* from) {
-        return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<__m128i const*>(from)));
+    SURELEAP_INLINE static vec load(bf16 const* from, std::size_t part, std::size_t h) {
+        __m256i const bits = _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from + 2 * part * width));
+        return _mm256_castsi256_ps(h == 0 ? _mm256_slli_epi32(bits, 16)
+                                          : _mm256_and_si256(bits, _mm256_set1_epi32(-0x10000)));
+    }
+    SURELEAP_INLINE static vec load(half const* from, std::size_t part, std::size_t h) {
+        return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<__m128i const*>(from + (2 * h + part) * width)));
+    }
+    template <class W>
+    SURELEAP_INLINE static vec load_beside(float const* x, std::size_t part, std::size_t h) {
+        if (!std::is_same_v<W, bf16>) return _mm256_loadu_ps(x + (2 * h + part) * width);
+        __m256 const a = _mm256_loadu_ps(x + 2 * part * width);
+        __m256 const b = _mm256_loadu_ps(x + (2 * part + 1) * width);
+        __m256 const mixed = h == 0 ? _mm256_shuffle_ps(a, b, 0x88) : _mm256_shuffle_ps(a, b, 0xdd);
+        return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(mixed), 0xd8));
     }
     SURELEAP_INLINE static vec zero() { return _mm256_setzero_ps(); }
     SURELEAP_INLINE static vec multiply_add(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }

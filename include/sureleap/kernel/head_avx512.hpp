@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <immintrin.h>
 
@@ -29,20 +30,30 @@ inline namespace SURELEAP_MARCH_TAG {
 struct isa {
     static constexpr std::size_t width = 16;
     static constexpr std::size_t parts = 1;
-    static constexpr std::size_t at_once = 8;
-    static constexpr std::size_t vectors = 3;  // 24 sums, and 32 registers
+    static constexpr std::size_t at_once = 8;  // 24 sums, and 32 registers
+    static constexpr std::size_t from_memory = 4;
     using vec = __m512;
     using words = __m512i;
     // Masked forms with nothing masked: the plain ones make GCC 12 warn of its own header.
     static constexpr __mmask16 all = 0xffff;
 
-    SURELEAP_INLINE static vec load(float const* from) { return _mm512_loadu_ps(from); }
-    SURELEAP_INLINE static vec load(bf16 const* from) {
-        __m256i const bits = _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from));
-        return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(all, _mm512_maskz_cvtepu16_epi32(all, bits), 16));
+    SURELEAP_INLINE static vec load(float const* from, std::size_t, std::size_t h) {
+        return _mm512_loadu_ps(from + h * width);
     }
-    SURELEAP_INLINE static vec load(half const* from) {
-        return _mm512_maskz_cvtph_ps(all, _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from)));
+    SURELEAP_INLINE static vec load(bf16 const* from, std::size_t, std::size_t h) {
+        words const bits = _mm512_loadu_si512(from);
+        return _mm512_castsi512_ps(h == 0 ? _mm512_maskz_slli_epi32(all, bits, 16)
+                                          : _mm512_and_si512(bits, _mm512_set1_epi32(-0x10000)));
+    }
+    SURELEAP_INLINE static vec load(half const* from, std::size_t, std::size_t h) {
+        return _mm512_maskz_cvtph_ps(all, _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from + h * width)));
+    }
+    template <class W>
+    SURELEAP_INLINE static vec load_beside(float const* x, std::size_t, std::size_t h) {
+        if (!std::is_same_v<W, bf16>) return _mm512_loadu_ps(x + h * width);
+        words const even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+        words const odd = _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+        return _mm512_permutex2var_ps(_mm512_loadu_ps(x), h == 0 ? even : odd, _mm512_loadu_ps(x + width));
     }
     SURELEAP_INLINE static vec zero() { return _mm512_setzero_ps(); }
     SURELEAP_INLINE static vec multiply_add(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }

@@ -5,9 +5,11 @@
 // namespace, defined SURELEAP_KERNEL and a class `isa`:
 //
 //     width, parts                 floats in a register; registers for 16 lanes
-//     at_once                      rows of the matrix that are multiplied side by side, a divisor of 8
-//     vectors                      vectors of x multiplied with them at once
-//     vec, load(T const*), zero, multiply_add(a, b, c)
+//     at_once                      rows of the matrix that are multiplied side by side with three vectors, a divisor of 8
+//     from_memory                  the same of rows that are yet to be read
+//     vec, zero, multiply_add(a, b, c)
+//     load(T const*, part, h)      of 32 weights the first or second that the lanes of a part take
+//     load_beside<T>(x, part, h)   the numbers that these are multiplied with
 //     halve(vec const*)            8 of the 16 sums in `parts` registers: lane l plus lane l + 8
 //     words, load_bytes, load_words, pairs(a, b), add, halve_words    the same for int8 and 16 bits
 //     list(from, threshold, first, out)    which of 16 floats are at or above it, counted from `first`; how many. Writes up
@@ -44,6 +46,10 @@ SURELEAP_INLINE __m256i gather_sums(__m256i const (&h)[together]) {
 
 /// As many rows are fetched before they are multiplied, where memory cannot know which ones come next.
 static constexpr std::size_t ahead = 2 * together;
+/// And so many bytes where rows side by side hide their order from it.
+static constexpr std::size_t ahead_in_bytes = 8192;
+/// Of rows, and a fraction of the second cache.
+static constexpr std::size_t tile_bytes = std::size_t{1} << 17;
 
 template <class W>
 SURELEAP_INLINE void fetch_named(row_selection<W> const& rows, std::size_t first, std::size_t size) {
@@ -82,66 +88,80 @@ template <class W>
 struct products {
     using vec = isa::vec;
     static constexpr std::size_t parts = isa::parts;
+    static constexpr std::size_t step = 2 * lanes;  // columns, two to a lane
 
     /// The last `size` elements of a row, zeros behind them.
     template <class T>
     struct tail {
-        T values[lanes]{};
+        T values[step]{};
         SURELEAP_KERNEL void take(T const* row, std::size_t size) {
             for (std::size_t i = 0; i < size; ++i) values[i] = row[i];
         }
     };
 
-    template <std::size_t N>
-    SURELEAP_INLINE static void add(W const* const (&row)[isa::at_once], float const* const (&x)[N],
-                                    vec (&sum)[N][isa::at_once][parts]) {
+    /// Sums of R rows with N vectors.
+    template <std::size_t N, std::size_t R>
+    struct block {
+        vec sum[N][R][parts];
+    };
+    template <std::size_t N, std::size_t R>
+    SURELEAP_INLINE static void add(W const* const (&row)[R], float const* const (&x)[N], block<N, R>& to) {
 #pragma GCC unroll 2
         for (std::size_t p = 0; p < parts; ++p) {
-            vec of_x[N];
+#pragma GCC unroll 2
+            for (std::size_t h = 0; h < 2; ++h) {
+                vec of_x[N];
 #pragma GCC unroll 4
-            for (std::size_t n = 0; n < N; ++n) of_x[n] = isa::load(x[n] + p * isa::width);
+                for (std::size_t n = 0; n < N; ++n) of_x[n] = isa::template load_beside<W>(x[n], p, h);
 #pragma GCC unroll 8
-            for (std::size_t r = 0; r < isa::at_once; ++r) {
-                vec w = isa::load(row[r] + p * isa::width);
-                asm("" : "+v"(w));  // stays in a register: compilers would load it again for every product
+                for (std::size_t r = 0; r < R; ++r) {
+                    vec w = isa::load(row[r], p, h);
+                    if (N > 1)
+                        asm("" : "+v"(w));  // stays in a register: compilers would load it again for every product
 #pragma GCC unroll 4
-                for (std::size_t n = 0; n < N; ++n) sum[n][r][p] = isa::multiply_add(w, of_x[n], sum[n][r][p]);
+                    for (std::size_t n = 0; n < N; ++n) {
+                        to.sum[n][r][p] = isa::multiply_add(w, of_x[n], to.sum[n][r][p]);
+                    }
+                }
             }
         }
     }
 
-    template <std::size_t N>
-    SURELEAP_INLINE static void multiply(group<W> const& g, std::size_t cols, std::size_t rows, std::size_t i,
-                                         float const* const* x, float const* const* base, float* const* y) {
+    /// One group and N vectors, R rows at a time. With Fetch the rows come from memory.
+    template <std::size_t N, std::size_t R, bool Fetch>
+    SURELEAP_INLINE static void multiply(group<W> const& g, std::size_t cols, std::size_t size, float const* const* x,
+                                         float const* const* base, float* const* y, std::size_t i) {
         __m256 halves[N][together];
-        for (std::size_t first = 0; first < together; first += isa::at_once) {
-            vec sum[N][isa::at_once][parts];
+        for (std::size_t first = 0; first < together; first += R) {
+            block<N, R> sums;
 #pragma GCC unroll 4
             for (std::size_t n = 0; n < N; ++n) {
 #pragma GCC unroll 8
-                for (std::size_t r = 0; r < isa::at_once; ++r) {
+                for (std::size_t r = 0; r < R; ++r) {
 #pragma GCC unroll 2
-                    for (std::size_t p = 0; p < parts; ++p) sum[n][r][p] = isa::zero();
+                    for (std::size_t p = 0; p < parts; ++p) sums.sum[n][r][p] = isa::zero();
                 }
             }
+            W const* row[R];
+            float const* from[N];
+            auto const* next = reinterpret_cast<char const*>(g.row[first]) + ahead_in_bytes;
             std::size_t c = 0;
-            for (; c + lanes <= cols; c += lanes) {
-                W const* row[isa::at_once];
-                float const* from[N];
+            for (; c + step <= cols; c += step) {
 #pragma GCC unroll 8
-                for (std::size_t r = 0; r < isa::at_once; ++r) {
-                    row[r] = g.row[first + r] + c;
-                }
+                for (std::size_t r = 0; r < R; ++r) row[r] = g.row[first + r] + c;
 #pragma GCC unroll 4
                 for (std::size_t n = 0; n < N; ++n) from[n] = x[n] + c;
-                add<N>(row, from, sum);
+                add<N, R>(row, from, sums);
+                if (Fetch && R > 1) {
+#pragma GCC unroll 8
+                    for (std::size_t l = 0; l < R * step * sizeof(W); l += 64) __builtin_prefetch(next + l);
+                    next += R * step * sizeof(W);
+                }
             }
             if (c < cols) {
-                tail<W> last_row[isa::at_once];
+                tail<W> last_row[R];
                 tail<float> last_x[N];
-                W const* row[isa::at_once];
-                float const* from[N];
-                for (std::size_t r = 0; r < isa::at_once; ++r) {
+                for (std::size_t r = 0; r < R; ++r) {
                     last_row[r].take(g.row[first + r] + c, cols - c);
                     row[r] = last_row[r].values;
                 }
@@ -149,70 +169,59 @@ struct products {
                     last_x[n].take(x[n] + c, cols - c);
                     from[n] = last_x[n].values;
                 }
-                add<N>(row, from, sum);
+                add<N, R>(row, from, sums);
             }
 #pragma GCC unroll 4
             for (std::size_t n = 0; n < N; ++n) {
 #pragma GCC unroll 8
-                for (std::size_t r = 0; r < isa::at_once; ++r) halves[n][first + r] = isa::halve(sum[n][r]);
+                for (std::size_t r = 0; r < R; ++r) halves[n][first + r] = isa::halve(sums.sum[n][r]);
             }
         }
-        std::size_t const size = rows - i < together ? rows - i : together;
         for (std::size_t n = 0; n < N; ++n) add_to(base[n] + i, y[n] + i, size, gather_sums(halves[n]));
     }
 
-    /// One vector: row after row, as memory likes it. A row's additions wait for each other, but not for those of the
-    /// next rows.
-    SURELEAP_INLINE static void multiply_one(group<W> const& g, std::size_t cols, std::size_t rows, std::size_t i,
-                                             float const* x, float const* base, float* y) {
-        __m256 halves[together];
-        for (std::size_t r = 0; r < together; ++r) {
-            vec sum[parts];
-#pragma GCC unroll 2
-            for (std::size_t p = 0; p < parts; ++p) sum[p] = isa::zero();
-            W const* const row = g.row[r];
-            std::size_t c = 0;
-            for (; c + lanes <= cols; c += lanes) {
-#pragma GCC unroll 2
-                for (std::size_t p = 0; p < parts; ++p) {
-                    std::size_t const at = c + p * isa::width;
-                    sum[p] = isa::multiply_add(isa::load(row + at), isa::load(x + at), sum[p]);
+    /// Rows first .. end - 1 and N vectors.
+    template <std::size_t N, std::size_t R, bool Fetch>
+    SURELEAP_KERNEL static void multiply_rows(row_selection<W> const& rows, std::size_t first, std::size_t end,
+                                              float const* const* x, float const* const* base, float* const* y) {
+        for (std::size_t i = first; i < end; i += together) {
+            if (Fetch && rows.ids != nullptr) fetch_named(rows, i + ahead, together);
+            if (N > 1 && i % lanes == 0) {  // there are too many rows of results for memory to know what comes next
+                for (std::size_t n = 0; n < N; ++n) {
+                    __builtin_prefetch(base[n] + i + ahead);
+                    __builtin_prefetch(y[n] + i + ahead, 1);
                 }
             }
-            if (c < cols) {
-                tail<W> last_row;
-                tail<float> last_x;
-                last_row.take(row + c, cols - c);
-                last_x.take(x + c, cols - c);
-#pragma GCC unroll 2
-                for (std::size_t p = 0; p < parts; ++p) {
-                    std::size_t const at = p * isa::width;
-                    sum[p] = isa::multiply_add(isa::load(last_row.values + at), isa::load(last_x.values + at), sum[p]);
-                }
-            }
-            halves[r] = isa::halve(sum);
+            multiply<N, R, Fetch>({rows, i}, rows.cols, end - i < together ? end - i : together, x, base, y, i);
         }
-        std::size_t const size = rows - i < together ? rows - i : together;
-        add_to(base + i, y + i, size, gather_sums(halves));
+    }
+    template <std::size_t R>
+    SURELEAP_KERNEL static void multiply_first(row_selection<W> const& rows, std::size_t first, std::size_t end,
+                                               float const* const* x, float const* const* base, float* const* y,
+                                               std::size_t n) {
+        if (n == 1) return multiply_rows<1, R, true>(rows, first, end, x, base, y);
+        if (n == 2) return multiply_rows<2, R, true>(rows, first, end, x, base, y);
+        multiply_rows<3, R, true>(rows, first, end, x, base, y);
     }
 
+    /// Memory serves rows side by side at half the speed of one after another, unless they are fetched ahead in its order.
+    /// So a batch goes by tiles that stay in the second cache: one to three vectors bring a tile there, the others find
+    /// it, three at a time. Long rows of a single vector have time enough one after another, and then nothing is faster.
     SURELEAP_KERNEL static void product(row_selection<W> const& rows, float const* const* x, float const* const* base,
                                         float* const* y, std::size_t n) {
+        if (n == 0 || rows.count == 0) return;
         if (rows.ids != nullptr) fetch_named(rows, 0, ahead);
-        for (std::size_t i = 0; i < rows.count; i += together) {
-            group<W> const g(rows, i);
-            std::size_t k = 0;
-            // Rows here and there are fetched ahead, all lines of several rows at once; what follows on comes by itself.
-            if (rows.ids != nullptr) fetch_named(rows, i + ahead, together);
-            for (; k + isa::vectors <= n; k += isa::vectors) {
-                // The next rows come while these are multiplied, one at a time; with a single vector memory is busy anyway.
-                if (std::size_t const next = i + together + k / isa::vectors; next < rows.count) {
-                    W const* const row = rows.row(next);
-                    for (std::size_t c = 0; c < rows.cols; c += 64 / sizeof(W)) __builtin_prefetch(row + c);
-                }
-                multiply<isa::vectors>(g, rows.cols, rows.count, i, x + k, base + k, y + k);
+        if (n == 1 && sizeof(W) == 4 && rows.cols >= 256)
+            return multiply_rows<1, 1, true>(rows, 0, rows.count, x, base, y);
+        std::size_t const groups = tile_bytes / (rows.cols * sizeof(W) + 1) / together;
+        std::size_t const tile = n == 1 ? rows.count : (groups < 1 ? 1 : groups) * together;
+        std::size_t const few = (n - 1) % 3 + 1;
+        for (std::size_t first = 0; first < rows.count; first += tile) {
+            std::size_t const end = first + tile < rows.count ? first + tile : rows.count;
+            multiply_first<isa::from_memory>(rows, first, end, x, base, y, few);
+            for (std::size_t k = few; k < n; k += 3) {
+                multiply_rows<3, isa::at_once, false>(rows, first, end, x + k, base + k, y + k);
             }
-            for (; k < n; ++k) multiply_one(g, rows.cols, rows.count, i, x[k], base[k], y[k]);
         }
     }
 };
