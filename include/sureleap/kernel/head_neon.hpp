@@ -14,6 +14,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include <arm_neon.h>
 
@@ -64,6 +66,9 @@ struct heads {
     struct sums {
         float32x4_t of[together][parts];
     };
+    /// Columns that `add` takes: of bf16 two for every lane, since eight of them are widened two by two.
+    template <class W>
+    static constexpr std::size_t step = std::is_same_v<W, bf16> ? 2 * lanes : lanes;
 
     template <class W>
     static void add(W const* const (&row)[together], float const* x, sums& s) {
@@ -73,6 +78,21 @@ struct heads {
 #pragma GCC unroll 4
             for (std::size_t r = 0; r < together; ++r) {
                 s.of[r][p] = vfmaq_f32(s.of[r][p], isa::load(row[r] + p * isa::width), of_x);
+            }
+        }
+    }
+
+    static void add(bf16 const* const (&row)[together], float const* x, sums& s) {
+#pragma GCC unroll 4
+        for (std::size_t p = 0; p < parts; ++p) {
+            float32x4x2_t const of_x = vld2q_f32(x + 2 * p * isa::width);
+#pragma GCC unroll 4
+            for (std::size_t r = 0; r < together; ++r) {
+                uint32x4_t two;
+                std::memcpy(&two, row[r] + 2 * p * isa::width, sizeof two);
+                float32x4_t const even = vreinterpretq_f32_u32(vshlq_n_u32(two, 16));
+                float32x4_t const odd = vreinterpretq_f32_u32(vandq_u32(two, vdupq_n_u32(0xffff0000)));
+                s.of[r][p] = vfmaq_f32(vfmaq_f32(s.of[r][p], even, of_x.val[0]), odd, of_x.val[1]);
             }
         }
     }
@@ -94,10 +114,11 @@ struct heads {
     static float32x4_t dots(group<W> const& g, float const* x, std::size_t cols) {
         sums s{};
         std::size_t c = 0;
-        for (; c + lanes <= cols; c += lanes) add({g.row[0] + c, g.row[1] + c, g.row[2] + c, g.row[3] + c}, x + c, s);
+        for (; c + step<W> <= cols; c += step<W>)
+            add({g.row[0] + c, g.row[1] + c, g.row[2] + c, g.row[3] + c}, x + c, s);
         if (c < cols) {  // zeros behind the last columns
-            float last_x[lanes] = {};
-            W last[together][lanes] = {};
+            float last_x[step<W>] = {};
+            W last[together][step<W>] = {};
             for (std::size_t j = 0; c + j < cols; ++j) {
                 last_x[j] = x[c + j];
                 for (std::size_t r = 0; r < together; ++r) last[r][j] = g.row[r][c + j];
