@@ -24,6 +24,8 @@
 #include <sureleap/kernel/neon.hpp>
 #include <sureleap/types.hpp>
 
+#define SURELEAP_INLINE __attribute__((always_inline)) inline  // sums stay in registers
+
 SURELEAP_BEGIN_NAMESPACE
 namespace detail::neon {
 inline namespace SURELEAP_MARCH_TAG {
@@ -71,7 +73,7 @@ struct heads {
     static constexpr std::size_t step = std::is_same_v<W, bf16> ? 2 * lanes : lanes;
 
     template <class W>
-    static void add(W const* const (&row)[together], float const* x, sums& s) {
+    SURELEAP_INLINE static void add(W const* const (&row)[together], float const* x, sums& s) {
 #pragma GCC unroll 4
         for (std::size_t p = 0; p < parts; ++p) {
             float32x4_t const of_x = isa::load(x + p * isa::width);
@@ -82,7 +84,7 @@ struct heads {
         }
     }
 
-    static void add(bf16 const* const (&row)[together], float const* x, sums& s) {
+    SURELEAP_INLINE static void add(bf16 const* const (&row)[together], float const* x, sums& s) {
 #pragma GCC unroll 4
         for (std::size_t p = 0; p < parts; ++p) {
             float32x4x2_t const of_x = vld2q_f32(x + 2 * p * isa::width);
@@ -98,8 +100,9 @@ struct heads {
     }
 
     /// Lane l plus lane l + 8, then + 4, + 2, + 1: a sum a row.
-    static float32x4_t gather(sums const& s) {
+    SURELEAP_INLINE static float32x4_t gather(sums const& s) {
         float32x4_t four[together];
+#pragma GCC unroll 4
         for (std::size_t r = 0; r < together; ++r) {
             four[r] = vaddq_f32(vaddq_f32(s.of[r][0], s.of[r][2]), vaddq_f32(s.of[r][1], s.of[r][3]));
         }
@@ -111,7 +114,7 @@ struct heads {
     }
 
     template <class W>
-    static float32x4_t dots(group<W> const& g, float const* x, std::size_t cols) {
+    SURELEAP_INLINE static float32x4_t dots(group<W> const& g, float const* x, std::size_t cols) {
         sums s{};
         std::size_t c = 0;
         for (; c + step<W> <= cols; c += step<W>)
@@ -209,5 +212,7 @@ inline constexpr head_kernels neon_head_kernels{
 
 }  // namespace SURELEAP_MARCH_TAG
 SURELEAP_END_NAMESPACE
+
+#undef SURELEAP_INLINE
 
 #endif
