@@ -20,24 +20,8 @@ import math
 import pathlib
 import sys
 
-try:
-    import matplotlib
-except ImportError:
-    sys.exit("plot.py: matplotlib is missing; install it (python3-matplotlib, or pip install matplotlib)")
-
-matplotlib.use("svg")
-import matplotlib.pyplot as plt  # noqa: E402  (the backend comes first)
-
-plt.rcParams.update({
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.3,
-    "legend.frameon": False,
-    "svg.hashsalt": "sureleap",  # the same measurements give the same file
-    "svg.fonttype": "none",
-})
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "docs/figures"))
+from drawing import plt, save  # noqa: E402  (found there)
 
 FIGURES = {
     "requests": ("R", "requests"),
@@ -105,10 +89,7 @@ def main():
         figure = draw(cases, key, label)
         if figure is None:
             continue
-        file = chosen.out / f"performance_{name}.svg"
-        figure.savefig(file, bbox_inches="tight", metadata={"Date": None})
-        plt.close(figure)
-        print(file)
+        save(figure, chosen.out / f"performance_{name}.svg", bbox_inches="tight")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 #
 # The benchmarks: installs what is missing, builds them, runs them, prints one table.
 #
-#   bench/run.sh                        all of them, five repetitions: some twenty minutes
-#   bench/run.sh --quick                one short run of the shapes that have a bar: about two minutes
+#   bench/run.sh                        all of them, five repetitions: a quarter of an hour
+#   bench/run.sh --quick                one short run of the shapes that have a bar: about a minute
 #   bench/run.sh verify round           these programs alone: bench/verify.cpp, bench/round.cpp
 #   bench/run.sh --filter 'V:151936'    these cases alone
 #   bench/run.sh --plot                 draws docs/figures/performance_*.svg as well

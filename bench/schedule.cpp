@@ -224,8 +224,8 @@ struct others {
     bool agree = true;
 };
 
-/// Median seconds of f(table), over about a fifth of a second: several tables, or one that takes longer. What f admits has
-/// to be what `ours` does.
+/// Median seconds of f(table), over about a fifth of a second: several tables, or one that takes longer. What f admits
+/// has to be what `ours` does.
 template <class F, class Ours>
 double typical(tables& data, F&& f, Ours&& ours, bool& agree) {
     std::vector<double> times;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Prints merged measurements (suite.py) beside what is asked of them (bars.json), for a terminal of 120 columns.
+"""Prints merged measurements (suite.py), then what is asked of them (bars.json), for a terminal of 120 columns.
 
     table.py build/bench/all.json
 
@@ -120,98 +120,86 @@ def arguments(case):
     return " ".join(f"{k}={v}" for k, v in case["args"].items())
 
 
-def rows(whole, rules):
-    """(columns for a case, further figures, [(asked, is, bar, goal, verdict)]), families as headings between them."""
-    cases = whole["cases"]
-    verdicts = []
-    out = []
-    family = None
-    for case in cases:
-        if case["family"] != family:
-            family = case["family"]
-            out.append(family)
-        asked = []
-        for rule in rules:
-            measured = value(rule, case, cases)
-            if measured is None:
-                continue
-            verdict = judge(rule, measured)
-            verdicts.append(verdict)
-            sign = ">=" if rule.get("more") else "<="
-            asked.append((called(rule).removeprefix("vs_"), number(measured), f"{sign} {rule['bar']:g}",
-                          f"{sign} {rule['goal']:g}", verdict))
-        figures = case["figures"]
-        own = [number(figures[key]) if key in figures else "" for key in HEADINGS]
-        shown = [*HEADINGS, *(rule["figure"] for rule in rules if applies(rule, case))]
-        further = [listed(k, x) for k, x in figures.items() if k not in shown]
-        spread = f"{100 * case['spread']:.0f} %" if case["repetitions"] > 1 else ""
-        out.append((["  " + arguments(case), in_time(case["us"]), spread, *own], further, asked))
-    missing = sorted({rule["of"] for rule in rules if all(value(rule, case, cases) is None for case in cases)})
-    return out, verdicts, missing
-
-
 def fill(items, width):
     """Lines of items that stay whole."""
-    lines = []
+    lines = [""]
     for item in items:
-        if lines and len(lines[-1]) + 2 + len(item) <= width:
+        if lines[-1] and len(lines[-1]) + 2 + len(item) <= width:
             lines[-1] += ", " + item
-        else:
+        elif lines[-1]:
             lines.append(item)
+        else:
+            lines[-1] = item
     return lines
 
 
-def lay_out(whole, rules):
-    content, verdicts, missing = rows(whole, rules)
-    heading = ["benchmark", "time", "spread", *HEADINGS.values()]
-    asked_heading = ("asked", "is", "bar", "goal", "")
-    measured = [row for row in content if not isinstance(row, str)]
-    # The longest names decide the first column; a column that nobody fills is left out.
-    kept = [i for i in range(len(heading)) if i < 2 or any(row[0][i] for row in measured)]
-    widths = [max(len(heading[i]), *(len(row[0][i]) for row in measured)) for i in kept]
-    asked = [cell for row in measured for cell in row[2]] + [asked_heading]
-    asked_widths = [max(len(cell[i]) for cell in asked) for i in range(5)]
-    room = max(12, COLUMNS - sum(widths) - 2 * len(widths) - sum(asked_widths) - 2 * 5)
+def aligned(rows, to_the_left):
+    """A line a row, the first being the heading; columns stand to the right but those numbered `to_the_left`."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join(cell.ljust(w) if i in to_the_left else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths)))
+            for row in rows]
 
-    def line(left, further, right):
-        text = left[0].ljust(widths[0]) + "".join("  " + cell.rjust(w) for cell, w in zip(left[1:], widths[1:]))
-        text += "  " + further.ljust(room)
-        text += "".join("  " + (cell.ljust(w) if i in (0, 4) else cell.rjust(w))
-                        for i, (cell, w) in enumerate(zip(right, asked_widths)))
-        return text.rstrip()
 
-    nothing = [""] * len(kept)
-    lines = [line([heading[i] for i in kept], "", asked_heading), "-" * COLUMNS]
-    for row in content:
-        if isinstance(row, str):
-            lines.append(row)
-            continue
-        left, further, right = row
-        further = fill(further, room)
-        for i in range(max(len(further), len(right), 1)):
-            lines.append(line([left[k] for k in kept] if i == 0 else nothing, further[i] if i < len(further) else "",
-                              right[i] if i < len(right) else ("",) * 5))
-    return lines, verdicts, missing
+def measured(cases):
+    """A line a case, or more if there is much to say; a benchmark's name stands over its cases."""
+    keys = [key for key in HEADINGS if any(key in case["figures"] for case in cases)]
+    repeated = any(case["repetitions"] > 1 for case in cases)
+    rows = [["benchmark", "time", *["spread"][:repeated], *(HEADINGS[key] for key in keys)]]
+    for case in cases:
+        rows.append(["  " + arguments(case), in_time(case["us"]), *[f"{100 * case['spread']:.0f} %"][:repeated],
+                     *(number(case["figures"][key]) if key in case["figures"] else "" for key in keys)])
+    heading, *left = aligned(rows, {0})
+    width = len(heading) + 3
+    lines = [heading, "-" * COLUMNS]
+    family = None
+    for case, line in zip(cases, left):
+        if case["family"] != family:
+            family = case["family"]
+            lines.append(family)
+        further = fill([listed(k, x) for k, x in case["figures"].items() if k not in HEADINGS], COLUMNS - width)
+        lines.append(f"{line}   {further[0]}".rstrip())
+        lines += [" " * width + more for more in further[1:]]
+    return lines
+
+
+def asked(cases, rules):
+    """([(verdict, line)] with a heading before, what was not measured)."""
+    verdicts = []
+    rows = [["asked", "", "is", "bar", "goal", ""]]
+    missing = []
+    for rule in rules:
+        found = [(case, x) for case in cases if (x := value(rule, case, cases)) is not None]
+        if not found and rule["of"] not in missing:
+            missing.append(rule["of"])
+        for case, x in found:
+            verdicts.append(judge(rule, x))
+            sign = ">=" if rule.get("more") else "<="
+            figure = HEADINGS.get(called(rule), called(rule).removeprefix("vs_"))
+            rows.append([f"{case['family']} {arguments(case)}", figure, number(x), f"{sign} {rule['bar']:g}",
+                         f"{sign} {rule['goal']:g}", verdicts[-1]])
+    return verdicts, aligned(rows, {0, 1, 5}), missing
 
 
 def render(whole, rules):
     about = whole["machine"]
-    head = [f"machine   {about['cpu']}", f"          {about['cores']} cores, {about['caches']}, {about['system']}",
-            f"compiler  {about['compiler']}, {about['flags']}; users' versions {about['users_flags']}",
-            f"commit    {about['commit'] or 'unknown'}, {about['date']}"]
-    lines, verdicts, missing = lay_out(whole, rules)
-    end = ["-" * COLUMNS]
-    repetitions = max(case["repetitions"] for case in whole["cases"])
+    families = list(dict.fromkeys(case["family"] for case in whole["cases"]))
+    cases = sorted(whole["cases"], key=lambda case: families.index(case["family"]))
+    repetitions = max(case["repetitions"] for case in cases)
     note = "x read: time over a pure read of the same bytes. scalar, Eigen: a user's time over this."
     if repetitions > 1:
         note = f"Medians of {repetitions}; spread: (max - min) / median. " + note
-    end += textwrap.wrap(note, COLUMNS)
-    short = verdicts.count("short")
-    end.append(f"asked {len(verdicts)}: {verdicts.count('goal')} reach the goal, {verdicts.count('met')} the bar, "
-               f"{short} fall short")
+    lines = [f"machine   {about['cpu']}", f"          {about['cores']} cores, {about['caches']}, {about['system']}",
+             f"compiler  {about['compiler']}, {about['flags']}; users' versions {about['users_flags']}",
+             f"commit    {about['commit'] or 'unknown'}, {about['date']}",
+             "", *measured(cases), "-" * COLUMNS, *textwrap.wrap(note, COLUMNS)]
+    verdicts, held, missing = asked(cases, rules)
+    if verdicts:
+        lines += ["", held[0].rstrip(), "-" * COLUMNS, *(line.rstrip() for line in held[1:]), "-" * COLUMNS,
+                  f"asked {len(verdicts)}: {verdicts.count('goal')} reach the goal, {verdicts.count('met')} the bar, "
+                  f"{verdicts.count('short')} fall short"]
     if missing and whole["complete"]:
-        end += textwrap.wrap("not measured: " + ", ".join(missing), COLUMNS)
-    return "\n".join([*head, "", *lines, *end])
+        lines += textwrap.wrap("not measured: " + ", ".join(missing), COLUMNS)
+    return "\n".join(lines)
 
 
 def main():

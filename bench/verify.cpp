@@ -162,7 +162,7 @@ double measure(recorded& data, Rival const& rejection) {
     return median(times);
 }
 
-/// The data of a benchmark, kept: it is called once for every repetition, between others. Users' versions are measured once.
+/// The data of a benchmark, kept: repetitions of several come in turns. Users' versions are measured once.
 struct prepared {
     recorded data;
     double scalar = 0.0;

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# The library on AArch64, from another machine: every header compiles with a cross compiler, and the passes over rows run
-# under an emulator of the processor, against the same tests as everywhere.
+# The library on AArch64, from another machine: every header compiles with a cross compiler, and the vector code runs under
+# an emulator of the processor, against the same tests as everywhere.
 #
 #   tests/aarch64.sh <file that includes all headers> <folder for what is built>
 #
@@ -45,9 +45,11 @@ if [[ ! -f ${work}/main.o ]]; then
     printf '#define CATCH_CONFIG_MAIN\n#include <catch2/catch.hpp>\n' >"${work}/main.cpp"
     "${compiler}" -std=c++20 -isystem "${work}/include" -c "${work}/main.cpp" -o "${work}/main.o"
 fi
-"${compiler}" "${flags[@]}" -O1 -static "${root}/tests/unit/row_kernels.test.cpp" "${work}/main.o" \
-    -o "${work}/row_kernels"
-echo "${emulator}: tests/unit/row_kernels.test.cpp"
-"${emulator}" "${work}/row_kernels"
-# That neon was among them.
-"${emulator}" "${work}/row_kernels" -s "row kernels: the mode*" | grep 'kernels neon' >/dev/null
+# Every table of vector code, and a test case that says which ones it ran: that neon was among them.
+for test in row_kernels:"row kernels: the mode*" head_kernels:"head kernels: int8*"; do
+    name="${test%%:*}"
+    "${compiler}" "${flags[@]}" -O1 -static "${root}/tests/unit/${name}.test.cpp" "${work}/main.o" -o "${work}/${name}"
+    echo "${emulator}: tests/unit/${name}.test.cpp"
+    "${emulator}" "${work}/${name}"
+    "${emulator}" "${work}/${name}" -s "${test#*:}" | grep 'kernels neon' >/dev/null
+done

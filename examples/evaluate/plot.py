@@ -22,24 +22,8 @@ import json
 import pathlib
 import sys
 
-try:
-    import matplotlib
-except ImportError:
-    sys.exit("plot.py: matplotlib is missing; install it (python3-matplotlib, or pip install matplotlib)")
-
-matplotlib.use("svg")
-import matplotlib.pyplot as plt  # noqa: E402  (the backend comes first)
-
-plt.rcParams.update({
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.3,
-    "legend.frameon": False,
-    "svg.hashsalt": "sureleap",  # the same counts give the same file
-    "svg.fonttype": "none",
-})
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "docs/figures"))
+from drawing import plt, save  # noqa: E402  (found there)
 
 
 def mean(values):
@@ -279,10 +263,7 @@ def main():
         if figure is None:
             continue
         figure.tight_layout()
-        path = folder / f"{name}.svg"
-        figure.savefig(path, metadata={"Date": None})
-        plt.close(figure)
-        print(path)
+        save(figure, folder / f"{name}.svg")
         drawn += 1
     if drawn == 0:
         sys.exit("plot.py: no experiment in the files that there is a figure for")

@@ -21,6 +21,7 @@
 #include <sureleap/kernel/head_avx2.hpp>
 #include <sureleap/kernel/head_avx512.hpp>
 #include <sureleap/kernel/head_native.hpp>
+#include <sureleap/kernel/head_neon.hpp>
 #include <sureleap/kernel/native.hpp>
 #include <sureleap/kernel/neon.hpp>
 #include <sureleap/kernel/philox.hpp>

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <type_traits>
+#include <vector>
 
 namespace support {
 
@@ -34,5 +36,14 @@ private:
     std::uint64_t seed_;
     std::mt19937_64 bits_;
 };
+
+/// Roughly N(0, scale): doubles, or what narrower types make of floats.
+template <class T>
+[[nodiscard]] std::vector<T> random_values(dice& roll, std::size_t count, double scale = 1.0) {
+    using wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    std::vector<T> out;
+    for (std::size_t i = 0; i < count; ++i) out.push_back(T(static_cast<wide>(scale * roll.bell())));
+    return out;
+}
 
 }  // namespace support

@@ -47,6 +47,32 @@ inline std::filesystem::path tiny_drafter() {
     return std::filesystem::path(path()) / "tiny_dspark_ckpt";
 }
 
+/// The drafter of eagle3_loop, which holds weights without a configuration: what shapes do not tell is how the file was
+/// made.
+inline engine::model_config eagle3_config(file const& f) {
+    auto const shape = [&](std::string const& name) { return f.f64("w." + name).shape; };
+    engine::model_config config;
+    config.kind = engine::architecture::eagle3;
+    auto& t = config.transformer;
+    t.vocabulary = shape("embed_tokens.weight")[0];
+    t.hidden_size = shape("embed_tokens.weight")[1];
+    t.intermediate_size = shape("layers.0.mlp.gate_proj.weight")[0];
+    t.layers = 1;
+    t.head_dim = shape("layers.0.self_attn.q_norm.weight")[0];
+    t.heads = shape("layers.0.self_attn.q_proj.weight")[0] / t.head_dim;
+    t.kv_heads = shape("layers.0.self_attn.k_proj.weight")[0] / t.head_dim;
+    t.max_positions = 4096;
+    t.rope_theta = 1e6;
+    t.rms_norm_eps = 1e-6;
+    config.draft =
+        engine::draft_config{.block_size = std::stoul(golden::stated("eagle3_loop", "", R"(ttt_length ([0-9]+))", "7")),
+                             .target_layer_ids = {}};
+    for (std::size_t i = 0; i < shape("fc.weight")[1] / t.hidden_size; ++i) {
+        config.draft->target_layer_ids.push_back(static_cast<int>(i));
+    }
+    return config;
+}
+
 /// Keeps arrays alive and hands them out as weights: parts of double arrays, in double.
 class weight_store {
 public:

@@ -95,25 +95,7 @@ TEST_CASE("eagle3 in training: many chains of one sequence", "[train]") {
 TEMPLATE_TEST_CASE("golden: Eagle3's draft logits come from a training forward", "[golden][train]", double, float) {
     using Real = TestType;
     golden::file const f("eagle3_loop");
-    auto const shape = [&](std::string const& name) { return f.f64("w." + name).shape; };
-    engine::model_config config;
-    config.kind = engine::architecture::eagle3;
-    auto& t = config.transformer;
-    t.vocabulary = shape("embed_tokens.weight")[0];
-    t.hidden_size = shape("embed_tokens.weight")[1];
-    t.intermediate_size = shape("layers.0.mlp.gate_proj.weight")[0];
-    t.layers = 1;
-    t.head_dim = shape("layers.0.self_attn.q_norm.weight")[0];
-    t.heads = shape("layers.0.self_attn.q_proj.weight")[0] / t.head_dim;
-    t.kv_heads = shape("layers.0.self_attn.k_proj.weight")[0] / t.head_dim;
-    t.max_positions = 4096;
-    t.rope_theta = 1e6;
-    t.rms_norm_eps = 1e-6;
-    std::size_t const gamma = std::stoul(golden::stated("eagle3_loop", "", R"(ttt_length ([0-9]+))", "7"));
-    config.draft = engine::draft_config{.block_size = gamma, .target_layer_ids = {}};
-    for (std::size_t i = 0; i < shape("fc.weight")[1] / t.hidden_size; ++i) {
-        config.draft->target_layer_ids.push_back(static_cast<int>(i));
-    }
+    engine::model_config const config = golden::eagle3_config(f);
     eagle3_drafter<Real> const draft(golden::copy_of(f, "w.", config));
     golden::weight_store store;
     engine::thread_pool pool(1);
@@ -147,7 +129,7 @@ TEMPLATE_TEST_CASE("golden: Eagle3's draft logits come from a training forward",
             }
             served.prefill(0, 0, std::span<token_id const>(tokens).first(tokens.size() - 1));
             auto const features = served.features();
-            train::matrix<Real> const unused(features.rows, t.hidden_size);
+            train::matrix<Real> const unused(features.rows, config.transformer.hidden_size);
             std::vector<draft_block> const blocks{{{0, anchor}, known}};
             train::eagle3_tape<Real> tape;
             auto const got =

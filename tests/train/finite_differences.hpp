@@ -13,20 +13,9 @@
 #include <train/parameters.hpp>
 
 #include "support/dice.hpp"
+#include "support/slope.hpp"
 
 namespace support {
-
-/// (f(x + h) - f(x - h)) / 2h: the error falls with h^2. Afterwards x is what it was.
-template <class F>
-[[nodiscard]] double slope(double& x, double h, F const& f) {
-    double const at = x;
-    x = at + h;
-    double const above = f();
-    x = at - h;
-    double const below = f();
-    x = at;
-    return (above - below) / (2 * h);
-}
 
 /// Two slopes of which the errors cancel: what is left falls with h^4, and h may be as large as rounding wants it.
 template <class F>

@@ -38,24 +38,13 @@
 
 using namespace sureleap;
 using support::error_text;
+using support::random_values;
 using support::says;
 
 namespace {
 
 using tokens = std::vector<token_id>;
 using reals = std::vector<double>;
-
-template <class T>
-std::vector<T> random_values(support::dice& roll, std::size_t count, double scale) {
-    std::vector<T> out;
-    for (std::size_t i = 0; i < count; ++i) {
-        if constexpr (std::is_same_v<T, double>)
-            out.push_back(scale * roll.bell());
-        else
-            out.push_back(T(static_cast<float>(scale * roll.bell())));
-    }
-    return out;
-}
 
 reals widened(auto const& values) {
     reals out;

@@ -26,19 +26,13 @@
 
 using namespace sureleap;
 using support::error_text;
+using support::random_values;
 using support::says;
 
 namespace {
 
 constexpr float inf = std::numeric_limits<float>::infinity();
 constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
-
-template <class T>
-std::vector<T> random_values(support::dice& roll, std::size_t count, double scale = 1.0) {
-    std::vector<T> out;
-    for (std::size_t i = 0; i < count; ++i) out.push_back(static_cast<T>(static_cast<float>(scale * roll.bell())));
-    return out;
-}
 
 }  // namespace
 

@@ -31,6 +31,7 @@
 
 using namespace sureleap;
 using support::error_text;
+using support::random_values;
 using support::says;
 
 namespace {
@@ -38,13 +39,6 @@ namespace {
 using tokens = std::vector<token_id>;
 constexpr double inf = std::numeric_limits<double>::infinity();
 constexpr double nan_value = std::numeric_limits<double>::quiet_NaN();
-
-template <class T>
-std::vector<T> random_values(support::dice& roll, std::size_t count, double scale = 1.0) {
-    std::vector<T> out;
-    for (std::size_t i = 0; i < count; ++i) out.push_back(static_cast<T>(static_cast<float>(scale * roll.bell())));
-    return out;
-}
 
 /// By (logit descending, id ascending), NaN left out; ascending again. Logits count as Real.
 template <class Real, class T>

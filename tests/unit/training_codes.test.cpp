@@ -24,6 +24,7 @@
 
 #include "support/dice.hpp"
 #include "support/error_text.hpp"
+#include "support/slope.hpp"
 
 using support::error_text;
 using support::says;
@@ -114,21 +115,9 @@ double dot(matrix_view<double> a, matrix_view<double> b) {
     return sum;
 }
 
-/// Moves x by +-step and returns the central difference of f.
-template <class F>
-double difference(double& x, F const& f) {
-    constexpr double step = 1e-5;
-    double const at = x;
-    x = at + step;
-    double const above = f();
-    x = at - step;
-    double const below = f();
-    x = at;
-    return (above - below) / (2.0 * step);
-}
-
 // Objectives are sums of at most 50 terms of order one with third derivatives of order ten: h^2 / 6 * 10 * 50 is
 // 1e-8, rounding 1e-13 / h is 1e-8.
+constexpr double step = 1e-5;
 constexpr double bound = 3e-8;
 
 }  // namespace
@@ -196,7 +185,7 @@ TEMPLATE_TEST_CASE("training codes: backward is the central difference of forwar
             INFO(what);
             bool all = true;
             for (std::size_t i = 0; i < values.size(); ++i) {
-                all = all && std::abs(after[i] - before[i] - difference(values[i], objective)) <= bound;
+                all = all && std::abs(after[i] - before[i] - support::slope(values[i], step, objective)) <= bound;
             }
             CHECK(all);  // what lies between rows has difference 0 and must not have been written
         };
@@ -291,7 +280,7 @@ TEST_CASE("training confidence: forward is the inference head, backward its diff
         auto const check = [&](std::vector<double>& x, std::vector<double> const& after,
                                std::vector<double> const& before) {
             for (std::size_t i = 0; i < x.size(); ++i) {
-                double const expected = 1.5 * difference(x[i], [&] { return logit(h, e); });
+                double const expected = 1.5 * support::slope(x[i], step, [&] { return logit(h, e); });
                 CHECK(std::abs(after[i] - before[i] - expected) <= 1e-9);  // linear: rounding 1e-15 / 1e-5 only
             }
         };

@@ -2,7 +2,7 @@
 //
 // What sequential heads compute of whole matrices, as a table of functions like that of row.hpp: products with the output
 // matrix W2, which is nearly all a head costs, and the choice of a shortlist. The functions here are the reference;
-// head_avx2.hpp and head_avx512.hpp hold the vector code, head_native.hpp takes the best that the machine runs.
+// head_avx2.hpp, head_avx512.hpp and head_neon.hpp hold vector code, head_native.hpp takes the best that the machine runs.
 //
 // A row of a product is summed in one order whatever else is computed beside it: lane l of 16 adds elements l, l + 16, ...,
 // of bf16, which vectors widen two by two, elements 2l, 2l + 1, 2l + 32, ...; then lanes are added pairwise (l with l + 8,

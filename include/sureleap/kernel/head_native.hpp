@@ -13,6 +13,7 @@
 #include <sureleap/kernel/head_avx2.hpp>
 #include <sureleap/kernel/head_avx512.hpp>
 #endif
+#include <sureleap/kernel/head_neon.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -22,6 +23,8 @@ SURELEAP_BEGIN_NAMESPACE
 #if defined(__x86_64__) && defined(__GNUC__)
         {&avx512_head_kernels, cpu().avx512},
         {&avx2_head_kernels, cpu().avx2},
+#elif defined(__aarch64__) && defined(__ARM_NEON) && defined(__GNUC__)
+        {&neon_head_kernels, true},
 #endif
         {&scalar_head_kernels, true},
     };
