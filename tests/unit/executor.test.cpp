@@ -130,6 +130,7 @@ template <class Make, class Rule, class Hook, class Schedule>
     for (std::size_t i = 0; i < places; ++i) {
         request_settings settings{.temperature = temperature, .seed = 20 + i, .max_new_tokens = 12 + i};
         if (i % 4 == 1) settings.top_p = 0.9, settings.top_k = 50, settings.draft = transform{.temperature = 0.8};
+        if (i % 4 == 3) settings.min_p = 0.001, settings.draft = transform{.top_k = 900, .top_p = 0.99};
         if (i % 4 == 2) settings.max_draft_tokens = 2;
         settings.log_probabilities = i % 3 == 0;
         token_id const prompt[] = {static_cast<token_id>(i), 3};
@@ -320,6 +321,33 @@ TEMPLATE_TEST_CASE("executor: products are the same bits however W2 is divided",
             }
         }
     }
+}
+
+TEST_CASE("executor: steps over requests have scratch of their own") {
+    constexpr std::size_t requests = 40;
+    test_executor lent{task_order::at_once, 4};
+    draft_shape const shape{
+        .requests = requests, .block_size = 1, .vocabulary = 8, .candidates = 5, .values = 3, .executor = lent};
+    workspace sizer;
+    draft_block<float> const counted(sizer, shape);
+    std::vector<std::byte> memory(sizer.used());
+    workspace ws{memory};
+    draft_block<float> block(ws, shape);
+    std::vector<request_view> const views(requests);
+    block.begin(views);
+    std::atomic<int> disturbed{0};
+    std::vector<std::atomic<int>> steps(requests);
+    block.for_each_request(1, [&](draft_block<float>& mine, std::size_t r) {
+        std::fill_n(mine.candidates().begin(), 5, static_cast<token_id>(r));
+        std::fill_n(mine.values().begin(), 3, static_cast<float>(r));
+        for (int i = 0; i < 20; ++i) std::this_thread::yield();
+        for (token_id const x : mine.candidates()) disturbed += int{x != static_cast<token_id>(r)};
+        for (float const x : mine.values()) disturbed += int{x != static_cast<float>(r)};
+        ++steps[r];
+    });
+    CHECK(lent.most_tasks() == 4);
+    CHECK(disturbed == 0);
+    CHECK(std::all_of(steps.begin(), steps.end(), [](auto const& n) { return n == 1; }));
 }
 
 // ---- what is not divided ---------------------------------------------------------------------------------------
