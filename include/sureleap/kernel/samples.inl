@@ -74,7 +74,7 @@ struct samples {
                 for (std::size_t i = 0; i < width; ++i) {
                     std::size_t const at = first + i < size ? first + i : first;
                     std::size_t const length = first + i < size && lengths[at] > k ? lengths[at] - k : 0;
-                    x[i] = isa::load_first(rows[at] + k, length);
+                    x[i] = isa::load_first(length > 0 ? rows[at] + k : rows[at], length);
                     wrong |= isa::unordered(x[i]);
                 }
                 isa::transpose(x);
