@@ -107,7 +107,7 @@ struct int16_vector {
 inline void int8_product(head_kernels const& kernels, int8_view const& w, token_id const* ids, std::size_t count,
                          float const* const* x, float const* const* base, float* const* y, std::size_t n) noexcept {
     constexpr std::size_t most = 32;  // vectors at a time
-    std::array<std::int16_t, 4 * int8_view::most_columns> values;
+    alignas(64) std::array<std::int16_t, 4 * int8_view::most_columns> values;
     std::array<std::int16_t const*, most> rounded;
     std::array<float, most> units;
     std::size_t const at_once = std::min(most, values.size() / w.cols);

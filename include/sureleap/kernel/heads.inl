@@ -73,15 +73,18 @@ struct group {
     }
 };
 
-/// y[r] = base[r] + sum r, for `size` of them.
-SURELEAP_INLINE void add_to(float const* base, float* y, std::size_t size, __m256 sums) {
-    if (size == together) {
-        _mm256_storeu_ps(y, _mm256_add_ps(_mm256_loadu_ps(base), sums));
-        return;
-    }
+/// The first `size` of eight numbers, zeros behind them.
+SURELEAP_INLINE __m256 load_some(float const* from, std::size_t size) {
+    if (size == together) return _mm256_loadu_ps(from);
+    float some[together] = {};
+    for (std::size_t r = 0; r < size; ++r) some[r] = from[r];
+    return _mm256_loadu_ps(some);
+}
+SURELEAP_INLINE void store_some(float* to, std::size_t size, __m256 numbers) {
+    if (size == together) return _mm256_storeu_ps(to, numbers);
     float some[together];
-    _mm256_storeu_ps(some, sums);
-    for (std::size_t r = 0; r < size; ++r) y[r] = base[r] + some[r];
+    _mm256_storeu_ps(some, numbers);
+    for (std::size_t r = 0; r < size; ++r) to[r] = some[r];
 }
 
 template <class W>
@@ -177,7 +180,10 @@ struct products {
                 for (std::size_t r = 0; r < R; ++r) halves[n][first + r] = isa::halve(sums.sum[n][r]);
             }
         }
-        for (std::size_t n = 0; n < N; ++n) add_to(base[n] + i, y[n] + i, size, gather_sums(halves[n]));
+        for (std::size_t n = 0; n < N; ++n) {
+            __m256 const sums = gather_sums(halves[n]);
+            store_some(y[n] + i, size, _mm256_add_ps(load_some(base[n] + i, size), sums));
+        }
     }
 
     /// Rows first .. end - 1 and N vectors.
@@ -226,6 +232,12 @@ struct products {
     }
 };
 
+SURELEAP_INLINE __m256 load_named(float const* from, token_id const* ids, std::size_t size) {
+    float some[together] = {};
+    for (std::size_t r = 0; r < size; ++r) some[r] = from[ids[r]];
+    return _mm256_loadu_ps(some);
+}
+
 /// One vector at a time: what is read of the matrix for a group of rows stays in the first cache for all of them.
 SURELEAP_KERNEL inline void int8_product(row_selection<std::int8_t> const& rows, float const* scales,
                                          std::int16_t const* const* x, float const* unit, float const* const* base,
@@ -236,8 +248,7 @@ SURELEAP_KERNEL inline void int8_product(row_selection<std::int8_t> const& rows,
         group<std::int8_t> const g(rows, i);
         if (rows.ids != nullptr) fetch_named(rows, i + ahead, together);
         std::size_t const size = rows.count - i < together ? rows.count - i : together;
-        float scale[together] = {};
-        for (std::size_t r = 0; r < size; ++r) scale[r] = scales[rows.index(i + r)];
+        __m256 const scale = rows.ids == nullptr ? load_some(scales + i, size) : load_named(scales, rows.ids + i, size);
         for (std::size_t k = 0; k < n; ++k) {
             __m256i halves[together];
             for (std::size_t r = 0; r < together; ++r) {
@@ -258,11 +269,8 @@ SURELEAP_KERNEL inline void int8_product(row_selection<std::int8_t> const& rows,
                 halves[r] = isa::halve_words(sum);
             }
             __m256 const sums = _mm256_cvtepi32_ps(gather_sums(halves));
-            __m256 const factors = _mm256_mul_ps(_mm256_loadu_ps(scale), _mm256_set1_ps(unit[k]));
-            float some[together] = {};
-            for (std::size_t r = 0; r < size; ++r) some[r] = base[k][i + r];
-            _mm256_storeu_ps(some, _mm256_fmadd_ps(sums, factors, _mm256_loadu_ps(some)));
-            for (std::size_t r = 0; r < size; ++r) y[k][i + r] = some[r];
+            __m256 const factors = _mm256_mul_ps(scale, _mm256_set1_ps(unit[k]));
+            store_some(y[k] + i, size, _mm256_fmadd_ps(sums, factors, load_some(base[k] + i, size)));
         }
     }
 }
