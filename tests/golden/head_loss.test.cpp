@@ -2,7 +2,8 @@
 //
 // The head part of a training step against stored gradients: LM head, embeddings, codes, W2, losses, confidence and all
 // the way back to hidden states and every parameter, for every head kind. Double to 1e-11 of each gradient's largest
-// value, float to 2e-5. The products with the vocabulary are the plain loops below, as a trainer's GEMM would do.
+// value, float to 2e-5; where all are 0, of the terms they are summed from. The products with the vocabulary are the plain
+// loops below, as a trainer's GEMM would do.
 #include "support/catch.hpp"
 #include "support/golden_weights.hpp"
 #include "support/safetensors.hpp"
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -73,19 +75,34 @@ void add_product_at(matrix_view<Real> a, matrix_view<Real> b, matrix_span<Real> 
     }
 }
 
+/// Whether every value is within `bound` of the gradient's largest. A gradient that is 0 throughout has no largest value (a
+/// vocabulary of one token, no position that counts): there `terms` is the scale, the size of what it is summed up from.
+template <class Real>
+bool close_to(std::span<double const> expected, std::span<Real const> got, double terms) {
+    double largest = 0.0;
+    for (double const x : expected) largest = std::max(largest, std::abs(x));
+    double const scale = largest > 0.0 ? largest : terms;
+    bool all = expected.size() == got.size();
+    for (std::size_t i = 0; i < got.size() && all; ++i) {
+        all = std::abs(static_cast<double>(got[i]) - expected[i]) <= bound<Real> * scale;
+    }
+    return all;
+}
+
 template <class Real>
 void check_gradient(golden::file const& f, std::string const& name, std::span<Real const> got) {
     INFO("gradient of " << name);
-    auto const expected = f.f64("grad." + name);
-    REQUIRE(expected.size() == got.size());
-    double scale = 0.0;
-    for (double const x : expected.values) scale = std::max(scale, std::abs(x));
-    CHECK(scale > 0.0);
-    bool all = true;
-    for (std::size_t i = 0; i < got.size(); ++i) {
-        all = all && std::abs(static_cast<double>(got[i]) - expected[i]) <= bound<Real> * scale;
+    // A term is a weight's share, at most 1 in all, times what the losses' own derivatives leave of it, times entries of
+    // hidden states and weights. Where no position counts there is none, and 0 has to be 0.
+    double terms = 0.0;
+    for (std::int32_t const counts : f.i32("eval_mask").values) terms = std::max(terms, static_cast<double>(counts));
+    for (char const* const factor : {"hidden", "lm_head", "w.markov_head.markov_w1.weight",
+                                     "w.markov_head.markov_w2.weight", "w.confidence_head.proj.weight"}) {
+        double largest = 1.0;
+        for (double const x : f.f64(factor).values) largest = std::max(largest, std::abs(x));
+        terms *= largest;
     }
-    CHECK(all);
+    CHECK(close_to<Real>(f.f64("grad." + name).values, got, terms));
 }
 
 /// `code` and `gradient` of one kind of head; everything else is common to the three.
@@ -198,6 +215,22 @@ void check_projected(golden::file const& f, std::string const& projection) {
 }
 
 }  // namespace
+
+TEMPLATE_TEST_CASE("gradients are compared on their own scale, and zeros on that of their terms", "[training]", double,
+                   float) {
+    auto const close = [](std::vector<double> const& expected, std::vector<TestType> const& got, double terms) {
+        return close_to<TestType>(expected, std::span<TestType const>(got), terms);
+    };
+    auto const off = [](double by) { return static_cast<TestType>(by * bound<TestType>); };
+    CHECK(close({0.0, 0.0}, {0, 0}, 0.0));
+    CHECK_FALSE(close({0.0, 0.0}, {0, off(0.5)}, 0.0));
+    CHECK(close({0.0, 0.0}, {0, off(0.5)}, 1.0));
+    CHECK_FALSE(close({0.0, 0.0}, {0, off(2.0)}, 1.0));
+    // The largest value decides as soon as there is one, however large the terms.
+    CHECK(close({0.25, 0.0}, {TestType(0.25), off(0.2)}, 100.0));
+    CHECK_FALSE(close({0.25, 0.0}, {TestType(0.25), off(0.3)}, 100.0));
+    CHECK_FALSE(close({0.25, 0.0}, {TestType(0.25)}, 100.0));
+}
 
 TEMPLATE_TEST_CASE("golden: gradients of the Markov head", "[golden][training]", double, float) {
     golden::file const f("head_loss_vanilla");

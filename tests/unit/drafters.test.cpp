@@ -5,6 +5,7 @@
 #include "support/catch.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -499,6 +500,62 @@ TEST_CASE("semi-autoregressive: a shortlist of bad rows costs its request the ro
     CHECK(outcomes(3 * gamma, size, logits) == second);
     std::fill_n(logits.begin() + static_cast<std::ptrdiff_t>(at), size, -most);
     CHECK(outcomes(3 * gamma, size, logits) == second);
+}
+
+TEST_CASE("semi-autoregressive: at the anchor a shortlist plans by the best of the base logits alone") {
+    // Logits log 8, 4, 2, 1, 1 in some order: of the best two the first has 8 / 12, of all tokens 8 / 16, and at a temperature
+    // of 1/2 it has 64 / 80. What a previous token would add, by the head's bias and its successors, is far larger than that.
+    std::size_t const gamma = 2, size = 5, requests = 4;
+    std::vector<float> const w1(size, 1.0f);
+    std::vector<float> const w2{0.0f, 9.0f, 0.0f, -9.0f, 5.0f};
+    matrix_view<float> const first{w1.data(), size, 1}, second{w2.data(), size, 1};
+    markov_head const full{first, second};
+    successor_table const successors{full, 2};
+    std::vector<float> logits;
+    for (std::size_t row = 0; row < requests * gamma; ++row) {
+        for (std::size_t v = 0; v < size; ++v) {
+            std::array<float, 5> const odds{8.0f, 4.0f, 2.0f, 1.0f, 1.0f};
+            logits.push_back(std::log(odds[(v + row) % size]));
+        }
+    }
+    // A list of nothing has no law: nobody is sure of it.
+    std::fill_n(logits.end() - static_cast<std::ptrdiff_t>(size), size, std::numeric_limits<float>::quiet_NaN());
+    auto const backbone = [&](std::span<request_view const>) {
+        return block_forward<float>{{}, {{logits.data(), requests * gamma, size}, {}}};
+    };
+    support::dice roll(196);
+    scene<float> s(roll, requests, gamma, size);
+    for (auto& settings : s.settings) settings = {.max_draft_tokens = gamma};
+    for (auto& view : s.views) view.remaining = gamma + 1;
+    s.settings[1].temperature = 0.5;
+    s.settings[2].temperature = 0.0;  // that of the softmax behind the one-hot law
+    s.views[2].remaining = gamma;     // one token of them the anchor's own: gamma - 1 may be drafted
+    std::array<std::array<double, 2>, 4> const expected{
+        {{2.0 / 3.0, 2.0 / 3.0}, {0.8, 0.8}, {2.0 / 3.0, 2.0 / 3.0}, {2.0 / 3.0, 0.0}}};
+
+    auto const check = [&](auto const& head) {
+        semi_autoregressive drafter{backbone, head, top1_confidence{}, {.block_size = gamma, .vocabulary = size}};
+        static_assert(decltype(drafter)::lists_tokens && decltype(drafter)::plans_at_anchor);
+        round_memory<float, float> memory{drafter, token_rejection<>{}, {requests}};
+        memory.block.begin(s.views);
+        workspace sizer;
+        static_cast<void>(planning_memory::carve(sizer, requests, gamma));
+        std::vector<std::byte> buffer(sizer.used());
+        workspace ws{buffer};
+        auto planning = planning_memory::carve(ws, requests, gamma);
+        drafter.plan(drafter.forward(s.views), memory.block, planning);
+        survival_table const table = planning.view(requests);
+        for (std::size_t r = 0; r < requests; ++r) {
+            INFO("request " << r);
+            REQUIRE(table.sizes[r] == (r == 2 ? gamma - 1 : gamma));
+            for (std::size_t k = 0; k < table.sizes[r]; ++k) {
+                CHECK(std::abs(static_cast<double>(table.at(r, k).confidence) * 0x1p-24 - expected[r][k]) < 1e-6);
+            }
+            CHECK(memory.block.size(r) == 0);  // lent scratch only
+        }
+    };
+    check(shortlist_head{full, 2});
+    check(shortlist_head{full, 2, successors.view()});
 }
 
 TEST_CASE("drafters: a greedy request is never surer than 1, however sure its rows are") {

@@ -133,7 +133,7 @@ TEST_CASE("temperature search: the bound is one") {
         for (sureleap::sample_kernels const* const kernels : sureleap::available_sample_kernels()) {
             INFO("repeat " << repeat << " " << kernels->name);
             sureleap::detail::sample_columns columns(view, 0);
-            columns.copy(view, 0, columns.samples(), *kernels);
+            for (std::size_t j = 0; j < columns.samples(); j += columns.tile) columns.copy(view, j, *kernels);
             sureleap::detail::scaled_samples samples(view, columns, 1 + draw() % 20, *kernels);
             for (std::size_t k = 0; k < data.gamma && columns.observed(k) > 0; ++k) {
                 sureleap::detail::mean_bound const bound(samples, 10.0);

@@ -12,9 +12,11 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -30,18 +32,48 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace detail {
 
+/// How many positions a row survived, or more than `observed` if its labels are no mask of a prefix. `labels` goes on to the
+/// end of all rows, so that eight labels may be read at once where there are fewer.
+[[nodiscard]] inline std::uint32_t survived_positions(std::span<std::uint8_t const> labels,
+                                                      std::size_t observed) noexcept {
+    std::uint64_t survived = 0;
+    std::uint64_t wrong = 0;
+    std::uint64_t before = 1;
+    std::size_t k = 0;
+    if constexpr (std::endian::native == std::endian::little) {
+        constexpr std::uint64_t ones = 0x0101010101010101u;
+        for (; k < observed && k + 8 <= labels.size(); k += 8) {
+            std::uint64_t eight = 0;
+            std::memcpy(&eight, labels.data() + k, 8);
+            if (observed - k < 8) eight &= (std::uint64_t{1} << 8 * (observed - k)) - 1;
+            wrong |= eight & ~((eight << 8 | before) & ones);  // 1 after a 0, or neither
+            before = eight >> 56;
+            survived += eight * ones >> 56;
+        }
+    }
+    for (; k < observed; ++k) {
+        std::uint64_t const label = labels[k];
+        wrong |= label & ~(before & 1);
+        before = label;
+        survived += label;
+    }
+    return static_cast<std::uint32_t>(wrong == 0 ? survived : observed + 1);
+}
+
 /// Every second sample, from `first` on, by position. Samples are sorted by how many of their positions were observed, most
 /// first, so that those observed at k are the first observed(k) of every column.
 class sample_columns {
 public:
     /// The shapes are right. Nothing is copied yet.
     sample_columns(calibration_data const& data, std::size_t first)
-        : rows_((data.samples() - first + 1) / 2),
-          survived_(std::make_unique_for_overwrite<std::uint32_t[]>(rows_.size())),
+        : first_(first),
+          samples_((data.samples() - first + 1) / 2),
+          survived_(std::make_unique_for_overwrite<std::uint32_t[]>(samples_)),
           observed_(data.block_size),
           surviving_(data.block_size + 1),
-          starts_(data.block_size) {
-        sort(data, first);
+          starts_(data.block_size),
+          columns_(data.block_size) {
+        sort(data);
         std::size_t total = 0;
         for (std::size_t k = 0; k < data.block_size; ++k) {
             starts_[k] = total;
@@ -50,18 +82,39 @@ public:
         logits_ = std::make_unique_for_overwrite<double[]>(total);
     }
 
-    /// Copies samples j to j + count, as far as there are any.
-    void copy(calibration_data const& data, std::size_t j, std::size_t count, sample_kernels const& kernels) {
-        copy_rows(data, j, std::min(j + count, rows_.size()));
-        for (std::size_t k = 0; k < data.block_size && observed_[k] > j; ++k) {
-            std::size_t const here = std::min(count, observed_[k] - j);
-            usable_ = kernels.numbers(logits_.get() + starts_[k] + j, here) && usable_;
+    /// At most so many samples are copied at once.
+    static constexpr std::size_t tile = 64;
+
+    /// Copies samples j to j + tile, as far as there are any.
+    void copy(calibration_data const& data, std::size_t j, sample_kernels const& kernels) {
+        std::array<double const*, tile> rows;
+        std::array<std::size_t, tile> lengths;
+        if (j >= samples_) return;
+        std::size_t const count = std::min(tile, samples_ - j);
+        for (std::size_t i = 0; i < count; ++i) {
+            std::size_t const at = row(j + i) * data.block_size;
+#if defined(__GNUC__)
+            // The row that follows a tile later: it comes from memory, and nothing else asks for it in time.
+            __builtin_prefetch(data.logits.data() + row(std::min(j + i + tile, samples_ - 1)) * data.block_size);
+#endif
+            std::size_t const length = observed_of(data, row(j + i));
+            std::uint32_t survived = survived_positions(data.labels.subspan(at), length);
+            if (survived > length) {
+                usable_ = false;
+                survived = 0;
+            }
+            rows[i] = data.logits.data() + at;
+            lengths[i] = length;
+            survived_[j + i] = survived;
+            ++surviving_[survived];
         }
+        for (std::size_t k = 0; k < lengths[0]; ++k) columns_[k] = logits_.get() + starts_[k] + j;
+        usable_ = kernels.transpose(rows.data(), lengths.data(), count, columns_.data()) && usable_;
     }
 
     /// No NaN among what was copied, labels are masks of prefixes, no more observed than there is.
     [[nodiscard]] bool usable() const noexcept { return usable_; }
-    [[nodiscard]] std::size_t samples() const noexcept { return rows_.size(); }
+    [[nodiscard]] std::size_t samples() const noexcept { return samples_; }
     [[nodiscard]] std::size_t observed(std::size_t k) const noexcept { return observed_[k]; }
     /// How many of them have the label 1.
     [[nodiscard]] std::size_t labelled(std::size_t k) const noexcept {
@@ -75,16 +128,28 @@ public:
         return {survived_.get(), static_cast<std::uint32_t>(k)};
     }
     /// Where sample j is in the data.
-    [[nodiscard]] std::size_t row(std::size_t j) const noexcept { return rows_[j]; }
+    [[nodiscard]] std::size_t row(std::size_t j) const noexcept { return rows_.empty() ? first_ + 2 * j : rows_[j]; }
 
 private:
-    void sort(calibration_data const& data, std::size_t first) {
+    [[nodiscard]] static std::size_t observed_of(calibration_data const& data, std::size_t i) noexcept {
+        return std::min<std::size_t>(data.observed[i], data.block_size);
+    }
+
+    void sort(calibration_data const& data) {
         std::size_t const gamma = data.block_size;
-        std::vector<std::size_t> places(gamma + 1);  // of those with so many observed
-        for (std::size_t i = first; i < data.samples(); i += 2) {
-            usable_ = usable_ && data.observed[i] <= gamma;
-            ++places[std::min<std::size_t>(data.observed[i], gamma)];
+        bool alike = true;
+        std::uint32_t most = 0;
+        for (std::size_t i = first_; i < data.samples(); i += 2) {
+            alike &= data.observed[i] == data.observed[first_];
+            most = std::max(most, data.observed[i]);
         }
+        usable_ = most <= gamma;
+        if (alike) {  // as in rounds that verify everything: in order already
+            std::fill_n(observed_.begin(), observed_of(data, first_), samples_);
+            return;
+        }
+        std::vector<std::size_t> places(gamma + 1);  // of those with so many observed
+        for (std::size_t i = first_; i < data.samples(); i += 2) ++places[observed_of(data, i)];
         std::size_t before = 0;
         for (std::size_t o = gamma + 1; o-- > 0;) {
             std::size_t const count = places[o];
@@ -92,39 +157,19 @@ private:
             before += count;
             if (o > 0) observed_[o - 1] = before;
         }
-        for (std::size_t i = first; i < data.samples(); i += 2) {
-            rows_[places[std::min<std::size_t>(data.observed[i], gamma)]++] = i;
-        }
+        rows_.resize(samples_);
+        for (std::size_t i = first_; i < data.samples(); i += 2) rows_[places[observed_of(data, i)]++] = i;
     }
 
-    void copy_rows(calibration_data const& data, std::size_t j, std::size_t end) {
-        for (; j < end; ++j) {
-            std::size_t const observed = std::min<std::size_t>(data.observed[rows_[j]], data.block_size);
-            std::size_t const at = rows_[j] * data.block_size;
-            double const* const logits = data.logits.data() + at;
-            std::uint8_t const* const labels = data.labels.data() + at;
-            unsigned survived = 0;
-            unsigned before = 1;
-            bool mask = true;
-            for (std::size_t k = 0; k < observed; ++k) {
-                logits_[starts_[k] + j] = logits[k];
-                mask &= labels[k] <= before;
-                before = labels[k];
-                survived += before;
-            }
-            if (!mask) survived = 0;
-            usable_ &= mask;
-            survived_[j] = survived;
-            ++surviving_[survived];
-        }
-    }
-
-    std::vector<std::size_t> rows_;
+    std::size_t first_;
+    std::size_t samples_;
+    std::vector<std::size_t> rows_;  // empty: in the order of the data
     std::unique_ptr<std::uint32_t[]> survived_;
     std::vector<std::size_t> observed_;
     std::vector<std::size_t> surviving_;  // [gamma + 1], samples that survived so many positions
     std::vector<std::size_t> starts_;
     std::unique_ptr<double[]> logits_;
+    std::vector<double*> columns_;  // where copy() stands
     bool usable_ = true;
 };
 
@@ -158,7 +203,7 @@ public:
 
     /// ECE of a_k under `scaling` at k. There are samples observed.
     [[nodiscard]] estimate ece(logit_scaling scaling) {
-        std::array<double, block> survivals;
+        std::array<double, sample_block> survivals;
         begin_gaps();
         for_each_block([&](std::size_t first, std::size_t size) {
             survive(scaling, first, size, survivals.data());
@@ -167,9 +212,32 @@ public:
         return {gaps(), rounding(1.0)};
     }
 
-    /// Mean log loss of a_k under `scaling` at k, likewise.
+    /// The same under a temperature at k, sooner and from floats, with a radius of 5e-7. Where there are too many bins for
+    /// that, or the temperature is beyond floats, it is ece().
+    [[nodiscard]] estimate screened_ece(double temperature) {
+        bool const usual = temperature >= least_screen_temperature && temperature <= 1.0 / least_screen_temperature;
+        if (bins_ > most_screen_bins || !usual) return ece({temperature});
+        narrow();
+        auto const bins = static_cast<double>(bins_);
+        // The edges of bins are rounded as well.
+        double const error = screen_error + survival_error();
+        double const margin = bins * (error + 0x1p-22);
+        begin_gaps();
+        std::fill(screen_sums_.begin(), screen_sums_.end(), 0);
+        for_each_block([&](std::size_t first, std::size_t size) {
+            std::array<std::uint32_t, sample_block> near;
+            std::size_t const found =
+                kernels_.screen(narrow_prefix_.data() + first, narrow_logits_.data() + first, at(first), size,
+                                temperature, bins_, margin, screen_sums_.data(), near.data());
+            add_near({temperature}, first, {near.data(), found});
+        });
+        for (std::size_t i = 0; i < sums_.size(); ++i) sums_[i] += screen_unit * static_cast<double>(screen_sums_[i]);
+        return {gaps(), error + screen_unit + rounding(1.0)};
+    }
+
+    /// Mean log loss of a_k under `scaling` at k.
     [[nodiscard]] estimate log_loss(logit_scaling scaling) const {
-        std::array<double, block> survivals;
+        std::array<double, sample_block> survivals;
         double sum = 0.0;
         double least = 1.0;
         for_each_block([&](std::size_t first, std::size_t size) {
@@ -202,11 +270,11 @@ public:
     }
 
 private:
-    static constexpr std::size_t block = 1024;
-
     template <class F>
     void for_each_block(F const& f) const {
-        for (std::size_t first = 0; first < observed(); first += block) f(first, std::min(block, observed() - first));
+        for (std::size_t first = 0; first < observed(); first += sample_block) {
+            f(first, std::min(sample_block, observed() - first));
+        }
     }
     [[nodiscard]] sample_labels at(std::size_t first) const noexcept {
         return {labels().survived + first, labels().position};
@@ -229,13 +297,26 @@ private:
     void add_gaps(logit_scaling scaling, std::size_t first, std::size_t size, double const* survivals) {
         // Places in bins are rounded on both sides as well.
         auto const bins = static_cast<double>(bins_);
-        double const margin = bins_ > 1 ? bins * (survival_error() + 0x1p-50) : -1.0;
-        std::array<std::uint32_t, block> near;
+        double const margin = bins * (survival_error() + 0x1p-50);
+        std::array<std::uint32_t, sample_block> near;
         std::size_t const found = kernels_.gaps(survivals, at(first), size, bins_, margin, sums_.data(), near.data());
-        for (std::size_t f = 0; f < found; ++f) {
-            double const a = reference(scaling, first + near[f]);
-            sums_[probability_bin(a, bins_)] += a - labels()[first + near[f]];
+        add_near(scaling, first, {near.data(), found});
+    }
+    void add_near(logit_scaling scaling, std::size_t first, std::span<std::uint32_t const> near) {
+        for (std::uint32_t const j : near) {
+            double const a = reference(scaling, first + j);
+            sums_[probability_bin(a, bins_)] += a - labels()[first + j];
         }
+    }
+    /// Floats of k's columns, once a position.
+    void narrow() {
+        if (narrowed_ > position()) return;
+        narrow_prefix_.resize(prefix_.size());
+        narrow_logits_.resize(prefix_.size());
+        screen_sums_.resize(sums_.size());
+        kernels_.narrow(prefix().data(), observed(), narrow_prefix_.data());
+        kernels_.narrow(logits().data(), observed(), narrow_logits_.data());
+        narrowed_ = position() + 1;
     }
     [[nodiscard]] double gaps() const noexcept {
         double sum = 0.0;
@@ -261,6 +342,10 @@ private:
     std::vector<double> sums_;  // [bin_copies, bins]
     std::vector<double> prefix_;
     std::vector<logit_scaling> scalings_;
+    std::size_t narrowed_ = 0;  // positions whose columns were copied to floats
+    std::vector<float> narrow_prefix_;
+    std::vector<float> narrow_logits_;
+    std::vector<std::int64_t> screen_sums_;  // [bin_copies, bins]
 };
 
 /// The fit of all positions.
@@ -283,10 +368,9 @@ template <class Choose>
     check_calibration_shapes(data);
     sample_columns even(data, 0);
     sample_columns odd(data, 1);
-    constexpr std::size_t tile = 128;  // together: neighbouring rows share cache lines
-    for (std::size_t j = 0; j < even.samples(); j += tile) {
-        even.copy(data, j, tile, kernels);
-        odd.copy(data, j, tile, kernels);
+    for (std::size_t j = 0; j < even.samples(); j += sample_columns::tile) {  // together: their rows share cache lines
+        even.copy(data, j, kernels);
+        odd.copy(data, j, kernels);
     }
     if (!even.usable() || !odd.usable()) check_calibration_values(data);
     scaled_samples fitted(data, even, bins, kernels);

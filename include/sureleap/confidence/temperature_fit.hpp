@@ -157,10 +157,11 @@ private:
     detail::temperature_arbiter arbiter(data, settings);
     auto const by_ece = [&](detail::scaled_samples& samples) {
         detail::mean_bound const bound(samples, settings.highest);
-        return detail::least_candidate(candidates.size(), 3, [&](std::size_t candidate, int level) {
+        return detail::least_candidate(candidates.size(), 4, [&](std::size_t candidate, int level) {
             double const t = candidates[candidate];
             if (level == 0) return detail::bracket{bound.least_ece(t), 1.0};
-            if (level == 1) return detail::around(samples.ece({t}));
+            if (level == 1) return detail::around(samples.screened_ece(t));
+            if (level == 2) return detail::around(samples.ece({t}));
             return detail::exactly(arbiter(samples, t));
         });
     };

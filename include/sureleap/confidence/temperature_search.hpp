@@ -101,11 +101,15 @@ public:
           count_(static_cast<double>(samples.observed())),
           labelled_(static_cast<double>(samples.columns().labelled(samples.position()))) {
         auto const [from, to] = range_of(samples.logits(), 40.0 * highest);
-        double pairs[cells][2] = {};
-        kernels_.spread(samples.prefix().data(), samples.logits().data(), samples.observed(), from, to, cells, pairs);
-        for (std::size_t c = 0; c < cells; ++c) {
-            weights_[c] += pairs[c][0];
-            weights_[c + 1] += pairs[c][1];
+        for (std::size_t i = 0; i < samples.observed(); i += most_spread_samples) {
+            std::size_t const size = std::min(most_spread_samples, samples.observed() - i);
+            std::array<std::uint64_t, cells> pairs{};
+            kernels_.spread(samples.prefix().data() + i, samples.logits().data() + i, size, from, to, cells,
+                            pairs.data());
+            for (std::size_t c = 0; c < cells; ++c) {
+                weights_[c] += spread_unit * static_cast<double>(pairs[c] & 0xffffffffu);
+                weights_[c + 1] += spread_unit * static_cast<double>(pairs[c] >> 32);
+            }
         }
         spacing_ = (to - from) / static_cast<double>(cells);
         for (std::size_t j = 0; j <= cells; ++j) {
@@ -126,7 +130,8 @@ public:
         // Logits beyond the ends may be anywhere there.
         auto const sigmoid = [&](double z) { return 1.0 / (1.0 + std::exp(-z / temperature)); };
         double const beyond = weights_.front() * sigmoid(places_.front()) + weights_.back() * sigmoid(-places_.back());
-        double const rounded = 1e-9 * count_;
+        // A weight and how it is split, each by half a unit; sums.
+        double const rounded = (spread_unit + 1e-9) * count_;
         return std::max(std::fabs(sum_at(places_) - labelled_) - curved - beyond - rounded, 0.0) / count_;
     }
 

@@ -27,11 +27,42 @@ inline namespace SURELEAP_MARCH_TAG {
 struct isa {
     static constexpr std::size_t width = 8;
     using vec = __m512d;
+    using ints = __m256i;
     // Masked forms with nothing masked: the plain ones make GCC 12 warn of its own header.
     static constexpr __mmask8 all = 0xff;
 
     SURELEAP_KERNEL static vec load(double const* from) { return _mm512_loadu_pd(from); }
     SURELEAP_KERNEL static void store(double* to, vec x) { _mm512_storeu_pd(to, x); }
+    SURELEAP_KERNEL static __mmask8 first(std::size_t n) { return static_cast<__mmask8>((1u << (n < 8 ? n : 8)) - 1u); }
+    SURELEAP_KERNEL static vec load_first(double const* from, std::size_t n) {
+        return _mm512_maskz_loadu_pd(first(n), from);
+    }
+    SURELEAP_KERNEL static void store_first(double* to, vec x, std::size_t n) {
+        _mm512_mask_storeu_pd(to, first(n), x);
+    }
+    SURELEAP_KERNEL static void transpose(vec* x) {
+        // Neighbours, then pairs of them, then halves of the register.
+        __m512i const even = _mm512_set_epi64(14, 6, 12, 4, 10, 2, 8, 0);
+        __m512i const odd = _mm512_set_epi64(15, 7, 13, 5, 11, 3, 9, 1);
+        __m512i const low = _mm512_set_epi64(13, 12, 5, 4, 9, 8, 1, 0);
+        __m512i const high = _mm512_set_epi64(15, 14, 7, 6, 11, 10, 3, 2);
+        __m512i const lower = _mm512_set_epi64(11, 10, 9, 8, 3, 2, 1, 0);
+        __m512i const upper = _mm512_set_epi64(15, 14, 13, 12, 7, 6, 5, 4);
+        exchange<1>(x, even, odd);
+        exchange<2>(x, low, high);
+        exchange<4>(x, lower, upper);
+    }
+    /// Blocks of `step` lanes off the diagonal change places between registers that are `step` apart.
+    template <std::size_t step>
+    SURELEAP_KERNEL static void exchange(vec* x, __m512i lower, __m512i upper) {
+#pragma GCC unroll 8
+        for (std::size_t i = 0; i < width; ++i) {
+            if ((i & step) != 0) continue;
+            vec const a = x[i];
+            x[i] = _mm512_permutex2var_pd(a, lower, x[i + step]);
+            x[i + step] = _mm512_permutex2var_pd(a, upper, x[i + step]);
+        }
+    }
     SURELEAP_KERNEL static vec fill(double x) { return _mm512_set1_pd(x); }
     SURELEAP_KERNEL static vec min(vec a, vec b) { return _mm512_maskz_min_pd(all, a, b); }
     SURELEAP_KERNEL static vec max(vec a, vec b) { return _mm512_maskz_max_pd(all, a, b); }
@@ -42,7 +73,6 @@ struct isa {
     SURELEAP_KERNEL static vec whole(vec x) {
         return _mm512_maskz_roundscale_pd(all, x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
     }
-    SURELEAP_KERNEL static vec absolute(vec x) { return _mm512_maskz_range_pd(all, x, x, 0x08); }
     SURELEAP_KERNEL static vec eighth_power(vec n) {
         return _mm512_maskz_permutexvar_pd(all, _mm512_castpd_si512(n), load(eighth_powers));
     }
@@ -63,16 +93,15 @@ struct isa {
     SURELEAP_KERNEL static vec choose(vec flags, vec a, vec b) {
         return _mm512_mask_mov_pd(b, _mm512_cmp_pd_mask(flags, fill(0.0), _CMP_NEQ_UQ), a);
     }
-    SURELEAP_KERNEL static void indices(vec x, std::int32_t* to) {
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_maskz_cvttpd_epi32(all, x));
+    SURELEAP_KERNEL static ints integers(vec x) { return _mm512_maskz_cvttpd_epi32(all, x); }
+    SURELEAP_KERNEL static void put(std::int32_t* to, ints x) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), x);
     }
-    SURELEAP_KERNEL static std::uint32_t at_most(vec a, vec b) { return _mm512_cmp_pd_mask(a, b, _CMP_LE_OQ); }
+    SURELEAP_KERNEL static std::uint32_t differ(ints a, ints b) { return _mm256_cmp_epi32_mask(a, b, _MM_CMPINT_NE); }
     SURELEAP_KERNEL static std::uint32_t unordered(vec a) { return _mm512_cmp_pd_mask(a, a, _CMP_UNORD_Q); }
-    SURELEAP_KERNEL static void pair_up(vec lows, vec highs, double* to) {
-        __m512i const first = _mm512_set_epi64(11, 3, 10, 2, 9, 1, 8, 0);
-        __m512i const second = _mm512_set_epi64(15, 7, 14, 6, 13, 5, 12, 4);
-        store(to, _mm512_permutex2var_pd(lows, first, highs));
-        store(to + width, _mm512_permutex2var_pd(lows, second, highs));
+    SURELEAP_KERNEL static void pairs(vec lows, vec highs, std::uint64_t* to) {
+        __m512i const upper = _mm512_maskz_slli_epi64(all, _mm512_maskz_cvttpd_epi64(all, highs), 32);
+        _mm512_storeu_si512(to, _mm512_maskz_cvttpd_epi64(all, lows) + upper);
     }
     SURELEAP_KERNEL static double total(vec x) {
         __m256d const four = _mm512_maskz_extractf64x4_pd(0xf, x, 0) + _mm512_maskz_extractf64x4_pd(0xf, x, 1);
@@ -81,7 +110,41 @@ struct isa {
     }
 };
 
+struct narrow_isa {
+    static constexpr std::size_t width = 16;
+    using vec = __m512;
+    using ints = __m512i;
+    static constexpr __mmask16 all = 0xffff;
+
+    SURELEAP_KERNEL static vec load(float const* from) { return _mm512_loadu_ps(from); }
+    SURELEAP_KERNEL static void store(float* to, vec x) { _mm512_storeu_ps(to, x); }
+    SURELEAP_KERNEL static vec fill(float x) { return _mm512_set1_ps(x); }
+    SURELEAP_KERNEL static vec min(vec a, vec b) { return _mm512_maskz_min_ps(all, a, b); }
+    SURELEAP_KERNEL static vec max(vec a, vec b) { return _mm512_maskz_max_ps(all, a, b); }
+    SURELEAP_KERNEL static vec multiply_add(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
+    SURELEAP_KERNEL static vec from_doubles(double const* from) {
+        __m256 const lower = _mm512_maskz_cvtpd_ps(isa::all, _mm512_loadu_pd(from));
+        __m256 const upper = _mm512_maskz_cvtpd_ps(isa::all, _mm512_loadu_pd(from + 8));
+        return _mm512_maskz_insertf32x8(all, _mm512_castps256_ps512(lower), upper, 1);
+    }
+    SURELEAP_KERNEL static vec shift_exponent(vec p, vec n) {
+        return _mm512_castsi512_ps(_mm512_maskz_add_epi32(all, _mm512_castps_si512(p),
+                                                          _mm512_maskz_slli_epi32(all, _mm512_castps_si512(n), 23)));
+    }
+    SURELEAP_KERNEL static ints integers(vec x) { return _mm512_maskz_cvttps_epi32(all, x); }
+    SURELEAP_KERNEL static ints nearest(vec x) { return _mm512_maskz_cvtps_epi32(all, x); }
+    SURELEAP_KERNEL static void put(std::int32_t* to, ints x) { _mm512_storeu_si512(to, x); }
+    SURELEAP_KERNEL static std::uint32_t differ(ints a, ints b) { return _mm512_cmp_epi32_mask(a, b, _MM_CMPINT_NE); }
+    SURELEAP_KERNEL static ints labelled(ints x, std::uint32_t const* survived, std::uint32_t position,
+                                         std::int32_t one) {
+        __mmask16 const ones = _mm512_cmp_epi32_mask(_mm512_loadu_si512(survived),
+                                                     _mm512_set1_epi32(static_cast<int>(position)), _MM_CMPINT_NLE);
+        return _mm512_mask_sub_epi32(x, ones, x, _mm512_set1_epi32(one));
+    }
+};
+
 #include <sureleap/kernel/samples.inl>
+#include <sureleap/kernel/screens.inl>
 
 }  // namespace SURELEAP_MARCH_TAG
 }  // namespace detail::avx512_samples
@@ -89,7 +152,7 @@ struct isa {
 inline namespace SURELEAP_MARCH_TAG {
 
 /// The passes with AVX-512.
-inline constexpr sample_kernels avx512_sample_kernels = detail::avx512_samples::samples::table("avx512");
+inline constexpr sample_kernels avx512_sample_kernels = detail::avx512_samples::screens::table("avx512");
 
 }  // namespace SURELEAP_MARCH_TAG
 SURELEAP_END_NAMESPACE

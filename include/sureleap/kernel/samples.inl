@@ -3,25 +3,29 @@
 // The passes of sample.hpp in vectors, written once and compiled for one instruction set after another, as rows.inl is,
 // which says why it is no template. Who includes it has opened a namespace, defined SURELEAP_KERNEL and a class `isa`:
 //
-//     width                          doubles in a register, a `vec`; `a + b` and the like work on it
+//     width                          doubles in a register, a `vec`; `a + b` and the like work on it; as many 32-bit
+//                                    integers are an `ints`
 //     load, store, fill              unaligned
+//     load_first(from, n)            the first n or all, zeros behind them; store_first(to, x, n): no others
+//     transpose(vec[width])          rows to columns
 //     min, max                       of numbers; max(a, b) is b where a is NaN
 //     multiply_add(a, b, c)          a b + c, rounded once
-//     round, whole, absolute         to the nearest integer; to the next towards 0
+//     round, whole                   to the nearest integer; to the next towards 0
 //     eighth_power(n)                2^(j/8) with j the three lowest bits of n's pattern
 //     shift_exponent(p, n)           p with the bits above them added to its exponent
 //     split(x, e)                    x = m 2^e, m in [1/sqrt 2, sqrt 2): m returned, e a vec
 //     labels(survived, position)     1.0 where survived > position, else 0.0
 //     choose(flags, a, b)            a where flags is not 0
-//     indices(vec, int32*)           the integer parts
-//     at_most(a, b)                  a bit for every lane where a <= b; unordered(a): where a is NaN
-//     pair_up(lows, highs, out)      low and high of every lane side by side
+//     integers(vec), put(int32*, ints)   the integer parts; stores them
+//     differ(ints, ints)             a bit for every lane where they do; unordered(vec): where it is NaN
+//     pairs(lows, highs, out)        whole numbers below 2^32 as halves of a word, low and high of every lane
 //     total(vec)                     the sum of the lanes
 //
 // Both instruction sets do the same operations on every sample, so survivals are the same to the last bit.
 
 struct samples {
     using vec = isa::vec;
+    using ints = isa::ints;
     static constexpr std::size_t width = isa::width;
 
     /// The last samples of a column, zeros behind them.
@@ -60,11 +64,30 @@ struct samples {
         return one / (one + isa::shift_exponent(isa::multiply_add(step * f, p, step), n));
     }
 
-    SURELEAP_KERNEL static bool numbers(double const* values, std::size_t size) {
+    SURELEAP_KERNEL static bool transpose(double const* const* rows, std::size_t const* lengths, std::size_t size,
+                                          double* const* columns) {
         std::uint32_t wrong = 0;
-        std::size_t i = 0;
-        for (; i + width <= size; i += width) wrong |= isa::unordered(isa::load(values + i));
-        for (; i < size; ++i) wrong |= __builtin_isnan(values[i]) ? 1u : 0u;
+        for (std::size_t first = 0; first < size; first += width) {
+            for (std::size_t k = 0; k < lengths[first]; k += width) {
+                vec x[width];
+#pragma GCC unroll 8
+                for (std::size_t i = 0; i < width; ++i) {
+                    std::size_t const at = first + i < size ? first + i : first;
+                    std::size_t const length = first + i < size && lengths[at] > k ? lengths[at] - k : 0;
+                    x[i] = isa::load_first(length > 0 ? rows[at] + k : rows[at], length);
+                    wrong |= isa::unordered(x[i]);
+                }
+                isa::transpose(x);
+                std::size_t filled = size - first;
+#pragma GCC unroll 8
+                for (std::size_t c = 0; c < width; ++c) {
+                    if (k + c >= lengths[first]) break;
+                    if (filled > width) filled = width;
+                    while (lengths[first + filled - 1] <= k + c) --filled;
+                    isa::store_first(columns[k + c] + first, x[c], filled);
+                }
+            }
+        }
         return wrong == 0;
     }
 
@@ -89,15 +112,15 @@ struct samples {
         return isa::total(total);
     }
 
-    /// Places are found in vectors; additions go to memory one by one, each lane to a copy of its own. Finding survivals in
-    /// the same loop would take half as long again: stores wait in order, and hold up what could go ahead of them.
+    /// Places are found in vectors; additions go to memory one by one, each lane to a copy of its own.
     SURELEAP_KERNEL static std::size_t gaps(double const* survivals, sample_labels labels, std::size_t size,
                                             std::size_t bins, double margin, double* sums, std::uint32_t* near) {
         vec const count = isa::fill(static_cast<double>(bins));
         vec const last_bin = isa::fill(static_cast<double>(bins) - 1.0);
-        vec const closest = isa::fill(margin);
-        double* copies[width];
-        for (std::size_t k = 0; k < width; ++k) copies[k] = sums + k * bins;
+        vec const below = isa::fill(-margin);
+        vec const above = isa::fill(margin);
+        alignas(64) std::int32_t bin[sample_block];
+        alignas(64) double gap[sample_block];
         std::size_t found = 0;
         tail last;
         for (std::size_t first = 0; first < size; first += width) {
@@ -108,56 +131,59 @@ struct samples {
                 from = last.prefix, survived = last.survived;
             }
             vec const a = isa::load(from);
-            vec const place = a * count;
-            alignas(64) std::int32_t bin[width];
-            alignas(64) double gap[width];
-            isa::indices(isa::min(place, last_bin), bin);
-            isa::store(gap, a - isa::labels(survived, labels.position));
-            std::uint32_t close = isa::at_most(isa::absolute(place - isa::round(place)), closest);
-            if (close != 0) [[unlikely]] {  // 0 and 1 are no edges between bins
-                vec const edge = isa::min(isa::max(isa::round(place), isa::fill(1.0)), last_bin);
-                close = isa::at_most(isa::absolute(place - edge), closest);
-                for (; close != 0; close &= close - 1) {
-                    auto const lane = static_cast<std::uint32_t>(__builtin_ctz(close));
-                    near[found++] = static_cast<std::uint32_t>(first) + lane;
-                    gap[lane] = 0.0;
-                }
+            ints const low = isa::integers(isa::multiply_add(a, count, below));
+            ints const high = isa::integers(isa::min(isa::multiply_add(a, count, above), last_bin));
+            isa::put(bin + first, low);
+            isa::store(gap + first, a - isa::labels(survived, labels.position));
+            for (std::uint32_t close = isa::differ(low, high); close != 0; close &= close - 1) {
+                std::size_t const at = first + static_cast<std::uint32_t>(__builtin_ctz(close));
+                near[found++] = static_cast<std::uint32_t>(at);
+                gap[at] = 0.0;
             }
+        }
+        double* copies[width];
+        for (std::size_t k = 0; k < width; ++k) copies[k] = sums + k * bins;
+        for (std::size_t first = 0; first < size; first += width) {
 #pragma GCC unroll 8
-            for (std::size_t k = 0; k < width; ++k) copies[k][static_cast<std::uint32_t>(bin[k])] += gap[k];
+            for (std::size_t k = 0; k < width; ++k) {
+                copies[k][static_cast<std::uint32_t>(bin[first + k])] += gap[first + k];
+            }
         }
         return found;
     }
 
-    /// Places in vectors and additions one by one again, a pair at a time.
     SURELEAP_KERNEL static void spread(double const* prefix, double const* logits, std::size_t size, double lowest,
-                                       double highest, std::size_t cells, double (*pairs)[2]) {
+                                       double highest, std::size_t cells, std::uint64_t* pairs) {
         auto const count = static_cast<double>(cells);
         vec const scale = isa::fill(count / (highest - lowest));
         vec const from = isa::fill(lowest);
         vec const end = isa::fill(count);
         vec const last_cell = isa::fill(count - 1.0);
+        vec const units = isa::fill(1.0 / spread_unit);
         tail last;
-        for (std::size_t i = 0; i < size; i += width) {
-            if (i + width > size) {
-                for (std::size_t k = 0; i + k < size; ++k) {
-                    last.prefix[k] = prefix[i + k], last.logits[k] = logits[i + k];
+        while (size > 0) {
+            alignas(64) std::int32_t index[sample_block];
+            alignas(64) std::uint64_t parts[sample_block];
+            std::size_t const block = size < sample_block ? size : sample_block;
+            for (std::size_t first = 0; first < block; first += width) {
+                double const* weights = prefix + first;
+                double const* places = logits + first;
+                if (block - first < width) {
+                    for (std::size_t k = 0; first + k < block; ++k) {
+                        last.prefix[k] = weights[k], last.logits[k] = places[k];
+                    }
+                    weights = last.prefix, places = last.logits;
                 }
-                prefix = last.prefix, logits = last.logits, size -= i, i = 0;
+                vec const place = isa::max(isa::min((isa::load(places) - from) * scale, end), isa::fill(0.0));
+                vec const cell = isa::whole(isa::min(place, last_cell));
+                vec const weight = isa::load(weights) * units;
+                vec const upper = isa::round(weight * (place - cell));
+                isa::put(index + first, isa::integers(cell));
+                isa::pairs(isa::round(weight) - upper, upper, parts + first);
             }
-            vec const a = isa::load(prefix + i);
-            vec const place = isa::max(isa::min((isa::load(logits + i) - from) * scale, end), isa::fill(0.0));
-            vec const cell = isa::whole(isa::min(place, last_cell));
-            vec const upper = a * (place - cell);
-            alignas(64) std::int32_t index[width];
-            alignas(64) double parts[2 * width];
-            isa::indices(cell, index);
-            isa::pair_up(a - upper, upper, parts);
 #pragma GCC unroll 8
-            for (std::size_t k = 0; k < width; ++k) {
-                double* const to = pairs[index[k]];
-                _mm_storeu_pd(to, _mm_add_pd(_mm_loadu_pd(to), _mm_load_pd(parts + 2 * k)));
-            }
+            for (std::size_t i = 0; i < block; ++i) pairs[static_cast<std::uint32_t>(index[i])] += parts[i];
+            prefix += block, logits += block, size -= block;
         }
     }
 
@@ -205,6 +231,4 @@ struct samples {
         for (double const x : lanes) *least = x < *least ? x : *least;
         return isa::total(total);
     }
-
-    static constexpr sample_kernels table(char const* name) { return {name, numbers, survive, gaps, spread, log_losses}; }
 };
