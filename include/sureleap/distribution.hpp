@@ -154,11 +154,10 @@ public:
     /// draw that tries another u then has the law.
     [[nodiscard]] token_id quantile(double u) const noexcept {
         if (kind_ == kind::one_hot) return mode();
-        auto const what = known_ == totals::bounded ? detail::block_sums_are::bounds : detail::block_sums_are::exact;
-        auto const sums = known_ == totals::none ? std::span<double>{} : sums_;
-        std::size_t const i =
-            detail::quantile_of<real>(sums, what, logits_.size(), u * largest_total(),
-                                      [this](std::size_t first, std::span<real> out) { row_weights(first, out); });
+        double const threshold = u * largest_total();
+        std::size_t const i = known_ == totals::none ? find<double>({}, threshold)
+                              : given_.empty()       ? find<double>(sums_, threshold)
+                                                     : find<real>(given_, threshold);
         if (i == logits_.size()) return no_token;
         return map_ ? map_.to_target(static_cast<token_id>(i)) : static_cast<token_id>(i);
     }
@@ -193,10 +192,11 @@ public:
     }
     /// The heaviest token of the heaviest block, or of the first one if there are no sums of blocks.
     [[nodiscard]] token_id likely() const noexcept {
-        std::size_t first = 0;
-        if (known_ != totals::none && !sums_.empty()) {
-            first = row_block * static_cast<std::size_t>(std::max_element(sums_.begin(), sums_.end()) - sums_.begin());
-        }
+        auto const heaviest = [](auto const& sums) {
+            if (sums.empty()) return std::size_t{0};
+            return row_block * static_cast<std::size_t>(std::max_element(sums.begin(), sums.end()) - sums.begin());
+        };
+        std::size_t const first = known_ == totals::none ? 0 : given_.empty() ? heaviest(sums_) : heaviest(given_);
         std::size_t const count = std::min(row_block, logits_.size() - first);
         std::size_t const i = functions_->mode(logits_.data() + first, count);
         return i == count ? no_token : static_cast<token_id>(first + i);
@@ -235,12 +235,27 @@ private:
         if (!std::isfinite(shift_)) return;
         kind_ = kind::dense;
         total_ = 1.0;
-        if (row.block_sums.size() != sums_.size()) {
-            sums_ = {};
-            return;
+        sums_ = {};
+        if (row.block_sums.size() == row_blocks(row.values.size())) given_ = row.block_sums;
+    }
+    // The entry of the row whose cumulative weight exceeds `threshold`, the size if there is none.
+    template <class Sum>
+    [[nodiscard]] std::size_t find(std::span<Sum const> sums, double threshold) const noexcept {
+        auto const block = detail::find_block(sums, logits_.size(), threshold);
+        std::size_t const end = sums.empty() ? logits_.size() : std::min(block.first + row_block, logits_.size());
+        bool const bounds = known_ == totals::bounded;
+        if (!truncated()) {
+            std::size_t const count = end - block.first;
+            std::size_t const i =
+                functions_->reach(logits_.data() + block.first, count, shift_, scale_, threshold - block.before);
+            if (i < count) return block.first + i;
+            if (bounds) return logits_.size();
         }
-        std::transform(row.block_sums.begin(), row.block_sums.end(), sums_.begin(),
-                       [](real s) { return static_cast<double>(s); });
+        // Truncated, or rounding ran past the end of the block.
+        std::size_t const i = detail::find_weight<real>(
+            block, end, bounds ? detail::block_sums_are::bounds : detail::block_sums_are::exact, threshold,
+            [this](std::size_t first, std::span<real> out) { row_weights(first, out); });
+        return i == end ? logits_.size() : i;
     }
     // Some logit of ordinary size, so that one pass does: weights are taken relative to it, and need not be below 1.
     [[nodiscard]] real typical_logit() const noexcept {
@@ -360,7 +375,8 @@ private:
     std::span<T const> logits_{};
     vocabulary_view map_{};
     row_functions<T> const* functions_ = nullptr;
-    std::span<double> sums_{};
+    std::span<double> sums_{};        // of blocks, that the law made
+    std::span<real const> given_{};   // of blocks, that the row brought
     std::size_t size_ = 0;
     double total_ = 0.0;
     real shift_ = 0;

@@ -56,21 +56,29 @@ template <class Sum>
 /// What the sums of blocks are.
 enum class block_sums_are : bool { exact, bounds };
 
-/// The first of `size` weights whose cumulative sum exceeds `threshold`: by the sums of the blocks, if there are any, then
-/// by stretches, then one by one. evaluate(first, out) writes weights first, first + 1 ... If rounding runs past the end of
-/// a part, it is the last positive weight before it; `size` if there is none.
+/// The block of a row of `size` weights in which their cumulative sum exceeds `threshold`, by the sums of the blocks; the
+/// whole row if there are none. In stretches of blocks first, since additions one by one wait for each other.
+template <class Sum>
+[[nodiscard]] part_of_row find_block(std::span<Sum const> sums, std::size_t size, double threshold) noexcept {
+    constexpr std::size_t together = 16;
+    if (sums.empty()) return {0, 0.0};
+    auto const from = [&](std::size_t first) { return sums.subspan(first, std::min(together, sums.size() - first)); };
+    auto at = find_part(0, sums.size(), together, 0.0, threshold,
+                        [&](std::size_t first) { return sum_of<Sum>(from(first)); });
+    at = find_part(at.first, std::min(at.first + together, sums.size()), 1, at.before, threshold,
+                   [&](std::size_t block) { return static_cast<double>(sums[block]); });
+    return {std::min(at.first * row_block, size), at.before};
+}
+
+/// The first weight in [at.first, end) whose cumulative sum exceeds `threshold`: by stretches, then one by one.
+/// evaluate(first, out) writes weights first, first + 1 ... If rounding runs past the end of a part, it is the last
+/// positive weight before it; `end` if there is none.
 ///
-/// Where the sums are bounds, a block has room behind its weights that belongs to nobody: `size` if the threshold falls
+/// Where the sums are bounds, a block has room behind its weights that belongs to nobody: `end` if the threshold falls
 /// there. Whoever draws again in that case has drawn with the weights' own law, whatever the bounds are.
 template <class Real, class Evaluate>
-[[nodiscard]] std::size_t quantile_of(std::span<double const> sums, block_sums_are what, std::size_t size,
-                                      double threshold, Evaluate const& evaluate) noexcept {
-    std::size_t end = size;
-    part_of_row at{0, 0.0};
-    if (!sums.empty()) {
-        at = find_part(0, size, row_block, 0.0, threshold, [&](std::size_t first) { return sums[first / row_block]; });
-        end = std::min(at.first + row_block, size);
-    }
+[[nodiscard]] std::size_t find_weight(part_of_row at, std::size_t end, block_sums_are what, double threshold,
+                                      Evaluate const& evaluate) noexcept {
     stretch<Real> some;
     auto const weights = [&](std::size_t first) {
         auto const here = std::span(some).first(std::min(some.size(), end - first));
@@ -79,8 +87,8 @@ template <class Real, class Evaluate>
     };
     at = find_part(at.first, end, some.size(), at.before, threshold,
                    [&](std::size_t first) { return sum_of<Real>(weights(first)); });
-    if (at.first == end) return size;
-    std::size_t last = size;
+    if (at.first == end) return end;
+    std::size_t last = end;
     double cumulative = at.before;
     std::size_t v = at.first;
     for (Real const stored : weights(at.first)) {
@@ -92,7 +100,7 @@ template <class Real, class Evaluate>
         }
         ++v;
     }
-    return what == block_sums_are::exact ? last : size;
+    return what == block_sums_are::exact ? last : end;
 }
 
 }  // namespace detail

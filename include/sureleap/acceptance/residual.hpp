@@ -68,10 +68,13 @@ public:
     [[nodiscard]] double total() const noexcept { return mass_; }
     /// The first token whose cumulative weight exceeds u * total(); never one of weight zero.
     [[nodiscard]] token_id quantile(double u) const noexcept {
-        std::size_t const i = detail::quantile_of<double>(
-            sums_, detail::block_sums_are::exact, size(), u * mass_,
+        double const threshold = u * mass_;
+        auto const block = detail::find_block(sums_, size(), threshold);
+        std::size_t const end = sums_.empty() ? size() : std::min(block.first + row_block, size());
+        std::size_t const i = detail::find_weight<double>(
+            block, end, detail::block_sums_are::exact, threshold,
             [this](std::size_t first, std::span<double> out) { evaluate(static_cast<token_id>(first), out); });
-        return i == size() ? no_token : static_cast<token_id>(i);
+        return i == end ? no_token : static_cast<token_id>(i);
     }
 
 private:

@@ -76,6 +76,9 @@ struct row_functions {
     /// how many. It may name some whose weight is less by a tenth, and leaves none out.
     std::size_t (*above)(T const* row, std::size_t size, real shift, real scale, double const* least,
                          std::uint32_t* out);
+    /// The first token whose weight and those before it add up to more than `threshold` >= 0, never one of weight zero;
+    /// `size` if there is none, or if sums that are rounded otherwise do not agree on it. Reads as far as that token.
+    std::size_t (*reach)(T const* row, std::size_t size, real shift, real scale, double threshold);
 };
 
 /// The functions for every storage format.
@@ -170,7 +173,16 @@ struct scalar_rows {
         return count;
     }
 
-    static constexpr row_functions<T> table{weights, sum, mode, residual, nullptr, above};
+    static std::size_t reach(T const* row, std::size_t size, real shift, real scale, double threshold) {
+        double sum = 0.0;
+        for (std::size_t i = 0; i < size; ++i) {
+            sum += static_cast<double>(weight(row[i], shift, scale));
+            if (sum > threshold) return i;
+        }
+        return size;
+    }
+
+    static constexpr row_functions<T> table{weights, sum, mode, residual, nullptr, above, reach};
 };
 
 }  // namespace detail

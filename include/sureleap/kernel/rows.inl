@@ -61,11 +61,16 @@ struct rows {
 
     SURELEAP_KERNEL static void weights(T const* row, std::size_t size, float shift, float scale, float* out) {
         exponent const e = make(shift, scale);
+        float some[width];
+        if (size == 1) {  // what most are asked for; a tail would take several times as long
+            isa::store(some, weigh(isa::fill(static_cast<float>(*row)), e));
+            *out = some[0];
+            return;
+        }
         std::size_t i = 0;
         for (; i + width <= size; i += width) isa::store(out + i, weigh(isa::load(row + i), e));
         if (i == size) return;
         tail<T, width> const last(row + i, size - i);
-        float some[width];
         isa::store(some, weigh(isa::load(last.values), e));
         for (std::size_t k = 0; i + k < size; ++k) out[i + k] = some[k];
     }
@@ -288,5 +293,48 @@ struct rows {
         return count;
     }
 
-    static constexpr row_functions<T> table{weights, sum, mode, residual, bound, above};
+    /// The weights of `step` logits into out, and their sum.
+    SURELEAP_KERNEL static double weigh_step(T const* row, exponent const& e, float* out) {
+        vec w[together];
+#pragma GCC unroll 8
+        for (std::size_t k = 0; k < together; ++k) {
+            w[k] = weigh(isa::load(row + k * width), e);
+            isa::store(out + k * width, w[k]);
+        }
+        sums acc = isa::zero();
+        isa::add(acc, sum_of(w));
+        return isa::total(acc);
+    }
+    /// By steps, then by registers, then by lanes: one by one, additions would wait for each other. Without branches on
+    /// where the token is, which cannot be predicted, all of a block would have to be read, and that takes longer.
+    SURELEAP_KERNEL static std::size_t reach(T const* row, std::size_t size, float shift, float scale,
+                                             double threshold) {
+        exponent const e = make(shift, scale);
+        float some[step];
+        double sum = 0.0;
+        for (std::size_t i = 0; i < size; i += step) {
+            double const here = i + step <= size ? weigh_step(row + i, e, some)
+                                                 : weigh_step(tail<T>(row + i, size - i).values, e, some);
+            if (!(sum + here > threshold)) {
+                sum += here;
+                continue;
+            }
+            for (std::size_t k = 0; k < step; k += width) {
+                sums acc = isa::zero();
+                isa::add(acc, isa::load(some + k));
+                double const next = sum + isa::total(acc);
+                if (next > threshold) {
+                    for (std::size_t lane = k; lane < k + width; ++lane) {
+                        sum += static_cast<double>(some[lane]);
+                        if (sum > threshold) return i + lane;
+                    }
+                }
+                sum = next;
+            }
+            return size;
+        }
+        return size;
+    }
+
+    static constexpr row_functions<T> table{weights, sum, mode, residual, bound, above, reach};
 };
