@@ -3,7 +3,7 @@
 #
 # The benchmarks: installs what is missing, builds them, runs them, prints one table.
 #
-#   bench/run.sh                        all of them, five repetitions: a quarter of an hour
+#   bench/run.sh                        all of them, five repetitions: some ten minutes
 #   bench/run.sh --quick                one short run of the shapes that have a bar: about a minute
 #   bench/run.sh verify round           these programs alone: bench/verify.cpp, bench/round.cpp
 #   bench/run.sh --filter 'V:151936'    these cases alone
