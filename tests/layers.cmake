@@ -15,7 +15,7 @@ set(layer_1 guarantee.hpp draw_key.hpp quantile.hpp race.hpp random.hpp verdict.
 set(layer_2 distribution.hpp linear.hpp int8.hpp)
 set(layer_3 head/ confidence/ schedule/ acceptance/ training/)
 set(layer_4 draft_block.hpp verify_batch.hpp context_model.hpp drafter/)
-set(layer_5 round.hpp report.hpp decoder.hpp)
+set(layer_5 round_check.hpp round.hpp report.hpp decoder.hpp)
 set(layer_6 testing/)  # tools for tests: may use everything, nothing uses them
 set(lowest_layer_closed_to_ext 4)
 
@@ -40,6 +40,9 @@ set(inside
     # Drafters fill a draft block; a context model is scored on a verify batch.
     "drafter/ -> draft_block.hpp"
     "context_model.hpp -> verify_batch.hpp"
+    # A round checks its parts where they meet.
+    "round.hpp -> round_check.hpp"
+    "decoder.hpp -> round_check.hpp"
     # The decoder is the stages of a round in a loop, and reports on them.
     "decoder.hpp -> round.hpp"
     "decoder.hpp -> report.hpp")

@@ -27,6 +27,7 @@
 #include <sureleap/random.hpp>
 #include <sureleap/report.hpp>
 #include <sureleap/round.hpp>
+#include <sureleap/round_check.hpp>
 #include <sureleap/schedule/planning.hpp>
 
 SURELEAP_BEGIN_NAMESPACE

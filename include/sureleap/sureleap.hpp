@@ -101,3 +101,4 @@
 #include <sureleap/decoder.hpp>
 #include <sureleap/report.hpp>
 #include <sureleap/round.hpp>
+#include <sureleap/round_check.hpp>
