@@ -171,23 +171,29 @@ TEST_CASE("Platt fit: stands at the minimum of its loss, position by position") 
 }
 
 TEST_CASE("Platt fit: known distortions are recovered, which temperatures alone cannot mend") {
-    std::mt19937_64 draw(20240611);
+    // A fixed seed, and bounds with room: over 30 others the worst were 0.08, 0.10, 0.011 and 0.47; 0.14 against temperatures.
+    constexpr double log_temperature_error = 0.15;
+    constexpr double offset_error = 0.2;
+    constexpr double calibrated_ece = 0.02;
+    constexpr double remaining_share = 0.5;
+    constexpr double share_of_temperatures = 0.3;
+    constexpr std::size_t half = 30000;
+    std::mt19937_64 draw(support::calibration_seed);
     std::vector<logit_scaling> const distortion{{2.0, -0.8}, {0.7, 0.6}, {1.3, -1.0}};
-    rounds const data = synthetic(60000, distortion, draw);
+    rounds const data = synthetic(2 * half, distortion, draw);
     auto const fit = fit_platt(data.view());
     auto const temperatures = fit_temperatures(data.view());
-    CHECK(fit.fit_samples == 30000);
-    CHECK(fit.evaluation_samples == 30000);
+    CHECK(fit.fit_samples == half);
+    CHECK(fit.evaluation_samples == half);
     for (std::size_t k = 0; k < distortion.size(); ++k) {
         auto const& p = fit.positions[k];
         INFO("position " << k << " temperature " << p.scaling.temperature << " offset " << p.scaling.offset);
-        // Over 30 other seeds the worst were 0.08 and 0.10 here, 0.011 and 0.47 in the two lines of ECE; 0.14 in the last.
-        CHECK(std::abs(std::log(p.scaling.temperature / distortion[k].temperature)) < 0.15);
-        CHECK(std::abs(p.scaling.offset - distortion[k].offset) < 0.2);
-        CHECK(p.ece_after < 0.02);
-        CHECK(p.ece_after < 0.5 * p.ece_before);
+        CHECK(std::abs(std::log(p.scaling.temperature / distortion[k].temperature)) < log_temperature_error);
+        CHECK(std::abs(p.scaling.offset - distortion[k].offset) < offset_error);
+        CHECK(p.ece_after < calibrated_ece);
+        CHECK(p.ece_after < remaining_share * p.ece_before);
     }
-    CHECK(fit.positions[0].ece_after < 0.3 * temperatures.positions[0].ece_after);
+    CHECK(fit.positions[0].ece_after < share_of_temperatures * temperatures.positions[0].ece_after);
 }
 
 TEST_CASE("Platt fit: hardly any data moves it hardly") {

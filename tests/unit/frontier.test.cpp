@@ -167,18 +167,22 @@ TEST_CASE("frontier: any sequence of admit and close agrees with a model without
         naive_frontier model{table.view()};
         bool equal = true;
         std::size_t admitted = 0;
+        // Requests are gone through before anybody asks for the best of all, or not.
+        std::size_t const unordered = roll.below(2) * roll.below(requests * gamma);
         for (;;) {
             auto const revealed = model.revealed();
-            equal = equal && frontier.empty() == revealed.empty() && frontier.admitted() == admitted;
+            bool const looks = admitted >= unordered;
+            if (looks) equal = equal && frontier.empty() == revealed.empty();
+            equal = equal && frontier.admitted() == admitted;
             for (std::size_t r = 0; r < requests && equal; ++r) {
                 equal = frontier.has_next(r) == model.has_next(r) && frontier.length(r) == model.lengths[r];
                 if (equal && model.has_next(r)) equal = same(frontier.next(r), table.view().at(r, model.lengths[r]));
             }
             if (!equal || revealed.empty()) break;
-            equal = same(frontier.best(), model.best());
+            if (looks) equal = same(frontier.best(), model.best());
             std::size_t const r =
                 roll.chance(0.3) ? model.best().request : revealed[roll.below(revealed.size())].request;
-            if (roll.chance(0.25)) {
+            if (looks && roll.chance(0.25)) {
                 frontier.close(r);
                 model.closed[r] = true;
             } else {

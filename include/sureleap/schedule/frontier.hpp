@@ -45,7 +45,8 @@ namespace detail {
 struct frontier_access;
 }
 
-/// A walk over the admissible candidates of a table. O(R) at the first look, O(log R) to admit, O(1) to look.
+/// A walk over the admissible candidates of a table. O(R) at the first look at the best, from then on O(log R) to admit, O(1)
+/// to look. A schedule that goes through requests one by one never asks for the best, and pays O(1) for everything.
 class causal_frontier {
 public:
     causal_frontier(survival_table const& table, frontier_memory const& memory) noexcept
@@ -68,8 +69,7 @@ public:
     }
     /// Request r has a revealed candidate.
     [[nodiscard]] bool has_next(std::size_t r) const noexcept {
-        order();
-        return memory_.where[r] != closed;
+        return ordered_ ? memory_.where[r] != closed : memory_.lengths[r] < table_.sizes[r];
     }
     /// The revealed candidate of request r. Precondition: has_next(r).
     [[nodiscard]] candidate next(std::size_t r) const noexcept {
@@ -78,14 +78,14 @@ public:
     }
     /// Verifies the revealed candidate of request r and reveals the one behind it. Precondition: has_next(r).
     void admit(std::size_t r) noexcept {
-        order();
         SURELEAP_EXPECTS(has_next(r));
-        std::size_t const i = memory_.where[r];
         ++admitted_;
-        if (++memory_.lengths[r] < table_.sizes[r]) {
-            sift_down(i);  // survival never rises along a request
+        bool const more = ++memory_.lengths[r] < table_.sizes[r];
+        if (!ordered_) return;
+        if (more) {
+            sift_down(memory_.where[r]);  // survival never rises along a request
         } else {
-            remove(i);
+            remove(memory_.where[r]);
         }
     }
     /// Verifies the next n candidates in the order of admission, or all there are: n times admit(best().request). O(R gamma)
@@ -107,7 +107,7 @@ private:
     static constexpr std::uint32_t closed = static_cast<std::uint32_t>(-1);
 
     [[nodiscard]] bool touched() const noexcept { return ordered_ || admitted_ > 0; }
-    /// Puts the revealed candidates into the heap, if nobody has looked yet.
+    /// Puts the revealed candidates into the heap, if nobody has compared requests yet.
     void order() const noexcept {
         if (ordered_) return;
         ordered_ = true;
