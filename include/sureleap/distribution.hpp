@@ -132,9 +132,15 @@ public:
         known_ = totals::exact;
         if (!sum_up(shift_)) kind_ = kind::invalid;
     }
+    /// Brings the bounds of total() closer, together at last: first the sums of the heavy blocks are made, which hold most
+    /// of the mass in a small part of the row, then all.
+    void narrow() noexcept {
+        if (known_ == totals::bounded && loose_ == total_ && sum_heavy_blocks()) return;
+        settle();
+    }
     /// What total() is at least and at most; without a pass where that is known, and both total() where that is.
     [[nodiscard]] double least_total() const noexcept {
-        return known_ == totals::bounded ? total_ / loosest_bound : total();
+        return known_ == totals::bounded ? total_ - loose_ * (1.0 - 1.0 / loosest_bound) : total();
     }
     [[nodiscard]] double largest_total() const noexcept { return known_ == totals::bounded ? total_ : total(); }
     [[nodiscard]] double probability(token_id v) const noexcept { return static_cast<double>((*this)[v]) / total(); }
@@ -281,9 +287,30 @@ private:
             if (sums_.size() < 2 || functions_->bound == nullptr) return false;
             total_ = functions_->bound(logits_.data(), logits_.size(), shift, scale_, sums_.data());
             if (!(total_ > 0.5 * loosest_bound && total_ < 1e30)) return false;
+            loose_ = total_;
         }
         known_ = made;
         return true;
+    }
+    // Of blocks with more than their share of the total. False if there is none.
+    [[nodiscard]] bool sum_heavy_blocks() noexcept {
+        double const share = total_ / static_cast<double>(sums_.size());
+        double loose = 0.0;
+        double total = 0.0;
+        for (std::size_t b = 0; b < sums_.size(); ++b) {
+            if (sums_[b] > share) {
+                std::size_t const first = b * row_block;
+                std::size_t const count = std::min(row_block, logits_.size() - first);
+                sums_[b] = functions_->sum(logits_.data() + first, count, shift_, scale_, nullptr);
+            } else {
+                loose += sums_[b];
+            }
+            total += sums_[b];
+        }
+        bool const any = loose < total_;
+        total_ = total;
+        loose_ = loose;
+        return any;
     }
     // If `shift` is too far below others, or the row has no law: for those that have one the largest logit does, and for
     // numbers near the end of their range the reference, which subtracts before it multiplies.
@@ -375,10 +402,11 @@ private:
     std::span<T const> logits_{};
     vocabulary_view map_{};
     row_functions<T> const* functions_ = nullptr;
-    std::span<double> sums_{};        // of blocks, that the law made
-    std::span<real const> given_{};   // of blocks, that the row brought
+    std::span<double> sums_{};       // of blocks, that the law made
+    std::span<real const> given_{};  // of blocks, that the row brought
     std::size_t size_ = 0;
     double total_ = 0.0;
+    double loose_ = 0.0;  // of bounds: the part of total_ that no sum was made of
     real shift_ = 0;
     real scale_ = 1;
     real cutoff_ = -std::numeric_limits<real>::infinity();

@@ -65,6 +65,20 @@ template <class Rng, class Exact>
     }
 }
 
+/// The same of a claim: odds of which bounds are known, low() and high(), and that narrow() brings closer while it is
+/// open(). A source that can stops as soon as the bounds decide.
+template <class Rng, class Claim>
+[[nodiscard]] bool decide(Rng& rng, draw_key const& key, Claim&& claim) {
+    if constexpr (requires { rng.bernoulli(key, claim); }) {
+        return rng.bernoulli(key, claim);
+    } else {
+        return decide(rng, key, claim.low(), claim.high(), [&] {
+            while (claim.open()) claim.narrow();
+            return claim.low();
+        });
+    }
+}
+
 // ---- the production source -------------------------------------------------------------------------------------
 
 /// Every draw is a pure function of its key. Stateless, so concurrently usable. categorical has a resolution of 2^-53.
@@ -82,6 +96,18 @@ public:
         if (!accepts(u, high.num, high.den)) return false;
         odds const o = exact();
         return accepts(u, o.num, o.den);
+    }
+    /// The same of a claim (decide), made as narrow as the decision needs.
+    template <class Claim>
+    [[nodiscard]] bool bernoulli(draw_key const& key, Claim&& claim) const noexcept {
+        double const u = uniform(key);
+        for (;; claim.narrow()) {
+            odds const low = claim.low();
+            if (accepts(u, low.num, low.den)) return true;
+            if (!claim.open()) return false;
+            odds const high = claim.high();
+            if (!accepts(u, high.num, high.den)) return false;
+        }
     }
     /// Index v with probability weights[v] / weights.total().
     template <class Weights>

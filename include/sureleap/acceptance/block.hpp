@@ -31,12 +31,7 @@ public:
 
     /// Adds the next prefix: false if it does not survive. Its row must hold a law.
     [[nodiscard]] bool extend() noexcept {
-        auto const& p = v_.outline(size_);
-        auto const weight = static_cast<double>(p[v_.token(size_)]);
-        double const q = v_.draft(size_).probability(v_.token(size_));
-        if (!(weight > 0.0)) return false;
-        low_[size_] = survival((size_ == 0 ? 1.0 : low_[size_ - 1]) * weight / p.largest_total(), q);
-        high_[size_] = survival((size_ == 0 ? 1.0 : high_[size_ - 1]) * weight / p.least_total(), q);
+        multiply(size_);
         if (!(high_[size_] > 0.0)) return false;
         ++size_;
         return true;
@@ -45,19 +40,44 @@ public:
     [[nodiscard]] bounds of(std::size_t i) const noexcept {
         return i == 0 ? bounds{1.0, 1.0} : bounds{low_[i - 1], high_[i - 1]};
     }
-    /// p_i itself. Makes the sums known of the rows since it was last known, which it is where it is 1 by all bounds.
-    [[nodiscard]] double exact(std::size_t i) noexcept {
-        std::size_t known = i;
-        while (of(known).low != of(known).high) --known;
-        for (; known < i; ++known) {
-            token_id const x = v_.token(known);
-            double const ratio = of(known).low * v_.target(known).probability(x);
-            low_[known] = high_[known] = survival(ratio, v_.draft(known).probability(x));
-        }
-        return of(i).low;
-    }
+
+    /// p_i as a number by bounds.
+    class number {
+    public:
+        number(joint_survival& of, std::size_t i) noexcept : of_(of), i_(i) {}
+        [[nodiscard]] bounds known() const noexcept { return of_.of(i_); }
+        void narrow() noexcept { of_.narrow(i_); }
+
+    private:
+        joint_survival& of_;
+        std::size_t i_;
+    };
 
 private:
+    // One row at a time, of those since the survival was last known, which it is where it is 1 by all bounds: the one
+    // with the widest bounds, the first among equals, since all prefixes behind a row gain by it.
+    void narrow(std::size_t i) noexcept {
+        std::size_t row = i;
+        double widest = 0.0;
+        for (std::size_t k = i; k > 0 && of(k).low != of(k).high; --k) {
+            auto const& p = v_.outline(k - 1);
+            double const width = p.largest_total() / p.least_total();
+            if (width >= widest) {
+                widest = width;
+                row = k - 1;
+            }
+        }
+        v_.outline(row).narrow();
+        for (; row < size_; ++row) multiply(row);
+    }
+    // p_{k+1} from p_k. The same number twice once the sums are known.
+    void multiply(std::size_t k) noexcept {
+        auto const& p = v_.outline(k);
+        auto const weight = static_cast<double>(p[v_.token(k)]);
+        double const q = v_.draft(k).probability(v_.token(k));
+        low_[k] = survival(of(k).low * (weight / p.largest_total()), q);
+        high_[k] = survival(of(k).high * (weight / p.least_total()), q);
+    }
     [[nodiscard]] static double survival(double ratio, double q) noexcept { return ratio < q ? ratio / q : 1.0; }
 
     Verification& v_;
@@ -88,20 +108,16 @@ public:
         // The accepted prefix is the longest whose test succeeds, so testing from the end may stop at a success.
         std::size_t accepted = joint.size();
         for (; accepted > 0; --accepted) {
-            bounds const survives = joint.of(accepted);
-            auto const exact = [&] { return joint.exact(accepted); };
+            typename detail::joint_survival<Verification>::number survives{joint, accepted};
             if (accepted == length) {  // h_l = p_l at the end of the block
-                if (decide(rng, v.key(accepted - 1, purpose::accept), {survives.low, 1.0}, {survives.high, 1.0},
-                           [&] { return odds{exact(), 1.0}; })) {
-                    break;
-                }
+                if (decide(rng, v.key(accepted - 1, purpose::accept), number_claim{survives})) break;
                 continue;
             }
             auto& p = v.outline(accepted);
             if (!p.valid()) return {};
-            if (survives.low >= 1.0) break;  // h_i = 1, whatever is left
+            if (survives.known().low >= 1.0) break;  // h_i = 1, whatever is left
             token_id const next =
-                correct_or_reject(p, v.draft(accepted), survives, exact, v.key(accepted - 1, purpose::accept),
+                correct_or_reject(p, v.draft(accepted), survives, v.key(accepted - 1, purpose::accept),
                                   v.key(accepted, purpose::residual), rng, v.block_sums());
             if (next != no_token) return {true, accepted, next};
         }

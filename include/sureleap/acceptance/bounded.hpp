@@ -26,13 +26,54 @@ P& settled(P& p) noexcept {
     return p;
 }
 
+/// `p` with bounds of its total that are closer.
+template <class P>
+void narrow(P& p) noexcept {
+    if constexpr (requires { p.narrow(); }) {
+        p.narrow();
+    } else {
+        static_cast<void>(settled(p));
+    }
+}
+
+/// Bounds of p's total. A law that is const cannot be settled: then it is a pass, once for each call.
+template <class P>
+[[nodiscard]] bounds total_of(P& p) noexcept {
+    if constexpr (requires { p.settle(); }) {
+        return {p.least_total(), p.largest_total()};
+    } else {
+        double const sum = p.total();
+        return {sum, sum};
+    }
+}
+
+/// The claim (decide) that is true with probability min(1, p(x) / q(x)); q(x) > 0.
+template <class P, class Q>
+class keep_claim {
+public:
+    keep_claim(P& p, Q const& q, token_id x) noexcept
+        : p_(p), x_(x), weight_(static_cast<double>(p[x])), drafted_(q.probability(x)) {}
+
+    [[nodiscard]] odds low() const noexcept { return at(total_of(p_).high); }
+    [[nodiscard]] odds high() const noexcept { return at(total_of(p_).low); }
+    [[nodiscard]] bool open() const noexcept { return total_of(p_).low != total_of(p_).high; }
+    void narrow() noexcept { sureleap::narrow(p_); }
+
+private:
+    [[nodiscard]] odds at(double total) const noexcept {
+        return open() ? odds{weight_, drafted_ * total} : odds{p_.probability(x_), drafted_};
+    }
+
+    P& p_;
+    token_id x_;
+    double weight_;
+    double drafted_;
+};
+
 /// True with probability min(1, p(x) / q(x)); q(x) > 0.
 template <class P, class Q, class Rng>
 [[nodiscard]] bool keeps(P& p, Q const& q, token_id x, draw_key const& key, Rng& rng) {
-    auto const weight = static_cast<double>(p[x]);
-    double const drafted = q.probability(x);
-    return decide(rng, key, {weight, drafted * p.largest_total()}, {weight, drafted * p.least_total()},
-                  [&] { return odds{settled(p).probability(x), drafted}; });
+    return decide(rng, key, keep_claim{p, q, x});
 }
 
 /// The winner of the race of `key` over p, whatever is known of its sum; no_token if p is no law. `likely` is a guess.

@@ -97,20 +97,73 @@ private:
     std::span<double const> sums_;
 };
 
-/// May y, drawn from p, be the correction? True with probability max(1 - q(y) / (scale p(y)), 0).
-template <class P, class Q, class Exact, class Rng>
-[[nodiscard]] bool accepts_proposal(P& p, Q const& q, token_id y, bounds const& scale, Exact&& exact_scale,
-                                    draw_key const& key, Rng& rng) {
-    auto const weight = static_cast<double>(p[y]);
-    double const drafted = q.probability(y);
-    odds const least{scale.low * weight - drafted * p.largest_total(), scale.low * weight};
-    odds const most{scale.high * weight - drafted * p.least_total(), scale.high * weight};
-    if (!(most.num > 0.0)) return false;
-    return decide(rng, key, least, most, [&] {
-        double const survives = exact_scale() * settled(p).probability(y);
-        return odds{std::max(survives - drafted, 0.0), survives};
-    });
-}
+/// A number known by bounds until exact() is asked for it.
+template <class Exact>
+class number_by_bounds {
+public:
+    number_by_bounds(bounds const& known, Exact& exact) noexcept : known_(known), exact_(exact) {}
+    [[nodiscard]] bounds known() const noexcept { return known_; }
+    void narrow() { known_.low = known_.high = exact_(); }
+
+private:
+    bounds known_;
+    Exact& exact_;
+};
+
+/// The claim that is true with the probability which a number by bounds is.
+template <class Number>
+class number_claim {
+public:
+    explicit number_claim(Number& number) noexcept : number_(number) {}
+    [[nodiscard]] odds low() const noexcept { return {number_.known().low, 1.0}; }
+    [[nodiscard]] odds high() const noexcept { return {number_.known().high, 1.0}; }
+    [[nodiscard]] bool open() const noexcept { return number_.known().low != number_.known().high; }
+    void narrow() { number_.narrow(); }
+
+private:
+    Number& number_;
+};
+
+/// The claim that y, drawn from p, is the correction, which it is with probability max(1 - q(y) / (scale p(y)), 0).
+/// `scale` is a number by bounds.
+template <class P, class Q, class Scale>
+class proposal_claim {
+public:
+    proposal_claim(P& p, Q const& q, token_id y, Scale& scale) noexcept
+        : p_(p), scale_(scale), y_(y), weight_(static_cast<double>(p[y])), drafted_(q.probability(y)) {}
+
+    [[nodiscard]] odds low() const noexcept {
+        if (!open()) return exact();
+        double const survives = scale_.known().low * weight_;
+        return {std::max(survives - drafted_ * total_of(p_).high, 0.0), survives};
+    }
+    [[nodiscard]] odds high() const noexcept {
+        if (!open()) return exact();
+        double const survives = scale_.known().high * weight_;
+        return {std::max(survives - drafted_ * total_of(p_).low, 0.0), survives};
+    }
+    [[nodiscard]] bool open() const noexcept {
+        return total_of(p_).low != total_of(p_).high || scale_.known().low != scale_.known().high;
+    }
+    void narrow() noexcept {
+        if (total_of(p_).low != total_of(p_).high) {
+            sureleap::narrow(p_);
+        } else {
+            scale_.narrow();
+        }
+    }
+
+private:
+    [[nodiscard]] odds exact() const noexcept {
+        double const survives = scale_.known().low * p_.probability(y_);
+        return {std::max(survives - drafted_, 0.0), survives};
+    }
+    P& p_;
+    Scale& scale_;
+    token_id y_;
+    double weight_;
+    double drafted_;
+};
 
 /// How often draw_residual proposes before it makes a pass: as many proposals take about as long as the pass.
 inline constexpr std::uint32_t residual_proposals = 64;
@@ -129,6 +182,8 @@ inline constexpr std::uint32_t residual_proposals = 64;
 template <class P, class Q, class Rng>
 [[nodiscard]] token_id draw_residual(P& p, Q const& q, double scale, draw_key const& key, Rng& rng,
                                      std::span<double> sums, std::uint32_t proposals) {
+    auto const exact = [scale] { return scale; };
+    number_by_bounds known{bounds{scale, scale}, exact};
     for (std::uint32_t i = 0; i < proposals; ++i) {
         draw_key named = key;
         named.index = key.index | i << 16;
@@ -136,7 +191,7 @@ template <class P, class Q, class Rng>
         token_id const y = rng.categorical(named, p);
         if (y == no_token) continue;
         named.use = purpose::proposal_accept;
-        if (accepts_proposal(p, q, y, {scale, scale}, [scale] { return scale; }, named, rng)) return y;
+        if (decide(rng, named, proposal_claim{p, q, y, known})) return y;
     }
     residual const left{settled(p), q, scale, sums};
     token_id const y = left.total() > 0.0 ? rng.categorical(key, left) : no_token;
@@ -153,46 +208,57 @@ inline constexpr std::uint32_t judging_proposals = 32;
 
 /// Block verification's test of a prefix that survives with probability `scale` < 1, and the correction behind it in one:
 /// with R the mass of max(scale p - q, 0), a token of that law with probability h = R / (R + 1 - scale), else no_token.
-/// `scale` holds bounds of exact_scale(); `accept` names the test, `key` the correction (purpose::residual).
+/// `scale` is a number by bounds; `accept` names the test, `key` the correction (purpose::residual).
 ///
 /// R takes a pass over p and q, and h can be had without: with probability 1 - scale the prefix is rejected; else a token
 /// y ~ p is proposed, and if it is taken it is the correction; else all this once more. A turn ends in a correction with
 /// probability R, in a rejection with 1 - scale (the two-coin algorithm, Goncalves, Latuszynski and Roberts, "Barker's
 /// algorithm for Bayesian inference with intractable likelihoods", 2017). After `proposals` turns comes the pass: what a
 /// turn leaves open is open as it was before.
-template <class P, class Q, class Exact, class Rng>
-[[nodiscard]] token_id correct_or_reject(P& p, Q const& q, bounds const& scale, Exact&& exact_scale,
-                                         draw_key const& accept, draw_key const& key, Rng& rng, std::span<double> sums,
-                                         std::uint32_t proposals) {
+template <class P, class Q, class Scale, class Rng>
+[[nodiscard]] token_id correct_or_reject(P& p, Q const& q, Scale& scale, draw_key const& accept, draw_key const& key,
+                                         Rng& rng, std::span<double> sums, std::uint32_t proposals) {
     for (std::uint32_t i = 0; i < proposals; ++i) {
         // Eight draws a turn, of which `draw` may need all.
         std::uint32_t const turn = 8 * i << 16;
         draw_key named = accept;
         named.index = accept.index | turn;
-        if (!decide(rng, named, {scale.low, 1.0}, {scale.high, 1.0}, [&] { return odds{exact_scale(), 1.0}; })) {
-            return no_token;
-        }
+        if (!decide(rng, named, number_claim{scale})) return no_token;
         named = key;
         named.index = key.index | turn;
         named.use = purpose::proposal;
         token_id const y = draw(p, named, rng);
         if (y == no_token) continue;  // sums that a producer gave and that hold nothing
         named.use = purpose::proposal_accept;
-        if (accepts_proposal(p, q, y, scale, exact_scale, named, rng)) return y;
+        if (decide(rng, named, proposal_claim{p, q, y, scale})) return y;
     }
-    double const survives = exact_scale();
+    while (scale.known().low != scale.known().high) scale.narrow();
+    double const survives = scale.known().low;
     draw_key last = accept;
     if (proposals > 0) last.index = accept.index | 1u << 16;
     double const left = residual{settled(p), q, survives, sums}.total();
     if (!rng.bernoulli(last, left, left + (1.0 - survives))) return no_token;
     return draw_residual(p, q, survives, key, rng, sums, 0);
 }
+template <class P, class Q, class Scale, class Rng>
+[[nodiscard]] token_id correct_or_reject(P& p, Q const& q, Scale& scale, draw_key const& accept, draw_key const& key,
+                                         Rng& rng, std::span<double> sums = {}) {
+    return correct_or_reject(p, q, scale, accept, key, rng, sums, p.size() > row_block ? judging_proposals : 0);
+}
+/// The same of a scale that exact() tells and of which bounds are known.
+template <class P, class Q, class Exact, class Rng>
+[[nodiscard]] token_id correct_or_reject(P& p, Q const& q, bounds const& scale, Exact&& exact_scale,
+                                         draw_key const& accept, draw_key const& key, Rng& rng, std::span<double> sums,
+                                         std::uint32_t proposals) {
+    number_by_bounds known{scale, exact_scale};
+    return correct_or_reject(p, q, known, accept, key, rng, sums, proposals);
+}
 template <class P, class Q, class Exact, class Rng>
 [[nodiscard]] token_id correct_or_reject(P& p, Q const& q, bounds const& scale, Exact&& exact_scale,
                                          draw_key const& accept, draw_key const& key, Rng& rng,
                                          std::span<double> sums = {}) {
-    return correct_or_reject(p, q, scale, exact_scale, accept, key, rng, sums,
-                             p.size() > row_block ? judging_proposals : 0);
+    number_by_bounds known{scale, exact_scale};
+    return correct_or_reject(p, q, known, accept, key, rng, sums);
 }
 
 SURELEAP_END_NAMESPACE
