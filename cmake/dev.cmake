@@ -21,6 +21,11 @@ target_compile_options(
 # GCC 12 at -O3 takes `text += "," + indent` for a copy that overlaps itself (GCC bug 105329).
 target_compile_options(
     sureleap_dev INTERFACE $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>)
+# Some lend threads to the library, which makes none.
+find_package(Threads QUIET)
+if(TARGET Threads::Threads)
+    target_link_libraries(sureleap_dev INTERFACE Threads::Threads)
+endif()
 
 set(SURELEAP_TEST_PREFIX "" CACHE STRING "Put before every test name, to tell builds apart in one summary")
 mark_as_advanced(SURELEAP_TEST_PREFIX)

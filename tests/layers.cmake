@@ -10,7 +10,7 @@
 #   4. A header that no layer names is an error: whoever adds one says where it belongs.
 cmake_minimum_required(VERSION 3.22)
 
-set(layer_0 config.hpp error.hpp types.hpp workspace.hpp)
+set(layer_0 config.hpp error.hpp types.hpp workspace.hpp executor.hpp)
 set(layer_1 guarantee.hpp draw_key.hpp quantile.hpp race.hpp random.hpp verdict.hpp vocabulary.hpp concepts.hpp kernel/)
 set(layer_2 distribution.hpp linear.hpp int8.hpp)
 set(layer_3 head/ confidence/ schedule/ acceptance/ training/)
@@ -25,6 +25,7 @@ set(inside
     "error.hpp -> config.hpp"
     "types.hpp -> config.hpp"
     "workspace.hpp -> config.hpp"
+    "executor.hpp -> config.hpp"
     # The concepts are stated in terms of guarantees and of randomness.
     "concepts.hpp -> guarantee.hpp"
     "concepts.hpp -> random.hpp"

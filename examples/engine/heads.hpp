@@ -8,7 +8,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -29,11 +28,8 @@
 
 #include "checkpoint.hpp"
 #include "config.hpp"
-#include "thread_pool.hpp"
 
 namespace engine {
-
-// ---- the engine's threads as a backend of the library ----------------------------------------------------------
 
 namespace detail {
 
@@ -50,90 +46,6 @@ template <class Stored>
 
 }  // namespace detail
 
-/// The library's native_backend with the rows of a matrix shared out over threads; models linear_backend. Rows are summed
-/// as there, so results do not depend on the batch nor on the number of threads.
-///
-/// A backend has static functions only, so the pool it runs on is the one that the calling thread lent with a `lend`;
-/// without one it runs on the caller.
-class kernel_backend {
-    using native = sureleap::native_backend;
-
-public:
-    class lend {
-    public:
-        explicit lend(thread_pool& pool) noexcept : before_(std::exchange(lent_, &pool)) {}
-        ~lend() { lent_ = before_; }
-        lend(lend const&) = delete;
-        lend& operator=(lend const&) = delete;
-
-    private:
-        thread_pool* before_;
-    };
-
-    template <class W, class R>
-    [[nodiscard]] static R dot(std::span<W const> row, std::span<R const> x) noexcept {
-        return native::dot(row, x);
-    }
-    template <class W, class R>
-    static void gemv(sureleap::matrix_view<W> w, std::type_identity_t<std::span<R const>> x, std::span<R> y) noexcept {
-        std::fill(y.begin(), y.end(), R(0));
-        gemv_add(w, x, y);
-    }
-    template <class W, class R>
-    static void gemv_add(sureleap::matrix_view<W> w, std::type_identity_t<std::span<R const>> x,
-                         std::span<R> y) noexcept {
-        R const* const from = x.data();
-        R* const to = y.data();
-        gemm_add(w, &from, &to, &to, 1);
-    }
-    /// Every thread reads its part of W once for as many as most_rows codes.
-    template <class W, class R>
-    static void gemm_add(sureleap::matrix_view<W> w, R const* const* x, R const* const* base, R* const* y,
-                         std::size_t n) noexcept {
-        in_parts(w.rows, w.cols * n, [&](std::size_t first, std::size_t count) {
-            // A part's logits begin further on, in every row of the batch.
-            for (std::size_t i = 0; i < n; i += most_rows) {
-                std::array<R const*, most_rows> from;
-                std::array<R*, most_rows> to;
-                std::size_t const m = std::min(most_rows, n - i);
-                std::transform(base + i, base + i + m, from.begin(), [&](R const* row) { return row + first; });
-                std::transform(y + i, y + i + m, to.begin(), [&](R* row) { return row + first; });
-                native::gemm_add(rows_of(w, first, count), x + i, from.data(), to.data(), m);
-            }
-        });
-    }
-    template <class W, class R>
-    static void gather_add(sureleap::matrix_view<W> w, std::span<sureleap::token_id const> rows, R const* x,
-                           R* y) noexcept {
-        in_parts(rows.size(), w.cols, [&](std::size_t first, std::size_t count) {
-            native::gather_add(w, rows.subspan(first, count), x, y + first);
-        });
-    }
-
-private:
-    static constexpr std::size_t most_rows = 64;         // of a batch, in one pass over a part
-    static constexpr std::size_t rows_together = 16;     // parts are multiples of it: whole cache lines of results
-    static constexpr std::size_t least_work = 1u << 16;  // multiplications that are worth waking a thread
-
-    template <class W>
-    [[nodiscard]] static sureleap::matrix_view<W> rows_of(sureleap::matrix_view<W> w, std::size_t first,
-                                                          std::size_t count) noexcept {
-        return {w.data + first * w.stride, count, w.cols, w.stride};
-    }
-    // f(first, count) for parts of `rows`; `work` is what a row takes.
-    template <class F>
-    static void in_parts(std::size_t rows, std::size_t work, F const& f) noexcept {
-        std::size_t const worth = lent_ == nullptr ? 0 : rows * work / least_work;
-        if (worth < 2) return f(0, rows);
-        // More parts than threads, since one of them may come late.
-        std::size_t const parts = std::min(worth, 4 * lent_->threads());
-        std::size_t const size = (rows / parts / rows_together + 1) * rows_together;
-        lent_->run((rows + size - 1) / size, [&](std::size_t i) { f(i * size, std::min(size, rows - i * size)); });
-    }
-
-    inline static thread_local thread_pool* lent_ = nullptr;
-};
-
 // ---- heads -----------------------------------------------------------------------------------------------------
 
 /// A drafter without a head (DFlash) as a head: its bias is nothing, of a known number of tokens.
@@ -146,7 +58,8 @@ public:
         std::size_t tokens;
         [[nodiscard]] std::size_t vocabulary() const noexcept { return tokens; }
         [[nodiscard]] std::size_t rank() const noexcept { return 0; }
-        void add(Real const* const*, Real const* const* base, Real* const* logits, std::size_t n) const noexcept {
+        void add(Real const* const*, Real const* const* base, Real* const* logits, std::size_t n,
+                 sureleap::executor_ref const& = {}) const noexcept {
             for (std::size_t i = 0; i < n; ++i) {
                 if (base[i] != logits[i]) std::copy_n(base[i], tokens, logits[i]);
             }
@@ -169,11 +82,11 @@ private:
 template <class Real>
 class any_head {
     template <class W>
-    using markov = sureleap::markov_head<W, Real, kernel_backend>;
+    using markov = sureleap::markov_head<W, Real>;
     template <class W>
-    using gated = sureleap::gated_head<W, Real, kernel_backend>;
+    using gated = sureleap::gated_head<W, Real>;
     template <class W>
-    using rnn = sureleap::rnn_head<W, Real, kernel_backend>;
+    using rnn = sureleap::rnn_head<W, Real>;
 
 public:
     using value_type = Real;
@@ -222,8 +135,9 @@ public:
         [[nodiscard]] std::size_t rank() const noexcept {
             return visit([](auto const& w2) { return w2.rank(); });
         }
-        void add(Real const* const* codes, Real const* const* base, Real* const* logits, std::size_t n) const noexcept {
-            visit([&](auto const& w2) { w2.add(codes, base, logits, n); });
+        void add(Real const* const* codes, Real const* const* base, Real* const* logits, std::size_t n,
+                 sureleap::executor_ref const& threads = {}) const noexcept {
+            visit([&](auto const& w2) { w2.add(codes, base, logits, n, threads); });
         }
         void add_at(std::span<sureleap::token_id const> tokens, std::span<Real const> code,
                     std::span<Real> logits) const noexcept {
@@ -249,7 +163,7 @@ static_assert(sureleap::factored_head<any_head<float>> && sureleap::factored_hea
 template <class Real>
 class any_confidence {
     template <class W>
-    using head = sureleap::confidence_head<W, Real, kernel_backend>;
+    using head = sureleap::confidence_head<W, Real, sureleap::native_backend>;
 
 public:
     using variant = std::variant<head<double>, head<float>, head<sureleap::half>, head<sureleap::bf16>>;
@@ -319,7 +233,6 @@ template <class Real>
     weight const w1 = from.matrix(detail::first_tensor, V, r);
     return detail::with_storage(w1.type, [&](auto stored) -> any_head<Real> {
         using W = decltype(stored);
-        kernel_backend const backend;
         auto const matrix = [&](char const* name, std::size_t rows, std::size_t cols) {
             return detail::same_storage<W>(from, name, from.matrix(name, rows, cols));
         };
@@ -329,16 +242,14 @@ template <class Real>
         auto const in = detail::as_view<W>(w1);
         auto const out = matrix("markov_head.markov_w2.weight", V, r);
         if (draft.head == head_kind::gated) {
-            return {sureleap::gated_head<W, Real, kernel_backend>{in, out,
-                                                                  matrix("markov_head.gate_proj.weight", r, d + r),
-                                                                  row("markov_head.gate_proj.bias", r), backend}};
+            return {sureleap::gated_head<W, Real>{in, out, matrix("markov_head.gate_proj.weight", r, d + r),
+                                                  row("markov_head.gate_proj.bias", r)}};
         }
         if (draft.head == head_kind::rnn) {
-            return {sureleap::rnn_head<W, Real, kernel_backend>{
-                in, out, matrix("markov_head.joint_proj.weight", 3 * r, 2 * r + d),
-                row("markov_head.joint_proj.bias", 3 * r), backend}};
+            return {sureleap::rnn_head<W, Real>{in, out, matrix("markov_head.joint_proj.weight", 3 * r, 2 * r + d),
+                                                row("markov_head.joint_proj.bias", 3 * r)}};
         }
-        return {sureleap::markov_head<W, Real, kernel_backend>{in, out, backend}};
+        return {sureleap::markov_head<W, Real>{in, out}};
     });
 }
 
@@ -355,7 +266,7 @@ template <class Real>
     weight const w1 = r > 0 ? from.matrix(detail::first_tensor, V, r) : w;
     return detail::with_storage(w1.type, [&](auto stored) -> any_confidence<Real> {
         using W = decltype(stored);
-        using head = sureleap::confidence_head<W, Real, kernel_backend>;
+        using head = sureleap::confidence_head<W, Real, sureleap::native_backend>;
         auto const weights = detail::same_storage<W>(from, name, w);
         if (r == 0) return {head{weights, bias}};
         return {head{weights, bias, detail::as_view<W>(w1)}};

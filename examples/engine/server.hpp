@@ -51,11 +51,11 @@ public:
           observer_(observer),
           scheduler_(std::move(schedule), served.limits().slots, block_size()),
           rule_(std::move(rule)),
-          pool_(pool),
           rng_(std::move(rng)),
           memory_(std::visit(
               [&](auto const& d, auto const& r) {
-                  return sureleap::round_memory<Real, Real>(d, r, {.max_requests = served.limits().slots});
+                  return sureleap::round_memory<Real, Real>(d, r,
+                                                            {.max_requests = served.limits().slots, .executor = pool});
               },
               drafter_, rule_)),
           report_(block_size()),
@@ -169,7 +169,6 @@ private:
     }
 
     void round(std::span<request_view const> requests) {
-        kernel_backend::lend const lent{pool_};
         auto& block = memory_.block;
         block.begin(requests);
         sureleap::verify_budget budget;
@@ -250,7 +249,6 @@ private:
     draft_model<Real>* observer_;
     scheduler scheduler_;
     any_rule rule_;
-    thread_pool& pool_;
     Rng rng_;
     sureleap::round_memory<Real, Real> memory_;
     sureleap::round_report report_;

@@ -24,6 +24,8 @@ public:
     thread_pool& operator=(thread_pool const&) = delete;
 
     [[nodiscard]] std::size_t threads() const noexcept { return workers_.size() + 1; }
+    /// With run, what makes the pool a sureleap::executor.
+    [[nodiscard]] std::size_t width() const noexcept { return threads(); }
 
     /// Calls f(i) for every i in [0, count), in any order, on any thread; returns when all are done. f must not throw
     /// and must not use the pool. Every thread has a share of neighbouring indices, the same in every loop of `count`, and

@@ -195,8 +195,7 @@ void confine(models& loaded, std::size_t best, std::size_t successors, engine::t
             std::size_t const V = head.vocabulary();
             return "computing the successors of " + grouped(V) + " tokens" + (V > 20000 ? ", some minutes" : "");
         });
-        engine::kernel_backend::lend const lent{pool};
-        owned = std::make_unique<sureleap::successor_table const>(head, successors);
+        owned = std::make_unique<sureleap::successor_table const>(head, successors, pool);
         table = owned->view();
     }
     engine::set_drafter(loaded.drafter, *model, engine::listing_head<float>(std::move(head), best, table));

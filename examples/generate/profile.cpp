@@ -27,11 +27,10 @@ public:
     dry_run(models& loaded, sureleap::request_settings const& settings, engine::thread_pool& pool)
         : loaded_(loaded),
           settings_(settings),
-          pool_(pool),
           memory_(std::visit(
               [&](auto const& d) {
                   return sureleap::round_memory<float, float>(d, sureleap::token_rejection<>{},
-                                                              {.max_requests = slots()});
+                                                              {.max_requests = slots(), .executor = pool});
               },
               loaded.drafter)),
           lengths_(slots()) {
@@ -49,7 +48,6 @@ public:
     }
 
     void operator()(std::size_t batch_tokens) {
-        engine::kernel_backend::lend const lent{pool_};
         auto const requests = std::span(views_).first(std::min(batch_tokens, slots()));
         auto& block = memory_.block;
         block.begin(requests);
@@ -70,7 +68,6 @@ private:
 
     models& loaded_;
     sureleap::request_settings settings_;
-    engine::thread_pool& pool_;
     sureleap::philox_randomness randomness_;
     sureleap::round_memory<float, float> memory_;
     std::vector<sureleap::request_view> views_;

@@ -19,6 +19,7 @@
 #include <type_traits>
 
 #include <sureleap/config.hpp>
+#include <sureleap/executor.hpp>
 #include <sureleap/guarantee.hpp>
 #include <sureleap/random.hpp>
 #include <sureleap/types.hpp>
@@ -72,6 +73,14 @@ concept randomness = requires(R& rng, draw_key const& key, double x, detail::wei
     { rng.categorical(key, w) } -> std::same_as<token_id>;
     { rng.race(key, w) } -> std::same_as<token_id>;
 };
+
+/// A source that several threads may ask at once, through const, and whose answers do not depend on who asks first; it
+/// says so: `static constexpr bool is_concurrent = true`. Stages divide among threads (executor.hpp) what draws from such a
+/// source only, and decide by any other in the order of the batch. Rejected: taking const for a yes; a view of a stateful
+/// source, like enumerator::source, is const too.
+template <class R>
+concept concurrent_randomness =
+    randomness<R const> && requires { requires std::bool_constant<R::is_concurrent>::value; };
 
 // ---- linear algebra --------------------------------------------------------------------------------------------
 
@@ -141,18 +150,18 @@ concept sequential_head =
     };
 
 /// A sequential head whose bias is a product B_k = W2 z_k: code(state, h_k, x_{k-1}) makes the code z_k [r] in the state
-/// and advances it; output().add(codes, base, logits, n) makes n rows of logits, the products of n codes added to n rows of
-/// base logits, which may be the same memory, reading W2 once; output().add_at(tokens, code, logits) adds the products of
-/// some tokens only. Promise: code() and output() together are add_bias.
+/// and advances it; output().add(codes, base, logits, n, threads) makes n rows of logits, the products of n codes added to n
+/// rows of base logits, which may be the same memory, reading W2 once; output().add_at(tokens, code, logits) adds the
+/// products of some tokens only. Promise: code() and output() together are add_bias, whatever `threads` are lent.
 template <class H>
 concept factored_head =
     sequential_head<H> &&
     requires(H const& head, std::span<typename H::value_type> state, std::span<typename H::value_type const> hidden,
              token_id previous, std::span<token_id const> tokens, std::span<typename H::value_type> logits,
              typename H::value_type const* const* codes, typename H::value_type const* const* base,
-             typename H::value_type* const* rows, std::size_t n) {
+             typename H::value_type* const* rows, std::size_t n, executor_ref const& threads) {
         { head.code(state, hidden, previous) } -> std::same_as<std::span<typename H::value_type const>>;
-        head.output().add(codes, base, rows, n);
+        head.output().add(codes, base, rows, n, threads);
         head.output().add_at(tokens, head.code(state, hidden, previous), logits);
     };
 
@@ -280,7 +289,8 @@ struct hook_context {
 };
 
 /// Edits a copy of one target row before the transform: grammar masks (-inf), penalties, biases.
-/// Promise: a function of the request's committed tokens and `drafted`. Costs a copy of each row that is touched.
+/// Promise: a function of the request's committed tokens and `drafted`. Costs a copy of each row that is touched. Where an
+/// executor is lent (executor.hpp), it is called from its threads, for several requests at once, and must not throw.
 template <class H, class Real>
 concept logits_hook = requires(H const& hook, hook_context const& at, std::span<Real> logits) { hook(at, logits); };
 

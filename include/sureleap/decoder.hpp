@@ -23,6 +23,7 @@
 #include <sureleap/concepts.hpp>
 #include <sureleap/config.hpp>
 #include <sureleap/error.hpp>
+#include <sureleap/executor.hpp>
 #include <sureleap/random.hpp>
 #include <sureleap/report.hpp>
 #include <sureleap/round.hpp>
@@ -34,6 +35,8 @@ struct decoder_options {
     std::size_t max_requests = 1;
     /// Where the seeds of unseeded requests come from, each its own. Unset: the system's random device.
     std::optional<std::uint64_t> seed{};
+    /// Threads that a round may use; must outlive the decoder. Default: the one that calls step().
+    executor_ref executor{};
 };
 
 /// Why a request ended.
@@ -86,7 +89,7 @@ public:
           rule_(std::move(rule)),
           hook_(std::move(hook)),
           rng_(std::move(rng)),
-          memory_(drafter_, rule_, {options.max_requests}),
+          memory_(drafter_, rule_, {.max_requests = options.max_requests, .executor = options.executor}),
           slots_(options.max_requests),
           views_(options.max_requests),
           events_(options.max_requests),

@@ -10,10 +10,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
+#include <utility>
 
 #include <sureleap/concepts.hpp>
 #include <sureleap/config.hpp>
 #include <sureleap/distribution.hpp>
+#include <sureleap/executor.hpp>
 #include <sureleap/guarantee.hpp>
 #include <sureleap/random.hpp>
 #include <sureleap/schedule/survival.hpp>
@@ -32,6 +35,7 @@ struct draft_shape {
     std::size_t values = 0;      ///< and numbers
     bool keep_rows = true;       ///< the acceptance rule reads q rows, so they must outlive the draw
     row_kernels const* kernels = &native_row_kernels();
+    executor_ref executor{};
 };
 
 /// Q is the compute type of the draft (float or double). A view of workspace memory.
@@ -51,13 +55,13 @@ public:
           rows_(ws.take<Q>(places(shape) * shape.vocabulary)),
           lists_(ws.take<token_id>(shape.lists_tokens ? places(shape) * shape.vocabulary : 0)),
           sums_(ws.take<double>(places(shape) * row_blocks(shape.vocabulary))),
-          order_(ws.take<token_id>(shape.vocabulary)),
+          order_(ws.take<token_id>(workers(shape) * shape.vocabulary)),
           state_(ws.take<Q>(shape.requests * shape.state_size)),
           codes_(ws.take<Q const*>(shape.requests)),
           base_rows_(ws.take<Q const*>(shape.requests)),
           code_rows_(ws.take<Q*>(shape.requests)),
-          candidates_(ws.take<token_id>(shape.candidates)),
-          values_(ws.take<Q>(shape.values)) {}
+          candidates_(ws.take<token_id>(workers(shape) * shape.candidates)),
+          values_(ws.take<Q>(workers(shape) * shape.values)) {}
 
     /// Empties the block for this round's requests.
     void begin(std::span<request_view const> requests) noexcept {
@@ -80,7 +84,8 @@ public:
     /// q of the next position, from a filled row under the request's draft transform.
     [[nodiscard]] distribution<Q> law_of(std::size_t r, std::span<Q const> row, vocabulary_view map) const noexcept {
         auto const sums = sums_.subspan(place(r) * row_blocks(shape_.vocabulary), row_blocks(row.size()));
-        return {{row, {}}, requests_[r].settings->draft_transform(), order_, map, *shape_.kernels, sums};
+        auto const order = order_.subspan(worker_ * shape_.vocabulary, shape_.vocabulary);
+        return {{row, {}}, requests_[r].settings->draft_transform(), order, map, *shape_.kernels, sums};
     }
     /// Draws the next token of request r from `q` as DraftRule says and records both, with the position's confidence.
     /// Marks the request and returns no_token if q holds no law or the confidence is no probability.
@@ -124,10 +129,38 @@ public:
     [[nodiscard]] std::span<Q const*> base_rows() const noexcept { return base_rows_; }
     [[nodiscard]] std::span<Q*> code_rows() const noexcept { return code_rows_; }
     /// Scratch of a choice of tokens.
-    [[nodiscard]] std::span<token_id> candidates() const noexcept { return candidates_; }
-    [[nodiscard]] std::span<Q> values() const noexcept { return values_; }
+    [[nodiscard]] std::span<token_id> candidates() const noexcept {
+        return candidates_.subspan(worker_ * shape_.candidates, shape_.candidates);
+    }
+    [[nodiscard]] std::span<Q> values() const noexcept {
+        return values_.subspan(worker_ * shape_.values, shape_.values);
+    }
     [[nodiscard]] draft_prefixes prefixes(std::size_t k) const noexcept {
         return {tokens_.data(), shape_.block_size, k};
+    }
+
+    /// Threads that may be used, for products of several requests.
+    [[nodiscard]] executor_ref const& threads() const noexcept { return shape_.executor; }
+    /// step(block, r) for every request, divided among the threads if it is worth it: a step passes over so many `numbers`
+    /// (logits, weights). The block it is given is this one, with scratch that no step at the same time has.
+    template <class Step>
+    void for_each_request(std::size_t numbers, Step const& step) const {
+        std::size_t const worth = shape_.executor.worth(numbers * requests_.size());
+        detail::share_out(shape_.executor, std::min(worth, workers(shape_)), requests_.size(),
+                          [&](std::size_t worker, std::size_t r) {
+                              draft_block with_scratch = *this;
+                              with_scratch.worker_ = worker;
+                              step(with_scratch, r);
+                          });
+    }
+    /// step(block, r, rng), for steps that draw. One after the other if `rng` may not be asked by several threads.
+    template <class Rng, class Step>
+    void for_each_request(std::size_t numbers, Rng& rng, Step const& step) {
+        if constexpr (concurrent_randomness<Rng>) {
+            for_each_request(numbers, [&](draft_block& block, std::size_t r) { step(block, r, std::as_const(rng)); });
+        } else {
+            for (std::size_t r = 0; r < requests_.size(); ++r) step(*this, r, rng);
+        }
     }
 
     // ---- for everybody -----------------------------------------------------------------------------------------
@@ -156,6 +189,10 @@ private:
     [[nodiscard]] static std::size_t places(draft_shape const& shape) noexcept {
         return shape.requests * (shape.keep_rows ? shape.block_size : 1);
     }
+    // How many steps may have scratch at once.
+    [[nodiscard]] static std::size_t workers(draft_shape const& shape) noexcept {
+        return std::min(shape.executor.width(), shape.requests);
+    }
     void record(std::size_t r, token_id x, distribution<Q> const& q, fixed_probability c) noexcept {
         SURELEAP_EXPECTS(sizes_[r] < shape_.block_size);
         std::size_t const i = r * shape_.block_size + sizes_[r];
@@ -168,6 +205,7 @@ private:
     }
 
     draft_shape shape_{};
+    std::size_t worker_ = 0;  // whose scratch this view uses
     std::span<request_view const> requests_{};
     std::span<token_id> tokens_{};
     std::span<distribution<Q>> laws_{};

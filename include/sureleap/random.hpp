@@ -84,6 +84,8 @@ template <class Rng, class Claim>
 /// Every draw is a pure function of its key. Stateless, so concurrently usable. categorical has a resolution of 2^-53.
 class philox_randomness {
 public:
+    static constexpr bool is_concurrent = true;  ///< see concurrent_randomness
+
     /// True with probability min(1, num/den); den > 0, num >= 0.
     [[nodiscard]] bool bernoulli(draw_key const& key, double num, double den) const noexcept {
         return accepts(uniform(key), num, den);

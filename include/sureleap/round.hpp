@@ -6,10 +6,11 @@
 //
 // A stage takes earlier stages' values and nothing else; none calls back. An engine that owns its loop calls them in
 // this order; decoder is the same calls in a loop, and gives the same tokens bit for bit. No stage allocates, throws,
-// locks or enters the system; what a user's model does is the model's own affair, and its failure propagates before
-// anything was committed.
+// locks or enters the system, unless an executor that was lent does (executor.hpp); what a user's model does is the model's
+// own affair, and its failure propagates before anything was committed.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +26,7 @@
 #include <sureleap/draft_block.hpp>
 #include <sureleap/drafter/options.hpp>
 #include <sureleap/error.hpp>
+#include <sureleap/executor.hpp>
 #include <sureleap/guarantee.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/planning.hpp>
@@ -139,6 +141,8 @@ struct round_limits {
     std::size_t max_requests = 1;
     /// For everything that passes over rows of logits; a static table. Default: the best that this machine runs.
     row_kernels const* kernels = &native_row_kernels();
+    /// Threads that a round may use; must outlive the memory. Default: the calling one. Results are the same bits with any.
+    executor_ref executor{};
 };
 
 /// All memory of a round, carved once. T: target storage; Q: draft compute type; Hook: logits hook.
@@ -151,6 +155,7 @@ public:
         if (limits.max_requests == 0) detail::fail("round_limits: max_requests is 0, expected at least 1");
         if (limits.kernels == nullptr)
             detail::fail("round_limits: kernels is null, expected a table that outlives the memory");
+        if (limits.executor.width() == 0) detail::fail("round_limits: the executor's width is 0, expected at least 1");
         workspace ws{buffer_};
         carve(ws, shape_of<Drafter, Rule>(drafter, limits), drafter.target_vocabulary());
     }
@@ -162,7 +167,8 @@ public:
     planning_memory planning{};
     frontier_memory frontier{};
     verify_batch batch{};
-    verification_memory<T, Hook> verification{};
+    std::span<verification_memory<T, Hook>> verifications{};  ///< one for every request that may be judged at once
+    executor_ref executor{};
     std::span<verdict> verdicts{};          ///< [R]
     std::span<token_id> emitted{};          ///< [R, gamma + 1]
     std::span<double> log_probabilities{};  ///< [R, gamma + 1]
@@ -179,7 +185,8 @@ private:
                           .vocabulary = d.vocabulary(),
                           .state_size = d.state_size(),
                           .keep_rows = rows,
-                          .kernels = limits.kernels};
+                          .kernels = limits.kernels,
+                          .executor = limits.executor};
         if constexpr (requires { d.list_scratch(shape); }) d.list_scratch(shape);
         return shape;
     }
@@ -189,7 +196,12 @@ private:
         planning = planning_memory::carve(ws, shape.requests, shape.block_size);
         frontier = frontier_memory::carve(ws, shape.requests);
         batch = verify_batch(ws, shape.requests, shape.block_size);
-        verification = verification_memory<T, Hook>::carve(ws, shape.block_size, vocabulary, *shape.kernels);
+        executor = shape.executor;
+        verifications = ws.take<verification_memory<T, Hook>>(std::min(executor.width(), shape.requests));
+        for (std::size_t w = 0; w < std::min(executor.width(), shape.requests); ++w) {
+            auto const one = verification_memory<T, Hook>::carve(ws, shape.block_size, vocabulary, *shape.kernels);
+            if (!ws.counting()) verifications[w] = one;
+        }
         verdicts = ws.take<verdict>(shape.requests);
         emitted = ws.take<token_id>(rows);
         log_probabilities = ws.take<double>(rows);
@@ -250,54 +262,75 @@ void flatten(draft_block<Q> const& block, std::span<std::uint32_t const> lengths
     for (std::size_t r = 0; r < block.requests().size(); ++r) batch.append(block.tokens(r).first(lengths[r]));
 }
 
+namespace detail {
+
+/// The verdict on request r of the batch, with scratch of its own. It writes what is request r's alone.
+template <class Rule, class T, class Q, class Hook, class Rng>
+void judge(std::size_t r, Rule const& rule, logits_rows<T> const& rows, bool shaped, Hook const& hook, Rng& rng,
+           verification_memory<T, Hook> const& scratch, round_memory<T, Q, Hook>& memory) {
+    verify_batch const& batch = memory.batch;
+    request_view const& request = batch.requests()[r];
+    verdict& out = memory.verdicts[r];
+    out = {.id = request.id,
+           .slot = request.slot,
+           .outcome = memory.block.outcome(r),
+           .drafted = memory.block.size(r),
+           .verified = batch.length(r)};
+    if (out.outcome != status::ok) return;
+    auto const drafted = batch.drafted(r);
+    decision d{};
+    verification<T, Q, Hook> view{request, drafted, memory.block.laws(r), rows, batch.first_row(r), hook, scratch};
+    if (shaped) d = rule(view, rng);
+    if (!d.valid) {
+        out.outcome = status::invalid_target;
+        return;
+    }
+    out.accepted = d.accepted;
+    std::size_t const first = r * (memory.block.block_size() + 1);
+    std::size_t count = 0;
+    while (count <= d.accepted && !out.stopped) {
+        token_id const x = count < d.accepted ? drafted[count] : d.next;
+        memory.emitted[first + count] = x;
+        if (request.settings->log_probabilities) {
+            memory.log_probabilities[first + count] = view.target(count).log_probability(x);
+        }
+        out.stopped = request.settings->stops_at(x);
+        ++count;
+    }
+    out.emitted = memory.emitted.subspan(first, count);
+    if (request.settings->log_probabilities) out.log_probabilities = memory.log_probabilities.subspan(first, count);
+}
+
+}  // namespace detail
+
 /// Accept. One verdict per request, in the order of the batch. Rows of the wrong shape or without a law give the status
 /// invalid_target; nothing is emitted then.
+///
+/// Requests are divided among the threads that memory.executor lends, if there is work for them and draws may be made at
+/// once (concurrent_randomness); then rule and hook are called concurrently, and neither may throw.
 template <class Rule, class T, class Q, class Hook, class Rng>
 [[nodiscard]] std::span<verdict const> accept(Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng& rng,
                                               round_memory<T, Q, Hook>& memory) {
     verify_batch const& batch = memory.batch;
-    auto const requests = batch.requests();
+    std::size_t const requests = batch.requests().size();
     bool const shaped = rows.values.rows >= batch.rows() && rows.values.cols == memory.target_vocabulary &&
                         (rows.log_normalisers.empty() || rows.log_normalisers.size() >= batch.rows()) &&
                         (rows.block_sums.empty() || (rows.block_sums.rows >= batch.rows() &&
                                                      rows.block_sums.cols == row_blocks(memory.target_vocabulary)));
-    for (std::size_t r = 0; r < requests.size(); ++r) {
-        request_view const& request = requests[r];
-        verdict& out = memory.verdicts[r];
-        out = {.id = request.id,
-               .slot = request.slot,
-               .outcome = memory.block.outcome(r),
-               .drafted = memory.block.size(r),
-               .verified = batch.length(r)};
-        if (out.outcome != status::ok) continue;
-        if (!shaped) {
-            out.outcome = status::invalid_target;
-            continue;
+    if constexpr (concurrent_randomness<Rng>) {
+        // About half of the rows are touched, mostly by bounds, which take half as long as a sum.
+        std::size_t const workers = memory.executor.worth(batch.rows() * memory.target_vocabulary / 4);
+        detail::share_out(memory.executor, std::min(workers, memory.verifications.size()), requests,
+                          [&](std::size_t worker, std::size_t r) {
+                              detail::judge(r, rule, rows, shaped, hook, std::as_const(rng),
+                                            memory.verifications[worker], memory);
+                          });
+    } else {
+        for (std::size_t r = 0; r < requests; ++r) {
+            detail::judge(r, rule, rows, shaped, hook, rng, memory.verifications[0], memory);
         }
-        auto const drafted = batch.drafted(r);
-        verification<T, Q, Hook> view{
-            request, drafted, memory.block.laws(r), rows, batch.first_row(r), hook, memory.verification};
-        decision const d = rule(view, rng);
-        if (!d.valid) {
-            out.outcome = status::invalid_target;
-            continue;
-        }
-        out.accepted = d.accepted;
-        std::size_t const first = r * (memory.block.block_size() + 1);
-        std::size_t count = 0;
-        while (count <= d.accepted && !out.stopped) {
-            token_id const x = count < d.accepted ? drafted[count] : d.next;
-            memory.emitted[first + count] = x;
-            if (request.settings->log_probabilities) {
-                memory.log_probabilities[first + count] = view.target(count).log_probability(x);
-            }
-            out.stopped = request.settings->stops_at(x);
-            ++count;
-        }
-        out.emitted = memory.emitted.subspan(first, count);
-        if (request.settings->log_probabilities) out.log_probabilities = memory.log_probabilities.subspan(first, count);
     }
-    return memory.verdicts.first(requests.size());
+    return memory.verdicts.first(requests);
 }
 
 SURELEAP_END_NAMESPACE

@@ -6,6 +6,7 @@
 
 #include <sureleap/config.hpp>
 #include <sureleap/error.hpp>
+#include <sureleap/executor.hpp>
 #include <sureleap/types.hpp>
 #include <sureleap/workspace.hpp>
 

@@ -82,7 +82,7 @@ TEMPLATE_TEST_CASE("heads: a batch on many threads is each request on one, bit f
             CHECK((one_by_one != of.base) == (d.head != engine::head_kind::none));
 
             engine::thread_pool pool(3);
-            engine::kernel_backend::lend const lent{pool};
+            REQUIRE(sureleap::executor_ref(pool).worth(widths.vocabulary * d.rank * n / 4) == 3);
             auto together = of.base;
             for (auto& row : together) std::fill(row.begin(), row.end(), Real(0));
             auto at = of.states;
@@ -94,7 +94,7 @@ TEMPLATE_TEST_CASE("heads: a batch on many threads is each request on one, bit f
                 base.push_back(of.base[i].data());
                 rows.push_back(together[i].data());
             }
-            head.output().add(codes.data(), base.data(), rows.data(), n);
+            head.output().add(codes.data(), base.data(), rows.data(), n, pool);
             CHECK(together == one_by_one);
             CHECK(at == states);
 

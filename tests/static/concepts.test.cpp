@@ -94,7 +94,85 @@ static_assert(!randomness<without_race>);
 static_assert(!randomness<without_keys>);
 static_assert(!randomness<of_bits>);
 static_assert(!randomness<index_of_other_type>);
+
+// ---- concurrent_randomness
+struct concurrent {
+    static constexpr bool is_concurrent = true;
+    bool bernoulli(draw_key const&, double, double) const;
+    token_id categorical(draw_key const&, auto const&) const;
+    token_id race(draw_key const&, auto const&) const;
+};
+struct silent {  // const, but it may be a view of something that is not
+    bool bernoulli(draw_key const&, double, double) const;
+    token_id categorical(draw_key const&, auto const&) const;
+    token_id race(draw_key const&, auto const&) const;
+};
+struct says_no : silent {
+    static constexpr bool is_concurrent = false;
+};
+struct stateful : archetype {
+    static constexpr bool is_concurrent = true;
+};
+struct decided_at_run_time : silent {
+    bool is_concurrent = true;
+};
+static_assert(concurrent_randomness<concurrent> && concurrent_randomness<concurrent const>);
+static_assert(concurrent_randomness<philox_randomness> && concurrent_randomness<philox_randomness const>);
+static_assert(randomness<silent const> && !concurrent_randomness<silent>);
+static_assert(!concurrent_randomness<says_no>);
+static_assert(!concurrent_randomness<stateful>, "it changes when it is asked");
+static_assert(!concurrent_randomness<decided_at_run_time>);
 }  // namespace source
+
+// ---- executor --------------------------------------------------------------------------------------------------
+
+namespace threads {
+struct archetype {
+    void run(std::size_t, task_ref);
+    std::size_t width() const;
+};
+struct constant {
+    void run(std::size_t, task_ref) const;
+    unsigned width() const;
+};
+struct any_callable {  // a pool's own interface may do
+    template <class F>
+    void run(std::size_t, F const&);
+    std::size_t width() const;
+};
+struct without_width {
+    void run(std::size_t, task_ref);
+};
+struct width_is_not_const {
+    void run(std::size_t, task_ref);
+    std::size_t width();
+};
+struct task_without_number {
+    void run(std::size_t, void (*)());
+    std::size_t width() const;
+};
+struct one_by_one {  // as pools of futures do: who would wait for the end?
+    void run(task_ref);
+    std::size_t width() const;
+};
+struct task {
+    void operator()(std::size_t) const noexcept;
+};
+
+static_assert(executor<archetype> && executor<constant> && executor<constant const> && executor<any_callable>);
+static_assert(executor<executor_ref> && executor<executor_ref const>);
+static_assert(!executor<archetype const>, "run need not be const, and is not here");
+static_assert(!executor<without_width>);
+static_assert(!executor<width_is_not_const>);
+static_assert(!executor<task_without_number>);
+static_assert(!executor<one_by_one>);
+static_assert(!executor<task_ref>);
+static_assert(std::is_trivially_copyable_v<task_ref> && std::is_trivially_copyable_v<executor_ref>);
+static_assert(std::is_nothrow_invocable_v<task_ref const&, std::size_t>);
+static_assert(std::is_convertible_v<task const&, task_ref> && std::is_convertible_v<archetype&, executor_ref>);
+static_assert(std::is_convertible_v<constant const&, executor_ref>);
+static_assert(!std::is_convertible_v<archetype, executor_ref>, "a view of a temporary");
+}  // namespace threads
 
 // ---- linear_backend --------------------------------------------------------------------------------------------
 
@@ -244,7 +322,7 @@ static_assert(!sequential_head<confidence_head<float>>);
 // ---- factored_head
 struct factored : archetype {
     struct product {
-        void add(float const* const*, float const* const*, float* const*, std::size_t) const;
+        void add(float const* const*, float const* const*, float* const*, std::size_t, executor_ref const&) const;
         void add_at(std::span<token_id const>, reals, std::span<float>) const;
     };
     reals code(std::span<float>, reals, token_id) const;
@@ -252,7 +330,7 @@ struct factored : archetype {
 };
 struct without_rows : factored {
     struct all_only {
-        void add(float const* const*, float const* const*, float* const*, std::size_t) const;
+        void add(float const* const*, float const* const*, float* const*, std::size_t, executor_ref const&) const;
     };
     all_only output() const;
 };

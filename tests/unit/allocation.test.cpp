@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // A round allocates nothing: global operator new is replaced by one that counts, and step() of every combination of
-// schedule, rule and drafter is watched from the first round after set-up to the last.
+// schedule, rule and drafter is watched from the first round after set-up to the last, with and without an executor.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -35,6 +35,7 @@
 #include <sureleap/schedule/threshold.hpp>
 #include <sureleap/schedule/top_k.hpp>
 
+#include "support/executors.hpp"
 #include "support/hash_models.hpp"
 
 namespace {
@@ -203,11 +204,11 @@ bool quiet(Decoder& dec, double temperature) {
 
 /// `make` builds the drafter in place: a copy of a model would come without its reserved memory.
 template <class Make, class Schedule, class Rule, class... Hook>
-bool quiet_round(Make make, Schedule schedule, Rule rule, double temperature, Hook... hook) {
+bool quiet_with(executor_ref lent, Make make, Schedule schedule, Rule rule, double temperature, Hook... hook) {
     auto target = support::hash_model<float>(vocabulary, {});
     target.reserve(places * (block_size + 1), 200);
     auto drafter = make();
-    decoder_options const options{.max_requests = places};
+    decoder_options const options{.max_requests = places, .executor = lent};
     if constexpr (is_lossless_round_v<Rule, Schedule, decltype(drafter)>) {
         decoder dec{target, drafter, schedule, rule, options, hook...};
         return quiet(dec, temperature);
@@ -215,6 +216,13 @@ bool quiet_round(Make make, Schedule schedule, Rule rule, double temperature, Ho
         decoder dec{target, drafter, schedule, rule, allow_lossy, options};
         return quiet(dec, temperature);
     }
+}
+
+/// Alone and divided among the threads of an executor that allocates nothing itself.
+template <class... Parts>
+bool quiet_round(Parts... all) {
+    support::test_executor lent{support::task_order::descending, 2};
+    return quiet_with({}, all...) && quiet_with(lent, all...) && lent.runs() > 0;
 }
 
 template <class Make, class Schedule>

@@ -23,7 +23,7 @@ struct no_logits_hook {
     void operator()(hook_context const&, std::span<Real>) const noexcept {}
 };
 
-/// Scratch of one verification, reused for every request of a round. T is the target's storage format.
+/// Scratch of one verification, reused for every request that a thread judges in a round. T is the target's storage format.
 template <class T, class Hook>
 struct verification_memory {
     static constexpr bool hooked = !std::is_same_v<Hook, no_logits_hook>;

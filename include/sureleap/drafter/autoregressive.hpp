@@ -74,22 +74,22 @@ public:
             if (!any) return;
             rows_type const rows = detail::call_forward(model_, requests, block.prefixes(k));
             bool const well_shaped = rows.values.rows >= requests.size() && rows.values.cols == options_.vocabulary;
-            for (std::size_t r = 0; r < requests.size(); ++r) {
-                if (!drafts_on(r)) continue;
+            block.for_each_request(options_.vocabulary, rng, [&](auto& mine, std::size_t r, auto& source) {
+                if (!drafts_on(r)) return;
                 if (!well_shaped) {
-                    block.reject(r, status::invalid_draft);
-                    continue;
+                    mine.reject(r, status::invalid_draft);
+                    return;
                 }
                 auto const stored = rows.values.row(r);
-                auto const row = block.next_row(r);
+                auto const row = mine.next_row(r);
                 std::transform(stored.begin(), stored.end(), row.begin(), [](stored_type const& x) { return load(x); });
-                auto const q = block.law_of(r, row, options_.map);
+                auto const q = mine.law_of(r, row, options_.map);
                 double c = 1.0;
                 if constexpr (has_confidence) {
                     if (q.valid()) c = static_cast<double>(confidence_(q, k));
                 }
-                block.draw(r, rule, q, c, rng);
-            }
+                mine.draw(r, rule, q, c, source);
+            });
         }
     }
 

@@ -110,36 +110,36 @@ public:
     void plan(forward_type const& forward, draft_block<value_type> const& block, planning_memory& memory) const noexcept
         requires plans_at_anchor
     {
-        auto const requests = block.requests();
-        for (std::size_t r = 0; r < requests.size(); ++r) {
+        block.for_each_request(block_size() * plan_size(), [&](auto const& mine, std::size_t r) {
             memory.begin(r);
-            if (!well_shaped(forward, requests.size())) continue;
-            std::size_t const cap = requests[r].draft_cap(block_size());
-            for (std::size_t k = 0; k < cap; ++k) {
+            if (!well_shaped(forward, mine.requests().size())) return;
+            request_view const& request = mine.requests()[r];
+            for (std::size_t k = 0; k < request.draft_cap(block_size()); ++k) {
                 std::size_t const i = r * block_size() + k;
                 double c = 0.0;
                 if constexpr (pre_token_confidence<confidence_type, value_type>) {
-                    c = static_cast<double>(confidence_.at_anchor(hidden(forward, i, r, block), requests[r].anchor, k));
+                    c = static_cast<double>(confidence_.at_anchor(hidden(forward, i, r, mine), request.anchor, k));
                 } else if constexpr (lists_tokens) {
                     auto const u = forward.base_logits.values.row(i);
-                    auto const tokens = choose(u, no_token, r, block);
-                    auto const row = block.next_row(r).first(tokens.size());
+                    auto const tokens = choose(u, no_token, r, mine);
+                    auto const row = mine.next_row(r).first(tokens.size());
                     head_.copy(u, tokens, row);
-                    if (auto const q = law_over(tokens, row, r, block); q.valid()) {
+                    if (auto const q = law_over(tokens, row, r, mine); q.valid()) {
                         c = static_cast<double>(confidence_.at_anchor(q, k));
                     }
                 } else {
-                    auto const q = block.law_of(r, base(forward, i, r, block), options_.map);
+                    auto const q = mine.law_of(r, base(forward, i, r, mine), options_.map);
                     c = static_cast<double>(confidence_.at_anchor(q, k));
                 }
                 if (!memory.append(r, c)) break;
             }
-        }
+        });
     }
 
     /// The sequential loop. With a factored head it goes position by position, and one pass over W2 serves all requests:
     /// O(gamma R V r), reading gamma V r. Else block by block, while a request's rows are in the caches: O(R gamma (V r + V)),
-    /// with a shortlist of M tokens O(R gamma (V + M r)).
+    /// with a shortlist of M tokens O(R gamma (V + M r)). Rows of W2, and what is done for a request, are divided among the
+    /// threads that the block was lent.
     template <class DraftRule, class Rng>
     void draw(forward_type const& forward, DraftRule rule, draft_block<value_type>& block, Rng& rng) const noexcept {
         auto const requests = block.requests();
@@ -147,18 +147,22 @@ public:
             if (!well_shaped(forward, requests.size())) block.reject(r, status::invalid_draft);
             head_.reset(state(block, r));
         }
-        auto const draw_one = [&](std::size_t r, std::size_t k) {
-            if (drafts(block, r, k)) record(forward, r, k, rule, law(forward, r, k, block), block, rng);
+        auto const draw_one = [&](auto& mine, std::size_t r, std::size_t k, auto& source) {
+            if (drafts(mine, r, k)) record(forward, r, k, rule, law(forward, r, k, mine), mine, source);
         };
         if constexpr (batches) {
+            for (std::size_t r = 0; r < requests.size(); ++r) make_code(forward, r, 0, block);
             for (std::size_t k = 0; k < block_size(); ++k) {
-                multiply(forward, k, block);
-                for (std::size_t r = 0; r < requests.size(); ++r) draw_one(r, k);
+                multiply(block);
+                block.for_each_request(draw_size(), rng, [&](auto& mine, std::size_t r, auto& source) {
+                    draw_one(mine, r, k, source);
+                    make_code(forward, r, k + 1, mine);
+                });
             }
         } else {
-            for (std::size_t r = 0; r < requests.size(); ++r) {
-                for (std::size_t k = 0; k < block_size(); ++k) draw_one(r, k);
-            }
+            block.for_each_request(block_size() * draw_size(), rng, [&](auto& mine, std::size_t r, auto& source) {
+                for (std::size_t k = 0; k < block_size(); ++k) draw_one(mine, r, k, source);
+            });
         }
     }
 
@@ -188,6 +192,14 @@ private:
         return u.rows >= rows && u.cols == options_.vocabulary &&
                (options_.hidden_size == 0 || (h.rows >= rows && h.cols == options_.hidden_size));
     }
+    // Numbers that drawing a position passes over, and a plan. To choose a token of a list, and its product, takes as long as
+    // some dozens.
+    [[nodiscard]] std::size_t draw_size() const noexcept {
+        return options_.vocabulary + (lists_tokens ? 64 * vocabulary() : 0);
+    }
+    [[nodiscard]] std::size_t plan_size() const noexcept {
+        return pre_token_confidence<confidence_type, value_type> ? options_.hidden_size : draw_size();
+    }
     // Request r drafts position k.
     [[nodiscard]] bool drafts(draft_block<value_type> const& block, std::size_t r, std::size_t k) const noexcept {
         return block.outcome(r) == status::ok && block.size(r) == k && k < block.requests()[r].draft_cap(block_size());
@@ -198,19 +210,33 @@ private:
     [[nodiscard]] std::span<value_type> state(draft_block<value_type> const& block, std::size_t r) const noexcept {
         return block.head_state(r).first(head_.state_size());
     }
-    // U_k + B_k of all requests that draft position k, where q_k will be recorded.
-    void multiply(forward_type const& forward, std::size_t k, draft_block<value_type>& block) const noexcept
+    // z_k of request r and the rows of its product, if it drafts position k.
+    void make_code(forward_type const& forward, std::size_t r, std::size_t k,
+                   draft_block<value_type> const& block) const noexcept
         requires batches
     {
+        block.code_rows()[r] = nullptr;
+        if (!drafts(block, r, k)) return;
+        std::size_t const i = r * block_size() + k;
+        block.code_rows()[r] = block.next_row(r).data();
+        block.base_rows()[r] = base(forward, i, r, block).data();
+        block.codes()[r] = head_.code(state(block, r), hidden(forward, i, r, block), before(block, r)).data();
+    }
+    // U_k + B_k of all requests that have a code, where q_k will be recorded.
+    void multiply(draft_block<value_type> const& block) const noexcept
+        requires batches
+    {
+        auto const codes = block.codes();
+        auto const from = block.base_rows();
+        auto const to = block.code_rows();
         std::size_t n = 0;
         for (std::size_t r = 0; r < block.requests().size(); ++r) {
-            if (!drafts(block, r, k)) continue;
-            std::size_t const i = r * block_size() + k;
-            block.code_rows()[n] = block.next_row(r).data();
-            block.base_rows()[n] = base(forward, i, r, block).data();
-            block.codes()[n++] = head_.code(state(block, r), hidden(forward, i, r, block), before(block, r)).data();
+            if (to[r] == nullptr) continue;
+            codes[n] = codes[r];
+            from[n] = from[r];
+            to[n++] = to[r];
         }
-        if (n > 0) head_.output().add(block.codes().data(), block.base_rows().data(), block.code_rows().data(), n);
+        if (n > 0) head_.output().add(codes.data(), from.data(), to.data(), n, block.threads());
     }
     // q_k of request r: of a row that has been multiplied with those of other requests,
     [[nodiscard]] distribution<value_type> law(forward_type const&, std::size_t r, std::size_t /*k*/,

@@ -6,12 +6,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <span>
 #include <type_traits>
 
 #include <sureleap/config.hpp>
 #include <sureleap/error.hpp>
+#include <sureleap/executor.hpp>
 #include <sureleap/int8.hpp>
 #include <sureleap/linear.hpp>
 #include <sureleap/types.hpp>
@@ -47,18 +49,28 @@ public:
     [[nodiscard]] std::size_t rank() const noexcept { return weights_.cols; }
     [[nodiscard]] Weights const& weights() const noexcept { return weights_; }
 
-    /// logits[i][v] = base[i][v] + (W2 codes[i])[v] for i < n; base[i] may be logits[i]. O(V r n), reads W2 once.
-    void add(Real const* const* codes, Real const* const* base, Real* const* logits, std::size_t n) const noexcept {
-        if constexpr (is_int8) {
-            detail::int8_product(native_head_kernels(), weights_, nullptr, weights_.rows, codes, base, logits, n);
-        } else if constexpr (requires { Backend::gemm_add(weights_, codes, base, logits, n); }) {
-            Backend::gemm_add(weights_, codes, base, logits, n);
-        } else {
-            for (std::size_t i = 0; i < n; ++i) {
-                if (base[i] != logits[i]) std::copy_n(base[i], vocabulary(), logits[i]);
-                Backend::gemv_add(weights_, {codes[i], rank()}, std::span<Real>(logits[i], vocabulary()));
+    /// logits[i][v] = base[i][v] + (W2 codes[i])[v] for i < n; base[i] may be logits[i]. O(V r n), reads W2 once. Its rows are
+    /// divided among `threads`, which changes no bit if the backend sums a row alike wherever it stands, as the library's do.
+    void add(Real const* const* codes, Real const* const* base, Real* const* logits, std::size_t n,
+             executor_ref const& threads = {}) const noexcept {
+        constexpr std::size_t read_meanwhile = 4;  // codes that are multiplied in the time that a row takes to arrive
+        std::size_t const workers = threads.worth(vocabulary() * rank() * std::max(n / read_meanwhile, std::size_t{1}));
+        if (workers == 1) return multiply(weights_, codes, base, logits, n);
+        // More parts than threads, of which one may come late; whole cache lines of results.
+        std::size_t const size = (vocabulary() / (4 * workers) / together + 1) * together;
+        std::size_t const parts = (vocabulary() + size - 1) / size;
+        detail::share_out(threads, workers, parts, [&](std::size_t, std::size_t part) {
+            std::size_t const first = part * size;
+            Weights const rows = part_of(weights_, first, std::min(size, vocabulary() - first));
+            std::array<Real const*, most_codes> from;
+            std::array<Real*, most_codes> to;
+            for (std::size_t i = 0; i < n; i += most_codes) {
+                std::size_t const here = std::min(most_codes, n - i);
+                std::transform(base + i, base + i + here, from.begin(), [&](Real const* row) { return row + first; });
+                std::transform(logits + i, logits + i + here, to.begin(), [&](Real* row) { return row + first; });
+                multiply(rows, codes + i, from.data(), to.data(), here);
             }
-        }
+        });
     }
     /// logits[v] += (W2 code)[v].
     void add(std::span<Real const> code, std::span<Real> logits) const noexcept {
@@ -84,6 +96,31 @@ public:
     }
 
 private:
+    static constexpr std::size_t together = 64;    // rows that parts are multiples of
+    static constexpr std::size_t most_codes = 64;  // that share a read of a part
+
+    [[nodiscard]] static int8_view part_of(int8_view const& w, std::size_t first, std::size_t count) noexcept {
+        return {w.values + first * w.cols, w.scales + first, count, w.cols};
+    }
+    template <class W>
+    [[nodiscard]] static matrix_view<W> part_of(matrix_view<W> const& w, std::size_t first,
+                                                std::size_t count) noexcept {
+        return {w.data + first * w.stride, count, w.cols, w.stride};
+    }
+    static void multiply(Weights const& w, Real const* const* codes, Real const* const* base, Real* const* logits,
+                         std::size_t n) noexcept {
+        if constexpr (is_int8) {
+            detail::int8_product(native_head_kernels(), w, nullptr, w.rows, codes, base, logits, n);
+        } else if constexpr (requires { Backend::gemm_add(w, codes, base, logits, n); }) {
+            Backend::gemm_add(w, codes, base, logits, n);
+        } else {
+            for (std::size_t i = 0; i < n; ++i) {
+                if (base[i] != logits[i]) std::copy_n(base[i], w.rows, logits[i]);
+                Backend::gemv_add(w, {codes[i], w.cols}, std::span<Real>(logits[i], w.rows));
+            }
+        }
+    }
+
     Weights weights_;
 };
 

@@ -24,6 +24,7 @@
 #include <sureleap/concepts.hpp>
 #include <sureleap/config.hpp>
 #include <sureleap/error.hpp>
+#include <sureleap/executor.hpp>
 #include <sureleap/kernel/head_native.hpp>
 #include <sureleap/types.hpp>
 
@@ -174,9 +175,10 @@ template <class T, class Real>
 /// For gated and RNN heads, whose bias depends on more, it is that of the open gate. Owns its table.
 class successor_table {
 public:
-    /// O(V_target V_draft r) time, once: minutes for a large vocabulary, so an engine keeps it with the weights.
+    /// O(V_target V_draft r) time, once: minutes for a large vocabulary, so an engine keeps it with the weights. Products are
+    /// divided among `threads`.
     template <factored_head Head>
-    successor_table(Head const& head, std::size_t successors)
+    successor_table(Head const& head, std::size_t successors, executor_ref const& threads = {})
         : rows_(head.previous_vocabulary()), cols_(std::min<std::size_t>(successors, head.vocabulary())) {
         using real = typename Head::value_type;
         constexpr std::size_t batch = 24;
@@ -197,7 +199,7 @@ public:
                 from[i] = code.data();
                 to[i] = bias.data() + i * V;
             }
-            head.output().add(from.data(), to.data(), to.data(), n);
+            head.output().add(from.data(), to.data(), to.data(), n, threads);
             for (std::size_t i = 0; i < n; ++i) {
                 std::size_t const count = detail::best_tokens<real, real>({to[i], V}, cols_, {candidates, values});
                 SURELEAP_EXPECTS(count == cols_);  // weights are finite, so biases are numbers
