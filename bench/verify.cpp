@@ -8,9 +8,9 @@
 //     vs_scalar   a user's time over it: every row of p a probability vector, plain loops
 //     vs_eigen    the same with Eigen
 //
-// Logits: N(0, 2) with 40 peaks N(9, 1.8); the draft is the target + N(0, noise), 0.45 for a good draft, 2.0 for a poor
-// one. Blocks rotate, and each is read once just before it is timed: rows come from the last cache level, as they do
-// right after an LM head wrote them.
+// Logits: logits.hpp, with noise 0.45 for a good draft and 2.0 for a poor one. Blocks rotate, and each is read once just
+// before it is timed, with the normalisers and block sums it brings: all comes from the last cache level, as right after
+// an LM head wrote it. `us_warm` is the time of the same block once more, with everything in the first caches.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -118,7 +118,11 @@ touched rows_of(block_verification<> const&, verdict const& v) {
 
 void read_rows(recorded const& data, touched const& t) {
     auto const p = data.rows().values;
-    for (std::size_t k = 0; k < t.p; ++k) benchmark::DoNotOptimize(rivals::read(p.row(k).data(), p.cols));
+    auto const sums = data.rows().block_sums;
+    for (std::size_t k = 0; k < t.p; ++k) {
+        benchmark::DoNotOptimize(rivals::read(p.row(k).data(), p.cols));
+        if (!sums.empty()) benchmark::DoNotOptimize(rivals::read(sums.row(k).data(), sums.cols));
+    }
     auto const q = data.drafts();
     for (std::size_t k = 0; k < t.q; ++k) {
         benchmark::DoNotOptimize(rivals::read(q.row(gamma - 1 - k).data(), q.cols));
@@ -190,6 +194,7 @@ void verify(benchmark::State& state, Rule rule, double temperature, given what, 
     std::uint64_t position = 0;
     std::vector<double> reading;
     std::vector<double> accepting;
+    std::vector<double> repeating;
     double bytes = 0.0;
     double seconds = 0.0;
     std::size_t rows_read = 0;
@@ -212,6 +217,11 @@ void verify(benchmark::State& state, Rule rule, double temperature, given what, 
         touched const needed = rows_of(rule, verdicts[0]);
         accepting.push_back(took);
         state.SetIterationTime(took);
+        if (what == given::normalisers) {
+            auto const then = std::chrono::steady_clock::now();
+            benchmark::DoNotOptimize(accept(rule, data.rows(), no_logits_hook{}, rng, memory).data());
+            repeating.push_back(seconds_since(then));
+        }
 
         data.turn = (data.turn + blocks / 2) % blocks;  // another block, so that the read finds nothing in a cache
         read_rows(data, {gamma + 1, 0});
@@ -232,6 +242,8 @@ void verify(benchmark::State& state, Rule rule, double temperature, given what, 
     if (what == given::nothing) {
         state.counters["vs_read"] = all / seconds;
         state.counters["GB/s"] = bytes / seconds * 1e-9;
+    } else {
+        state.counters["us_warm"] = median(repeating) * 1e6;
     }
     if (beside_users) {
         double const mean = all / static_cast<double>(accepting.size());

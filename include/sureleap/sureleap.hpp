@@ -30,6 +30,7 @@
 #include <sureleap/kernel/sample_avx2.hpp>
 #include <sureleap/kernel/sample_avx512.hpp>
 #include <sureleap/kernel/sample_native.hpp>
+#include <sureleap/kernel/sample_neon.hpp>
 #include <sureleap/kernel/survivals.hpp>
 #include <sureleap/kernel/survivals_native.hpp>
 #include <sureleap/quantile.hpp>

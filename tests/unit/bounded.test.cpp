@@ -383,3 +383,54 @@ TEST_CASE("bounded: a race needs no sum, and sees what is no law") {
         }
     }
 }
+
+TEST_CASE("bounded: narrower bounds hold, and end as the sum") {
+    support::dice roll(126);
+    INFO("seed " << roll.seed());
+    for (row_kernels const* const kernels : available_row_kernels()) {
+        INFO("kernels " << kernels->name);
+        if (kernels->for_float.bound == nullptr) continue;
+        for (double const spread : {0.1, 1.0, 8.0}) {
+            auto row = random_row(roll, spread);
+            row[roll.below(size)] += 6.0f;
+            std::vector<double> sums(row_blocks(size)), bounds_of(row_blocks(size));
+            distribution<float> const p{{row, {}}, {}, {}, nullptr, *kernels, sums};
+            distribution<float> late{{row, {}}, {}, {}, nullptr, *kernels, bounds_of, totals::bounded};
+            double width = late.largest_total() / late.least_total();
+            std::size_t steps = 0;
+            for (; !late.is_settled(); ++steps) {
+                REQUIRE(steps < 3);
+                CHECK(late.least_total() <= p.total() * (1.0 + 1e-12));
+                CHECK(late.largest_total() >= p.total() * (1.0 - 1e-12));
+                late.narrow();
+                CHECK(late.largest_total() / late.least_total() < width);
+                width = late.largest_total() / late.least_total();
+            }
+            CHECK(steps == 2);
+            CHECK(late.total() == p.total());
+            CHECK(bounds_of == sums);
+        }
+        // Draws between the steps have the law: tokens in 20 classes.
+        auto row = random_row(roll, 3.0);
+        row[roll.below(size)] = 9.0f;
+        std::vector<double> bounds_of(row_blocks(size)), law(20), drawn(20);
+        distribution<float> late{{row, {}}, {}, {}, nullptr, *kernels, bounds_of, totals::bounded};
+        for (token_id v = 0; v < static_cast<token_id>(size); ++v) {
+            law[static_cast<std::size_t>(v) % 20] += late.probability(v);
+        }
+        late.narrow();
+        REQUIRE_FALSE(late.is_settled());
+        std::size_t const draws = 40'000;
+        philox_randomness rng;
+        for (std::uint64_t i = 0; i < draws; ++i) {
+            token_id const y = draw(late, {2, i, 0, purpose::bonus}, rng);
+            drawn[static_cast<std::size_t>(y) % 20] += 1.0;
+        }
+        double chi = 0.0;
+        for (std::size_t c = 0; c < 20; ++c) {
+            double const e = law[c] * static_cast<double>(draws);
+            chi += (drawn[c] - e) * (drawn[c] - e) / e;
+        }
+        CHECK(chi < 60.0);  // 19 degrees of freedom: less than 1 in 100,000
+    }
+}

@@ -358,6 +358,52 @@ TEMPLATE_TEST_CASE("row kernels: above lists every token that is, whatever is no
     });
 }
 
+TEMPLATE_TEST_CASE("row kernels: reach finds the token whose weight takes the sum over the threshold", "", float,
+                   double, bf16, half) {
+    using T = TestType;
+    using real = compute_t<T>;
+    support::dice roll(81);
+    INFO("seed " << roll.seed());
+    with_every_table<T>([&](row_functions<T> const& rows) {
+        for (std::size_t const size : sizes) {
+            INFO("size " << size);
+            auto row = random_row<T>(roll, size, -12.0, 4.0);
+            row.back() = static_cast<T>(real(1));
+            for (std::size_t i = 0; i + 1 < size; ++i) {
+                if (roll.chance(0.3)) row[i] = static_cast<T>(-std::numeric_limits<real>::infinity());
+            }
+            std::vector<real> weights(size);
+            rows.weights(row.data(), size, real(1), real(0.9), weights.data());
+            double const total = rows.sum(row.data(), size, real(1), real(0.9), nullptr);
+            std::size_t first = 0;
+            while (!(weights[first] > real(0))) ++first;
+            REQUIRE(rows.reach(row.data(), size, real(1), real(0.9), 0.0) == first);
+            REQUIRE(rows.reach(row.data(), size, real(1), real(0.9), total * 1.001) == size);
+            double const rounding = total * 2.0 * std::numeric_limits<real>::epsilon();
+            for (int trial = 0; trial < 50; ++trial) {
+                double const threshold = total * roll.between(0.0, 0.999);
+                std::size_t const found = rows.reach(row.data(), size, real(1), real(0.9), threshold);
+                if (found == size)
+                    continue;  // at the edge of a part, where sums are rounded otherwise: rare, see below
+                REQUIRE(weights[found] > real(0));
+                double before = 0.0;
+                for (std::size_t i = 0; i < found; ++i) before += static_cast<double>(weights[i]);
+                REQUIRE(before <= threshold + rounding);
+                REQUIRE(before + static_cast<double>(weights[found]) > threshold - rounding);
+            }
+            std::size_t missed = 0;
+            for (int trial = 0; trial < 1000; ++trial) {
+                missed += rows.reach(row.data(), size, real(1), real(0.9), total * roll.between(0.0, 0.999)) == size;
+            }
+            REQUIRE(missed <= 1);
+            for (float const bad : {nan_value, -nan_value}) {
+                std::vector<T> const broken(size, static_cast<T>(static_cast<real>(bad)));
+                REQUIRE(rows.reach(broken.data(), size, real(1), real(0.9), 1.0) == size);
+            }
+        }
+    });
+}
+
 TEMPLATE_TEST_CASE("distribution: a race over a row is the race over its weights", "", float, double, bf16) {
     using T = TestType;
     using real = compute_t<T>;

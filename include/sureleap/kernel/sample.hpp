@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // What is computed of whole columns of calibration samples, as a table of functions in the manner of row.hpp: the
-// reference here, vector code in sample_avx2.hpp and sample_avx512.hpp, and the choice in sample_native.hpp. A fit goes over
+// reference here, vector code in sample_avx2.hpp, _avx512 and _neon, and the choice in sample_native.hpp. A fit goes over
 // its samples some ten times a position, a naive one a hundred times. Most of that only tells temperatures apart that are
 // far from each other in what they are worth, for which floats will do: twice as many in a register, half the memory. So
 // there are passes in double, `survive` and `gaps`, and one in float, `screen`.

@@ -14,6 +14,7 @@
 #include <sureleap/kernel/sample_avx2.hpp>
 #include <sureleap/kernel/sample_avx512.hpp>
 #endif
+#include <sureleap/kernel/sample_neon.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -23,6 +24,8 @@ SURELEAP_BEGIN_NAMESPACE
 #if defined(__x86_64__) && defined(__GNUC__)
         {&avx512_sample_kernels, cpu().avx512},
         {&avx2_sample_kernels, cpu().avx2},
+#elif defined(__aarch64__) && defined(__ARM_NEON) && defined(__GNUC__)
+        {&neon_sample_kernels, true},
 #endif
         {&scalar_sample_kernels, true},
     };

@@ -21,7 +21,7 @@
 //     pairs(lows, highs, out)        whole numbers below 2^32 as halves of a word, low and high of every lane
 //     total(vec)                     the sum of the lanes
 //
-// Both instruction sets do the same operations on every sample, so survivals are the same to the last bit.
+// All instruction sets do the same operations on every sample, so survivals are the same to the last bit.
 
 struct samples {
     using vec = isa::vec;

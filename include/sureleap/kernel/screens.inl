@@ -83,11 +83,13 @@ struct screens {
                 gap[at] = 0;
             }
         }
-        std::int64_t* copies[bin_copies];
-        for (std::size_t k = 0; k < bin_copies; ++k) copies[k] = sums + k * bins;
-        for (std::size_t first = 0; first < size; first += bin_copies) {
+        // Beyond a last vector nothing was put down.
+        constexpr std::size_t used = width < bin_copies ? width : bin_copies;
+        std::int64_t* copies[used];
+        for (std::size_t k = 0; k < used; ++k) copies[k] = sums + k * bins;
+        for (std::size_t first = 0; first < size; first += used) {
 #pragma GCC unroll 8
-            for (std::size_t k = 0; k < bin_copies; ++k) {
+            for (std::size_t k = 0; k < used; ++k) {
                 copies[k][static_cast<std::uint32_t>(bin[first + k])] += gap[first + k];
             }
         }
