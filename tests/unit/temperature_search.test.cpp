@@ -121,7 +121,7 @@ TEST_CASE("temperature search: most candidates are never looked at") {
     CHECK(looked_at <= 5);
 }
 
-TEST_CASE("temperature search: the bound is one") {
+TEST_CASE("temperature search: the bound is one, and figures from floats are within their radius") {
     auto const seed = std::random_device{}();
     INFO("seed " << seed);
     std::mt19937_64 draw(seed);
@@ -139,6 +139,13 @@ TEST_CASE("temperature search: the bound is one") {
                 sureleap::detail::mean_bound const bound(samples, 10.0);
                 for (double const t : {0.1, 0.3, 0.9, 1.0, 2.5, 10.0}) {
                     CHECK(bound.least_ece(t) <= samples.ece({t}).value + 1e-12);
+                }
+                // Brackets from floats, narrow where floats reach, hold the figure; beyond them they are those from doubles.
+                for (double const t : {1e-300, 1e-17, 0.1, 0.9, 1.0, 10.0, 1e17, 1e300}) {
+                    sureleap::detail::estimate const exact = samples.ece({t});
+                    sureleap::detail::estimate const screened = samples.screened_ece(t);
+                    CHECK(std::fabs(screened.value - exact.value) <= screened.radius + exact.radius);
+                    CHECK(screened.radius < 1e-6);
                 }
                 samples.settle({1.0 + static_cast<double>(k)});
             }
