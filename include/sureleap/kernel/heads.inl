@@ -201,30 +201,36 @@ struct products {
             multiply<N, R, Fetch>({rows, i}, rows.cols, end - i < together ? end - i : together, x, base, y, i);
         }
     }
-    template <std::size_t R>
+    /// One to three vectors with rows that are yet to be read: long ones, which take time enough, one after another, and
+    /// then nothing is faster; short ones side by side.
     SURELEAP_KERNEL static void multiply_first(row_selection<W> const& rows, std::size_t first, std::size_t end,
                                                float const* const* x, float const* const* base, float* const* y,
                                                std::size_t n) {
-        if (n == 1) return multiply_rows<1, R, true>(rows, first, end, x, base, y);
-        if (n == 2) return multiply_rows<2, R, true>(rows, first, end, x, base, y);
-        multiply_rows<3, R, true>(rows, first, end, x, base, y);
+        constexpr std::size_t R = isa::from_memory;
+        if (sizeof(W) == 4 && rows.cols >= 256) {
+            multiply_rows<1, 1, true>(rows, first, end, x, base, y);
+            if (n == 2) multiply_rows<1, isa::at_once, false>(rows, first, end, x + 1, base + 1, y + 1);
+            if (n == 3) multiply_rows<2, isa::at_once, false>(rows, first, end, x + 1, base + 1, y + 1);
+        } else {
+            if (n == 1) multiply_rows<1, R, true>(rows, first, end, x, base, y);
+            if (n == 2) multiply_rows<2, R, true>(rows, first, end, x, base, y);
+            if (n == 3) multiply_rows<3, R, true>(rows, first, end, x, base, y);
+        }
     }
 
     /// Memory serves rows side by side at half the speed of one after another, unless they are fetched ahead in its order.
     /// So a batch goes by tiles that stay in the second cache: one to three vectors bring a tile there, the others find
-    /// it, three at a time. Long rows of a single vector have time enough one after another, and then nothing is faster.
+    /// it, three at a time.
     SURELEAP_KERNEL static void product(row_selection<W> const& rows, float const* const* x, float const* const* base,
                                         float* const* y, std::size_t n) {
         if (n == 0 || rows.count == 0) return;
         if (rows.ids != nullptr) fetch_named(rows, 0, ahead);
-        if (n == 1 && sizeof(W) == 4 && rows.cols >= 256)
-            return multiply_rows<1, 1, true>(rows, 0, rows.count, x, base, y);
         std::size_t const groups = tile_bytes / (rows.cols * sizeof(W) + 1) / together;
         std::size_t const tile = n == 1 ? rows.count : (groups < 1 ? 1 : groups) * together;
         std::size_t const few = (n - 1) % 3 + 1;
         for (std::size_t first = 0; first < rows.count; first += tile) {
             std::size_t const end = first + tile < rows.count ? first + tile : rows.count;
-            multiply_first<isa::from_memory>(rows, first, end, x, base, y, few);
+            multiply_first(rows, first, end, x, base, y, few);
             for (std::size_t k = few; k < n; k += 3) {
                 multiply_rows<3, isa::at_once, false>(rows, first, end, x + k, base + k, y + k);
             }
