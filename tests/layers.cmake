@@ -11,7 +11,7 @@
 cmake_minimum_required(VERSION 3.22)
 
 set(layer_0 march.hpp config.hpp error.hpp types.hpp workspace.hpp executor.hpp)
-set(layer_1 guarantee.hpp draw_key.hpp quantile.hpp race.hpp random.hpp verdict.hpp vocabulary.hpp concepts.hpp kernel/)
+set(layer_1 guarantee.hpp draw_key.hpp quantile.hpp race.hpp random.hpp truncation.hpp verdict.hpp vocabulary.hpp concepts.hpp kernel/)
 set(layer_2 distribution.hpp linear.hpp int8.hpp)
 set(layer_3 head/ confidence/ schedule/ acceptance/ training/)
 set(layer_4 draft_block.hpp verify_batch.hpp context_model.hpp drafter/)

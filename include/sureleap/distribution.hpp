@@ -21,6 +21,7 @@
 #include <sureleap/kernel/row.hpp>
 #include <sureleap/quantile.hpp>
 #include <sureleap/random.hpp>
+#include <sureleap/truncation.hpp>
 #include <sureleap/types.hpp>
 #include <sureleap/vocabulary.hpp>
 
@@ -77,7 +78,7 @@ public:
         if (how.truncates()) {
             if (!find_mode()) return;
             shift_ = load(logits_[static_cast<std::size_t>(mode_)]);
-            truncate(how, order);
+            cutoff_ = detail::truncate(logits_, how, mode_, order);
             sum_kept();
         } else if (real const near = typical_logit(); !put_off(near, made) && !sum_up(near)) {
             return;
@@ -149,7 +150,7 @@ public:
         constexpr double none = -std::numeric_limits<double>::infinity();
         if (kind_ == kind::one_hot) return v == mode() ? 0.0 : none;
         token_id const i = map_ ? map_.to_draft(v) : v;
-        if (i == no_token || !keeps(static_cast<std::size_t>(i))) return none;
+        if (i == no_token || !cutoff_.keeps(logits_, static_cast<std::size_t>(i))) return none;
         // Tables round the shift, which all weights share: only where a weight says nothing is the exponent better.
         auto const weight = static_cast<double>(row_weight(static_cast<std::size_t>(i)));
         if (weight > 1e-30) return std::log(weight / total());
@@ -210,7 +211,7 @@ public:
 
     /// The row, if weights of it are the law's: no map and no truncation; else empty.
     [[nodiscard]] std::span<T const> plain_row() const noexcept {
-        return kind_ == kind::dense && !map_ && !truncated() ? logits_ : std::span<T const>{};
+        return kind_ == kind::dense && !map_ && cutoff_.keeps_all() ? logits_ : std::span<T const>{};
     }
     [[nodiscard]] row_functions<T> const& functions() const noexcept { return *functions_; }
     /// For row_functions::residual, which takes factor / total() of the weights.
@@ -228,12 +229,11 @@ private:
     // The same of row entries first, first + 1 ...
     void row_weights(std::size_t first, std::span<real> out) const noexcept {
         functions_->weights(logits_.data() + first, out.size(), shift_, scale_, out.data());
-        if (!truncated()) return;
+        if (cutoff_.keeps_all()) return;
         for (std::size_t i = 0; i < out.size(); ++i) {
-            if (!keeps(first + i)) out[i] = real(0);
+            if (!cutoff_.keeps(logits_, first + i)) out[i] = real(0);
         }
     }
-    [[nodiscard]] bool truncated() const noexcept { return cutoff_ > -std::numeric_limits<real>::infinity(); }
 
     // The producer's normaliser: exp(l - log_normaliser) is p itself, and a NaN or +inf would have reached it.
     void take(logits_row<T> const& row) noexcept {
@@ -250,7 +250,7 @@ private:
         auto const block = detail::find_block(sums, logits_.size(), threshold);
         std::size_t const end = sums.empty() ? logits_.size() : std::min(block.first + row_block, logits_.size());
         bool const bounds = known_ == totals::bounded;
-        if (!truncated()) {
+        if (cutoff_.keeps_all()) {
             std::size_t const count = end - block.first;
             std::size_t const i =
                 functions_->reach(logits_.data() + block.first, count, shift_, scale_, threshold - block.before);
@@ -338,65 +338,11 @@ private:
         }
     }
 
-    // Kept tokens are a prefix of the order (logit descending, id ascending): one logit and one id describe any.
-    [[nodiscard]] bool keeps(std::size_t i) const noexcept {
-        real const l = load(logits_[i]);
-        return l > cutoff_ || (l == cutoff_ && static_cast<token_id>(i) <= cutoff_id_);
-    }
-    [[nodiscard]] bool precedes(token_id a, token_id b) const noexcept {
-        real const la = load(logits_[static_cast<std::size_t>(a)]);
-        real const lb = load(logits_[static_cast<std::size_t>(b)]);
-        return la > lb || (la == lb && a < b);
-    }
-
     [[nodiscard]] bool find_mode() noexcept {
         std::size_t const i = logits_.empty() ? 0 : functions_->mode(logits_.data(), logits_.size());
         if (i == logits_.size()) return false;
         mode_ = static_cast<token_id>(i);
         return true;
-    }
-
-    // Each filter shortens a prefix of the same order; the last kept token becomes the cutoff. Top-p pops a heap, which
-    // costs O(size + m log size) where sorting would cost O(size log size) for the usual small nucleus m.
-    void truncate(transform const& how, std::span<token_id> scratch) noexcept {
-        SURELEAP_EXPECTS(scratch.size() >= logits_.size());
-        constexpr real none = -std::numeric_limits<real>::infinity();
-        auto const first = scratch.begin();
-        auto last = first;
-        for (std::size_t i = 0; i < logits_.size(); ++i) {
-            if (load(logits_[i]) > none) *last++ = static_cast<token_id>(i);
-        }
-        auto const earlier = [this](token_id a, token_id b) { return precedes(a, b); };
-        if (how.top_k > 0 && how.top_k < last - first) {
-            std::nth_element(first, first + (how.top_k - 1), last, earlier);
-            last = first + how.top_k;
-        }
-        if (how.top_p < 1.0) {
-            double mass = 0.0;
-            for (auto it = first; it != last; ++it) mass += static_cast<double>(row_weight_of(*it));
-            auto const later = [this](token_id a, token_id b) { return precedes(b, a); };
-            std::make_heap(first, last, later);
-            double kept = 0.0;
-            auto heap_end = last;
-            do {
-                std::pop_heap(first, heap_end, later);
-                --heap_end;
-                kept += static_cast<double>(row_weight_of(*heap_end));
-            } while (heap_end != first && kept < how.top_p * mass);
-            std::move(heap_end, last, first);
-            last = first + (last - heap_end);
-        }
-        if (how.min_p > 0.0) {
-            last = std::partition(first, last, [&](token_id i) {
-                return i == mode_ || static_cast<double>(row_weight_of(i)) >= how.min_p;  // the mode's weight is 1
-            });
-        }
-        token_id const cutoff = *std::max_element(first, last, earlier);
-        cutoff_ = load(logits_[static_cast<std::size_t>(cutoff)]);
-        cutoff_id_ = cutoff;
-    }
-    [[nodiscard]] real row_weight_of(token_id i) const noexcept {
-        return std::exp(exponent(static_cast<std::size_t>(i)));
     }
 
     std::span<T const> logits_{};
@@ -409,8 +355,7 @@ private:
     double loose_ = 0.0;  // of bounds: the part of total_ that no sum was made of
     real shift_ = 0;
     real scale_ = 1;
-    real cutoff_ = -std::numeric_limits<real>::infinity();
-    token_id cutoff_id_ = std::numeric_limits<token_id>::max();
+    detail::cutoff<T> cutoff_{};
     token_id mode_ = no_token;  // index into the row, if known; a target id when there is no row
     kind kind_ = kind::invalid;
     totals known_ = totals::exact;  // of total_ and sums_

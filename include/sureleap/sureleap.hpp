@@ -36,6 +36,7 @@
 #include <sureleap/quantile.hpp>
 #include <sureleap/race.hpp>
 #include <sureleap/random.hpp>
+#include <sureleap/truncation.hpp>
 #include <sureleap/verdict.hpp>
 
 #include <sureleap/distribution.hpp>
