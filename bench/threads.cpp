@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <random>
 #include <span>
 #include <utility>
 #include <vector>
@@ -26,6 +25,7 @@
 
 #include "engine/thread_pool.hpp"
 #include "logits.hpp"
+#include "measure.hpp"
 
 namespace {
 
@@ -40,12 +40,6 @@ engine::thread_pool& pool() {
     return all;
 }
 
-double median(std::vector<double>& values) {
-    auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-}
-
 /// Rows of logits of all requests, and a head.
 struct material {
     std::size_t vocabulary;
@@ -57,15 +51,15 @@ struct material {
 
     material(std::size_t v, std::size_t requests) : vocabulary(v), most(requests), w1(v * rank), w2(v * rank) {
         std::vector<float> const made = logits::of_target(rows_made, v, 1);
-        std::mt19937_64 bits(2);
-        std::vector<float> near;
-        logits::add_draft_of(made, 0.45f, bits, near);
+        logits::normals normal(2);
+        std::vector<float> near = made;
+        for (float& l : near) l += 0.45f * normal();
         for (std::size_t r = 0; r < requests; ++r) {
             append(target, made, r, gamma + 1);
             append(draft, near, r, gamma);
         }
         for (auto* w : {&w1, &w2}) {
-            for (bf16& x : *w) x = bf16((static_cast<float>(bits() >> 40) * 0x1p-23f - 1.0f) * 0.05f);
+            for (bf16& x : *w) x = bf16((static_cast<float>(normal.bits() >> 40) * 0x1p-23f - 1.0f) * 0.05f);
         }
         for (std::size_t i = 0; i < v; ++i) {
             for (std::size_t j = 0; j < 128; ++j)
@@ -176,8 +170,8 @@ void in_turns(benchmark::State& state, what stage, material const& with, Drafter
         }
         state.SetIterationTime(times[1].back());
     }
-    double const alone = median(times[0]);
-    double const lent = median(times[1]);
+    double const alone = measure::median(times[0]);
+    double const lent = measure::median(times[1]);
     state.counters["us"] = lent * 1e6;
     state.counters["alone_us"] = alone * 1e6;
     state.counters["vs_alone"] = alone / lent;
