@@ -221,6 +221,8 @@ TEMPLATE_TEST_CASE("head kernels: products are those of long double, and a vecto
         }
         for (std::size_t n = 1; n <= 7; ++n) check_products<TestType>(kernels, roll, 17, 45, n);
         for (std::size_t const cols : {37u, 256u}) check_products<TestType>(kernels, roll, 1003, cols, 5);
+        // Rows whose length is known to the compiler, in more than a tile of them.
+        for (std::size_t const cols : {32u, 64u, 128u}) check_products<TestType>(kernels, roll, 2051, cols, 5);
     });
 }
 

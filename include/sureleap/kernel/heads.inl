@@ -87,6 +87,8 @@ SURELEAP_INLINE void store_some(float* to, std::size_t size, __m256 numbers) {
     for (std::size_t r = 0; r < size; ++r) to[r] = some[r];
 }
 
+#include <sureleap/kernel/short_rows.inl>
+
 template <class W>
 struct products {
     using vec = isa::vec;
@@ -223,7 +225,7 @@ struct products {
     /// it, three at a time.
     SURELEAP_KERNEL static void product(row_selection<W> const& rows, float const* const* x, float const* const* base,
                                         float* const* y, std::size_t n) {
-        if (n == 0 || rows.count == 0) return;
+        if (n == 0 || rows.count == 0 || short_rows<W>::product(rows, x, base, y, n)) return;
         if (rows.ids != nullptr) fetch_named(rows, 0, ahead);
         std::size_t const groups = tile_bytes / (rows.cols * sizeof(W) + 1) / together;
         std::size_t const tile = n == 1 ? rows.count : (groups < 1 ? 1 : groups) * together;

@@ -206,8 +206,8 @@ struct rows {
     /// Whole blocks, `apart` logits from one to the next. Two far apart come from memory faster than one, or than two
     /// neighbours.
     template <std::size_t Streams>
-    SURELEAP_KERNEL static void bound_blocks(T const* row, std::size_t apart, chord const& c,
-                                             words& signs, double* out) {
+    SURELEAP_KERNEL static void bound_blocks(T const* row, std::size_t apart, chord const& c, words& signs,
+                                             double* out) {
         constexpr std::size_t each = together / Streams;
         vec acc[together];
 #pragma GCC unroll 8

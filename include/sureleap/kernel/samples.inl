@@ -50,7 +50,8 @@ struct samples {
     /// interpolates it with a relative error of 2.0e-15, of which a sigmoid sees a quarter, and is exact at 0.
     SURELEAP_KERNEL static vec sigmoid(vec z, exponent const& e) {
         vec const large = isa::fill(0x1.8p49);
-        vec const t = isa::max(isa::min(isa::multiply_add(z, e.factor, e.shift), isa::fill(1024.0)), isa::fill(-1000.0));
+        vec const t =
+            isa::max(isa::min(isa::multiply_add(z, e.factor, e.shift), isa::fill(1024.0)), isa::fill(-1000.0));
         vec const n = t + large;
         vec const f = t - (n - large);
         vec p = isa::fill(0.00015404304911360817);

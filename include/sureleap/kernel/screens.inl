@@ -97,7 +97,7 @@ struct screens {
     }
 
     static constexpr sample_kernels table(char const* name) {
-        return {name,   samples::transpose, samples::survive, samples::gaps, narrow, screen, samples::spread,
-                samples::log_losses};
+        return {name,   samples::transpose, samples::survive,   samples::gaps, narrow,
+                screen, samples::spread,    samples::log_losses};
     }
 };
