@@ -32,6 +32,7 @@ set(inside
     "concepts.hpp -> random.hpp"
     # Draws are named by keys, which are Philox's; races go by groups of the blocks that passes over rows sum.
     "draw_key.hpp -> kernel/philox.hpp"
+    "draw_key.hpp -> kernel/philox_native.hpp"
     "race.hpp -> draw_key.hpp"
     "race.hpp -> kernel/row.hpp"
     "random.hpp -> draw_key.hpp"

@@ -15,6 +15,7 @@
 
 #include <sureleap/config.hpp>
 #include <sureleap/kernel/philox.hpp>
+#include <sureleap/kernel/philox_native.hpp>
 #include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -53,12 +54,22 @@ struct draw_key {
 
 // ---- Philox ----------------------------------------------------------------------------------------------------
 
+namespace detail {
+[[nodiscard]] SURELEAP_HOST_DEVICE inline std::array<std::uint32_t, 4> philox_counter(draw_key const& key,
+                                                                                      std::uint32_t lane) noexcept {
+    return {lane, (key.index << 8) | static_cast<std::uint32_t>(key.use), static_cast<std::uint32_t>(key.position),
+            static_cast<std::uint32_t>(key.position >> 32)};
+}
+}  // namespace detail
+
 /// 128 bits of a key. `lane` numbers the blocks of one key.
 [[nodiscard]] SURELEAP_HOST_DEVICE inline std::array<std::uint32_t, 4> random_bits(draw_key const& key,
                                                                                    std::uint32_t lane) noexcept {
-    return philox4x32({lane, (key.index << 8) | static_cast<std::uint32_t>(key.use),
-                       static_cast<std::uint32_t>(key.position), static_cast<std::uint32_t>(key.position >> 32)},
-                      key.seed);
+    return philox4x32(detail::philox_counter(key, lane), key.seed);
+}
+/// Those of lanes first, first + 1 ...
+inline void random_bits(draw_key const& key, std::uint32_t first, philox_bits& out) noexcept {
+    native_philox_kernels().lanes(detail::philox_counter(key, first), key.seed, out);
 }
 
 /// Uniform on [0, 1), a multiple of 2^-53.

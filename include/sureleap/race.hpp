@@ -121,7 +121,7 @@ public:
     /// weight is no number, or of no use as one.
     template <class Weights>
     [[nodiscard]] bool meet_some(Weights const& weights, token_id likely) noexcept {
-        constexpr std::size_t groups = 16;
+        constexpr std::size_t groups = 2 * philox_lanes;
         constexpr double too_large = 1e30;
         auto const meet_one = [&](std::size_t v, group_noise const& noise) {
             auto const weight = static_cast<double>(weights[static_cast<token_id>(v)]);
@@ -134,14 +134,12 @@ public:
             auto const v = static_cast<std::size_t>(likely);
             if (!meet_one(v, {key_, v / row_group})) return false;
         }
-        std::array<std::array<std::uint32_t, 4>, groups / 2> bits;
+        philox_bits bits;
         std::array<double, groups> least;
         std::array<std::uint32_t, groups * row_group> some;
         for (std::size_t first = 0; first < size; first += some.size()) {
             std::size_t const group = first / row_group;
-            for (std::size_t i = 0; i < groups / 2; ++i) {
-                bits[i] = random_bits(key_, static_cast<std::uint32_t>(group / 2 + i));
-            }
+            random_bits(key_, static_cast<std::uint32_t>(group / 2), bits);
             double const rate = (1.0 - 1e-12) / best_;  // rounding leaves none out either
             for (std::size_t i = 0; i < groups; ++i) least[i] = group_noise{bits[i / 2], i}.bound() * rate;
             std::size_t const listed =

@@ -25,6 +25,7 @@
 #include <sureleap/kernel/native.hpp>
 #include <sureleap/kernel/neon.hpp>
 #include <sureleap/kernel/philox.hpp>
+#include <sureleap/kernel/philox_native.hpp>
 #include <sureleap/kernel/row.hpp>
 #include <sureleap/kernel/sample.hpp>
 #include <sureleap/kernel/sample_avx2.hpp>

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <limits>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -63,6 +64,29 @@ TEST_CASE("Philox4x32-10: the known answers of Random123") {
     // Digits of pi; the first key word is the lower half of the 64-bit key.
     CHECK(philox4x32({0x243f6a88u, 0x85a308d3u, 0x13198a2eu, 0x03707344u}, 0x299f31d0a4093822u) ==
           words{0xd16cfe09u, 0x94fdcceb, 0x5001e420u, 0x24126ea1u});
+}
+
+TEST_CASE("Philox for several counters: every table makes the bits of one counter after another") {
+    support::dice roll(61);
+    INFO("seed " << roll.seed());
+    auto const word = [&] { return static_cast<std::uint32_t>(roll.below(std::size_t{1} << 32)); };
+    std::span<philox_kernels const* const> const all = available_philox_kernels();
+    REQUIRE(all.back() == &scalar_philox_kernels);
+    CHECK(all.front() == &native_philox_kernels());
+    for (int trial = 0; trial < 2000; ++trial) {
+        words counter{word(), word(), word(), word()};
+        if (trial % 4 == 0) counter[0] = 0xffffffffu - static_cast<std::uint32_t>(roll.below(philox_lanes));  // wraps
+        std::uint64_t const key = (std::uint64_t{word()} << 32) | word();
+        for (philox_kernels const* const kernels : all) {
+            INFO("table " << kernels->name << ", first lane " << counter[0]);
+            philox_bits bits{};
+            kernels->lanes(counter, key, bits);
+            for (std::size_t i = 0; i < philox_lanes; ++i) {
+                words const one{counter[0] + static_cast<std::uint32_t>(i), counter[1], counter[2], counter[3]};
+                REQUIRE(bits[i] == philox4x32(one, key));
+            }
+        }
+    }
 }
 
 TEST_CASE("keys: every field, and the lane, names other bits") {
