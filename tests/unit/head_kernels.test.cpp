@@ -332,6 +332,10 @@ TEST_CASE("head kernels: int8 products are the same bits in every table") {
     }
     check(1003, 77, 5);
     check(9, 500, 2);
+    // Rows whose length is known to the compiler.
+    for (std::size_t const cols : {32u, 64u, 128u, 256u}) {
+        for (std::size_t const rows : row_counts()) check(rows, cols, 1);
+    }
 }
 
 TEST_CASE("head kernels: at_least is a loop over the row, ties in and NaN out") {

@@ -59,8 +59,9 @@ struct isa {
     SURELEAP_INLINE static words load_words(std::int16_t const* from) {
         return _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from));
     }
-    SURELEAP_INLINE static words pairs(words a, words b) { return _mm256_madd_epi16(a, b); }
-    SURELEAP_INLINE static words add(words a, words b) { return _mm256_add_epi32(a, b); }
+    SURELEAP_INLINE static words add_pairs(words sum, words a, words b) {
+        return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+    }
     SURELEAP_INLINE static __m256i halve_words(words sum) { return sum; }
 
     SURELEAP_INLINE static std::size_t list(float const* from, float threshold, token_id first, token_id* out) {

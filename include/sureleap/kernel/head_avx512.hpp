@@ -65,8 +65,9 @@ struct isa {
         return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<__m256i const*>(from)));
     }
     SURELEAP_INLINE static words load_words(std::int16_t const* from) { return _mm512_loadu_si512(from); }
-    SURELEAP_INLINE static words pairs(words a, words b) { return _mm512_madd_epi16(a, b); }
-    SURELEAP_INLINE static words add(words a, words b) { return _mm512_add_epi32(a, b); }
+    SURELEAP_INLINE static words add_pairs(words sum, words a, words b) {
+        return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b));
+    }
     SURELEAP_INLINE static __m256i halve_words(words sum) {
         return _mm256_add_epi32(_mm512_maskz_extracti32x8_epi32(0xff, sum, 0),
                                 _mm512_maskz_extracti32x8_epi32(0xff, sum, 1));

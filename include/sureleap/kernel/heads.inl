@@ -11,7 +11,7 @@
 //     load(T const*, part, h)      of 32 weights the first or second that the lanes of a part take
 //     load_beside<T>(x, part, h)   the numbers that these are multiplied with
 //     halve(vec const*)            8 of the 16 sums in `parts` registers: lane l plus lane l + 8
-//     words, load_bytes, load_words, pairs(a, b), add, halve_words    the same for int8 and 16 bits
+//     words, load_bytes, load_words, add_pairs(sum, a, b), halve_words    the same for int8 and 16 bits
 //     list(from, threshold, first, out)    which of 16 floats are at or above it, counted from `first`; how many. Writes up
 //                                  to 16 numbers
 
@@ -245,25 +245,65 @@ SURELEAP_INLINE __m256 load_named(float const* from, token_id const* ids, std::s
     for (std::size_t r = 0; r < size; ++r) some[r] = from[ids[r]];
     return _mm256_loadu_ps(some);
 }
+/// What the sums of rows i .. i + size - 1 are multiplied with.
+SURELEAP_INLINE __m256 load_scales(row_selection<std::int8_t> const& rows, float const* scales, std::size_t i,
+                                   std::size_t size) {
+    return rows.ids == nullptr ? load_some(scales + i, size) : load_named(scales, rows.ids + i, size);
+}
+/// y[r] = base[r] + scale[r] unit sum[r], for `size` rows.
+SURELEAP_INLINE void store_scaled(__m256i const (&halves)[together], __m256 scale, float unit, float const* base,
+                                  float* y, std::size_t size) {
+    __m256 const sums = _mm256_cvtepi32_ps(gather_sums(halves));
+    store_some(y, size, _mm256_fmadd_ps(sums, _mm256_mul_ps(scale, _mm256_set1_ps(unit)), load_some(base, size)));
+}
 
-/// One vector at a time: what is read of the matrix for a group of rows stays in the first cache for all of them.
+/// One vector of Steps registers, which stay there.
+template <std::size_t Steps>
+SURELEAP_KERNEL inline void int8_rows_of(row_selection<std::int8_t> const& rows, float const* scales,
+                                         std::int16_t const* x, float unit, float const* base, float* y) {
+    constexpr std::size_t step = 2 * isa::width;
+    isa::words of_x[Steps];
+#pragma GCC unroll 8
+    for (std::size_t s = 0; s < Steps; ++s) of_x[s] = isa::load_words(x + s * step);
+    for (std::size_t i = 0; i < rows.count; i += together) {
+        group<std::int8_t> const g(rows, i);
+        if (rows.ids != nullptr) fetch_named(rows, i + ahead, together);
+        __m256i halves[together];
+#pragma GCC unroll 8
+        for (std::size_t r = 0; r < together; ++r) {
+            isa::words sum{};
+#pragma GCC unroll 8
+            for (std::size_t s = 0; s < Steps; ++s) {
+                sum = isa::add_pairs(sum, isa::load_bytes(g.row[r] + s * step), of_x[s]);
+            }
+            halves[r] = isa::halve_words(sum);
+        }
+        std::size_t const size = rows.count - i < together ? rows.count - i : together;
+        store_scaled(halves, load_scales(rows, scales, i, size), unit, base + i, y + i, size);
+    }
+}
+
+/// Several vectors one after the other: what is read of the matrix for a group of rows stays in the first cache for all.
 SURELEAP_KERNEL inline void int8_product(row_selection<std::int8_t> const& rows, float const* scales,
                                          std::int16_t const* const* x, float const* unit, float const* const* base,
                                          float* const* y, std::size_t n) {
     constexpr std::size_t step = 2 * isa::width;
     if (rows.ids != nullptr) fetch_named(rows, 0, ahead);
+    if (n == 1 && rows.cols == 2 * step) return int8_rows_of<2>(rows, scales, *x, *unit, *base, *y);
+    if (n == 1 && rows.cols == 4 * step) return int8_rows_of<4>(rows, scales, *x, *unit, *base, *y);
+    if (n == 1 && rows.cols == 8 * step) return int8_rows_of<8>(rows, scales, *x, *unit, *base, *y);
     for (std::size_t i = 0; i < rows.count; i += together) {
         group<std::int8_t> const g(rows, i);
         if (rows.ids != nullptr) fetch_named(rows, i + ahead, together);
         std::size_t const size = rows.count - i < together ? rows.count - i : together;
-        __m256 const scale = rows.ids == nullptr ? load_some(scales + i, size) : load_named(scales, rows.ids + i, size);
+        __m256 const scale = load_scales(rows, scales, i, size);
         for (std::size_t k = 0; k < n; ++k) {
             __m256i halves[together];
             for (std::size_t r = 0; r < together; ++r) {
                 isa::words sum{};
                 std::size_t c = 0;
                 for (; c + step <= rows.cols; c += step) {
-                    sum = isa::add(sum, isa::pairs(isa::load_bytes(g.row[r] + c), isa::load_words(x[k] + c)));
+                    sum = isa::add_pairs(sum, isa::load_bytes(g.row[r] + c), isa::load_words(x[k] + c));
                 }
                 if (c < rows.cols) {
                     std::int16_t last_x[step] = {};
@@ -272,13 +312,11 @@ SURELEAP_KERNEL inline void int8_product(row_selection<std::int8_t> const& rows,
                         last_x[j] = x[k][c + j];
                         last[j] = g.row[r][c + j];
                     }
-                    sum = isa::add(sum, isa::pairs(isa::load_bytes(last), isa::load_words(last_x)));
+                    sum = isa::add_pairs(sum, isa::load_bytes(last), isa::load_words(last_x));
                 }
                 halves[r] = isa::halve_words(sum);
             }
-            __m256 const sums = _mm256_cvtepi32_ps(gather_sums(halves));
-            __m256 const factors = _mm256_mul_ps(scale, _mm256_set1_ps(unit[k]));
-            store_some(y[k] + i, size, _mm256_fmadd_ps(sums, factors, load_some(base[k] + i, size)));
+            store_scaled(halves, scale, unit[k], base[k] + i, y[k] + i, size);
         }
     }
 }
