@@ -125,6 +125,23 @@ TEST_CASE("a head refuses rows of eight bits that are too long", "[error]") {
     });
     CHECK(says(text, {"markov_head", "w2", "4097", "at most 4096"}));
 }
+
+TEST_CASE("a head refuses scales that are no numbers", "[error]") {
+    std::vector<float> const w1(2, 1.0f);
+    std::vector<std::int8_t> const w2(6, 1);
+    for (float const bad : {nan_value, std::numeric_limits<float>::infinity()}) {
+        std::vector<float> scales(3, 1.0f);
+        auto const make = [&] {
+            return error_text([&] {
+                static_cast<void>(
+                    markov_head{matrix_view<float>{w1.data(), 1, 2}, int8_view{w2.data(), scales.data(), 3, 2}});
+            });
+        };
+        CHECK(make().empty());
+        scales[1] = bad;
+        CHECK(says(make(), {"markov_head", "w2", "scale of row 1", "finite"}));
+    }
+}
 #endif
 
 TEST_CASE("int16_vector: the nearest of the steps that fit, in any magnitude") {

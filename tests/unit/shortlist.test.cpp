@@ -267,6 +267,14 @@ TEST_CASE("shortlist_head: NaN is not listed, a row of nothing else gives an emp
 }
 
 #if SURELEAP_EXCEPTIONS
+TEST_CASE("a table of successors refuses weights whose products are no numbers", "[error]") {
+    std::vector<float> const w1{1.0f, 1.0f, 10.0f, 10.0f}, large{3e38f, -3e38f, 3e38f, -3e38f, 1.0f, 1.0f};
+    markov_head const head{matrix_view<float>{w1.data(), 2, 2}, matrix_view<float>{large.data(), 3, 2}};
+    CHECK(error_text([&] { successor_table{head, 1}; }).empty());
+    CHECK(says(error_text([&] { successor_table{head, 2}; }),
+               {"successor_table", "after token 1", "1 values", "at least 2", "too large"}));
+}
+
 TEST_CASE("shortlist_head refuses lists that do not fit", "[error]") {
     std::vector<float> const w(4, 1.0f);
     matrix_view<float> const view{w.data(), 4, 1};

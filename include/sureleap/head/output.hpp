@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <span>
 #include <type_traits>
@@ -28,7 +29,7 @@ class output_layer {
                   "output_layer: int8 weights are multiplied in float; use a head whose Real is float");
 
 public:
-    /// Throws unless W2 has `rank` columns and, in floating point, only finite numbers. `owner` opens the message.
+    /// Throws unless W2 has `rank` columns and only finite numbers, or scales in eight bits. `owner` opens the message.
     output_layer(char const* owner, Weights weights, std::size_t rank) : weights_(weights) {
         if constexpr (is_int8) {
             if (weights.cols != rank || weights.rows == 0 || weights.values == nullptr || weights.scales == nullptr) {
@@ -39,6 +40,12 @@ public:
             if (rank > int8_view::most_columns) {
                 detail::fail_with(owner, ": w2 has ", rank, " columns in eight bits, expected at most ",
                                   int8_view::most_columns);
+            }
+            for (std::size_t i = 0; i < weights.rows; ++i) {
+                if (!std::isfinite(weights.scales[i])) {
+                    detail::fail_with(owner, ": w2's scale of row ", i, " is ", weights.scales[i],
+                                      ", expected a finite number");
+                }
             }
         } else {
             detail::check_weights<Real>(owner, "w2", weights, weights.rows, rank, "draft vocabulary x rank of w1");

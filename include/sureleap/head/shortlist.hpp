@@ -175,7 +175,7 @@ template <class T, class Real>
 /// For gated and RNN heads, whose bias depends on more, it is that of the open gate. Owns its table.
 class successor_table {
 public:
-    /// O(V_target V_draft r) time, once: minutes for a large vocabulary, so an engine keeps it with the weights. Products are
+    /// Throws if biases overflow. O(V_target V_draft r) time, once: minutes for a large vocabulary, so an engine keeps it with the weights. Products are
     /// divided among `threads`.
     template <factored_head Head>
     successor_table(Head const& head, std::size_t successors, executor_ref const& threads = {})
@@ -202,7 +202,11 @@ public:
             head.output().add(from.data(), to.data(), to.data(), n, threads);
             for (std::size_t i = 0; i < n; ++i) {
                 std::size_t const count = detail::best_tokens<real, real>({to[i], V}, cols_, {candidates, values});
-                SURELEAP_EXPECTS(count == cols_);  // weights are finite, so biases are numbers
+                if (count != cols_) {  // weights are finite, but sums of large products need not be numbers
+                    detail::fail_with("successor_table: the bias after token ", first + i, " has ", count,
+                                      " values that are numbers, expected at least ", cols_,
+                                      ": products of the weights are too large");
+                }
                 table_.insert(table_.end(), candidates.begin(),
                               candidates.begin() + static_cast<std::ptrdiff_t>(count));
             }
