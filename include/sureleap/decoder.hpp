@@ -24,6 +24,7 @@
 #include <sureleap/config.hpp>
 #include <sureleap/error.hpp>
 #include <sureleap/executor.hpp>
+#include <sureleap/kernel/native.hpp>
 #include <sureleap/random.hpp>
 #include <sureleap/report.hpp>
 #include <sureleap/round.hpp>
@@ -36,6 +37,8 @@ struct decoder_options {
     std::size_t max_requests = 1;
     /// Where the seeds of unseeded requests come from, each its own. Unset: the system's random device.
     std::optional<std::uint64_t> seed{};
+    /// For everything that passes over rows of logits, as in round_limits; a static table.
+    row_kernels const* kernels = &native_row_kernels();
     /// Threads that a round may use; must outlive the decoder. Default: the one that calls step().
     executor_ref executor{};
 };
@@ -90,7 +93,8 @@ public:
           rule_(std::move(rule)),
           hook_(std::move(hook)),
           rng_(std::move(rng)),
-          memory_(drafter_, rule_, {.max_requests = options.max_requests, .executor = options.executor}),
+          memory_(drafter_, rule_,
+                  {.max_requests = options.max_requests, .kernels = options.kernels, .executor = options.executor}),
           slots_(options.max_requests),
           views_(options.max_requests),
           events_(options.max_requests),

@@ -27,20 +27,20 @@ using sureleap::matrix_view;
 using sureleap::token_id;
 
 /// Calls use(head, w2) with the head whose weights are stored under w. in the file.
-template <class Real, class Use>
-void with_head(golden::file const& f, std::string const& kind, Use use) {
+template <class Real, class Backend, class Use>
+void with_head(golden::file const& f, std::string const& kind, Backend const& backend, Use use) {
     matrix<Real> const w1(f.f64("w.markov_w1.weight"));
     matrix<Real> const w2(f.f64("w.markov_w2.weight"));
     if (kind == "gated") {
         matrix<Real> const gate(f.f64("w.gate_proj.weight"));
         matrix<Real> const bias(f.f64("w.gate_proj.bias"));
-        use(sureleap::gated_head{w1.view(), w2.view(), gate.view(), bias.values}, w1, w2);
+        use(sureleap::gated_head{w1.view(), w2.view(), gate.view(), bias.values, backend}, w1, w2);
     } else if (kind == "rnn") {
         matrix<Real> const joint(f.f64("w.joint_proj.weight"));
         matrix<Real> const bias(f.f64("w.joint_proj.bias"));
-        use(sureleap::rnn_head{w1.view(), w2.view(), joint.view(), bias.values}, w1, w2);
+        use(sureleap::rnn_head{w1.view(), w2.view(), joint.view(), bias.values, backend}, w1, w2);
     } else {
-        use(sureleap::markov_head{w1.view(), w2.view()}, w1, w2);
+        use(sureleap::markov_head{w1.view(), w2.view(), backend}, w1, w2);
     }
 }
 
@@ -67,7 +67,8 @@ std::vector<double> probabilities(std::span<Real const> logits, double temperatu
     double const top = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
     std::vector<double> p(logits.size());
     double sum = 0.0;
-    for (std::size_t v = 0; v < p.size(); ++v) sum += p[v] = std::exp((static_cast<double>(logits[v]) - top) / temperature);
+    for (std::size_t v = 0; v < p.size(); ++v)
+        sum += p[v] = std::exp((static_cast<double>(logits[v]) - top) / temperature);
     for (double& x : p) x /= sum;
     return p;
 }
@@ -84,8 +85,8 @@ token_id inverse_cdf(std::vector<double> const& p, double u) {
     return static_cast<token_id>(p.size()) - 1;
 }
 
-template <class Real>
-void check_kind(std::string const& kind) {
+template <class Real, class Backend>
+void check_kind(std::string const& kind, Backend const& backend) {
     golden::file const f("markov_" + kind);
     auto const hidden = f.f64("hidden");
     auto const base = f.f64("base_logits");
@@ -94,7 +95,7 @@ void check_kind(std::string const& kind) {
     std::size_t const vocabulary = base.dim(2);
     REQUIRE(batch * gamma * vocabulary > 0);
 
-    with_head<Real>(f, kind, [&](auto const& head, matrix<Real> const& w1, matrix<Real> const& w2) {
+    with_head<Real>(f, kind, backend, [&](auto const& head, matrix<Real> const& w1, matrix<Real> const& w2) {
         std::size_t const r = head.rank();
         REQUIRE(head.vocabulary() == vocabulary);
         REQUIRE((kind == "vanilla" || head.hidden_size() == hidden.dim(2)));
@@ -181,7 +182,43 @@ void check_kind(std::string const& kind) {
 }  // namespace
 
 TEMPLATE_TEST_CASE("golden: sequential heads", "[golden][head]", double, float) {
-    check_kind<TestType>("vanilla");
-    check_kind<TestType>("gated");
-    check_kind<TestType>("rnn");
+    for (char const* const kind : {"vanilla", "gated", "rnn"}) {
+        check_kind<TestType>(kind, sureleap::scalar_backend{});
+        check_kind<TestType>(kind, sureleap::native_backend{});
+    }
+}
+
+namespace {
+
+/// native_backend with a table that the test chooses.
+struct table_backend {
+    inline static sureleap::head_kernels const* table = nullptr;
+
+    template <class W>
+    static void gemv_add(matrix_view<W> weights, std::span<float const> x, std::span<float> y) noexcept {
+        float const* const from = x.data();
+        float* const to = y.data();
+        table->product<W>()({weights.data, weights.stride, weights.cols, weights.rows, nullptr}, &from, &to, &to, 1);
+    }
+    template <class W>
+    static void gemv(matrix_view<W> weights, std::span<float const> x, std::span<float> y) noexcept {
+        std::fill(y.begin(), y.end(), 0.0f);
+        gemv_add(weights, x, y);
+    }
+    template <class W>
+    [[nodiscard]] static float dot(std::span<W const> weights, std::span<float const> x) noexcept {
+        float sum = 0.0f;
+        gemv_add(matrix_view<W>{weights.data(), 1, weights.size()}, x, {&sum, 1});
+        return sum;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("golden: sequential heads over every table of products", "[golden][head]") {
+    for (sureleap::head_kernels const* const table : sureleap::available_head_kernels()) {
+        INFO("table " << table->name);
+        table_backend::table = table;
+        for (char const* const kind : {"vanilla", "gated", "rnn"}) check_kind<float>(kind, table_backend{});
+    }
 }

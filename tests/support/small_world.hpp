@@ -172,8 +172,10 @@ using law = std::map<outcome, double>;
     return largest;
 }
 
-/// The law of plain autoregressive decoding: independent requests, each token from the transformed target.
-[[nodiscard]] inline law autoregressive_law(world const& w, scene const& s) {
+/// The law of plain autoregressive decoding: independent requests, each token from the transformed target, as one table
+/// of passes computes it from logits in Real.
+template <class Real = double>
+[[nodiscard]] law autoregressive_law(world const& w, scene const& s, row_kernels const& kernels = scalar_row_kernels) {
     law joint{{{}, 1.0}};
     for (auto const& request : s.requests) {
         std::vector<std::pair<std::vector<token_id>, double>> open{{request.prompt, 1.0}};
@@ -181,10 +183,11 @@ using law = std::map<outcome, double>;
         for (std::size_t n = 0; n < s.horizon; ++n) {
             std::vector<std::pair<std::vector<token_id>, double>> next;
             for (auto const& [tokens, p] : open) {
-                std::vector<double> logits(w.vocabulary);
+                std::vector<double> exact(w.vocabulary);
                 std::vector<token_id> order(w.vocabulary);
-                w.target(tokens, logits);
-                distribution<double> const d{{logits, {}}, request.settings.target_transform(), order};
+                w.target(tokens, exact);
+                std::vector<Real> const logits(exact.begin(), exact.end());
+                distribution<Real> const d{{logits, {}}, request.settings.target_transform(), order, {}, kernels};
                 for (token_id v = 0; v < static_cast<token_id>(w.vocabulary); ++v) {
                     if (!(d.probability(v) > 0.0)) continue;
                     auto longer = tokens;

@@ -175,8 +175,8 @@ template <class T, class Real>
 /// For gated and RNN heads, whose bias depends on more, it is that of the open gate. Owns its table.
 class successor_table {
 public:
-    /// Throws if biases overflow. O(V_target V_draft r) time, once: minutes for a large vocabulary, so an engine keeps it with the weights. Products are
-    /// divided among `threads`.
+    /// Throws if biases overflow. O(V_target V_draft r) time, once: minutes for a large vocabulary, so an engine keeps it
+    /// with the weights. Products are divided among `threads`.
     template <factored_head Head>
     successor_table(Head const& head, std::size_t successors, executor_ref const& threads = {})
         : rows_(head.previous_vocabulary()), cols_(std::min<std::size_t>(successors, head.vocabulary())) {
