@@ -11,12 +11,14 @@
 cmake_minimum_required(VERSION 3.22)
 
 set(layer_0 march.hpp config.hpp error.hpp types.hpp workspace.hpp executor.hpp)
-set(layer_1 guarantee.hpp draw_key.hpp quantile.hpp race.hpp random.hpp truncation.hpp verdict.hpp vocabulary.hpp concepts.hpp kernel/)
+set(layer_1 guarantee.hpp draw_key.hpp quantile.hpp race.hpp random.hpp truncation.hpp verdict.hpp vocabulary.hpp concepts.hpp
+            calibration_ref.hpp kernel/)
 set(layer_2 distribution.hpp linear.hpp int8.hpp)
 set(layer_3 head/ confidence/ schedule/ acceptance/ training/)
 set(layer_4 draft_block.hpp verify_batch.hpp context_model.hpp drafter/)
-set(layer_5 round_check.hpp round.hpp report.hpp decoder.hpp)
-set(layer_6 testing/)  # tools for tests: may use everything, nothing uses them
+set(layer_5 round_check.hpp round_record.hpp round.hpp round_runner.hpp report.hpp request_place.hpp decoder.hpp)
+set(layer_6 serving/)
+set(layer_7 testing/)  # tools for tests: may use everything, nothing uses them
 set(lowest_layer_closed_to_ext 4)
 
 # "<who> -> <whom>" inside a layer; <who> may be a folder.
@@ -41,11 +43,17 @@ set(inside
     # Drafters fill a draft block; a context model is scored on a verify batch.
     "drafter/ -> draft_block.hpp"
     "context_model.hpp -> verify_batch.hpp"
-    # A round checks its parts where they meet.
+    # A round checks its parts where they meet, and leaves a record.
     "round.hpp -> round_check.hpp"
+    "round.hpp -> round_record.hpp"
+    "round_runner.hpp -> round_check.hpp"
+    "round_runner.hpp -> round_record.hpp"
+    "round_runner.hpp -> round.hpp"
+    # The decoder is rounds in a loop with places for requests, and reports on them.
     "decoder.hpp -> round_check.hpp"
-    # The decoder is the stages of a round in a loop, and reports on them.
-    "decoder.hpp -> round.hpp"
+    "decoder.hpp -> round_record.hpp"
+    "decoder.hpp -> round_runner.hpp"
+    "decoder.hpp -> request_place.hpp"
     "decoder.hpp -> report.hpp")
 
 set(errors 0)
@@ -67,7 +75,7 @@ endfunction()
 function(layer_of header result)
     folder_of(${header} folder)
     set(${result} "" PARENT_SCOPE)
-    foreach(layer RANGE 6)
+    foreach(layer RANGE 7)
         if(header IN_LIST layer_${layer} OR (folder AND folder IN_LIST layer_${layer}))
             set(${result} ${layer} PARENT_SCOPE)
         endif()

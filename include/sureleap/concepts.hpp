@@ -29,6 +29,7 @@ SURELEAP_BEGIN_NAMESPACE
 // Parts of higher layers that concepts only need the name of.
 class verify_batch;
 struct verdict;
+struct round_record;
 class causal_frontier;
 struct draft_table;
 struct frontier_memory;
@@ -202,6 +203,9 @@ concept calibrator = requires(C const& cal, std::size_t k, double c) {
 /// - is_deterministic: x_k is a function of the context, whatever the acceptance rule's draft_rule.
 /// - is_parallel: forward() consumes no drafted token.  has_confidence: it records confidences below certainty.
 /// - forward(requests) is what a planner may see; draw (a template on the rule's draft_rule) fills a draft_block.
+///
+/// A request whose draft_cap is 0 drafts nothing, and a backbone need not fill its rows. In a round in which nobody drafts
+/// neither is called; a model that keeps state of its own finds what it has missed in the requests' contexts, or in commit.
 template <class D>
 concept drafter = requires(D& d, D const& c, std::span<request_view const> requests) {
     typename D::value_type;
@@ -232,6 +236,18 @@ concept piecewise_convex_capacity = capacity_curve<C> && requires(C const& c, st
     { c.convex_until(batch_tokens) } -> std::convertible_to<std::size_t>;
 };
 
+/// The time of a step by all that it depends on (step_load): positive, finite, pure. What a capacity curve cannot say: what
+/// drafting costs, how long contexts are. A schedule asks about one round at a time, with everything but B fixed
+/// (priced_round). Optional: convex_until(load), as of piecewise_convex_capacity, for loads that differ in B alone.
+template <class C>
+concept cost_model = requires(C const& c, step_load const& load) {
+    { c.step_seconds(load) } -> std::convertible_to<double>;
+};
+
+/// What a schedule reckons with.
+template <class C>
+concept step_cost = capacity_curve<C> || cost_model<C>;
+
 /// Decides live, seeing only the causal frontier: non-anticipating by construction.
 /// Promise: no memory of earlier frontiers' tokens beyond what they revealed.
 template <class S>
@@ -253,6 +269,24 @@ concept table_scheduler =
 /// Anything that schedules.
 template <class S>
 concept scheduler = frontier_scheduler<S> || planner<S> || table_scheduler<S>;
+
+/// A schedule that limits drafting: limit_drafts(requests) is called before the drafter runs, with weights set by the
+/// priorities, and may lower draft_limit and change weight. Where nobody may draft, forward is not called at all.
+/// Promise: decides by past rounds and by what it is given, which is known before anything is drafted.
+template <class S>
+concept draft_limiter = requires(S& s, std::span<request_view> requests) { s.limit_drafts(requests); };
+
+/// A schedule that ends chains early: a request drafts no further than to the first position whose survival would be below
+/// draft_floor(). The position's confidence is known before its token is drawn, so this is causal wherever the floor is
+/// one of past rounds. Promise: constant during a round.
+template <class S>
+concept draft_stopper = requires(S const& s) {
+    { s.draft_floor() } -> std::convertible_to<fixed_probability>;
+};
+
+/// A part that learns between rounds: observe(record) is called after commit (round_record.hpp).
+template <class S>
+concept round_observer = requires(S& s, round_record const& record) { s.observe(record); };
 
 /// What a schedule may know: see guarantee.hpp.
 template <scheduler S>

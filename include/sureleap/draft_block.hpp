@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <sureleap/calibration_ref.hpp>
 #include <sureleap/concepts.hpp>
 #include <sureleap/config.hpp>
 #include <sureleap/distribution.hpp>
@@ -36,6 +37,7 @@ struct draft_shape {
     bool keep_rows = true;       ///< the acceptance rule reads q rows, so they must outlive the draw
     row_kernels const* kernels = &native_row_kernels();
     executor_ref executor{};
+    calibration_ref calibration{};  ///< applied to every confidence; what it was before is kept then
 };
 
 /// Q is the compute type of the draft (float or double). A view of workspace memory.
@@ -50,6 +52,7 @@ public:
           token_probabilities_(ws.take<double>(shape.requests * shape.block_size)),
           confidence_(ws.take<fixed_probability>(shape.requests * shape.block_size)),
           survival_(ws.take<fixed_probability>(shape.requests * shape.block_size)),
+          raw_(ws.take<double>(shape.calibration ? shape.requests * shape.block_size : 0)),
           sizes_(ws.take<std::uint32_t>(shape.requests)),
           statuses_(ws.take<status>(shape.requests)),
           rows_(ws.take<Q>(places(shape) * shape.vocabulary)),
@@ -63,10 +66,14 @@ public:
           candidates_(ws.take<token_id>(workers(shape) * shape.candidates)),
           values_(ws.take<Q>(workers(shape) * shape.values)) {}
 
-    /// Empties the block for this round's requests.
-    void begin(std::span<request_view const> requests) noexcept {
+    /// Empties the block for this round's requests. Chains end before the first position whose survival is below `floor`.
+    void begin(std::span<request_view const> requests, fixed_probability floor = 0) noexcept {
         SURELEAP_EXPECTS(requests.size() <= shape_.requests);
         requests_ = requests;
+        floor_ = floor;
+        load_ = load_of(requests, shape_.block_size);
+        weight_ = 0;
+        for (request_view const& r : requests) weight_ += r.weight;
         std::fill_n(sizes_.begin(), requests.size(), 0u);
         std::fill_n(statuses_.begin(), requests.size(), status::ok);
     }
@@ -88,13 +95,16 @@ public:
         return {{row, {}}, requests_[r].settings->draft_transform(), order, map, *shape_.kernels, sums};
     }
     /// Draws the next token of request r from `q` as DraftRule says and records both, with the position's confidence.
-    /// Marks the request and returns no_token if q holds no law or the confidence is no probability.
+    /// Marks the request and returns no_token if q holds no law or the confidence is no probability; returns no_token if
+    /// the chain ends here, by its floor.
     template <class DraftRule, class Rng>
     token_id draw(std::size_t r, DraftRule, distribution<Q> const& q, double confidence, Rng& rng) noexcept {
         fixed_probability c = 0;
-        if (!q.valid()) return reject(r, status::invalid_draft);
-        if (!quantise(confidence, c)) return reject(r, status::invalid_confidence);
         std::size_t const k = sizes_[r];
+        if (!q.valid()) return reject(r, status::invalid_draft);
+        if (!quantise(shape_.calibration(requests_[r], k, confidence), c)) return reject(r, status::invalid_confidence);
+        if (extend_survival(survival_before(r), c) < floor_) return no_token;
+        if (!raw_.empty()) raw_[r * shape_.block_size + k] = confidence;
         token_id x = no_token;
         if constexpr (std::is_same_v<DraftRule, argmax_draft>) {
             x = q.mode();
@@ -167,6 +177,8 @@ public:
 
     [[nodiscard]] std::span<request_view const> requests() const noexcept { return requests_; }
     [[nodiscard]] std::size_t block_size() const noexcept { return shape_.block_size; }
+    /// Of the round before its batch is decided.
+    [[nodiscard]] step_load const& load() const noexcept { return load_; }
     [[nodiscard]] std::size_t size(std::size_t r) const noexcept { return sizes_[r]; }
     [[nodiscard]] status outcome(std::size_t r) const noexcept { return statuses_[r]; }
     /// x_1..x_size of request r, and the laws they were drawn from.
@@ -177,9 +189,13 @@ public:
         return laws_.subspan(r * shape_.block_size, sizes_[r]);
     }
     [[nodiscard]] draft_table table() const noexcept {
-        return {
-            {shape_.block_size, sizes_.first(requests_.size()), confidence_, survival_}, tokens_, token_probabilities_};
+        return {{shape_.block_size, sizes_.first(requests_.size()), confidence_, survival_, load_, weight_},
+                tokens_,
+                token_probabilities_};
     }
+    [[nodiscard]] calibration_ref const& calibration() const noexcept { return shape_.calibration; }
+    /// [R, gamma] confidences before they were calibrated; empty if no calibration was lent.
+    [[nodiscard]] std::span<double const> raw_confidences() const noexcept { return raw_; }
 
 private:
     // Of the next position of request r; its positions share one place if nobody reads a row after its draw.
@@ -200,18 +216,26 @@ private:
         token_probabilities_[i] = q.probability(x);
         laws_[i] = q;
         confidence_[i] = c;
-        survival_[i] = extend_survival(sizes_[r] == 0 ? certain : survival_[i - 1], c);
+        survival_[i] = extend_survival(survival_before(r), c);
         ++sizes_[r];
+    }
+    // Of the next position: what the chain is worth so far.
+    [[nodiscard]] fixed_probability survival_before(std::size_t r) const noexcept {
+        return sizes_[r] == 0 ? requests_[r].weight : survival_[r * shape_.block_size + sizes_[r] - 1];
     }
 
     draft_shape shape_{};
     std::size_t worker_ = 0;  // whose scratch this view uses
     std::span<request_view const> requests_{};
+    fixed_probability floor_ = 0;
+    step_load load_{};
+    std::uint64_t weight_ = 0;
     std::span<token_id> tokens_{};
     std::span<distribution<Q>> laws_{};
     std::span<double> token_probabilities_{};
     std::span<fixed_probability> confidence_{};
     std::span<fixed_probability> survival_{};
+    std::span<double> raw_{};
     std::span<std::uint32_t> sizes_{};
     std::span<status> statuses_{};
     std::span<Q> rows_{};

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <type_traits>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include <sureleap/acceptance/verification.hpp>
+#include <sureleap/calibration_ref.hpp>
 #include <sureleap/concepts.hpp>
 #include <sureleap/config.hpp>
 #include <sureleap/draft_block.hpp>
@@ -27,6 +29,7 @@
 #include <sureleap/error.hpp>
 #include <sureleap/executor.hpp>
 #include <sureleap/round_check.hpp>
+#include <sureleap/round_record.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/planning.hpp>
 #include <sureleap/verdict.hpp>
@@ -58,6 +61,8 @@ struct round_limits {
     row_kernels const* kernels = &native_row_kernels();
     /// Threads that a round may use; must outlive the memory. Default: the calling one. Results are the same bits with any.
     executor_ref executor{};
+    /// Applied to every confidence, live and at the anchor; must outlive the memory. Default: none.
+    calibration_ref calibration{};
 };
 
 /// All memory of a round, carved once. T: target storage; Q: draft compute type; Hook: logits hook.
@@ -101,7 +106,8 @@ private:
                           .state_size = d.state_size(),
                           .keep_rows = rows,
                           .kernels = limits.kernels,
-                          .executor = limits.executor};
+                          .executor = limits.executor,
+                          .calibration = limits.calibration};
         if constexpr (requires { d.list_scratch(shape); }) d.list_scratch(shape);
         return shape;
     }
@@ -144,9 +150,9 @@ template <class Schedule, class Drafter, class Forward, class Block>
     if constexpr (!planner<Schedule>) {
         return std::nullopt;
     } else if constexpr (std::is_same_v<typename Schedule::origin, from_anchor>) {
+        memory.start(block.requests(), block.calibration());
         drafter.plan(forward, block, memory);
-        return schedule.budget(
-            detail::planning_access::make<from_anchor>(memory.view(block.requests().size()), memory.walk));
+        return schedule.budget(detail::planning_access::make<from_anchor>(memory.view(), memory.walk));
     } else {
         return schedule.budget(history.template lagged<Schedule::origin::lag>(block.requests(), memory));
     }
@@ -246,6 +252,20 @@ template <class Rule, class T, class Q, class Hook, class Rng>
         }
     }
     return memory.verdicts.first(requests);
+}
+
+/// What the round was, for everything that learns or counts. After accept; before the requests' views change.
+template <class T, class Q, class Hook>
+[[nodiscard]] round_record record_of(round_memory<T, Q, Hook> const& memory,
+                                     double seconds = std::numeric_limits<double>::quiet_NaN()) noexcept {
+    round_record record{memory.block.requests(),
+                        memory.verdicts.first(memory.block.requests().size()),
+                        memory.block.table().survivals,
+                        memory.block.raw_confidences(),
+                        memory.block.load(),
+                        seconds};
+    record.load.batch_tokens = memory.batch.rows();
+    return record;
 }
 
 SURELEAP_END_NAMESPACE

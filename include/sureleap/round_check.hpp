@@ -91,6 +91,13 @@ void check_settings(request_settings const& s) {
     if (s.max_new_tokens == 0 || s.max_new_tokens > most) {
         detail::fail_with("request_settings: max_new_tokens is ", s.max_new_tokens, ", expected 1 .. ", most);
     }
+    if (!(s.priority > 0.0) || !std::isfinite(s.priority)) {
+        detail::fail_with("request_settings: priority is ", s.priority, ", expected a positive finite number");
+    }
+    if (!(s.tokens_per_second >= 0.0) || !std::isfinite(s.tokens_per_second)) {
+        detail::fail_with("request_settings: tokens_per_second is ", s.tokens_per_second,
+                          ", expected a finite number >= 0 (0 asks for no speed)");
+    }
     if constexpr (requires { requires Rule::greedy_only; }) {
         if (!s.target_transform().greedy()) {
             detail::fail_with("request_settings: temperature is ", s.temperature,

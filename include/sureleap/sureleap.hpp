@@ -11,6 +11,7 @@
 #include <sureleap/types.hpp>
 #include <sureleap/workspace.hpp>
 
+#include <sureleap/calibration_ref.hpp>
 #include <sureleap/concepts.hpp>
 #include <sureleap/draw_key.hpp>
 #include <sureleap/guarantee.hpp>
@@ -76,6 +77,7 @@
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/planning.hpp>
+#include <sureleap/schedule/priced_round.hpp>
 #include <sureleap/schedule/retrospective.hpp>
 #include <sureleap/schedule/survival.hpp>
 #include <sureleap/schedule/threshold.hpp>
@@ -103,5 +105,8 @@
 
 #include <sureleap/decoder.hpp>
 #include <sureleap/report.hpp>
+#include <sureleap/request_place.hpp>
 #include <sureleap/round.hpp>
 #include <sureleap/round_check.hpp>
+#include <sureleap/round_record.hpp>
+#include <sureleap/round_runner.hpp>

@@ -24,6 +24,10 @@ using request_id = std::uint64_t;
 
 inline constexpr token_id no_token = -1;
 
+/// A probability as a count of 2^-24: what schedules compute with, so that lengths come out the same everywhere.
+using fixed_probability = std::uint32_t;
+inline constexpr fixed_probability certain = fixed_probability{1} << 24;
+
 // ---- storage formats -------------------------------------------------------------------------------------------
 
 /// bfloat16 storage: the upper half of a float. Arithmetic happens in float.
@@ -188,6 +192,13 @@ struct request_settings {
     std::size_t max_draft_tokens = static_cast<std::size_t>(-1);
     /// Report log p of every emitted token, p being the transformed target.
     bool log_probabilities = false;
+    /// What a token of this request is worth beside those of others, > 0: schedules maximise expected tokens per second,
+    /// weighted so. Changes how many of its drafts are verified, never what is emitted.
+    double priority = 1.0;
+    /// The speed this request should have at least, in tokens per second; 0 asks for none. Read by speed_targets.
+    double tokens_per_second = 0.0;
+    /// Whose request it is, for calibration per tenant.
+    std::uint32_t tenant = 0;
 
     [[nodiscard]] transform target_transform() const noexcept { return {temperature, top_k, top_p, min_p}; }
     [[nodiscard]] transform draft_transform() const noexcept {
@@ -210,13 +221,41 @@ struct request_view {
     std::uint64_t seed = 0;
     std::size_t remaining = 0;  ///< tokens this request may still emit, >= 1
     request_settings const* settings = nullptr;
+    /// At most this many draft tokens in this round: the schedule's own limit, set before anything is drafted; 0 drafts
+    /// nothing.
+    std::size_t draft_limit = static_cast<std::size_t>(-1);
+    /// The worth of a token, 1 .. certain, relative to that of the round's most important request (weigh).
+    fixed_probability weight = certain;
 
     /// Largest useful number of draft tokens this round: one emitted token is always the target's own.
     [[nodiscard]] std::size_t draft_cap(std::size_t block_size) const noexcept {
-        std::size_t cap = block_size < settings->max_draft_tokens ? block_size : settings->max_draft_tokens;
-        return remaining - 1 < cap ? remaining - 1 : cap;
+        return std::min({block_size, settings->max_draft_tokens, remaining - 1, draft_limit});
     }
 };
+
+/// What a step is made of, as far as its time depends on it (cost_model).
+struct step_load {
+    std::size_t requests = 0;          ///< R
+    std::size_t batch_tokens = 0;      ///< B: anchors and admitted drafts; before that is decided, R
+    std::size_t drafting = 0;          ///< requests that draft
+    std::size_t draft_tokens = 0;      ///< positions they were asked to draft, the sum of their caps
+    std::uint64_t context_tokens = 0;  ///< committed tokens of all requests
+
+    [[nodiscard]] bool operator==(step_load const&) const = default;
+};
+
+/// All that is known of a round's load before anything is drafted. How far chains really went is no part of it: they may end
+/// by what was drawn (draft_floor), and a schedule that saw the sum would look ahead.
+[[nodiscard]] inline step_load load_of(std::span<request_view const> requests, std::size_t block_size) noexcept {
+    step_load load{.requests = requests.size(), .batch_tokens = requests.size()};
+    for (request_view const& r : requests) {
+        std::size_t const cap = r.draft_cap(block_size);
+        load.drafting += cap > 0 ? 1 : 0;
+        load.draft_tokens += cap;
+        load.context_tokens += r.position + 1;
+    }
+    return load;
+}
 
 /// What a semi-autoregressive backbone returns for R requests: hidden states h and base logits U of every position.
 /// Row r * gamma + k belongs to request r, position k. h may be empty (d = 0) if no head reads it.

@@ -321,8 +321,12 @@ namespace {
 
 /// What survival_history should answer, kept per request and round in full.
 struct naive_history {
+    struct block {
+        std::vector<fixed_probability> confidences{};
+        bool ended = false;  // before its cap
+    };
     std::size_t lag;
-    std::map<std::size_t, std::map<std::size_t, std::vector<fixed_probability>>> past;  // slot -> round -> confidences
+    std::map<std::size_t, std::map<std::size_t, block>> past;  // slot -> round -> block
     std::size_t round = 0;
 
     [[nodiscard]] std::vector<fixed_probability> lagged(std::size_t slot, std::size_t cap, fixed_probability prior) {
@@ -330,7 +334,9 @@ struct naive_history {
         if (round < lag) return out;
         auto const& rounds = past[slot];
         if (auto const found = rounds.find(round - lag); found != rounds.end()) {
-            for (std::size_t k = 0; k < std::min(cap, found->second.size()); ++k) out[k] = found->second[k];
+            auto const& [known, ended] = found->second;
+            if (ended) out.resize(std::min(cap, known.size()));
+            for (std::size_t k = 0; k < std::min(out.size(), known.size()); ++k) out[k] = known[k];
         }
         return out;
     }
@@ -382,9 +388,9 @@ void compare_histories(std::uint64_t seed) {
             for (std::size_t r = 0; r < requests.size(); ++r) {
                 std::size_t const cap = requests[r].draft_cap(gamma);
                 auto const row = model.lagged(requests[r].slot, cap, fixed_prior);
-                expected.sizes[r] = static_cast<std::uint32_t>(cap);
-                equal = equal && table.survivals().sizes[r] == cap;
-                for (std::size_t k = 0; k < cap && equal; ++k) {
+                expected.sizes[r] = static_cast<std::uint32_t>(row.size());
+                equal = equal && table.survivals().sizes[r] == row.size();
+                for (std::size_t k = 0; k < row.size() && equal; ++k) {
                     expected.set(r, k, row[k]);
                     equal = table.survivals().at(r, k).confidence == row[k] &&
                             table.survivals().at(r, k).survival == expected.view().at(r, k).survival;
@@ -401,7 +407,10 @@ void compare_histories(std::uint64_t seed) {
             history.push(requests, drawn.view());
             for (std::size_t r = 0; r < requests.size(); ++r) {
                 auto& kept = model.past[requests[r].slot][model.round];
-                for (std::size_t k = 0; k < drawn.sizes[r]; ++k) kept.push_back(drawn.view().at(r, k).confidence);
+                for (std::size_t k = 0; k < drawn.sizes[r]; ++k) {
+                    kept.confidences.push_back(drawn.view().at(r, k).confidence);
+                }
+                kept.ended = drawn.sizes[r] < requests[r].draft_cap(gamma);
             }
             ++model.round;
         }

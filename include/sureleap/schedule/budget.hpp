@@ -10,6 +10,7 @@
 #include <sureleap/concepts.hpp>
 #include <sureleap/config.hpp>
 #include <sureleap/schedule/frontier.hpp>
+#include <sureleap/schedule/priced_round.hpp>
 #include <sureleap/schedule/throughput.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -20,11 +21,8 @@ namespace detail {
 template <capacity_curve Capacity>
 class best_theta {
 public:
-    best_theta(Capacity const& capacity, std::size_t requests) noexcept
-        : capacity_(&capacity),
-          best_(expected_step::without_drafts(requests)),
-          theta_(best_.throughput(capacity)),
-          bar_(theta_) {}
+    best_theta(Capacity const& capacity, expected_step const& without_drafts) noexcept
+        : capacity_(&capacity), best_(without_drafts), theta_(best_.throughput(capacity)), bar_(theta_) {}
 
     [[nodiscard]] bool take(expected_step const& longer) noexcept {
         if (double const theta = longer.throughput(*capacity_); theta > theta_) {
@@ -56,9 +54,10 @@ private:
 /// The number of candidates, taken in the order of admission, that maximises Theta over all prefixes; the smallest such
 /// number. Looks at the whole table, so it is only causal on tables from before the block. Passes over the table where
 /// the curve's convexity rules out most prefixes (piecewise_convex_capacity), and one SPS a candidate where it does not say.
-template <capacity_curve Capacity>
+template <step_cost Capacity>
 [[nodiscard]] std::size_t best_budget(causal_frontier const& walk, Capacity const& capacity) noexcept {
-    detail::best_theta rule{capacity, walk.requests()};
+    auto const& curve = curve_of(capacity, walk.load());
+    detail::best_theta rule{curve, walk.without_drafts()};
     detail::frontier_access::walk(walk, rule);
     return rule.answer() - walk.requests();
 }

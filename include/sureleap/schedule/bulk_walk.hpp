@@ -213,11 +213,10 @@ struct up_to {
     return {table.survival.data(), table.requests(), table.block_size, full ? nullptr : table.sizes.data()};
 }
 
-/// Walks over a whole table. `room`: [R] each, overwritten.
+/// Walks over a whole table from `start`, the prefix without drafts. Room: [R] each, overwritten.
 template <walk_rule Rule>
-walk_end walk_in_bulk(survival_rows const& rows, Rule& rule, std::span<std::uint32_t> first,
+walk_end walk_in_bulk(survival_rows const& rows, expected_step const& start, Rule& rule, std::span<std::uint32_t> first,
                       std::span<std::uint32_t> second, survival_kernels const& kernels) noexcept {
-    auto const start = expected_step::without_drafts(rows.rows);
     std::size_t const size = rows.rows * rows.stride;
     bulk_walk walk{kernels, {.rows = rows, .before = start, .size = size}, 1, first, second};
     if (rows.rows >= 1024) {

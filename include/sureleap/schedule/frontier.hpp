@@ -98,6 +98,14 @@ public:
         remove(memory_.where[r]);
     }
 
+    /// The step before any draft is admitted: what is known of its load before the block was drawn, and its tau and B.
+    [[nodiscard]] step_load load() const noexcept {
+        step_load known = table_.load;
+        known.requests = known.batch_tokens = requests();
+        return known;
+    }
+    [[nodiscard]] expected_step without_drafts() const noexcept { return expected_step::without_drafts(table_); }
+
     /// Positions admitted so far, of request r and of all requests.
     [[nodiscard]] std::size_t length(std::size_t r) const noexcept { return memory_.lengths[r]; }
     [[nodiscard]] std::size_t admitted() const noexcept { return admitted_; }
@@ -179,7 +187,8 @@ struct frontier_access {
         if (frontier.touched()) return one_by_one(frontier, rule);
         frontier_memory const& memory = frontier.memory_;
         survival_rows const rows = rows_of(frontier.table_, *memory.kernels);
-        walk_end const end = walk_in_bulk(rows, rule, memory.heap, memory.where, *memory.kernels);
+        walk_end const end =
+            walk_in_bulk(rows, frontier.without_drafts(), rule, memory.heap, memory.where, *memory.kernels);
         admit_until(end, frontier.table_, rows, memory.lengths, *memory.kernels);
         frontier.admitted_ = end.batch_tokens - frontier.requests();
     }
@@ -189,13 +198,14 @@ struct frontier_access {
     static void walk(causal_frontier frontier, Rule& rule) noexcept {
         if (frontier.touched()) return one_by_one(frontier, rule);
         frontier_memory const& memory = frontier.memory_;
-        walk_in_bulk(rows_of(frontier.table_, *memory.kernels), rule, memory.heap, memory.where, *memory.kernels);
+        walk_in_bulk(rows_of(frontier.table_, *memory.kernels), frontier.without_drafts(), rule, memory.heap,
+                     memory.where, *memory.kernels);
     }
 
 private:
     template <walk_rule Rule>
     static void one_by_one(causal_frontier& frontier, Rule& rule) noexcept {
-        auto step = expected_step::without_drafts(frontier.requests());
+        auto step = frontier.without_drafts();
         while (!frontier.empty()) {
             candidate const c = frontier.best();
             step = step.with(c);

@@ -12,6 +12,7 @@
 #include <sureleap/concepts.hpp>
 #include <sureleap/config.hpp>
 #include <sureleap/schedule/frontier.hpp>
+#include <sureleap/schedule/priced_round.hpp>
 #include <sureleap/schedule/throughput.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -22,8 +23,8 @@ namespace detail {
 template <capacity_curve Capacity>
 class while_theta_rises {
 public:
-    while_theta_rises(Capacity const& capacity, std::size_t requests) noexcept
-        : capacity_(&capacity), last_(expected_step::without_drafts(requests)), theta_(last_.throughput(capacity)) {}
+    while_theta_rises(Capacity const& capacity, expected_step const& without_drafts) noexcept
+        : capacity_(&capacity), last_(without_drafts), theta_(last_.throughput(capacity)) {}
 
     [[nodiscard]] bool take(expected_step const& longer) noexcept {
         double const gained = longer.throughput(*capacity_);
@@ -53,7 +54,7 @@ private:
 
 /// Live greedy admission with early stop. Models frontier_scheduler. O(R gamma) per round, by a few passes over the
 /// table; a curve that is no piecewise_convex_capacity is asked for one SPS a candidate.
-template <capacity_curve Capacity>
+template <step_cost Capacity>
 class greedy_schedule {
 public:
     using capacity_type = Capacity;
@@ -61,7 +62,8 @@ public:
     explicit greedy_schedule(Capacity capacity) : capacity_(std::move(capacity)) {}
 
     void admit(causal_frontier& frontier) const noexcept {
-        detail::while_theta_rises rule{capacity_, frontier.requests()};
+        auto const& curve = curve_of(capacity_, frontier.load());
+        detail::while_theta_rises rule{curve, frontier.without_drafts()};
         detail::frontier_access::admit_while(frontier, rule);
     }
 

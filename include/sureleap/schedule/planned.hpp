@@ -17,7 +17,7 @@ SURELEAP_BEGIN_NAMESPACE
 
 /// Top-K admission with K from a global search over confidences computed at the anchor. Models planner. Needs a drafter
 /// whose backbone consumes no drafted token and a confidence that can be asked at the anchor.
-template <capacity_curve Capacity>
+template <step_cost Capacity>
 class planned_schedule {
 public:
     using capacity_type = Capacity;

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include <sureleap/calibration_ref.hpp>
 #include <sureleap/config.hpp>
 #include <sureleap/error.hpp>
 #include <sureleap/schedule/frontier.hpp>
@@ -72,35 +73,51 @@ struct planning_memory {
     std::span<fixed_probability> confidence{};
     std::span<fixed_probability> survival{};
     frontier_memory walk{};
+    std::span<request_view const> requests{};  ///< of the round that is planned
+    calibration_ref calibration{};
 
     [[nodiscard]] static planning_memory carve(workspace& ws, std::size_t requests, std::size_t block_size) noexcept {
-        return {block_size, ws.take<std::uint32_t>(requests), ws.take<fixed_probability>(requests * block_size),
-                ws.take<fixed_probability>(requests * block_size), frontier_memory::carve(ws, requests)};
+        return {block_size,
+                ws.take<std::uint32_t>(requests),
+                ws.take<fixed_probability>(requests * block_size),
+                ws.take<fixed_probability>(requests * block_size),
+                frontier_memory::carve(ws, requests),
+                {},
+                {}};
+    }
+    /// Starts a table for these requests; confidences that are appended go through the calibration.
+    void start(std::span<request_view const> round, calibration_ref const& lent = {}) noexcept {
+        requests = round;
+        calibration = lent;
     }
     /// Starts the row of request r.
     void begin(std::size_t r) noexcept { sizes[r] = 0; }
     /// Appends a confidence to row r; a value that is no probability ends the row (nothing is known beyond it).
     bool append(std::size_t r, double c) noexcept {
         fixed_probability fixed = 0;
-        return quantise(c, fixed) && append_fixed(r, fixed);
+        return quantise(calibration(requests[r], sizes[r], c), fixed) && append_fixed(r, fixed);
     }
     bool append_fixed(std::size_t r, fixed_probability c) noexcept {
         std::size_t const k = sizes[r];
         std::size_t const i = r * block_size + k;
         confidence[i] = c;
-        survival[i] = extend_survival(k == 0 ? certain : survival[i - 1], c);
+        survival[i] = extend_survival(k == 0 ? requests[r].weight : survival[i - 1], c);
         sizes[r] = static_cast<std::uint32_t>(k + 1);
         return true;
     }
-    [[nodiscard]] survival_table view(std::size_t requests) const noexcept {
-        return {block_size, sizes.first(requests), confidence, survival};
+    [[nodiscard]] survival_table view() const noexcept {
+        survival_table table{block_size, sizes.first(requests.size()), confidence, survival,
+                             load_of(requests, block_size)};
+        for (request_view const& r : requests) table.weight += r.weight;
+        return table;
     }
 };
 
 /// Survival tables of past rounds, one ring per request slot. Allocates at construction only.
 ///
 /// lagged<N>() answers with each request's table of exactly N rounds ago; a request that was not in that round (it
-/// joined later, or paused) is given the prior, so a budget is always for the current set of requests.
+/// joined later, or paused) is given the prior, so a budget is always for the current set of requests. A chain that ended
+/// before its cap (draft_floor, a stop token) is taken to end there again.
 class survival_history {
 public:
     survival_history() = default;
@@ -123,6 +140,7 @@ public:
     [[nodiscard]] planning_table<from_rounds<Lag>> lagged(std::span<request_view const> requests,
                                                           planning_memory& memory) const noexcept {
         SURELEAP_EXPECTS(Lag == lag_);
+        memory.start(requests);
         for (std::size_t r = 0; r < requests.size(); ++r) {
             std::size_t const cap = requests[r].draft_cap(block_size_);
             std::size_t const ring = requests[r].slot * lag_ + round_ % lag_;
@@ -130,19 +148,21 @@ public:
             bool const known = past.used && past.round + lag_ == round_;
             memory.begin(r);
             for (std::size_t k = 0; k < cap; ++k) {
+                if (known && past.ended && k >= past.size) break;
                 // A past block may have been shorter than this one may be: the prior takes over where it ends.
                 fixed_probability const c = known && k < past.size ? table_[ring * block_size_ + k] : prior_;
                 memory.append_fixed(r, c);
             }
         }
-        return detail::planning_access::make<from_rounds<Lag>>(memory.view(requests.size()), memory.walk);
+        return detail::planning_access::make<from_rounds<Lag>>(memory.view(), memory.walk);
     }
 
     /// Remembers this round's confidences; call once at the end of every round.
     void push(std::span<request_view const> requests, survival_table const& table) noexcept {
         for (std::size_t r = 0; r < requests.size(); ++r) {
             std::size_t const ring = requests[r].slot * lag_ + round_ % lag_;
-            entries_[ring] = {round_, table.sizes[r], true};
+            bool const ended = table.sizes[r] < requests[r].draft_cap(block_size_);
+            entries_[ring] = {round_, table.sizes[r], true, ended};
             for (std::size_t k = 0; k < table.sizes[r]; ++k) table_[ring * block_size_ + k] = table.at(r, k).confidence;
         }
         ++round_;
@@ -153,6 +173,7 @@ private:
         std::uint64_t round = 0;
         std::uint32_t size = 0;
         bool used = false;
+        bool ended = false;  // its chain ended before its cap: nothing worth drafting came behind
     };
 
     std::size_t block_size_ = 0;

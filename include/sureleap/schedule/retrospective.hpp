@@ -18,7 +18,7 @@
 SURELEAP_BEGIN_NAMESPACE
 
 /// Global maximum of Theta over this round's table. Models table_scheduler and is anticipating.
-template <capacity_curve Capacity>
+template <step_cost Capacity>
 class retrospective_schedule {
 public:
     using capacity_type = Capacity;

@@ -2,6 +2,11 @@
 //
 // Confidence c_k, survival a_k = c_1 c_2 .. c_k, and the order candidates are admitted in, in integers.
 //
+// Where requests have priorities, a chain of survivals begins with the request's weight instead of with 1: a_k is then what
+// the position is expected to be worth, which is what should be ordered and summed. It still can only fall along a request,
+// so everything that is said of survivals holds of it. Rejected: a second table of worths, to be read instead of the
+// first one in all the places but one.
+//
 // Lengths must come out the same on every platform and on the device, so probabilities are counts of 2^-24: products
 // truncate and can only fall, sums are exact, and ties are real ties with a stated order. Floating-point products
 // would be monotone too, but their sums depend on the order and exp() differs by an ulp between libraries.
@@ -15,10 +20,6 @@
 #include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
-
-/// A probability as a count of 2^-24.
-using fixed_probability = std::uint32_t;
-inline constexpr fixed_probability certain = fixed_probability{1} << 24;
 
 /// c as a fixed_probability, rounded to nearest; false if c is NaN or outside [0, 1].
 [[nodiscard]] SURELEAP_HOST_DEVICE inline bool quantise(double c, fixed_probability& out) noexcept {
@@ -55,7 +56,9 @@ struct survival_table {
     std::size_t block_size = 0;                       ///< gamma, the row stride
     std::span<std::uint32_t const> sizes{};           ///< [R]
     std::span<fixed_probability const> confidence{};  ///< [R, gamma]
-    std::span<fixed_probability const> survival{};    ///< [R, gamma]
+    std::span<fixed_probability const> survival{};    ///< [R, gamma] weight x c_1 .. c_k
+    step_load load{};          ///< the round's, without drafts in the batch; requests 0: not told
+    std::uint64_t weight = 0;  ///< sum of the requests' weights; 0: certain, all of them
 
     [[nodiscard]] std::size_t requests() const noexcept { return sizes.size(); }
     [[nodiscard]] candidate at(std::size_t r, std::size_t k) const noexcept {

@@ -28,12 +28,15 @@ struct expected_step {
     [[nodiscard]] static expected_step without_drafts(std::size_t requests) noexcept {
         return {static_cast<std::uint64_t>(requests) * certain, requests};
     }
+    [[nodiscard]] static expected_step without_drafts(survival_table const& table) noexcept {
+        return table.weight == 0 ? without_drafts(table.requests()) : expected_step{table.weight, table.requests()};
+    }
     [[nodiscard]] expected_step with(candidate const& c) const noexcept { return with(1, c.survival); }
     /// With `count` more candidates that survive with `sum` in all.
     [[nodiscard]] expected_step with(std::size_t count, std::uint64_t sum) const noexcept {
         return {accepts + sum, batch_tokens + count};
     }
-    /// Theta in tokens per second: one double product, so that comparisons agree everywhere.
+    /// Theta in tokens per second (weighted, where requests have priorities): one double product, so that comparisons agree everywhere.
     template <capacity_curve Capacity>
     [[nodiscard]] double throughput(Capacity const& capacity) const noexcept {
         return (static_cast<double>(accepts) * 0x1p-24) * static_cast<double>(capacity.steps_per_second(batch_tokens));

@@ -16,7 +16,7 @@ SURELEAP_BEGIN_NAMESPACE
 
 /// Top-K admission with K from an unconstrained global search over tables `Lag` rounds old. Models planner.
 /// Sees over cliffs of a capacity staircase; answers a jump in load only after Lag rounds.
-template <capacity_curve Capacity, std::size_t Lag = 2>
+template <step_cost Capacity, std::size_t Lag = 2>
 class top_k_schedule {
 public:
     using capacity_type = Capacity;
@@ -39,7 +39,7 @@ private:
 };
 
 /// top_k_schedule with another lag: `lagged_top_k<1>(capacity)`.
-template <std::size_t Lag, capacity_curve Capacity>
+template <std::size_t Lag, step_cost Capacity>
 [[nodiscard]] top_k_schedule<Capacity, Lag> lagged_top_k(Capacity capacity, double prior = 0.8) {
     return top_k_schedule<Capacity, Lag>(std::move(capacity), prior);
 }

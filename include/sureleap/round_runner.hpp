@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+//
+// Whole rounds: the parts of an engine, the memory of its rounds, and the stages of round.hpp called in their order, with
+// what a schedule may do before and after them. The decoders are this with places for requests; an engine that keeps its
+// requests itself and whose forward passes are function calls can use it as it is, and one whose passes are not calls the
+// stages.
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include <sureleap/calibration_ref.hpp>
+#include <sureleap/concepts.hpp>
+#include <sureleap/config.hpp>
+#include <sureleap/error.hpp>
+#include <sureleap/executor.hpp>
+#include <sureleap/kernel/native.hpp>
+#include <sureleap/random.hpp>
+#include <sureleap/round.hpp>
+#include <sureleap/round_check.hpp>
+#include <sureleap/round_record.hpp>
+#include <sureleap/schedule/planning.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// The schedule plans from tables of past rounds, so somebody has to keep them.
+template <class Schedule>
+inline constexpr bool reads_history_v = false;
+template <planner Schedule>
+inline constexpr bool reads_history_v<Schedule> = !std::is_same_v<typename Schedule::origin, from_anchor>;
+
+/// Weights from priorities: each request's relative to the largest, at least 1 (of 2^24).
+inline void weigh(std::span<request_view> requests) noexcept {
+    double most = 0.0;
+    for (request_view const& r : requests) most = std::max(most, r.settings->priority);
+    for (request_view& r : requests) {
+        double const share = r.settings->priority / most * static_cast<double>(certain);
+        r.weight = std::max(static_cast<fixed_probability>(share), fixed_probability{1});
+    }
+}
+
+/// Target: target_model. Drafter: drafter. Schedule: scheduler. Rule: acceptance_sampler. Hook: logits_hook. Rng:
+/// randomness. Combinations whose output would not have the target's law do not compile, unless AllowLossy. Target and
+/// Drafter are references where lvalues were given. Not thread-safe, not copyable: models may hold on to its memory.
+template <class Target, class Drafter, class Schedule, class Rule, class Hook = no_logits_hook,
+          class Rng = philox_randomness, bool AllowLossy = false>
+class round_runner {
+    using drafter_type = std::remove_cvref_t<Drafter>;
+    static_assert(target_model<std::remove_reference_t<Target>>,
+                  "decoder: the target is no target_model; give it score(verify_batch const&) or a call operator that "
+                  "returns sureleap::logits_rows<T>, or wrap a function of a context with sureleap::model_of");
+    static_assert(drafter<drafter_type>,
+                  "decoder: the drafter is no sureleap::drafter; wrap a model in autoregressive, parallel or "
+                  "semi_autoregressive, or see concepts.hpp for a drafter of your own");
+
+public:
+    using target_value = target_value_t<Target>;
+    using draft_value = typename drafter_type::value_type;
+
+    static_assert(logits_hook<Hook, compute_t<target_value>>,
+                  "decoder: the hook must be callable as hook(hook_context const&, std::span<real>)");
+    static_assert(randomness<Rng>, "decoder: the random source does not model sureleap::randomness");
+
+    round_runner(Target target, Drafter drafter, Schedule schedule, Rule rule, round_limits const& limits,
+                 clock_ref const& clock, Hook hook, Rng rng)
+        : target_(std::forward<Target>(target)),
+          drafter_(std::forward<Drafter>(drafter)),
+          schedule_(std::move(schedule)),
+          rule_(std::move(rule)),
+          hook_(std::move(hook)),
+          rng_(std::move(rng)),
+          memory_(drafter_, rule_, limits),
+          clock_(clock) {
+        check_round<drafter_type, Schedule, Rule, AllowLossy>();
+        if constexpr (requires {
+                          { target_.vocabulary() } -> std::convertible_to<std::size_t>;
+                      }) {
+            if (target_.vocabulary() != drafter_.target_vocabulary()) {
+                detail::fail_with("decoder: the target has ", target_.vocabulary(), " tokens, the drafter speaks of ",
+                                  drafter_.target_vocabulary(), "; expected equal vocabularies (or a vocabulary_map)");
+            }
+        }
+        if constexpr (reads_history_v<Schedule>) {
+            static_assert(
+                requires {
+                    { schedule_.prior() } -> std::convertible_to<double>;
+                }, "decoder: a planner of past rounds needs prior(), the confidence of requests that have no past");
+            history_ =
+                survival_history(limits.max_requests, drafter_.block_size(), Schedule::origin::lag, schedule_.prior());
+        }
+    }
+    round_runner(round_runner const&) = delete;
+    round_runner& operator=(round_runner const&) = delete;
+
+    /// Call when a request takes a slot: forgets the slot's past.
+    void join(std::size_t slot) noexcept {
+        if constexpr (reads_history_v<Schedule>) history_.join(slot);
+    }
+
+    /// Runs a round for these requests and returns its record, valid until the next one. A failure of the target or the
+    /// drafter propagates, with nothing committed. Allocates nothing itself.
+    round_record run(std::span<request_view> views) {
+        double const start = clock_();
+        weigh(views);
+        if constexpr (draft_limiter<Schedule>) schedule_.limit_drafts(views);
+        std::span<request_view const> const requests = views;
+        fixed_probability floor = 0;
+        if constexpr (draft_stopper<Schedule>) floor = schedule_.draft_floor();
+
+        memory_.block.begin(requests, floor);
+        verify_budget budget{};
+        if (memory_.block.load().drafting > 0) {
+            auto const forward = drafter_.forward(requests);
+            budget = plan(schedule_, drafter_, forward, memory_.block, history_, memory_.planning);
+            drafter_.draw(forward, typename Rule::draft_rule{}, memory_.block, rng_);
+        }
+        auto const lengths = admit(schedule_, memory_.block.table(), budget, memory_.frontier);
+        flatten(memory_.block, lengths, memory_.batch);
+        auto const rows = score(target_, memory_.batch);
+        auto const verdicts = accept(rule_, rows, hook_, rng_, memory_);
+
+        if constexpr (requires { target_.commit(verdicts); }) target_.commit(verdicts);
+        if constexpr (requires { drafter_.commit(verdicts); }) drafter_.commit(verdicts);
+        if constexpr (reads_history_v<Schedule>) history_.push(requests, memory_.block.table().survivals);
+        round_record const record = record_of(memory_, clock_() - start);
+        if constexpr (round_observer<Schedule>) schedule_.observe(record);
+        return record;
+    }
+
+    [[nodiscard]] drafter_type const& drafter_part() const noexcept { return drafter_; }
+    [[nodiscard]] Schedule const& schedule() const noexcept { return schedule_; }
+    [[nodiscard]] std::size_t memory_bytes() const noexcept { return memory_.bytes(); }
+
+private:
+    Target target_;
+    Drafter drafter_;
+    Schedule schedule_;
+    Rule rule_;
+    [[no_unique_address]] Hook hook_;
+    [[no_unique_address]] Rng rng_;
+    round_memory<target_value, draft_value, Hook> memory_;
+    survival_history history_;
+    clock_ref clock_;
+};
+
+SURELEAP_END_NAMESPACE
