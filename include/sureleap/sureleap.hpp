@@ -69,12 +69,22 @@
 #include <sureleap/head/output.hpp>
 #include <sureleap/head/rnn.hpp>
 #include <sureleap/head/shortlist.hpp>
+#include <sureleap/schedule/additive_cost.hpp>
+#include <sureleap/schedule/batch_cost.hpp>
 #include <sureleap/schedule/budget.hpp>
 #include <sureleap/schedule/bulk_walk.hpp>
 #include <sureleap/schedule/capacity.hpp>
+#include <sureleap/schedule/cell_cost.hpp>
+#include <sureleap/schedule/cost_fit.hpp>
+#include <sureleap/schedule/cost_profile.hpp>
+#include <sureleap/schedule/cost_ref.hpp>
+#include <sureleap/schedule/cost_sample.hpp>
+#include <sureleap/schedule/cost_table.hpp>
 #include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/greedy.hpp>
+#include <sureleap/schedule/least_squares.hpp>
+#include <sureleap/schedule/padded_cost.hpp>
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/planning.hpp>
 #include <sureleap/schedule/priced_round.hpp>
@@ -83,6 +93,7 @@
 #include <sureleap/schedule/threshold.hpp>
 #include <sureleap/schedule/throughput.hpp>
 #include <sureleap/schedule/top_k.hpp>
+#include <sureleap/schedule/when_priced.hpp>
 #include <sureleap/training/anchors.hpp>
 #include <sureleap/training/confidence_logit.hpp>
 #include <sureleap/training/gated_code.hpp>
@@ -110,3 +121,5 @@
 #include <sureleap/round_check.hpp>
 #include <sureleap/round_record.hpp>
 #include <sureleap/round_runner.hpp>
+
+#include <sureleap/serving/refined_cost.hpp>
