@@ -9,8 +9,8 @@
 //   while (dec.step()) cost.observe(dec.round());              // a schedule sees one version a round
 //
 // Factors stand at knots: requests in octaves, batch tokens per request at 1, 2, 3, 4, 6, 8, 12 .. 32. Each knot's factor is
-// the decayed mean of what was observed near it, drawn towards the factor of the whole machine where little was, and
-// that in turn towards 1. Between knots of one R the *difference* from the model is a line in B, as in cell_cost: no cliffs
+// the decayed mean of what was observed near it, drawn towards the mean of the whole machine where little was, which in
+// turn starts as 1. Between knots of one R the *difference* from the model is a line in B, as in cell_cost: no cliffs
 // where cells would meet, and a convex model stays convex from knot to knot.
 //
 // It must survive garbage. What is no positive finite number is not taken; anything else counts as at most `clip` away
@@ -36,10 +36,11 @@
 SURELEAP_BEGIN_NAMESPACE
 
 struct refined_cost_settings {
-    double memory = 128.0;  ///< rounds after which an observation counts 1/e, > 1
-    double prior = 8.0;     ///< observations that the machine's factor is worth at a knot, and 1 in the machine's, > 0
-    double clip = 0.5;      ///< most an observation counts for, relative to what was predicted, in (0, 1)
-    double most = 8.0;      ///< factors stay in [1/2, most], > 1
+    double memory = 64.0;  ///< observations at a knot, and rounds of the machine, after which one counts 1/e; > 1
+    double idle = 4096.0;  ///< rounds after which a knot counts 1/e that nothing was seen of; > 1
+    double prior = 8.0;    ///< observations that the machine's factor counts for at a knot, and 1 in the machine's, > 0
+    double clip = 0.5;     ///< most an observation counts for, relative to what was predicted, in (0, 1)
+    double most = 8.0;     ///< factors stay in [1/2, most], > 1
 };
 
 /// How predictions compare with what was measured, over the memory.
@@ -61,11 +62,13 @@ public:
 
     /// Error if a setting is outside its range.
     explicit refined_cost(Model model, refined_cost_settings const& settings = {})
-        : model_(std::move(model)), settings_(settings), keep_(1.0 - 1.0 / settings.memory) {
+        : model_(std::move(model)), settings_(settings), idle_keep_(1.0 - 1.0 / settings.idle) {
         auto const check = [](bool good, char const* name, double value, char const* expected) {
             if (!good) detail::fail_with("refined_cost: ", name, " is ", value, ", expected ", expected);
         };
         check(settings.memory > 1.0 && std::isfinite(settings.memory), "memory", settings.memory,
+              "a finite number of observations above 1");
+        check(settings.idle > 1.0 && std::isfinite(settings.idle), "idle", settings.idle,
               "a finite number of rounds above 1");
         check(settings.prior > 0.0 && std::isfinite(settings.prior), "prior", settings.prior,
               "a positive finite number of observations");
@@ -116,10 +119,10 @@ public:
         double const ratio =
             std::clamp(seconds / base, expected * (1.0 - settings_.clip), expected * (1.0 + settings_.clip));
         place const here = place_of(load);
-        machine_.add(ratio, 1.0, keep_);
+        machine_.add(ratio, 1.0, settings_.memory);
         for (auto& row : seen_) {
             // What is forgotten is set to 0: products that never end there become denormal, and slow.
-            for (mean& m : row) m.weight = m.weight < 1e-12 ? 0.0 : m.weight * keep_;
+            for (mean& m : row) m.weight = m.weight < 1e-12 ? 0.0 : m.weight * idle_keep_;
         }
         std::size_t const left = knots[here.column] * here.requests;
         double const along =
@@ -131,7 +134,7 @@ public:
             for (std::size_t const column : {here.column, here.column + 1}) {
                 double const share =
                     (row == here.row ? 1.0 - here.t : here.t) * (column == here.column ? 1.0 - along : along);
-                if (share > 0.0) seen_[row][column].add(ratio, share, 1.0);
+                if (share > 0.0) seen_[row][column].add(ratio, share, settings_.memory);
             }
         }
         refresh();
@@ -139,7 +142,7 @@ public:
 
     /// Back to the model: call when the machine has changed.
     void forget() noexcept {
-        machine_ = {};
+        machine_ = {1.0, settings_.prior};
         for (auto& row : seen_) row.fill({});
         for (auto& row : factors_) row.fill(1.0);
         error_ = {};
@@ -165,8 +168,8 @@ private:
         double value = 1.0;
         double weight = 0.0;
 
-        void add(double x, double share, double keep) noexcept {
-            weight = std::fma(weight, keep, share);
+        void add(double x, double share, double memory) noexcept {
+            weight = std::fma(weight, 1.0 - share / memory, share);
             value = std::fma(share / weight, x - value, value);
         }
         /// Drawn towards `to`, which counts as so many observations.
@@ -207,7 +210,7 @@ private:
     }
 
     void refresh() noexcept {
-        double const machine = bounded(machine_.drawn_to(1.0, settings_.prior));
+        double const machine = bounded(machine_.value);
         for (std::size_t r = 0; r < rows; ++r) {
             for (std::size_t c = 0; c < columns; ++c) {
                 factors_[r][c] = bounded(seen_[r][c].drawn_to(machine, settings_.prior));
@@ -220,7 +223,7 @@ private:
         ++error_.observed;
         double const off = (seconds - predicted) / predicted;
         if (std::abs(off) > settings_.clip) ++error_.clipped;
-        error_weight_ = std::fma(error_weight_, keep_, 1.0);
+        error_weight_ = std::fma(error_weight_, 1.0 - 1.0 / settings_.memory, 1.0);
         auto const average = [&](double& old, double x) { old = std::fma(1.0 / error_weight_, x - old, old); };
         average(error_.bias, std::clamp(off, -1.0, 1.0));
         average(error_.size, std::min(std::abs(off), 1.0));
@@ -229,7 +232,7 @@ private:
 
     Model model_;
     refined_cost_settings settings_;
-    double keep_;
+    double idle_keep_;
     mean machine_{};
     std::array<std::array<mean, columns>, rows> seen_{};
     std::array<std::array<double, columns>, rows> factors_{};
