@@ -110,3 +110,5 @@
 #include <sureleap/round_check.hpp>
 #include <sureleap/round_record.hpp>
 #include <sureleap/round_runner.hpp>
+
+#include <sureleap/serving/batch_decoder.hpp>
