@@ -122,4 +122,5 @@
 #include <sureleap/round_record.hpp>
 #include <sureleap/round_runner.hpp>
 
+#include <sureleap/serving/batch_decoder.hpp>
 #include <sureleap/serving/refined_cost.hpp>
