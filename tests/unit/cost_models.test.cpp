@@ -234,7 +234,7 @@ TEST_CASE("cell cost: unusable samples are refused by index") {
     auto const text = [&](step_load const& load, double seconds) {
         return error_text([&] { cell_cost(model, {{load_of(1, 1), 1.0}, {load, seconds}}); });
     };
-    CHECK(says(text(load_of(2, 4), 0.0), "cell_cost: sample 1: seconds is 0, expected a positive finite number"));
+    CHECK(says(text(load_of(2, 4), 0.0), "cell_cost: sample 1: seconds is 0, expected a number in [1e-15, 1e9]"));
     CHECK(says(text(load_of(2, 4), std::numeric_limits<double>::infinity()), "sample 1: seconds is inf"));
     CHECK(says(text(load_of(0, 4), 1.0), "sample 1: requests is 0"));
     CHECK(says(text(load_of(5, 4), 1.0), "sample 1: batch_tokens is 4 with 5 requests"));

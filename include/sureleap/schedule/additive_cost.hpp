@@ -21,6 +21,7 @@
 #include <sureleap/concepts.hpp>
 #include <sureleap/config.hpp>
 #include <sureleap/error.hpp>
+#include <sureleap/schedule/cost_sample.hpp>
 #include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -64,10 +65,6 @@ inline constexpr std::array<char const*, cost_terms> cost_term_names = {
 }
 
 namespace detail {
-
-/// Bounds that keep every time and its inverse finite at any load.
-inline constexpr double most_seconds = 1e9;
-inline constexpr double least_seconds = 1e-15;
 
 inline void check_prices(char const* who, cost_prices const& prices) {
     auto const p = in_order(prices);
