@@ -110,3 +110,6 @@
 #include <sureleap/round_check.hpp>
 #include <sureleap/round_record.hpp>
 #include <sureleap/round_runner.hpp>
+
+#include <sureleap/serving/metrics.hpp>
+#include <sureleap/serving/metrics_text.hpp>
