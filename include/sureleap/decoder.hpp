@@ -91,12 +91,16 @@ public:
         detail::check_prompt("decoder", prompt, runner_.drafter_part().target_vocabulary());
         std::size_t const slot = free_slot();
         ++last_id_;
+        round_ = {};  // it may point into a finished request
         places_[slot].emplace(last_id_, seed_of_(last_id_, settings), prompt, settings);
         runner_.join(slot);
         return last_id_;
     }
     /// Removes a request, running or not; its tokens are gone.
-    void leave(request_id id) { places_[slot_of(id)].reset(); }
+    void leave(request_id id) {
+        places_[slot_of(id)].reset();
+        round_ = {};  // it points into the request
+    }
     /// Lets a suspended request try again, with the same random keys.
     void resume(request_id id) {
         auto& place = *places_[slot_of(id)];
@@ -121,7 +125,7 @@ public:
 
     /// What the last step did, one event per request that took part.
     [[nodiscard]] std::span<request_event const> events() const noexcept { return {events_.data(), event_count_}; }
-    /// The last step's round, for calibrations and counters; valid until the next step or the next leave().
+    /// The last step's round, for calibrations and counters; empty after the next leave().
     [[nodiscard]] round_record const& round() const noexcept { return round_; }
     /// Tokens generated so far; readable until the request leaves or a new one takes its place.
     [[nodiscard]] std::span<token_id const> generated(request_id id) const { return places_[slot_of(id)]->generated(); }

@@ -9,8 +9,6 @@
 #include <optional>
 #include <random>
 #include <span>
-#include <string>
-#include <unordered_map>
 #include <vector>
 
 #include <sureleap/config.hpp>
@@ -22,7 +20,7 @@
 SURELEAP_BEGIN_NAMESPACE
 
 /// Why a request ended.
-enum class finish_reason : std::uint8_t { none, stop_token, max_new_tokens, cancelled };
+enum class finish_reason : std::uint8_t { none, stop_token, max_new_tokens };
 
 /// What happened to one request in the last step. Views are valid until the next step.
 struct request_event {
@@ -52,6 +50,7 @@ public:
     }
 
     [[nodiscard]] request_id id() const noexcept { return id_; }
+    [[nodiscard]] std::size_t prompt_size() const noexcept { return prompt_size_; }
     [[nodiscard]] request_settings const& settings() const noexcept { return settings_; }
     [[nodiscard]] std::span<token_id const> generated() const noexcept {
         return std::span<token_id const>(tokens_).subspan(prompt_size_);

@@ -111,5 +111,6 @@
 #include <sureleap/round_record.hpp>
 #include <sureleap/round_runner.hpp>
 
+#include <sureleap/serving/batch_decoder.hpp>
 #include <sureleap/serving/metrics.hpp>
 #include <sureleap/serving/metrics_text.hpp>
