@@ -124,3 +124,5 @@
 
 #include <sureleap/serving/batch_decoder.hpp>
 #include <sureleap/serving/refined_cost.hpp>
+#include <sureleap/serving/metrics.hpp>
+#include <sureleap/serving/metrics_text.hpp>
