@@ -69,12 +69,15 @@
 #include <sureleap/head/output.hpp>
 #include <sureleap/head/rnn.hpp>
 #include <sureleap/head/shortlist.hpp>
+#include <sureleap/schedule/adapter.hpp>
+#include <sureleap/schedule/agreed.hpp>
 #include <sureleap/schedule/budget.hpp>
 #include <sureleap/schedule/bulk_walk.hpp>
 #include <sureleap/schedule/capacity.hpp>
 #include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/greedy.hpp>
+#include <sureleap/schedule/hysteresis.hpp>
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/planning.hpp>
 #include <sureleap/schedule/priced_round.hpp>
@@ -112,3 +115,7 @@
 #include <sureleap/round_runner.hpp>
 
 #include <sureleap/serving/batch_decoder.hpp>
+#include <sureleap/serving/draft_gate.hpp>
+#include <sureleap/serving/draft_outlook.hpp>
+#include <sureleap/serving/never_lose.hpp>
+#include <sureleap/serving/speed_targets.hpp>
