@@ -71,6 +71,8 @@
 #include <sureleap/head/shortlist.hpp>
 #include <sureleap/schedule/additive_cost.hpp>
 #include <sureleap/schedule/batch_cost.hpp>
+#include <sureleap/schedule/adapter.hpp>
+#include <sureleap/schedule/agreed.hpp>
 #include <sureleap/schedule/budget.hpp>
 #include <sureleap/schedule/bulk_walk.hpp>
 #include <sureleap/schedule/capacity.hpp>
@@ -85,6 +87,7 @@
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/least_squares.hpp>
 #include <sureleap/schedule/padded_cost.hpp>
+#include <sureleap/schedule/hysteresis.hpp>
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/planning.hpp>
 #include <sureleap/schedule/priced_round.hpp>
@@ -126,3 +129,7 @@
 #include <sureleap/serving/refined_cost.hpp>
 #include <sureleap/serving/metrics.hpp>
 #include <sureleap/serving/metrics_text.hpp>
+#include <sureleap/serving/draft_gate.hpp>
+#include <sureleap/serving/draft_outlook.hpp>
+#include <sureleap/serving/never_lose.hpp>
+#include <sureleap/serving/speed_targets.hpp>
