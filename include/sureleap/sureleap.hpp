@@ -57,9 +57,12 @@
 #include <sureleap/confidence/calibration_columns.hpp>
 #include <sureleap/confidence/calibration_data.hpp>
 #include <sureleap/confidence/calibration_reference.hpp>
+#include <sureleap/confidence/drift.hpp>
 #include <sureleap/confidence/estimate.hpp>
 #include <sureleap/confidence/head.hpp>
 #include <sureleap/confidence/metrics.hpp>
+#include <sureleap/confidence/online_fit.hpp>
+#include <sureleap/confidence/online_maps.hpp>
 #include <sureleap/confidence/platt_fit.hpp>
 #include <sureleap/confidence/temperature_fit.hpp>
 #include <sureleap/confidence/temperature_search.hpp>
@@ -133,3 +136,4 @@
 #include <sureleap/serving/draft_outlook.hpp>
 #include <sureleap/serving/never_lose.hpp>
 #include <sureleap/serving/speed_targets.hpp>
+#include <sureleap/serving/online_calibration.hpp>
