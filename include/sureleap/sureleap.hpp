@@ -57,9 +57,12 @@
 #include <sureleap/confidence/calibration_columns.hpp>
 #include <sureleap/confidence/calibration_data.hpp>
 #include <sureleap/confidence/calibration_reference.hpp>
+#include <sureleap/confidence/drift.hpp>
 #include <sureleap/confidence/estimate.hpp>
 #include <sureleap/confidence/head.hpp>
 #include <sureleap/confidence/metrics.hpp>
+#include <sureleap/confidence/online_fit.hpp>
+#include <sureleap/confidence/online_maps.hpp>
 #include <sureleap/confidence/platt_fit.hpp>
 #include <sureleap/confidence/temperature_fit.hpp>
 #include <sureleap/confidence/temperature_search.hpp>
@@ -71,6 +74,8 @@
 #include <sureleap/head/shortlist.hpp>
 #include <sureleap/schedule/additive_cost.hpp>
 #include <sureleap/schedule/batch_cost.hpp>
+#include <sureleap/schedule/adapter.hpp>
+#include <sureleap/schedule/agreed.hpp>
 #include <sureleap/schedule/budget.hpp>
 #include <sureleap/schedule/bulk_walk.hpp>
 #include <sureleap/schedule/capacity.hpp>
@@ -85,6 +90,7 @@
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/least_squares.hpp>
 #include <sureleap/schedule/padded_cost.hpp>
+#include <sureleap/schedule/hysteresis.hpp>
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/planning.hpp>
 #include <sureleap/schedule/priced_round.hpp>
@@ -124,3 +130,10 @@
 
 #include <sureleap/serving/batch_decoder.hpp>
 #include <sureleap/serving/refined_cost.hpp>
+#include <sureleap/serving/metrics.hpp>
+#include <sureleap/serving/metrics_text.hpp>
+#include <sureleap/serving/draft_gate.hpp>
+#include <sureleap/serving/draft_outlook.hpp>
+#include <sureleap/serving/never_lose.hpp>
+#include <sureleap/serving/speed_targets.hpp>
+#include <sureleap/serving/online_calibration.hpp>
