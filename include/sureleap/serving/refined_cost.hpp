@@ -13,9 +13,9 @@
 // turn starts as 1. Between knots of one R the *difference* from the model is a line in B, as in cell_cost: no cliffs
 // where cells would meet, and a convex model stays convex from knot to knot.
 //
-// It must survive garbage. What is no positive finite number is not taken; anything else counts as at most `clip` away
-// from what was predicted, so one observation moves a knot by at most clip / (1 + what was seen there), and factors stay
-// within bounds whatever comes. Rejected: medians over windows, which need the windows, per knot; means of logarithms,
+// It must survive garbage. What is no positive finite number is not taken; anything else counts as at most 1 + `clip` times
+// what was predicted, so one observation moves a knot by at most clip / (1 + what was seen there), and factors stay within
+// bounds whatever comes. Only what goes on in one direction is believed more and more: then the machine has changed. Rejected: medians over windows, which need the windows, per knot; means of logarithms,
 // which differ between maths libraries, while two ranks that are told the same seconds must come to the same factors.
 #pragma once
 
@@ -49,7 +49,7 @@ struct prediction_error {
     double size = 0.0;            ///< mean of its absolute value
     double unrefined = 0.0;       ///< the same of the model alone
     std::uint64_t observed = 0;   ///< rounds learned from
-    std::uint64_t clipped = 0;    ///< of these, rounds further off than `clip`
+    std::uint64_t clipped = 0;    ///< of these, rounds further off than `clip` allows
     std::uint64_t discarded = 0;  ///< rounds without a positive finite time
 };
 
@@ -72,7 +72,7 @@ public:
               "a finite number of rounds above 1");
         check(settings.prior > 0.0 && std::isfinite(settings.prior), "prior", settings.prior,
               "a positive finite number of observations");
-        check(settings.clip > 0.0 && settings.clip < 1.0, "clip", settings.clip, "a number in (0, 1)");
+        check(settings.clip > 0.0 && std::isfinite(settings.clip), "clip", settings.clip, "a positive finite number");
         check(settings.most > 1.0 && std::isfinite(settings.most), "most", settings.most, "a finite factor above 1");
         forget();
     }
@@ -115,9 +115,14 @@ public:
         double const base = at(load, load.batch_tokens);
         record_error(seconds, predicted, base);
 
+        double const off = seconds / predicted;
+        bool const beyond = off > 1.0 + settings_.clip || off * (1.0 + settings_.clip) < 1.0;
+        if (beyond) ++error_.clipped;
+        streak_ = !beyond ? 0 : off > 1.0 ? std::clamp(streak_ + 1, 1, 64) : std::clamp(streak_ - 1, -64, -1);
+        // One is an accident. The longer it goes on the same way, the more of it is believed.
+        double const reach = 1.0 + settings_.clip * (1.0 + 0.125 * std::abs(static_cast<double>(streak_)));
         double const expected = predicted / base;
-        double const ratio =
-            std::clamp(seconds / base, expected * (1.0 - settings_.clip), expected * (1.0 + settings_.clip));
+        double const ratio = std::clamp(seconds / base, expected / reach, expected * reach);
         place const here = place_of(load);
         machine_.add(ratio, 1.0, settings_.memory);
         for (auto& row : seen_) {
@@ -147,6 +152,7 @@ public:
         for (auto& row : factors_) row.fill(1.0);
         error_ = {};
         error_weight_ = 0.0;
+        streak_ = 0;
     }
 
     [[nodiscard]] prediction_error const& error() const noexcept { return error_; }
@@ -222,7 +228,6 @@ private:
     void record_error(double seconds, double predicted, double base) noexcept {
         ++error_.observed;
         double const off = (seconds - predicted) / predicted;
-        if (std::abs(off) > settings_.clip) ++error_.clipped;
         error_weight_ = std::fma(error_weight_, 1.0 - 1.0 / settings_.memory, 1.0);
         auto const average = [&](double& old, double x) { old = std::fma(1.0 / error_weight_, x - old, old); };
         average(error_.bias, std::clamp(off, -1.0, 1.0));
@@ -238,6 +243,7 @@ private:
     std::array<std::array<double, columns>, rows> factors_{};
     prediction_error error_{};
     double error_weight_ = 0.0;
+    int streak_ = 0;  // observations clipped in a row, negative if from below
 };
 
 SURELEAP_END_NAMESPACE
