@@ -3,19 +3,43 @@
 // Exactness of the whole pipeline: gates, floors, priorities, calibrations that learn and cost models of all that a step
 // depends on, each alone and all together, under every causal schedule and every rule, for requests that join, leave and
 // come back. Horizons are at least lag + 2, so that what past rounds decided has acted.
-#include "support/adaptive.hpp"
+#include <sureleap/serving/batch_decoder.hpp>
 
+#include "support/adaptive.hpp"
+#include "support/exactness.hpp"
+
+using namespace exactness;
 using namespace adaptive;
 
 namespace {
 
-/// Depends on everything that a cost model may depend on, with cliffs that move with the context.
-struct whole_step_cost {
-    [[nodiscard]] double step_seconds(step_load const& l) const {
-        std::size_t const shift = l.context_tokens % 2;
-        return 1.0 + 0.5 * static_cast<double>((l.batch_tokens + shift) / 2) + 0.1 * static_cast<double>(l.requests) +
-               0.02 * static_cast<double>(l.draft_tokens) + 0.05 * static_cast<double>(l.drafting);
+/// A decoder, and the calibration that was lent to it and learns from its rounds. What small_world::play plays.
+template <class Target, class Drafter, class Schedule, class Rule, class Rng>
+class learning_decoder {
+public:
+    learning_decoder(std::size_t requests, bool calibrated, Target& target, Drafter drafter, Schedule const& schedule,
+                     Rule const& rule, Rng rng)
+        : decoder_(target, std::move(drafter), schedule, rule, allow_lossy,
+                   decoder_options{.max_requests = requests,
+                                   .seed = 1,
+                                   .calibration = calibrated ? calibration_ref{calibration_} : calibration_ref{}},
+                   no_logits_hook{}, rng) {}
+
+    request_id join(std::span<token_id const> prompt, request_settings const& settings) {
+        return decoder_.join(prompt, settings);
     }
+    void leave(request_id id) { decoder_.leave(id); }
+    bool step() {
+        bool const any = decoder_.step();
+        if (any) calibration_.learn(decoder_.round());
+        return any;
+    }
+    [[nodiscard]] std::span<request_event const> events() const { return decoder_.events(); }
+    [[nodiscard]] round_record const& round() const { return decoder_.round(); }
+
+private:
+    free_calibration calibration_{7};
+    decoder<Target&, Drafter, Schedule, Rule, no_logits_hook, Rng, true> decoder_;
 };
 
 template <class Visit>
@@ -68,11 +92,16 @@ std::vector<pipeline_trial> pipeline_trials() {
 template <class MakeDrafter, class Schedule, class Rule>
 void check_one(std::string const& name, enumerator::noise kind, world const& w, scene const& s,
                MakeDrafter const& make_drafter, Schedule const& schedule, Rule const& rule, bool calibrated) {
-    static_assert(is_lossless_round_v<Rule, Schedule, std::invoke_result_t<MakeDrafter const&>>,
+    using drafter_type = std::invoke_result_t<MakeDrafter const&>;
+    static_assert(is_lossless_round_v<Rule, Schedule, drafter_type>,
                   "the exactness list holds combinations that the compiler lets through");
     INFO(name << ", " << (kind == enumerator::noise::keyed ? "keyed" : "fresh") << " noise, world " << w.seed
               << ", V = " << w.vocabulary << ", gamma = " << w.block_size << ", requests = " << s.requests.size());
-    law const found = adaptive::law_of(kind, w, s, make_drafter, schedule, rule, calibrated);
+    auto target = target_of(w);
+    law const found = decoder_law(kind, s, [&](auto rng) {
+        return learning_decoder<decltype(target), drafter_type, Schedule, Rule, decltype(rng)>(
+            s.requests.size(), calibrated, target, make_drafter(), schedule, rule, rng);
+    });
     CHECK(largest_difference(found, autoregressive_law(w, s)) <= tolerance);
 }
 
@@ -88,14 +117,12 @@ void check_pipeline(std::string const& name, Schedule const& schedule, Rule cons
     }
 }
 
-constexpr freedom everything{.limits = true, .floors = true, .weights = true, .seed = 5};
+constexpr freedom everything(std::uint64_t seed) {
+    return {.limits = true, .floors = true, .weights = true, .seed = seed};
+}
 
-/// Everything at once, under every schedule.
-template <class Rule>
-void check_everything(Rule const& rule, bool large = true) {
-    auto const visit = [&](std::string const& name, auto const& schedule) {
-        check_pipeline(name, schedule, rule, everything, true, large);
-    };
+template <class Rule, class Visit>
+void for_each_schedule_of(Rule const&, Visit&& visit) {
     if constexpr (Rule::guarantee == fidelity::pathwise) {
         for_each_schedule(visit);
     } else {
@@ -104,7 +131,48 @@ void check_everything(Rule const& rule, bool large = true) {
     for_each_costed_schedule(visit);
 }
 
+/// Everything at once, under every schedule.
+template <class Rule>
+void check_everything(Rule const& rule, bool large = true) {
+    for_each_schedule_of(rule, [&](std::string const& name, auto const& schedule) {
+        for (std::uint64_t const seed : {5u, 6u}) check_pipeline(name, schedule, rule, everything(seed), true, large);
+    });
+}
+
+/// The schedules of which each is one of a kind: live, at the anchor, lagged by one and by two.
+template <class Visit>
+void for_one_schedule_of_a_kind(Visit&& visit) {
+    visit("greedy", greedy_schedule{whole_step_cost{}});
+    visit("planned", planned_schedule{whole_step_cost{}});
+    visit("top-K, lag 1", lagged_top_k<1>(cliff_capacity{}, 0.7));
+    visit("top-K, lag 2", top_k_schedule{whole_step_cost{}, 0.7});
+}
+
+template <class Visit>
+void for_each_rule(Visit&& visit) {
+    visit(token_rejection<>{});
+    visit(block_verification<>{});
+    visit(target_match<>{});
+    visit(keyed_coupling{});
+}
+
 }  // namespace
+
+// ---- each part alone -------------------------------------------------------------------------------------------
+
+TEST_CASE("the pipeline, each part alone: exact", "[exact]") {
+    for_each_rule([](auto const& rule) {
+        for_one_schedule_of_a_kind([&](std::string const& name, auto const& schedule) {
+            check_pipeline(name + ", priorities of the requests", schedule, rule, {}, false, false);
+            check_pipeline(name + ", gate", schedule, rule, {.limits = true}, false, false);
+            check_pipeline(name + ", floor", schedule, rule, {.floors = true}, false, false);
+            check_pipeline(name + ", weights that change", schedule, rule, {.weights = true}, false, false);
+            check_pipeline(name + ", calibration that learns", schedule, rule, {}, true, false);
+        });
+    });
+}
+
+// ---- all of them together --------------------------------------------------------------------------------------
 
 TEST_CASE("the whole pipeline, token rejection: exact", "[exact][long]") {
     check_everything(token_rejection<>{});
@@ -120,4 +188,156 @@ TEST_CASE("the whole pipeline, target match, sampled drafts: exact", "[exact][lo
 }
 TEST_CASE("the whole pipeline, keyed coupling: exact", "[exact][long]") {
     check_everything(keyed_coupling{});
+}
+
+TEST_CASE("the whole pipeline in all scenes of the exactness list: exact", "[exact][long]") {
+    // Truncated targets, drafts with a temperature of their own, temperature 0 among sampled requests.
+    for_each_rule([](auto const& rule) {
+        for_one_schedule_of_a_kind([&](std::string const& name, auto const& schedule) {
+            check_trials(name, free_schedule{schedule, everything(8)}, rule, true, false);
+        });
+    });
+}
+
+TEST_CASE("the whole pipeline with drafters that have no head: exact", "[exact][long]") {
+    for_each_rule([](auto const& rule) {
+        auto const check = [&](std::string const& name, auto const& schedule) {
+            free_schedule const free{schedule, everything(9)};
+            scene stopped{{{}, {{1}, {}, 1}}, 3, 0};  // the second joins a round later
+            for (auto& request : stopped.requests) request.settings.stop_tokens = stop_token;
+            world const three{9, 3, 2};
+            check_one(
+                name, enumerator::noise::keyed, three, stopped, [&] { return autoregressive_of(three); }, free, rule,
+                true);
+            world const two{8, 2, 3};
+            check_one(
+                name, enumerator::noise::keyed, two, {{{}}, 4, 1}, [&] { return autoregressive_of(two); }, free, rule,
+                true);
+            world const repeated{2, 3, 3};
+            check_one(
+                name, enumerator::noise::keyed, repeated, {{{{0, 1, 2, 0, 1}}}, 4, 1},
+                [] { return lookup{{.block_size = 3, .target_vocabulary = 3}}; }, free, rule, true);
+        };
+        check("fixed", fixed_schedule{});
+        check("greedy", greedy_schedule{whole_step_cost{}});
+        check("top-K, lag 1", lagged_top_k<1>(cliff_capacity{}, 0.7));
+        check("top-K, lag 2", top_k_schedule{whole_step_cost{}, 0.7});
+    });
+}
+
+// ---- continuous batching ---------------------------------------------------------------------------------------
+
+namespace {
+
+/// batch_decoder as small_world::play plays it: every step pauses some requests and resumes others, as past rounds say.
+template <class Target, class Drafter, class Schedule, class Rule, class Rng>
+class pausing_batch {
+public:
+    pausing_batch(std::size_t places, Target& target, Drafter drafter, Schedule const& schedule, Rule const& rule,
+                  Rng rng)
+        : engine_(target, std::move(drafter), schedule, rule,
+                  batch_options{.max_requests = places, .seed = 1, .calibration = calibration_}, no_logits_hook{},
+                  rng) {}
+
+    request_id join(std::span<token_id const> prompt, request_settings const& settings) {
+        ids_.push_back(*engine_.submit(prompt, settings));
+        return ids_.back();
+    }
+    void leave(request_id id) { engine_.cancel(id); }
+    bool step() {
+        for (request_id const id : ids_) {
+            if (!engine_.knows(id)) continue;
+            if (past_.choice(std::array{false, false, true}, 4, id)) {
+                engine_.pause(id);
+            } else {
+                engine_.resume(id);
+            }
+        }
+        if (!engine_.step()) {  // everybody is paused
+            for (request_id const id : ids_) {
+                if (engine_.knows(id)) engine_.resume(id);
+            }
+            if (!engine_.step()) return false;
+        }
+        calibration_.learn(engine_.round());
+        past_.learn(engine_.round());
+        return true;
+    }
+    [[nodiscard]] std::span<request_event const> events() const { return engine_.events(); }
+
+private:
+    free_calibration calibration_{7};
+    past_rounds past_{11};
+    std::vector<request_id> ids_;
+    batch_decoder<Target&, Drafter, Schedule, Rule, no_logits_hook, Rng> engine_;
+};
+
+}  // namespace
+
+TEST_CASE("continuous batching, with a queue and pauses that past rounds decide: exact", "[exact][long]") {
+    for_each_rule([](auto const& rule) {
+        for_one_schedule_of_a_kind([&](std::string const& name, auto const& schedule) {
+            for (pipeline_trial const& t : pipeline_trials()) {
+                free_schedule const free{schedule, everything(10)};
+                for (std::size_t places = 1; places <= t.what.requests.size(); ++places) {
+                    if (t.large && places > 1) continue;
+                    INFO(name << ", world " << t.where.seed << ", places " << places);
+                    auto target = target_of(t.where);
+                    law const found = decoder_law(enumerator::noise::keyed, t.what, [&](auto rng) {
+                        return pausing_batch<decltype(target), decltype(semi_of(t.where)),
+                                             std::remove_const_t<decltype(free)>, std::remove_cvref_t<decltype(rule)>,
+                                             decltype(rng)>(places, target, semi_of(t.where), free, rule, rng);
+                    });
+                    CHECK(largest_difference(found, autoregressive_law(t.where, t.what)) <= tolerance);
+                }
+            }
+        });
+    });
+}
+
+// ---- that the tests are about something ------------------------------------------------------------------------
+
+TEST_CASE("the parts that learn do act in the scenes above", "[exact]") {
+    std::size_t gated = 0, undrafted = 0, ended = 0, weighted = 0, calibrated = 0, trimmed = 0, rounds = 0;
+    free_schedule const free{planned_schedule{whole_step_cost{}}, everything(5)};
+    for (pipeline_trial const& t : pipeline_trials()) {
+        if (t.large) continue;
+        auto target = target_of(t.where);
+        enumerator walk{enumerator::noise::keyed};
+        walk.for_each_path([&] {
+            using engine = learning_decoder<decltype(target), decltype(semi_of(t.where)),
+                                            std::remove_const_t<decltype(free)>, token_rejection<>, enumerator::source>;
+            struct counting : engine {
+                using engine::engine;
+                std::size_t *gated, *undrafted, *ended, *weighted, *calibrated, *trimmed, *rounds;
+                bool step() {
+                    if (!engine::step()) return false;
+                    round_record const& round = engine::round();
+                    ++*rounds;
+                    *undrafted += round.load.drafting == 0 ? 1 : 0;
+                    for (std::size_t r = 0; r < round.size(); ++r) {
+                        verdict const& v = round.verdicts[r];
+                        *gated += round.requests[r].draft_limit == 0 ? 1 : 0;
+                        *ended += v.drafted < round.requests[r].draft_cap(round.survivals.block_size) ? 1 : 0;
+                        *weighted += round.requests[r].weight != certain ? 1 : 0;
+                        *trimmed += v.verified < v.drafted ? 1 : 0;
+                        for (std::size_t k = 0; k < v.drafted; ++k) {
+                            double const now = static_cast<double>(round.survivals.at(r, k).confidence) * 0x1p-24;
+                            *calibrated += std::abs(now - round.raw_confidence(r, k)) > 0.01 ? 1 : 0;
+                        }
+                    }
+                    return true;
+                }
+            } dec(t.what.requests.size(), true, target, semi_of(t.where), free, token_rejection<>{}, walk.handle());
+            dec.gated = &gated;
+            dec.undrafted = &undrafted;
+            dec.ended = &ended;
+            dec.weighted = &weighted;
+            dec.calibrated = &calibrated;
+            dec.trimmed = &trimmed;
+            dec.rounds = &rounds;
+            (void)play(dec, t.what);
+        });
+    }
+    for (std::size_t const seen : {gated, undrafted, ended, weighted, calibrated, trimmed}) CHECK(10 * seen > rounds);
 }
