@@ -3,7 +3,16 @@
 // Exactness of the whole pipeline: gates, floors, priorities, calibrations that learn and cost models of all that a step
 // depends on, each alone and all together, under every causal schedule and every rule, for requests that join, leave and
 // come back. Horizons are at least lag + 2, so that what past rounds decided has acted.
+#include <functional>
+
+#include <sureleap/schedule/agreed.hpp>
+#include <sureleap/schedule/cost_ref.hpp>
+#include <sureleap/schedule/hysteresis.hpp>
 #include <sureleap/serving/batch_decoder.hpp>
+#include <sureleap/serving/never_lose.hpp>
+#include <sureleap/serving/online_calibration.hpp>
+#include <sureleap/serving/refined_cost.hpp>
+#include <sureleap/serving/speed_targets.hpp>
 
 #include "support/adaptive.hpp"
 #include "support/exactness.hpp"
@@ -13,34 +22,59 @@ using namespace adaptive;
 
 namespace {
 
-/// A decoder, and the calibration that was lent to it and learns from its rounds. What small_world::play plays.
-template <class Target, class Drafter, class Schedule, class Rule, class Rng>
+/// What is lent to a decoder and learns from its rounds: a calibration, or nothing.
+struct free_parts {
+    bool calibrated = true;
+    free_calibration calibration{7};
+
+    [[nodiscard]] calibration_ref lent() const { return calibrated ? calibration_ref{calibration} : calibration_ref{}; }
+    void observe(round_record const& round) { calibration.observe(round); }
+};
+
+/// A decoder and the parts that were lent to it. What small_world::play plays.
+template <class Parts, class Target, class Drafter, class Schedule, class Rule, class Rng>
 class learning_decoder {
 public:
-    learning_decoder(std::size_t requests, bool calibrated, Target& target, Drafter drafter, Schedule const& schedule,
-                     Rule const& rule, Rng rng)
-        : decoder_(target, std::move(drafter), schedule, rule, allow_lossy,
-                   decoder_options{.max_requests = requests,
-                                   .seed = 1,
-                                   .calibration = calibrated ? calibration_ref{calibration_} : calibration_ref{}},
-                   no_logits_hook{}, rng) {}
+    learning_decoder(std::size_t requests, Parts parts, Target& target, Drafter drafter, Schedule const& schedule,
+                     Rule const& rule, Rng rng, std::function<void(round_record const&)> watch = {})
+        : parts_(std::move(parts)),
+          decoder_(target, std::move(drafter), schedule, rule, allow_lossy,
+                   decoder_options{.max_requests = requests, .seed = 1, .calibration = parts_.lent()}, no_logits_hook{},
+                   rng),
+          watch_(std::move(watch)) {}
 
     request_id join(std::span<token_id const> prompt, request_settings const& settings) {
         return decoder_.join(prompt, settings);
     }
     void leave(request_id id) { decoder_.leave(id); }
     bool step() {
-        bool const any = decoder_.step();
-        if (any) calibration_.learn(decoder_.round());
-        return any;
+        if (!decoder_.step()) return false;
+        parts_.observe(decoder_.round());
+        if (watch_) watch_(decoder_.round());
+        return true;
     }
     [[nodiscard]] std::span<request_event const> events() const { return decoder_.events(); }
-    [[nodiscard]] round_record const& round() const { return decoder_.round(); }
 
 private:
-    free_calibration calibration_{7};
+    Parts parts_;
     decoder<Target&, Drafter, Schedule, Rule, no_logits_hook, Rng, true> decoder_;
+    std::function<void(round_record const&)> watch_;
 };
+
+/// The law of a pipeline over a scene. Every path begins with copies of the parts and of the schedule.
+template <class Parts, class MakeDrafter, class Schedule, class Rule>
+[[nodiscard]] law pipeline_law(enumerator::noise kind, world const& w, scene const& s, Parts const& parts,
+                               MakeDrafter const& make_drafter, Schedule const& schedule, Rule const& rule,
+                               std::function<void(round_record const&)> const& watch = {}) {
+    using drafter_type = std::invoke_result_t<MakeDrafter const&>;
+    static_assert(is_lossless_round_v<Rule, Schedule, drafter_type>,
+                  "the exactness list holds combinations that the compiler lets through");
+    auto target = target_of(w);
+    return decoder_law(kind, s, [&](auto rng) {
+        return learning_decoder<Parts, decltype(target), drafter_type, Schedule, Rule, decltype(rng)>(
+            s.requests.size(), parts, target, make_drafter(), schedule, rule, rng, watch);
+    });
+}
 
 template <class Visit>
 void for_each_costed_schedule(Visit&& visit) {
@@ -59,7 +93,7 @@ struct pipeline_trial {
 
 std::vector<pipeline_trial> pipeline_trials() {
     auto const one = [](token_id prompt, double priority = 1.0, std::uint32_t tenant = 0) {
-        return scene_request{{prompt}, {.priority = priority, .tenant = tenant}};
+        return scene_request{{prompt}, {.priority = priority, .tokens_per_second = 0.8, .tenant = tenant}};
     };
     std::vector<pipeline_trial> list;
     list.push_back({{11, 2, 2}, {{one(0)}, 5, 2}});
@@ -89,19 +123,12 @@ std::vector<pipeline_trial> pipeline_trials() {
     return list;
 }
 
-template <class MakeDrafter, class Schedule, class Rule>
-void check_one(std::string const& name, enumerator::noise kind, world const& w, scene const& s,
-               MakeDrafter const& make_drafter, Schedule const& schedule, Rule const& rule, bool calibrated) {
-    using drafter_type = std::invoke_result_t<MakeDrafter const&>;
-    static_assert(is_lossless_round_v<Rule, Schedule, drafter_type>,
-                  "the exactness list holds combinations that the compiler lets through");
+template <class Parts, class MakeDrafter, class Schedule, class Rule>
+void check_one(std::string const& name, enumerator::noise kind, world const& w, scene const& s, Parts const& parts,
+               MakeDrafter const& make_drafter, Schedule const& schedule, Rule const& rule) {
     INFO(name << ", " << (kind == enumerator::noise::keyed ? "keyed" : "fresh") << " noise, world " << w.seed
               << ", V = " << w.vocabulary << ", gamma = " << w.block_size << ", requests = " << s.requests.size());
-    auto target = target_of(w);
-    law const found = decoder_law(kind, s, [&](auto rng) {
-        return learning_decoder<decltype(target), drafter_type, Schedule, Rule, decltype(rng)>(
-            s.requests.size(), calibrated, target, make_drafter(), schedule, rule, rng);
-    });
+    law const found = pipeline_law(kind, w, s, parts, make_drafter, schedule, rule);
     CHECK(largest_difference(found, autoregressive_law(w, s)) <= tolerance);
 }
 
@@ -112,8 +139,9 @@ void check_pipeline(std::string const& name, Schedule const& schedule, Rule cons
     for (pipeline_trial const& t : pipeline_trials()) {
         if (t.large && !large) continue;
         auto const make = [&] { return semi_of(t.where); };
-        if (t.fresh_too) check_one(name, enumerator::noise::fresh, t.where, t.what, make, free, rule, calibrated);
-        check_one(name, enumerator::noise::keyed, t.where, t.what, make, free, rule, calibrated);
+        if (t.fresh_too)
+            check_one(name, enumerator::noise::fresh, t.where, t.what, free_parts{calibrated}, make, free, rule);
+        check_one(name, enumerator::noise::keyed, t.where, t.what, free_parts{calibrated}, make, free, rule);
     }
 }
 
@@ -206,22 +234,21 @@ TEST_CASE("the whole pipeline with drafters that have no head: exact", "[exact][
             scene stopped{{{}, {{1}, {}, 1}}, 3, 0};  // the second joins a round later
             for (auto& request : stopped.requests) request.settings.stop_tokens = stop_token;
             world const three{9, 3, 2};
-            check_one(
-                name, enumerator::noise::keyed, three, stopped, [&] { return autoregressive_of(three); }, free, rule,
-                true);
+            auto const from_three = [&] { return autoregressive_of(three); };
+            check_one(name, enumerator::noise::keyed, three, stopped, free_parts{}, from_three, free, rule);
             world const two{8, 2, 3};
-            check_one(
-                name, enumerator::noise::keyed, two, {{{}}, 4, 1}, [&] { return autoregressive_of(two); }, free, rule,
-                true);
-            world const repeated{2, 3, 3};
-            check_one(
-                name, enumerator::noise::keyed, repeated, {{{{0, 1, 2, 0, 1}}}, 4, 1},
-                [] { return lookup{{.block_size = 3, .target_vocabulary = 3}}; }, free, rule, true);
+            auto const from_two = [&] { return autoregressive_of(two); };
+            check_one(name, enumerator::noise::keyed, two, {{{}}, 4, 1}, free_parts{}, from_two, free, rule);
         };
         check("fixed", fixed_schedule{});
         check("greedy", greedy_schedule{whole_step_cost{}});
         check("top-K, lag 1", lagged_top_k<1>(cliff_capacity{}, 0.7));
         check("top-K, lag 2", top_k_schedule{whole_step_cost{}, 0.7});
+
+        world const repeated{2, 3, 3};
+        auto const look_up = [] { return lookup{{.block_size = 3, .target_vocabulary = 3}}; };
+        check_one("lookup", enumerator::noise::keyed, repeated, {{{{0, 1, 2, 0, 1}}}, 4, 1}, free_parts{}, look_up,
+                  free_schedule{fixed_schedule{}, everything(9)}, rule);
     });
 }
 
@@ -259,8 +286,8 @@ public:
             }
             if (!engine_.step()) return false;
         }
-        calibration_.learn(engine_.round());
-        past_.learn(engine_.round());
+        calibration_.observe(engine_.round());
+        past_.observe(engine_.round());
         return true;
     }
     [[nodiscard]] std::span<request_event const> events() const { return engine_.events(); }
@@ -295,49 +322,149 @@ TEST_CASE("continuous batching, with a queue and pauses that past rounds decide:
     });
 }
 
+// ---- the library's own parts -----------------------------------------------------------------------------------
+
+namespace {
+
+using learned_cost = refined_cost<whole_step_cost>;
+
+/// Online calibration per tenant and a cost model that is refined by the times of steps, which past rounds make up. Schedules
+/// refer to `cost`, which every path puts back to where it began.
+class own_parts {
+public:
+    explicit own_parts(learned_cost& cost)
+        : cost_(&cost),
+          calibration_(3, {.maps = {.terms = online_terms::history,
+                                    .prior_weight = 1.0,
+                                    .memory = 16.0,
+                                    .trusted_observations = 2.0},
+                           .max_requests = 4,
+                           .tenants = 2,
+                           .shared_weight = 2.0}) {}
+
+    [[nodiscard]] calibration_ref lent() const { return calibration_; }
+    void observe(round_record const& round) {
+        calibration_.observe(round);
+        past_.observe(round);
+        cost_->observe(round.load, past_.choice(std::array{0.5, 2.0, 5.0}, 5));
+    }
+
+private:
+    learned_cost* cost_;
+    online_calibration calibration_;
+    past_rounds past_{12};
+};
+
+/// Ranks that agree on the largest of batches that others are said to have.
+struct larger_batch {
+    std::size_t operator()(std::size_t batch) const noexcept { return batch | 1u; }
+};
+
+/// The schedule as traffic of the same world leaves it, and the parts.
+template <class Schedule>
+void live_in(world const& w, Schedule& schedule, own_parts& parts) {
+    auto target = target_of(w);
+    decoder dec{target, semi_of(w), schedule, token_rejection<>{},
+                decoder_options{.max_requests = 4, .calibration = parts.lent()}};
+    std::size_t rounds = 0;
+    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+        std::vector<token_id> const prompt{static_cast<token_id>(seed % 2)};
+        for (std::uint64_t i = 0; i <= seed % 3; ++i) {
+            (void)dec.join(prompt, {.seed = 10 * seed + i,
+                                    .max_new_tokens = 4 + seed,
+                                    .priority = i == 0 ? 1.0 : 0.4,
+                                    .tokens_per_second = 0.8,
+                                    .tenant = static_cast<std::uint32_t>(i % 2)});
+        }
+        for (; dec.step(); ++rounds) parts.observe(dec.round());
+    }
+    REQUIRE(rounds > 60);
+    schedule = dec.schedule();
+}
+
+template <class Schedule>
+auto guarded(Schedule schedule, learned_cost const& cost) {
+    return never_lose{
+        speed_targets{
+            std::move(schedule), cost_ref{cost}, {.max_requests = 4, .window = 2.0, .step = 1.0, .patience = 2}},
+        cost_ref{cost},
+        {.max_requests = 4, .block_size = 3, .prior = 0.7, .probing = 0.5}};
+}
+
+template <class Schedule, class Rule>
+void check_own(std::string const& name, Schedule const& fresh, learned_cost& cost, Rule const& rule) {
+    for (pipeline_trial const& t : pipeline_trials()) {
+        if (t.large || t.where.block_size > 3) continue;
+        // never_lose is told the drafter's block.
+        world where = t.where;
+        where.block_size = 3;
+        auto const make = [&] { return semi_of(where); };
+        learned_cost const before = cost;
+        for (bool const warm : {false, true}) {
+            own_parts parts{cost};
+            Schedule schedule = fresh;
+            if (warm) live_in(where, schedule, parts);
+            learned_cost const beginning = cost;
+            auto target = target_of(where);
+            INFO(name << (warm ? ", after traffic" : ", new") << ", world " << where.seed << ", requests "
+                      << t.what.requests.size());
+            law const found = decoder_law(enumerator::noise::keyed, t.what, [&](auto rng) {
+                cost = beginning;
+                static_assert(is_lossless_round_v<Rule, Schedule, decltype(make())>,
+                              "the exactness list holds combinations that the compiler lets through");
+                return learning_decoder<own_parts, decltype(target), decltype(make()), Schedule, Rule, decltype(rng)>(
+                    t.what.requests.size(), parts, target, make(), schedule, rule, rng);
+            });
+            CHECK(largest_difference(found, autoregressive_law(where, t.what)) <= tolerance);
+            cost = before;
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("the library's own controllers, calibration and cost model, new and after traffic: exact", "[exact][long]") {
+    for_each_rule([](auto const& rule) {
+        learned_cost cost{whole_step_cost{}, {.memory = 2.0, .prior = 1.0}};
+        cost_ref const lent{cost};
+        check_own("planned", guarded(hysteresis{planned_schedule{lent}, {.margin = 0.05}}, cost), cost, rule);
+        check_own("top-K, lag 1, agreed", guarded(agreed{lagged_top_k<1>(lent, 0.7), larger_batch{}}, cost), cost,
+                  rule);
+        check_own("top-K, lag 2", guarded(top_k_schedule{lent, 0.7}, cost), cost, rule);
+        check_own("greedy", guarded(greedy_schedule{lent}, cost), cost, rule);
+        check_own(
+            "fixed",
+            never_lose{fixed_schedule{}, lent, {.max_requests = 4, .block_size = 3, .prior = 0.7, .probing = 0.5}},
+            cost, rule);
+    });
+}
+
 // ---- that the tests are about something ------------------------------------------------------------------------
 
 TEST_CASE("the parts that learn do act in the scenes above", "[exact]") {
-    std::size_t gated = 0, undrafted = 0, ended = 0, weighted = 0, calibrated = 0, trimmed = 0, rounds = 0;
+    std::size_t rounds = 0, gated = 0, undrafted = 0, ended = 0, weighted = 0, calibrated = 0, trimmed = 0;
+    auto const watch = [&](round_record const& round) {
+        ++rounds;
+        undrafted += round.load.drafting == 0 ? 1u : 0u;
+        for (std::size_t r = 0; r < round.size(); ++r) {
+            request_view const& request = round.requests[r];
+            verdict const& v = round.verdicts[r];
+            gated += request.draft_limit == 0 ? 1u : 0u;
+            ended += v.drafted < request.draft_cap(round.survivals.block_size) ? 1u : 0u;
+            weighted += request.weight != certain ? 1u : 0u;
+            trimmed += v.verified < v.drafted ? 1u : 0u;
+            for (std::size_t k = 0; k < v.drafted; ++k) {
+                double const now = static_cast<double>(round.survivals.at(r, k).confidence) * 0x1p-24;
+                calibrated += std::abs(now - round.raw_confidence(r, k)) > 0.01 ? 1u : 0u;
+            }
+        }
+    };
     free_schedule const free{planned_schedule{whole_step_cost{}}, everything(5)};
     for (pipeline_trial const& t : pipeline_trials()) {
         if (t.large) continue;
-        auto target = target_of(t.where);
-        enumerator walk{enumerator::noise::keyed};
-        walk.for_each_path([&] {
-            using engine = learning_decoder<decltype(target), decltype(semi_of(t.where)),
-                                            std::remove_const_t<decltype(free)>, token_rejection<>, enumerator::source>;
-            struct counting : engine {
-                using engine::engine;
-                std::size_t *gated, *undrafted, *ended, *weighted, *calibrated, *trimmed, *rounds;
-                bool step() {
-                    if (!engine::step()) return false;
-                    round_record const& round = engine::round();
-                    ++*rounds;
-                    *undrafted += round.load.drafting == 0 ? 1 : 0;
-                    for (std::size_t r = 0; r < round.size(); ++r) {
-                        verdict const& v = round.verdicts[r];
-                        *gated += round.requests[r].draft_limit == 0 ? 1 : 0;
-                        *ended += v.drafted < round.requests[r].draft_cap(round.survivals.block_size) ? 1 : 0;
-                        *weighted += round.requests[r].weight != certain ? 1 : 0;
-                        *trimmed += v.verified < v.drafted ? 1 : 0;
-                        for (std::size_t k = 0; k < v.drafted; ++k) {
-                            double const now = static_cast<double>(round.survivals.at(r, k).confidence) * 0x1p-24;
-                            *calibrated += std::abs(now - round.raw_confidence(r, k)) > 0.01 ? 1 : 0;
-                        }
-                    }
-                    return true;
-                }
-            } dec(t.what.requests.size(), true, target, semi_of(t.where), free, token_rejection<>{}, walk.handle());
-            dec.gated = &gated;
-            dec.undrafted = &undrafted;
-            dec.ended = &ended;
-            dec.weighted = &weighted;
-            dec.calibrated = &calibrated;
-            dec.trimmed = &trimmed;
-            dec.rounds = &rounds;
-            (void)play(dec, t.what);
-        });
+        (void)pipeline_law(
+            enumerator::noise::keyed, t.where, t.what, free_parts{}, [&] { return semi_of(t.where); }, free,
+            token_rejection<>{}, watch);
     }
-    for (std::size_t const seen : {gated, undrafted, ended, weighted, calibrated, trimmed}) CHECK(10 * seen > rounds);
+    for (std::size_t const seen : {gated, undrafted, ended, weighted, calibrated, trimmed}) CHECK(20 * seen > rounds);
 }

@@ -244,7 +244,7 @@ private:
         }
         round_record const& round = engine_.round();
         metrics_.observe(round, adaptive::whole_step_cost{.pair = 0.1});
-        calibration_.learn(round);
+        calibration_.observe(round);
         done_.request_rounds += round.size();
         for (request_event const& e : engine_.events()) {
             if (e.outcome != status::ok) ++done_.failed;

@@ -25,7 +25,7 @@ class past_rounds {
 public:
     explicit past_rounds(std::uint64_t seed) : state_(seed) {}
 
-    void learn(round_record const& round) noexcept {
+    void observe(round_record const& round) noexcept {
         for (std::size_t r = 0; r < round.size(); ++r) {
             verdict const& v = round.verdicts[r];
             mix(v.id, v.drafted, v.verified, v.accepted);
@@ -75,7 +75,7 @@ public:
         return may_.floors ? past_.choice(std::array{fixed_probability{0}, certain / 20, certain / 5, certain / 2}, 3)
                            : 0;
     }
-    void observe(round_record const& round) noexcept { past_.learn(round); }
+    void observe(round_record const& round) noexcept { past_.observe(round); }
 
 private:
     freedom may_;
@@ -90,7 +90,7 @@ public:
     [[nodiscard]] double operator()(request_view const& request, std::size_t k, double c) const noexcept {
         return std::pow(c, past_.choice(std::array{0.4, 1.0, 2.5}, k, request.settings->tenant));
     }
-    void learn(round_record const& round) noexcept { past_.learn(round); }
+    void observe(round_record const& round) noexcept { past_.observe(round); }
 
 private:
     past_rounds past_;
