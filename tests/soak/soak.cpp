@@ -2,7 +2,7 @@
 //
 // The decoder left on: random traffic of requests that are submitted, paused, resumed and cancelled at any round, with
 // settings of all kinds, over models that throw and rows that hold NaN, on several threads, with schedules and calibrations
-// that change their minds after every round and somebody reading the metrics meanwhile. For as many request rounds as asked:
+// that change their minds after every round, or the library's own, and somebody reading the metrics meanwhile. For as many request rounds as asked:
 //
 //     soak --rounds 1000000 --seed 1
 //
@@ -12,6 +12,7 @@
 //   - under rules whose stream is the request's own (pathwise), tokens and their log-probabilities are those of the request
 //     running alone, all of them when it has finished, a prefix when it was cancelled.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -36,12 +37,19 @@
 #include <sureleap/drafter/autoregressive.hpp>
 #include <sureleap/drafter/semi_autoregressive.hpp>
 #include <sureleap/head/markov.hpp>
+#include <sureleap/schedule/cost_ref.hpp>
 #include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/greedy.hpp>
+#include <sureleap/schedule/hysteresis.hpp>
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/top_k.hpp>
 #include <sureleap/serving/batch_decoder.hpp>
 #include <sureleap/serving/metrics.hpp>
+#include <sureleap/serving/metrics_text.hpp>
+#include <sureleap/serving/never_lose.hpp>
+#include <sureleap/serving/online_calibration.hpp>
+#include <sureleap/serving/refined_cost.hpp>
+#include <sureleap/serving/speed_targets.hpp>
 
 #include "soak/models.hpp"
 #include "soak/pool.hpp"
@@ -54,6 +62,7 @@ namespace {
 
 // ---- requests --------------------------------------------------------------------------------------------------
 
+constexpr std::size_t max_requests = 6;
 token_id const stops[] = {5, 7};
 
 struct job {
@@ -77,7 +86,8 @@ job random_job(support::dice& roll) {
     if (roll.chance(0.3)) s.max_draft_tokens = roll.below(block_size + 1);
     s.log_probabilities = roll.chance(0.3);
     if (roll.chance(0.5)) s.priority = roll.between(0.01, 100.0);
-    s.tenant = static_cast<std::uint32_t>(roll.below(3));
+    if (roll.chance(0.3)) s.tokens_per_second = roll.between(0.1, 3.0);
+    s.tenant = static_cast<std::uint32_t>(roll.below(12));
     return j;
 }
 
@@ -123,6 +133,7 @@ private:
                        now.batch_tokens.count() == now.rounds,
                    "metrics were torn");
             last = now.rounds;
+            demand(!metrics_text(now).empty(), "nothing was exported");
             std::this_thread::sleep_for(std::chrono::microseconds(200));
         }
     }
@@ -130,26 +141,73 @@ private:
     std::thread thread_;
 };
 
-template <class MakeDrafter, class Schedule, class Rule>
+/// Parts that change their minds after every round.
+struct wild_parts {
+    explicit wild_parts(std::uint64_t seed) : calibration(seed), seed_(seed) {}
+
+    template <class Schedule>
+    [[nodiscard]] auto around(Schedule schedule) const {
+        std::uint64_t const life = seed_ % 4;
+        return adaptive::free_schedule{
+            std::move(schedule),
+            {.limits = life % 3 != 0, .floors = life % 2 == 1, .weights = life >= 2, .seed = seed_}};
+    }
+    [[nodiscard]] adaptive::whole_step_cost cost() const { return model; }
+    void observe(round_record const& round) { calibration.observe(round); }
+
+    adaptive::whole_step_cost model{.pair = 0.1};
+    adaptive::free_calibration calibration;
+
+private:
+    std::uint64_t seed_;
+};
+
+/// The library's own.
+struct own_parts {
+    explicit own_parts(std::uint64_t seed)
+        : calibration(block_size,
+                      {.maps = {.terms = online_terms::history}, .max_requests = max_requests, .tenants = 8}),
+          past(seed) {}
+
+    template <class Schedule>
+    [[nodiscard]] auto around(Schedule schedule) const {
+        return never_lose{speed_targets{std::move(schedule), cost(), {.max_requests = max_requests}},
+                          cost(),
+                          {.max_requests = max_requests, .block_size = block_size}};
+    }
+    [[nodiscard]] auto cost() const { return cost_ref{refined}; }
+    void observe(round_record const& round) {
+        calibration.observe(round);
+        past.observe(round);
+        double const factor = past.choice(std::array{0.7, 1.0, 1.3, -1.0}, 6);  // -1: the clock was set back
+        refined.observe(round.load, factor * refined.model().step_seconds(round.load));
+    }
+
+    refined_cost<adaptive::whole_step_cost> refined{adaptive::whole_step_cost{.pair = 0.1}};
+    online_calibration calibration;
+    adaptive::past_rounds past;
+};
+
+template <class Parts, class MakeDrafter, class MakeSchedule, class Rule>
 class traffic {
     static constexpr bool pathwise = Rule::guarantee == fidelity::pathwise;
 
 public:
-    traffic(std::uint64_t seed, MakeDrafter const& make, Schedule const& schedule, Rule const& rule, pool& threads)
+    traffic(std::uint64_t seed, MakeDrafter const& make, MakeSchedule const& schedule, Rule const& rule, pool& threads)
         : roll_(seed),
           faults_{support::dice{seed + 1}},
           make_(make),
           rule_(rule),
-          calibration_(seed),
+          parts_(seed),
           metrics_(block_size),
           target_(&faults_),
-          engine_(target_, make(&faults_), schedule, rule,
-                  batch_options{.max_requests = 6,
+          engine_(target_, make(&faults_), parts_.around(schedule(parts_.cost())), rule,
+                  batch_options{.max_requests = max_requests,
                                 .max_waiting = 5,
                                 .max_tokens = 180,
                                 .seed = seed,
                                 .executor = threads,
-                                .calibration = calibration_}) {}
+                                .calibration = parts_.calibration}) {}
 
     /// Leaves requests behind, whose memory the engine's destructor must find.
     totals run(std::size_t request_rounds) {
@@ -243,8 +301,8 @@ private:
             return;
         }
         round_record const& round = engine_.round();
-        metrics_.observe(round, adaptive::whole_step_cost{.pair = 0.1});
-        calibration_.observe(round);
+        metrics_.observe(round, parts_.cost());
+        parts_.observe(round);
         done_.request_rounds += round.size();
         for (request_event const& e : engine_.events()) {
             if (e.outcome != status::ok) ++done_.failed;
@@ -293,10 +351,13 @@ private:
     faults faults_;
     MakeDrafter make_;
     Rule rule_;
-    adaptive::free_calibration calibration_;
+    Parts parts_;
     serving_metrics metrics_;
     cached_target target_;
-    batch_decoder<cached_target&, std::invoke_result_t<MakeDrafter const&, faults*>, Schedule, Rule> engine_;
+    batch_decoder<
+        cached_target&, std::invoke_result_t<MakeDrafter const&, faults*>,
+        decltype(std::declval<Parts>().around(std::declval<MakeSchedule const&>()(std::declval<Parts>().cost()))), Rule>
+        engine_;
     std::map<request_id, client> clients_;
     totals done_;
     double arrivals_ = 0.5;
@@ -306,16 +367,14 @@ private:
 };
 
 /// Engines one after the other, each for a part of the rounds; every second one is given up with requests in it.
-template <class MakeDrafter, class Schedule, class Rule>
+template <class Parts, class MakeDrafter, class MakeSchedule, class Rule>
 void leave_on(char const* name, std::size_t rounds, std::uint64_t seed, MakeDrafter const& make,
-              Schedule const& schedule, Rule const& rule, pool& threads) {
+              MakeSchedule const& schedule, Rule const& rule, pool& threads) {
     auto const start = std::chrono::steady_clock::now();
     totals sum;
     std::size_t const lives = 4;
     for (std::size_t life = 0; life < lives; ++life) {
-        adaptive::free_schedule const free{
-            schedule, {.limits = life % 3 != 0, .floors = life % 2 == 1, .weights = life >= 2, .seed = seed + life}};
-        traffic engine{seed + 100 * life, make, free, rule, threads};
+        traffic<Parts, MakeDrafter, MakeSchedule, Rule> engine{seed + life, make, schedule, rule, threads};
         totals done = engine.run(rounds / lives + 1);
         if (life % 2 == 0) done = engine.drain();
         sum.request_rounds += done.request_rounds;
@@ -367,20 +426,27 @@ int main(int argc, char** argv) {
         return autoregressive{faulty_draft{f}, top1_confidence{},
                               drafter_options{.block_size = block_size, .vocabulary = vocabulary}};
     };
-    adaptive::whole_step_cost const cost{.pair = 0.1};
+    auto const planned = [](auto cost) { return planned_schedule{cost}; };
+    auto const steady = [](auto cost) { return hysteresis{planned_schedule{cost}}; };
+    auto const greedy = [](auto cost) { return greedy_schedule{cost}; };
+    auto const lagged = [](auto cost) { return top_k_schedule{cost}; };
 
-    std::size_t const share = rounds / 6;
-    leave_on("keyed coupling, planned, semi-autoregressive", share, seed + 1000, semi, planned_schedule{cost},
-             keyed_coupling{}, threads);
-    leave_on("keyed coupling, Algorithm 1, autoregressive", share, seed + 2000, ordinary, greedy_schedule{cost},
-             keyed_coupling{}, threads);
-    leave_on("keyed coupling, top-K, lag 2, autoregressive", share, seed + 3000, ordinary, top_k_schedule{cost},
-             keyed_coupling{}, threads);
-    leave_on("target match, top-K, lag 2, semi-autoregr.", share, seed + 4000, semi, top_k_schedule{cost},
-             target_match<>{}, threads);
-    leave_on("target match, Algorithm 1, autoregressive", share, seed + 5000, ordinary, greedy_schedule{cost},
-             target_match<>{}, threads);
-    leave_on("block verification, planned, semi-autoregr.", share, seed + 6000, semi, planned_schedule{cost},
-             block_verification<>{}, threads);
+    std::size_t const share = rounds / 8;
+    leave_on<wild_parts>("coupling, planned, semi-autoregressive, wild", share, 1000 * seed, semi, planned,
+                         keyed_coupling{}, threads);
+    leave_on<own_parts>("coupling, planned, semi-autoregressive, own", share, 1000 * seed + 100, semi, steady,
+                        keyed_coupling{}, threads);
+    leave_on<wild_parts>("coupling, top-K, autoregressive, wild", share, 1000 * seed + 200, ordinary, lagged,
+                         keyed_coupling{}, threads);
+    leave_on<own_parts>("coupling, Algorithm 1, autoregressive, own", share, 1000 * seed + 300, ordinary, greedy,
+                        keyed_coupling{}, threads);
+    leave_on<wild_parts>("match, Algorithm 1, autoregressive, wild", share, 1000 * seed + 400, ordinary, greedy,
+                         target_match<>{}, threads);
+    leave_on<own_parts>("match, top-K, semi-autoregressive, own", share, 1000 * seed + 500, semi, lagged,
+                        target_match<>{}, threads);
+    leave_on<wild_parts>("block, planned, semi-autoregressive, wild", share, 1000 * seed + 600, semi, planned,
+                         block_verification<>{}, threads);
+    leave_on<own_parts>("rejection, planned, semi-autoregressive, own", share, 1000 * seed + 700, semi, steady,
+                        token_rejection<>{}, threads);
     return 0;
 }
