@@ -48,8 +48,8 @@ struct online_settings {
     /// identity, which is not trusted before it was confirmed.
     std::vector<logit_scaling> prior{};
     double prior_weight = 32.0;  ///< observations that the prior counts as; >= 1
-    /// Observations fade by this many rounds of one request: 16,384 are 256 rounds of 64 requests. >= 1.
-    double memory = 16384.0;
+    /// Observations fade by this many rounds of one request: 32,768 are 512 rounds of 64 requests. >= 1.
+    double memory = 32768.0;
     /// A map acts on its own from so many observations on; before, at the start and after a drift, it is capped by the
     /// acceptance rate. At the latest after 8 times as many rounds of one request: a cap may be what keeps a position from being
     /// verified, and what is never verified is never learned.
