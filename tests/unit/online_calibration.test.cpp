@@ -280,7 +280,8 @@ TEST_CASE("a request's own history tells hard from easy where confidences do not
 TEST_CASE("learning is deterministic") {
     auto const run = [] {
         support::traffic traffic(8, block, schedule, 13);
-        online_calibration calibration(block, {.maps = {.terms = online_terms::history}, .max_requests = 8, .tenants = 8});
+        online_calibration calibration(block,
+                                       {.maps = {.terms = online_terms::history}, .max_requests = 8, .tenants = 8});
         for (std::size_t r = 0; r < 8; ++r) traffic.settings(r).tenant = static_cast<std::uint32_t>(r);
         for (int i = 0; i < 200; ++i) calibration.observe(traffic.round(calibration, [](std::size_t) { return hard; }));
         return calibration;
@@ -332,7 +333,8 @@ TEST_CASE("settings of a calibration are checked") {
     CHECK(text({.shared_weight = 0.5}) ==
           "online_calibration_settings: shared_weight is 0.5, expected a finite number of at least 1");
     CHECK(text({.shares_between_tenants = false}) ==
-          "online_calibration_settings: tenants is 0 and shares_between_tenants is false, expected places for tenants, or "
+          "online_calibration_settings: tenants is 0 and shares_between_tenants is false, expected places for tenants, "
+          "or "
           "maps that are shared");
     CHECK(text({.maps = {.terms = online_terms::history}}) ==
           "online_calibration_settings: max_requests is 0, expected the number of slots whose history the maps rely on "

@@ -132,8 +132,8 @@ TEST_CASE("after a shift of domains, calibration is back within half a point of 
     }
     auto const fresh = measure(fresh_fit(after, 64000, seed + 50), capacity, after, 2000);
     double const throughput = count / time / fresh.throughput;
-    CAPTURE(stale.ece, ece[0], ece[1], ece[2], fresh.ece, stale.throughput / fresh.throughput, throughput, since, detected,
-            alarms);
+    CAPTURE(stale.ece, ece[0], ece[1], ece[2], fresh.ece, stale.throughput / fresh.throughput, throughput, since,
+            detected, alarms);
     CHECK(ece[2] < fresh.ece + 0.005);
     CHECK(ece[1] < stale.ece / 4.0);
     CHECK(throughput > 0.98);

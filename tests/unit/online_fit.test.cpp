@@ -114,8 +114,8 @@ TEST_CASE("a prior weighs as many observations as it says, a decayed observation
     CHECK(std::fabs(e.fit(online_map{}, 125.0, online_terms::platt).offset - half) < 1e-12);
     CHECK(e.observations() == 500.0);
     CHECK(std::fabs(e.accepted() / e.observations() -
-                    static_cast<double>(std::count_if(samples.begin(), samples.end(),
-                                                      [](sample const& s) { return s.accepted; })) /
+                    static_cast<double>(
+                        std::count_if(samples.begin(), samples.end(), [](sample const& s) { return s.accepted; })) /
                         2000.0) < 1e-12);
 }
 

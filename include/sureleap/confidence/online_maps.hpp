@@ -177,7 +177,8 @@ public:
             at.rate =
                 rate(at.evidence.accepted(), at.evidence.observations(), centre ? centre->positions_[k].rate : before);
             before = at.rate;
-            trusted = (trusted || (is_established(at) && at.step < trusted_step)) && drift_.excess(k) <= tolerated_excess_;
+            trusted =
+                (trusted || (is_established(at) && at.step < trusted_step)) && drift_.excess(k) <= tolerated_excess_;
             bool const leans = centre != nullptr && !is_established(at);
             at.cap = leans ? centre->positions_[k].cap : trusted ? 1.0 : cautious(at);
         }
