@@ -242,7 +242,8 @@ outcome run(blocks const& world, Schedule& schedule, Cost const& cost, Load cons
                                                  : std::numeric_limits<double>::quiet_NaN();
         if constexpr (reads_history_v<Schedule>) history.push(round, table);
         if constexpr (round_observer<Schedule>) {
-            schedule.observe({round, {verdicts.data(), n}, table, {}, step, told});
+            round_record const record{round, {verdicts.data(), n}, table, {}, step, told};
+            schedule.observe(record);
         }
         out.batches.push_back(step.batch_tokens);
         out.round_tokens.push_back(tokens);
