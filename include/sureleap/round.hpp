@@ -2,7 +2,7 @@
 //
 // The stages of a round, each usable alone:
 //
-//     forward -> plan -> draw -> admit -> flatten -> score -> accept -> (commit)
+//     (prepare) -> forward -> plan -> draw -> admit -> flatten -> score -> accept -> (commit)
 //
 // A stage takes earlier stages' values and nothing else; none calls back. An engine that owns its loop calls them in
 // this order; decoder is the same calls in a loop, and gives the same tokens bit for bit. No stage allocates, throws,
@@ -138,6 +138,28 @@ private:
 };
 
 // ---- stages ----------------------------------------------------------------------------------------------------
+
+/// Weights from priorities: each request's relative to the largest, at least 1 (of 2^24).
+inline void weigh(std::span<request_view> requests) noexcept {
+    double most = 0.0;
+    for (request_view const& r : requests) most = std::max(most, r.settings->priority);
+    for (request_view& r : requests) {
+        double const share = r.settings->priority / most * static_cast<double>(certain);
+        r.weight = std::max(static_cast<fixed_probability>(share), fixed_probability{1});
+    }
+}
+
+/// Prepare. Weighs the requests by their priorities, lets the schedule limit what they draft, and empties the block for
+/// them. False if nobody drafts: forward, plan and draw may be left out then.
+template <class Schedule, class Q>
+[[nodiscard]] bool prepare(Schedule& schedule, std::span<request_view> requests, draft_block<Q>& block) {
+    weigh(requests);
+    if constexpr (draft_limiter<Schedule>) schedule.limit_drafts(requests);
+    fixed_probability floor = 0;
+    if constexpr (draft_stopper<Schedule>) floor = schedule.draft_floor();
+    block.begin(requests, floor);
+    return block.load().drafting > 0;
+}
 
 /// What the plan stage hands to admit: how many positions to verify, if a planner decided that.
 using verify_budget = std::optional<std::size_t>;

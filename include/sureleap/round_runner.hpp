@@ -6,7 +6,6 @@
 // stages.
 #pragma once
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -33,16 +32,6 @@ template <class Schedule>
 inline constexpr bool reads_history_v = false;
 template <planner Schedule>
 inline constexpr bool reads_history_v<Schedule> = !std::is_same_v<typename Schedule::origin, from_anchor>;
-
-/// Weights from priorities: each request's relative to the largest, at least 1 (of 2^24).
-inline void weigh(std::span<request_view> requests) noexcept {
-    double most = 0.0;
-    for (request_view const& r : requests) most = std::max(most, r.settings->priority);
-    for (request_view& r : requests) {
-        double const share = r.settings->priority / most * static_cast<double>(certain);
-        r.weight = std::max(static_cast<fixed_probability>(share), fixed_probability{1});
-    }
-}
 
 /// Target: target_model. Drafter: drafter. Schedule: scheduler. Rule: acceptance_sampler. Hook: logits_hook. Rng:
 /// randomness. Combinations whose output would not have the target's law do not compile, unless AllowLossy. Target and
@@ -106,15 +95,10 @@ public:
     /// drafter propagates, with nothing committed. Allocates nothing itself.
     round_record run(std::span<request_view> views) {
         double const start = clock_();
-        weigh(views);
-        if constexpr (draft_limiter<Schedule>) schedule_.limit_drafts(views);
+        bool const anybody_drafts = prepare(schedule_, views, memory_.block);
         std::span<request_view const> const requests = views;
-        fixed_probability floor = 0;
-        if constexpr (draft_stopper<Schedule>) floor = schedule_.draft_floor();
-
-        memory_.block.begin(requests, floor);
         verify_budget budget{};
-        if (memory_.block.load().drafting > 0) {
+        if (anybody_drafts) {
             auto const forward = drafter_.forward(requests);
             budget = plan(schedule_, drafter_, forward, memory_.block, history_, memory_.planning);
             drafter_.draw(forward, typename Rule::draft_rule{}, memory_.block, rng_);

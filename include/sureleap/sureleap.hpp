@@ -57,9 +57,12 @@
 #include <sureleap/confidence/calibration_columns.hpp>
 #include <sureleap/confidence/calibration_data.hpp>
 #include <sureleap/confidence/calibration_reference.hpp>
+#include <sureleap/confidence/drift.hpp>
 #include <sureleap/confidence/estimate.hpp>
 #include <sureleap/confidence/head.hpp>
 #include <sureleap/confidence/metrics.hpp>
+#include <sureleap/confidence/online_fit.hpp>
+#include <sureleap/confidence/online_maps.hpp>
 #include <sureleap/confidence/platt_fit.hpp>
 #include <sureleap/confidence/temperature_fit.hpp>
 #include <sureleap/confidence/temperature_search.hpp>
@@ -69,14 +72,24 @@
 #include <sureleap/head/output.hpp>
 #include <sureleap/head/rnn.hpp>
 #include <sureleap/head/shortlist.hpp>
+#include <sureleap/schedule/additive_cost.hpp>
+#include <sureleap/schedule/batch_cost.hpp>
 #include <sureleap/schedule/adapter.hpp>
 #include <sureleap/schedule/agreed.hpp>
 #include <sureleap/schedule/budget.hpp>
 #include <sureleap/schedule/bulk_walk.hpp>
 #include <sureleap/schedule/capacity.hpp>
+#include <sureleap/schedule/cell_cost.hpp>
+#include <sureleap/schedule/cost_fit.hpp>
+#include <sureleap/schedule/cost_profile.hpp>
+#include <sureleap/schedule/cost_ref.hpp>
+#include <sureleap/schedule/cost_sample.hpp>
+#include <sureleap/schedule/cost_table.hpp>
 #include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/greedy.hpp>
+#include <sureleap/schedule/least_squares.hpp>
+#include <sureleap/schedule/padded_cost.hpp>
 #include <sureleap/schedule/hysteresis.hpp>
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/planning.hpp>
@@ -86,6 +99,7 @@
 #include <sureleap/schedule/threshold.hpp>
 #include <sureleap/schedule/throughput.hpp>
 #include <sureleap/schedule/top_k.hpp>
+#include <sureleap/schedule/when_priced.hpp>
 #include <sureleap/training/anchors.hpp>
 #include <sureleap/training/confidence_logit.hpp>
 #include <sureleap/training/gated_code.hpp>
@@ -115,7 +129,11 @@
 #include <sureleap/round_runner.hpp>
 
 #include <sureleap/serving/batch_decoder.hpp>
+#include <sureleap/serving/refined_cost.hpp>
+#include <sureleap/serving/metrics.hpp>
+#include <sureleap/serving/metrics_text.hpp>
 #include <sureleap/serving/draft_gate.hpp>
 #include <sureleap/serving/draft_outlook.hpp>
 #include <sureleap/serving/never_lose.hpp>
 #include <sureleap/serving/speed_targets.hpp>
+#include <sureleap/serving/online_calibration.hpp>

@@ -34,6 +34,7 @@
 #include <sureleap/schedule/retrospective.hpp>
 #include <sureleap/schedule/threshold.hpp>
 #include <sureleap/schedule/top_k.hpp>
+#include <sureleap/serving/batch_decoder.hpp>
 
 #include "support/executors.hpp"
 #include "support/hash_models.hpp"
@@ -304,4 +305,51 @@ TEST_CASE("no allocation when a place is taken again, beyond what join itself do
     }
     CHECK(steps > 6);
     CHECK(inside == 0);
+}
+
+namespace {
+
+/// Limits, a floor and records: what a schedule that learns does between rounds, with memory of its own from before.
+struct learning : planned_schedule<capacity_table<staircase>> {
+    std::size_t rounds = 0;
+
+    learning() : planned_schedule(::capacity) {}
+    void limit_drafts(std::span<request_view> requests) noexcept {
+        for (request_view& r : requests) r.draft_limit = (rounds + r.slot) % (block_size + 1);
+    }
+    [[nodiscard]] fixed_probability draft_floor() const noexcept { return certain / 64; }
+    void observe(round_record const&) noexcept { ++rounds; }
+};
+
+}  // namespace
+
+TEST_CASE("no allocation in a round: priorities, limits, floors, a lent calibration and a clock, with a queue") {
+    parts const p;
+    auto target = support::hash_model<float>(vocabulary, {});
+    target.reserve(places * (block_size + 1), 200);
+    auto drafter = p.semi();
+    auto const lower = [](std::size_t, double c) noexcept { return 0.9 * c; };
+    double now = 0.0;
+    auto const clock = [&]() noexcept { return now += 1.0; };
+    batch_decoder engine{target, drafter, learning{}, token_rejection<>{},
+                         batch_options{.max_requests = places, .calibration = lower, .clock = clock}};
+    token_id const prompt[] = {3, 4, 3};
+    for (std::size_t i = 0; i < places + 2; ++i) {
+        REQUIRE(engine.submit(prompt,
+                              {.seed = i, .max_new_tokens = most_tokens, .priority = 1.0 + static_cast<double>(i)}));
+    }
+    REQUIRE(engine.step());  // gives the places
+    std::size_t const before = allocations, released_before = releases;
+    bool anybody_finished = false;
+    std::size_t steps = 0;
+    while (!anybody_finished) {
+        REQUIRE(engine.step());
+        ++steps;
+        for (request_event const& e : engine.events()) {
+            anybody_finished = anybody_finished || e.finished != finish_reason::none;
+        }
+    }
+    CHECK(steps > 3);
+    CHECK(allocations == before);
+    CHECK(releases == released_before);
 }

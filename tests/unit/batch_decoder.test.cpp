@@ -293,7 +293,7 @@ TEST_CASE("batch_decoder: what cannot be served is refused with its reason") {
     CHECK(says(error_text([&] { engine.cancel(1); }), {"no request with id 1"}));
     CHECK(says(error_text([&] { static_cast<void>(engine.generated(7)); }), {"no request with id 7"}));
     CHECK(engine.counts().submitted == 0);
-    auto const first = engine.submit(prompt, {.max_new_tokens = 5});
+    auto const first = engine.submit(prompt, {.seed = 1, .max_new_tokens = 18});
     REQUIRE(first);
     CHECK_FALSE(engine.submit(prompt, {.max_new_tokens = 5}));  // one is waiting already
     REQUIRE(engine.step());
