@@ -27,14 +27,18 @@
 #include <sureleap/head/markov.hpp>
 #include <sureleap/head/shortlist.hpp>
 #include <sureleap/int8.hpp>
+#include <sureleap/schedule/agreed.hpp>
 #include <sureleap/schedule/capacity.hpp>
 #include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/greedy.hpp>
+#include <sureleap/schedule/hysteresis.hpp>
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/retrospective.hpp>
 #include <sureleap/schedule/threshold.hpp>
 #include <sureleap/schedule/top_k.hpp>
 #include <sureleap/serving/batch_decoder.hpp>
+#include <sureleap/serving/never_lose.hpp>
+#include <sureleap/serving/speed_targets.hpp>
 
 #include "support/executors.hpp"
 #include "support/hash_models.hpp"
@@ -262,6 +266,18 @@ TEST_CASE("no allocation in a round: every schedule, every rule") {
     every_rule(semi, threshold_schedule{0.2});
     every_rule(semi, survival_threshold_schedule{0.1});
     every_rule(semi, retrospective_schedule{capacity});
+}
+
+TEST_CASE("no allocation in a round: adapters around a schedule") {
+    parts const p;
+    struct alone {
+        std::size_t operator()(std::size_t batch) const noexcept { return batch; }
+    };
+    auto const adapted =
+        agreed{never_lose{speed_targets{hysteresis{planned_schedule{capacity}}, {.max_requests = places}},
+                          {.max_requests = places, .block_size = block_size}},
+               alone{}};
+    CHECK(quiet_round([&] { return p.semi(); }, adapted, token_rejection<>{}, 1.0));
 }
 
 TEST_CASE("no allocation in a round: heads in eight bits, and drafts on a shortlist") {
