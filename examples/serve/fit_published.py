@@ -10,9 +10,9 @@ schedules.
 
 Fitted to the published MTP-1 line:
   step time           T(B) = t0 + t1 B with B = 2 N tokens for N requests, so that the largest relative error is least.
-Fitted to the published DSpark line, two parameters at ONE concurrency, where throughput and budget then agree: 125
-requests, between two published points, so that neither's reading error decides alone (every choice from 110 to 140
-keeps both models within 10 % and half a token everywhere):
+Fitted to the published DSpark line, two parameters at ONE concurrency, where throughput and budget then agree: 110
+requests, about the middle of both published ranges, on the line between two points (any choice from 110 to 140 keeps
+both models within 10 % and half a token everywhere):
   shift               a logit added to every centre: how well V4's drafter does on V4's traffic;
   draft               seconds of drafting for each request of a round. A V4 drafter has experts, so that a larger batch
                       reads more weights: its time grows with the batch.
@@ -249,7 +249,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("figures", type=pathlib.Path)
     parser.add_argument("--worlds", type=pathlib.Path, help="write the worlds into this folder")
-    parser.add_argument("--at", type=int, default=125, help="concurrency at which the two parameters are fitted [125]")
+    parser.add_argument("--at", type=int, default=110, help="concurrency at which the two parameters are fitted [110]")
     parser.add_argument("--markdown", action="store_true")
     chosen = parser.parse_args()
     figures = json.loads(chosen.figures.read_text())
