@@ -30,13 +30,13 @@ section run_burst(session const& s) {
                 run_settings settings = s.settings();
                 double const step = w.cost.step_seconds({.requests = load.most(), .batch_tokens = 3 * load.most()});
                 double const mean = static_cast<double>(n + load.most()) / 2;
-                settings.seconds = std::ceil(static_cast<double>(s.chosen.rounds) / mean * step / load.period) * load.period;
+                settings.seconds = std::max(static_cast<double>(s.chosen.rounds) / mean * step, 100 * load.period);
                 settings.warm_up = 0;
                 policy const best = make_policy("oracle");
                 outcome const ceiling = run(best, {*texts, w.cost, w.cost}, load, settings, progress.begin("oracle"));
                 table t{.title = w.cost.name + ", " + s.name_of(mix) + ", " + std::to_string(n) + " and " +
-                                 std::to_string(load.most()) + " requests in turn, every " + fixed(load.period / 2, 2) +
-                                 " s",
+                                 std::to_string(load.most()) + " requests in turn, " + fixed(load.period / 2, 2) +
+                                 " s each",
                         .header = header_of_runs(),
                         .notes = notes_of_runs()};
                 t.header.insert(t.header.begin() + 1, "of the oracle");

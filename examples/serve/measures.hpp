@@ -12,7 +12,8 @@
 #include <string>
 #include <vector>
 
-#include <sureleap/sureleap.hpp>
+#include <sureleap/round_record.hpp>
+#include <sureleap/verdict.hpp>
 
 namespace serve {
 
@@ -82,8 +83,8 @@ struct round_sums {
     std::uint64_t verified = 0;
     std::uint64_t accepted = 0;
 
-    void add(sureleap::round_record const& record, double took) noexcept {
-        seconds += took;
+    void add(sureleap::round_record const& record) noexcept {
+        seconds += record.seconds;
         ++rounds;
         request_rounds += record.size();
         batch_tokens += record.load.batch_tokens;
@@ -113,9 +114,9 @@ private:
 
 /// A request that is done.
 struct served_request {
-    double waited = 0;       ///< seconds from its arrival until it had a place
+    double waited = 0;       ///< seconds from its arrival until the step that took it in
     double first_token = 0;  ///< seconds from its arrival to its first tokens
-    double generating = 0;   ///< seconds from then, or from its place where all came at once, to its last token
+    double generating = 0;   ///< seconds from then to its last token, or from that step where all came at once
     std::uint64_t tokens = 0;
 
     [[nodiscard]] double tokens_per_second() const noexcept { return static_cast<double>(tokens) / generating; }
@@ -125,14 +126,11 @@ struct served_request {
 struct request_counts {
     std::uint64_t arrived = 0;
     std::uint64_t finished = 0;
-    std::uint64_t cancelled = 0;
-    std::uint64_t failed = 0;   ///< suspended by the decoder
-    std::uint64_t running = 0;  ///< when the run ended
-    std::uint64_t waiting = 0;
+    std::uint64_t failed = 0;   ///< their round did, and they were cancelled
+    std::uint64_t placed = 0;   ///< when the run ended, by the decoder's own books
+    std::uint64_t waiting = 0;  ///< the same
 
-    [[nodiscard]] std::uint64_t lost() const noexcept {
-        return arrived - finished - cancelled - failed - running - waiting;
-    }
+    [[nodiscard]] std::uint64_t lost() const noexcept { return arrived - finished - failed - placed - waiting; }
 };
 
 struct outcome {

@@ -6,7 +6,10 @@
 #include <system_error>
 #include <utility>
 
+#include <sureleap/sureleap.hpp>
+
 #include "schedules.hpp"
+#include "simulated_models.hpp"
 
 namespace serve {
 namespace {
@@ -19,27 +22,33 @@ class decoder_of final : public any_decoder {
 public:
     decoder_of(scenario const& where, Schedule schedule, std::size_t places)
         : truth_(where.truth),
-          target_(where.texts, truth_, places),
+          target_(where.texts, truth_, places, where.prefill_seconds),
           drafter_(where.texts, places),
           decoder_(target_, drafter_, std::move(schedule), sureleap::token_rejection<>{},
-                   sureleap::decoder_options{.max_requests = places, .seed = 1}) {}
+                   sureleap::batch_options{.max_requests = places, .seed = 1, .clock = clock_}) {}
 
-    sureleap::request_id join(std::span<sureleap::token_id const> prompt,
-                              sureleap::request_settings const& settings) override {
-        return decoder_.join(prompt, settings);
+    sureleap::request_id submit(std::span<sureleap::token_id const> prompt,
+                                sureleap::request_settings const& settings) override {
+        return decoder_.submit(prompt, settings).value();
     }
-    void leave(sureleap::request_id id) override { decoder_.leave(id); }
+    void cancel(sureleap::request_id id) override { decoder_.cancel(id); }
+    void pause(sureleap::request_id id) override { decoder_.pause(id); }
+    void resume(sureleap::request_id id) override { decoder_.resume(id); }
     bool step() override { return decoder_.step(); }
     std::span<sureleap::request_event const> events() const override { return decoder_.events(); }
     sureleap::round_record const& round() const override { return decoder_.round(); }
-    simulated_target& machine() override { return target_; }
+    std::size_t placed() const override { return decoder_.counts().placed; }
+    std::size_t waiting() const override { return decoder_.counts().waiting; }
+    double now() const override { return target_.now(); }
+    void wait_until(double moment) override { target_.wait_until(moment); }
 
 private:
     cost_world truth_;
     simulated_target target_;
+    virtual_clock clock_{&target_};
     simulated_drafter drafter_;
-    sureleap::decoder<simulated_target&, simulated_drafter&, Schedule, sureleap::token_rejection<>,
-                      sureleap::no_logits_hook, sureleap::philox_randomness, AllowLossy>
+    sureleap::batch_decoder<simulated_target&, simulated_drafter&, Schedule, sureleap::token_rejection<>,
+                            sureleap::no_logits_hook, sureleap::philox_randomness, AllowLossy>
         decoder_;
 };
 

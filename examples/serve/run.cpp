@@ -86,8 +86,8 @@ section run_trace(session const& s) {
         world const w = s.find(name);
         for (named_mix const* mix : mixes) {
             auto const texts = s.texts(w, mix);
-            scenario const where{*texts, w.cost, s.believed(w.cost)};
-            run_settings settings{.places = chosen.places, .window = 200, .prefill_seconds = chosen.prefill};
+            scenario const where{*texts, w.cost, s.believed(w.cost), chosen.prefill};
+            run_settings const settings{.places = chosen.places, .window = 200};
             std::vector<outcome> all;
             nlohmann::ordered_json runs;
             for (policy const& p : policies) {

@@ -158,9 +158,8 @@ ordered_json to_json(outcome const& o) {
                       {"requests",
                        {{"arrived", o.requests.arrived},
                         {"finished", o.requests.finished},
-                        {"cancelled", o.requests.cancelled},
                         {"failed", o.requests.failed},
-                        {"running", o.requests.running},
+                        {"placed", o.requests.placed},
                         {"waiting", o.requests.waiting},
                         {"lost", o.requests.lost()}}}};
     for (auto const& [name, of] : {std::pair{"waited", &served_request::waited},
