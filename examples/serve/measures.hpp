@@ -39,6 +39,15 @@ public:
             }
         }
     }
+    void add(reliability const& other) noexcept {
+        for (std::size_t k = 0; k < cells_.size(); ++k) {
+            for (std::size_t b = 0; b < bins; ++b) {
+                cells_[k][b].count += other.cells_[k][b].count;
+                cells_[k][b].predicted += other.cells_[k][b].predicted;
+                cells_[k][b].came += other.cells_[k][b].came;
+            }
+        }
+    }
     [[nodiscard]] std::size_t block_size() const noexcept { return cells_.size(); }
     [[nodiscard]] double count(std::size_t k) const noexcept {
         double n = 0;
@@ -95,6 +104,16 @@ struct round_sums {
             accepted += v.accepted;
         }
     }
+    void add(round_sums const& other) noexcept {
+        seconds += other.seconds;
+        rounds += other.rounds;
+        request_rounds += other.request_rounds;
+        tokens += other.tokens;
+        batch_tokens += other.batch_tokens;
+        drafted += other.drafted;
+        verified += other.verified;
+        accepted += other.accepted;
+    }
     [[nodiscard]] double tokens_per_second() const noexcept { return static_cast<double>(tokens) / seconds; }
     /// Emitted tokens a round of a request.
     [[nodiscard]] double tau() const noexcept { return ratio(tokens, request_rounds); }
@@ -140,6 +159,7 @@ struct outcome {
     reliability confidences;      ///< the same
     std::vector<round_sums> windows;      ///< of all rounds, so many each
     std::vector<reliability> window_confidences;
+    std::vector<std::uint64_t> window_texts;  ///< that had arrived before each
     std::vector<served_request> served;   ///< joined after the warm-up
     request_counts requests;
 };

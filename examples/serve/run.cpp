@@ -32,7 +32,7 @@ table latencies(std::string title, std::vector<outcome> const& all) {
 }
 
 std::vector<std::string> const usual{"none",        "fixed:1", "fixed:3", "fixed:7", "threshold:0.5", "tetris",
-                                     "closed-loop", "lagged",  "greedy",  "planned", "oracle"};
+                                     "closed-loop", "lagged",  "greedy",  "planned", "planned+never-lose", "oracle"};
 
 }  // namespace
 

@@ -98,15 +98,15 @@ std::unique_ptr<text_source> session::texts(world const& w, named_mix const* mix
                                          chosen.seed);
 }
 
-std::unique_ptr<text_source> session::drifting_texts(world const& w, std::uint64_t first) const {
+std::unique_ptr<text_source> session::drifting_texts(world const& w, std::uint64_t first, bool distorted) const {
     std::vector<double> before;
     auto all = domains(w, mixes().front(), before);
     std::vector<double> after;
     auto drifted = domains(w, chosen.after ? &*chosen.after : mixes().front(), after);
     for (domain_settings& d : drifted) {
         d.name += ", drifted";
-        d.sharpness = chosen.drifted_sharpness;
-        d.bias = chosen.drifted_bias;
+        d.sharpness = distorted ? chosen.drifted_sharpness : 1.0;
+        d.bias = distorted ? chosen.drifted_bias : 0.0;
     }
     before.resize(all.size() + drifted.size(), 0.0);
     after.insert(after.begin(), all.size(), 0.0);
@@ -174,7 +174,7 @@ ordered_json to_json(outcome const& o) {
             or_null(quantile(o.served, q / 100.0, [](served_request const& r) { return r.tokens_per_second(); })));
     }
     for (std::size_t i = 0; i < o.windows.size(); ++i) {
-        json["windows"].push_back({o.windows[i].seconds, o.windows[i].tokens, o.windows[i].budget(),
+        json["windows"].push_back({o.window_texts[i], o.windows[i].seconds, o.windows[i].tokens, o.windows[i].budget(),
                                    or_null(o.window_confidences[i].ece())});
     }
     return json;

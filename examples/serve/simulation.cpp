@@ -73,6 +73,7 @@ public:
             if (out_.windows.empty() || out_.windows.back().rounds == settings_.window) {
                 out_.windows.emplace_back();
                 out_.window_confidences.emplace_back(where_.texts.block_size());
+                out_.window_texts.push_back(out_.requests.arrived);
             }
             out_.windows.back().add(record);
             out_.window_confidences.back().add(record);

@@ -12,7 +12,8 @@
 namespace serve {
 namespace {
 
-std::vector<std::string> const judged{"threshold:0.5", "tetris", "closed-loop", "greedy", "lagged", "planned"};
+std::vector<std::string> const judged{"threshold:0.5", "tetris",  "closed-loop",       "greedy",
+                                      "lagged",        "planned", "planned+never-lose"};
 
 struct place {
     std::string world, mix;
