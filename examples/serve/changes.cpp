@@ -11,8 +11,8 @@
 namespace serve {
 
 section run_burst(session const& s) {
-    auto const policies = s.policies({"none", "fixed:3", "fixed:7", "closed-loop", "greedy", "lagged", "planned",
-                                      "planned+never-lose"});
+    auto const policies =
+        s.policies({"none", "fixed:3", "fixed:7", "closed-loop", "greedy", "lagged", "planned", "planned+never-lose"});
     auto const concurrency = s.chosen.concurrency.empty() ? std::vector<std::size_t>{16} : s.chosen.concurrency;
     auto const mixes = s.mixes();
     run_progress progress(s.status, "burst",
@@ -45,7 +45,8 @@ section run_burst(session const& s) {
                 nlohmann::ordered_json runs;
                 auto const add = [&](outcome const& o) {
                     auto row = row_of(o);
-                    row.insert(row.begin() + 1, fixed(o.sums.tokens_per_second() / ceiling.sums.tokens_per_second(), 3));
+                    row.insert(row.begin() + 1,
+                               fixed(o.sums.tokens_per_second() / ceiling.sums.tokens_per_second(), 3));
                     t.add(std::move(row));
                     runs.push_back(to_json(o));
                 };
@@ -102,19 +103,19 @@ section run_drift(session const& s) {
         settings.warm_up = 0;
         settings.request_rounds = std::max<std::uint64_t>(settings.request_rounds, 3000 * n);
         settings.window = s.chosen.window;
-        table t{.title = w.cost.name + ": " + std::to_string(n) + " requests, confidences of sharpness " +
-                         fixed(s.chosen.drifted_sharpness, 2) + " and bias " + fixed(s.chosen.drifted_bias, 2) +
-                         " from some moment on",
-                .header = {"policy", "rounds after", "ECE", "confidences right", "tokens/s", "confidences right",
-                           "share"},
-                .notes = {"Confidences right: the same texts, calibrated for what they have become."}};
+        table t{
+            .title = w.cost.name + ": " + std::to_string(n) + " requests, confidences of sharpness " +
+                     fixed(s.chosen.drifted_sharpness, 2) + " and bias " + fixed(s.chosen.drifted_bias, 2) +
+                     " from some moment on",
+            .header = {"policy", "rounds after", "ECE", "confidences right", "tokens/s", "confidences right", "share"},
+            .notes = {"Confidences right: the same texts, calibrated for what they have become."}};
         constexpr std::array<std::array<std::uint64_t, 2>, 4> spans{{{0, 100}, {200, 300}, {400, 500}, {500, 1500}}};
         nlohmann::ordered_json runs;
         for (policy const& p : policies) {
-            outcome const drifted = run(p, {*texts, w.cost, s.believed(w.cost)}, s.closed(n), settings,
-                                        progress.begin(p.name));
-            outcome const right = run(p, {*known, w.cost, s.believed(w.cost)}, s.closed(n), settings,
-                                      progress.begin(p.name));
+            outcome const drifted =
+                run(p, {*texts, w.cost, s.believed(w.cost)}, s.closed(n), settings, progress.begin(p.name));
+            outcome const right =
+                run(p, {*known, w.cost, s.believed(w.cost)}, s.closed(n), settings, progress.begin(p.name));
             for (std::array<std::uint64_t, 2> const& span : spans) {
                 auto const [from, to] = span;
                 auto const a = measure(drifted, first, from, to);

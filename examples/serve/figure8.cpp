@@ -62,20 +62,24 @@ section run_figure8(session const& s) {
     section out;
     for (std::string const& name : s.chosen.worlds) {
         world const w = s.find(name);
-        if (!w.mtp1) sureleap::detail::fail_with("figure8: world ", w.cost.name, " has no mtp1, expected it in its file");
+        if (!w.mtp1)
+            sureleap::detail::fail_with("figure8: world ", w.cost.name, " has no mtp1, expected it in its file");
         published_line const published = line_of(s, w.cost.name);
         auto const texts = s.texts(w, s.mixes().front());
         scenario const where{*texts, w.cost, s.believed(w.cost)};
         // The rival has one draft, of an acceptance of its own, and a draft model of its own cost.
-        drawn_texts const rival_texts(
-            {{.name = "mtp-1", .centre = {std::log(w.mtp1->accepts / (1 - w.mtp1->accepts))}, .request_sd = 0, .token_sd = 0}},
-            {}, 1, s.chosen.seed);
+        drawn_texts const rival_texts({{.name = "mtp-1",
+                                        .centre = {std::log(w.mtp1->accepts / (1 - w.mtp1->accepts))},
+                                        .request_sd = 0,
+                                        .token_sd = 0}},
+                                      {}, 1, s.chosen.seed);
         cost_world rival_cost = w.cost;
         rival_cost.draft_seconds = w.mtp1->draft_seconds;
         rival_cost.draft_per_request = rival_cost.draft_per_token = 0;
         scenario const rival_where{rival_texts, rival_cost, rival_cost};
 
-        std::vector<std::size_t> concurrency{1, 2, 3, 5, 8, 12, 18, 25, 35, 50, 70, 100, 125, 150, 175, 200, 250, 300, 400};
+        std::vector<std::size_t> concurrency{1,  2,   3,   5,   8,   12,  18,  25,  35, 50,
+                                             70, 100, 125, 150, 175, 200, 250, 300, 400};
         for (double const c : published.concurrency) concurrency.push_back(static_cast<std::size_t>(c));
         std::sort(concurrency.begin(), concurrency.end());
         concurrency.erase(std::unique(concurrency.begin(), concurrency.end()), concurrency.end());
@@ -106,8 +110,8 @@ section run_figure8(session const& s) {
             if (p > 0) t.header.insert(t.header.end(), {"budget", "published", "off by"});
             for (std::size_t i = 0; i < published.concurrency.size(); ++i) {
                 auto const n = static_cast<std::size_t>(published.concurrency[i]);
-                auto const at = static_cast<std::size_t>(
-                    std::lower_bound(concurrency.begin(), concurrency.end(), n) - concurrency.begin());
+                auto const at = static_cast<std::size_t>(std::lower_bound(concurrency.begin(), concurrency.end(), n) -
+                                                         concurrency.begin());
                 round_sums const& sums = runs[p][at].sums;
                 double const there = p == 0 ? published.mtp1[i] : published.dspark[i];
                 std::vector<std::string> row{std::to_string(n), fixed(sums.tokens_per_second(), 0), fixed(there, 0),
@@ -139,7 +143,8 @@ section run_figure8(session const& s) {
         for (std::size_t i = 0; i < published.concurrency.size(); ++i) {
             std::vector<std::string> row{fixed(published.mtp1[i], 0) + " tokens/s in all: a user's speed", ""};
             for (std::size_t p = 1; p <= policies.size(); ++p) {
-                double const gain = frontiers[p].speed_at(published.mtp1[i]) / frontiers[0].speed_at(published.mtp1[i]) - 1;
+                double const gain =
+                    frontiers[p].speed_at(published.mtp1[i]) / frontiers[0].speed_at(published.mtp1[i]) - 1;
                 row.push_back(std::isnan(gain) ? "-" : "+" + percent(gain, 0));
             }
             t.add(std::move(row));

@@ -155,12 +155,12 @@ struct request_counts {
 struct outcome {
     std::string policy;
     bool lossless = true;
-    round_sums sums;              ///< after the warm-up
-    reliability confidences;      ///< the same
-    std::vector<round_sums> windows;      ///< of all rounds, so many each
+    round_sums sums;                  ///< after the warm-up
+    reliability confidences;          ///< the same
+    std::vector<round_sums> windows;  ///< of all rounds, so many each
     std::vector<reliability> window_confidences;
     std::vector<std::uint64_t> window_texts;  ///< that had arrived before each
-    std::vector<served_request> served;   ///< joined after the warm-up
+    std::vector<served_request> served;       ///< joined after the warm-up
     request_counts requests;
 };
 

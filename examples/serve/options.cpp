@@ -159,9 +159,8 @@ void check(options const& o) {
 }  // namespace
 
 bool options::given(std::string const& flag) const {
-    return std::any_of(command.begin(), command.end(), [&](std::string const& word) {
-        return word == flag || word.starts_with(flag + "=");
-    });
+    return std::any_of(command.begin(), command.end(),
+                       [&](std::string const& word) { return word == flag || word.starts_with(flag + "="); });
 }
 
 std::optional<options> parse_options(int argc, char const* const* argv) {

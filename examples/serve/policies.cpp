@@ -56,10 +56,12 @@ public:
         sureleap::batch_options options{.max_requests = places, .seed = 1, .clock = clock_};
         if (add.refined) refined_.emplace(believed_);
         if (add.calibrated) {
-            calibration_.emplace(where.texts.block_size(), sureleap::online_calibration_settings{.max_requests = places});
+            calibration_.emplace(where.texts.block_size(),
+                                 sureleap::online_calibration_settings{.max_requests = places});
             options.calibration = *calibration_;
         }
-        decoder_.emplace(target_, drafter_, make_schedule(price(believed_, refined_ ? &*refined_ : nullptr), where, places),
+        decoder_.emplace(target_, drafter_,
+                         make_schedule(price(believed_, refined_ ? &*refined_ : nullptr), where, places),
                          sureleap::token_rejection<>{}, options);
     }
 
@@ -115,11 +117,12 @@ template <class MakeSchedule>
     using schedule_type = std::invoke_result_t<MakeSchedule const&, price, scenario const&, std::size_t>;
     auto const never_loses = [&](std::string const& so_far, auto make) {
         if (!add.never_lose) return scheduled(so_far, add, make);
-        return scheduled(so_far + ", kept from losing", add, [make](price cost, scenario const& where, std::size_t places) {
-            return sureleap::never_lose(
-                make(cost, where, places), cost,
-                sureleap::never_lose_options{.max_requests = places, .block_size = where.texts.block_size()});
-        });
+        return scheduled(
+            so_far + ", kept from losing", add, [make](price cost, scenario const& where, std::size_t places) {
+                return sureleap::never_lose(
+                    make(cost, where, places), cost,
+                    sureleap::never_lose_options{.max_requests = places, .block_size = where.texts.block_size()});
+            });
     };
     if constexpr (sureleap::planner<schedule_type>) {
         if (add.hysteresis) {
@@ -202,11 +205,10 @@ struct parsed {
     }
     if (kind == "tetris") {
         std::size_t const drafts = number ? whole(name, number, 0, 64) : draft_probability_schedule<price>::by_cost;
-        return scheduled<true>("ranked by draft probability", add,
-                               [drafts](price cost, scenario const& where, std::size_t places) {
-                                   return draft_probability_schedule<price>(cost, drafts, places,
-                                                                            where.texts.block_size());
-                               });
+        return scheduled<true>(
+            "ranked by draft probability", add, [drafts](price cost, scenario const& where, std::size_t places) {
+                return draft_probability_schedule<price>(cost, drafts, places, where.texts.block_size());
+            });
     }
     if (kind == "closed-loop" && !number) {
         return scheduled("one length for all, from past acceptance", add,
@@ -217,19 +219,17 @@ struct parsed {
     if (kind == "lagged") {
         std::size_t const lag = number ? whole(name, number, 1, 3) : 2;
         auto const lagged = [&]<std::size_t Lag>() {
-            return adapted("budget from tables " + std::to_string(Lag) + " rounds old", add,
-                           [](price cost, scenario const&, std::size_t) {
-                               return sureleap::top_k_schedule<price, Lag>(cost);
-                           });
+            return adapted(
+                "budget from tables " + std::to_string(Lag) + " rounds old", add,
+                [](price cost, scenario const&, std::size_t) { return sureleap::top_k_schedule<price, Lag>(cost); });
         };
         return lag == 1   ? lagged.template operator()<1>()
                : lag == 2 ? lagged.template operator()<2>()
                           : lagged.template operator()<3>();
     }
     if (kind == "planned" && !number) {
-        return adapted("budget planned at the anchor", add, [](price cost, scenario const&, std::size_t) {
-            return sureleap::planned_schedule{cost};
-        });
+        return adapted("budget planned at the anchor", add,
+                       [](price cost, scenario const&, std::size_t) { return sureleap::planned_schedule{cost}; });
     }
     if (kind == "greedy" && !number) {
         return adapted("Algorithm 1: live, stops early", add,

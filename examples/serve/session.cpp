@@ -53,7 +53,8 @@ std::size_t session::block_size(world const& w) const {
     return chosen.block_size ? *chosen.block_size : w.block_size.value_or(7);
 }
 
-std::vector<domain_settings> session::domains(world const& w, named_mix const* mix, std::vector<double>& weights) const {
+std::vector<domain_settings> session::domains(world const& w, named_mix const* mix,
+                                              std::vector<double>& weights) const {
     std::vector<domain_settings> all;
     if (mix == nullptr && !w.domains.empty() && !chosen.given("--acceptance")) {
         all = w.domains;
@@ -132,7 +133,8 @@ closed_workload session::closed(std::size_t concurrency) const {
 
 std::vector<policy> session::policies(std::vector<std::string> const& otherwise) const {
     std::vector<policy> all;
-    for (std::string const& name : chosen.policies.empty() ? otherwise : chosen.policies) all.push_back(make_policy(name));
+    for (std::string const& name : chosen.policies.empty() ? otherwise : chosen.policies)
+        all.push_back(make_policy(name));
     return all;
 }
 
@@ -162,8 +164,8 @@ ordered_json to_json(outcome const& o) {
                         {"placed", o.requests.placed},
                         {"waiting", o.requests.waiting},
                         {"lost", o.requests.lost()}}}};
-    for (auto const& [name, of] : {std::pair{"waited", &served_request::waited},
-                                   std::pair{"first_token", &served_request::first_token}}) {
+    for (auto const& [name, of] :
+         {std::pair{"waited", &served_request::waited}, std::pair{"first_token", &served_request::first_token}}) {
         for (int const q : {50, 95, 99}) {
             json["latency"][name].push_back(
                 or_null(quantile(o.served, q / 100.0, [of](served_request const& r) { return r.*of; })));
@@ -175,7 +177,7 @@ ordered_json to_json(outcome const& o) {
     }
     for (std::size_t i = 0; i < o.windows.size(); ++i) {
         json["windows"].push_back({o.window_texts[i], o.windows[i].seconds, o.windows[i].tokens, o.windows[i].budget(),
-                                   or_null(o.window_confidences[i].ece())});
+                                   or_null(o.window_confidences[i].ece()), o.windows[i].mean_concurrency()});
     }
     return json;
 }
@@ -200,8 +202,10 @@ std::vector<std::string> row_of(outcome const& o) {
 }
 
 std::vector<std::string> notes_of_runs() {
-    return {"tau: tokens a round of a request; budget: batch tokens a request, the anchor included; trimmed: of the drafts,",
-            "never verified; kept: of the verified; *: not lossless."};
+    return {
+        "tau: tokens a round of a request; budget: batch tokens a request, the anchor included; trimmed: of the "
+        "drafts,",
+        "never verified; kept: of the verified; *: not lossless."};
 }
 
 }  // namespace serve

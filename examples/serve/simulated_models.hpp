@@ -114,7 +114,8 @@ public:
         return {};
     }
 
-    void plan(forward_type, sureleap::draft_block<double> const& block, sureleap::planning_memory& memory) const noexcept {
+    void plan(forward_type, sureleap::draft_block<double> const& block,
+              sureleap::planning_memory& memory) const noexcept {
         for (std::size_t r = 0; r < block.requests().size(); ++r) {
             memory.begin(r);
             for (position_facts const& at : of(r, block.requests()[r])) memory.append(r, at.anchor);
@@ -136,7 +137,8 @@ public:
     }
 
 private:
-    [[nodiscard]] std::span<position_facts const> of(std::size_t r, sureleap::request_view const& request) const noexcept {
+    [[nodiscard]] std::span<position_facts const> of(std::size_t r,
+                                                     sureleap::request_view const& request) const noexcept {
         return std::span(facts_).subspan(r * block_size(), request.draft_cap(block_size()));
     }
 

@@ -37,10 +37,9 @@ public:
 
     void submit(std::uint64_t text, arrival const& what) {
         if (prompt_.size() < what.context) prompt_.resize(what.context, 0);
-        auto const id = decoder_->submit(std::span(prompt_).first(what.context),
-                                         {.seed = text,
-                                          .max_new_tokens = what.tokens,
-                                          .max_draft_tokens = how_.max_draft_tokens});
+        auto const id =
+            decoder_->submit(std::span(prompt_).first(what.context),
+                             {.seed = text, .max_new_tokens = what.tokens, .max_draft_tokens = how_.max_draft_tokens});
         open_.emplace(id, request{.arrived = what.seconds, .counts = measuring_});
         order_.push_back(id);
         ++out_.requests.arrived;

@@ -50,11 +50,11 @@ struct closed_workload {
 };
 
 struct run_settings {
-    std::size_t places = 0;               ///< of the decoder; 0: what the closed loop needs
+    std::size_t places = 0;                  ///< of the decoder; 0: what the closed loop needs
     std::uint64_t request_rounds = 100'000;  ///< that a closed loop is measured for,
-    double warm_up = 0.2;                 ///< after so many of them, in part
-    std::optional<double> seconds{};      ///< or until this moment of virtual time
-    std::uint64_t window = 0;             ///< rounds of a window; 0: none are kept
+    double warm_up = 0.2;                    ///< after so many of them, in part
+    std::optional<double> seconds{};         ///< or until this moment of virtual time
+    std::uint64_t window = 0;                ///< rounds of a window; 0: none are kept
 };
 
 // ---- what answers ----------------------------------------------------------------------------------------------
@@ -62,8 +62,8 @@ struct run_settings {
 /// The parts of a run that no policy can change.
 struct scenario {
     text_source const& texts;
-    cost_world truth;     ///< moves the clock
-    cost_world believed;  ///< what schedules reckon with
+    cost_world truth;            ///< moves the clock
+    cost_world believed;         ///< what schedules reckon with
     double prefill_seconds = 0;  ///< per token of a prompt, when its request gets its place
 };
 

@@ -196,9 +196,9 @@ TEST_CASE("Every request that arrived is finished or still there") {
         }
         CHECK(longest > 0);  // eight places are too few for that rate
 
-        auto const burst = run(make_policy(name), where,
-                               closed_workload{.concurrency = 4, .tokens = 40, .burst = 8, .period = 1.0},
-                               {.seconds = 5.0, .window = 10});
+        auto const burst =
+            run(make_policy(name), where, closed_workload{.concurrency = 4, .tokens = 40, .burst = 8, .period = 1.0},
+                {.seconds = 5.0, .window = 10});
         CHECK(burst.requests.lost() == 0);
         CHECK(burst.requests.placed > 0);
         CHECK(burst.requests.finished > 0);
@@ -261,7 +261,8 @@ TEST_CASE("Policies have names") {
     for (char const* const name : {"none", "fixed:2", "threshold:0.4", "survival:0.3", "tetris", "tetris:3",
                                    "closed-loop", "lagged", "lagged:1", "lagged:3", "planned", "greedy", "oracle"}) {
         CHECK(make_policy(name).name == name);
-        CHECK(make_policy(name).lossless == (std::string(name) != "oracle" && !std::string(name).starts_with("tetris")));
+        CHECK(make_policy(name).lossless ==
+              (std::string(name) != "oracle" && !std::string(name).starts_with("tetris")));
     }
     using support::error_text;
     using support::says;

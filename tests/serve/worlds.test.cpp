@@ -75,8 +75,10 @@ TEST_CASE("A trace begins at 0 and is sped up") {
 }
 
 TEST_CASE("What is no trace is told by line and field") {
-    CHECK(trace_error("a,b\n") == "t.csv, line 1: the header is 'a,b', expected TIMESTAMP,ContextTokens,GeneratedTokens");
-    CHECK(trace_error(header) == "t.csv: it has no request, expected lines under TIMESTAMP,ContextTokens,GeneratedTokens");
+    CHECK(trace_error("a,b\n") ==
+          "t.csv, line 1: the header is 'a,b', expected TIMESTAMP,ContextTokens,GeneratedTokens");
+    CHECK(trace_error(header) ==
+          "t.csv: it has no request, expected lines under TIMESTAMP,ContextTokens,GeneratedTokens");
     CHECK(trace_error(header + "2023-11-16 18:15:46,1\n") == "t.csv, line 2: it has 2 fields, expected 3");
     CHECK(trace_error(header + "2023-11-16 18:15:46,1,2,3\n") == "t.csv, line 2: it has 4 fields, expected 3");
     for (char const* const time : {"16.11.2023", "2023-13-16 18:15:46", "2023-11-16 25:15:46", "2023-11-16 18:15:46.",
