@@ -248,3 +248,83 @@ TEST_CASE("mutant: coupling with noise that is redrawn after a truncation", "[mu
     CHECK(bias(retrospective_schedule{cliff_capacity{}}, false) <= tolerance);
     CHECK(bias(retrospective_schedule{cliff_capacity{}}, true) > visible);
 }
+
+TEST_CASE("mutant: a gate that looks at the token that is about to be drafted", "[mutant]") {
+    auto const bias = [](bool looks_ahead, auto const& rule) {
+        return worst([&](std::uint64_t seed) {
+            world const w{seed, 2, 2};
+            scene const s{{{}}, 3, 1};
+            auto target = target_of(w);
+            using rule_type = std::remove_cvref_t<decltype(rule)>;
+            law const found = decoder_law(enumerator::noise::keyed, s, [&](enumerator::source rng) {
+                return decoder<decltype(target)&, decltype(semi_of(w)), gate_by_token, rule_type, no_logits_hook,
+                               enumerator::source>(target, semi_of(w),
+                                                   gate_by_token{fixed_schedule{}, &w, rng, looks_ahead}, rule,
+                                                   decoder_options{.seed = 1}, no_logits_hook{}, rng);
+            });
+            return total_variation(found, autoregressive_law(w, s));
+        });
+    };
+    CHECK(bias(false, token_rejection<>{}) <= tolerance);
+    CHECK(bias(false, block_verification<>{}) <= tolerance);
+    CHECK(bias(true, token_rejection<>{}) > visible);
+    CHECK(bias(true, block_verification<>{}) > visible);
+}
+
+TEST_CASE("mutant: a floor that is applied after the draw, by the drafted token's own probability", "[mutant]") {
+    auto const bias = [](auto const& look, auto const& rule) {
+        return worst([&](std::uint64_t seed) {
+            world const w{seed, 2, 2};
+            auto const make = [&] { return eager_drafter{w, look}; };
+            return bias_of(enumerator::noise::keyed, w, {{{}}, 3, 1}, make, fixed_schedule{}, rule);
+        });
+    };
+    auto const by_token = [](token_id, double q, double survival) { return q * survival >= 0.3; };
+    auto const by_confidence = [](token_id, double, double survival) { return survival >= 0.3; };
+    CHECK(bias(by_confidence, token_rejection<>{}) <= tolerance);
+    CHECK(bias(by_confidence, block_verification<>{}) <= tolerance);
+    CHECK(bias(by_token, token_rejection<>{}) > visible);
+    CHECK(bias(by_token, block_verification<>{}) > visible);
+}
+
+TEST_CASE("mutant: a calibration that is updated inside a round, from the drafted token", "[mutant]") {
+    auto const bias = [](bool updates, auto const& schedule) {
+        return worst([&](std::uint64_t seed) {
+            world const w{seed, 2, 2};
+            scene const s{{{}}, 3, 1};
+            auto target = target_of(w);
+            token_id seen = 0;
+            auto const calibration = [&](std::size_t, double c) noexcept { return seen == 0 ? c : c * c * c; };
+            auto const look = [&](token_id x, double, double) {
+                if (updates) seen = x;
+                return true;
+            };
+            using schedule_type = std::remove_cvref_t<decltype(schedule)>;
+            using drafter_type = eager_drafter<decltype(look)>;
+            law const found = decoder_law(enumerator::noise::keyed, s, [&](enumerator::source rng) {
+                seen = 0;
+                return decoder<decltype(target)&, drafter_type, schedule_type, token_rejection<>, no_logits_hook,
+                               enumerator::source>(target, drafter_type{w, look}, schedule, token_rejection<>{},
+                                                   decoder_options{.seed = 1, .calibration = calibration},
+                                                   no_logits_hook{}, rng);
+            });
+            return total_variation(found, autoregressive_law(w, s));
+        });
+    };
+    CHECK(bias(false, threshold_schedule{0.6}) <= tolerance);
+    CHECK(bias(true, threshold_schedule{0.6}) > visible);
+    CHECK(bias(true, greedy_schedule{smooth_capacity{}}) > visible);
+}
+
+TEST_CASE("mutant: a step priced by what was drafted, where chains end by a floor", "[mutant]") {
+    auto const bias = [](fixed_probability floor) {
+        return worst([&](std::uint64_t seed) {
+            world const w{seed, 2, 2};
+            auto const make = [&] { return semi_of(w); };
+            return bias_of(enumerator::noise::keyed, w, {{{}}, 3, 1}, make, prices_what_was_drafted{2, floor},
+                           token_rejection<>{});
+        });
+    };
+    CHECK(bias(0) <= tolerance);  // chains as long as their caps say, which everybody may know
+    CHECK(bias(certain / 2) > visible);
+}

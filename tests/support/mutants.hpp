@@ -286,6 +286,87 @@ private:
     enumerator::source rng_;
 };
 
+/// A semi-autoregressive drafter that draws x_k before it says anything about position k, and shows it: look(x_k, q(x_k), a_k)
+/// is called first, and where it says no the chain ends before x_k, as if x_k had not been drawn.
+template <class Look>
+class eager_drafter {
+public:
+    using value_type = double;
+    static constexpr bool is_deterministic = false;
+    static constexpr bool is_parallel = true;
+    static constexpr bool has_confidence = true;
+
+    eager_drafter(world const& w, Look look) : w_(&w), look_(std::move(look)) {}
+
+    [[nodiscard]] std::size_t block_size() const { return w_->block_size; }
+    [[nodiscard]] std::size_t vocabulary() const { return w_->vocabulary; }
+    [[nodiscard]] std::size_t target_vocabulary() const { return w_->vocabulary; }
+    [[nodiscard]] std::size_t state_size() const { return 0; }
+    [[nodiscard]] int forward(std::span<request_view const>) const { return 0; }
+
+    template <class DraftRule, class Rng>
+    void draw(int, DraftRule rule, draft_block<double>& block, Rng& rng) const {
+        for (std::size_t r = 0; r < block.requests().size(); ++r) {
+            request_view const& request = block.requests()[r];
+            token_id previous = request.anchor;
+            double survival = 1.0;
+            for (std::size_t k = 0; k < request.draft_cap(block_size()); ++k) {
+                auto const row = block.next_row(r);
+                for (std::size_t v = 0; v < row.size(); ++v) {
+                    row[v] = w_->base(request.anchor, request.position, k, v) + w_->bias(previous, v);
+                }
+                auto const q = block.law_of(r, row, nullptr);
+                token_id const x = rng.categorical(block_key(request, k, purpose::draft), q);
+                double const confidence = w_->confidence(previous, k);
+                survival *= confidence;
+                if (!look_(x, q.probability(x), survival)) break;
+                drawn_already drawn{x};
+                block.draw(r, rule, q, confidence, drawn);
+                previous = x;
+            }
+        }
+    }
+
+private:
+    world const* w_;
+    Look look_;
+};
+
+// ---- what is decided before drafting, by who has looked ahead --------------------------------------------------
+
+/// Verifies everything; a request is gated by the token that it is about to draft, or by its anchor, which is known.
+struct gate_by_token : fixed_schedule {
+    world const* w;
+    enumerator::source rng;
+    bool looks_ahead;
+
+    void limit_drafts(std::span<request_view> requests) const {
+        for (request_view& r : requests) {
+            std::vector<double> row(w->vocabulary);
+            for (std::size_t v = 0; v < row.size(); ++v) {
+                row[v] = w->base(r.anchor, r.position, 0, v) + w->bias(r.anchor, v);
+            }
+            distribution<double> const q{{row, {}}, r.settings->draft_transform(), {}};
+            token_id const x = looks_ahead ? rng.categorical(block_key(r, 0, purpose::draft), q) : r.anchor;
+            if (x == 0) r.draft_limit = 0;
+        }
+    }
+};
+/// Verifies everything or nothing, by how many tokens were drafted in all; a floor makes that depend on the tokens.
+struct prices_what_was_drafted {
+    std::size_t worth_it;
+    fixed_probability floor;
+
+    [[nodiscard]] fixed_probability draft_floor() const { return floor; }
+    void admit(draft_table const& t, frontier_memory const& memory) const {
+        std::size_t drafted = 0;
+        for (std::uint32_t const size : t.survivals.sizes) drafted += size;
+        for (std::size_t r = 0; r < t.survivals.requests(); ++r) {
+            memory.lengths[r] = drafted >= worth_it ? t.survivals.sizes[r] : 0;
+        }
+    }
+};
+
 // ---- schedules that look ahead ---------------------------------------------------------------------------------
 
 /// Drops a sampled token, and all after it, when its own draft probability is small.

@@ -4,6 +4,7 @@
 // every number is a pure function of the world's seed and its arguments, so a path can be run again and again.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -141,6 +142,10 @@ struct scene_request {
     std::vector<token_id> prompt{0};
     request_settings settings{};
     std::size_t joins_after = 0;  ///< steps before it joins
+    /// It leaves after this many steps (0: never) and joins again with what it has by then, as a request does that is moved
+    /// elsewhere and back, after that many.
+    std::size_t leaves_after = 0;
+    std::size_t returns_after = 0;
 };
 
 /// Requests and the horizon: the first `horizon` tokens of each are observed. Requests generate `beyond` more, so that
@@ -217,34 +222,53 @@ template <class Real = double>
 /// Runs a decoder over a scene and returns the observed outputs.
 template <class Decoder>
 [[nodiscard]] outcome play(Decoder& dec, scene const& s) {
-    std::vector<request_id> ids(s.requests.size(), 0);
-    auto const join = [&](std::size_t step) {
-        for (std::size_t i = 0; i < ids.size(); ++i) {
-            if (ids[i] != 0 || s.requests[i].joins_after > step) continue;
-            request_settings settings = s.requests[i].settings;
-            settings.max_new_tokens = s.horizon + s.beyond;
+    enum class state { away, here, done };
+    struct player {
+        state now = state::away;
+        request_id id = 0;
+        std::vector<token_id> seen{};
+    };
+    std::vector<player> players(s.requests.size());
+    auto const come_and_go = [&](std::size_t step) {
+        for (std::size_t i = 0; i < players.size(); ++i) {
+            scene_request const& request = s.requests[i];
+            player& p = players[i];
+            if (p.now == state::here && request.leaves_after > 0 && step == request.leaves_after) {
+                dec.leave(p.id);
+                p.now = state::away;
+            }
+            bool const left = request.leaves_after > 0 && step >= request.leaves_after;
+            if (p.now != state::away || step < request.joins_after || (left && step < request.returns_after)) continue;
+            request_settings settings = request.settings;
+            settings.max_new_tokens = s.horizon + s.beyond - p.seen.size();
             if (!settings.seed) settings.seed = 100 + i;
-            ids[i] = dec.join(s.requests[i].prompt, settings);
+            std::vector<token_id> prompt = request.prompt;
+            prompt.insert(prompt.end(), p.seen.begin(), p.seen.end());
+            p.id = dec.join(prompt, settings);
+            p.now = state::here;
         }
     };
-    std::vector<std::vector<token_id>> seen(ids.size());
-    std::vector<bool> gone(ids.size(), false);
-    join(0);
-    for (std::size_t step = 1; dec.step(); ++step) {
+    auto const somebody_away = [&] {
+        return std::any_of(players.begin(), players.end(), [](player const& p) { return p.now == state::away; });
+    };
+    come_and_go(0);
+    for (std::size_t step = 1; dec.step() || somebody_away(); ++step) {
         for (auto const& e : dec.events()) {
-            for (std::size_t i = 0; i < ids.size(); ++i) {
-                if (ids[i] != e.request) continue;
-                seen[i].insert(seen[i].end(), e.tokens.begin(), e.tokens.end());
+            for (player& p : players) {
+                if (p.now != state::here || p.id != e.request) continue;
+                p.seen.insert(p.seen.end(), e.tokens.begin(), e.tokens.end());
                 // Past the horizon nothing is observed, so nothing needs to be enumerated.
-                if (seen[i].size() >= s.horizon && e.finished == finish_reason::none) dec.leave(e.request);
+                bool const enough = p.seen.size() >= s.horizon;
+                if (enough && e.finished == finish_reason::none) dec.leave(e.request);
+                if (enough || e.finished != finish_reason::none) p.now = state::done;
             }
         }
-        join(step);
+        come_and_go(step);
     }
     outcome o;
-    for (auto& tokens : seen) {
-        tokens.resize(std::min(tokens.size(), s.horizon));
-        o.insert(o.end(), tokens.begin(), tokens.end());
+    for (player& p : players) {
+        p.seen.resize(std::min(p.seen.size(), s.horizon));
+        o.insert(o.end(), p.seen.begin(), p.seen.end());
         o.push_back(-1);
     }
     return o;

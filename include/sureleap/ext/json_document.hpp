@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
@@ -127,7 +126,11 @@ struct json_fault {
 [[nodiscard]] inline std::string read_text(std::string const& file) {
     std::ifstream in(file, std::ios::binary);
     if (!in) fail_with(file, ": cannot be opened for reading");
-    std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+    std::string text;
+    // By read() and not by iterators: those throw what is no sureleap::error where `file` is a directory.
+    for (char some[4096]; in.read(some, sizeof some) || in.gcount() > 0;) {
+        text.append(some, static_cast<std::size_t>(in.gcount()));
+    }
     if (in.bad()) fail_with(file, ": reading failed");
     return text;
 }

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT
+//
+// A logit map that is fitted while it serves: decayed sums of constant size instead of samples.
+//
+//     P(accepted) = sigmoid(slope * logit(c) + offset + reliance * history)
+//
+// What is kept is the evidence of a least-squares problem. An observation y made while the map said p = sigmoid(e) counts
+// as a measurement e + (y - p) / h of the argument, with weight h = p (1 - p): Newton's step on the log loss, taken once
+// by every observation at the map of its own time (recursive iteratively reweighted least squares). The map is the solution
+// of the decayed sums and a prior. At the truth the measurements are right on average whatever the weights are, so the
+// fit is unbiased there; away from it, a map that is off is corrected by the next ones and forgotten with the sums.
+//
+// Rejected: stochastic gradient steps, whose rate has to suit every position (one is observed by all requests of a round,
+// another by one in fifty); batches that are fitted again every so often, which need memory for samples and a pass whose
+// length a round would feel; bins, which have as many parameters as bins and fill slowly at late positions.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include <sureleap/confidence/calibration.hpp>
+#include <sureleap/config.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// What an acceptance is predicted from; known before the token is drawn.
+struct logit_terms {
+    double logit = 0.0;    ///< of the raw confidence
+    double history = 0.0;  ///< how much better than others the request did of late, in logits; 0: nothing known
+
+    /// A confidence of 0 or 1 counts as odds of e^12 (160,000 to one): a head that is certain can be mistaken, and no
+    /// finite map would move infinity. NaN stays NaN.
+    static constexpr double certain_logit = 12.0;
+
+    [[nodiscard]] static logit_terms of_confidence(double c, double history = 0.0) noexcept {
+        double const logit = std::log(c) - std::log1p(-c);
+        return {std::clamp(logit, -certain_logit, certain_logit), history};
+    }
+};
+
+/// The argument of the sigmoid, and its coefficients.
+struct online_map {
+    double slope = 1.0;     ///< 1 / temperature, positive
+    double offset = 0.0;    ///< in logits
+    double reliance = 0.0;  ///< on the request's history, not negative
+
+    [[nodiscard]] double argument(logit_terms const& x) const noexcept {
+        return slope * x.logit + offset + reliance * x.history;
+    }
+    [[nodiscard]] double operator()(logit_terms const& x) const noexcept {
+        return 1.0 / (1.0 + std::exp(-argument(x)));
+    }
+    /// Without the history.
+    [[nodiscard]] logit_scaling scaling() const noexcept { return {1.0 / slope, offset}; }
+    /// Coefficient by coefficient: what one map adds to another.
+    [[nodiscard]] friend online_map operator+(online_map const& a, online_map const& b) noexcept {
+        return {a.slope + b.slope, a.offset + b.offset, a.reliance + b.reliance};
+    }
+    [[nodiscard]] friend online_map operator-(online_map const& a, online_map const& b) noexcept {
+        return {a.slope - b.slope, a.offset - b.offset, a.reliance - b.reliance};
+    }
+    [[nodiscard]] bool operator==(online_map const&) const = default;
+};
+
+/// Which coefficients are fitted; the others stay at the prior's.
+enum class online_terms : std::uint8_t {
+    temperature = 1,  ///< the slope alone: the paper's sequential temperature scaling
+    platt = 2,        ///< slope and offset: also mends acceptance that moved as a whole
+    history = 3,      ///< and how far to rely on the request's own recent acceptance
+};
+
+/// Decayed sums over observations of one position: what it takes to fit a map, and how often x_k was accepted.
+class logit_evidence {
+public:
+    static constexpr double lowest_slope = 0.1;  ///< above 0: the order of confidences is never turned round
+    static constexpr double highest_slope = 10.0;
+    static constexpr double largest_offset = 12.0;
+    static constexpr double largest_reliance = 4.0;
+
+    /// One observation under the map that was in force. O(1): an exponential.
+    ///
+    /// The weight is at least |p - y| / 4, so that no measurement is further than 4 logits from the map: where p is nearly
+    /// certain and wrong, p (1 - p) is next to 0, and one Newton step would go anywhere. For predictions that are right
+    /// this adds less than half to the weights' mean, and nothing to that of the residuals.
+    void add(logit_terms const& x, bool accepted, online_map const& in_force) noexcept {
+        double const argument = in_force.argument(x);
+        double const p = 1.0 / (1.0 + std::exp(-argument));
+        double const residual = (accepted ? 1.0 : 0.0) - p;
+        double const weight = std::max(p * (1.0 - p), 0.25 * std::fabs(residual));
+        std::array<double, 3> const row{x.logit, 1.0, x.history};
+        for (std::size_t i = 0; i < 3; ++i) {
+            for (std::size_t j = 0; j <= i; ++j) squares_[i][j] += weight * row[i] * row[j];
+            moments_[i] += (weight * argument + residual) * row[i];
+        }
+        observations_ += 1.0;
+        if (accepted) accepted_ += 1.0;
+    }
+
+    /// Lets everything so far count `factor` of what it did; in [0, 1].
+    void decay(double factor) noexcept {
+        for (auto& row : squares_) {
+            for (double& s : row) s *= factor;
+        }
+        for (double& m : moments_) m *= factor;
+        observations_ *= factor;
+        accepted_ *= factor;
+    }
+    /// Lets it count no more than so many observations.
+    void limit(double observations) noexcept {
+        if (observations_ > observations) decay(observations / observations_);
+    }
+
+    /// The map of this evidence and of a prior that counts as `prior_weight` > 0 observations at even odds with logits
+    /// about 2 from 0. Coefficients within the limits above, in particular finite. O(1).
+    [[nodiscard]] online_map fit(online_map const& prior, double prior_weight, online_terms terms) const noexcept {
+        std::array<double, 3> const precision{prior_weight, 0.25 * prior_weight, 0.25 * prior_weight};
+        std::array<double, 3> theta{prior.slope, prior.offset, prior.reliance};
+        auto const free = static_cast<std::size_t>(terms);
+        // Relative to the prior, so that coefficients that are not fitted drop out of the equations.
+        auto a = squares_;
+        std::array<double, 3> b{};
+        for (std::size_t i = 0; i < 3; ++i) {
+            b[i] = moments_[i];
+            for (std::size_t j = 0; j < 3; ++j) b[i] -= squares_[std::max(i, j)][std::min(i, j)] * theta[j];
+            a[i][i] += precision[i];
+        }
+        std::array<double, 3> step = solve(a, b, free);
+        double const slope = std::clamp(theta[0] + step[0], lowest_slope, highest_slope);
+        if (slope != theta[0] + step[0]) {  // held at its limit: the best of the others there
+            double const held = slope - theta[0];
+            a[0][0] = 1.0;
+            b[0] = held;
+            for (std::size_t i = 1; i < 3; ++i) {
+                b[i] -= a[i][0] * held;
+                a[i][0] = 0.0;
+            }
+            step = solve(a, b, free);
+        }
+        for (std::size_t i = 0; i < free; ++i) theta[i] += step[i];
+        return {slope, std::clamp(theta[1], -largest_offset, largest_offset),
+                std::clamp(theta[2], 0.0, largest_reliance)};
+    }
+
+    /// How many observations count, decayed ones by what is left of them, and how many of these were accepted.
+    [[nodiscard]] double observations() const noexcept { return observations_; }
+    [[nodiscard]] double accepted() const noexcept { return accepted_; }
+
+    /// The sums as numbers, to be kept over a restart: squares (lower triangle by rows), moments, observations, accepted.
+    static constexpr std::size_t size = 11;
+    [[nodiscard]] std::array<double, size> numbers() const noexcept {
+        return {squares_[0][0], squares_[1][0], squares_[1][1], squares_[2][0], squares_[2][1], squares_[2][2],
+                moments_[0],    moments_[1],    moments_[2],    observations_,  accepted_};
+    }
+    [[nodiscard]] static logit_evidence of_numbers(std::array<double, size> const& n) noexcept {
+        logit_evidence e;
+        e.squares_ = {{{n[0], 0.0, 0.0}, {n[1], n[2], 0.0}, {n[3], n[4], n[5]}}};
+        e.moments_ = {n[6], n[7], n[8]};
+        e.observations_ = n[9];
+        e.accepted_ = n[10];
+        return e;
+    }
+
+private:
+    using matrix = std::array<std::array<double, 3>, 3>;  // the lower triangle
+
+    // The first n unknowns of a x = b, for a positive definite a, by Cholesky; the others are 0.
+    [[nodiscard]] static std::array<double, 3> solve(matrix a, std::array<double, 3> b, std::size_t n) noexcept {
+        for (std::size_t i = 0; i < n; ++i) {
+            for (std::size_t j = 0; j <= i; ++j) {
+                double sum = a[i][j];
+                for (std::size_t m = 0; m < j; ++m) sum -= a[i][m] * a[j][m];
+                a[i][j] = i == j ? std::sqrt(sum) : sum / a[j][j];
+            }
+            for (std::size_t m = 0; m < i; ++m) b[i] -= a[i][m] * b[m];
+            b[i] /= a[i][i];
+        }
+        std::array<double, 3> x{};
+        for (std::size_t i = n; i-- > 0;) {
+            x[i] = b[i];
+            for (std::size_t m = i + 1; m < n; ++m) x[i] -= a[m][i] * x[m];
+            x[i] /= a[i][i];
+        }
+        return x;
+    }
+
+    matrix squares_{};                 // sum of weight x x'
+    std::array<double, 3> moments_{};  // sum of weight x (measurement)
+    double observations_ = 0.0;
+    double accepted_ = 0.0;
+};
+
+SURELEAP_END_NAMESPACE

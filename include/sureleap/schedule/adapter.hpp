@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+//
+// A schedule around a schedule. What a controller, a constraint or a rank's agreement adds is the same for every schedule,
+// so it wraps one and stays what it wraps: a planner of the same tables, a live scheduler, or one that looks ahead, which
+// check_round then still refuses. Adapters nest, in any order; the outer one acts after the inner one.
+//
+//     never_lose{speed_targets{planned_schedule{cost}, ...}, ...}
+//
+// Rejected: hooks of the decoder. They would act beside the schedule, and an engine that owns its loop would have to call
+// them in the right order.
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <span>
+#include <utility>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/config.hpp>
+#include <sureleap/schedule/frontier.hpp>
+#include <sureleap/schedule/planning.hpp>
+#include <sureleap/schedule/survival.hpp>
+#include <sureleap/types.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+namespace detail {
+template <class Schedule>
+struct planning_origin {};
+template <planner Schedule>
+struct planning_origin<Schedule> {
+    using origin = typename Schedule::origin;
+};
+}  // namespace detail
+
+/// A schedule that does what `Schedule` does. Base of adapters, which hide what they change and call the base's member in
+/// it. Models what Schedule models: planner, frontier_scheduler or table_scheduler; and draft_limiter, draft_stopper and
+/// round_observer, which do nothing where Schedule has no such member.
+template <scheduler Schedule>
+class schedule_adapter : public detail::planning_origin<Schedule> {
+public:
+    using schedule_type = Schedule;
+    static constexpr bool needs_confidence = needs_confidence_v<Schedule>;
+
+    explicit schedule_adapter(Schedule schedule) : schedule_(std::move(schedule)) {}
+
+    void admit(causal_frontier& frontier) const
+        requires frontier_scheduler<Schedule>
+    {
+        schedule_.admit(frontier);
+    }
+    void admit(draft_table const& table, frontier_memory const& memory) const
+        requires table_scheduler<Schedule>
+    {
+        schedule_.admit(table, memory);
+    }
+    template <class Origin>
+        requires planner<Schedule> && std::same_as<Origin, typename detail::planning_origin<Schedule>::origin>
+    [[nodiscard]] std::size_t budget(planning_table<Origin> const& table) const {
+        return schedule_.budget(table);
+    }
+
+    [[nodiscard]] double prior() const
+        requires requires(Schedule const& s) {
+            { s.prior() } -> std::convertible_to<double>;
+        }
+    {
+        return schedule_.prior();
+    }
+    [[nodiscard]] auto const& capacity() const noexcept
+        requires requires(Schedule const& s) { s.capacity(); }
+    {
+        return schedule_.capacity();
+    }
+
+    void limit_drafts(std::span<request_view> requests) noexcept {
+        if constexpr (draft_limiter<Schedule>) schedule_.limit_drafts(requests);
+    }
+    [[nodiscard]] fixed_probability draft_floor() const noexcept {
+        if constexpr (draft_stopper<Schedule>) return schedule_.draft_floor();
+        return 0;
+    }
+    void observe(round_record const& record) noexcept {
+        if constexpr (round_observer<Schedule>) schedule_.observe(record);
+    }
+
+    /// What is wrapped.
+    [[nodiscard]] Schedule const& schedule() const noexcept { return schedule_; }
+
+protected:
+    [[nodiscard]] Schedule& wrapped() noexcept { return schedule_; }
+
+private:
+    Schedule schedule_;
+};
+
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+//
+// Requests that are not worth drafting for: difficulty-aware early exit, decided for each request from its own past.
+//
+// A request earns what its candidates are worth above the price of a place in the batch, and costs what the drafter takes
+// for it. Survivals tell the first, corrected by how often this request's drafts were accepted beside what they promised; the
+// cost model tells the second. A scheduler that only sees the block cannot do this: by then it was drafted.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include <sureleap/config.hpp>
+#include <sureleap/round_record.hpp>
+#include <sureleap/schedule/survival.hpp>
+#include <sureleap/types.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// What is known of every slot's request. Memory is allocated at construction.
+class draft_gate {
+public:
+    explicit draft_gate(std::size_t max_requests) : places_(max_requests) {}
+
+    /// Whether the request's drafts are not worth `price` (weighted tokens a round); remembered until they are again. A slot
+    /// that was given to another request starts anew, open.
+    [[nodiscard]] bool shuts(request_view const& request, double price) noexcept {
+        SURELEAP_EXPECTS(request.slot < places_.size());
+        place& p = places_[request.slot];
+        if (p.id != request.id || !p.used) p = {.id = request.id, .used = true};
+        // Evidence of some rounds, and a margin, lest a run of bad luck shuts what pays.
+        if (!p.shut && p.rounds >= 16.0 && 0.75 * price > p.earned) p.shut = true;
+        if (p.shut && p.earned > 0.9 * price) p.shut = false;
+        return p.shut;
+    }
+
+    /// Takes in a round. `worth`: of a place in the batch. `trust[k]`: tokens that were accepted at position k for each that
+    /// survivals promise, over all requests.
+    void observe(round_record const& record, fixed_probability worth, std::span<double const> trust) noexcept {
+        double const bar = static_cast<double>(worth);
+        for (std::size_t r = 0; r < record.requests.size(); ++r) {
+            request_view const& request = record.requests[r];
+            place& p = places_[request.slot];
+            if (record.verdicts[r].outcome != status::ok || p.id != request.id) continue;
+            if (request.draft_cap(1) == 0) continue;
+            fixed_probability const* const survival =
+                record.survivals.survival.data() + r * record.survivals.block_size;
+            // A shut request is seen rarely: what is seen then counts for more.
+            double const rate = p.shut ? 0.25 : 1.0 / std::min(p.rounds + 1.0, window);
+            double expected = 0.0;
+            for (std::size_t k = 0; k < record.verdicts[r].verified; ++k) {
+                expected += trust[k] * static_cast<double>(survival[k]);
+            }
+            p.expected += rate * (expected - p.expected);
+            p.accepted += rate * (static_cast<double>(record.verdicts[r].accepted) * request.weight - p.accepted);
+            // As of all requests, until this one has shown something else.
+            double const strength = static_cast<double>(certain) / 4.0;
+            double const own = (p.accepted + strength) / (p.expected + strength);
+            double earned = 0.0;
+            for (std::size_t k = 0; k < record.survivals.sizes[r]; ++k) {
+                earned += std::max(own * trust[k] * static_cast<double>(survival[k]) - bar, 0.0);
+            }
+            p.earned += rate * (earned * 0x1p-24 - p.earned);
+            p.rounds += 1.0;
+        }
+    }
+
+private:
+    static constexpr double window = 32.0;  // rounds
+
+    struct place {
+        request_id id = 0;
+        bool used = false;
+        bool shut = false;
+        double rounds = 0.0;    // in which it drafted
+        double expected = 0.0;  // means over about a window
+        double accepted = 0.0;
+        double earned = 0.0;
+    };
+
+    std::vector<place> places_;
+};
+
+SURELEAP_END_NAMESPACE

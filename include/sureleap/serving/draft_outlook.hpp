@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT
+//
+// What drafts are worth: how many candidates of which survival a request offers at each position, learned from the rounds
+// that were run, and what a round of any size could make of them.
+//
+// A histogram of survivals by position is all that a budget search ever looks at, so it predicts the best Theta of a round
+// for any number of requests and any limit on drafts before anybody has drafted. A jump in load is therefore answered at
+// once: only what acceptance does has to be learned. Rejected: the observed throughput of past rounds, which says nothing of
+// another load and confuses the load with the drafts.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/config.hpp>
+#include <sureleap/error.hpp>
+#include <sureleap/round_record.hpp>
+#include <sureleap/schedule/priced_round.hpp>
+#include <sureleap/schedule/survival.hpp>
+#include <sureleap/types.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// Survivals by value: eight classes to a factor of two, since what a token must be worth goes from nearly nothing on an idle
+/// machine to nearly one; what is below 2^-8 shares the first class.
+struct survival_class {
+    static constexpr std::size_t count = 66;  ///< the last is certainty alone
+
+    [[nodiscard]] static constexpr std::size_t of(fixed_probability survival) noexcept {
+        if (survival < (certain >> 8)) return 0;
+        auto const octave = static_cast<std::size_t>(std::bit_width(survival)) - 17;  // of 2^-8: 0
+        return 1 + 8 * octave + ((survival >> (octave + 13)) & 7u);
+    }
+    /// The least survival of a class.
+    [[nodiscard]] static constexpr fixed_probability least(std::size_t index) noexcept {
+        if (index == 0) return 0;
+        std::size_t const octave = (index - 1) / 8;
+        return static_cast<fixed_probability>((8 + (index - 1) % 8) << (octave + 13));
+    }
+};
+
+/// A choice of how to draft, and what it promises.
+struct draft_outlook {
+    std::size_t limit = 0;        ///< positions that are drafted; 0: none
+    fixed_probability worth = 0;  ///< candidates below are not worth a place in the batch
+    double throughput = 0.0;      ///< expected (weighted) tokens per second
+    double batch_tokens = 0.0;    ///< expected, with anchors
+    double seconds = 0.0;         ///< of a step
+};
+
+/// Learned survivals. Memory is allocated at construction; observing costs O(R gamma + gamma classes).
+class survival_profile {
+public:
+    /// Until rounds say otherwise every position is taken to survive with `prior`, given that the one before did.
+    survival_profile(std::size_t block_size, double prior) : block_size_(block_size), cells_(block_size * classes) {
+        if (block_size == 0) detail::fail("survival_profile: block_size is 0, expected the drafter's gamma");
+        fixed_probability c = 0;
+        if (!quantise(prior, c)) {
+            detail::fail_with("survival_profile: prior confidence is ", prior, ", expected a number in [0, 1]");
+        }
+        fixed_probability survival = certain;
+        for (std::size_t k = 0; k < block_size; ++k) {
+            survival = extend_survival(survival, c);
+            for (std::size_t i = 0; i < classes; ++i) cells_[k * classes + i].seen = 2.0;  // the weight of two requests
+            cell& likely = cells_[k * classes + survival_class::of(survival)];
+            likely.count = 1.0;
+            likely.sum = static_cast<double>(survival) * 0x1p-24;
+        }
+        offered_.resize(block_size);
+    }
+
+    [[nodiscard]] std::size_t block_size() const noexcept { return block_size_; }
+
+    /// Takes in a round whose chains ended before survivals below `floor`. Its requests replace at most what `memory` of them
+    /// would have taught.
+    ///
+    /// Where nobody looked, nothing is learned: positions beyond a request's cap, and classes that the floor cuts off, keep
+    /// what they have. Taking their absence for zero would make every limit its own justification.
+    void observe(round_record const& record, fixed_probability floor, double memory) noexcept {
+        std::fill(offered_.begin(), offered_.end(), 0.0);
+        for (std::size_t r = 0; r < record.requests.size(); ++r) {
+            if (record.verdicts[r].outcome != status::ok) continue;
+            std::size_t const cap = record.requests[r].draft_cap(block_size_);
+            for (std::size_t k = 0; k < cap; ++k) offered_[k] += 1.0;
+        }
+        std::size_t const first = floor == 0 ? 0 : survival_class::of(floor - 1) + 1;  // classes all above the floor
+        for (std::size_t k = 0; k < block_size_; ++k) {
+            if (offered_[k] == 0.0) continue;
+            for (std::size_t i = first; i < classes; ++i) {
+                cell& c = cells_[k * classes + i];
+                double const keep = c.seen / (c.seen + offered_[k]);
+                c.count *= keep;
+                c.sum *= keep;
+                c.share = 1.0 / (c.seen + offered_[k]);
+                c.seen = std::min(c.seen + offered_[k], memory);
+            }
+        }
+        for (std::size_t r = 0; r < record.requests.size(); ++r) {
+            if (record.verdicts[r].outcome != status::ok) continue;
+            std::size_t const cap =
+                std::min<std::size_t>(record.survivals.sizes[r], record.requests[r].draft_cap(block_size_));
+            for (std::size_t k = 0; k < cap; ++k) {
+                fixed_probability const a = record.survivals.survival[r * record.survivals.block_size + k];
+                std::size_t const i = survival_class::of(a);
+                if (i < first) continue;
+                cell& c = cells_[k * classes + i];
+                c.count += c.share;
+                c.sum += c.share * static_cast<double>(a) * 0x1p-24;
+            }
+        }
+    }
+
+    /// The best that a round can do. `anchors`: the requests' weights in all, the tokens of a round without drafts.
+    /// `open[k]`: requests that may draft position k. `trust[k]`: tokens accepted at position k for each that survivals
+    /// promise. price(limit) -> the round's curve with drafts of that length, a capacity_curve. Tells of every limit from 1
+    /// to gamma what it finds: visit(draft_outlook). Some classes x gamma questions to the curve.
+    ///
+    /// Ranks: the schedule fills a batch that it chooses with the best candidates. If not, it verifies what was drafted: the
+    /// batch is what chains come to, and a floor makes it vary.
+    template <bool Ranks, class Price, class Visit>
+    void for_each_limit(double anchors, std::size_t requests, std::span<double const> open,
+                        std::span<double const> trust, Price const& price, Visit&& visit) const noexcept {
+        std::array<double, classes> count{};
+        std::array<double, classes> sum{};
+        double all = static_cast<double>(requests);
+        for (std::size_t k = 0; k < block_size_ && open[k] > 0.0; ++k) {
+            all += open[k];
+            for (std::size_t i = 0; i < classes; ++i) {
+                count[i] += open[k] * cells_[k * classes + i].count;
+                sum[i] += trust[k] * open[k] * cells_[k * classes + i].sum;
+            }
+            auto const& curve = price(k + 1);
+            visit(best<Ranks>(anchors, static_cast<double>(requests), count, sum, all, k + 1, curve));
+        }
+    }
+
+private:
+    static constexpr std::size_t classes = survival_class::count;
+
+    /// Per request that may draft the position: candidates of the class, and the sum of their survivals.
+    struct cell {
+        double count = 0.0;
+        double sum = 0.0;
+        double seen = 0.0;   ///< requests behind it
+        double share = 0.0;  ///< what one more counts for
+    };
+
+    /// Seconds of a batch of so many tokens in the mean: between whole batches, a mixture of them.
+    template <capacity_curve Curve>
+    [[nodiscard]] static double seconds_at(Curve const& curve, double batch) noexcept {
+        double const whole = std::floor(batch);
+        double const low = 1.0 / static_cast<double>(curve.steps_per_second(static_cast<std::size_t>(whole)));
+        if (whole == batch) return low;
+        double const high = 1.0 / static_cast<double>(curve.steps_per_second(static_cast<std::size_t>(whole) + 1));
+        return std::fma(batch - whole, high - low, low);
+    }
+
+    /// The best batch along the classes from the likeliest on. Within a class candidates count alike, so Theta need only be
+    /// looked at where the class ends, and where the curve takes its next step, if it says where that is.
+    template <bool Ranks, capacity_curve Curve>
+    [[nodiscard]] static draft_outlook best(double anchors, double requests, std::array<double, classes> const& count,
+                                            std::array<double, classes> const& sum, double all, std::size_t limit,
+                                            Curve const& curve) noexcept {
+        draft_outlook found{limit, certain, 0.0, requests, seconds_at(curve, requests)};
+        found.throughput = anchors / found.seconds;
+        auto const look = [&](double tokens, double batch, double paid, fixed_probability worth) {
+            double const seconds = seconds_at(curve, paid);
+            if (tokens > found.throughput * seconds) found = {limit, worth, tokens / seconds, batch, seconds};
+        };
+        double batch = requests;
+        double tokens = anchors;
+        for (std::size_t i = classes; i-- > 0;) {
+            if (count[i] <= 0.0) continue;
+            double const each = std::min(sum[i] / count[i], 1.0);
+            double const end = batch + count[i];
+            if constexpr (Ranks && piecewise_convex_capacity<Curve>) {
+                auto at = static_cast<std::size_t>(batch);
+                for (int steps = 0; steps < 8; ++steps) {
+                    at = curve.convex_until(at);
+                    if (static_cast<double>(at) >= end) break;
+                    double const there = static_cast<double>(at);
+                    look(tokens + (there - batch) * each, there, there, survival_class::least(i));
+                }
+            }
+            tokens += count[i] * each;
+            batch = end;
+            // What nobody holds to a size comes out larger or smaller, by about the root: stairs have to be kept off.
+            look(tokens, batch, Ranks ? batch : batch + 2.0 * std::sqrt(batch - requests), survival_class::least(i));
+        }
+        if constexpr (!Ranks) look(tokens, all, all, 0);  // all of it, without a floor, is no chance
+        return found;
+    }
+
+    std::size_t block_size_;
+    std::vector<cell> cells_;      // [gamma, classes]
+    std::vector<double> offered_;  // [gamma] requests of the round that were to draft the position
+};
+
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: MIT
+//
+// Speculation that is safe to leave switched on: how far to draft at this load, for whom, or not at all.
+//
+//     never_lose schedule{planned_schedule{cost}, {.max_requests = 512, .block_size = 7}};
+//
+// A schedule chooses what to verify; what was drafted has been paid by then. This adapter decides before, from past rounds
+// and from who is there: the limit of drafts that promises most tokens per second at this load, by the cost model and by what
+// survivals have been (draft_outlook.hpp), or none, if plain decoding promises more; whose drafts are hopeless
+// (draft_gate.hpp); and the survival below which a chain is cut short, because its positions would not be admitted
+// (draft_floor). All of it is known before a token is drawn, so the wrapped schedule keeps its causality.
+//
+// What is not drafted cannot be learned from. So some requests draft in full from time to time, as often as a set share of
+// the throughput pays for, and at once again if what they show comes near to changing the decision.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/config.hpp>
+#include <sureleap/error.hpp>
+#include <sureleap/round_record.hpp>
+#include <sureleap/schedule/adapter.hpp>
+#include <sureleap/schedule/priced_round.hpp>
+#include <sureleap/serving/draft_gate.hpp>
+#include <sureleap/serving/draft_outlook.hpp>
+#include <sureleap/types.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+struct never_lose_options {
+    std::size_t max_requests = 1;  ///< slots, as of the decoder
+    std::size_t block_size = 0;    ///< the drafter's gamma
+    double prior = 0.8;            ///< conditional confidence assumed before anything was drafted
+    double probing = 0.003;        ///< share of the throughput that drafts beyond the limit may cost, in (0, 1)
+};
+
+namespace detail {
+/// The schedule reckons with a cost of its own.
+template <class Schedule>
+concept priced_schedule =
+    requires(Schedule const& s) { requires step_cost<std::remove_cvref_t<decltype(s.capacity())>>; };
+template <class Schedule>
+struct cost_of {
+    static_assert(
+        priced_schedule<Schedule>,
+        "never_lose: this schedule has no cost to reckon with; pass one: never_lose{schedule, cost, options}");
+    using type = std::remove_cvref_t<decltype(std::declval<Schedule const&>().capacity())>;
+};
+}  // namespace detail
+
+/// Schedule: any. Cost: cost_model, or a capacity_curve, which knows no price of drafting. Models what Schedule models. Its
+/// memory is allocated at construction; a round costs it O(R gamma), and some hundred questions to the cost.
+///
+/// Decides by doubles in a fixed order: ranks of an engine that run the same program on the same records decide alike.
+template <scheduler Schedule, step_cost Cost>
+class never_lose : public schedule_adapter<Schedule> {
+    using base = schedule_adapter<Schedule>;
+
+public:
+    never_lose(Schedule schedule, Cost cost, never_lose_options const& options)
+        : base(std::move(schedule)),
+          cost_(std::move(cost)),
+          options_(options),
+          profile_(options.block_size, options.prior),
+          gate_(options.max_requests),
+          open_(options.block_size),
+          accepted_(options.block_size, 16.0),
+          expected_(options.block_size, 16.0),
+          trust_(options.block_size, 1.0) {
+        if (options.max_requests == 0) detail::fail("never_lose: max_requests is 0, expected at least 1");
+        if (!(options.probing > 0.0 && options.probing < 1.0)) {
+            detail::fail_with("never_lose: probing is ", options.probing,
+                              ", expected a share of the throughput, in (0, 1)");
+        }
+    }
+    /// With the cost that the schedule has.
+    never_lose(Schedule schedule, never_lose_options const& options)
+        requires detail::priced_schedule<Schedule>
+        : never_lose(schedule, Cost(schedule.capacity()), options) {}
+
+    /// Positions that are drafted at present, 0: none. Worth of a place in the batch. What was last promised.
+    [[nodiscard]] draft_outlook const& choice() const noexcept { return choice_; }
+    /// Tokens accepted of late at each position for each that survivals promised, [gamma]: 1 where confidences are calibrated.
+    [[nodiscard]] std::span<double const> trust() const noexcept { return trust_; }
+    /// What the schedule makes of drafts, of what the best batch would: low for one that a cliff of the curve stops.
+    [[nodiscard]] double yield() const noexcept { return std::clamp(reached_ / promised_, 0.25, 1.0); }
+    /// The coming (or running) round is one in which some requests draft beyond the limit.
+    [[nodiscard]] bool probes() const noexcept { return probing_; }
+
+    void limit_drafts(std::span<request_view> requests) noexcept {
+        base::limit_drafts(requests);
+        if (requests.empty()) return;
+        survey(requests);
+        choose(requests);
+        probing_ = due(requests.size());
+        std::size_t const turn = probing_ ? probers(requests.size()) : 0;
+        for (std::size_t r = 0; r < requests.size(); ++r) {
+            bool const prober = (r + requests.size() - cursor_ % requests.size()) % requests.size() < turn;
+            bool const hopeless = shut_now(requests[r]);
+            std::size_t const limit = prober ? options_.block_size : hopeless ? 0 : choice_.limit;
+            requests[r].draft_limit = std::min(requests[r].draft_limit, limit);
+        }
+        cursor_ += turn;
+        ++round_;
+        set_floor();
+    }
+    [[nodiscard]] fixed_probability draft_floor() const noexcept { return std::max(base::draft_floor(), floor_); }
+
+    void observe(round_record const& record) noexcept {
+        base::observe(record);
+        if (record.requests.empty()) return;
+        learn_trust(record);
+        learn_yield(record);
+
+        gate_.observe(record, choice_.limit > 0 ? choice_.worth : 0, trust_);
+        double const requests = static_cast<double>(record.requests.size());
+        // While nobody else drafts, probers are all the evidence there will be: they decide within a few probes.
+        double const memory = choice_.limit == 0 ? 0.5 * static_cast<double>(probers(record.requests.size()))
+                                                 : std::clamp(8.0 * requests, 128.0, 1024.0);
+        profile_.observe(record, draft_floor(), memory);
+    }
+
+private:
+    /// Of the throughput: what has to be gained before a decision is changed. Below what a static choice may be better by.
+    static constexpr double margin = 0.002;
+    /// Of the last worth of a place: where chains are cut. A schedule that ranks candidates finds the price itself, day by day,
+    /// and needs room to find it lower; for one that verifies all there is, the floor is the price.
+    static constexpr bool ranks = detail::priced_schedule<Schedule>;
+    static constexpr double floor_share = ranks ? 0.5 : 1.0;
+
+    /// Who is there: how many may draft each position, what their tokens weigh, how long their contexts are.
+    void survey(std::span<request_view const> requests) noexcept {
+        std::fill(open_.begin(), open_.end(), 0.0);
+        load_ = {.requests = requests.size(), .batch_tokens = requests.size()};
+        anchors_ = 0.0;
+        for (request_view const& r : requests) {
+            anchors_ += static_cast<double>(r.weight) * 0x1p-24;
+            load_.context_tokens += r.position + 1;
+            if (gate_.shuts(r, price_)) continue;
+            std::size_t const cap = r.draft_cap(options_.block_size);
+            for (std::size_t k = 0; k < cap; ++k) open_[k] += 1.0;
+        }
+    }
+
+    /// The round's load if everybody whom the gate lets drafts up to `limit`, and `fewer` of them not.
+    [[nodiscard]] step_load load_at(std::size_t limit, double fewer = 0.0) const noexcept {
+        step_load load = load_;
+        double tokens = 0.0;
+        for (std::size_t k = 0; k < limit; ++k) tokens += std::max(open_[k] - fewer, 0.0);
+        load.draft_tokens = static_cast<std::size_t>(tokens);
+        load.drafting = limit == 0 ? 0 : static_cast<std::size_t>(std::max(open_[0] - fewer, 0.0));
+        return load;
+    }
+    [[nodiscard]] double seconds(step_load const& load) const noexcept {
+        return 1.0 / static_cast<double>(curve_of(cost_, load).steps_per_second(load.batch_tokens));
+    }
+
+    void choose(std::span<request_view const> requests) noexcept {
+        double const count = static_cast<double>(requests.size());
+        if (std::abs(count - yield_at_) > 0.25 * yield_at_) {  // a cliff is where it is at one load
+            yield_at_ = count;
+            reached_ = promised_ = 1.0;
+        }
+        double const plain_seconds = seconds(load_);
+        draft_outlook const plain{0, certain, anchors_ / plain_seconds, count, plain_seconds};
+        draft_outlook best = plain;
+        draft_outlook same = plain;  // as in the last round
+        best_drafting_ = {};
+        auto const price = [&](std::size_t limit) -> decltype(auto) { return curve_of(cost_, load_at(limit)); };
+        profile_.template for_each_limit<ranks>(anchors_, requests.size(), open_, trust_, price,
+                                                [&](auto const& found) {
+                                                    draft_outlook real = found;
+                                                    real.throughput *= yield();
+                                                    if (real.throughput > best_drafting_.throughput)
+                                                        best_drafting_ = real;
+                                                    if (real.throughput > best.throughput) best = real;
+                                                    if (real.limit == choice_.limit) same = real;
+                                                });
+        choice_ = same.throughput >= (1.0 - margin) * best.throughput ? same : best;
+        plain_ = plain;
+        // What drafting for one request takes, in tokens. With one request left it is the drafter's whole time.
+        step_load const load = load_at(choice_.limit);
+        price_ = choice_.limit == 0 ? 0.0 : choice_.throughput * (seconds(load) - seconds(load_at(choice_.limit, 1.0)));
+    }
+
+    // ---- probes ------------------------------------------------------------------------------------------------
+
+    [[nodiscard]] static std::size_t probers(std::size_t requests) noexcept {
+        return std::min(requests, std::clamp<std::size_t>(requests / 4, 16, 64));
+    }
+
+    /// Whether this round is one to look further in.
+    [[nodiscard]] bool due(std::size_t requests) noexcept {
+        ++since_;
+        if (choice_.limit == options_.block_size && floor_ == 0) return false;  // nothing is hidden
+        std::size_t const more = probers(requests) * (options_.block_size - choice_.limit);
+        step_load without = load_at(choice_.limit);
+        without.batch_tokens = static_cast<std::size_t>(choice_.batch_tokens);
+        step_load with = without;
+        with.drafting = std::max(with.drafting, probers(requests));
+        with.draft_tokens += more;
+        if (!ranks) with.batch_tokens += more;  // without a price of its own, a schedule verifies whatever was drafted
+        double const loss = 1.0 - seconds(without) / seconds(with);
+        double const period =
+            static_cast<double>(1 + repeats_) * std::clamp(std::ceil(loss / options_.probing), 16.0, 1024.0);
+        bool const near = choice_.limit == 0 && probing_ && best_drafting_.throughput > 0.97 * plain_.throughput;
+        if (near && repeats_ < 2) {
+            ++repeats_;
+            since_ = 0;
+            return true;
+        }
+        if (static_cast<double>(since_) < period) return false;
+        since_ = 0;
+        repeats_ = 0;
+        return true;
+    }
+
+    /// Of a hopeless request: it drafts as others do once in a while, each in a round of its own.
+    [[nodiscard]] bool shut_now(request_view const& r) noexcept {
+        return gate_.shuts(r, price_) && (round_ + 7 * r.slot) % 64 != 0;
+    }
+
+    void set_floor() noexcept {
+        double const share = probing_ ? 0.25 * floor_share : floor_share;
+        floor_ = choice_.limit == 0 ? 0 : static_cast<fixed_probability>(share * static_cast<double>(choice_.worth));
+    }
+
+    // ---- what came of it ---------------------------------------------------------------------------------------
+
+    void learn_trust(round_record const& record) noexcept {
+        for (std::size_t k = 0; k < options_.block_size; ++k) {
+            double accepted = 0.0;
+            double expected = 0.0;
+            for (std::size_t r = 0; r < record.requests.size(); ++r) {
+                verdict const& v = record.verdicts[r];
+                if (v.outcome != status::ok || v.verified <= k) continue;
+                expected += static_cast<double>(record.survivals.at(r, k).survival) * 0x1p-24;
+                if (v.accepted > k) accepted += static_cast<double>(record.requests[r].weight) * 0x1p-24;
+            }
+            double const keep = 1.0 - expected / (expected + 1024.0);
+            accepted_[k] = std::fma(accepted_[k], keep, accepted);
+            expected_[k] = std::fma(expected_[k], keep, expected);
+            trust_[k] = std::clamp(accepted_[k] / expected_[k], 0.0, 2.0);
+        }
+    }
+
+    /// By expectations on both sides, which are less of a gamble than tokens.
+    void learn_yield(round_record const& record) noexcept {
+        if (choice_.limit == 0) {
+            // A few probers fill no batch, so they show nothing of it; but nothing is held against a schedule forever.
+            if (probing_ && repeats_ == 0) reached_ = std::fma(0.05, promised_ - reached_, reached_);
+            return;
+        }
+        if (probing_ || record.load.drafting == 0) return;
+        double tokens = anchors_;
+        for (std::size_t r = 0; r < record.requests.size(); ++r) {
+            for (std::size_t k = 0; k < record.verdicts[r].verified; ++k) {
+                tokens = std::fma(trust_[k] * 0x1p-24, static_cast<double>(record.survivals.at(r, k).survival), tokens);
+            }
+        }
+        promised_ = std::fma(0.9, promised_, choice_.throughput / yield());
+        reached_ = std::fma(0.9, reached_, tokens / seconds(record.load));
+    }
+
+    Cost cost_;
+    never_lose_options options_;
+    survival_profile profile_;
+    draft_gate gate_;
+    std::vector<double> open_;  // [gamma] requests that may draft the position
+    step_load load_{};          // of this round, without drafts
+    double anchors_ = 0.0;      // weights of this round's requests
+    draft_outlook choice_{};
+    draft_outlook plain_{};
+    draft_outlook best_drafting_{};
+    double price_ = 0.0;  // of drafting for one request, in tokens
+    fixed_probability floor_ = 0;
+    std::vector<double> accepted_;  // [gamma], and what survivals promised
+    std::vector<double> expected_;
+    std::vector<double> trust_;
+    double reached_ = 1.0;  // Theta of the last rounds that drafted, and what was expected of them
+    double promised_ = 1.0;
+    double yield_at_ = 0.0;  // requests
+    bool probing_ = false;
+    std::size_t since_ = 0;    // rounds since the last probe
+    std::size_t repeats_ = 0;  // probes in a row
+    std::size_t cursor_ = 0;   // whose turn it is
+    std::uint64_t round_ = 0;
+};
+
+template <class Schedule>
+never_lose(Schedule, never_lose_options) -> never_lose<Schedule, typename detail::cost_of<Schedule>::type>;
+template <class Schedule, class Cost>
+never_lose(Schedule, Cost, never_lose_options) -> never_lose<Schedule, Cost>;
+
+/// As safe as what it wraps: limits and floors are of past rounds.
+template <class Schedule, class Cost>
+inline constexpr bool enable_non_anticipating<never_lose<Schedule, Cost>> = enable_non_anticipating<Schedule>;
+
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT
+//
+// A cost model that is corrected by the steps it priced. Profiles age: a neighbour on the machine, a hotter chip, longer
+// contexts than were measured. This one compares every round's measured seconds with what the model said, and remembers
+// factors.
+//
+//   refined_cost cost{model};                                  // the engine owns it,
+//   decoder dec{target, drafter, planned_schedule{cost_ref{cost}}, rule, {.clock = now}};
+//   while (dec.step()) cost.observe(dec.round());              // a schedule sees one version a round
+//
+// Factors stand at knots: requests in octaves, batch tokens per request at 1, 2, 3, 4, 6, 8, 12 .. 32. Each knot's factor is
+// the decayed mean of what was observed near it, drawn towards the mean of the whole machine where little was, which in
+// turn starts as 1. Between knots of one R the *difference* from the model is a line in B, as in cell_cost: no cliffs
+// where cells would meet, and a convex model stays convex from knot to knot.
+//
+// It must survive garbage. What is no positive finite number is not taken; anything else counts as at most `clip` away
+// from what was predicted, so one observation moves a knot by at most clip / (1 + what was seen there), and factors stay
+// within bounds whatever comes. Rejected: medians over windows, which need the windows, per knot; means of logarithms,
+// which differ between maths libraries, while two ranks that are told the same seconds must come to the same factors.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/config.hpp>
+#include <sureleap/error.hpp>
+#include <sureleap/round_record.hpp>
+#include <sureleap/types.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+struct refined_cost_settings {
+    double memory = 64.0;  ///< observations at a knot, and rounds of the machine, after which one counts 1/e; > 1
+    double idle = 4096.0;  ///< rounds after which a knot counts 1/e that nothing was seen of; > 1
+    double prior = 8.0;    ///< observations that the machine's factor counts for at a knot, and 1 in the machine's, > 0
+    double clip = 0.5;     ///< most an observation counts for, relative to what was predicted, in (0, 1)
+    double most = 8.0;     ///< factors stay in [1/2, most], > 1
+};
+
+/// How predictions compare with what was measured, over the memory.
+struct prediction_error {
+    double bias = 0.0;            ///< mean of (measured - predicted) / predicted; each clipped to [-1, 1]
+    double size = 0.0;            ///< mean of its absolute value
+    double unrefined = 0.0;       ///< the same of the model alone
+    std::uint64_t observed = 0;   ///< rounds learned from
+    std::uint64_t clipped = 0;    ///< of these, rounds further off than `clip`
+    std::uint64_t discarded = 0;  ///< rounds without a positive finite time
+};
+
+/// A model and what was learned of it. Models cost_model; knows where it is convex if the model does. step_seconds costs
+/// three questions to the model, observe about a microsecond; nothing is allocated. Not thread-safe: observe between rounds.
+template <cost_model Model>
+class refined_cost {
+public:
+    using model_type = Model;
+
+    /// Error if a setting is outside its range.
+    explicit refined_cost(Model model, refined_cost_settings const& settings = {})
+        : model_(std::move(model)), settings_(settings), idle_keep_(1.0 - 1.0 / settings.idle) {
+        auto const check = [](bool good, char const* name, double value, char const* expected) {
+            if (!good) detail::fail_with("refined_cost: ", name, " is ", value, ", expected ", expected);
+        };
+        check(settings.memory > 1.0 && std::isfinite(settings.memory), "memory", settings.memory,
+              "a finite number of observations above 1");
+        check(settings.idle > 1.0 && std::isfinite(settings.idle), "idle", settings.idle,
+              "a finite number of rounds above 1");
+        check(settings.prior > 0.0 && std::isfinite(settings.prior), "prior", settings.prior,
+              "a positive finite number of observations");
+        check(settings.clip > 0.0 && settings.clip < 1.0, "clip", settings.clip, "a number in (0, 1)");
+        check(settings.most > 1.0 && std::isfinite(settings.most), "most", settings.most, "a finite factor above 1");
+        forget();
+    }
+
+    [[nodiscard]] double step_seconds(step_load const& load) const noexcept {
+        double const base = at(load, load.batch_tokens);
+        place const here = place_of(load);
+        double const left_factor = factor(here, here.column);
+        if (here.column + 1 == columns) return left_factor * base;
+        std::size_t const left = knots[here.column] * here.requests;
+        std::size_t const right = knots[here.column + 1] * here.requests;
+        double const from = (left_factor - 1.0) * at(load, left);
+        double const to = (factor(here, here.column + 1) - 1.0) * at(load, right);
+        double const t =
+            static_cast<double>(std::max(load.batch_tokens, left) - left) / static_cast<double>(right - left);
+        // Where the model has a cliff between two knots, the line may undercut its lower side.
+        return std::max(base + std::fma(t, to - from, from), least * base);
+    }
+
+    /// Up to the next knot, or as far as the model is convex: a convex function and a line.
+    [[nodiscard]] std::size_t convex_until(step_load const& load) const noexcept
+        requires requires(Model const& m) { m.convex_until(load); }
+    {
+        place const here = place_of(load);
+        if (load.batch_tokens < here.requests) return load.batch_tokens + 1;  // no step has fewer tokens than requests
+        std::size_t const until = model_.convex_until(load);
+        if (here.column + 1 == columns) return until;
+        return std::min(until, knots[here.column + 1] * here.requests);
+    }
+
+    /// Learns from a round. What nobody measured teaches nothing.
+    void observe(round_record const& round) noexcept { observe(round.load, round.seconds); }
+    /// The same for an engine with its own loop: a step of this load took so long.
+    void observe(step_load const& load, double seconds) noexcept {
+        if (!(seconds > 0.0 && std::isfinite(seconds)) || load.requests == 0) {
+            ++error_.discarded;
+            return;
+        }
+        double const predicted = step_seconds(load);
+        double const base = at(load, load.batch_tokens);
+        record_error(seconds, predicted, base);
+
+        double const expected = predicted / base;
+        double const ratio =
+            std::clamp(seconds / base, expected * (1.0 - settings_.clip), expected * (1.0 + settings_.clip));
+        place const here = place_of(load);
+        machine_.add(ratio, 1.0, settings_.memory);
+        for (auto& row : seen_) {
+            // What is forgotten is set to 0: products that never end there become denormal, and slow.
+            for (mean& m : row) m.weight = m.weight < 1e-12 ? 0.0 : m.weight * idle_keep_;
+        }
+        std::size_t const left = knots[here.column] * here.requests;
+        double const along =
+            here.column + 1 == columns
+                ? 0.0
+                : std::min(1.0, static_cast<double>(std::max(load.batch_tokens, left) - left) /
+                                    static_cast<double>(knots[here.column + 1] * here.requests - left));
+        for (std::size_t const row : {here.row, here.row + 1}) {
+            for (std::size_t const column : {here.column, here.column + 1}) {
+                double const share =
+                    (row == here.row ? 1.0 - here.t : here.t) * (column == here.column ? 1.0 - along : along);
+                if (share > 0.0) seen_[row][column].add(ratio, share, settings_.memory);
+            }
+        }
+        refresh();
+    }
+
+    /// Back to the model: call when the machine has changed.
+    void forget() noexcept {
+        machine_ = {1.0, settings_.prior};
+        for (auto& row : seen_) row.fill({});
+        for (auto& row : factors_) row.fill(1.0);
+        error_ = {};
+        error_weight_ = 0.0;
+    }
+
+    [[nodiscard]] prediction_error const& error() const noexcept { return error_; }
+    /// What the model is corrected by at a load: 1 before anything was seen.
+    [[nodiscard]] double factor_at(step_load const& load) const noexcept {
+        return step_seconds(load) / at(load, load.batch_tokens);
+    }
+    [[nodiscard]] Model const& model() const noexcept { return model_; }
+    [[nodiscard]] refined_cost_settings const& settings() const noexcept { return settings_; }
+
+private:
+    static constexpr double least = 0.5;  // keeps what a model promises of its convexity to 2^-44 (cell_cost)
+    static constexpr std::array<std::size_t, 10> knots = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};  // B / R
+    static constexpr std::size_t columns = knots.size();
+    static constexpr std::size_t rows = 25;  // R = 2^row
+
+    /// A decayed mean.
+    struct mean {
+        double value = 1.0;
+        double weight = 0.0;
+
+        void add(double x, double share, double memory) noexcept {
+            weight = std::fma(weight, 1.0 - share / memory, share);
+            value = std::fma(share / weight, x - value, value);
+        }
+        /// Drawn towards `to`, which counts as so many observations.
+        [[nodiscard]] double drawn_to(double to, double prior) const noexcept {
+            return std::fma(weight / (weight + prior), value - to, to);
+        }
+    };
+    /// Between which knots a load lies.
+    struct place {
+        std::size_t requests = 1;
+        std::size_t row = 0;
+        std::size_t column = 0;
+        double t = 0.0;  // of the way to row + 1
+    };
+
+    [[nodiscard]] static place place_of(step_load const& load) noexcept {
+        place p;
+        p.requests = std::max<std::size_t>(load.requests, 1);
+        p.row = static_cast<std::size_t>(std::bit_width(p.requests)) - 1;
+        if (p.row >= rows - 1) {
+            p.row = rows - 2;
+            p.t = 1.0;
+        } else {
+            std::size_t const octave = std::size_t{1} << p.row;
+            p.t = static_cast<double>(p.requests - octave) / static_cast<double>(octave);
+        }
+        std::size_t const each = load.batch_tokens / p.requests;
+        while (p.column + 1 < columns && knots[p.column + 1] <= each) ++p.column;
+        return p;
+    }
+    [[nodiscard]] double factor(place const& p, std::size_t column) const noexcept {
+        double const low = factors_[p.row][column];
+        return std::fma(p.t, factors_[p.row + 1][column] - low, low);
+    }
+    [[nodiscard]] double at(step_load load, std::size_t batch_tokens) const noexcept {
+        load.batch_tokens = batch_tokens;
+        return static_cast<double>(model_.step_seconds(load));
+    }
+
+    void refresh() noexcept {
+        double const machine = bounded(machine_.value);
+        for (std::size_t r = 0; r < rows; ++r) {
+            for (std::size_t c = 0; c < columns; ++c) {
+                factors_[r][c] = bounded(seen_[r][c].drawn_to(machine, settings_.prior));
+            }
+        }
+    }
+    [[nodiscard]] double bounded(double factor) const noexcept { return std::clamp(factor, least, settings_.most); }
+
+    void record_error(double seconds, double predicted, double base) noexcept {
+        ++error_.observed;
+        double const off = (seconds - predicted) / predicted;
+        if (std::abs(off) > settings_.clip) ++error_.clipped;
+        error_weight_ = std::fma(error_weight_, 1.0 - 1.0 / settings_.memory, 1.0);
+        auto const average = [&](double& old, double x) { old = std::fma(1.0 / error_weight_, x - old, old); };
+        average(error_.bias, std::clamp(off, -1.0, 1.0));
+        average(error_.size, std::min(std::abs(off), 1.0));
+        average(error_.unrefined, std::min(std::abs(seconds - base) / base, 1.0));
+    }
+
+    Model model_;
+    refined_cost_settings settings_;
+    double idle_keep_;
+    mean machine_{};
+    std::array<std::array<mean, columns>, rows> seen_{};
+    std::array<std::array<double, columns>, rows> factors_{};
+    prediction_error error_{};
+    double error_weight_ = 0.0;
+};
+
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT
+//
+// Requests that were promised a speed: request_settings::tokens_per_second as a constraint on what schedules maximise.
+//
+//     speed_targets schedule{planned_schedule{cost}, {.max_requests = 512}};
+//
+// Schedules maximise Theta = sum_r w_r tau_r / T, with the priorities w. A target says tau_r / T >= v_r: a term of the same
+// form, so the Lagrangian is Theta with weights w_r (1 + lambda_r), and any schedule that honours weights solves it. The
+// multipliers rise while a request is slower than its target and fall while it is faster (dual ascent), by the tokens and
+// seconds of past rounds: nothing of the coming block goes in, and weights are known before it is drafted.
+//
+// A target that cannot be met would raise its multiplier for ever and take from the others what does not help. So multipliers
+// are bounded, a request that stays behind at the bound is reported, weighs no more than its priority, and is tried again
+// later, less and less often.
+//
+// Rejected: fixed shares of the batch. What share makes a speed depends on the load and on everybody's acceptance.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/config.hpp>
+#include <sureleap/error.hpp>
+#include <sureleap/round_record.hpp>
+#include <sureleap/schedule/adapter.hpp>
+#include <sureleap/schedule/priced_round.hpp>
+#include <sureleap/types.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+struct speed_target_options {
+    std::size_t max_requests = 1;  ///< slots, as of the decoder
+    double window = 32.0;          ///< rounds that a speed is the mean of, about; >= 1
+    double step = 0.25;            ///< of the ascent: a request that stands still gains this much lambda a round; > 0
+    double most = 15.0;            ///< bound of lambda: a token weighs at most 1 + most of the others'; > 0
+    std::size_t patience = 64;     ///< rounds at the bound until a target counts as out of reach; >= 1
+};
+
+/// What is known of a request's speed.
+struct speed_report {
+    double speed = 0.0;     ///< tokens per second of late; 0: no round yet
+    double target = 0.0;    ///< tokens per second; 0: none
+    double lambda = 0.0;    ///< its multiplier
+    bool reachable = true;  ///< false: stayed behind although nothing more could be done for it
+};
+
+/// Schedule: one that reads survivals; one that does not (fixed_schedule) cannot favour anybody. Cost: cost_model or
+/// capacity_curve; predicts seconds where a round was not timed. Models what Schedule models. O(R) a round.
+template <scheduler Schedule, step_cost Cost>
+class speed_targets : public schedule_adapter<Schedule> {
+    using base = schedule_adapter<Schedule>;
+    static_assert(needs_confidence_v<Schedule>,
+                  "speed_targets: this schedule reads no confidences, so weights do nothing; use planned_schedule, "
+                  "top_k_schedule or greedy_schedule");
+
+public:
+    speed_targets(Schedule schedule, Cost cost, speed_target_options const& options)
+        : base(std::move(schedule)), cost_(std::move(cost)), options_(options), places_(options.max_requests) {
+        if (options.max_requests == 0) detail::fail("speed_targets: max_requests is 0, expected at least 1");
+        if (!(options.window >= 1.0)) detail::fail_with("speed_targets: window is ", options.window, ", expected >= 1");
+        if (!(options.step > 0.0)) detail::fail_with("speed_targets: step is ", options.step, ", expected > 0");
+        if (!(options.most > 0.0 && options.most <= 1e4)) {
+            detail::fail_with("speed_targets: most is ", options.most, ", expected a number in (0, 10000]");
+        }
+        if (options.patience == 0) detail::fail("speed_targets: patience is 0, expected at least 1 round");
+    }
+    /// With the cost that the schedule has.
+    speed_targets(Schedule schedule, speed_target_options const& options)
+        requires requires(Schedule const& s) { s.capacity(); }
+        : speed_targets(schedule, Cost(schedule.capacity()), options) {}
+
+    /// Sets weights: priority times 1 + lambda, relative to the largest.
+    void limit_drafts(std::span<request_view> requests) noexcept {
+        double most = 0.0;
+        for (request_view const& r : requests) most = std::max(most, worth(r));
+        for (request_view& r : requests) {
+            auto const share = static_cast<fixed_probability>(worth(r) / most * static_cast<double>(certain));
+            r.weight = std::max(share, fixed_probability{1});
+        }
+        base::limit_drafts(requests);
+    }
+
+    void observe(round_record const& record) noexcept {
+        base::observe(record);
+        double seconds = record.seconds;
+        if (!(seconds > 0.0)) {  // NaN: not timed
+            seconds =
+                1.0 / static_cast<double>(curve_of(cost_, record.load).steps_per_second(record.load.batch_tokens));
+        }
+        double const keep = 1.0 - 1.0 / options_.window;
+        for (std::size_t r = 0; r < record.requests.size(); ++r) {
+            place& p = place_of(record.requests[r]);
+            p.tokens = std::fma(keep, p.tokens, static_cast<double>(record.verdicts[r].emitted.size()));
+            p.seconds = std::fma(keep, p.seconds, seconds);
+            ascend(p, record.requests[r].settings->tokens_per_second);
+        }
+    }
+
+    /// Of the request that has (or had last) this slot.
+    [[nodiscard]] speed_report report(std::size_t slot) const noexcept {
+        SURELEAP_EXPECTS(slot < places_.size());
+        place const& p = places_[slot];
+        return {p.seconds > 0.0 ? p.tokens / p.seconds : 0.0, p.target, p.lambda, !p.out_of_reach};
+    }
+
+private:
+    struct place {
+        request_id id = 0;
+        bool used = false;
+        bool out_of_reach = false;
+        double tokens = 0.0;  // of the last rounds, fading
+        double seconds = 0.0;
+        double target = 0.0;
+        double lambda = 0.0;
+        std::size_t at_bound = 0;  // rounds
+        std::size_t rest = 0;      // rounds until the next attempt
+        std::size_t attempts = 0;
+    };
+
+    [[nodiscard]] place& place_of(request_view const& r) noexcept {
+        SURELEAP_EXPECTS(r.slot < places_.size());
+        place& p = places_[r.slot];
+        if (!p.used || p.id != r.id) p = {.id = r.id, .used = true};
+        return p;
+    }
+    [[nodiscard]] double worth(request_view const& r) noexcept {
+        return r.settings->priority * (1.0 + place_of(r).lambda);
+    }
+
+    void ascend(place& p, double target) noexcept {
+        p.target = target;
+        if (!(target > 0.0)) {
+            p.lambda = 0.0;
+            return;
+        }
+        double const behind = 1.0 - p.tokens / (p.seconds * target);  // negative: ahead
+        if (behind <= 0.0) {
+            p.out_of_reach = false;
+            p.attempts = 0;
+        }
+        if (p.rest > 0) {
+            --p.rest;
+            return;
+        }
+        p.lambda = std::clamp(std::fma(options_.step, behind, p.lambda), 0.0, options_.most);
+        p.at_bound = p.lambda == options_.most && behind > 0.0 ? p.at_bound + 1 : 0;
+        if (p.at_bound >= options_.patience) {
+            p.out_of_reach = true;
+            p.lambda = 0.0;
+            p.at_bound = 0;
+            // What it takes from others in an attempt becomes a vanishing part of what it does not.
+            p.rest = options_.patience << std::min<std::size_t>(4 + p.attempts++, 12);
+        }
+    }
+
+    Cost cost_;
+    speed_target_options options_;
+    std::vector<place> places_;
+};
+
+template <class Schedule>
+speed_targets(Schedule, speed_target_options)
+    -> speed_targets<Schedule, std::remove_cvref_t<decltype(std::declval<Schedule const&>().capacity())>>;
+template <class Schedule, class Cost>
+speed_targets(Schedule, Cost, speed_target_options) -> speed_targets<Schedule, Cost>;
+
+template <class Schedule, class Cost>
+inline constexpr bool enable_non_anticipating<speed_targets<Schedule, Cost>> = enable_non_anticipating<Schedule>;
+
+SURELEAP_END_NAMESPACE
