@@ -56,6 +56,23 @@ def sweep(numbers):
 
 
 
+def stars(axis, world):
+    """Figure 7's printed gains at a user's speed, over the simulated rival there."""
+    mtp1 = next(line["runs"] for line in world["lines"] if line["policy"] == "mtp-1")
+    points = [(r["tokens_per_second"] / r["concurrency"], r["tokens_per_second"]) for r in mtp1]
+    label = "Figure 7's gain over mtp-1"
+    for key, gain in world["published"]["frontier"].items():
+        if not key.startswith("throughput_gain_at_"):
+            continue
+        user = float(key.removeprefix("throughput_gain_at_"))
+        axis.axvline(user, color="black", linewidth=0.5, linestyle=":")
+        for (s0, t0), (s1, t1) in zip(points, points[1:]):
+            if s1 <= user <= s0:
+                rival = t0 + (s0 - user) / (s0 - s1) * (t1 - t0)
+                axis.plot([user], [rival * (1 + gain)], "*", color="black", markersize=9, label=label)
+                label = None
+
+
 def figure8(numbers):
     eight, axes = plt.subplots(2, len(numbers), figsize=(4 * len(numbers), 5), squeeze=False)
     seven, frontiers = plt.subplots(1, len(numbers), figsize=(4 * len(numbers), 3), squeeze=False)
@@ -77,6 +94,7 @@ def figure8(numbers):
             frontiers[0][i].plot([t / c for t, c in zip(published[key], x)], published[key], marker, color="black",
                                  markersize=4, label=name)
         axes[1][i].plot(x, published["budget"], "o", color="black", markersize=4)
+        stars(frontiers[0][i], world)
         axes[0][i].set_title(world["world"])
         axes[1][i].set_xlabel("requests")
         frontiers[0][i].set_title(world["world"])
