@@ -32,7 +32,7 @@ section run_burst(session const& s) {
                 run_settings settings = s.settings();
                 double const step = w.cost.step_seconds({.requests = load.most(), .batch_tokens = 3 * load.most()});
                 double const mean = static_cast<double>(n + load.most()) / 2;
-                settings.seconds = std::max(static_cast<double>(s.chosen.rounds) / mean * step, 100 * load.period);
+                settings.seconds = std::max(static_cast<double>(s.chosen.rounds) / mean * step, 20 * load.period);
                 settings.warm_up = 0;
                 policy const best = make_policy("oracle");
                 outcome const ceiling = run(best, {*texts, w.cost, w.cost}, load, settings, progress.begin("oracle"));
