@@ -79,7 +79,7 @@ TEST_CASE("continuous batching, with a queue and pauses that past rounds decide:
             for (pipeline_trial const& t : pipeline_trials()) {
                 free_schedule const free{schedule, everything(10)};
                 for (std::size_t places = 1; places <= t.what.requests.size(); ++places) {
-                    if (t.large && places > 1) continue;
+                    if (t.size == extent::large && places > 1) continue;
                     INFO(name << ", world " << t.where.seed << ", places " << places);
                     auto target = target_of(t.where);
                     law const found = decoder_law(enumerator::noise::keyed, t.what, [&](auto rng) {
@@ -166,13 +166,15 @@ auto guarded(Schedule schedule, learned_cost const& cost) {
 template <class Schedule, class Rule>
 void check_own(std::string const& name, Schedule const& fresh, learned_cost& cost, Rule const& rule) {
     for (pipeline_trial const& t : pipeline_trials()) {
-        if (t.large || t.where.block_size > 3) continue;
+        bool const large = t.size == extent::large;
+        if (large && t.where.seed != 44) continue;
         // never_lose is told the drafter's block.
         world where = t.where;
         where.block_size = 3;
         auto const make = [&] { return semi_of(where); };
         learned_cost const before = cost;
         for (bool const warm : {false, true}) {
+            if (large && !warm) continue;
             own_parts parts{cost};
             Schedule schedule = fresh;
             if (warm) live_in(where, schedule, parts);
