@@ -67,7 +67,7 @@ void check_each_alone(Rule const& rule, extent most) {
 
 }  // namespace
 
-TEST_CASE("the pipeline, each part alone, small scenes: exact", "[exact]") {
+TEST_CASE("the pipeline, each part alone, small scenes: exact", "[exact][long]") {
     for_each_rule([](auto const& rule) { check_each_alone(rule, extent::small); });
 }
 TEST_CASE("the pipeline, each part alone, token rejection: exact", "[exact][long]") {
@@ -134,7 +134,7 @@ TEST_CASE("the whole pipeline with drafters that have no head: exact", "[exact][
 
 // ---- that the tests are about something ------------------------------------------------------------------------
 
-TEST_CASE("the parts that learn do act in the scenes above", "[exact]") {
+TEST_CASE("the parts that learn do act in the scenes above", "[exact][long]") {
     std::size_t rounds = 0, gated = 0, undrafted = 0, ended = 0, weighted = 0, calibrated = 0, trimmed = 0;
     auto const watch = [&](round_record const& round) {
         ++rounds;
