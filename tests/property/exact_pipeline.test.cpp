@@ -135,23 +135,8 @@ TEST_CASE("the whole pipeline with drafters that have no head: exact", "[exact][
 // ---- that the tests are about something ------------------------------------------------------------------------
 
 TEST_CASE("the parts that learn do act in the scenes above", "[exact][long]") {
-    std::size_t rounds = 0, gated = 0, undrafted = 0, ended = 0, weighted = 0, calibrated = 0, trimmed = 0;
-    auto const watch = [&](round_record const& round) {
-        ++rounds;
-        undrafted += round.load.drafting == 0 ? 1u : 0u;
-        for (std::size_t r = 0; r < round.size(); ++r) {
-            request_view const& request = round.requests[r];
-            verdict const& v = round.verdicts[r];
-            gated += request.draft_limit == 0 ? 1u : 0u;
-            ended += v.drafted < request.draft_cap(round.survivals.block_size) ? 1u : 0u;
-            weighted += request.weight != certain ? 1u : 0u;
-            trimmed += v.verified < v.drafted ? 1u : 0u;
-            for (std::size_t k = 0; k < v.drafted; ++k) {
-                double const now = static_cast<double>(round.survivals.at(r, k).confidence) * 0x1p-24;
-                calibrated += std::abs(now - round.raw_confidence(r, k)) > 0.01 ? 1u : 0u;
-            }
-        }
-    };
+    action seen;
+    auto const watch = [&](round_record const& round) { seen.observe(round); };
     free_schedule const free{planned_schedule{whole_step_cost{}}, everything(5)};
     for (pipeline_trial const& t : pipeline_trials()) {
         if (t.size == extent::large) continue;
@@ -159,5 +144,8 @@ TEST_CASE("the parts that learn do act in the scenes above", "[exact][long]") {
             enumerator::noise::keyed, t.where, t.what, free_parts{}, [&] { return semi_of(t.where); }, free,
             token_rejection<>{}, watch);
     }
-    for (std::size_t const seen : {gated, undrafted, ended, weighted, calibrated, trimmed}) CHECK(20 * seen > rounds);
+    for (std::size_t const n :
+         {seen.undrafted, seen.limited, seen.ended, seen.weighted, seen.calibrated, seen.trimmed}) {
+        CHECK(20 * n > seen.rounds);
+    }
 }

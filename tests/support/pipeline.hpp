@@ -4,6 +4,7 @@
 // runs. Horizons of scenes of one request and of the large ones are at least 4, which is lag + 2; the others' are 3.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -58,6 +59,31 @@ private:
     Parts parts_;
     decoder<Target&, Drafter, Schedule, Rule, no_logits_hook, Rng, true> decoder_;
     std::function<void(round_record const&)> watch_;
+};
+
+/// How often what learns has acted, over all paths: that a test is about something.
+struct action {
+    std::size_t rounds = 0, undrafted = 0;
+    std::size_t limited = 0, ended = 0, weighted = 0, trimmed = 0;  ///< request rounds
+    std::size_t calibrated = 0;                                     ///< positions
+
+    void observe(round_record const& round) {
+        std::size_t const block_size = round.survivals.block_size;
+        ++rounds;
+        undrafted += round.load.drafting == 0 ? 1u : 0u;
+        for (std::size_t r = 0; r < round.size(); ++r) {
+            request_view const& request = round.requests[r];
+            verdict const& v = round.verdicts[r];
+            limited += request.draft_limit < block_size ? 1u : 0u;
+            ended += v.drafted < request.draft_cap(block_size) ? 1u : 0u;
+            weighted += request.weight != certain ? 1u : 0u;
+            trimmed += v.verified < v.drafted ? 1u : 0u;
+            for (std::size_t k = 0; k < v.drafted; ++k) {
+                double const now = static_cast<double>(round.survivals.at(r, k).confidence) * 0x1p-24;
+                calibrated += std::abs(now - round.raw_confidence(r, k)) > 0.01 ? 1u : 0u;
+            }
+        }
+    }
 };
 
 /// The law of a pipeline over a scene. Every path begins with copies of the parts and of the schedule.
