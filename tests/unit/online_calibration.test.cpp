@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
 // Calibration behind a decoder and in an engine's own loop: what it learns from records, tenants and what they share,
-// the history of requests, restarts, and that a round allocates nothing.
+// the history of requests, restarts.
 #include "support/catch.hpp"
 
-#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
-#include <new>
 #include <optional>
 #include <span>
 #include <vector>
@@ -32,15 +29,6 @@ using support::domain;
 using support::error_text;
 
 namespace {
-
-std::atomic<std::size_t> allocations{0};
-
-void* counted(std::size_t size) noexcept {
-    allocations.fetch_add(1, std::memory_order_relaxed);
-    void* const memory = std::malloc(size == 0 ? 1 : size);
-    if (memory == nullptr) std::abort();
-    return memory;
-}
 
 greedy_schedule<analytic_capacity> const schedule{analytic_capacity{20000.0, 1000.0}};
 constexpr std::size_t block = 5;
@@ -73,16 +61,6 @@ request_view request_of(request_id id, std::size_t slot, request_settings const&
 }
 
 }  // namespace
-
-void* operator new(std::size_t size) {
-    return counted(size);
-}
-void operator delete(void* memory) noexcept {
-    std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-    std::free(memory);
-}
 
 TEST_CASE("behind a decoder, the top-1 probability of a drafter without a head becomes a calibrated confidence") {
     constexpr std::size_t vocabulary = 12;
@@ -122,9 +100,7 @@ TEST_CASE("behind a decoder, the top-1 probability of a drafter without a head b
                 learned.add(k, after, k < v.accepted);
             }
         }
-        std::size_t const so_far = allocations.load();
         calibration.observe(round);
-        REQUIRE(allocations.load() == so_far);
     }
     CHECK(mismatches == 0);  // the map was the same for the whole round
     CAPTURE(raw.mean().count, raw.mean().ece, learned.mean().ece);
