@@ -120,6 +120,12 @@ public:
     /// Forgets what was observed, not what the time is: the predictions that follow come from another map.
     void restart() noexcept { std::fill(positions_.begin(), positions_.end(), watched{}); }
 
+    /// As constructed.
+    void clear() noexcept {
+        restart();
+        round_ = 0;
+    }
+
     /// Over-confidence at position k that chance does not explain, in points of probability: the part of ECE from bins
     /// that predicted too much, beyond two standard deviations of each. What a logit map cannot mend shows here: a CUSUM
     /// follows the mean, in which too much for some and too little for others cancel. As if 64 more observations had gone
