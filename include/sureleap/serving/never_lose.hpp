@@ -118,7 +118,6 @@ public:
         base::observe(record);
         if (record.requests.empty()) return;
         learn_trust(record);
-        learn_yield(record);
 
         gate_.observe(record, choice_.limit > 0 ? choice_.worth : 0, trust_);
         double const requests = static_cast<double>(record.requests.size());
@@ -126,6 +125,7 @@ public:
         double const memory = choice_.limit == 0 ? 0.5 * static_cast<double>(probers(record.requests.size()))
                                                  : std::clamp(8.0 * requests, 128.0, 1024.0);
         profile_.observe(record, draft_floor(), memory);
+        learn_yield(record);
     }
 
 private:
@@ -266,7 +266,12 @@ private:
                 tokens = std::fma(trust_[k] * 0x1p-24, static_cast<double>(record.survivals.at(r, k).survival), tokens);
             }
         }
-        promised_ = std::fma(0.9, promised_, choice_.throughput / yield());
+        // By what is known now: what was known before this round is no fault of the schedule.
+        auto const& curve = curve_of(cost_, load_at(choice_.limit));
+        promised_ =
+            std::fma(0.9, promised_,
+                     profile_.template at_limit<ranks>(choice_.limit, anchors_, load_.requests, open_, trust_, curve)
+                         .throughput);
         reached_ = std::fma(0.9, reached_, tokens / seconds(record.load));
     }
 
