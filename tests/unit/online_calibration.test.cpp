@@ -16,7 +16,9 @@
 #include <sureleap/confidence/metrics.hpp>
 #include <sureleap/decoder.hpp>
 #include <sureleap/drafter/autoregressive.hpp>
+#include <sureleap/drafter/lookup.hpp>
 #include <sureleap/schedule/capacity.hpp>
+#include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/serving/online_calibration.hpp>
 
@@ -107,6 +109,33 @@ TEST_CASE("behind a decoder, the top-1 probability of a drafter without a head b
     CHECK(raw.mean().count > 5000);
     CHECK(raw.mean().ece > 0.2);
     CHECK(learned.mean().ece < 0.2 * raw.mean().ece);
+}
+
+TEST_CASE("drafts that were found, with no confidence of their own, teach the rate of their position") {
+    constexpr std::size_t vocabulary = 4;
+    online_calibration calibration(block);
+    decoder decode{support::hash_model<float>(vocabulary, support::hash_language{}),
+                   lookup{{.block_size = block, .target_vocabulary = vocabulary}},
+                   fixed_schedule{},
+                   token_rejection{},
+                   {.max_requests = 4, .seed = 5, .calibration = calibration}};
+    token_id const prompt[] = {1, 2, 1};
+    for (std::size_t r = 0; r < 4; ++r) (void)decode.join(prompt, {.max_new_tokens = 1000});
+    double accepted = 0.0;
+    double reached = 0.0;
+    while (decode.step()) {
+        round_record const& round = decode.round();
+        for (std::size_t r = 0; r < round.size(); ++r) {
+            verdict const& v = round.verdicts[r];
+            for (std::size_t k = 0; k < v.drafted; ++k) REQUIRE(round.raw_confidence(r, k) == 1.0);
+            reached += v.verified > 0 ? 1.0 : 0.0;
+            accepted += v.accepted > 0 ? 1.0 : 0.0;
+        }
+        calibration.observe(round);
+    }
+    CAPTURE(accepted, reached, calibration.shared()(0, 1.0));
+    CHECK(reached > 500.0);
+    CHECK(std::fabs(calibration.shared()(0, 1.0) - accepted / reached) < 0.05);
 }
 
 TEST_CASE("an engine that keeps no records learns the same") {
