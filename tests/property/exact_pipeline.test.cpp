@@ -3,20 +3,11 @@
 // Exactness of the whole pipeline: gates, floors, priorities, calibrations that learn and cost models of all that a step
 // depends on, each alone and all together, under every causal schedule and every rule, for requests that join, leave and
 // come back. Horizons are at least lag + 2, so that what past rounds decided has acted.
-#include "support/adaptive.hpp"
+#include "support/pipeline.hpp"
 
-using namespace adaptive;
+using namespace pipeline;
 
 namespace {
-
-/// Depends on everything that a cost model may depend on, with cliffs that move with the context.
-struct whole_step_cost {
-    [[nodiscard]] double step_seconds(step_load const& l) const {
-        std::size_t const shift = l.context_tokens % 2;
-        return 1.0 + 0.5 * static_cast<double>((l.batch_tokens + shift) / 2) + 0.1 * static_cast<double>(l.requests) +
-               0.02 * static_cast<double>(l.draft_tokens) + 0.05 * static_cast<double>(l.drafting);
-    }
-};
 
 template <class Visit>
 void for_each_costed_schedule(Visit&& visit) {
@@ -26,56 +17,6 @@ void for_each_costed_schedule(Visit&& visit) {
     visit("top-K, lag 2, whole step", top_k_schedule{whole_step_cost{}, 0.7});
 }
 
-struct pipeline_trial {
-    world where;
-    scene what;
-    bool fresh_too = true;
-    bool large = false;  ///< tens of thousands of paths
-};
-
-std::vector<pipeline_trial> pipeline_trials() {
-    auto const one = [](token_id prompt, double priority = 1.0, std::uint32_t tenant = 0) {
-        return scene_request{{prompt}, {.priority = priority, .tenant = tenant}};
-    };
-    std::vector<pipeline_trial> list;
-    list.push_back({{11, 2, 2}, {{one(0)}, 5, 2}});
-    list.push_back({{24, 2, 3}, {{one(1)}, 4, 1}});
-    list.push_back({{22, 3, 2}, {{one(2)}, 4, 0}, false});
-    // A stop token, and a cap of its own on the block.
-    pipeline_trial stopped{{31, 3, 3}, {{one(0)}, 4, 0}, false};
-    stopped.what.requests[0].settings.stop_tokens = stop_token;
-    stopped.what.requests[0].settings.max_draft_tokens = 2;
-    list.push_back(stopped);
-    // Two requests of unequal priority; together, the second later, the first away for a round or two.
-    list.push_back({{41, 2, 2}, {{one(0), one(1, 0.3, 1)}, 3, 1}});
-    list.push_back({{44, 2, 2}, {{one(1), one(0, 0.3, 1)}, 4, 0}, false, true});
-    pipeline_trial late{{42, 2, 2}, {{one(1, 0.2), one(0, 1.0, 1)}, 4, 0}, false, true};
-    late.what.requests[1].joins_after = 1;
-    list.push_back(late);
-    pipeline_trial away{{43, 2, 2}, {{one(0, 1.0, 1), one(1, 0.5)}, 4, 0}, false, true};
-    away.what.requests[0].leaves_after = 1;
-    away.what.requests[0].returns_after = 2;
-    list.push_back(away);
-    pipeline_trial to_and_fro{{45, 2, 2}, {{one(0), one(1)}, 3, 1}};
-    to_and_fro.what.requests[0].leaves_after = 2;
-    to_and_fro.what.requests[0].returns_after = 3;
-    to_and_fro.what.requests[1].joins_after = 1;
-    to_and_fro.what.requests[1].settings.stop_tokens = std::span(stop_token);
-    list.push_back(to_and_fro);
-    return list;
-}
-
-template <class MakeDrafter, class Schedule, class Rule>
-void check_one(std::string const& name, enumerator::noise kind, world const& w, scene const& s,
-               MakeDrafter const& make_drafter, Schedule const& schedule, Rule const& rule, bool calibrated) {
-    static_assert(is_lossless_round_v<Rule, Schedule, std::invoke_result_t<MakeDrafter const&>>,
-                  "the exactness list holds combinations that the compiler lets through");
-    INFO(name << ", " << (kind == enumerator::noise::keyed ? "keyed" : "fresh") << " noise, world " << w.seed
-              << ", V = " << w.vocabulary << ", gamma = " << w.block_size << ", requests = " << s.requests.size());
-    law const found = adaptive::law_of(kind, w, s, make_drafter, schedule, rule, calibrated);
-    CHECK(largest_difference(found, autoregressive_law(w, s)) <= tolerance);
-}
-
 template <class Schedule, class Rule>
 void check_pipeline(std::string const& name, Schedule const& schedule, Rule const& rule, freedom const& may,
                     bool calibrated, bool large) {
@@ -83,19 +24,14 @@ void check_pipeline(std::string const& name, Schedule const& schedule, Rule cons
     for (pipeline_trial const& t : pipeline_trials()) {
         if (t.large && !large) continue;
         auto const make = [&] { return semi_of(t.where); };
-        if (t.fresh_too) check_one(name, enumerator::noise::fresh, t.where, t.what, make, free, rule, calibrated);
-        check_one(name, enumerator::noise::keyed, t.where, t.what, make, free, rule, calibrated);
+        if (t.fresh_too)
+            check_one(name, enumerator::noise::fresh, t.where, t.what, free_parts{calibrated}, make, free, rule);
+        check_one(name, enumerator::noise::keyed, t.where, t.what, free_parts{calibrated}, make, free, rule);
     }
 }
 
-constexpr freedom everything{.limits = true, .floors = true, .weights = true, .seed = 5};
-
-/// Everything at once, under every schedule.
-template <class Rule>
-void check_everything(Rule const& rule, bool large = true) {
-    auto const visit = [&](std::string const& name, auto const& schedule) {
-        check_pipeline(name, schedule, rule, everything, true, large);
-    };
+template <class Rule, class Visit>
+void for_each_schedule_of(Rule const&, Visit&& visit) {
     if constexpr (Rule::guarantee == fidelity::pathwise) {
         for_each_schedule(visit);
     } else {
@@ -104,7 +40,47 @@ void check_everything(Rule const& rule, bool large = true) {
     for_each_costed_schedule(visit);
 }
 
+/// Everything at once, under every schedule.
+template <class Rule>
+void check_everything(Rule const& rule, bool large = true) {
+    for_each_schedule_of(rule, [&](std::string const& name, auto const& schedule) {
+        for (std::uint64_t const seed : {5u, 6u}) check_pipeline(name, schedule, rule, everything(seed), true, large);
+    });
+}
+
 }  // namespace
+
+// ---- each part alone -------------------------------------------------------------------------------------------
+
+namespace {
+
+template <class Rule>
+void check_each_alone(Rule const& rule) {
+    for_one_schedule_of_a_kind([&](std::string const& name, auto const& schedule) {
+        check_pipeline(name + ", priorities of the requests", schedule, rule, {}, false, false);
+        check_pipeline(name + ", gate", schedule, rule, {.limits = true}, false, false);
+        check_pipeline(name + ", floor", schedule, rule, {.floors = true}, false, false);
+        check_pipeline(name + ", weights that change", schedule, rule, {.weights = true}, false, false);
+        check_pipeline(name + ", calibration that learns", schedule, rule, {}, true, false);
+    });
+}
+
+}  // namespace
+
+TEST_CASE("the pipeline, each part alone, token rejection: exact", "[exact]") {
+    check_each_alone(token_rejection<>{});
+}
+TEST_CASE("the pipeline, each part alone, block verification: exact", "[exact]") {
+    check_each_alone(block_verification<>{});
+}
+TEST_CASE("the pipeline, each part alone, target match: exact", "[exact][long]") {
+    check_each_alone(target_match<>{});
+}
+TEST_CASE("the pipeline, each part alone, keyed coupling: exact", "[exact][long]") {
+    check_each_alone(keyed_coupling{});
+}
+
+// ---- all of them together --------------------------------------------------------------------------------------
 
 TEST_CASE("the whole pipeline, token rejection: exact", "[exact][long]") {
     check_everything(token_rejection<>{});
@@ -120,4 +96,68 @@ TEST_CASE("the whole pipeline, target match, sampled drafts: exact", "[exact][lo
 }
 TEST_CASE("the whole pipeline, keyed coupling: exact", "[exact][long]") {
     check_everything(keyed_coupling{});
+}
+
+TEST_CASE("the whole pipeline in all scenes of the exactness list: exact", "[exact][long]") {
+    // Truncated targets, drafts with a temperature of their own, temperature 0 among sampled requests.
+    for_each_rule([](auto const& rule) {
+        for_one_schedule_of_a_kind([&](std::string const& name, auto const& schedule) {
+            check_trials(name, free_schedule{schedule, everything(8)}, rule, true, false);
+        });
+    });
+}
+
+TEST_CASE("the whole pipeline with drafters that have no head: exact", "[exact][long]") {
+    for_each_rule([](auto const& rule) {
+        auto const check = [&](std::string const& name, auto const& schedule) {
+            free_schedule const free{schedule, everything(9)};
+            scene stopped{{{}, {{1}, {}, 1}}, 3, 0};  // the second joins a round later
+            for (auto& request : stopped.requests) request.settings.stop_tokens = stop_token;
+            world const three{9, 3, 2};
+            auto const from_three = [&] { return autoregressive_of(three); };
+            check_one(name, enumerator::noise::keyed, three, stopped, free_parts{}, from_three, free, rule);
+            world const two{8, 2, 3};
+            auto const from_two = [&] { return autoregressive_of(two); };
+            check_one(name, enumerator::noise::keyed, two, {{{}}, 4, 1}, free_parts{}, from_two, free, rule);
+        };
+        check("fixed", fixed_schedule{});
+        check("greedy", greedy_schedule{whole_step_cost{}});
+        check("top-K, lag 1", lagged_top_k<1>(cliff_capacity{}, 0.7));
+        check("top-K, lag 2", top_k_schedule{whole_step_cost{}, 0.7});
+
+        world const repeated{2, 3, 3};
+        auto const look_up = [] { return lookup{{.block_size = 3, .target_vocabulary = 3}}; };
+        check_one("lookup", enumerator::noise::keyed, repeated, {{{{0, 1, 2, 0, 1}}}, 4, 1}, free_parts{}, look_up,
+                  free_schedule{fixed_schedule{}, everything(9)}, rule);
+    });
+}
+
+// ---- that the tests are about something ------------------------------------------------------------------------
+
+TEST_CASE("the parts that learn do act in the scenes above", "[exact]") {
+    std::size_t rounds = 0, gated = 0, undrafted = 0, ended = 0, weighted = 0, calibrated = 0, trimmed = 0;
+    auto const watch = [&](round_record const& round) {
+        ++rounds;
+        undrafted += round.load.drafting == 0 ? 1u : 0u;
+        for (std::size_t r = 0; r < round.size(); ++r) {
+            request_view const& request = round.requests[r];
+            verdict const& v = round.verdicts[r];
+            gated += request.draft_limit == 0 ? 1u : 0u;
+            ended += v.drafted < request.draft_cap(round.survivals.block_size) ? 1u : 0u;
+            weighted += request.weight != certain ? 1u : 0u;
+            trimmed += v.verified < v.drafted ? 1u : 0u;
+            for (std::size_t k = 0; k < v.drafted; ++k) {
+                double const now = static_cast<double>(round.survivals.at(r, k).confidence) * 0x1p-24;
+                calibrated += std::abs(now - round.raw_confidence(r, k)) > 0.01 ? 1u : 0u;
+            }
+        }
+    };
+    free_schedule const free{planned_schedule{whole_step_cost{}}, everything(5)};
+    for (pipeline_trial const& t : pipeline_trials()) {
+        if (t.large) continue;
+        (void)pipeline_law(
+            enumerator::noise::keyed, t.where, t.what, free_parts{}, [&] { return semi_of(t.where); }, free,
+            token_rejection<>{}, watch);
+    }
+    for (std::size_t const seen : {gated, undrafted, ended, weighted, calibrated, trimmed}) CHECK(20 * seen > rounds);
 }

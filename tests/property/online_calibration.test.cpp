@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <sureleap/confidence/calibration.hpp>
@@ -20,6 +21,7 @@
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/serving/online_calibration.hpp>
 
+#include "support/exactness.hpp"
 #include "support/survival_tables.hpp"
 #include "support/traffic.hpp"
 
@@ -234,4 +236,79 @@ TEST_CASE("maps that learn from what their own trimming lets them see") {
     } else {
         CHECK(worst > 0.2);
     }
+}
+
+// ---- losslessness --------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// A decoder whose rounds teach the calibration that is lent to it. Settings that let one round turn the maps over.
+template <class Target, class Drafter, class Schedule, class Rule, class Rng>
+class calibrated_decoder {
+public:
+    calibrated_decoder(std::size_t places, Target& target, Drafter drafter, Schedule const& schedule, Rule const& rule,
+                       Rng rng)
+        : calibration_(drafter.block_size(),
+                       {.maps = {.terms = online_terms::history,
+                                 .prior_weight = 1.0,
+                                 .memory = 2.0,
+                                 .trusted_observations = 1.0,
+                                 .drift = {.false_alarm_rounds = 1.0, .tolerated = 0.0, .shift = 2.0}},
+                        .max_requests = places,
+                        .tenants = 8,
+                        .shared_weight = 1.0}),
+          decoder_(target, std::move(drafter), schedule, rule,
+                   decoder_options{.max_requests = places, .seed = 1, .calibration = calibration_}, no_logits_hook{},
+                   rng) {}
+
+    request_id join(std::span<token_id const> prompt, request_settings const& settings) {
+        return decoder_.join(prompt, settings);
+    }
+    void leave(request_id id) { decoder_.leave(id); }
+    bool step() {
+        bool const any = decoder_.step();
+        if (any) calibration_.observe(decoder_.round());
+        return any;
+    }
+    [[nodiscard]] std::span<request_event const> events() const { return decoder_.events(); }
+
+private:
+    online_calibration calibration_;
+    decoder<Target&, Drafter, Schedule, Rule, no_logits_hook, Rng> decoder_;
+};
+
+template <class Schedule, class Rule>
+void check_lossless(exactness::world const& w, exactness::scene const& s, Schedule const& schedule, Rule const& rule) {
+    auto target = exactness::target_of(w);
+    for (auto const kind : {enumerator::noise::fresh, enumerator::noise::keyed}) {
+        auto const found = exactness::decoder_law(kind, s, [&](auto rng) {
+            return calibrated_decoder<decltype(target), decltype(exactness::semi_of(w)), Schedule, Rule, decltype(rng)>(
+                s.requests.size(), target, exactness::semi_of(w), schedule, rule, rng);
+        });
+        CHECK(exactness::largest_difference(found, exactness::autoregressive_law(w, s)) <= exactness::tolerance);
+    }
+}
+
+template <class Rule>
+void check_lossless(Rule const& rule) {
+    auto const one = [](token_id prompt, std::uint32_t tenant) {
+        return exactness::scene_request{{prompt}, {.tenant = tenant}};
+    };
+    exactness::scene const alone{{one(0, 0)}, 5, 2};
+    exactness::scene const together{{one(0, 1), one(1, 2)}, 3, 0};
+    auto const both = [&](auto const& schedule) {
+        check_lossless({11, 2, 2}, alone, schedule, rule);
+        check_lossless({41, 2, 2}, together, schedule, rule);
+    };
+    both(greedy_schedule{exactness::smooth_capacity{}});
+    both(lagged_top_k<1>(exactness::jagged_capacity{}, 0.7));
+    both(planned_schedule{exactness::jagged_capacity{}});
+}
+
+}  // namespace
+
+TEST_CASE("rounds whose calibration learns from every round before are lossless", "[exact]") {
+    check_lossless(token_rejection<>{});
+    check_lossless(block_verification<>{});
+    check_lossless(keyed_coupling{});
 }

@@ -12,21 +12,20 @@
 #include <span>
 #include <utility>
 
-#include <sureleap/calibration_ref.hpp>
 #include <sureleap/round_record.hpp>
-
-#include "support/exactness.hpp"
+#include <sureleap/types.hpp>
+#include <sureleap/verdict.hpp>
 
 namespace adaptive {
 
-using namespace exactness;
+using namespace sureleap;
 
 /// A number that depends on all that was seen.
 class past_rounds {
 public:
-    explicit past_rounds(std::uint64_t seed = 1) : state_(seed) {}
+    explicit past_rounds(std::uint64_t seed) : state_(seed) {}
 
-    void learn(round_record const& round) {
+    void observe(round_record const& round) noexcept {
         for (std::size_t r = 0; r < round.size(); ++r) {
             verdict const& v = round.verdicts[r];
             mix(v.id, v.drafted, v.verified, v.accepted);
@@ -37,7 +36,7 @@ public:
     }
     /// One of `options`, for `what` of whom.
     template <class T, std::size_t N>
-    [[nodiscard]] T choice(std::array<T, N> const& options, std::uint64_t what, std::uint64_t whom = 0) const {
+    [[nodiscard]] T choice(std::array<T, N> const& options, std::uint64_t what, std::uint64_t whom = 0) const noexcept {
         past_rounds asked = *this;
         asked.mix(what, whom);
         return options[(asked.state_ >> 32) % N];
@@ -45,7 +44,7 @@ public:
 
 private:
     template <class... Parts>
-    void mix(Parts... parts) {
+    void mix(Parts... parts) noexcept {
         ((state_ = (state_ ^ static_cast<std::uint64_t>(parts)) * 0x9e3779b97f4a7c15u, state_ ^= state_ >> 29), ...);
     }
 
@@ -76,7 +75,7 @@ public:
         return may_.floors ? past_.choice(std::array{fixed_probability{0}, certain / 20, certain / 5, certain / 2}, 3)
                            : 0;
     }
-    void observe(round_record const& round) noexcept { past_.learn(round); }
+    void observe(round_record const& round) noexcept { past_.observe(round); }
 
 private:
     freedom may_;
@@ -86,53 +85,26 @@ private:
 /// A calibration of each tenant's own that bends anew after every round.
 class free_calibration {
 public:
+    explicit free_calibration(std::uint64_t seed) : past_(seed) {}
+
     [[nodiscard]] double operator()(request_view const& request, std::size_t k, double c) const noexcept {
         return std::pow(c, past_.choice(std::array{0.4, 1.0, 2.5}, k, request.settings->tenant));
     }
-    void learn(round_record const& round) { past_.learn(round); }
+    void observe(round_record const& round) noexcept { past_.observe(round); }
 
 private:
-    past_rounds past_{7};
+    past_rounds past_;
 };
 
-/// A decoder, and the calibration that was lent to it and learns from its rounds. What small_world::play plays.
-template <class Target, class Drafter, class Schedule, class Rule, class Rng>
-class learning_decoder {
-public:
-    learning_decoder(std::size_t requests, bool calibrated, Target& target, Drafter drafter, Schedule const& schedule,
-                     Rule const& rule, Rng rng)
-        : decoder_(target, std::move(drafter), schedule, rule, allow_lossy,
-                   decoder_options{.max_requests = requests,
-                                   .seed = 1,
-                                   .calibration = calibrated ? calibration_ref{calibration_} : calibration_ref{}},
-                   no_logits_hook{}, rng) {}
+/// Depends on everything that a cost model may depend on, with cliffs that move with the context.
+struct whole_step_cost {
+    double pair = 0.5;  ///< seconds of two batch tokens
 
-    request_id join(std::span<token_id const> prompt, request_settings const& settings) {
-        return decoder_.join(prompt, settings);
+    [[nodiscard]] double step_seconds(step_load const& l) const noexcept {
+        std::size_t const shift = l.context_tokens % 2;
+        return 1.0 + pair * static_cast<double>((l.batch_tokens + shift) / 2) + 0.1 * static_cast<double>(l.requests) +
+               0.02 * static_cast<double>(l.draft_tokens) + 0.05 * static_cast<double>(l.drafting);
     }
-    void leave(request_id id) { decoder_.leave(id); }
-    bool step() {
-        bool const any = decoder_.step();
-        if (any) calibration_.learn(decoder_.round());
-        return any;
-    }
-    [[nodiscard]] std::span<request_event const> events() const { return decoder_.events(); }
-
-private:
-    free_calibration calibration_{};
-    decoder<Target&, Drafter, Schedule, Rule, no_logits_hook, Rng, true> decoder_;
 };
-
-/// The law of all this over a scene.
-template <class MakeDrafter, class Schedule, class Rule>
-[[nodiscard]] law law_of(enumerator::noise kind, world const& w, scene const& s, MakeDrafter const& make_drafter,
-                         Schedule const& schedule, Rule const& rule, bool calibrated) {
-    auto target = target_of(w);
-    using drafter_type = std::invoke_result_t<MakeDrafter const&>;
-    return decoder_law(kind, s, [&](auto rng) {
-        return learning_decoder<decltype(target), drafter_type, Schedule, Rule, decltype(rng)>(
-            s.requests.size(), calibrated, target, make_drafter(), schedule, rule, rng);
-    });
-}
 
 }  // namespace adaptive

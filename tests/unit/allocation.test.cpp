@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <new>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -27,17 +28,23 @@
 #include <sureleap/head/markov.hpp>
 #include <sureleap/head/shortlist.hpp>
 #include <sureleap/int8.hpp>
+#include <sureleap/schedule/additive_cost.hpp>
 #include <sureleap/schedule/agreed.hpp>
 #include <sureleap/schedule/capacity.hpp>
+#include <sureleap/schedule/cell_cost.hpp>
+#include <sureleap/schedule/cost_ref.hpp>
 #include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/hysteresis.hpp>
+#include <sureleap/schedule/padded_cost.hpp>
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/retrospective.hpp>
 #include <sureleap/schedule/threshold.hpp>
 #include <sureleap/schedule/top_k.hpp>
+#include <sureleap/schedule/when_priced.hpp>
 #include <sureleap/serving/batch_decoder.hpp>
 #include <sureleap/serving/never_lose.hpp>
+#include <sureleap/serving/refined_cost.hpp>
 #include <sureleap/serving/speed_targets.hpp>
 
 #include "support/executors.hpp"
@@ -266,6 +273,23 @@ TEST_CASE("no allocation in a round: every schedule, every rule") {
     every_rule(semi, threshold_schedule{0.2});
     every_rule(semi, survival_threshold_schedule{0.1});
     every_rule(semi, retrospective_schedule{capacity});
+}
+
+TEST_CASE("no allocation in a round: cost models, asked and learning, and the fallback without one") {
+    parts const p;
+    auto const semi = [&] { return p.semi(); };
+    additive_cost const prices({.fixed = 1.0, .request = 0.1, .batch_token = 0.05, .draft_fixed = 0.2});
+    std::vector<cost_sample> const cells{{{1, 2, 0, 0, 0}, 1.3}, {{1, 5, 0, 0, 0}, 1.2}, {{3, 6, 0, 0, 0}, 1.9}};
+    padded_cost const padded{cell_cost{prices, cells}, {2, 4, 8}, {2, 4}};
+    refined_cost cost{padded};
+    every_rule(semi, greedy_schedule{padded});
+    every_rule(semi, planned_schedule{cost_ref{cost}});
+    every_rule(semi, when_priced<greedy_schedule<additive_cost>>(std::nullopt, 2));
+    std::size_t const before = allocations + releases;
+    for (std::size_t i = 1; i < 100; ++i)
+        cost.observe({.requests = i, .batch_tokens = 3 * i}, 0.1 * static_cast<double>(i));
+    CHECK(cost.error().observed == 99);
+    CHECK(allocations + releases == before);
 }
 
 TEST_CASE("no allocation in a round: adapters around a schedule") {

@@ -172,6 +172,22 @@ TEST_CASE("refined cost: garbage is discarded or clipped") {
     CHECK(std::isfinite(wrecked.error().bias));
 }
 
+TEST_CASE("refined cost: what goes on in one direction is believed, what does not is not") {
+    step_load const load{.requests = 20, .batch_tokens = 70};
+    double const usual = model.step_seconds(load);
+    auto const after = [&](auto&& seconds_of) {
+        refined_cost cost{model};
+        for (int i = 0; i < 200; ++i) cost.observe(load, usual);
+        for (int i = 0; i < 120; ++i) cost.observe(load, seconds_of(i));
+        return cost.factor_at(load);
+    };
+    CHECK(after([&](int) { return 3.0 * usual; }) > 1.9);
+    CHECK(after([&](int) { return usual / 3.0; }) < 0.65);
+    CHECK(after([&](int i) { return i % 10 == 0 ? 30.0 * usual : usual; }) < 1.12);  // an accident in ten
+    CHECK(after([&](int i) { return i % 2 == 0 ? 30.0 * usual : usual / 30.0; }) < 1.12);
+    CHECK(after([&](int i) { return i % 2 == 0 ? 30.0 * usual : usual / 30.0; }) > 0.9);
+}
+
 TEST_CASE("refined cost: no cliffs between knots") {
     support::dice roll(34);
     INFO("seed " << roll.seed());
@@ -228,7 +244,7 @@ TEST_CASE("refined cost: settings out of range are refused by name") {
     CHECK(says(text({.memory = 1.0}), "refined_cost: memory is 1, expected a finite number of observations above 1"));
     CHECK(says(text({.idle = 0.5}), "idle is 0.5, expected a finite number of rounds above 1"));
     CHECK(says(text({.prior = 0.0}), "prior is 0"));
-    CHECK(says(text({.clip = 1.0}), "clip is 1, expected a number in (0, 1)"));
+    CHECK(says(text({.clip = 0.0}), "clip is 0, expected a positive finite number"));
     CHECK(says(text({.clip = std::nan("")}), "clip is"));
     CHECK(says(text({.most = 1.0}), "most is 1"));
     CHECK(text({}).empty());

@@ -101,16 +101,16 @@ public:
 
     /// Lets everything so far count `factor` of what it did; in [0, 1].
     void decay(double factor) noexcept {
+        fade(factor);
+        observations_ *= factor;
+        accepted_ *= factor;
+    }
+    /// The same of what the map is fitted to, not of the acceptance rate.
+    void fade(double factor) noexcept {
         for (auto& row : squares_) {
             for (double& s : row) s *= factor;
         }
         for (double& m : moments_) m *= factor;
-        observations_ *= factor;
-        accepted_ *= factor;
-    }
-    /// Lets it count no more than so many observations.
-    void limit(double observations) noexcept {
-        if (observations_ > observations) decay(observations / observations_);
     }
 
     /// The map of this evidence and of a prior that counts as `prior_weight` > 0 observations at even odds with logits
@@ -144,6 +144,11 @@ public:
                 std::clamp(theta[2], 0.0, largest_reliance)};
     }
 
+    /// The terms of an observation that informs as much as the others do on average; 0 without any.
+    [[nodiscard]] logit_terms mean() const noexcept {
+        double const weight = squares_[1][1];
+        return weight > 0.0 ? logit_terms{squares_[1][0] / weight, squares_[2][1] / weight} : logit_terms{};
+    }
     /// How many observations count, decayed ones by what is left of them, and how many of these were accepted.
     [[nodiscard]] double observations() const noexcept { return observations_; }
     [[nodiscard]] double accepted() const noexcept { return accepted_; }

@@ -48,17 +48,16 @@ struct online_settings {
     /// identity, which is not trusted before it was confirmed.
     std::vector<logit_scaling> prior{};
     double prior_weight = 32.0;  ///< observations that the prior counts as; >= 1
-    /// Observations fade by this many rounds of one request: 16,384 are 256 rounds of 64 requests. >= 1.
-    double memory = 16384.0;
-    /// A map acts on its own from so many observations on; below, it is capped by the acceptance rate.
-    double trusted_observations = 128.0;
+    /// Observations fade by this many rounds of one request: 32,768 are 512 rounds of 64 requests. >= 1.
+    double memory = 32768.0;
+    /// A map acts on its own from so many observations on; before, at the start and after a drift, it is capped by the
+    /// acceptance rate. At the latest after 8 times as many rounds of one request: a cap may be what keeps a position from being
+    /// verified, and what is never verified is never learned.
+    double trusted_observations = 64.0;
     /// Over-confidence in points of probability beyond chance (drift_monitor::excess) from which a map is capped.
     double tolerated_excess = 0.05;
-    /// After a drift was found, older observations count no more than so many together.
-    double kept_observations = 16.0;
     /// The acceptance rate that a first position nobody has observed is expected to have; in (0, 1). Counts as 8
-    /// observations; later positions are expected to be like the one before. Not pessimistic, for what is never verified is never
-    /// learned: a schedule that sees no gain in position k asks for none of it.
+    /// observations; later positions are expected to be like the one before.
     double assumed_acceptance = 0.8;
     drift_settings drift{};
 };
@@ -73,7 +72,6 @@ public:
           memory_(settings.memory),
           trusted_observations_(settings.trusted_observations),
           tolerated_excess_(settings.tolerated_excess),
-          kept_observations_(settings.kept_observations),
           assumed_acceptance_(settings.assumed_acceptance),
           positions_(block_size),
           drift_(block_size, settings.drift) {
@@ -87,7 +85,6 @@ public:
         expect("memory", memory_, 1.0);
         expect("trusted_observations", trusted_observations_, 0.0);
         expect("tolerated_excess", tolerated_excess_, 0.0);
-        expect("kept_observations", kept_observations_, 0.0);
         if (!(assumed_acceptance_ > 0.0 && assumed_acceptance_ < 1.0)) {
             detail::fail_with("online_settings: assumed_acceptance is ", assumed_acceptance_,
                               ", expected a number in (0, 1)");
@@ -123,7 +120,7 @@ public:
     void observe(std::size_t k, logit_terms const& x, bool accepted) noexcept {
         SURELEAP_EXPECTS(k < block_size());
         position& at = positions_[k];
-        if (is_established(at)) drift_.observe(k, at.map.argument(x), accepted);
+        if (is_established(at) && at.step < watched_step) drift_.observe(k, at.own.argument(x), accepted);
         at.evidence.add(x, accepted, at.map);
     }
 
@@ -135,7 +132,8 @@ public:
         }
     }
 
-    /// Ends a round of so many requests: only now maps change. With a `centre`, these are maps of a part of its traffic:
+    /// Ends a round of so many requests: only now maps change. A drift that comes to light empties the evidence, and maps
+    /// start anew. With a `centre`, these are maps of a part of its traffic:
     /// they shrink towards its maps, which count as `weight` >= 1 observations, and share its caps while they have too few
     /// of their own. Returns the drifts that came to light, valid until the next call. O(gamma).
     std::span<drift_report const> close_round(std::size_t requests, online_maps const* centre = nullptr,
@@ -143,12 +141,16 @@ public:
         double const factor = std::exp(-static_cast<double>(requests) / memory_);
         for (position& at : positions_) at.evidence.decay(factor);
         auto const found = drift_.close_round();
+        clock_ += static_cast<double>(requests);
         if (!found.empty()) {
-            prior_is_trusted_ = false;
-            for (position& at : positions_) at.evidence.limit(kept_observations_);
+            for (position& at : positions_) at.evidence = {};
             drift_.restart();
+            prior_is_trusted_ = false;
+            clock_ = 0.0;
         }
         refit(centre, weight);
+        // Measurements that were taken far from where the map is now were Newton's steps from there: they lead on, and fade.
+        for (position& at : positions_) at.evidence.fade(1.0 / (1.0 + at.step * at.step));
         return found;
     }
     /// Makes the maps anew, after their centre moved.
@@ -162,16 +164,21 @@ public:
         }
         mean_acceptance_ = rate(accepted, observations, centre ? centre->mean_acceptance_ : before);
         online_map learned{0.0, 0.0, 0.0};  // at the position before, beyond what it started from
-        bool trusted = prior_is_trusted_;
+        bool trusted = prior_is_trusted_ || clock_ >= patience * trusted_observations_;
         for (std::size_t k = 0; k < positions_.size(); ++k) {
             position& at = positions_[k];
             online_map const start = centre ? centre->positions_[k].map : at.prior;
             at.map = at.evidence.fit(start + learned, centre ? weight : prior_weight_, terms_);
+            // What is watched is what was learned: a map that a prior or a centre holds back is wrong, but has not drifted.
+            online_map const own = at.evidence.fit(start + learned, watched_weight, terms_);
+            at.step = std::fabs((own - at.own).argument(at.evidence.mean()));
+            at.own = own;
             learned = at.map - start;
             at.rate =
                 rate(at.evidence.accepted(), at.evidence.observations(), centre ? centre->positions_[k].rate : before);
             before = at.rate;
-            trusted = (trusted || is_established(at)) && drift_.excess(k) <= tolerated_excess_;
+            trusted =
+                (trusted || (is_established(at) && at.step < trusted_step)) && drift_.excess(k) <= tolerated_excess_;
             bool const leans = centre != nullptr && !is_established(at);
             at.cap = leans ? centre->positions_[k].cap : trusted ? 1.0 : cautious(at);
         }
@@ -180,6 +187,7 @@ public:
     void forget() noexcept {
         for (position& at : positions_) at.evidence = {};
         drift_.restart();
+        clock_ = 0.0;
         refit(nullptr);
     }
 
@@ -207,6 +215,7 @@ public:
         for (std::size_t k = 0; k < evidence.size(); ++k) positions_[k].evidence = evidence[k];
         drift_.restart();
         refit(nullptr);
+        refit(nullptr);  // the maps have arrived where they are
     }
 
 private:
@@ -214,9 +223,18 @@ private:
         online_map prior{};
         logit_evidence evidence{};
         online_map map{};
+        online_map own{};
+        double step = 0.0;  // of own in the last round, in logits
         double rate = 0.0;
         double cap = 1.0;
     };
+    // Rounds of one request for each observation that trust takes, after which it is given without.
+    static constexpr double patience = 8.0;
+    // Of the prior in a map that is watched for drift.
+    static constexpr double watched_weight = 4.0;
+    // A map that moves by less in a round, in logits, is one to go by; and one that has arrived, so that a drift is news.
+    static constexpr double trusted_step = 0.25;
+    static constexpr double watched_step = 0.1;
     // Pseudo-observations of a rate nobody has observed.
     static constexpr double rate_weight = 8.0;
 
@@ -237,9 +255,9 @@ private:
     double memory_;
     double trusted_observations_;
     double tolerated_excess_;
-    double kept_observations_;
     double assumed_acceptance_;
     double mean_acceptance_ = 0.0;
+    double clock_ = 0.0;  // rounds of one request since the start, or since the last drift
     bool prior_is_trusted_ = false;
     std::vector<position> positions_;
     drift_monitor drift_;

@@ -13,9 +13,9 @@
 // turn starts as 1. Between knots of one R the *difference* from the model is a line in B, as in cell_cost: no cliffs
 // where cells would meet, and a convex model stays convex from knot to knot.
 //
-// It must survive garbage. What is no positive finite number is not taken; anything else counts as at most `clip` away
-// from what was predicted, so one observation moves a knot by at most clip / (1 + what was seen there), and factors stay
-// within bounds whatever comes. Rejected: medians over windows, which need the windows, per knot; means of logarithms,
+// It must survive garbage. What is no positive finite number is not taken; anything else counts as at most 1 + `clip` times
+// what was predicted, so one observation moves a knot by at most clip / (1 + what was seen there), and factors stay within
+// bounds whatever comes. Only what goes on in one direction is believed more and more: then the machine has changed. Rejected: medians over windows, which need the windows, per knot; means of logarithms,
 // which differ between maths libraries, while two ranks that are told the same seconds must come to the same factors.
 #pragma once
 
@@ -49,7 +49,7 @@ struct prediction_error {
     double size = 0.0;            ///< mean of its absolute value
     double unrefined = 0.0;       ///< the same of the model alone
     std::uint64_t observed = 0;   ///< rounds learned from
-    std::uint64_t clipped = 0;    ///< of these, rounds further off than `clip`
+    std::uint64_t clipped = 0;    ///< of these, rounds further off than `clip` allows
     std::uint64_t discarded = 0;  ///< rounds without a positive finite time
 };
 
@@ -72,7 +72,7 @@ public:
               "a finite number of rounds above 1");
         check(settings.prior > 0.0 && std::isfinite(settings.prior), "prior", settings.prior,
               "a positive finite number of observations");
-        check(settings.clip > 0.0 && settings.clip < 1.0, "clip", settings.clip, "a number in (0, 1)");
+        check(settings.clip > 0.0 && std::isfinite(settings.clip), "clip", settings.clip, "a positive finite number");
         check(settings.most > 1.0 && std::isfinite(settings.most), "most", settings.most, "a finite factor above 1");
         forget();
     }
@@ -84,12 +84,10 @@ public:
         if (here.column + 1 == columns) return left_factor * base;
         std::size_t const left = knots[here.column] * here.requests;
         std::size_t const right = knots[here.column + 1] * here.requests;
-        double const from = (left_factor - 1.0) * at(load, left);
-        double const to = (factor(here, here.column + 1) - 1.0) * at(load, right);
-        double const t =
-            static_cast<double>(std::max(load.batch_tokens, left) - left) / static_cast<double>(right - left);
+        double const from = excess(left_factor, at(load, left));
+        double const to = excess(factor(here, here.column + 1), at(load, right));
         // Where the model has a cliff between two knots, the line may undercut its lower side.
-        return std::max(base + std::fma(t, to - from, from), least * base);
+        return std::max(base + std::fma(here.along, to - from, from), least * base);
     }
 
     /// Up to the next knot, or as far as the model is convex: a convex function and a line.
@@ -114,30 +112,7 @@ public:
         double const predicted = step_seconds(load);
         double const base = at(load, load.batch_tokens);
         record_error(seconds, predicted, base);
-
-        double const expected = predicted / base;
-        double const ratio =
-            std::clamp(seconds / base, expected * (1.0 - settings_.clip), expected * (1.0 + settings_.clip));
-        place const here = place_of(load);
-        machine_.add(ratio, 1.0, settings_.memory);
-        for (auto& row : seen_) {
-            // What is forgotten is set to 0: products that never end there become denormal, and slow.
-            for (mean& m : row) m.weight = m.weight < 1e-12 ? 0.0 : m.weight * idle_keep_;
-        }
-        std::size_t const left = knots[here.column] * here.requests;
-        double const along =
-            here.column + 1 == columns
-                ? 0.0
-                : std::min(1.0, static_cast<double>(std::max(load.batch_tokens, left) - left) /
-                                    static_cast<double>(knots[here.column + 1] * here.requests - left));
-        for (std::size_t const row : {here.row, here.row + 1}) {
-            for (std::size_t const column : {here.column, here.column + 1}) {
-                double const share =
-                    (row == here.row ? 1.0 - here.t : here.t) * (column == here.column ? 1.0 - along : along);
-                if (share > 0.0) seen_[row][column].add(ratio, share, settings_.memory);
-            }
-        }
-        refresh();
+        learn(place_of(load), believable(seconds / predicted) * predicted / base);
     }
 
     /// Back to the model: call when the machine has changed.
@@ -147,6 +122,7 @@ public:
         for (auto& row : factors_) row.fill(1.0);
         error_ = {};
         error_weight_ = 0.0;
+        streak_ = 0;
     }
 
     [[nodiscard]] prediction_error const& error() const noexcept { return error_; }
@@ -182,7 +158,8 @@ private:
         std::size_t requests = 1;
         std::size_t row = 0;
         std::size_t column = 0;
-        double t = 0.0;  // of the way to row + 1
+        double down = 0.0;   // the share of the way to row + 1
+        double along = 0.0;  // and to column + 1
     };
 
     [[nodiscard]] static place place_of(step_load const& load) noexcept {
@@ -191,25 +168,58 @@ private:
         p.row = static_cast<std::size_t>(std::bit_width(p.requests)) - 1;
         if (p.row >= rows - 1) {
             p.row = rows - 2;
-            p.t = 1.0;
+            p.down = 1.0;
         } else {
             std::size_t const octave = std::size_t{1} << p.row;
-            p.t = static_cast<double>(p.requests - octave) / static_cast<double>(octave);
+            p.down = static_cast<double>(p.requests - octave) / static_cast<double>(octave);
         }
         std::size_t const each = load.batch_tokens / p.requests;
         while (p.column + 1 < columns && knots[p.column + 1] <= each) ++p.column;
+        if (p.column + 1 < columns) {
+            std::size_t const left = knots[p.column] * p.requests;
+            std::size_t const right = knots[p.column + 1] * p.requests;
+            p.along = static_cast<double>(std::max(load.batch_tokens, left) - left) / static_cast<double>(right - left);
+        }
         return p;
     }
     [[nodiscard]] double factor(place const& p, std::size_t column) const noexcept {
         double const low = factors_[p.row][column];
-        return std::fma(p.t, factors_[p.row + 1][column] - low, low);
+        return std::fma(p.down, factors_[p.row + 1][column] - low, low);
     }
     [[nodiscard]] double at(step_load load, std::size_t batch_tokens) const noexcept {
         load.batch_tokens = batch_tokens;
         return static_cast<double>(model_.step_seconds(load));
     }
 
-    void refresh() noexcept {
+    /// (factor - 1) x seconds, rounded once: a product by itself, compilers would fuse with what is done to it next, or not.
+    [[nodiscard]] static double excess(double factor, double seconds) noexcept {
+        return std::fma(factor, seconds, -seconds);
+    }
+
+    /// How many times longer than predicted a step is taken to have been. One that is far off is an accident; the longer it
+    /// goes on the same way, the more of it is believed.
+    [[nodiscard]] double believable(double times) noexcept {
+        double const most = 1.0 + settings_.clip;
+        bool const beyond = times > most || times < 1.0 / most;
+        if (beyond) ++error_.clipped;
+        streak_ = !beyond ? 0 : times > 1.0 ? std::clamp(streak_ + 1, 1, 64) : std::clamp(streak_ - 1, -64, -1);
+        double const reach = std::fma(settings_.clip, 1.0 + 0.125 * std::abs(static_cast<double>(streak_)), 1.0);
+        return std::clamp(times, 1.0 / reach, reach);
+    }
+
+    void learn(place const& here, double ratio) noexcept {
+        machine_.add(ratio, 1.0, settings_.memory);
+        for (auto& row : seen_) {
+            // What is forgotten is set to 0: products that never end there become denormal, and slow.
+            for (mean& m : row) m.weight = m.weight < 1e-12 ? 0.0 : m.weight * idle_keep_;
+        }
+        for (std::size_t const row : {here.row, here.row + 1}) {
+            for (std::size_t const column : {here.column, here.column + 1}) {
+                double const share = (row == here.row ? 1.0 - here.down : here.down) *
+                                     (column == here.column ? 1.0 - here.along : here.along);
+                if (share > 0.0) seen_[row][column].add(ratio, share, settings_.memory);
+            }
+        }
         double const machine = bounded(machine_.value);
         for (std::size_t r = 0; r < rows; ++r) {
             for (std::size_t c = 0; c < columns; ++c) {
@@ -222,7 +232,6 @@ private:
     void record_error(double seconds, double predicted, double base) noexcept {
         ++error_.observed;
         double const off = (seconds - predicted) / predicted;
-        if (std::abs(off) > settings_.clip) ++error_.clipped;
         error_weight_ = std::fma(error_weight_, 1.0 - 1.0 / settings_.memory, 1.0);
         auto const average = [&](double& old, double x) { old = std::fma(1.0 / error_weight_, x - old, old); };
         average(error_.bias, std::clamp(off, -1.0, 1.0));
@@ -238,6 +247,7 @@ private:
     std::array<std::array<double, columns>, rows> factors_{};
     prediction_error error_{};
     double error_weight_ = 0.0;
+    int streak_ = 0;  // observations clipped in a row, negative if from below
 };
 
 SURELEAP_END_NAMESPACE

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT
+//
+// Models of an engine that goes wrong: hash languages over a handful of tokens that throw, write NaN into rows, and keep a
+// state by slot that shows whether the decoder keeps its promises.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/types.hpp>
+#include <sureleap/verdict.hpp>
+#include <sureleap/verify_batch.hpp>
+
+#include "support/dice.hpp"
+#include "support/hash_models.hpp"
+
+namespace soak {
+
+using namespace sureleap;
+
+inline constexpr std::size_t vocabulary = 8;
+inline constexpr std::size_t block_size = 4;
+inline constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
+
+// Sharp enough that drafts are often accepted.
+inline constexpr support::hash_language target_language{.sharpness = 6.0};
+inline constexpr support::hash_language draft_language{.own = 5, .disagreement = 0.3, .sharpness = 6.0};
+
+/// What the models throw.
+struct injected_failure {};
+
+/// Decides when a model fails. One for an engine; models are called from the thread that calls step().
+struct faults {
+    support::dice roll;
+    double often = 0.01;
+    std::size_t thrown = 0;
+    std::size_t poisoned = 0;
+
+    [[nodiscard]] bool strikes() { return roll.chance(often); }
+    void may_throw() {
+        if (!strikes()) return;
+        ++thrown;
+        throw injected_failure{};
+    }
+    /// A number of the row becomes NaN.
+    void may_poison(std::span<float> row) {
+        if (row.empty() || !strikes()) return;
+        ++poisoned;
+        row[roll.below(row.size())] = not_a_number;
+    }
+};
+
+inline void demand(bool holds, char const* what) {
+    if (holds) return;
+    std::fprintf(stderr, "soak: %s\n", what);
+    std::abort();
+}
+
+/// The target. Keeps the length of what it has committed for every slot, as a cache of keys and values would: each round has
+/// to begin where the last one that was committed ended, whatever failed in between.
+class cached_target {
+public:
+    explicit cached_target(faults* faulty = nullptr) : faults_(faulty) {}
+
+    [[nodiscard]] static std::size_t vocabulary() { return soak::vocabulary; }
+
+    [[nodiscard]] logits_rows<float> score(verify_batch const& batch) {
+        if (faults_ != nullptr) faults_->may_throw();
+        logits_.resize(batch.rows() * soak::vocabulary);
+        std::size_t row = 0;
+        for (std::size_t r = 0; r < batch.requests().size(); ++r) {
+            request_view const& request = batch.requests()[r];
+            check(request);
+            context_.assign(request.context.begin(), request.context.end());
+            for (std::size_t k = 0; k <= batch.length(r); ++k, ++row) {
+                if (k > 0) context_.push_back(batch.drafted(r)[k - 1]);
+                auto const logits = std::span(logits_).subspan(row * soak::vocabulary, soak::vocabulary);
+                target_language(context_, logits);
+                if (faults_ != nullptr) faults_->may_poison(logits);
+            }
+            if (faults_ != nullptr && r == batch.requests().size() / 2) faults_->may_throw();
+        }
+        return {{logits_.data(), batch.rows(), soak::vocabulary}, {}};
+    }
+    void commit(std::span<verdict const> verdicts) {
+        for (verdict const& v : verdicts) {
+            demand(v.outcome == status::ok || v.emitted.empty(), "a request that failed has emitted");
+            cache_[v.slot].length += v.emitted.size();
+        }
+    }
+
+private:
+    struct entry {
+        request_id id = 0;
+        std::size_t length = 0;
+    };
+    void check(request_view const& request) {
+        if (request.slot >= cache_.size()) cache_.resize(request.slot + 1);
+        entry& known = cache_[request.slot];
+        if (known.id != request.id) {
+            demand(request.remaining == request.settings->max_new_tokens, "a new request is not at its beginning");
+            known = {request.id, request.context.size()};
+        }
+        demand(known.length == request.context.size(), "a context is not what was committed");
+        demand(request.position + 1 == request.context.size() && request.anchor == request.context.back(),
+               "an anchor is not the last token");
+    }
+
+    faults* faults_;
+    std::vector<float> logits_;
+    std::vector<token_id> context_;
+    std::vector<entry> cache_;
+};
+
+/// An ordinary model as a draft, which resembles the target.
+class faulty_draft {
+public:
+    explicit faulty_draft(faults* faulty = nullptr) : faults_(faulty) {}
+
+    [[nodiscard]] logits_rows<float> forward(std::span<request_view const> requests, draft_prefixes const& prefixes) {
+        if (faults_ != nullptr) faults_->may_throw();
+        logits_.resize(requests.size() * soak::vocabulary);
+        for (std::size_t r = 0; r < requests.size(); ++r) {
+            context_.assign(requests[r].context.begin(), requests[r].context.end());
+            auto const prefix = prefixes.of(r);
+            context_.insert(context_.end(), prefix.begin(), prefix.end());
+            auto const logits = std::span(logits_).subspan(r * soak::vocabulary, soak::vocabulary);
+            draft_language(context_, logits);
+            if (faults_ != nullptr) faults_->may_poison(logits);
+        }
+        return {{logits_.data(), requests.size(), soak::vocabulary}, {}};
+    }
+
+private:
+    faults* faults_;
+    std::vector<float> logits_;
+    std::vector<token_id> context_;
+};
+
+/// A backbone with hidden states of two numbers, NaN of which become a confidence of NaN.
+class faulty_backbone {
+public:
+    explicit faulty_backbone(faults* faulty = nullptr) : faults_(faulty) {}
+
+    [[nodiscard]] block_forward<float> forward(std::span<request_view const> requests) {
+        if (faults_ != nullptr) faults_->may_throw();
+        std::size_t const rows = requests.size() * block_size;
+        logits_.resize(rows * soak::vocabulary);
+        hidden_.resize(rows * 2);
+        for (std::size_t r = 0, row = 0; r < requests.size(); ++r) {
+            context_.assign(requests[r].context.begin(), requests[r].context.end());
+            for (std::size_t k = 0; k < block_size; ++k, ++row) {
+                auto const logits = std::span(logits_).subspan(row * soak::vocabulary, soak::vocabulary);
+                target_language(context_, logits);
+                token_id best = 0;
+                for (std::size_t v = 1; v < soak::vocabulary; ++v) {
+                    if (logits[v] > logits[static_cast<std::size_t>(best)]) best = static_cast<token_id>(v);
+                }
+                context_.push_back(best);  // what it believes will come
+                auto const hidden = std::span(hidden_).subspan(row * 2, 2);
+                auto const size = static_cast<std::uint32_t>(context_.size());
+                hidden[0] = static_cast<float>(support::hashed(3, size, static_cast<std::uint32_t>(best), 0, 0));
+                hidden[1] = static_cast<float>(support::hashed(4, size, static_cast<std::uint32_t>(best), 0, 0));
+                if (faults_ != nullptr) faults_->may_poison(logits);
+                if (faults_ != nullptr) faults_->may_poison(hidden);
+            }
+        }
+        return {{hidden_.data(), rows, 2}, {{logits_.data(), rows, soak::vocabulary}, {}}};
+    }
+
+private:
+    faults* faults_;
+    std::vector<float> logits_;
+    std::vector<float> hidden_;
+    std::vector<token_id> context_;
+};
+
+}  // namespace soak

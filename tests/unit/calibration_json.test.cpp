@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+//
+// Evidence of online maps as JSON: back and forth without loss, and what is no evidence is refused by name.
+#include "support/catch.hpp"
+
+#include <cstddef>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <sureleap/ext/calibration_json.hpp>
+
+#include "support/dice.hpp"
+#include "support/error_text.hpp"
+
+using namespace sureleap;
+using support::error_text;
+using support::says;
+
+namespace {
+
+online_maps learned(std::size_t block_size, online_terms terms) {
+    online_settings settings;
+    settings.terms = terms;
+    online_maps maps(block_size, settings);
+    support::dice roll(1);
+    for (int i = 0; i < 50; ++i) {
+        for (int r = 0; r < 40; ++r) {
+            for (std::size_t k = 0; k < block_size; ++k) {
+                maps.observe(k, logit_terms::of_confidence(roll.real(), roll.bell()), roll.chance(0.6));
+            }
+        }
+        maps.close_round(40);
+    }
+    return maps;
+}
+
+std::string replaced(std::string text, std::string const& what, std::string const& with) {
+    auto const at = text.find(what);
+    REQUIRE(at != std::string::npos);
+    return text.replace(at, what.size(), with);
+}
+
+}  // namespace
+
+TEST_CASE("evidence comes back as it was") {
+    auto const terms = GENERATE(online_terms::temperature, online_terms::platt, online_terms::history);
+    online_maps const maps = learned(3, terms);
+    auto const back = evidence_from_json(to_json(maps));
+    REQUIRE(back.size() == 3);
+    for (std::size_t k = 0; k < 3; ++k) CHECK(back[k].numbers() == maps.evidence(k).numbers());
+    online_settings settings;
+    settings.terms = terms;
+    online_maps again(3, settings);
+    again.restore(back);
+    CHECK(to_json(again) == to_json(maps));
+    CHECK(evidence_from_json(to_json(online_maps(2)))[1].observations() == 0.0);
+
+    std::string const file = "calibration_json.test.json";
+    save_evidence(maps, file);
+    CHECK(load_evidence(file)[2].numbers() == maps.evidence(2).numbers());
+    std::remove(file.c_str());
+}
+
+TEST_CASE("what is no evidence is refused, with its field") {
+    std::string const good = to_json(learned(1, online_terms::platt));
+    auto const text = [](std::string const& document) {
+        return error_text([&] { (void)evidence_from_json(document, "f.json"); });
+    };
+    CHECK(text(good).empty());
+    CHECK(says(text(good.substr(0, good.size() / 2)), "f.json: malformed or truncated JSON at byte"));
+    CHECK(says(text(replaced(good, "online_evidence", "platt")), "field 'format'"));
+    CHECK(says(text(replaced(good, "\"version\": 1", "\"version\": 2")), "field 'version' is 2, expected 1"));
+    CHECK(
+        says(text(replaced(good, "\"block_size\": 1", "\"block_size\": 2")), "field 'block_size' is 2, expected the "));
+    CHECK(says(text(replaced(good, "\"accepted\":", "\"agreed\":")), "field 'positions[0].accepted' is missing"));
+    CHECK(says(text(replaced(good, "\"moments\": [", "\"moments\": [1.0, ")), "field 'positions[0].moments'"));
+    CHECK(says(text(replaced(good, "\"observations\": ", "\"observations\": -")),
+               "field 'positions[0]' is an object, expected sums that observations can have"));
+    CHECK(says(text(replaced(good, "\"squares\": [\n        ", "\"squares\": [\n        -")), "field 'positions[0]'"));
+    CHECK(says(text(R"({"format": "sureleap.online_evidence", "version": 1, "block_size": 1, "positions": [
+        {"squares": [1, 5, 1, 0, 0, 0], "moments": [0, 0, 0], "observations": 2, "accepted": 1}]})"),
+               "expected sums that observations can have"));
+    CHECK(says(error_text([] { (void)load_evidence("no such file.json"); }), "cannot be opened"));
+}
