@@ -292,6 +292,20 @@ TEST_CASE("without confidences acceptance is learned by position") {
     CHECK(schedule.trust()[0] < 0.8);
 }
 
+TEST_CASE("without confidences it turns drafts off and comes back too") {
+    machine const m{.per_token = 1.0 / 60, .draft = 0.1, .per_draft_token = 0.004};
+    constexpr std::size_t period = 400;
+    blocks const world(11, 32, 3 * period, 7,
+                       [](std::size_t, std::size_t t) { return t / period == 1 ? domain{-1.0} : math; });
+    auto const load = [](std::size_t) -> std::size_t { return 32; };
+    never_lose schedule{fixed_schedule{}, m, options};
+    outcome const o = run(world, schedule, m, load, {.tell_confidences = false});
+    auto const best = best_by_stretch(world, m, load, period);
+    CHECK(throughput(o, 50, period) >= 0.97 * best[0]);
+    CHECK(throughput(o, period + 50, 2 * period) >= 0.98 * best[1]);
+    CHECK(throughput(o, 2 * period + 200, 3 * period) >= 0.97 * best[2]);
+}
+
 TEST_CASE("survival classes") {
     for (std::size_t i = 0; i + 1 < survival_class::count; ++i) {
         CHECK(survival_class::of(survival_class::least(i)) == i);
