@@ -73,13 +73,13 @@ private:
 
 }  // namespace
 
-TEST_CASE("continuous batching, with a queue and pauses that past rounds decide: exact", "[exact][long]") {
+TEST_CASE("continuous batching, with a queue and pauses: exact", "[exact][long]") {
     for_each_rule([](auto const& rule) {
         for_one_schedule_of_a_kind([&](std::string const& name, auto const& schedule) {
             for (pipeline_trial const& t : pipeline_trials()) {
                 free_schedule const free{schedule, everything(10)};
                 for (std::size_t places = 1; places <= t.what.requests.size(); ++places) {
-                    if (t.large && places > 1) continue;
+                    if (t.size == extent::large && places > 1) continue;
                     INFO(name << ", world " << t.where.seed << ", places " << places);
                     auto target = target_of(t.where);
                     law const found = decoder_law(enumerator::noise::keyed, t.what, [&](auto rng) {
@@ -139,7 +139,7 @@ void live_in(world const& w, Schedule& schedule, own_parts& parts) {
     decoder dec{target, semi_of(w), schedule, token_rejection<>{},
                 decoder_options{.max_requests = 4, .calibration = parts.lent()}};
     std::size_t rounds = 0;
-    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
         std::vector<token_id> const prompt{static_cast<token_id>(seed % 2)};
         for (std::uint64_t i = 0; i <= seed % 3; ++i) {
             (void)dec.join(prompt, {.seed = 10 * seed + i,
@@ -150,7 +150,7 @@ void live_in(world const& w, Schedule& schedule, own_parts& parts) {
         }
         for (; dec.step(); ++rounds) parts.observe(dec.round());
     }
-    REQUIRE(rounds > 60);
+    REQUIRE(rounds > 40);
     schedule = dec.schedule();
 }
 
@@ -166,13 +166,15 @@ auto guarded(Schedule schedule, learned_cost const& cost) {
 template <class Schedule, class Rule>
 void check_own(std::string const& name, Schedule const& fresh, learned_cost& cost, Rule const& rule) {
     for (pipeline_trial const& t : pipeline_trials()) {
-        if (t.large || t.where.block_size > 3) continue;
+        bool const large = t.size == extent::large;
+        if (large && t.where.seed != 44) continue;
         // never_lose is told the drafter's block.
         world where = t.where;
         where.block_size = 3;
         auto const make = [&] { return semi_of(where); };
         learned_cost const before = cost;
         for (bool const warm : {false, true}) {
+            if (large && !warm) continue;
             own_parts parts{cost};
             Schedule schedule = fresh;
             if (warm) live_in(where, schedule, parts);
@@ -195,7 +197,7 @@ void check_own(std::string const& name, Schedule const& fresh, learned_cost& cos
 
 }  // namespace
 
-TEST_CASE("the library's own controllers, calibration and cost model, new and after traffic: exact", "[exact][long]") {
+TEST_CASE("controllers, calibration and cost model of the library: exact", "[exact][long]") {
     for_each_rule([](auto const& rule) {
         learned_cost cost{whole_step_cost{}, {.memory = 2.0, .prior = 1.0}};
         cost_ref const lent{cost};

@@ -145,6 +145,7 @@ private:
 struct wild_parts {
     explicit wild_parts(std::uint64_t seed) : calibration(seed), seed_(seed) {}
 
+    [[nodiscard]] adaptive::whole_step_cost cost() const { return model; }
     template <class Schedule>
     [[nodiscard]] auto around(Schedule schedule) const {
         std::uint64_t const life = seed_ % 4;
@@ -152,7 +153,6 @@ struct wild_parts {
             std::move(schedule),
             {.limits = life % 3 != 0, .floors = life % 2 == 1, .weights = life >= 2, .seed = seed_}};
     }
-    [[nodiscard]] adaptive::whole_step_cost cost() const { return model; }
     void observe(round_record const& round) { calibration.observe(round); }
 
     adaptive::whole_step_cost model{.pair = 0.1};
@@ -169,13 +169,13 @@ struct own_parts {
                       {.maps = {.terms = online_terms::history}, .max_requests = max_requests, .tenants = 8}),
           past(seed) {}
 
+    [[nodiscard]] auto cost() const { return cost_ref{refined}; }
     template <class Schedule>
     [[nodiscard]] auto around(Schedule schedule) const {
         return never_lose{speed_targets{std::move(schedule), cost(), {.max_requests = max_requests}},
                           cost(),
                           {.max_requests = max_requests, .block_size = block_size}};
     }
-    [[nodiscard]] auto cost() const { return cost_ref{refined}; }
     void observe(round_record const& round) {
         calibration.observe(round);
         past.observe(round);
