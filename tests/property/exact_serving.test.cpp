@@ -164,7 +164,7 @@ auto guarded(Schedule schedule, learned_cost const& cost) {
 }
 
 template <class Schedule, class Rule>
-void check_own(std::string const& name, Schedule const& fresh, learned_cost& cost, Rule const& rule) {
+void check_own(std::string const& name, Schedule const& fresh, learned_cost& cost, Rule const& rule, action& seen) {
     for (pipeline_trial const& t : pipeline_trials()) {
         bool const large = t.size == extent::large;
         if (large && t.where.seed != 44) continue;
@@ -187,7 +187,8 @@ void check_own(std::string const& name, Schedule const& fresh, learned_cost& cos
                 static_assert(is_lossless_round_v<Rule, Schedule, decltype(make())>,
                               "the exactness list holds combinations that the compiler lets through");
                 return learning_decoder<own_parts, decltype(target), decltype(make()), Schedule, Rule, decltype(rng)>(
-                    t.what.requests.size(), parts, target, make(), schedule, rule, rng);
+                    t.what.requests.size(), parts, target, make(), schedule, rule, rng,
+                    [&](round_record const& round) { seen.observe(round); });
             });
             CHECK(largest_difference(found, autoregressive_law(where, t.what)) <= tolerance);
             cost = before;
@@ -198,17 +199,21 @@ void check_own(std::string const& name, Schedule const& fresh, learned_cost& cos
 }  // namespace
 
 TEST_CASE("controllers, calibration and cost model of the library: exact", "[exact][long]") {
-    for_each_rule([](auto const& rule) {
+    never_lose_options const careful{.max_requests = 4, .block_size = 3, .prior = 0.7, .probing = 0.5};
+    for_each_rule([&](auto const& rule) {
+        action seen;
         learned_cost cost{whole_step_cost{}, {.memory = 2.0, .prior = 1.0}};
         cost_ref const lent{cost};
-        check_own("planned", guarded(hysteresis{planned_schedule{lent}, {.margin = 0.05}}, cost), cost, rule);
-        check_own("top-K, lag 1, agreed", guarded(agreed{lagged_top_k<1>(lent, 0.7), larger_batch{}}, cost), cost,
-                  rule);
-        check_own("top-K, lag 2", guarded(top_k_schedule{lent, 0.7}, cost), cost, rule);
-        check_own("greedy", guarded(greedy_schedule{lent}, cost), cost, rule);
-        check_own(
-            "fixed",
-            never_lose{fixed_schedule{}, lent, {.max_requests = 4, .block_size = 3, .prior = 0.7, .probing = 0.5}},
-            cost, rule);
+        auto const check = [&](std::string const& name, auto const& s) { check_own(name, s, cost, rule, seen); };
+        check("planned", guarded(hysteresis{planned_schedule{lent}, {.margin = 0.05}}, cost));
+        check("top-K, lag 1, agreed", guarded(agreed{lagged_top_k<1>(lent, 0.7), larger_batch{}}, cost));
+        check("top-K, lag 2", guarded(top_k_schedule{lent, 0.7}, cost));
+        check("greedy", guarded(greedy_schedule{lent}, cost));
+        check("fixed", never_lose{fixed_schedule{}, lent, careful});
+        INFO("limited " << seen.limited << ", ended " << seen.ended << ", weighted " << seen.weighted << ", calibrated "
+                        << seen.calibrated << ", trimmed " << seen.trimmed << ", rounds " << seen.rounds);
+        for (std::size_t const n : {seen.limited, seen.ended, seen.weighted, seen.calibrated, seen.trimmed}) {
+            CHECK(100 * n > seen.rounds);
+        }
     });
 }
