@@ -6,6 +6,7 @@
 #
 #   examples/run.sh [flags of generate]         examples/run.sh --prompt "def is_prime(n):" --temperature 0.7
 #   examples/run.sh ngram [flags of ngram]      speculates on any text file, with drafters counted from it
+#   examples/run.sh serve [flags of serve]      simulates a server under load: schedules side by side
 #
 # --help after either shows the flags.
 set -euo pipefail
@@ -13,8 +14,8 @@ root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 source "${root}/cmake/require_packages.sh"
 
 program=generate
-if [[ ${1:-} == ngram ]]; then
-    program=ngram
+if [[ ${1:-} == ngram || ${1:-} == serve ]]; then
+    program=$1
     shift
 fi
 

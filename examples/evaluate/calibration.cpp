@@ -11,6 +11,8 @@
 #include <cmath>
 #include <utility>
 
+#include <engine/text_file.hpp>
+
 #include "confidence_study.hpp"
 #include "session.hpp"
 
@@ -28,8 +30,9 @@ confidence_rounds all_of(halves const& rounds, std::size_t half) {
     return all;
 }
 
-/// Passes over the prompts, with other seeds each time, until both halves have enough.
-halves collect(session const& s, contestant& who, double temperature, progress& shown_so_far) {
+/// Passes over the prompts, with other seeds each time, until both halves have enough. `record`: rounds, a line each.
+halves collect(session const& s, contestant& who, double temperature, progress& shown_so_far,
+               std::string* record = nullptr) {
     struct place {
         std::size_t domain;
         std::size_t prompt;
@@ -59,6 +62,14 @@ halves collect(session const& s, contestant& who, double temperature, progress& 
         run_texts(who, how, texts, s.pool, [&](round_outcome const& round) {
             auto const [d, i] = places[round.text];
             out[d][i % 2].add(round.confidences, round.accepted, round.observed);
+            if (record != nullptr) {
+                *record += nlohmann::ordered_json{{"text", pass * texts.size() + round.text},
+                                                  {"position", round.position},
+                                                  {"confidences", round.confidences.first(round.observed)},
+                                                  {"accepted", round.accepted}}
+                               .dump() +
+                           "\n";
+            }
             ++sizes[i % 2];
             shown_so_far.update(std::min(
                 1.0, static_cast<double>(std::min(sizes[0], sizes[1])) / static_cast<double>(s.chosen.rounds)));
@@ -215,7 +226,10 @@ section run_calibration(session const& s) {
     auto const at = [](double temperature) { return "temperature " + sureleap::detail::show(temperature); };
 
     shown_so_far.begin_part(at(s.chosen.temperature));
-    halves const usual = collect(s, who, s.chosen.temperature, shown_so_far);
+    std::string record;
+    halves const usual =
+        collect(s, who, s.chosen.temperature, shown_so_far, s.chosen.record.empty() ? nullptr : &record);
+    if (!s.chosen.record.empty()) engine::write_text(s.chosen.record, record);
     confidence_rounds const fitting = all_of(usual, 0);
     confidence_rounds const report = all_of(usual, 1);
     std::vector<scenario> all{judge(at(s.chosen.temperature), fitting, report, seed)};

@@ -155,6 +155,9 @@ void add_running(CLI::App& app, options& o) {
     running.add("--threads", o.threads, "N", "Default: one per core")->check(at_most(1024));
     running.flag("--bf16", o.bf16, generate::about_bf16);
     running.add("--json", o.json, "FILE", "Write all counts");
+    running.add("--record", o.record, "FILE",
+                "calibration: write its rounds as well, a JSON object a line, for serve\n"
+                "--recorded");
     running.flag("--markdown", o.markdown, "Tables as Markdown");
 }
 
@@ -254,6 +257,9 @@ void check(options const& o) {
     check_all("--sharper", o.sharper, "numbers in [0.2, 5], which temperature scaling can undo",
               [](double s) { return s >= 0.2 && s <= 5.0; });
     check_all("--shortlists", o.shortlists, "at least 1", [](std::size_t m) { return m > 0; });
+    if (!o.record.empty() && !names.contains("calibration")) {
+        fail("--record is of the experiment calibration, expected that among the experiments");
+    }
     if (names.contains("calibration") && !warm(o.temperature)) {
         fail("calibration samples: --temperature must be in [0.001, 100]");
     }

@@ -62,6 +62,7 @@ struct options {
     std::size_t batch = 16;
     std::size_t threads = 0;  ///< 0: one per core
     std::filesystem::path json;
+    std::filesystem::path record;  ///< rounds of calibration, a line each
     bool markdown = false;
 
     [[nodiscard]] draft_source const& closely() const;

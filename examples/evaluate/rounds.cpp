@@ -69,6 +69,7 @@ private:
                               static_cast<double>(sureleap::certain);
         }
         auto outcome = outcome_of(index, v, round.block.tokens(r).first(v.verified), stop_tokens_);
+        outcome.position = round.batch.requests()[r].position;
         outcome.confidences = std::span<double const>(confidences_).first(v.drafted);
         on_round(outcome);
     }

@@ -39,6 +39,7 @@ struct text {
 /// One round of one text.
 struct round_outcome {
     std::size_t text = 0;
+    std::uint64_t position = 0;  ///< of the anchor in its text, the prompt included
     std::size_t drafted = 0;
     std::size_t verified = 0;
     std::size_t accepted = 0;               ///< of the drafts up to a stop token

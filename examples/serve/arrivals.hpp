@@ -15,10 +15,10 @@
 namespace serve {
 
 struct trace_settings {
-    double speed_up = 1;                             ///< all gaps are divided by this
-    std::size_t skip = 0;                            ///< requests left out at the beginning
+    double speed_up = 1;                              ///< all gaps are divided by this
+    std::size_t skip = 0;                             ///< requests left out at the beginning
     std::size_t most = static_cast<std::size_t>(-1);  ///< and after so many
-    std::size_t longest_context = 4096;              ///< prompts are cut to this, which changes no step's drafts
+    std::size_t longest_context = 4096;               ///< prompts are cut to this, which changes no step's drafts
 };
 
 /// Lines "TIMESTAMP,ContextTokens,GeneratedTokens" under that header, a time as "2023-11-16 18:15:46.6805900", as the Azure

@@ -30,14 +30,14 @@ struct polyline {
 class cost_world {
 public:
     std::string name;
-    std::string source;             ///< where its numbers are from
-    polyline requests{{1}, {0}};    ///< f
-    polyline batch_tokens{};        ///< g
-    std::size_t pad_batch_to = 1;   ///< B is rounded up to a multiple
-    double draft_seconds = 0;       ///< of a step in which anybody drafts,
-    double draft_per_request = 0;   ///< and of each that does,
-    double draft_per_token = 0;     ///< and of each position drafted
-    double context_per_token = 0;   ///< of each committed token of all requests
+    std::string source;            ///< where its numbers are from
+    polyline requests{{1}, {0}};   ///< f
+    polyline batch_tokens{};       ///< g
+    std::size_t pad_batch_to = 1;  ///< B is rounded up to a multiple
+    double draft_seconds = 0;      ///< of a step in which anybody drafts,
+    double draft_per_request = 0;  ///< and of each that does,
+    double draft_per_token = 0;    ///< and of each position drafted
+    double context_per_token = 0;  ///< of each committed token of all requests
     /// A profile's error: log of the factor that a batch size is off by, one standard deviation; straight lines between
     /// multiples of 32 tokens. 0 for a truth.
     double noise = 0;

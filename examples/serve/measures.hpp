@@ -12,7 +12,8 @@
 #include <string>
 #include <vector>
 
-#include <sureleap/sureleap.hpp>
+#include <sureleap/round_record.hpp>
+#include <sureleap/verdict.hpp>
 
 namespace serve {
 
@@ -35,6 +36,15 @@ public:
                 c.count += 1;
                 c.predicted += survival;
                 c.came += v.accepted > k ? 1 : 0;
+            }
+        }
+    }
+    void add(reliability const& other) noexcept {
+        for (std::size_t k = 0; k < cells_.size(); ++k) {
+            for (std::size_t b = 0; b < bins; ++b) {
+                cells_[k][b].count += other.cells_[k][b].count;
+                cells_[k][b].predicted += other.cells_[k][b].predicted;
+                cells_[k][b].came += other.cells_[k][b].came;
             }
         }
     }
@@ -82,8 +92,8 @@ struct round_sums {
     std::uint64_t verified = 0;
     std::uint64_t accepted = 0;
 
-    void add(sureleap::round_record const& record, double took) noexcept {
-        seconds += took;
+    void add(sureleap::round_record const& record) noexcept {
+        seconds += record.seconds;
         ++rounds;
         request_rounds += record.size();
         batch_tokens += record.load.batch_tokens;
@@ -93,6 +103,16 @@ struct round_sums {
             verified += v.verified;
             accepted += v.accepted;
         }
+    }
+    void add(round_sums const& other) noexcept {
+        seconds += other.seconds;
+        rounds += other.rounds;
+        request_rounds += other.request_rounds;
+        tokens += other.tokens;
+        batch_tokens += other.batch_tokens;
+        drafted += other.drafted;
+        verified += other.verified;
+        accepted += other.accepted;
     }
     [[nodiscard]] double tokens_per_second() const noexcept { return static_cast<double>(tokens) / seconds; }
     /// Emitted tokens a round of a request.
@@ -113,9 +133,9 @@ private:
 
 /// A request that is done.
 struct served_request {
-    double waited = 0;       ///< seconds from its arrival until it had a place
+    double waited = 0;       ///< seconds from its arrival until the step that took it in
     double first_token = 0;  ///< seconds from its arrival to its first tokens
-    double generating = 0;   ///< seconds from then, or from its place where all came at once, to its last token
+    double generating = 0;   ///< seconds from then to its last token, or from that step where all came at once
     std::uint64_t tokens = 0;
 
     [[nodiscard]] double tokens_per_second() const noexcept { return static_cast<double>(tokens) / generating; }
@@ -125,24 +145,22 @@ struct served_request {
 struct request_counts {
     std::uint64_t arrived = 0;
     std::uint64_t finished = 0;
-    std::uint64_t cancelled = 0;
-    std::uint64_t failed = 0;   ///< suspended by the decoder
-    std::uint64_t running = 0;  ///< when the run ended
-    std::uint64_t waiting = 0;
+    std::uint64_t failed = 0;   ///< their round did, and they were cancelled
+    std::uint64_t placed = 0;   ///< when the run ended, by the decoder's own books
+    std::uint64_t waiting = 0;  ///< the same
 
-    [[nodiscard]] std::uint64_t lost() const noexcept {
-        return arrived - finished - cancelled - failed - running - waiting;
-    }
+    [[nodiscard]] std::uint64_t lost() const noexcept { return arrived - finished - failed - placed - waiting; }
 };
 
 struct outcome {
     std::string policy;
     bool lossless = true;
-    round_sums sums;              ///< after the warm-up
-    reliability confidences;      ///< the same
-    std::vector<round_sums> windows;      ///< of all rounds, so many each
+    round_sums sums;                  ///< after the warm-up
+    reliability confidences;          ///< the same
+    std::vector<round_sums> windows;  ///< of all rounds, so many each
     std::vector<reliability> window_confidences;
-    std::vector<served_request> served;   ///< joined after the warm-up
+    std::vector<std::uint64_t> window_texts;  ///< that had arrived before each
+    std::vector<served_request> served;       ///< joined after the warm-up
     request_counts requests;
 };
 

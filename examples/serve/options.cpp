@@ -35,7 +35,8 @@ constexpr char const* footer =
     "\n"
     "Policies:\n"
     "  none, fixed:K, threshold:C, survival:A, closed-loop, lagged[:N], planned, greedy;\n"
-    "  not lossless: tetris[:K], oracle\n"
+    "  not lossless: tetris[:K], oracle; behind any of them +calibrated and +refined (costs and\n"
+    "  confidences learned while serving), behind some +never-lose and +hysteresis\n"
     "\n"
     "Example:\n"
     "  serve sweep --figures published_figures.json --world smooth,stairs:64,h20 --mix chat --mix math\n";
@@ -158,9 +159,8 @@ void check(options const& o) {
 }  // namespace
 
 bool options::given(std::string const& flag) const {
-    return std::any_of(command.begin(), command.end(), [&](std::string const& word) {
-        return word == flag || word.starts_with(flag + "=");
-    });
+    return std::any_of(command.begin(), command.end(),
+                       [&](std::string const& word) { return word == flag || word.starts_with(flag + "="); });
 }
 
 std::optional<options> parse_options(int argc, char const* const* argv) {

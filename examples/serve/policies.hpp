@@ -12,7 +12,14 @@
 namespace serve {
 
 /// "none", "fixed:K", "threshold:C", "survival:A", "tetris", "tetris:K", "closed-loop", "lagged", "lagged:N", "planned",
-/// "greedy", "oracle". Throws for others, naming them all.
+/// "greedy", "oracle"; and behind any of them, each once:
+///
+/// - "+never-lose" (planned, lagged, greedy, fixed:K): limits, gates and stops drafting;
+/// - "+hysteresis" (planned, lagged): stays on a stair unless another is worth it;
+/// - "+calibrated": confidences are calibrated while serving;
+/// - "+refined": what the schedule believes of step times is corrected by those it sees.
+///
+/// Throws for others, naming them all.
 [[nodiscard]] policy make_policy(std::string const& name);
 
 /// What a static choice could be: none and fixed:1 .. fixed:gamma.

@@ -23,16 +23,16 @@ table latencies(std::string title, std::vector<outcome> const& all) {
     for (outcome const& o : all) {
         auto const first = [](served_request const& r) { return r.first_token; };
         auto const speed = [](served_request const& r) { return r.tokens_per_second(); };
-        t.add({marked(o), seconds_or_dash(quantile(o.served, 0.5, first)), seconds_or_dash(quantile(o.served, 0.95, first)),
-               seconds_or_dash(quantile(o.served, 0.99, first)), shown(quantile(o.served, 0.5, speed), 1),
-               shown(quantile(o.served, 0.05, speed), 1), evaluate::grouped(o.requests.finished),
-               evaluate::grouped(o.requests.lost())});
+        t.add({marked(o), seconds_or_dash(quantile(o.served, 0.5, first)),
+               seconds_or_dash(quantile(o.served, 0.95, first)), seconds_or_dash(quantile(o.served, 0.99, first)),
+               shown(quantile(o.served, 0.5, speed), 1), shown(quantile(o.served, 0.05, speed), 1),
+               evaluate::grouped(o.requests.finished), evaluate::grouped(o.requests.lost())});
     }
     return t;
 }
 
-std::vector<std::string> const usual{"none",        "fixed:1", "fixed:3", "fixed:7", "threshold:0.5", "tetris",
-                                     "closed-loop", "lagged",  "greedy",  "planned", "oracle"};
+std::vector<std::string> const usual{"none",        "fixed:1", "fixed:3", "fixed:7", "threshold:0.5",      "tetris",
+                                     "closed-loop", "lagged",  "greedy",  "planned", "planned+never-lose", "oracle"};
 
 }  // namespace
 
@@ -40,7 +40,8 @@ section run_run(session const& s) {
     auto const policies = s.policies(usual);
     auto const concurrency = s.chosen.concurrency.empty() ? std::vector<std::size_t>{64} : s.chosen.concurrency;
     auto const mixes = s.mixes();
-    run_progress progress(s.status, "run", s.chosen.worlds.size() * mixes.size() * concurrency.size() * policies.size());
+    run_progress progress(s.status, "run",
+                          s.chosen.worlds.size() * mixes.size() * concurrency.size() * policies.size());
     section out;
     for (std::string const& name : s.chosen.worlds) {
         world const w = s.find(name);
@@ -86,8 +87,8 @@ section run_trace(session const& s) {
         world const w = s.find(name);
         for (named_mix const* mix : mixes) {
             auto const texts = s.texts(w, mix);
-            scenario const where{*texts, w.cost, s.believed(w.cost)};
-            run_settings settings{.places = chosen.places, .window = 200, .prefill_seconds = chosen.prefill};
+            scenario const where{*texts, w.cost, s.believed(w.cost), chosen.prefill};
+            run_settings const settings{.places = chosen.places, .window = 200};
             std::vector<outcome> all;
             nlohmann::ordered_json runs;
             for (policy const& p : policies) {

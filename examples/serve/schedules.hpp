@@ -25,7 +25,8 @@ public:
     static constexpr bool needs_confidence = false;
     static constexpr std::size_t by_cost = static_cast<std::size_t>(-1);
 
-    draft_probability_schedule(Cost cost, std::size_t drafts_per_request, std::size_t max_requests, std::size_t block_size)
+    draft_probability_schedule(Cost cost, std::size_t drafts_per_request, std::size_t max_requests,
+                               std::size_t block_size)
         : cost_(std::move(cost)), drafts_(drafts_per_request), products_(max_requests * block_size) {}
 
     void admit(sureleap::draft_table const& table, sureleap::frontier_memory const& memory) const noexcept {
@@ -81,7 +82,8 @@ public:
             if (reached == 0) continue;
             accepted_[k] += (1 - std::exp(-reached / memory_)) * (kept / reached - accepted_[k]);
             seen_[k] = true;
-            for (std::size_t next = k + 1; next < accepted_.size() && !seen_[next]; ++next) accepted_[next] = accepted_[k];
+            for (std::size_t next = k + 1; next < accepted_.size() && !seen_[next]; ++next)
+                accepted_[next] = accepted_[k];
         }
     }
 

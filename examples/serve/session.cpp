@@ -53,7 +53,8 @@ std::size_t session::block_size(world const& w) const {
     return chosen.block_size ? *chosen.block_size : w.block_size.value_or(7);
 }
 
-std::vector<domain_settings> session::domains(world const& w, named_mix const* mix, std::vector<double>& weights) const {
+std::vector<domain_settings> session::domains(world const& w, named_mix const* mix,
+                                              std::vector<double>& weights) const {
     std::vector<domain_settings> all;
     if (mix == nullptr && !w.domains.empty() && !chosen.given("--acceptance")) {
         all = w.domains;
@@ -98,15 +99,15 @@ std::unique_ptr<text_source> session::texts(world const& w, named_mix const* mix
                                          chosen.seed);
 }
 
-std::unique_ptr<text_source> session::drifting_texts(world const& w, std::uint64_t first) const {
+std::unique_ptr<text_source> session::drifting_texts(world const& w, std::uint64_t first, bool distorted) const {
     std::vector<double> before;
     auto all = domains(w, mixes().front(), before);
     std::vector<double> after;
     auto drifted = domains(w, chosen.after ? &*chosen.after : mixes().front(), after);
     for (domain_settings& d : drifted) {
         d.name += ", drifted";
-        d.sharpness = chosen.drifted_sharpness;
-        d.bias = chosen.drifted_bias;
+        d.sharpness = distorted ? chosen.drifted_sharpness : 1.0;
+        d.bias = distorted ? chosen.drifted_bias : 0.0;
     }
     before.resize(all.size() + drifted.size(), 0.0);
     after.insert(after.begin(), all.size(), 0.0);
@@ -132,7 +133,8 @@ closed_workload session::closed(std::size_t concurrency) const {
 
 std::vector<policy> session::policies(std::vector<std::string> const& otherwise) const {
     std::vector<policy> all;
-    for (std::string const& name : chosen.policies.empty() ? otherwise : chosen.policies) all.push_back(make_policy(name));
+    for (std::string const& name : chosen.policies.empty() ? otherwise : chosen.policies)
+        all.push_back(make_policy(name));
     return all;
 }
 
@@ -158,13 +160,12 @@ ordered_json to_json(outcome const& o) {
                       {"requests",
                        {{"arrived", o.requests.arrived},
                         {"finished", o.requests.finished},
-                        {"cancelled", o.requests.cancelled},
                         {"failed", o.requests.failed},
-                        {"running", o.requests.running},
+                        {"placed", o.requests.placed},
                         {"waiting", o.requests.waiting},
                         {"lost", o.requests.lost()}}}};
-    for (auto const& [name, of] : {std::pair{"waited", &served_request::waited},
-                                   std::pair{"first_token", &served_request::first_token}}) {
+    for (auto const& [name, of] :
+         {std::pair{"waited", &served_request::waited}, std::pair{"first_token", &served_request::first_token}}) {
         for (int const q : {50, 95, 99}) {
             json["latency"][name].push_back(
                 or_null(quantile(o.served, q / 100.0, [of](served_request const& r) { return r.*of; })));
@@ -175,8 +176,8 @@ ordered_json to_json(outcome const& o) {
             or_null(quantile(o.served, q / 100.0, [](served_request const& r) { return r.tokens_per_second(); })));
     }
     for (std::size_t i = 0; i < o.windows.size(); ++i) {
-        json["windows"].push_back({o.windows[i].seconds, o.windows[i].tokens, o.windows[i].budget(),
-                                   or_null(o.window_confidences[i].ece())});
+        json["windows"].push_back({o.window_texts[i], o.windows[i].seconds, o.windows[i].tokens, o.windows[i].budget(),
+                                   or_null(o.window_confidences[i].ece()), o.windows[i].mean_concurrency()});
     }
     return json;
 }
@@ -201,8 +202,10 @@ std::vector<std::string> row_of(outcome const& o) {
 }
 
 std::vector<std::string> notes_of_runs() {
-    return {"tau: tokens a round of a request; budget: batch tokens a request, the anchor included; trimmed: of the drafts,",
-            "never verified; kept: of the verified; *: not lossless."};
+    return {
+        "tau: tokens a round of a request; budget: batch tokens a request, the anchor included; trimmed: of the "
+        "drafts,",
+        "never verified; kept: of the verified; *: not lossless."};
 }
 
 }  // namespace serve

@@ -63,8 +63,9 @@ struct session {
     [[nodiscard]] std::size_t block_size(world const& w) const;
     /// Of a mix, of the world's own domains, or of --acceptance; or --recorded ones.
     [[nodiscard]] std::unique_ptr<text_source> texts(world const& w, named_mix const* mix) const;
-    /// The same domains with the second mix from text `first` on, its confidences distorted as the flags say.
-    [[nodiscard]] std::unique_ptr<text_source> drifting_texts(world const& w, std::uint64_t first) const;
+    /// The same domains, and from text `first` on those of --after, whose confidences are distorted as the flags say, or right.
+    [[nodiscard]] std::unique_ptr<text_source> drifting_texts(world const& w, std::uint64_t first,
+                                                              bool distorted) const;
     /// The mixes of the flags, or one that stands for no mix.
     [[nodiscard]] std::vector<named_mix const*> mixes() const;
     [[nodiscard]] static std::string name_of(named_mix const* mix) { return mix == nullptr ? "texts" : mix->name; }

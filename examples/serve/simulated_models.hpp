@@ -10,6 +10,7 @@
 // The target is the simulated machine, too: scoring a batch moves the clock by what the step costs, drafting included.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +18,10 @@
 #include <span>
 #include <vector>
 
-#include <sureleap/sureleap.hpp>
+#include <sureleap/draft_block.hpp>
+#include <sureleap/schedule/planning.hpp>
+#include <sureleap/types.hpp>
+#include <sureleap/verify_batch.hpp>
 
 #include "cost_world.hpp"
 #include "texts.hpp"
@@ -26,20 +30,26 @@ namespace serve {
 
 inline constexpr std::size_t vocabulary = 3;
 
-/// The virtual clock, and the step that moves it. A request's seed is the number of its text; no shared state with a drafter.
+/// The virtual clock, and the step that moves it. A request's seed is the number of its text. It shares no state with the
+/// drafter: both ask the same texts.
 class simulated_target {
 public:
-    simulated_target(text_source const& texts, cost_world const& truth, std::size_t max_requests)
+    /// prefill_seconds: what a token of a prompt costs on top, in the first step of its request.
+    simulated_target(text_source const& texts, cost_world const& truth, std::size_t max_requests,
+                     double prefill_seconds = 0)
         : texts_(&texts),
           truth_(&truth),
+          prefill_seconds_(prefill_seconds),
           facts_(texts.block_size() + 1),
           rows_(max_requests * (texts.block_size() + 1) * vocabulary) {}
 
-    simulated_target(text_source const&, cost_world&&, std::size_t) = delete;  // both must outlive it
+    simulated_target(text_source const&, cost_world&&, std::size_t, double = 0) = delete;  // both must outlive it
 
     [[nodiscard]] sureleap::logits_rows<double> score(sureleap::verify_batch const& batch) {
         for (std::size_t r = 0; r < batch.requests().size(); ++r) {
             sureleap::request_view const& request = batch.requests()[r];
+            bool const is_new = request.remaining == request.settings->max_new_tokens;
+            if (is_new) now_ += prefill_seconds_ * static_cast<double>(request.context.size());
             auto const facts = std::span(facts_).first(batch.length(r) + 1);
             texts_->look(request.seed, request.position, facts);
             double* row = rows_.data() + batch.first_row(r) * vocabulary;
@@ -54,23 +64,27 @@ public:
         }
         auto load = sureleap::load_of(batch.requests(), texts_->block_size());
         load.batch_tokens = batch.rows();
-        last_seconds_ = truth_->step_seconds(load);
-        now_ += last_seconds_;
+        now_ += truth_->step_seconds(load);
         return {.values = {rows_.data(), batch.rows(), vocabulary}};
     }
 
     [[nodiscard]] double now() const noexcept { return now_; }
-    [[nodiscard]] double last_seconds() const noexcept { return last_seconds_; }
-    /// Nothing happens until then, or time is spent on something else.
+    /// Nothing happens until then.
     void wait_until(double moment) noexcept { now_ = std::max(now_, moment); }
 
 private:
     text_source const* texts_;
     cost_world const* truth_;
+    double prefill_seconds_;
     std::vector<position_facts> facts_;
     std::vector<double> rows_;
     double now_ = 0;
-    double last_seconds_ = 0;
+};
+
+/// The clock as a decoder borrows it.
+struct virtual_clock {
+    simulated_target const* machine;
+    [[nodiscard]] double operator()() const noexcept { return machine->now(); }
 };
 
 /// Models sureleap::drafter: parallel, with confidences live and at the anchor.
@@ -100,7 +114,8 @@ public:
         return {};
     }
 
-    void plan(forward_type, sureleap::draft_block<double> const& block, sureleap::planning_memory& memory) const noexcept {
+    void plan(forward_type, sureleap::draft_block<double> const& block,
+              sureleap::planning_memory& memory) const noexcept {
         for (std::size_t r = 0; r < block.requests().size(); ++r) {
             memory.begin(r);
             for (position_facts const& at : of(r, block.requests()[r])) memory.append(r, at.anchor);
@@ -122,7 +137,8 @@ public:
     }
 
 private:
-    [[nodiscard]] std::span<position_facts const> of(std::size_t r, sureleap::request_view const& request) const noexcept {
+    [[nodiscard]] std::span<position_facts const> of(std::size_t r,
+                                                     sureleap::request_view const& request) const noexcept {
         return std::span(facts_).subspan(r * block_size(), request.draft_cap(block_size()));
     }
 

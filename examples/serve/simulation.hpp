@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// A run: requests arrive, wait for a place, are decoded by the library's decoder round after round in virtual time, and
+// A run: requests arrive, wait for a place, are decoded by the library's batch_decoder round after round in virtual time, and
 // finish. The only events are ends of rounds and arrivals while nobody runs, so the loop of rounds is the event loop.
 #pragma once
 
@@ -13,11 +13,12 @@
 #include <string>
 #include <vector>
 
-#include <sureleap/sureleap.hpp>
+#include <sureleap/request_place.hpp>
+#include <sureleap/round_record.hpp>
+#include <sureleap/types.hpp>
 
 #include "cost_world.hpp"
 #include "measures.hpp"
-#include "simulated_models.hpp"
 #include "texts.hpp"
 
 namespace serve {
@@ -35,27 +36,25 @@ struct open_workload {
     std::vector<arrival> arrivals;  ///< in order
 };
 
-/// So many requests at a time, each followed by the next as soon as it is done. In the second part of every period there
-/// are `burst` times as many; when it ends the surplus is cancelled.
+/// So many requests at a time, each followed by the next as soon as it is done. With bursts, phases of `concurrency`
+/// and of `burst` times as many requests alternate; at the end of a burst the surplus is paused, and goes on in the next.
+/// Phases last from half to one and a half times `period` / 2, at random: rounds must not fall in step with them.
 struct closed_workload {
     std::size_t concurrency = 1;
     std::size_t tokens = 256;   ///< of a text, from half to one and a half times as many
     std::size_t context = 256;  ///< of its prompt
     std::size_t burst = 1;
     double period = 0;  ///< seconds; 0: no bursts
-    double burst_share = 0.5;
 
-    [[nodiscard]] std::size_t concurrency_at(double seconds) const noexcept;
     [[nodiscard]] std::size_t most() const noexcept { return concurrency * burst; }
 };
 
 struct run_settings {
-    std::size_t places = 0;               ///< of the decoder; 0: what the closed loop needs
+    std::size_t places = 0;                  ///< of the decoder; 0: what the closed loop needs
     std::uint64_t request_rounds = 100'000;  ///< that a closed loop is measured for,
-    double warm_up = 0.2;                 ///< after so many of them, in part
-    std::optional<double> seconds{};      ///< or until this moment of virtual time
-    std::uint64_t window = 0;             ///< rounds of a window; 0: none are kept
-    double prefill_seconds = 0;           ///< per token of a prompt, spent when it gets its place
+    double warm_up = 0.2;                    ///< after so many of them, in part
+    std::optional<double> seconds{};         ///< or until this moment of virtual time
+    std::uint64_t window = 0;                ///< rounds of a window; 0: none are kept
 };
 
 // ---- what answers ----------------------------------------------------------------------------------------------
@@ -63,11 +62,12 @@ struct run_settings {
 /// The parts of a run that no policy can change.
 struct scenario {
     text_source const& texts;
-    cost_world truth;     ///< moves the clock
-    cost_world believed;  ///< what schedules reckon with
+    cost_world truth;            ///< moves the clock
+    cost_world believed;         ///< what schedules reckon with
+    double prefill_seconds = 0;  ///< per token of a prompt, when its request gets its place
 };
 
-/// A decoder of any schedule.
+/// The library's batch_decoder of any schedule, on the simulated machine.
 class any_decoder {
 public:
     any_decoder() = default;
@@ -75,13 +75,20 @@ public:
     any_decoder& operator=(any_decoder const&) = delete;
     virtual ~any_decoder() = default;
 
-    virtual sureleap::request_id join(std::span<sureleap::token_id const> prompt,
-                                      sureleap::request_settings const& settings) = 0;
-    virtual void leave(sureleap::request_id id) = 0;
+    virtual sureleap::request_id submit(std::span<sureleap::token_id const> prompt,
+                                        sureleap::request_settings const& settings) = 0;
+    virtual void cancel(sureleap::request_id id) = 0;
+    virtual void pause(sureleap::request_id id) = 0;
+    virtual void resume(sureleap::request_id id) = 0;
     virtual bool step() = 0;
     [[nodiscard]] virtual std::span<sureleap::request_event const> events() const = 0;
     [[nodiscard]] virtual sureleap::round_record const& round() const = 0;
-    [[nodiscard]] virtual simulated_target& machine() = 0;
+    /// By the decoder's own books.
+    [[nodiscard]] virtual std::size_t placed() const = 0;
+    [[nodiscard]] virtual std::size_t waiting() const = 0;
+    /// The virtual clock; wait_until moves it forwards only.
+    [[nodiscard]] virtual double now() const = 0;
+    virtual void wait_until(double moment) = 0;
 };
 
 /// How a policy sets up its decoder, and what its requests ask for besides.

@@ -12,7 +12,8 @@
 namespace serve {
 namespace {
 
-std::vector<std::string> const judged{"threshold:0.5", "tetris", "closed-loop", "greedy", "lagged", "planned"};
+std::vector<std::string> const judged{"threshold:0.5", "tetris",  "closed-loop",       "greedy",
+                                      "lagged",        "planned", "planned+never-lose"};
 
 struct place {
     std::string world, mix;
@@ -58,8 +59,9 @@ section run_sweep(session const& s) {
             auto const texts = s.texts(w, mix);
             scenario const where{*texts, w.cost, s.believed(w.cost)};
             scenario const in_truth{*texts, w.cost, w.cost};
-            table t{.title = w.cost.name + ", " + s.name_of(mix) + ": share of the best static length, and of the oracle",
-                    .header = {"requests", "best static", "tokens/s"}};
+            table t{
+                .title = w.cost.name + ", " + s.name_of(mix) + ": share of the best static length, and of the oracle",
+                .header = {"requests", "best static", "tokens/s"}};
             for (policy const& p : policies) t.header.push_back(p.lossless ? p.name : p.name + " *");
             for (std::size_t const n : concurrency) {
                 place const here{w.cost.name, s.name_of(mix), n};

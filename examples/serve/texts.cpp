@@ -88,7 +88,8 @@ double logistic_mean::operator()(double x) const noexcept {
 std::vector<double> centre_of(std::span<double const> acceptance, double request_sd, double token_sd) {
     for (std::size_t k = 0; k < acceptance.size(); ++k) {
         if (!(acceptance[k] > 1e-4 && acceptance[k] < 1 - 1e-4)) {
-            fail_with("acceptance at depth ", k + 1, " is ", acceptance[k], ", expected a number between 0.0001 and 0.9999");
+            fail_with("acceptance at depth ", k + 1, " is ", acceptance[k],
+                      ", expected a number between 0.0001 and 0.9999");
         }
     }
     logistic_mean const mean(token_sd);
@@ -133,8 +134,8 @@ drawn_texts::drawn_texts(std::vector<domain_settings> domains, std::vector<mix> 
         double const total = std::accumulate(m.weights.begin(), m.weights.end(), 0.0);
         bool const usable = std::all_of(m.weights.begin(), m.weights.end(), [](double w) { return w >= 0; });
         if (m.weights.size() != domains.size() || !usable || !(total > 0)) {
-            fail_with("texts: the mix from text ", m.first, " on has ", m.weights.size(), " weights that sum to ", total,
-                      ", expected ", domains.size(), " that are not negative and not all 0");
+            fail_with("texts: the mix from text ", m.first, " on has ", m.weights.size(), " weights that sum to ",
+                      total, ", expected ", domains.size(), " that are not negative and not all 0");
         }
         double sum = 0;
         for (double& w : m.weights) w = sum += w / total;
@@ -181,7 +182,8 @@ void drawn_texts::look(std::uint64_t index, std::uint64_t position, std::span<po
     auto const& normal = normals();
     for (std::size_t k = 0; k < out.size(); ++k) {
         std::uint64_t const bits = mixed(t.key ^ (position + 1 + k));
-        double const at_anchor = d.settings.centre[std::min(k, d.settings.centre.size() - 1)] + t.request + d.hidden * normal(bits, 0);
+        double const at_anchor =
+            d.settings.centre[std::min(k, d.settings.centre.size() - 1)] + t.request + d.hidden * normal(bits, 0);
         double const known = at_anchor + d.drafted * normal(bits, 1);
         out[k].logit = known + d.unknown * normal(bits, 2);
         out[k].live = reported(d.live(known), d.settings);
@@ -205,7 +207,7 @@ recorded_texts::recorded_texts(std::vector<recorded_round> rounds, std::size_t b
             fail_with("recorded round ", i, ": it accepted ", r.accepted, " of ", r.confidences.size(), " drafts");
         }
     }
-    std::stable_sort(rounds_.begin(), rounds_.end(), [](recorded_round const& a, recorded_round const& b) {
+    std::sort(rounds_.begin(), rounds_.end(), [](recorded_round const& a, recorded_round const& b) {
         return a.text != b.text ? a.text < b.text : a.position < b.position;
     });
     for (std::size_t i = 0; i < rounds_.size(); ++i) {
@@ -218,7 +220,8 @@ recorded_texts::recorded_texts(std::vector<recorded_round> rounds, std::size_t b
     std::sort(firsts.begin(), firsts.end());
     for (std::size_t t = 1; t < tenths; ++t) tenth_ends_.push_back(firsts[t * firsts.size() / tenths]);
     auto const tenth_of = [&](double c) {
-        return static_cast<std::size_t>(std::upper_bound(tenth_ends_.begin(), tenth_ends_.end(), c) - tenth_ends_.begin());
+        return static_cast<std::size_t>(std::upper_bound(tenth_ends_.begin(), tenth_ends_.end(), c) -
+                                        tenth_ends_.begin());
     };
     std::vector<double> sum(tenths * block_size);
     std::vector<double> count(tenths * block_size);

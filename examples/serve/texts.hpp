@@ -24,10 +24,10 @@ namespace serve {
 
 /// One position as the target and the drafter see it.
 struct position_facts {
-    double logit = 0;    ///< of the probability that the draft is accepted
-    double live = 0;     ///< confidence once the tokens before it are drawn
-    double anchor = 0;   ///< confidence before any is
-    double draft = 0;    ///< logit of the draft's own probability of its favourite token
+    double logit = 0;   ///< of the probability that the draft is accepted
+    double live = 0;    ///< confidence once the tokens before it are drawn
+    double anchor = 0;  ///< confidence before any is
+    double draft = 0;   ///< logit of the draft's own probability of its favourite token
 };
 
 /// Where acceptance comes from.
@@ -48,14 +48,14 @@ public:
 /// Texts of one kind.
 struct domain_settings {
     std::string name = "texts";
-    std::vector<double> centre;      ///< centre_k by depth; the last one goes on
-    double request_sd = 0.5;         ///< of logits, between texts
-    double token_sd = 1.2;           ///< and between positions of a text
-    double anchor_share = 0.5;       ///< of both variances together, known at the anchor; the text's part always is
-    double live_share = 1.0;         ///< the same once the tokens before are drawn; at least anchor_share
-    double sharpness = 1.0;          ///< reported confidences: logits times this
-    double bias = 0.0;               ///< plus this
-    double draft_noise = 1.0;        ///< sd of the draft's own logit around what is known live
+    std::vector<double> centre;  ///< centre_k by depth; the last one goes on
+    double request_sd = 0.5;     ///< of logits, between texts
+    double token_sd = 1.2;       ///< and between positions of a text
+    double anchor_share = 0.5;   ///< of both variances together, known at the anchor; the text's part always is
+    double live_share = 1.0;     ///< the same once the tokens before are drawn; at least anchor_share
+    double sharpness = 1.0;      ///< reported confidences: logits times this
+    double bias = 0.0;           ///< plus this
+    double draft_noise = 1.0;    ///< sd of the draft's own logit around what is known live
 };
 
 /// From text `first` on, texts are of these domains in these proportions.
@@ -98,10 +98,10 @@ public:
 private:
     struct domain {
         domain_settings settings;
-        double request = 0;           // sd of z,
-        double hidden = 0;            // of what of e is known at the anchor,
-        double drafted = 0;           // of what is known live besides,
-        double unknown = 0;           // and of the rest
+        double request = 0;  // sd of z,
+        double hidden = 0;   // of what of e is known at the anchor,
+        double drafted = 0;  // of what is known live besides,
+        double unknown = 0;  // and of the rest
         logistic_mean live{0};
         logistic_mean anchor{0};
     };
@@ -141,10 +141,10 @@ public:
 private:
     static constexpr std::size_t tenths = 10;
 
-    std::vector<recorded_round> rounds_;         // by text, then by position
-    std::vector<std::size_t> first_of_text_;     // into rounds_; one more than there are texts
-    std::vector<double> tenth_ends_;             // [tenths - 1] of first confidences
-    std::vector<double> anchor_means_;           // [tenths, gamma]
+    std::vector<recorded_round> rounds_;      // by text, then by position
+    std::vector<std::size_t> first_of_text_;  // into rounds_; one more than there are texts
+    std::vector<double> tenth_ends_;          // [tenths - 1] of first confidences
+    std::vector<double> anchor_means_;        // [tenths, gamma]
     std::size_t block_size_;
     std::uint64_t seed_;
 };

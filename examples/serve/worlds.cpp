@@ -29,7 +29,8 @@ double number_or(json_field const& field, double fallback) {
 }
 
 /// Least squares of two coefficients: the x that makes a x[0] + b x[1] closest to y.
-std::array<double, 2> fit_two(std::vector<double> const& a, std::vector<double> const& b, std::vector<double> const& y) {
+std::array<double, 2> fit_two(std::vector<double> const& a, std::vector<double> const& b,
+                              std::vector<double> const& y) {
     double aa = 0, ab = 0, bb = 0, ay = 0, by = 0;
     for (std::size_t i = 0; i < y.size(); ++i) {
         aa += a[i] * a[i];
@@ -116,7 +117,8 @@ cost_world published_figures::h20() const {
         auto const row = numbers(table["ms_by_batch"][batch]);
         double requests = 0;
         std::from_chars(batch.data(), batch.data() + batch.size(), requests);
-        if (row.size() != shares.size() || !(requests >= 1)) table["ms_by_batch"][batch].wrong("a time for every share");
+        if (row.size() != shares.size() || !(requests >= 1))
+            table["ms_by_batch"][batch].wrong("a time for every share");
         for (std::size_t i = 0; i < row.size(); ++i) {
             points.push_back({requests, requests * block * shares[i], 1e-3 * row[i]});
             f[requests] = 0;

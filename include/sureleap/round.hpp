@@ -164,6 +164,21 @@ template <class Schedule, class Q>
 /// What the plan stage hands to admit: how many positions to verify, if a planner decided that.
 using verify_budget = std::optional<std::size_t>;
 
+/// Plan from past rounds, by all that it reads: who takes part, and the tables that earlier rounds left. Nothing of it is
+/// written while a block is drawn, so it may run beside `draw` on another thread, with `memory` its own: the asynchronous
+/// scheduler of paper section 5.2. The history must be pushed to after both.
+template <planner Schedule>
+[[nodiscard]] verify_budget plan(Schedule const& schedule, std::span<request_view const> requests,
+                                 survival_history const& history, planning_memory& memory) {
+    static_assert(
+        !std::is_same_v<typename Schedule::origin, from_anchor>,
+        "plan: this schedule plans from this round's forward pass, so give it the drafter, what forward() returned "
+        "and the block; only a planner of past rounds (top_k_schedule) may run beside the draw");
+    if constexpr (!std::is_same_v<typename Schedule::origin, from_anchor>) {
+        return schedule.budget(history.template lagged<Schedule::origin::lag>(requests, memory));
+    }
+}
+
 /// Plan. Before anything is drawn: asks a planner for the budget, from the anchor or from past rounds. A schedule that
 /// decides live plans nothing. `block` must have begun; it lends scratch.
 template <class Schedule, class Drafter, class Forward, class Block>
@@ -176,7 +191,7 @@ template <class Schedule, class Drafter, class Forward, class Block>
         drafter.plan(forward, block, memory);
         return schedule.budget(detail::planning_access::make<from_anchor>(memory.view(), memory.walk));
     } else {
-        return schedule.budget(history.template lagged<Schedule::origin::lag>(block.requests(), memory));
+        return plan(schedule, block.requests(), history, memory);
     }
 }
 

@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include <engine/text_file.hpp>
 #include <serve/arrivals.hpp>
+#include <serve/recorded.hpp>
 #include <serve/worlds.hpp>
 
 #include "support/catch.hpp"
@@ -75,8 +77,10 @@ TEST_CASE("A trace begins at 0 and is sped up") {
 }
 
 TEST_CASE("What is no trace is told by line and field") {
-    CHECK(trace_error("a,b\n") == "t.csv, line 1: the header is 'a,b', expected TIMESTAMP,ContextTokens,GeneratedTokens");
-    CHECK(trace_error(header) == "t.csv: it has no request, expected lines under TIMESTAMP,ContextTokens,GeneratedTokens");
+    CHECK(trace_error("a,b\n") ==
+          "t.csv, line 1: the header is 'a,b', expected TIMESTAMP,ContextTokens,GeneratedTokens");
+    CHECK(trace_error(header) ==
+          "t.csv: it has no request, expected lines under TIMESTAMP,ContextTokens,GeneratedTokens");
     CHECK(trace_error(header + "2023-11-16 18:15:46,1\n") == "t.csv, line 2: it has 2 fields, expected 3");
     CHECK(trace_error(header + "2023-11-16 18:15:46,1,2,3\n") == "t.csv, line 2: it has 4 fields, expected 3");
     for (char const* const time : {"16.11.2023", "2023-13-16 18:15:46", "2023-11-16 25:15:46", "2023-11-16 18:15:46.",
@@ -138,4 +142,24 @@ TEST_CASE("Stairs are as wide as they say, and schedules are told so") {
     noisy.noise = 0.05;
     CHECK(noisy.convex_until({.requests = 1, .batch_tokens = 7}) == 8);
     CHECK(noisy.step_seconds({.requests = 1, .batch_tokens = 40}) != at(40));
+}
+
+TEST_CASE("Recorded rounds are read line by line") {
+    auto const rounds = parse_recorded(
+        "{\"text\": 3, \"position\": 41, \"confidences\": [0.5, 1], \"accepted\": 1}\n"
+        "\n"
+        "{\"text\": 3, \"position\": 43, \"confidences\": [], \"accepted\": 0}\n",
+        "r.jsonl");
+    REQUIRE(rounds.size() == 1);
+    CHECK(rounds[0].text == 3);
+    CHECK(rounds[0].position == 41);
+    CHECK(rounds[0].confidences == std::vector<double>{0.5, 1.0});
+    CHECK(rounds[0].accepted == 1);
+    auto const error = [](std::string const& text) {
+        return error_text([&] { static_cast<void>(parse_recorded(text, "r.jsonl")); });
+    };
+    CHECK(says(error("{\"text\": 3}"), "r.jsonl, line 1: field 'position' is missing"));
+    CHECK(says(error("\n{"), "r.jsonl, line 2: no valid JSON"));
+    CHECK(says(error("{\"text\": 3, \"position\": 1, \"confidences\": [\"a\"], \"accepted\": 0}"),
+               "field 'confidences[0]' is \"a\""));
 }

@@ -121,8 +121,9 @@ struct outcome {
     double seconds = 0.0;
     double verified = 0.0;
     double drafted = 0.0;
-    std::vector<double> by_slot{};       ///< emitted tokens, as drawn
-    std::vector<std::size_t> batches{};  ///< batch tokens of every round
+    std::vector<double> by_slot{};         ///< emitted tokens, as drawn
+    std::vector<std::size_t> batches{};    ///< batch tokens of every round
+    std::vector<std::uint32_t> lengths{};  ///< of every request in every round
     std::vector<double> round_tokens{};
     std::vector<double> round_seconds{};
 
@@ -133,7 +134,8 @@ struct run_options {
     std::size_t from = 0;                                     ///< rounds before are run and not counted
     std::vector<request_settings> const* settings = nullptr;  ///< [slot]
     bool tell_seconds = true;
-    double noise = 0.0;            ///< of the seconds that are told
+    double noise = 0.0;  ///< of the seconds that are told
+    std::uint64_t noise_seed = 99;
     bool tell_confidences = true;  ///< otherwise every confidence is told as 1
 };
 
@@ -164,7 +166,7 @@ outcome run(blocks const& world, Schedule& schedule, Cost const& cost, Load cons
     }
     outcome out;
     out.by_slot.resize(most);
-    support::dice roll(99);
+    support::dice roll(options.noise_seed);
     for (std::size_t t = 0; t < world.rounds; ++t) {
         std::size_t const n = load(t);
         for (std::size_t r = 0; r < n; ++r) {
@@ -224,6 +226,7 @@ outcome run(blocks const& world, Schedule& schedule, Cost const& cost, Load cons
         step.batch_tokens = n;
         for (std::size_t r = 0; r < n; ++r) {
             std::size_t const l = lengths[r];
+            out.lengths.push_back(lengths[r]);
             std::size_t const accepted = std::min<std::size_t>(world.accepted[t * most + r], l);
             verdicts[r] = {.id = round[r].id,
                            .slot = r,
@@ -242,7 +245,8 @@ outcome run(blocks const& world, Schedule& schedule, Cost const& cost, Load cons
                                                  : std::numeric_limits<double>::quiet_NaN();
         if constexpr (reads_history_v<Schedule>) history.push(round, table);
         if constexpr (round_observer<Schedule>) {
-            schedule.observe({round, {verdicts.data(), n}, table, {}, step, told});
+            round_record const record{round, {verdicts.data(), n}, table, {}, step, told};
+            schedule.observe(record);
         }
         out.batches.push_back(step.batch_tokens);
         out.round_tokens.push_back(tokens);

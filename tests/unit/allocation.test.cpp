@@ -29,11 +29,13 @@
 #include <sureleap/head/shortlist.hpp>
 #include <sureleap/int8.hpp>
 #include <sureleap/schedule/additive_cost.hpp>
+#include <sureleap/schedule/agreed.hpp>
 #include <sureleap/schedule/capacity.hpp>
 #include <sureleap/schedule/cell_cost.hpp>
 #include <sureleap/schedule/cost_ref.hpp>
 #include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/greedy.hpp>
+#include <sureleap/schedule/hysteresis.hpp>
 #include <sureleap/schedule/padded_cost.hpp>
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/retrospective.hpp>
@@ -41,7 +43,9 @@
 #include <sureleap/schedule/top_k.hpp>
 #include <sureleap/schedule/when_priced.hpp>
 #include <sureleap/serving/batch_decoder.hpp>
+#include <sureleap/serving/never_lose.hpp>
 #include <sureleap/serving/refined_cost.hpp>
+#include <sureleap/serving/speed_targets.hpp>
 
 #include "support/executors.hpp"
 #include "support/hash_models.hpp"
@@ -282,9 +286,22 @@ TEST_CASE("no allocation in a round: cost models, asked and learning, and the fa
     every_rule(semi, planned_schedule{cost_ref{cost}});
     every_rule(semi, when_priced<greedy_schedule<additive_cost>>(std::nullopt, 2));
     std::size_t const before = allocations + releases;
-    for (std::size_t i = 1; i < 100; ++i) cost.observe({.requests = i, .batch_tokens = 3 * i}, 0.1 * static_cast<double>(i));
+    for (std::size_t i = 1; i < 100; ++i)
+        cost.observe({.requests = i, .batch_tokens = 3 * i}, 0.1 * static_cast<double>(i));
     CHECK(cost.error().observed == 99);
     CHECK(allocations + releases == before);
+}
+
+TEST_CASE("no allocation in a round: adapters around a schedule") {
+    parts const p;
+    struct alone {
+        std::size_t operator()(std::size_t batch) const noexcept { return batch; }
+    };
+    auto const adapted =
+        agreed{never_lose{speed_targets{hysteresis{planned_schedule{capacity}}, {.max_requests = places}},
+                          {.max_requests = places, .block_size = block_size}},
+               alone{}};
+    CHECK(quiet_round([&] { return p.semi(); }, adapted, token_rejection<>{}, 1.0));
 }
 
 TEST_CASE("no allocation in a round: heads in eight bits, and drafts on a shortlist") {

@@ -83,8 +83,10 @@ void check_cell(named_machine const& m, named_domain const& d, blocks const& wor
     never_lose lagged{top_k_schedule{m.model}, options};
     double const found = run(world, planned, m.model, load, counted).throughput();
     double const behind = run(world, lagged, m.model, load, counted).throughput();
+    planned_schedule bare{m.model};
+    double const alone = run(world, bare, m.model, load, counted).throughput();
     INFO(m.name << ", " << d.name << ", " << requests << " requests: static " << best << ", oracle " << oracle
-                << ", planned " << found << ", lagged " << behind);
+                << ", planned " << found << ", lagged " << behind << ", planned alone " << alone);
     CHECK(found >= 0.99 * best);
     CHECK(found >= 0.97 * oracle);
     CHECK(behind >= 0.99 * best);
@@ -132,6 +134,50 @@ TEST_CASE("a load that jumps eightfold from one round to the next is answered in
     }
 }
 
+TEST_CASE("bursts, planned and lagged beside the oracle", "[.][burst]") {
+    for (std::size_t const padded : {1u, 64u}) {
+        for (std::size_t const period : {5u, 25u}) {
+            machine const m{.padded_to = padded};
+            blocks const world(7, 256, 16 * period, 7, [](std::size_t, std::size_t) { return code; });
+            auto const load = [&](std::size_t t) -> std::size_t { return t / period % 2 == 0 ? 32 : 256; };
+            std::vector<outcome> still;
+            std::vector<outcome> hindsight;
+            for (std::size_t length = 0; length <= 7; ++length) {
+                drafting_always fixed{fixed_schedule{}, length};
+                drafting_always oracle{retrospective_schedule{m}, length};
+                still.push_back(run(world, fixed, m, load));
+                hindsight.push_back(run(world, oracle, m, load));
+            }
+            never_lose planned{planned_schedule{m}, options};
+            never_lose lagged{top_k_schedule{m}, options};
+            outcome const runs[] = {run(world, planned, m, load), run(world, lagged, m, load)};
+            for (std::size_t const high : {0u, 1u}) {
+                for (outcome const& o : runs) {
+                    double of_static = 0.0, of_oracle = 0.0, first_round = 0.0;
+                    for (std::size_t i = 2 + high; i < 16; i += 2) {
+                        std::size_t const from = i * period;
+                        double best = 0.0;
+                        for (outcome const& s : still) best = std::max(best, throughput(s, from, from + period));
+                        auto const oracle = *std::max_element(
+                            hindsight.begin(), hindsight.end(), [&](outcome const& a, outcome const& b) {
+                                return throughput(a, from, from + period) < throughput(b, from, from + period);
+                            });
+                        of_static += throughput(o, from, from + period) / best / 7.0;
+                        of_oracle += throughput(o, from, from + period) / throughput(oracle, from, from + period) / 7.0;
+                        first_round += throughput(o, from, from + 1) / throughput(oracle, from, from + 1) / 7.0;
+                    }
+                    WARN((&o == runs ? "planned" : "lagged")
+                         << ", stairs of " << padded << ", stretches of " << period << ", " << (high ? 256 : 32)
+                         << " requests: of static " << of_static << ", of the oracle " << of_oracle << ", first round "
+                         << first_round);
+                    CHECK(of_static >= 0.99);
+                    CHECK(of_oracle >= 0.97);
+                }
+            }
+        }
+    }
+}
+
 TEST_CASE("turned off where drafts do not pay, and back when they do") {
     machine const m{.per_token = 1.0 / 60, .draft = 0.1, .per_draft_token = 0.004};
     domain const hopeless{-1.0};
@@ -163,31 +209,40 @@ TEST_CASE("turned off where drafts do not pay, and back when they do") {
     }
 }
 
+namespace {
+
+/// Counts the positions that even and odd slots may draft, from round 100 on.
+struct counting : never_lose<planned_schedule<machine>, machine> {
+    std::array<double, 2> drafted{};
+    std::size_t round = 0;
+
+    explicit counting(machine const& cost) : never_lose(planned_schedule{cost}, options) {}
+    void limit_drafts(std::span<request_view> requests) noexcept {
+        never_lose::limit_drafts(requests);
+        if (++round <= 100) return;
+        for (request_view const& r : requests) drafted[r.slot % 2] += static_cast<double>(r.draft_cap(7));
+    }
+};
+
+}  // namespace
+
 TEST_CASE("hopeless requests are not drafted for") {
     machine const m{.per_token = 1.0 / 200, .draft = 0.05, .per_draft_token = 0.004};
     domain const hopeless{-1.5, 0.3, 0.5, 0.5};
-    blocks const world(9, 32, 400, 7, [&](std::size_t r, std::size_t) { return r % 2 == 0 ? hopeless : math; }, 100000);
-    auto const load = [](std::size_t) -> std::size_t { return 32; };
-    std::array<double, 2> drafted{};
-    struct watched : never_lose<planned_schedule<machine>, machine> {
-        std::array<double, 2>& drafted;
-        std::size_t round = 0;
-        watched(machine const& cost, std::array<double, 2>& into)
-            : never_lose(planned_schedule{cost}, options), drafted(into) {}
-        void limit_drafts(std::span<request_view> requests) noexcept {
-            never_lose::limit_drafts(requests);
-            if (++round <= 100) return;
-            for (request_view const& r : requests)
-                drafted[r.slot % 2] += static_cast<double>(r.draft_cap(7)) / (16.0 * 300.0);
-        }
-    } schedule{m, drafted};
-    run_options const counted{.from = 100};
-    double const found = run(world, schedule, m, load, counted).throughput();
-    INFO("drafted a round: " << drafted[0] << " for hopeless requests, " << drafted[1] << " for others");
-    CHECK(drafted[0] < 0.5);
-    CHECK(drafted[1] > 3.0);
-    // Worth more than the best choice of lengths in hindsight that drafts for everybody.
-    CHECK(found > 1.02 * oracle_of(world, m, load, counted));
+    for (std::size_t const requests : {16u, 32u, 64u}) {
+        blocks const world(
+            9, requests, 400, 7, [&](std::size_t r, std::size_t) { return r % 2 == 0 ? hopeless : math; }, 100000);
+        auto const load = [&](std::size_t) { return requests; };
+        counting schedule{m};
+        run_options const counted{.from = 100};
+        double const found = run(world, schedule, m, load, counted).throughput();
+        auto const [even, odd] = schedule.drafted;
+        INFO(requests << " requests; drafted " << even << " for hopeless ones, " << odd << " for others");
+        CHECK(even < 0.15 * odd);
+        CHECK(odd > 150.0 * 300.0 / 8.0);
+        // Worth more than the best choice of lengths in hindsight that drafts for everybody.
+        CHECK(found > 1.02 * oracle_of(world, m, load, counted));
+    }
 }
 
 TEST_CASE("a schedule without a price of its own", "[long]") {
@@ -235,6 +290,20 @@ TEST_CASE("without confidences acceptance is learned by position") {
     INFO("static " << best << ", found " << found << ", drafts of " << schedule.choice().limit);
     CHECK(found >= 0.98 * best);
     CHECK(schedule.trust()[0] < 0.8);
+}
+
+TEST_CASE("without confidences it turns drafts off and comes back too") {
+    machine const m{.per_token = 1.0 / 60, .draft = 0.1, .per_draft_token = 0.004};
+    constexpr std::size_t period = 400;
+    blocks const world(11, 32, 3 * period, 7,
+                       [](std::size_t, std::size_t t) { return t / period == 1 ? domain{-1.0} : math; });
+    auto const load = [](std::size_t) -> std::size_t { return 32; };
+    never_lose schedule{fixed_schedule{}, m, options};
+    outcome const o = run(world, schedule, m, load, {.tell_confidences = false});
+    auto const best = best_by_stretch(world, m, load, period);
+    CHECK(throughput(o, 50, period) >= 0.97 * best[0]);
+    CHECK(throughput(o, period + 50, 2 * period) >= 0.98 * best[1]);
+    CHECK(throughput(o, 2 * period + 200, 3 * period) >= 0.97 * best[2]);
 }
 
 TEST_CASE("survival classes") {

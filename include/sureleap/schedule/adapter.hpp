@@ -42,6 +42,10 @@ class schedule_adapter : public detail::planning_origin<Schedule> {
 public:
     using schedule_type = Schedule;
     static constexpr bool needs_confidence = needs_confidence_v<Schedule>;
+    static_assert(
+        !requires { requires Schedule::acts_last; },
+        "schedule_adapter: this schedule is wrapped already by one that has to be the outermost, because it counts on "
+        "nobody changing limits after it: agreed{never_lose{..}, ..} and not never_lose{agreed{..}, ..}");
 
     explicit schedule_adapter(Schedule schedule) : schedule_(std::move(schedule)) {}
 
@@ -68,7 +72,7 @@ public:
     {
         return schedule_.prior();
     }
-    [[nodiscard]] auto const& capacity() const noexcept
+    [[nodiscard]] decltype(auto) capacity() const noexcept
         requires requires(Schedule const& s) { s.capacity(); }
     {
         return schedule_.capacity();

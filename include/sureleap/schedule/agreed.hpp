@@ -45,7 +45,8 @@ concept batch_exchange = requires(E const& exchange, std::size_t batch_tokens) {
     { exchange(batch_tokens) } noexcept -> std::convertible_to<std::size_t>;
 };
 
-/// Planner: planner. Exchange: batch_exchange. Models planner. A rank on which nobody may draft plans nothing, but says so.
+/// Planner: planner. Exchange: batch_exchange. Models planner. The outermost adapter. A rank on which nobody may draft plans
+/// nothing, but says so.
 template <scheduler Planner, class Exchange>
 class agreed : public schedule_adapter<Planner> {
     using base = schedule_adapter<Planner>;
@@ -59,6 +60,9 @@ class agreed : public schedule_adapter<Planner> {
         "ranks agree on");
 
 public:
+    /// Limits that somebody else changed afterwards could keep a rank from planning, and the others waiting.
+    static constexpr bool acts_last = true;
+
     agreed(Planner planner, Exchange exchange) : base(std::move(planner)), exchange_(std::move(exchange)) {}
 
     template <class Origin>

@@ -154,7 +154,8 @@ public:
         std::size_t const most = requests + requests * table.survivals().block_size;
         if (last_ < requests || last_ > most) return free;  // nothing, or another load
         auto const walk = table.walk();
-        auto const& curve = curve_of(base::capacity(), walk.load());
+        auto const& capacity = base::capacity();
+        auto const& curve = curve_of(capacity, walk.load());
         detail::stair_of const stair{curve, last_, options_.height, requests, most};
         if (requests + free >= stair.low && requests + free <= stair.high) return free;
 

@@ -128,18 +128,21 @@ public:
     template <bool Ranks, class Price, class Visit>
     void for_each_limit(double anchors, std::size_t requests, std::span<double const> open,
                         std::span<double const> trust, Price const& price, Visit&& visit) const noexcept {
-        std::array<double, classes> count{};
-        std::array<double, classes> sum{};
-        double all = static_cast<double>(requests);
+        sums all{.batch = static_cast<double>(requests)};
         for (std::size_t k = 0; k < block_size_ && open[k] > 0.0; ++k) {
-            all += open[k];
-            for (std::size_t i = 0; i < classes; ++i) {
-                count[i] += open[k] * cells_[k * classes + i].count;
-                sum[i] += trust[k] * open[k] * cells_[k * classes + i].sum;
-            }
+            add(all, k, open[k], trust[k]);
             auto const& curve = price(k + 1);
-            visit(best<Ranks>(anchors, static_cast<double>(requests), count, sum, all, k + 1, curve));
+            visit(best<Ranks>(anchors, static_cast<double>(requests), all, k + 1, curve));
         }
+    }
+    /// The same for one limit.
+    template <bool Ranks, capacity_curve Curve>
+    [[nodiscard]] draft_outlook at_limit(std::size_t limit, double anchors, std::size_t requests,
+                                         std::span<double const> open, std::span<double const> trust,
+                                         Curve const& curve) const noexcept {
+        sums all{.batch = static_cast<double>(requests)};
+        for (std::size_t k = 0; k < limit; ++k) add(all, k, open[k], trust[k]);
+        return best<Ranks>(anchors, static_cast<double>(requests), all, limit, curve);
     }
 
 private:
@@ -152,6 +155,20 @@ private:
         double seen = 0.0;   ///< requests behind it
         double share = 0.0;  ///< what one more counts for
     };
+
+    /// Candidates of a round up to some position, by class.
+    struct sums {
+        double batch = 0.0;  ///< if all of them are verified
+        std::array<double, classes> count{};
+        std::array<double, classes> sum{};
+    };
+    void add(sums& all, std::size_t k, double open, double trust) const noexcept {
+        all.batch += open;
+        for (std::size_t i = 0; i < classes; ++i) {
+            all.count[i] += open * cells_[k * classes + i].count;
+            all.sum[i] += trust * open * cells_[k * classes + i].sum;
+        }
+    }
 
     /// Seconds of a batch of so many tokens in the mean: between whole batches, a mixture of them.
     template <capacity_curve Curve>
@@ -166,8 +183,7 @@ private:
     /// The best batch along the classes from the likeliest on. Within a class candidates count alike, so Theta need only be
     /// looked at where the class ends, and where the curve takes its next step, if it says where that is.
     template <bool Ranks, capacity_curve Curve>
-    [[nodiscard]] static draft_outlook best(double anchors, double requests, std::array<double, classes> const& count,
-                                            std::array<double, classes> const& sum, double all, std::size_t limit,
+    [[nodiscard]] static draft_outlook best(double anchors, double requests, sums const& all, std::size_t limit,
                                             Curve const& curve) noexcept {
         draft_outlook found{limit, certain, 0.0, requests, seconds_at(curve, requests)};
         found.throughput = anchors / found.seconds;
@@ -178,9 +194,9 @@ private:
         double batch = requests;
         double tokens = anchors;
         for (std::size_t i = classes; i-- > 0;) {
-            if (count[i] <= 0.0) continue;
-            double const each = std::min(sum[i] / count[i], 1.0);
-            double const end = batch + count[i];
+            if (all.count[i] <= 0.0) continue;
+            double const each = std::min(all.sum[i] / all.count[i], 1.0);
+            double const end = batch + all.count[i];
             if constexpr (Ranks && piecewise_convex_capacity<Curve>) {
                 auto at = static_cast<std::size_t>(batch);
                 for (int steps = 0; steps < 8; ++steps) {
@@ -190,12 +206,12 @@ private:
                     look(tokens + (there - batch) * each, there, there, survival_class::least(i));
                 }
             }
-            tokens += count[i] * each;
+            tokens += all.count[i] * each;
             batch = end;
             // What nobody holds to a size comes out larger or smaller, by about the root: stairs have to be kept off.
             look(tokens, batch, Ranks ? batch : batch + 2.0 * std::sqrt(batch - requests), survival_class::least(i));
         }
-        if constexpr (!Ranks) look(tokens, all, all, 0);  // all of it, without a floor, is no chance
+        if constexpr (!Ranks) look(tokens, all.batch, all.batch, 0);  // all of it, without a floor, is no chance
         return found;
     }
 

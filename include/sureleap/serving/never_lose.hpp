@@ -105,7 +105,7 @@ public:
         for (std::size_t r = 0; r < requests.size(); ++r) {
             bool const prober = (r + requests.size() - cursor_ % requests.size()) % requests.size() < turn;
             bool const hopeless = shut_now(requests[r]);
-            std::size_t const limit = prober ? options_.block_size : hopeless ? 0 : choice_.limit;
+            std::size_t const limit = prober ? reach() : hopeless ? 0 : choice_.limit;
             requests[r].draft_limit = std::min(requests[r].draft_limit, limit);
         }
         cursor_ += turn;
@@ -117,15 +117,16 @@ public:
     void observe(round_record const& record) noexcept {
         base::observe(record);
         if (record.requests.empty()) return;
-        learn_trust(record);
-        learn_yield(record);
-
-        gate_.observe(record, choice_.limit > 0 ? choice_.worth : 0, trust_);
+        // While nobody else drafts, probers are all the evidence there will be: survivals of a few probes decide, and of some
+        // more whether survivals are to be believed.
         double const requests = static_cast<double>(record.requests.size());
-        // While nobody else drafts, probers are all the evidence there will be: they decide within a few probes.
-        double const memory = choice_.limit == 0 ? 0.5 * static_cast<double>(probers(record.requests.size()))
-                                                 : std::clamp(8.0 * requests, 128.0, 1024.0);
-        profile_.observe(record, draft_floor(), memory);
+        double const some = static_cast<double>(probers(record.requests.size()));
+        bool const drafts = choice_.limit > 0;
+        double const memory = std::clamp(8.0 * requests, 128.0, 1024.0);
+        learn_trust(record, drafts ? memory : 4.0 * some, drafts ? some : 4.0 * some);
+        gate_.observe(record, drafts ? choice_.worth : 0, trust_);
+        profile_.observe(record, draft_floor(), drafts ? memory : 0.5 * some);
+        learn_yield(record);
     }
 
 private:
@@ -175,15 +176,13 @@ private:
         draft_outlook same = plain;  // as in the last round
         best_drafting_ = {};
         auto const price = [&](std::size_t limit) -> decltype(auto) { return curve_of(cost_, load_at(limit)); };
-        profile_.template for_each_limit<ranks>(anchors_, requests.size(), open_, trust_, price,
-                                                [&](auto const& found) {
-                                                    draft_outlook real = found;
-                                                    real.throughput *= yield();
-                                                    if (real.throughput > best_drafting_.throughput)
-                                                        best_drafting_ = real;
-                                                    if (real.throughput > best.throughput) best = real;
-                                                    if (real.limit == choice_.limit) same = real;
-                                                });
+        auto const consider = [&](draft_outlook found) {
+            found.throughput *= yield();
+            if (found.throughput > best_drafting_.throughput) best_drafting_ = found;
+            if (found.throughput > best.throughput) best = found;
+            if (found.limit == choice_.limit) same = found;
+        };
+        profile_.template for_each_limit<ranks>(anchors_, requests.size(), open_, trust_, price, consider);
         choice_ = same.throughput >= (1.0 - margin) * best.throughput ? same : best;
         plain_ = plain;
         // What drafting for one request takes, in tokens. With one request left it is the drafter's whole time.
@@ -197,11 +196,16 @@ private:
         return std::min(requests, std::clamp<std::size_t>(requests / 4, 16, 64));
     }
 
+    /// How far a prober drafts. What does not rank verifies all of it, and has to feel its way.
+    [[nodiscard]] std::size_t reach() const noexcept {
+        return ranks ? options_.block_size : std::min(options_.block_size, choice_.limit + 2);
+    }
+
     /// Whether this round is one to look further in.
     [[nodiscard]] bool due(std::size_t requests) noexcept {
         ++since_;
         if (choice_.limit == options_.block_size && floor_ == 0) return false;  // nothing is hidden
-        std::size_t const more = probers(requests) * (options_.block_size - choice_.limit);
+        std::size_t const more = probers(requests) * (reach() - choice_.limit);
         step_load without = load_at(choice_.limit);
         without.batch_tokens = static_cast<std::size_t>(choice_.batch_tokens);
         step_load with = without;
@@ -235,7 +239,8 @@ private:
 
     // ---- what came of it ---------------------------------------------------------------------------------------
 
-    void learn_trust(round_record const& record) noexcept {
+    /// `memory`: tokens that a mean goes back; `hidden`: the same beyond the limit, where only probers see.
+    void learn_trust(round_record const& record, double memory, double hidden) noexcept {
         for (std::size_t k = 0; k < options_.block_size; ++k) {
             double accepted = 0.0;
             double expected = 0.0;
@@ -245,7 +250,7 @@ private:
                 expected += static_cast<double>(record.survivals.at(r, k).survival) * 0x1p-24;
                 if (v.accepted > k) accepted += static_cast<double>(record.requests[r].weight) * 0x1p-24;
             }
-            double const keep = 1.0 - expected / (expected + 1024.0);
+            double const keep = 1.0 - expected / (expected + (k < choice_.limit ? memory : hidden));
             accepted_[k] = std::fma(accepted_[k], keep, accepted);
             expected_[k] = std::fma(expected_[k], keep, expected);
             trust_[k] = std::clamp(accepted_[k] / expected_[k], 0.0, 2.0);
@@ -266,7 +271,12 @@ private:
                 tokens = std::fma(trust_[k] * 0x1p-24, static_cast<double>(record.survivals.at(r, k).survival), tokens);
             }
         }
-        promised_ = std::fma(0.9, promised_, choice_.throughput / yield());
+        // By what is known now: what was known before this round is no fault of the schedule.
+        auto const& curve = curve_of(cost_, load_at(choice_.limit));
+        promised_ =
+            std::fma(0.9, promised_,
+                     profile_.template at_limit<ranks>(choice_.limit, anchors_, load_.requests, open_, trust_, curve)
+                         .throughput);
         reached_ = std::fma(0.9, reached_, tokens / seconds(record.load));
     }
 
