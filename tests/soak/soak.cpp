@@ -212,6 +212,7 @@ public:
     /// Leaves requests behind, whose memory the engine's destructor must find.
     totals run(std::size_t request_rounds) {
         watcher const reader{metrics_};
+        std::size_t idle = 0;
         while (done_.request_rounds < request_rounds) {
             if (--phase_left_ == 0) {
                 phase_left_ = 20 + roll_.below(200);
@@ -221,8 +222,10 @@ public:
                 if (roll_.chance(p)) submit();
             }
             disturb();
+            std::size_t const before = done_.request_rounds;
             step();
-            demand(++turns_ < 1000 * (request_rounds + 1000), "the engine has stopped");
+            idle = done_.request_rounds == before ? idle + 1 : 0;
+            demand(idle < 10000, "the engine has stopped");
         }
         check_counts();
         return done_;
@@ -363,7 +366,6 @@ private:
     double arrivals_ = 0.5;
     std::size_t phase_left_ = 100;
     std::size_t steps_ = 0;
-    std::size_t turns_ = 0;
 };
 
 /// Engines one after the other, each for a part of the rounds; every second one is given up with requests in it.
