@@ -7,7 +7,8 @@
 //     cost/observe        refined_cost learns from one round
 //     cost/fit            prices from a profile's samples
 //     cost/greedy         Algorithm 1 at R requests under a model; us a call, admitted: the share of candidates
-//     cost/best_budget    the global maximum, likewise; vs_table: over the time under a capacity_table of the same steps
+//     cost/best_budget    the global maximum, likewise
+//     vs_table            the time under a capacity_table of the same steps over that
 //
 //     additive: prices. padded: graphs, two sizes an octave. cells: 140 measured steps about the prices, 5 % apart.
 //     profiled: cells, padded. refined: prices, and 1,000 rounds seen of a machine that is 30 % slower, 10 % noise.

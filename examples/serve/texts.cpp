@@ -207,7 +207,7 @@ recorded_texts::recorded_texts(std::vector<recorded_round> rounds, std::size_t b
             fail_with("recorded round ", i, ": it accepted ", r.accepted, " of ", r.confidences.size(), " drafts");
         }
     }
-    std::stable_sort(rounds_.begin(), rounds_.end(), [](recorded_round const& a, recorded_round const& b) {
+    std::sort(rounds_.begin(), rounds_.end(), [](recorded_round const& a, recorded_round const& b) {
         return a.text != b.text ? a.text < b.text : a.position < b.position;
     });
     for (std::size_t i = 0; i < rounds_.size(); ++i) {

@@ -122,6 +122,7 @@ public:
     /// Appends a token that was found rather than drawn (prompt lookup): q is one-hot over the target vocabulary.
     void append_found(std::size_t r, token_id x, std::size_t target_vocabulary,
                       fixed_probability c = certain) noexcept {
+        if (!raw_.empty()) raw_[r * shape_.block_size + sizes_[r]] = static_cast<double>(c) * 0x1p-24;
         record(r, x, distribution<Q>::one_hot(target_vocabulary, x), c);
     }
     /// Marks request r: its block is emptied and the acceptance stage reports `why`.

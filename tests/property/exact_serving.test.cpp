@@ -73,13 +73,13 @@ private:
 
 }  // namespace
 
-TEST_CASE("continuous batching, with a queue and pauses that past rounds decide: exact", "[exact][long]") {
+TEST_CASE("continuous batching, with a queue and pauses: exact", "[exact][long]") {
     for_each_rule([](auto const& rule) {
         for_one_schedule_of_a_kind([&](std::string const& name, auto const& schedule) {
             for (pipeline_trial const& t : pipeline_trials()) {
                 free_schedule const free{schedule, everything(10)};
                 for (std::size_t places = 1; places <= t.what.requests.size(); ++places) {
-                    if (t.large && places > 1) continue;
+                    if (t.size == extent::large && places > 1) continue;
                     INFO(name << ", world " << t.where.seed << ", places " << places);
                     auto target = target_of(t.where);
                     law const found = decoder_law(enumerator::noise::keyed, t.what, [&](auto rng) {
@@ -139,7 +139,7 @@ void live_in(world const& w, Schedule& schedule, own_parts& parts) {
     decoder dec{target, semi_of(w), schedule, token_rejection<>{},
                 decoder_options{.max_requests = 4, .calibration = parts.lent()}};
     std::size_t rounds = 0;
-    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
         std::vector<token_id> const prompt{static_cast<token_id>(seed % 2)};
         for (std::uint64_t i = 0; i <= seed % 3; ++i) {
             (void)dec.join(prompt, {.seed = 10 * seed + i,
@@ -150,7 +150,7 @@ void live_in(world const& w, Schedule& schedule, own_parts& parts) {
         }
         for (; dec.step(); ++rounds) parts.observe(dec.round());
     }
-    REQUIRE(rounds > 60);
+    REQUIRE(rounds > 40);
     schedule = dec.schedule();
 }
 
@@ -164,15 +164,17 @@ auto guarded(Schedule schedule, learned_cost const& cost) {
 }
 
 template <class Schedule, class Rule>
-void check_own(std::string const& name, Schedule const& fresh, learned_cost& cost, Rule const& rule) {
+void check_own(std::string const& name, Schedule const& fresh, learned_cost& cost, Rule const& rule, action& seen) {
     for (pipeline_trial const& t : pipeline_trials()) {
-        if (t.large || t.where.block_size > 3) continue;
+        bool const large = t.size == extent::large;
+        if (large && t.where.seed != 44) continue;
         // never_lose is told the drafter's block.
         world where = t.where;
         where.block_size = 3;
         auto const make = [&] { return semi_of(where); };
         learned_cost const before = cost;
         for (bool const warm : {false, true}) {
+            if (large && !warm) continue;
             own_parts parts{cost};
             Schedule schedule = fresh;
             if (warm) live_in(where, schedule, parts);
@@ -185,7 +187,8 @@ void check_own(std::string const& name, Schedule const& fresh, learned_cost& cos
                 static_assert(is_lossless_round_v<Rule, Schedule, decltype(make())>,
                               "the exactness list holds combinations that the compiler lets through");
                 return learning_decoder<own_parts, decltype(target), decltype(make()), Schedule, Rule, decltype(rng)>(
-                    t.what.requests.size(), parts, target, make(), schedule, rule, rng);
+                    t.what.requests.size(), parts, target, make(), schedule, rule, rng,
+                    [&](round_record const& round) { seen.observe(round); });
             });
             CHECK(largest_difference(found, autoregressive_law(where, t.what)) <= tolerance);
             cost = before;
@@ -195,18 +198,22 @@ void check_own(std::string const& name, Schedule const& fresh, learned_cost& cos
 
 }  // namespace
 
-TEST_CASE("the library's own controllers, calibration and cost model, new and after traffic: exact", "[exact][long]") {
-    for_each_rule([](auto const& rule) {
+TEST_CASE("controllers, calibration and cost model of the library: exact", "[exact][long]") {
+    never_lose_options const careful{.max_requests = 4, .block_size = 3, .prior = 0.7, .probing = 0.5};
+    for_each_rule([&](auto const& rule) {
+        action seen;
         learned_cost cost{whole_step_cost{}, {.memory = 2.0, .prior = 1.0}};
         cost_ref const lent{cost};
-        check_own("planned", guarded(hysteresis{planned_schedule{lent}, {.margin = 0.05}}, cost), cost, rule);
-        check_own("top-K, lag 1, agreed", guarded(agreed{lagged_top_k<1>(lent, 0.7), larger_batch{}}, cost), cost,
-                  rule);
-        check_own("top-K, lag 2", guarded(top_k_schedule{lent, 0.7}, cost), cost, rule);
-        check_own("greedy", guarded(greedy_schedule{lent}, cost), cost, rule);
-        check_own(
-            "fixed",
-            never_lose{fixed_schedule{}, lent, {.max_requests = 4, .block_size = 3, .prior = 0.7, .probing = 0.5}},
-            cost, rule);
+        auto const check = [&](std::string const& name, auto const& s) { check_own(name, s, cost, rule, seen); };
+        check("planned", guarded(hysteresis{planned_schedule{lent}, {.margin = 0.05}}, cost));
+        check("top-K, lag 1, agreed", guarded(agreed{lagged_top_k<1>(lent, 0.7), larger_batch{}}, cost));
+        check("top-K, lag 2", guarded(top_k_schedule{lent, 0.7}, cost));
+        check("greedy", guarded(greedy_schedule{lent}, cost));
+        check("fixed", never_lose{fixed_schedule{}, lent, careful});
+        INFO("limited " << seen.limited << ", ended " << seen.ended << ", weighted " << seen.weighted << ", calibrated "
+                        << seen.calibrated << ", trimmed " << seen.trimmed << ", rounds " << seen.rounds);
+        for (std::size_t const n : {seen.limited, seen.ended, seen.weighted, seen.calibrated, seen.trimmed}) {
+            CHECK(100 * n > seen.rounds);
+        }
     });
 }

@@ -230,6 +230,28 @@ TEST_CASE("What is known of policies holds here") {
     CHECK(rate("closed-loop", made_up_world(), 512) > 0.99 * rate("fixed:1", made_up_world(), 512));
 }
 
+TEST_CASE("What is learned while serving undoes what was wrong") {
+    // Confidences too sure of themselves: a schedule that learns loses little to one that knows, one that does not, much.
+    domain_settings d = domain_of(chat);
+    drawn_texts const right({d}, {}, 7, 1);
+    d.sharpness = 2.5;
+    d.bias = 1.0;
+    drawn_texts const sure({d}, {}, 7, 1);
+    cost_world const truth = made_up_world();
+    run_settings const brief{.request_rounds = 60'000};
+    auto const rate = [&](char const* name, drawn_texts const& texts) {
+        auto const done = run(make_policy(name), {texts, truth, truth}, closed_workload{.concurrency = 128}, brief);
+        return std::array{done.sums.tokens_per_second(), done.confidences.ece()};
+    };
+    auto const knows = rate("planned", right);
+    CHECK(rate("planned", sure)[1] > 0.1);
+    CHECK(rate("planned+calibrated", sure)[1] < 0.02);
+    CHECK(rate("planned", sure)[0] < 0.98 * knows[0]);
+    CHECK(rate("planned+calibrated", sure)[0] > 0.99 * knows[0]);
+    // Neither costs anything where all is right.
+    CHECK(rate("planned+calibrated+refined", right)[0] > 0.995 * knows[0]);
+}
+
 TEST_CASE("Recorded rounds are replayed") {
     std::vector<recorded_round> rounds;
     for (std::uint64_t text = 0; text < 4; ++text) {
@@ -264,9 +286,18 @@ TEST_CASE("Policies have names") {
         CHECK(make_policy(name).lossless ==
               (std::string(name) != "oracle" && !std::string(name).starts_with("tetris")));
     }
+    for (char const* const name : {"planned+never-lose", "lagged+hysteresis+never-lose", "greedy+never-lose+calibrated",
+                                   "planned+calibrated+refined", "oracle+calibrated"}) {
+        CHECK(make_policy(name).name == name);
+    }
     using support::error_text;
     using support::says;
     CHECK(says(error_text([] { static_cast<void>(make_policy("best")); }), {"policy 'best' is unknown", "planned"}));
+    CHECK(says(error_text([] { static_cast<void>(make_policy("planned+fast")); }),
+               {"policy 'planned+fast'", "expected never-lose, hysteresis, calibrated or refined after a plus"}));
+    CHECK(says(error_text([] { static_cast<void>(make_policy("planned+refined+refined")); }), "each once"));
+    CHECK(says(error_text([] { static_cast<void>(make_policy("greedy+hysteresis")); }), "of planned and lagged alone"));
+    CHECK(says(error_text([] { static_cast<void>(make_policy("oracle+never-lose")); }), "never-lose is of planned"));
     CHECK(error_text([] { static_cast<void>(make_policy("fixed:x")); }) ==
           "policy 'fixed:x': expected a number after the colon");
     CHECK(error_text([] { static_cast<void>(make_policy("threshold:1.5")); }) ==

@@ -145,6 +145,7 @@ private:
 struct wild_parts {
     explicit wild_parts(std::uint64_t seed) : calibration(seed), seed_(seed) {}
 
+    [[nodiscard]] adaptive::whole_step_cost cost() const { return model; }
     template <class Schedule>
     [[nodiscard]] auto around(Schedule schedule) const {
         std::uint64_t const life = seed_ % 4;
@@ -152,7 +153,6 @@ struct wild_parts {
             std::move(schedule),
             {.limits = life % 3 != 0, .floors = life % 2 == 1, .weights = life >= 2, .seed = seed_}};
     }
-    [[nodiscard]] adaptive::whole_step_cost cost() const { return model; }
     void observe(round_record const& round) { calibration.observe(round); }
 
     adaptive::whole_step_cost model{.pair = 0.1};
@@ -169,13 +169,13 @@ struct own_parts {
                       {.maps = {.terms = online_terms::history}, .max_requests = max_requests, .tenants = 8}),
           past(seed) {}
 
+    [[nodiscard]] auto cost() const { return cost_ref{refined}; }
     template <class Schedule>
     [[nodiscard]] auto around(Schedule schedule) const {
         return never_lose{speed_targets{std::move(schedule), cost(), {.max_requests = max_requests}},
                           cost(),
                           {.max_requests = max_requests, .block_size = block_size}};
     }
-    [[nodiscard]] auto cost() const { return cost_ref{refined}; }
     void observe(round_record const& round) {
         calibration.observe(round);
         past.observe(round);
@@ -212,6 +212,7 @@ public:
     /// Leaves requests behind, whose memory the engine's destructor must find.
     totals run(std::size_t request_rounds) {
         watcher const reader{metrics_};
+        std::size_t idle = 0;
         while (done_.request_rounds < request_rounds) {
             if (--phase_left_ == 0) {
                 phase_left_ = 20 + roll_.below(200);
@@ -221,8 +222,10 @@ public:
                 if (roll_.chance(p)) submit();
             }
             disturb();
+            std::size_t const before = done_.request_rounds;
             step();
-            demand(++turns_ < 1000 * (request_rounds + 1000), "the engine has stopped");
+            idle = done_.request_rounds == before ? idle + 1 : 0;
+            demand(idle < 10000, "the engine has stopped");
         }
         check_counts();
         return done_;
@@ -363,7 +366,6 @@ private:
     double arrivals_ = 0.5;
     std::size_t phase_left_ = 100;
     std::size_t steps_ = 0;
-    std::size_t turns_ = 0;
 };
 
 /// Engines one after the other, each for a part of the rounds; every second one is given up with requests in it.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// The pipeline list: scenes with requests that join, leave and come back, horizons of at least lag + 2, and the law of a
-// decoder whose parts learn while it runs.
+// The pipeline list: scenes with requests that join, leave and come back, and the law of a decoder whose parts learn while it
+// runs. Horizons of scenes of one request and of the large ones are at least 4, which is lag + 2; the others' are 3.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -60,6 +61,31 @@ private:
     std::function<void(round_record const&)> watch_;
 };
 
+/// How often what learns has acted, over all paths: that a test is about something.
+struct action {
+    std::size_t rounds = 0, undrafted = 0;
+    std::size_t limited = 0, ended = 0, weighted = 0, trimmed = 0;  ///< request rounds
+    std::size_t calibrated = 0;                                     ///< positions
+
+    void observe(round_record const& round) {
+        std::size_t const block_size = round.survivals.block_size;
+        ++rounds;
+        undrafted += round.load.drafting == 0 ? 1u : 0u;
+        for (std::size_t r = 0; r < round.size(); ++r) {
+            request_view const& request = round.requests[r];
+            verdict const& v = round.verdicts[r];
+            limited += request.draft_limit < block_size ? 1u : 0u;
+            ended += v.drafted < request.draft_cap(block_size) ? 1u : 0u;
+            weighted += request.weight != certain ? 1u : 0u;
+            trimmed += v.verified < v.drafted ? 1u : 0u;
+            for (std::size_t k = 0; k < v.drafted; ++k) {
+                double const now = static_cast<double>(round.survivals.at(r, k).confidence) * 0x1p-24;
+                calibrated += std::abs(now - round.raw_confidence(r, k)) > 0.01 ? 1u : 0u;
+            }
+        }
+    }
+};
+
 /// The law of a pipeline over a scene. Every path begins with copies of the parts and of the schedule.
 template <class Parts, class MakeDrafter, class Schedule, class Rule>
 [[nodiscard]] law pipeline_law(enumerator::noise kind, world const& w, scene const& s, Parts const& parts,
@@ -75,12 +101,17 @@ template <class Parts, class MakeDrafter, class Schedule, class Rule>
     });
 }
 
+/// How many paths: a few, thousands, tens of thousands.
+enum class extent { small, usual, large };
+
 struct pipeline_trial {
     world where;
     scene what;
     bool fresh_too = true;
-    bool large = false;  ///< tens of thousands of paths
+    extent size = extent::usual;
 };
+
+inline token_id const stop_at_one[] = {1};
 
 [[nodiscard]] inline std::vector<pipeline_trial> pipeline_trials() {
     auto const one = [](token_id prompt, double priority = 1.0, std::uint32_t tenant = 0) {
@@ -88,20 +119,21 @@ struct pipeline_trial {
     };
     std::vector<pipeline_trial> list;
     list.push_back({{11, 2, 2}, {{one(0)}, 5, 2}});
-    list.push_back({{24, 2, 3}, {{one(1)}, 4, 1}});
-    list.push_back({{22, 3, 2}, {{one(2)}, 4, 0}, false});
+    list.push_back({{24, 2, 3}, {{one(1)}, 4, 1}, true, extent::small});
+    list.push_back({{22, 3, 2}, {{one(2)}, 4, 0}, false, extent::small});
     // A stop token, and a cap of its own on the block.
-    pipeline_trial stopped{{31, 3, 3}, {{one(0)}, 4, 0}, false};
+    pipeline_trial stopped{{31, 3, 3}, {{one(0)}, 4, 0}, false, extent::small};
     stopped.what.requests[0].settings.stop_tokens = stop_token;
     stopped.what.requests[0].settings.max_draft_tokens = 2;
     list.push_back(stopped);
     // Two requests of unequal priority; together, the second later, the first away for a round or two.
+    list.push_back({{46, 2, 2}, {{one(1), one(1, 0.3, 1)}, 3, 0}, true, extent::small});
     list.push_back({{41, 2, 2}, {{one(0), one(1, 0.3, 1)}, 3, 1}});
-    list.push_back({{44, 2, 2}, {{one(1), one(0, 0.3, 1)}, 4, 0}, false, true});
-    pipeline_trial late{{42, 2, 2}, {{one(1, 0.2), one(0, 1.0, 1)}, 4, 0}, false, true};
+    list.push_back({{44, 2, 2}, {{one(1), one(0, 0.3, 1)}, 4, 0}, false, extent::large});
+    pipeline_trial late{{42, 2, 2}, {{one(1, 0.2), one(0, 1.0, 1)}, 4, 0}, false, extent::large};
     late.what.requests[1].joins_after = 1;
     list.push_back(late);
-    pipeline_trial away{{43, 2, 2}, {{one(0, 1.0, 1), one(1, 0.5)}, 4, 0}, false, true};
+    pipeline_trial away{{43, 2, 2}, {{one(0, 1.0, 1), one(1, 0.5)}, 4, 0}, false, extent::large};
     away.what.requests[0].leaves_after = 1;
     away.what.requests[0].returns_after = 2;
     list.push_back(away);
@@ -109,7 +141,7 @@ struct pipeline_trial {
     to_and_fro.what.requests[0].leaves_after = 2;
     to_and_fro.what.requests[0].returns_after = 3;
     to_and_fro.what.requests[1].joins_after = 1;
-    to_and_fro.what.requests[1].settings.stop_tokens = std::span(stop_token);
+    to_and_fro.what.requests[1].settings.stop_tokens = stop_at_one;
     list.push_back(to_and_fro);
     return list;
 }

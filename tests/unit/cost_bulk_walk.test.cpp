@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Schedules over every cost model admit what a walk candidate by candidate admits, on random tables: what a model says of
-// its own shape changes how long a schedule takes, and nothing else.
+// Schedules over every cost model admit what a walk candidate by candidate admits, on random tables: what a model says
+// of its own shape changes how long a schedule takes, and nothing else.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -110,7 +110,8 @@ TEST_CASE("costs in schedules: the same lengths and budgets as one by one, table
 }
 
 TEST_CASE("costs in schedules: where Theta is level, rounding decides as it does one by one") {
-    // tau / (F + b B) with survivals of R / (F/b + R), the value at which Theta neither rises nor falls, and one unit beside.
+    // tau / (F + b B) with survivals of R / (F/b + R), the value at which Theta neither rises nor falls, and one unit
+    // beside.
     support::dice roll(83);
     INFO("seed " << roll.seed());
     for (int trial = 0; trial < 300; ++trial) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Prices from measured steps: exact where steps are sums of prices, unmoved by steps that are anything, honest about what
-// the samples cannot tell apart; and the profiles that samples come from, against a scripted clock.
+// Prices from measured steps: exact where steps are sums of prices, unmoved by steps that are anything, honest about
+// what the samples cannot tell apart; and the profiles that samples come from, against a scripted clock.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -173,7 +173,8 @@ TEST_CASE("cost fit: prices that cannot be told apart are named, not invented") 
 }
 
 TEST_CASE("cost fit: where the signs forbid the first choice, the others explain the steps") {
-    // batch = requests + drafted: b B + r R + d D has r' = r - x, b' = b + x, d' = d - x for any x, and only some are >= 0.
+    // batch = requests + drafted: b B + r R + d D has r' = r - x, b' = b + x, d' = d - x for any x, and only some are
+    // >= 0.
     support::dice roll(25);
     INFO("seed " << roll.seed());
     for (int trial = 0; trial < 50; ++trial) {
@@ -222,7 +223,7 @@ TEST_CASE("least squares: non-negative solutions satisfy the conditions of optim
         }
         detail::row_triangle<n> triangle;
         for (auto const& row : rows) triangle.add(row);
-        auto const b = detail::solve_non_negative(triangle, {4, 2, 0, 1, 3});
+        auto const b = detail::non_negative_solution<n>(triangle, {4, 2, 0, 1, 3}).values();
         double scale = 0.0;
         std::array<double, n> gradient{};
         for (auto const& row : rows) {

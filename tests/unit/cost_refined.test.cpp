@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Refinement while serving: it learns what the machine does, forgets what it did, keeps to the model where it saw nothing,
-// and no observation whatever can wreck it.
+// Refinement while serving: it learns what the machine does, forgets what it did, keeps to the model where it saw
+// nothing, and no observation whatever can wreck it.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -56,8 +56,8 @@ TEST_CASE("refined cost: one observation by hand") {
     refined_cost cost{model, {.memory = 100.0, .prior = 3.0, .clip = 0.5}};
     step_load const load{.requests = 16, .batch_tokens = 64};
     cost.observe(load, 1.4 * model.step_seconds(load));
-    // The machine: one observation of 1.4, three of 1 that have aged by a round. The knot at (16, 4): one of 1.4, three of
-    // the machine's.
+    // The machine: one observation of 1.4, three of 1 that have aged by a round. The knot at (16, 4): one of 1.4, three
+    // of the machine's.
     double const machine = (1.4 + 3 * 0.99) / (1 + 3 * 0.99);
     double const knot = (1.4 + 3 * machine) / 4;
     CHECK(std::abs(cost.factor_at(load) - knot) < 1e-12);

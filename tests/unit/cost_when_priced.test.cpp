@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Without a cost table nothing is speculated beyond the length the user fixed, in a decoder and in an engine's own loop,
-// whatever kind of schedule there would have been; with one the schedule is what it is.
+// Without a cost table nothing is speculated beyond the length the user fixed, in a decoder and in an engine's own
+// loop, whatever kind of schedule there would have been; with one the schedule is what it is.
 #include "support/catch.hpp"
 
 #include <algorithm>

@@ -12,6 +12,7 @@
 #include <limits>
 #include <vector>
 
+#include <sureleap/concepts.hpp>
 #include <sureleap/confidence/online_fit.hpp>
 #include <sureleap/confidence/online_maps.hpp>
 
@@ -20,6 +21,8 @@
 
 using namespace sureleap;
 using support::error_text;
+
+static_assert(calibrator<online_maps>);
 
 namespace {
 

@@ -14,8 +14,8 @@
 // prediction is off by more than t, exp of a round's sum has an expectation of at most 1 given the past, so the
 // expected number of rounds to a false alarm is at least e^h (Lorden, 1971). h = log(2 gamma N) makes that N rounds for
 // all tests together. It is an inequality: the true number is ten times that and more. The price is delay, about h divided by
-// the information of an observation, d^2 p (1 - p) / 2 for a shift that is just t + d: some 700 observations at the defaults,
-// 180 for twice the shift.
+// the information of an observation, d^2 p (1 - p) / 2 for a shift that is just t + d: some 1,000 observations at the
+// defaults and gamma 7 (p = 0.75), a third of it for twice the shift.
 //
 // Rejected: ECE of a window against its noise floor, whose false alarms depend on the confidences that happen to come;
 // a window also blurs when it began. ECE is what is reported, not what is tested (excess()).
@@ -119,6 +119,12 @@ public:
 
     /// Forgets what was observed, not what the time is: the predictions that follow come from another map.
     void restart() noexcept { std::fill(positions_.begin(), positions_.end(), watched{}); }
+
+    /// As constructed.
+    void clear() noexcept {
+        restart();
+        round_ = 0;
+    }
 
     /// Over-confidence at position k that chance does not explain, in points of probability: the part of ECE from bins
     /// that predicted too much, beyond two standard deviations of each. What a logit map cannot mend shows here: a CUSUM

@@ -31,7 +31,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include <sureleap/confidence/calibration.hpp>
@@ -95,7 +94,7 @@ public:
                                   " positions, expected block_size (gamma) = ", block_size);
             }
             detail::check_scalings("online_settings: prior", settings.prior);
-            prior_is_trusted_ = true;
+            has_prior_ = prior_is_trusted_ = true;
         }
         for (std::size_t k = 0; k < settings.prior.size(); ++k) {
             positions_[k].prior = {1.0 / settings.prior[k].temperature, settings.prior[k].offset, 0.0};
@@ -132,10 +131,11 @@ public:
         }
     }
 
-    /// Ends a round of so many requests: only now maps change. A drift that comes to light empties the evidence, and maps
-    /// start anew. With a `centre`, these are maps of a part of its traffic:
-    /// they shrink towards its maps, which count as `weight` >= 1 observations, and share its caps while they have too few
-    /// of their own. Returns the drifts that came to light, valid until the next call. O(gamma).
+    /// Ends a round of so many requests: only now maps change. Returns the drifts that came to light, valid until the next
+    /// call; they empty the evidence, and maps start anew. O(gamma).
+    ///
+    /// With a `centre`, these are maps of a part of its traffic: they shrink towards its maps, which count as `weight` >= 1
+    /// observations, and share its caps while they have too few of their own.
     std::span<drift_report const> close_round(std::size_t requests, online_maps const* centre = nullptr,
                                               double weight = 1.0) noexcept {
         double const factor = std::exp(-static_cast<double>(requests) / memory_);
@@ -171,22 +171,26 @@ public:
             at.map = at.evidence.fit(start + learned, centre ? weight : prior_weight_, terms_);
             // What is watched is what was learned: a map that a prior or a centre holds back is wrong, but has not drifted.
             online_map const own = at.evidence.fit(start + learned, watched_weight, terms_);
-            at.step = std::fabs((own - at.own).argument(at.evidence.mean()));
+            logit_terms const typical = at.evidence.mean();
+            at.step = std::fabs((own - at.own).argument(typical));
             at.own = own;
+            // Not held up by its prior; to be held up by the whole is what a part shrinks to it for.
+            bool const free = centre != nullptr || (at.map - own).argument(typical) < trusted_step;
+            bool const settled = is_established(at) && at.step < trusted_step && free;
             learned = at.map - start;
             at.rate =
                 rate(at.evidence.accepted(), at.evidence.observations(), centre ? centre->positions_[k].rate : before);
             before = at.rate;
-            trusted =
-                (trusted || (is_established(at) && at.step < trusted_step)) && drift_.excess(k) <= tolerated_excess_;
+            trusted = (trusted || settled) && drift_.excess(k) <= tolerated_excess_;
             bool const leans = centre != nullptr && !is_established(at);
             at.cap = leans ? centre->positions_[k].cap : trusted ? 1.0 : cautious(at);
         }
     }
-    /// Back to the prior.
+    /// As constructed.
     void forget() noexcept {
         for (position& at : positions_) at.evidence = {};
-        drift_.restart();
+        drift_.clear();
+        prior_is_trusted_ = has_prior_;
         clock_ = 0.0;
         refit(nullptr);
     }
@@ -228,10 +232,8 @@ private:
         double rate = 0.0;
         double cap = 1.0;
     };
-    // Rounds of one request for each observation that trust takes, after which it is given without.
-    static constexpr double patience = 8.0;
-    // Of the prior in a map that is watched for drift.
-    static constexpr double watched_weight = 4.0;
+    static constexpr double patience = 8.0;        // trust comes after so many times trusted_observations_ by the clock
+    static constexpr double watched_weight = 4.0;  // of the prior in a map that is watched for drift
     // A map that moves by less in a round, in logits, is one to go by; and one that has arrived, so that a drift is news.
     static constexpr double trusted_step = 0.25;
     static constexpr double watched_step = 0.1;
@@ -258,7 +260,8 @@ private:
     double assumed_acceptance_;
     double mean_acceptance_ = 0.0;
     double clock_ = 0.0;  // rounds of one request since the start, or since the last drift
-    bool prior_is_trusted_ = false;
+    bool has_prior_ = false;
+    bool prior_is_trusted_ = false;  // until a drift says otherwise
     std::vector<position> positions_;
     drift_monitor drift_;
 };

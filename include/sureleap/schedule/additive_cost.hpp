@@ -2,9 +2,9 @@
 //
 // The price list of a step: so much for being launched, for every request, batch token and token of context, and, if
 // anything is drafted, for the draft. It is the plainest cost model, and close to the truth: a step at low load reads
-// the weights, which no load changes, and beyond that works in proportion to what it is given. Seven numbers extrapolate
-// sanely to loads that nobody measured, which a table does not; what they miss, padding (padded_cost) and the odd shape
-// of a machine (cell_cost, refined_cost), is laid around them.
+// the weights, which no load changes, and beyond that works in proportion to what it is given. Seven numbers
+// extrapolate sanely to loads that nobody measured, which a table does not; what they miss, padding (padded_cost) and
+// the odd shape of a machine (cell_cost, refined_cost), is laid around them.
 //
 //   additive_cost cost({.fixed = 9e-3, .batch_token = 40e-6, .draft_fixed = 1e-3});
 //   greedy_schedule schedule{cost};
@@ -51,8 +51,8 @@ inline constexpr std::array<char const*, cost_terms> cost_term_names = {
     return {p[0], p[1], p[2], p[3], p[4], p[5], p[6]};
 }
 
-/// How much of each part a load has. A step without requests or tokens counts as one of each: no step is empty, and times
-/// stay positive.
+/// How much of each part a load has. A step without requests or tokens counts as one of each: no step is empty, and
+/// times stay positive.
 [[nodiscard]] inline std::array<double, cost_terms> parts_of(step_load const& load) noexcept {
     bool const drafts = load.draft_tokens > 0;
     return {1.0,
@@ -89,8 +89,8 @@ public:
         detail::check_prices("additive_cost", prices);
     }
 
-    /// Summed by fused multiply-adds, which round in one way only, and batch tokens last: what comes before them does not
-    /// depend on B, so times in B are a line of which every point is rounded once.
+    /// Summed by fused multiply-adds, which round in one way only, and batch tokens last: what comes before them does
+    /// not depend on B, so times in B are a line of which every point is rounded once.
     [[nodiscard]] double step_seconds(step_load const& load) const noexcept {
         auto const part = parts_of(load);
         double seconds = std::fma(prices_.request, part[1], prices_.fixed);

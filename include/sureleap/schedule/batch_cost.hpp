@@ -26,8 +26,8 @@ struct draft_prices {
     double token = 0.0;    ///< per position drafted
 };
 
-/// 1 / SPS(B) and the draft. Models cost_model; knows what the curve knows (convex_until), since the draft does not depend
-/// on B. Costs one question to the curve.
+/// 1 / SPS(B) and the draft. Models cost_model; knows what the curve knows (convex_until), since the draft does not
+/// depend on B. Costs one question to the curve.
 template <capacity_curve Curve>
 class batch_cost {
 public:

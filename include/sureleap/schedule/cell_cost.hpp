@@ -3,7 +3,8 @@
 // Measurements that override a model: exact step times at some (requests, batch tokens), and a model everywhere else.
 //
 // What is added to the model is the difference between measurement and model, d(R, B), interpolated linearly in B
-// between the cells of a row of equal R, then linearly in R between rows; beyond the cells the nearest difference stays.
+// between the cells of a row of equal R, then linearly in R between rows; beyond the cells the nearest difference
+// stays.
 //
 // - The model goes on pricing what a cell does not say: contexts and drafts other than the ones it was measured under.
 //   They are other kernels than the one that was measured, so they come on top.
@@ -39,8 +40,8 @@ class cell_cost {
 public:
     using model_type = Model;
 
-    /// Samples in any order. Several of one (requests, batch tokens), under other drafts or contexts, count as their mean.
-    /// Error if a load or a time is none, with its index.
+    /// Samples in any order. Several of one (requests, batch tokens), under other drafts or contexts, count as their
+    /// mean. Error if a load or a time is none, with its index.
     explicit cell_cost(Model model, std::vector<cost_sample> samples) : model_(std::move(model)) {
         if (samples.empty()) return;
         detail::check_samples("cell_cost", samples);
@@ -80,8 +81,8 @@ public:
         return std::max(here.measured + (model - here.modelled), least_share_ * model);
     }
 
-    /// Up to the next cell, or as far as the model is convex. A model that is more than twice too slow somewhere may lose
-    /// in the difference the digits that its promise is made of, and nothing is promised then.
+    /// Up to the next cell, or as far as the model is convex. A model that is more than twice too slow somewhere may
+    /// lose in the difference the digits that its promise is made of, and nothing is promised then.
     [[nodiscard]] std::size_t convex_until(step_load const& load) const noexcept
         requires requires(Model const& m) { m.convex_until(load); }
     {

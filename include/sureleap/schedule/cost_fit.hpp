@@ -7,13 +7,13 @@
 //   greedy_schedule schedule{fit.cost};
 //
 // Residuals are relative, since a schedule compares quotients of times; prices are non-negative, since a price below 0
-// makes tokens look free where nothing was measured. One step in four may be anything: the fit starts from least absolute
-// deviations and ends with Tukey's biweight, which gives a preempted step no weight at all (Huber's loss would still be
-// pulled by it, a little by each).
+// makes tokens look free where nothing was measured. One step in five may be anything: the fit starts from least
+// absolute deviations and ends with Tukey's biweight, which gives a preempted step no weight at all (Huber's loss would
+// still be pulled by it, a little by each).
 //
 // Measurements often cannot tell prices apart: with every draft verified, a batch token, a request and a drafted token
-// always come together. The fit says so, and gives what they share to the batch token where it can: for the schedule this
-// is the cautious reading, which makes verification look dear rather than free.
+// always come together. The fit says so, and gives what they share to the batch token where it can: for the schedule
+// this is the cautious reading, which makes verification look dear rather than free.
 #pragma once
 
 #include <algorithm>
@@ -134,7 +134,7 @@ private:
             row[cost_terms] = weight * samples_[i].seconds;
             rows_.add(row);
         }
-        prices_ = solve_non_negative(rows_, order);
+        prices_ = non_negative_solution<cost_terms>(rows_, order).values();
         for (std::size_t i = 0; i < samples_.size(); ++i) {
             auto const part = parts_of(samples_[i].load);
             double fitted = 0.0;
@@ -145,8 +145,8 @@ private:
         }
     }
 
-    /// By the upper quartile, 1.15 standard deviations: half of the samples may be of one load and fit exactly, which says
-    /// nothing of the rest.
+    /// By the upper quartile, 1.15 standard deviations: half of the samples may be of one load and fit exactly, which
+    /// says nothing of the rest.
     [[nodiscard]] double spread() noexcept {
         scratch_.clear();
         for (double const r : residuals_) scratch_.push_back(std::abs(r));
@@ -168,8 +168,8 @@ private:
 
 /// Prices that explain the samples; exact, up to rounding, for samples that are sums of prices. Allocates; O(samples).
 ///
-/// Error if there are no samples, one is unusable (with its index), or if they cannot tell the price of a batch token from
-/// that of a step, without which nothing can be scheduled: measure more than one batch size.
+/// Error if there are no samples, one is unusable (with its index), or if they cannot tell the price of a batch token
+/// from that of a step, without which nothing can be scheduled: measure more than one batch size.
 [[nodiscard]] inline additive_fit fit_additive_cost(std::span<cost_sample const> samples) {
     detail::check_samples("fit_additive_cost", samples);
     detail::price_search search(samples);

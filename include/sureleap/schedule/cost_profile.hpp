@@ -6,8 +6,8 @@
 //   auto const profile = profile_steps([&](step_load const& load) { engine.dry_run(load); }, grid);
 //   auto const fit = fit_additive_cost(profile.samples());
 //
-// The median of several runs counts for each load, and their median absolute deviation says how far to trust it: means and
-// standard deviations are moved by one preempted run, which is what profiles at start-up are full of.
+// The median of several runs counts for each load, and their median absolute deviation says how far to trust it: means
+// and standard deviations are moved by one preempted run, which is what profiles at start-up are full of.
 #pragma once
 
 #include <algorithm>
@@ -72,8 +72,8 @@ namespace detail {
 }  // namespace detail
 
 /// Times `step(load)`, which must return only after its work is done (synchronise a device inside), for every load of a
-/// grid. Clock is any chrono clock. Goes round the whole grid once per repeat, as profile() does, so that a machine that
-/// is slow for a while disturbs one run of each load; then measures again what is still too noisy.
+/// grid. Clock is any chrono clock. Goes round the whole grid once per repeat, as profile() does, so that a machine
+/// that is slow for a while disturbs one run of each load; then measures again what is still too noisy.
 ///
 /// Error if the grid is empty, a load is none (with its index), or a median is 0 seconds.
 template <class Clock = std::chrono::steady_clock, class Step>
@@ -132,8 +132,8 @@ struct profile_grid_settings {
     std::vector<std::uint64_t> contexts = {1024};  ///< committed tokens of each request; two tell the price of one
 };
 
-/// Loads that tell all prices apart, if there are two contexts: requests 1, 2, 4 .. max_requests; of each, batches of 0, half and all
-/// drafts verified; nobody drafting, half of the requests half the block, everybody all of it.
+/// Loads that tell all prices apart, if there are two contexts: requests 1, 2, 4 .. max_requests; of each, batches of
+/// 0, half and all drafts verified; nobody drafting, half of the requests half the block, everybody all of it.
 [[nodiscard]] inline std::vector<step_load> profile_grid(profile_grid_settings const& settings) {
     if (settings.max_requests == 0) detail::fail("profile_grid: max_requests is 0, expected at least 1");
     if (settings.contexts.empty()) detail::fail("profile_grid: contexts is empty, expected at least one length");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A cost model that lives elsewhere. Schedules hold their cost by value; one that learns while serving (refined_cost), or
-// that several schedules share, is owned by the engine and lent to them.
+// A cost model that lives elsewhere. Schedules hold their cost by value; one that learns while serving (refined_cost),
+// or that several schedules share, is owned by the engine and lent to them.
 //
 //   refined_cost cost{model};
 //   decoder dec{target, drafter, greedy_schedule{cost_ref{cost}}, rule};
@@ -16,7 +16,8 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// A view of a model that must outlive it and must not change during a round. Models cost_model; knows what the model knows.
+/// A view of a model that must outlive it and must not change during a round. Models cost_model; knows what the model
+/// knows.
 template <cost_model Model>
 class cost_ref {
 public:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// A profile to keep: prices, cells and graph sizes, and what they were measured on and when. A table of another machine,
-// another model or last year's driver is not a worse table but a wrong one: it makes a schedule verify what does not pay,
-// round after round, and nothing looks broken. So tables are asked for with demands, and refused by name.
+// A profile to keep: prices, cells and graph sizes, and what they were measured on and when. A table of another
+// machine, another model or last year's driver is not a worse table but a wrong one: it makes a schedule verify what
+// does not pay, round after round, and nothing looks broken. So tables are asked for with demands, and refused by name.
 //
 // ext/cost_json.hpp saves and loads them; when_priced.hpp says what to do without one.
 #pragma once
@@ -24,8 +24,8 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// What decides how long a step takes, by name: device, driver, engine version, model, dtype, tensor-parallel size, graph
-/// sizes. Which names is the engine's choice; they are compared as text.
+/// What decides how long a step takes, by name: device, driver, engine version, model, dtype, tensor-parallel size,
+/// graph sizes. Which names is the engine's choice; they are compared as text.
 using cost_fingerprint = std::map<std::string, std::string>;
 
 /// Prices, around them measured cells, around these the padding: each as far as it is there.

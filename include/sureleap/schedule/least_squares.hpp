@@ -53,87 +53,106 @@ private:
 /// Columns are compared at unit length; what is shorter than this is rounding.
 inline constexpr double column_tolerance = 1e-8;
 
-/// b >= 0 that minimises |Xb - y| (Lawson and Hanson, Solving Least Squares Problems, chapter 23). Where columns depend on
-/// each other, the one named first in `order` gets what they share, as far as the signs let it.
+/// b >= 0 that minimises |Xb - y|, by the active-set method of Lawson and Hanson (Solving Least Squares Problems,
+/// chapter 23): unknowns are let in one by one, and leave again where the solution would make them negative.
 template <std::size_t N>
-[[nodiscard]] std::array<double, N> solve_non_negative(row_triangle<N> const& rows,
-                                                       std::array<std::size_t, N> const& order) noexcept {
-    std::array<double, N> length{};
-    for (std::size_t j = 0; j < N; ++j) length[j] = rows.length(j);
-    double const target = rows.length(N);
-    std::array<double, N> b{};  // of columns of unit length
-    std::array<std::size_t, N> chosen{};
-    std::size_t size = 0;
+class non_negative_solution {
+public:
+    /// Where columns depend on each other, the one named first in `order` gets what they share, as far as the signs let
+    /// it.
+    non_negative_solution(row_triangle<N> const& rows, std::array<std::size_t, N> const& order) noexcept
+        : rows_(rows), order_(order) {
+        for (std::size_t j = 0; j < N; ++j) length_[j] = rows.length(j);
+        for (std::size_t step = 0; step < 8 * N; ++step) {
+            std::size_t const next = candidate_column();
+            if (next == N) break;
+            in_[size_++] = next;
+            if (!solve() || !(free_[size_ - 1] > 0.0)) {
+                --size_;
+                refused_[next] = true;
+                continue;
+            }
+            refused_ = {};
+            while (!advance() && size_ > 0 && solve()) {
+            }
+        }
+    }
 
-    // The unconstrained solution of the chosen columns; false if the last of them depends on the others.
-    auto const solve = [&](std::array<double, N>& z) {
+    [[nodiscard]] std::array<double, N> values() const noexcept {
+        std::array<double, N> b{};
+        for (std::size_t k = 0; k < size_; ++k) b[in_[k]] = b_[in_[k]] / length_[in_[k]];
+        return b;
+    }
+
+private:
+    /// The first column outside with which the error would fall; N if there is none, which is optimal.
+    [[nodiscard]] std::size_t candidate_column() const noexcept {
+        std::array<double, N + 1> error{};
+        for (std::size_t i = 0; i <= N; ++i) {
+            error[i] = rows_[i][N];
+            for (std::size_t k = 0; k < size_; ++k) error[i] -= rows_[i][in_[k]] / length_[in_[k]] * b_[in_[k]];
+        }
+        for (std::size_t const j : order_) {
+            auto const chosen = in_.begin() + static_cast<std::ptrdiff_t>(size_);
+            if (!(length_[j] > 0.0) || refused_[j] || std::find(in_.begin(), chosen, j) != chosen) continue;
+            double gain = 0.0;
+            for (std::size_t i = 0; i <= N; ++i) gain += error[i] * rows_[i][j] / length_[j];
+            if (gain > 1e-13 * rows_.length(N)) return j;
+        }
+        return N;
+    }
+
+    /// free_: the solution by the columns that are in, whatever its signs. False if the last of them depends on the
+    /// others.
+    [[nodiscard]] bool solve() noexcept {
         row_triangle<N> r;
         for (std::size_t i = 0; i <= N; ++i) {
             typename row_triangle<N>::row x{};
-            for (std::size_t k = 0; k < size; ++k) x[k] = rows[i][chosen[k]] / length[chosen[k]];
-            x[size] = rows[i][N];
+            for (std::size_t k = 0; k < size_; ++k) x[k] = rows_[i][in_[k]] / length_[in_[k]];
+            x[size_] = rows_[i][N];
             r.add(x);
         }
-        if (std::abs(r[size - 1][size - 1]) < column_tolerance) return false;
-        for (std::size_t k = size; k-- > 0;) {
-            double rest = r[k][size];
-            for (std::size_t j = k + 1; j < size; ++j) rest -= r[k][j] * z[j];
-            z[k] = rest / r[k][k];
+        if (std::abs(r[size_ - 1][size_ - 1]) < column_tolerance) return false;
+        for (std::size_t k = size_; k-- > 0;) {
+            double rest = r[k][size_];
+            for (std::size_t j = k + 1; j < size_; ++j) rest -= r[k][j] * free_[j];
+            free_[k] = rest / r[k][k];
         }
         return true;
-    };
-
-    std::uint32_t refused = 0;  // columns that did not help since the solution last moved
-    for (std::size_t step = 0; step < 8 * N; ++step) {
-        std::size_t next = N;
-        for (std::size_t const j : order) {
-            bool open = length[j] > 0.0 && (refused >> j & 1u) == 0;
-            for (std::size_t k = 0; k < size; ++k) open = open && chosen[k] != j;
-            if (!open) continue;
-            double gain = 0.0;  // how fast the error falls with b_j
-            for (std::size_t i = 0; i <= N; ++i) {
-                double error = rows[i][N];
-                for (std::size_t k = 0; k < N; ++k) {
-                    if (length[k] > 0.0) error -= rows[i][k] / length[k] * b[k];
-                }
-                gain += error * rows[i][j] / length[j];
-            }
-            if (gain > 1e-13 * target) {
-                next = j;
-                break;
-            }
-        }
-        if (next == N) break;
-        chosen[size++] = next;
-        std::array<double, N> z{};
-        if (!solve(z) || !(z[size - 1] > 0.0)) {
-            --size;
-            refused |= 1u << next;
-            continue;
-        }
-        refused = 0;
-        // Towards z until the first becomes 0, which leaves; again, until none would be negative.
-        for (;;) {
-            double reach = 1.0;
-            for (std::size_t k = 0; k < size; ++k) {
-                if (z[k] <= 0.0) reach = std::min(reach, b[chosen[k]] / (b[chosen[k]] - z[k]));
-            }
-            std::size_t left = 0;
-            for (std::size_t k = 0; k < size; ++k) {
-                std::size_t const j = chosen[k];
-                bool const stays = reach == 1.0 || z[k] > 0.0 || b[j] / (b[j] - z[k]) > reach;
-                b[j] = stays ? b[j] + reach * (z[k] - b[j]) : 0.0;
-                if (reach == 1.0) b[j] = z[k];
-                if (stays) chosen[left++] = j;
-            }
-            bool const done = left == size;
-            size = left;
-            if (done || size == 0 || !solve(z)) break;
-        }
     }
-    for (std::size_t j = 0; j < N; ++j) b[j] = length[j] > 0.0 ? b[j] / length[j] : 0.0;
-    return b;
-}
+
+    /// Goes from b_ towards free_ until the first unknown reaches 0, which leaves. True if it got there.
+    [[nodiscard]] bool advance() noexcept {
+        auto const until_zero = [&](std::size_t k) {
+            double const b = b_[in_[k]];
+            return free_[k] > 0.0 ? 1.0 : b / (b - free_[k]);
+        };
+        double way = 1.0;
+        for (std::size_t k = 0; k < size_; ++k) way = std::min(way, until_zero(k));
+        if (way == 1.0) {
+            for (std::size_t k = 0; k < size_; ++k) b_[in_[k]] = free_[k];
+            return true;
+        }
+        std::size_t left = 0;
+        for (std::size_t k = 0; k < size_; ++k) {
+            std::size_t const j = in_[k];
+            bool const stays = until_zero(k) > way;
+            b_[j] = stays ? b_[j] + way * (free_[k] - b_[j]) : 0.0;
+            if (stays) in_[left++] = j;
+        }
+        size_ = left;
+        return false;
+    }
+
+    row_triangle<N> const& rows_;
+    std::array<std::size_t, N> order_;
+    std::array<double, N> length_{};
+    std::array<double, N> b_{};     // of columns of unit length; 0 for those that are not in
+    std::array<double, N> free_{};  // of the columns that are in, in their order
+    std::array<std::size_t, N> in_{};
+    std::size_t size_ = 0;           // columns that are in
+    std::array<bool, N> refused_{};  // did not help since the solution last moved
+};
 
 /// What rows say of each unknown.
 template <std::size_t N>
@@ -143,8 +162,8 @@ struct column_report {
     std::array<std::uint32_t, N> blurred_with{};  ///< bit i: only sums of b_i and b_j (and others) are determined
 };
 
-/// By the singular values of the columns at unit length (one-sided Jacobi): directions without length are combinations of
-/// unknowns that no row depends on.
+/// By the singular values of the columns at unit length (one-sided Jacobi): directions without length are combinations
+/// of unknowns that no row depends on.
 template <std::size_t N>
 [[nodiscard]] column_report<N> examine_columns(row_triangle<N> const& rows) noexcept {
     std::array<std::array<double, N + 1>, N> u{};  // columns

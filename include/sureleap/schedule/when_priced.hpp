@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What to do without a cost table: no more speculation than the user asked for by number. A schedule that knows no costs
-// could verify everything, which is right at low load and slower than not speculating at all at high load; it is the
-// high load that an engine must survive.
+// What to do without a cost table: no more speculation than the user asked for by number. A schedule that knows no
+// costs could verify everything, which is right at low load and slower than not speculating at all at high load; it is
+// the high load that an engine must survive.
 //
 //   auto offer = find_cost("cost.json", {.machine = here, .max_age = 30 * 86400});       // ext/cost_json.hpp
 //   std::optional<planned_schedule<profiled_cost>> schedule;
@@ -22,6 +22,7 @@
 #include <sureleap/concepts.hpp>
 #include <sureleap/config.hpp>
 #include <sureleap/guarantee.hpp>
+#include <sureleap/schedule/adapter.hpp>
 #include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/planning.hpp>
@@ -29,21 +30,11 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-namespace detail {
-/// The origin of a planner; nothing for others.
-template <class Schedule>
-struct origin_of {};
-template <planner Schedule>
-struct origin_of<Schedule> {
-    using origin = typename Schedule::origin;
-};
-}  // namespace detail
-
-/// The schedule if there is one; without, every request drafts and verifies at most `fixed_length` positions, and with a
-/// length of 0 nothing is drafted. Models whatever Schedule models, and draft_limiter. Chosen once: what a table says
+/// The schedule if there is one; without, every request drafts and verifies at most `fixed_length` positions, and with
+/// a length of 0 nothing is drafted. Models whatever Schedule models, and draft_limiter. Chosen once: what a table says
 /// does not change while serving.
 template <scheduler Schedule>
-class when_priced : public detail::origin_of<Schedule> {
+class when_priced : public detail::planning_origin<Schedule> {
 public:
     using schedule_type = Schedule;
     static constexpr bool needs_confidence = needs_confidence_v<Schedule>;

@@ -93,7 +93,7 @@ public:
         return maps(k, logit_terms::of_confidence(c, history_of(request, maps)));
     }
 
-    /// Learns from a round and ends it. O(gamma) for each request, and for each tenant among them. Allocates nothing.
+    /// Learns from a round and ends it. O(gamma) for each request and each tenant among them, and a look at every place.
     void observe(round_record const& round) noexcept {
         SURELEAP_EXPECTS(round.survivals.block_size == block_size());
         for (std::size_t r = 0; r < round.size(); ++r) {

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: MIT
 //
-// A cost model that is corrected by the steps it priced. Profiles age: a neighbour on the machine, a hotter chip, longer
-// contexts than were measured. This one compares every round's measured seconds with what the model said, and remembers
-// factors.
+// A cost model that is corrected by the steps it priced. Profiles age: a neighbour on the machine, a hotter chip,
+// longer contexts than were measured. This one compares every round's measured seconds with what the model said, and
+// remembers factors.
 //
 //   refined_cost cost{model};                                  // the engine owns it,
 //   decoder dec{target, drafter, planned_schedule{cost_ref{cost}}, rule, {.clock = now}};
 //   while (dec.step()) cost.observe(dec.round());              // a schedule sees one version a round
 //
-// Factors stand at knots: requests in octaves, batch tokens per request at 1, 2, 3, 4, 6, 8, 12 .. 32. Each knot's factor is
-// the decayed mean of what was observed near it, drawn towards the mean of the whole machine where little was, which in
-// turn starts as 1. Between knots of one R the *difference* from the model is a line in B, as in cell_cost: no cliffs
-// where cells would meet, and a convex model stays convex from knot to knot.
+// Factors stand at knots: requests in octaves, batch tokens per request at 1, 2, 3, 4, 6, 8, 12 .. 32. Each knot's
+// factor is the decayed mean of what was observed near it, drawn towards the mean of the whole machine where little
+// was, which in turn starts as 1. Between knots of one R the *difference* from the model is a line in B, as in
+// cell_cost: no cliffs where cells would meet, and a convex model stays convex from knot to knot.
 //
-// It must survive garbage. What is no positive finite number is not taken; anything else counts as at most 1 + `clip` times
-// what was predicted, so one observation moves a knot by at most clip / (1 + what was seen there), and factors stay within
-// bounds whatever comes. Only what goes on in one direction is believed more and more: then the machine has changed. Rejected: medians over windows, which need the windows, per knot; means of logarithms,
-// which differ between maths libraries, while two ranks that are told the same seconds must come to the same factors.
+// It must survive garbage. What is no positive finite number is not taken; anything else counts as at most 1 + `clip`
+// times what was predicted, so one observation moves a knot by at most clip / (1 + what was seen there), and factors
+// stay within bounds whatever comes. Only what goes on in one direction is believed more and more: then the machine has
+// changed. Rejected: medians over windows, which need the windows, per knot; means of logarithms, which differ between
+// maths libraries, while two ranks that are told the same seconds must come to the same factors.
 #pragma once
 
 #include <algorithm>
@@ -25,6 +26,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <utility>
 
 #include <sureleap/concepts.hpp>
@@ -39,7 +41,7 @@ struct refined_cost_settings {
     double memory = 64.0;  ///< observations at a knot, and rounds of the machine, after which one counts 1/e; > 1
     double idle = 4096.0;  ///< rounds after which a knot counts 1/e that nothing was seen of; > 1
     double prior = 8.0;    ///< observations that the machine's factor counts for at a knot, and 1 in the machine's, > 0
-    double clip = 0.5;     ///< most an observation counts for, relative to what was predicted, in (0, 1)
+    double clip = 0.5;     ///< an observation counts as at most 1 + clip times longer, or shorter, than predicted; > 0
     double most = 8.0;     ///< factors stay in [1/2, most], > 1
 };
 
@@ -53,8 +55,9 @@ struct prediction_error {
     std::uint64_t discarded = 0;  ///< rounds without a positive finite time
 };
 
-/// A model and what was learned of it. Models cost_model; knows where it is convex if the model does. step_seconds costs
-/// three questions to the model, observe about a microsecond; nothing is allocated. Not thread-safe: observe between rounds.
+/// A model and what was learned of it. Models cost_model; knows where it is convex if the model does. step_seconds
+/// costs three questions to the model, observe about a microsecond; nothing is allocated. Not thread-safe: observe
+/// between rounds.
 template <cost_model Model>
 class refined_cost {
 public:
@@ -191,19 +194,21 @@ private:
         return static_cast<double>(model_.step_seconds(load));
     }
 
-    /// (factor - 1) x seconds, rounded once: a product by itself, compilers would fuse with what is done to it next, or not.
+    /// (factor - 1) x seconds, rounded once: a product by itself, compilers would fuse with what is done to it next, or
+    /// not.
     [[nodiscard]] static double excess(double factor, double seconds) noexcept {
         return std::fma(factor, seconds, -seconds);
     }
 
-    /// How many times longer than predicted a step is taken to have been. One that is far off is an accident; the longer it
-    /// goes on the same way, the more of it is believed.
+    /// How many times longer than predicted a step is taken to have been. One that is far off is an accident; the
+    /// longer it goes on the same way, the more of it is believed.
     [[nodiscard]] double believable(double times) noexcept {
         double const most = 1.0 + settings_.clip;
         bool const beyond = times > most || times < 1.0 / most;
         if (beyond) ++error_.clipped;
         streak_ = !beyond ? 0 : times > 1.0 ? std::clamp(streak_ + 1, 1, 64) : std::clamp(streak_ - 1, -64, -1);
-        double const reach = std::fma(settings_.clip, 1.0 + 0.125 * std::abs(static_cast<double>(streak_)), 1.0);
+        int const before = std::max(std::abs(streak_) - 1, 0);
+        double const reach = std::fma(settings_.clip, 1.0 + 0.125 * static_cast<double>(before), 1.0);
         return std::clamp(times, 1.0 / reach, reach);
     }
 
