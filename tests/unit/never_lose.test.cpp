@@ -294,7 +294,7 @@ TEST_CASE("without confidences acceptance is learned by position") {
 
 TEST_CASE("without confidences it turns drafts off and comes back too") {
     machine const m{.per_token = 1.0 / 60, .draft = 0.1, .per_draft_token = 0.004};
-    constexpr std::size_t period = 400;
+    constexpr std::size_t period = 800;
     blocks const world(11, 32, 3 * period, 7,
                        [](std::size_t, std::size_t t) { return t / period == 1 ? domain{-1.0} : math; });
     auto const load = [](std::size_t) -> std::size_t { return 32; };
@@ -303,7 +303,9 @@ TEST_CASE("without confidences it turns drafts off and comes back too") {
     auto const best = best_by_stretch(world, m, load, period);
     CHECK(throughput(o, 50, period) >= 0.97 * best[0]);
     CHECK(throughput(o, period + 50, 2 * period) >= 0.98 * best[1]);
-    CHECK(throughput(o, 2 * period + 200, 3 * period) >= 0.97 * best[2]);
+    // Position by position, as probes find them good again.
+    CHECK(throughput(o, 2 * period + 200, 3 * period) > 1.3 * best[1]);
+    CHECK(throughput(o, 2 * period + 400, 3 * period) >= 0.97 * best[2]);
 }
 
 TEST_CASE("survival classes") {

@@ -299,7 +299,8 @@ private:
     double promised_ = 1.0;
     double yield_at_ = 0.0;  // requests
     bool probing_ = false;
-    std::size_t since_ = 0;    // rounds since the last probe
+    std::size_t since_ =
+        std::size_t{1} << 20;  // rounds since the last probe; the first round that hides something is one
     std::size_t repeats_ = 0;  // probes in a row
     std::size_t cursor_ = 0;   // whose turn it is
     std::uint64_t round_ = 0;
