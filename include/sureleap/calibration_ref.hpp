@@ -38,6 +38,10 @@ public:
                       "c(std::size_t k, double), gives a number, must not throw and says so: const noexcept");
     }
 
+    template <class C>
+        requires(!std::is_same_v<std::remove_const_t<C>, calibration_ref>)
+    calibration_ref(C const&&) = delete;  // would dangle
+
     [[nodiscard]] explicit operator bool() const noexcept { return call_ != nullptr; }
     [[nodiscard]] double operator()(request_view const& request, std::size_t k, double confidence) const noexcept {
         return call_ == nullptr ? confidence : call_(lent_, request, k, confidence);

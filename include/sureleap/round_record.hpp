@@ -50,6 +50,10 @@ public:
                       "const noexcept");
     }
 
+    template <class Clock>
+        requires(!std::is_same_v<std::remove_const_t<Clock>, clock_ref>)
+    clock_ref(Clock const&&) = delete;  // would dangle
+
     /// NaN without a clock.
     [[nodiscard]] double operator()() const noexcept {
         return call_ == nullptr ? std::numeric_limits<double>::quiet_NaN() : call_(lent_);

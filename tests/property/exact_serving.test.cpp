@@ -206,7 +206,7 @@ TEST_CASE("controllers, calibration and cost model of the library: exact", "[exa
         cost_ref const lent{cost};
         auto const check = [&](std::string const& name, auto const& s) { check_own(name, s, cost, rule, seen); };
         check("planned", guarded(hysteresis{planned_schedule{lent}, {.margin = 0.05}}, cost));
-        check("top-K, lag 1, agreed", guarded(agreed{lagged_top_k<1>(lent, 0.7), larger_batch{}}, cost));
+        check("top-K, lag 1, agreed", agreed{guarded(lagged_top_k<1>(lent, 0.7), cost), larger_batch{}});
         check("top-K, lag 2", guarded(top_k_schedule{lent, 0.7}, cost));
         check("greedy", guarded(greedy_schedule{lent}, cost));
         check("fixed", never_lose{fixed_schedule{}, lent, careful});

@@ -11,6 +11,7 @@
 #include <limits>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include <sureleap/acceptance/coupled.hpp>
@@ -283,6 +284,17 @@ TEST_CASE("a lent calibration changes confidences, live and at the anchor, and t
     CHECK(planned_length(false) == block);  // 1/8 + 1/64 + .. is worth a tenth
     CHECK(planned_length(true) == 0);       // 1/16 + 1/256 + .. is not
 }
+
+// What is lent must outlive the rounds, so nothing is taken that would not.
+static_assert(std::is_constructible_v<calibration_ref, halving const&> &&
+              std::is_constructible_v<calibration_ref, halving&>);
+static_assert(!std::is_constructible_v<calibration_ref, halving>);
+static_assert(std::is_copy_constructible_v<calibration_ref> && std::is_move_constructible_v<calibration_ref>);
+struct stopped {
+    double operator()() const noexcept { return 0.0; }
+};
+static_assert(std::is_constructible_v<clock_ref, stopped const&> && !std::is_constructible_v<clock_ref, stopped>);
+static_assert(std::is_copy_constructible_v<clock_ref> && std::is_move_constructible_v<clock_ref>);
 
 TEST_CASE("a lent clock times the rounds; without one nobody does") {
     auto target = target_of();

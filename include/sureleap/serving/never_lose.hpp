@@ -132,7 +132,7 @@ public:
 private:
     /// Of the throughput: what has to be gained before a decision is changed. Below what a static choice may be better by.
     static constexpr double margin = 0.002;
-    /// Of the last worth of a place: where chains are cut. A schedule that ranks candidates finds the price itself, day by day,
+    /// Of the last worth of a place: where chains are cut. A schedule that ranks candidates finds the price itself, round by round,
     /// and needs room to find it lower; for one that verifies all there is, the floor is the price.
     static constexpr bool ranks = detail::priced_schedule<Schedule>;
     static constexpr double floor_share = ranks ? 0.5 : 1.0;
