@@ -72,10 +72,10 @@
 #include <sureleap/head/output.hpp>
 #include <sureleap/head/rnn.hpp>
 #include <sureleap/head/shortlist.hpp>
-#include <sureleap/schedule/additive_cost.hpp>
-#include <sureleap/schedule/batch_cost.hpp>
 #include <sureleap/schedule/adapter.hpp>
+#include <sureleap/schedule/additive_cost.hpp>
 #include <sureleap/schedule/agreed.hpp>
+#include <sureleap/schedule/batch_cost.hpp>
 #include <sureleap/schedule/budget.hpp>
 #include <sureleap/schedule/bulk_walk.hpp>
 #include <sureleap/schedule/capacity.hpp>
@@ -88,9 +88,9 @@
 #include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/greedy.hpp>
+#include <sureleap/schedule/hysteresis.hpp>
 #include <sureleap/schedule/least_squares.hpp>
 #include <sureleap/schedule/padded_cost.hpp>
-#include <sureleap/schedule/hysteresis.hpp>
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/planning.hpp>
 #include <sureleap/schedule/priced_round.hpp>
@@ -129,11 +129,11 @@
 #include <sureleap/round_runner.hpp>
 
 #include <sureleap/serving/batch_decoder.hpp>
-#include <sureleap/serving/refined_cost.hpp>
-#include <sureleap/serving/metrics.hpp>
-#include <sureleap/serving/metrics_text.hpp>
 #include <sureleap/serving/draft_gate.hpp>
 #include <sureleap/serving/draft_outlook.hpp>
+#include <sureleap/serving/metrics.hpp>
+#include <sureleap/serving/metrics_text.hpp>
 #include <sureleap/serving/never_lose.hpp>
-#include <sureleap/serving/speed_targets.hpp>
 #include <sureleap/serving/online_calibration.hpp>
+#include <sureleap/serving/refined_cost.hpp>
+#include <sureleap/serving/speed_targets.hpp>
