@@ -333,7 +333,8 @@ TEST_CASE("executor: steps over requests have scratch of their own") {
     std::vector<std::byte> memory(sizer.used());
     workspace ws{memory};
     draft_block<float> block(ws, shape);
-    std::vector<request_view> const views(requests);
+    request_settings const settings;
+    std::vector<request_view> const views(requests, request_view{.remaining = 1, .settings = &settings});
     block.begin(views);
     std::atomic<int> disturbed{0};
     std::vector<std::atomic<int>> steps(requests);
