@@ -4,35 +4,13 @@
 // counts.
 #include "support/catch.hpp"
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
 #include <sureleap/serving/metrics.hpp>
 
-namespace {
-std::atomic<std::size_t> allocations{0};
-}  // namespace
-
-// The forms that the others end in.
-[[gnu::noinline]] void* operator new(std::size_t size, std::nothrow_t const&) noexcept {
-    allocations.fetch_add(1, std::memory_order_relaxed);
-    return std::malloc(size == 0 ? 1 : size);
-}
-[[gnu::noinline]] void* operator new(std::size_t size) {
-    void* const memory = operator new(size, std::nothrow);
-    if (memory == nullptr) std::abort();
-    return memory;
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-    std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
-    std::free(memory);
-}
+#include "support/allocations.hpp"
 
 using namespace sureleap;
 

@@ -4,10 +4,7 @@
 // supervision under a global operator new that counts.
 #include "support/catch.hpp"
 
-#include <atomic>
 #include <cstddef>
-#include <cstdlib>
-#include <new>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -19,26 +16,7 @@
 #include <sureleap/training/rnn_code.hpp>
 #include <sureleap/training/supervision.hpp>
 
-namespace {
-std::atomic<std::size_t> allocations{0};
-}  // namespace
-
-// The forms that the others end in. Those for over-aligned types stay as they are: nothing here has such a type.
-[[gnu::noinline]] void* operator new(std::size_t size, std::nothrow_t const&) noexcept {
-    allocations.fetch_add(1, std::memory_order_relaxed);
-    return std::malloc(size == 0 ? 1 : size);
-}
-[[gnu::noinline]] void* operator new(std::size_t size) {
-    void* const memory = operator new(size, std::nothrow);
-    if (memory == nullptr) std::abort();
-    return memory;
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-    std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
-    std::free(memory);
-}
+#include "support/allocations.hpp"
 
 TEST_CASE("training: nothing inside a step allocates") {
     constexpr std::size_t n = 4, r = 3, d = 2, v = 11;
