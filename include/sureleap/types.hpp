@@ -220,7 +220,7 @@ struct request_view {
     std::span<token_id const> context{};  ///< committed tokens, the anchor last; empty if the models keep their own
     std::uint64_t seed = 0;
     std::size_t remaining = 0;  ///< tokens this request may still emit, >= 1
-    request_settings const* settings = nullptr;
+    request_settings const* settings = nullptr;  ///< never null in a round
     /// At most this many draft tokens in this round: the schedule's own limit, set before anything is drafted; 0 drafts
     /// nothing.
     std::size_t draft_limit = static_cast<std::size_t>(-1);
