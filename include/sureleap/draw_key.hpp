@@ -54,28 +54,41 @@ struct draw_key {
 
 // ---- Philox ----------------------------------------------------------------------------------------------------
 
-namespace detail {
-[[nodiscard]] SURELEAP_HOST_DEVICE inline std::array<std::uint32_t, 4> philox_counter(draw_key const& key,
-                                                                                      std::uint32_t lane) noexcept {
-    return {lane, (key.index << 8) | static_cast<std::uint32_t>(key.use), static_cast<std::uint32_t>(key.position),
-            static_cast<std::uint32_t>(key.position >> 32)};
-}
-}  // namespace detail
+/// What Philox is asked for the bits of a key. `lane` numbers the blocks of one key.
+struct key_counter {
+    std::uint32_t word[4];
 
-/// 128 bits of a key. `lane` numbers the blocks of one key.
-[[nodiscard]] SURELEAP_HOST_DEVICE inline std::array<std::uint32_t, 4> random_bits(draw_key const& key,
-                                                                                   std::uint32_t lane) noexcept {
-    return philox4x32(detail::philox_counter(key, lane), key.seed);
+    SURELEAP_HOST_DEVICE key_counter(draw_key const& key, std::uint32_t lane) noexcept
+        : word{lane, (key.index << 8) | static_cast<std::uint32_t>(key.use), static_cast<std::uint32_t>(key.position),
+               static_cast<std::uint32_t>(key.position >> 32)} {}
+};
+/// 128 bits of a key, as words.
+struct key_bits {
+    std::uint32_t word[4];
+
+    SURELEAP_HOST_DEVICE explicit key_bits(draw_key const& key, std::uint32_t lane = 0) noexcept
+        : key_bits(key_counter(key, lane), key.seed) {}
+    SURELEAP_HOST_DEVICE key_bits(key_counter const& counter, std::uint64_t seed) noexcept
+        : word{counter.word[0], counter.word[1], counter.word[2], counter.word[3]} {
+        detail::philox_rounds(word, seed);
+    }
+};
+
+/// The same, for the host.
+[[nodiscard]] inline std::array<std::uint32_t, 4> random_bits(draw_key const& key, std::uint32_t lane) noexcept {
+    key_bits const bits{key, lane};
+    return {bits.word[0], bits.word[1], bits.word[2], bits.word[3]};
 }
 /// Those of lanes first, first + 1 ...
 inline void random_bits(draw_key const& key, std::uint32_t first, philox_bits& out) noexcept {
-    native_philox_kernels().lanes(detail::philox_counter(key, first), key.seed, out);
+    auto const& [word] = key_counter(key, first);
+    native_philox_kernels().lanes({word[0], word[1], word[2], word[3]}, key.seed, out);
 }
 
 /// Uniform on [0, 1), a multiple of 2^-53.
 [[nodiscard]] SURELEAP_HOST_DEVICE inline double uniform(draw_key const& key) noexcept {
-    auto const bits = random_bits(key, 0);
-    return static_cast<double>(((std::uint64_t{bits[0]} << 32) | bits[1]) >> 11) * 0x1p-53;
+    key_bits const bits{key};
+    return static_cast<double>(((std::uint64_t{bits.word[0]} << 32) | bits.word[1]) >> 11) * 0x1p-53;
 }
 
 SURELEAP_END_NAMESPACE

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -30,6 +29,15 @@ inline constexpr fixed_probability certain = fixed_probability{1} << 24;
 
 // ---- storage formats -------------------------------------------------------------------------------------------
 
+namespace detail {
+/// std::bit_cast, which device code may not call without a flag of its compiler.
+template <class To, class From>
+[[nodiscard]] SURELEAP_HOST_DEVICE constexpr To bits_as(From const& from) noexcept {
+    static_assert(sizeof(To) == sizeof(From));
+    return __builtin_bit_cast(To, from);
+}
+}  // namespace detail
+
 /// bfloat16 storage: the upper half of a float. Arithmetic happens in float.
 struct bf16 {
     std::uint16_t bits{};
@@ -37,12 +45,12 @@ struct bf16 {
     bf16() = default;
     /// Rounds to nearest, ties to even; a NaN stays a NaN.
     SURELEAP_HOST_DEVICE explicit bf16(float value) noexcept {
-        auto const u = std::bit_cast<std::uint32_t>(value);
+        auto const u = detail::bits_as<std::uint32_t>(value);
         bits = value != value ? static_cast<std::uint16_t>((u >> 16) | 0x40u)
                               : static_cast<std::uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
     }
     SURELEAP_HOST_DEVICE explicit operator float() const noexcept {
-        return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+        return detail::bits_as<float>(static_cast<std::uint32_t>(bits) << 16);
     }
 };
 
@@ -57,7 +65,7 @@ struct half {
 };
 
 SURELEAP_HOST_DEVICE inline half::half(float value) noexcept {
-    auto const u = std::bit_cast<std::uint32_t>(value);
+    auto const u = detail::bits_as<std::uint32_t>(value);
     auto const sign = static_cast<std::uint16_t>((u >> 16) & 0x8000u);
     std::uint32_t const magnitude = u & 0x7fffffffu;
     if (magnitude > 0x7f800000u) {
@@ -66,8 +74,8 @@ SURELEAP_HOST_DEVICE inline half::half(float value) noexcept {
         bits = static_cast<std::uint16_t>(sign | 0x7c00u);
     } else if (magnitude < 0x38800000u) {
         // Subnormal: adding 0.5 aligns the mantissa so that the addition itself rounds to multiples of 2^-24.
-        float const aligned = std::bit_cast<float>(magnitude) + 0.5f;
-        bits = static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(aligned) - 0x3f000000u));
+        float const aligned = detail::bits_as<float>(magnitude) + 0.5f;
+        bits = static_cast<std::uint16_t>(sign | (detail::bits_as<std::uint32_t>(aligned) - 0x3f000000u));
     } else {
         std::uint32_t const rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
         bits = static_cast<std::uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
@@ -80,10 +88,10 @@ SURELEAP_HOST_DEVICE inline half::operator float() const noexcept {
     std::uint32_t const mantissa = bits & 0x3ffu;
     if (exponent == 0) {
         float const magnitude = static_cast<float>(mantissa) * 0x1p-24f;
-        return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | sign);
+        return detail::bits_as<float>(detail::bits_as<std::uint32_t>(magnitude) | sign);
     }
     std::uint32_t const widened = exponent == 31 ? 255u : exponent + 112u;
-    return std::bit_cast<float>(sign | (widened << 23) | (mantissa << 13));
+    return detail::bits_as<float>(sign | (widened << 23) | (mantissa << 13));
 }
 
 /// The type arithmetic on stored T happens in: double stays double, every other format becomes float.
@@ -170,8 +178,10 @@ struct transform {
     double top_p = 1.0;        ///< keep the smallest prefix with mass >= top_p; in (0, 1]
     double min_p = 0.0;        ///< keep tokens with p >= min_p * max p; in [0, 1]
 
-    [[nodiscard]] bool greedy() const noexcept { return temperature < 1e-5; }
-    [[nodiscard]] bool truncates() const noexcept { return top_k > 0 || top_p < 1.0 || min_p > 0.0; }
+    [[nodiscard]] SURELEAP_HOST_DEVICE bool greedy() const noexcept { return temperature < 1e-5; }
+    [[nodiscard]] SURELEAP_HOST_DEVICE bool truncates() const noexcept {
+        return top_k > 0 || top_p < 1.0 || min_p > 0.0;
+    }
     [[nodiscard]] bool operator==(transform const&) const = default;
 };
 
@@ -219,7 +229,7 @@ struct request_view {
     std::uint64_t position = 0;           ///< absolute position of the anchor in its sequence
     std::span<token_id const> context{};  ///< committed tokens, the anchor last; empty if the models keep their own
     std::uint64_t seed = 0;
-    std::size_t remaining = 0;  ///< tokens this request may still emit, >= 1
+    std::size_t remaining = 0;                   ///< tokens this request may still emit, >= 1
     request_settings const* settings = nullptr;  ///< never null in a round
     /// At most this many draft tokens in this round: the schedule's own limit, set before anything is drafted; 0 drafts
     /// nothing.
