@@ -48,9 +48,9 @@ std::uint64_t wrong_orders(F f) {
     return wrong;
 }
 
-std::vector<int> numbers(std::size_t n) {
-    std::vector<int> out(n);
-    for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<int>((i * 2654435761u) % 1999u);
+std::vector<unsigned> numbers(std::size_t n) {
+    std::vector<unsigned> out(n);
+    for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<unsigned>((i * 2654435761u) % 1999u);
     return out;
 }
 
@@ -62,20 +62,20 @@ bool contains(std::string const& text, std::string const& part) {
 
 enum class flaw { none, first, second, third };
 
-__device__ int warp_sum(int value) {
+__device__ unsigned warp_sum(unsigned value) {
     for (unsigned offset = 16; offset > 0; offset /= 2) value += __shfl_down_sync(full, value, offset);
     return value;
 }
 
 /// first: no barrier between the warps' sums and their sum. second: none that tells everybody the total.
 template <flaw Flaw>
-__global__ void reduce_by_shuffles(int const* in, unsigned n, int* out) {
+__global__ void reduce_by_shuffles(unsigned const* in, unsigned n, unsigned* out) {
     struct shared {
-        int sums[32];
-        int total;
+        unsigned sums[32];
+        unsigned total;
     };
     auto& s = shared_memory<shared>();
-    int own = 0;
+    unsigned own = 0;
     for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) own += __ldg(in + i);
     own = warp_sum(own);
     unsigned const lane = threadIdx.x % 32;
@@ -93,19 +93,18 @@ __global__ void reduce_by_shuffles(int const* in, unsigned n, int* out) {
 template <flaw Flaw>
 bool reduces_by_shuffles() {
     auto const in = numbers(5000);
-    device_array<int> const from{in};
-    device_array<int> to(7);
-    require_cuda(launch(reduce_by_shuffles<Flaw>, 7, 256, 33 * sizeof(int), nullptr, from.data(), 5000u, to.data()));
+    device_array<unsigned> const from{in};
+    device_array<unsigned> to(7);
+    require_cuda(
+        launch(reduce_by_shuffles<Flaw>, 7, 256, 33 * sizeof(unsigned), nullptr, from.data(), 5000u, to.data()));
     auto const sums = to.download();
-    long long total = 0;
-    for (int const sum : sums) total += sum;  // of poison, perhaps
-    return total == std::accumulate(in.begin(), in.end(), 0LL);
+    return std::accumulate(sums.begin(), sums.end(), 0u) == std::accumulate(in.begin(), in.end(), 0u);
 }
 
 /// first: no barrier in the loop. second: the barrier only for those who add.
 template <flaw Flaw>
-__global__ void reduce_by_tree(int const* in, int* out) {
-    int* const s = &shared_memory<int>();
+__global__ void reduce_by_tree(unsigned const* in, unsigned* out) {
+    unsigned* const s = &shared_memory<unsigned>();
     s[threadIdx.x] = in[threadIdx.x];
     __syncthreads();
     for (unsigned stride = blockDim.x / 2; stride > 0; stride /= 2) {
@@ -120,10 +119,10 @@ __global__ void reduce_by_tree(int const* in, int* out) {
 
 /// The last steps of a tree in one warp. first: no __syncwarp between reading and writing. second: none after writing.
 template <flaw Flaw>
-__global__ void reduce_in_warp(int const* in, int* out) {
-    int* const s = &shared_memory<int>() + threadIdx.x / 32 * 32;
+__global__ void reduce_in_warp(unsigned const* in, unsigned* out) {
+    unsigned* const s = &shared_memory<unsigned>() + threadIdx.x / 32 * 32;
     unsigned const lane = threadIdx.x % 32;
-    int own = in[threadIdx.x];
+    unsigned own = in[threadIdx.x];
     s[lane] = own;
     __syncwarp();
     for (unsigned stride = 16; stride > 0; stride /= 2) {
@@ -138,13 +137,13 @@ __global__ void reduce_in_warp(int const* in, int* out) {
 template <flaw Flaw>
 bool reduces_in_warp() {
     auto const in = numbers(64);
-    device_array<int> const from{in};
-    device_array<int> to(64);
-    require_cuda(launch(reduce_in_warp<Flaw>, 1, 64, 64 * sizeof(int), nullptr, from.data(), to.data()));
+    device_array<unsigned> const from{in};
+    device_array<unsigned> to(64);
+    require_cuda(launch(reduce_in_warp<Flaw>, 1, 64, 64 * sizeof(unsigned), nullptr, from.data(), to.data()));
     auto const sums = to.download();
     for (std::size_t i = 0; i < 64; ++i) {
         auto const first = in.begin() + static_cast<std::ptrdiff_t>(i / 32 * 32);
-        if (sums[i] != std::accumulate(first, first + 32, 0)) return false;
+        if (sums[i] != std::accumulate(first, first + 32, 0u)) return false;
     }
     return true;
 }
@@ -159,11 +158,11 @@ TEST_CASE("a reduction by shuffles") {
 
 TEST_CASE("a reduction by a tree in shared memory") {
     auto const in = numbers(256);
-    int const expected = std::accumulate(in.begin(), in.end(), 0);
-    device_array<int> const from{in};
-    device_array<int> to(1);
+    unsigned const expected = std::accumulate(in.begin(), in.end(), 0u);
+    device_array<unsigned> const from{in};
+    device_array<unsigned> to(1);
     auto const reduce = [&](auto kernel) {
-        return launch(kernel, 1, 256, 256 * sizeof(int), nullptr, from.data(), to.data());
+        return launch(kernel, 1, 256, 256 * sizeof(unsigned), nullptr, from.data(), to.data());
     };
     CHECK(wrong_orders([&] {
               require_cuda(reduce(reduce_by_tree<flaw::none>));
@@ -192,13 +191,13 @@ namespace {
 
 /// Inclusive sums over a block. first: in place without a barrier between reading and writing.
 template <flaw Flaw>
-__global__ void scan(int const* in, int* out) {
-    int* const s = &shared_memory<int>();
-    int own = in[threadIdx.x];
+__global__ void scan(unsigned const* in, unsigned* out) {
+    unsigned* const s = &shared_memory<unsigned>();
+    unsigned own = in[threadIdx.x];
     s[threadIdx.x] = own;
     __syncthreads();
     for (unsigned offset = 1; offset < blockDim.x; offset *= 2) {
-        int const before = threadIdx.x >= offset ? s[threadIdx.x - offset] : 0;
+        unsigned const before = threadIdx.x >= offset ? s[threadIdx.x - offset] : 0;
         if constexpr (Flaw != flaw::first) __syncthreads();
         own += before;
         s[threadIdx.x] = own;
@@ -207,13 +206,13 @@ __global__ void scan(int const* in, int* out) {
     out[threadIdx.x] = own;
 }
 
-__global__ void scan_by_shuffles(int const* in, int* out) {
-    int* const sums = &shared_memory<int>();
+__global__ void scan_by_shuffles(unsigned const* in, unsigned* out) {
+    unsigned* const sums = &shared_memory<unsigned>();
     unsigned const lane = threadIdx.x % 32;
     unsigned const warp = threadIdx.x / 32;
-    int own = in[threadIdx.x];
+    unsigned own = in[threadIdx.x];
     for (unsigned offset = 1; offset < 32; offset *= 2) {
-        int const before = __shfl_up_sync(full, own, offset);
+        unsigned const before = __shfl_up_sync(full, own, offset);
         if (lane >= offset) own += before;
     }
     if (lane == 31) sums[warp] = own;
@@ -224,8 +223,8 @@ __global__ void scan_by_shuffles(int const* in, int* out) {
 
 /// Bitonic, in place. first: no barrier between steps.
 template <flaw Flaw>
-__global__ void sort(int* data) {
-    int* const s = &shared_memory<int>();
+__global__ void sort(unsigned* data) {
+    unsigned* const s = &shared_memory<unsigned>();
     unsigned const i = threadIdx.x;
     s[i] = data[i];
     __syncthreads();
@@ -233,7 +232,7 @@ __global__ void sort(int* data) {
         for (unsigned stride = size / 2; stride > 0; stride /= 2) {
             unsigned const other = i ^ stride;
             if (other > i && (s[i] > s[other]) == ((i & size) == 0)) {
-                int const kept = s[i];
+                unsigned const kept = s[i];
                 s[i] = s[other];
                 s[other] = kept;
             }
@@ -247,13 +246,13 @@ __global__ void sort(int* data) {
 
 TEST_CASE("scans over a block") {
     auto const in = numbers(192);
-    std::vector<int> expected(in.size());
+    std::vector<unsigned> expected(in.size());
     std::partial_sum(in.begin(), in.end(), expected.begin());
-    device_array<int> const from{in};
-    device_array<int> to(in.size());
+    device_array<unsigned> const from{in};
+    device_array<unsigned> to(in.size());
     auto const right = [&](auto kernel) {
         return [&, kernel] {
-            require_cuda(launch(kernel, 1, 192, 192 * sizeof(int), nullptr, from.data(), to.data()));
+            require_cuda(launch(kernel, 1, 192, 192 * sizeof(unsigned), nullptr, from.data(), to.data()));
             return to.download() == expected;
         };
     };
@@ -268,8 +267,8 @@ TEST_CASE("a bitonic sort") {
     std::sort(expected.begin(), expected.end());
     auto const right = [&](auto kernel) {
         return [&, kernel] {
-            device_array<int> data{in};
-            require_cuda(launch(kernel, 1, 256, 256 * sizeof(int), nullptr, data.data()));
+            device_array<unsigned> data{in};
+            require_cuda(launch(kernel, 1, 256, 256 * sizeof(unsigned), nullptr, data.data()));
             return data.download() == expected;
         };
     };
@@ -284,7 +283,7 @@ namespace {
 /// Every block writes its part, the last one done sums them up. first: the counter goes up before the part is there. second:
 /// a block believes to be last one too late. third: no barrier between thread 0 and those who ask it.
 template <flaw Flaw>
-__global__ void sum_by_last_block(int const* in, int* parts, unsigned* done, int* out) {
+__global__ void sum_by_last_block(unsigned const* in, unsigned* parts, unsigned* done, unsigned* out) {
     struct shared {
         unsigned last;
     };
@@ -296,7 +295,7 @@ __global__ void sum_by_last_block(int const* in, int* parts, unsigned* done, int
         }
     };
     if constexpr (Flaw == flaw::first) count();
-    int const own = warp_sum(in[blockIdx.x * 32 + threadIdx.x % 32]);
+    unsigned const own = warp_sum(in[blockIdx.x * 32 + threadIdx.x % 32]);
     if (threadIdx.x == 32) parts[blockIdx.x] = own;
     if constexpr (Flaw != flaw::third) __syncthreads();
     if constexpr (Flaw != flaw::first) {
@@ -305,7 +304,7 @@ __global__ void sum_by_last_block(int const* in, int* parts, unsigned* done, int
     }
     if (s.last == 1 && threadIdx.x == 40) {
         __threadfence();
-        int total = 0;
+        unsigned total = 0;
         for (unsigned i = 0; i < gridDim.x; ++i) total += __ldcg(parts + i);
         *out = total;
     }
@@ -335,13 +334,13 @@ __global__ void note_order(unsigned* room, unsigned* order) {
 TEST_CASE("the last block done") {
     constexpr unsigned blocks = 9;
     auto const in = numbers(blocks * 32);
-    int const expected = std::accumulate(in.begin(), in.end(), 0);
-    device_array<int> const from{in};
+    unsigned const expected = std::accumulate(in.begin(), in.end(), 0u);
+    device_array<unsigned> const from{in};
     auto const right = [&](auto kernel) {
         return [&, kernel] {
-            device_array<int> parts(blocks);
+            device_array<unsigned> parts(blocks);
             device_array<unsigned> done{0u};
-            device_array<int> out(1);
+            device_array<unsigned> out(1);
             require_cuda(launch(kernel, blocks, 64, 16, nullptr, from.data(), parts.data(), done.data(), out.data()));
             return out.download()[0] == expected;
         };
@@ -474,7 +473,7 @@ TEST_CASE("shuffles of any width") {
 
 TEMPLATE_TEST_CASE("shuffles of every type", "", int, unsigned, long long, unsigned long long, float, double) {
     std::vector<TestType> in(32);
-    for (std::size_t i = 0; i < 32; ++i) in[i] = static_cast<TestType>(static_cast<double>(i * i) * 4e6 + 0.5);
+    for (std::size_t i = 0; i < 32; ++i) in[i] = static_cast<TestType>(static_cast<double>(i * i) * 2e6 + 0.5);
     device_array<TestType> const from{in};
     device_array<TestType> to(32);
     require_cuda(launch(shuffle_type<TestType>, 1, 32, 0, nullptr, from.data(), to.data()));
@@ -728,8 +727,8 @@ namespace {
 /// Sums tiles of blockDim.x numbers, two in flight. first: does not wait. second: waits for too few. third: overwrites the
 /// tile that others still read.
 template <flaw Flaw>
-__global__ void sum_tiles(int const* in, unsigned tiles, int* out) {
-    int* const s = &shared_memory<int>();
+__global__ void sum_tiles(unsigned const* in, unsigned tiles, unsigned* out) {
+    unsigned* const s = &shared_memory<unsigned>();
     unsigned const n = blockDim.x;
     auto const fetch = [&](unsigned tile) {
         // The last quarter of the threads does nothing, 16 bytes each are enough.
@@ -738,7 +737,7 @@ __global__ void sum_tiles(int const* in, unsigned tiles, int* out) {
         }
         __pipeline_commit();
     };
-    int total = 0;
+    unsigned total = 0;
     fetch(0);
     for (unsigned tile = 0; tile < tiles; ++tile) {
         fetch(tile + 1);
@@ -751,16 +750,16 @@ __global__ void sum_tiles(int const* in, unsigned tiles, int* out) {
 }
 
 /// No barrier between arrival and use by others.
-__global__ void sum_tile_of_others(int const* in, int* out) {
-    int* const s = &shared_memory<int>();
+__global__ void sum_tile_of_others(unsigned const* in, unsigned* out) {
+    unsigned* const s = &shared_memory<unsigned>();
     __pipeline_memcpy_async(s + threadIdx.x, in + threadIdx.x, 4);
     __pipeline_commit();
     __pipeline_wait_prior(0);
     out[threadIdx.x] = s[blockDim.x - 1 - threadIdx.x];
 }
 
-__global__ void zero_fill(int const* in, int* out) {
-    int* const s = &shared_memory<int>();
+__global__ void zero_fill(unsigned const* in, unsigned* out) {
+    unsigned* const s = &shared_memory<unsigned>();
     __pipeline_memcpy_async(s, in, 16, 8);
     __pipeline_commit();
     __pipeline_memcpy_async(s + 4, in, 4);  // never waited for
@@ -768,7 +767,7 @@ __global__ void zero_fill(int const* in, int* out) {
     for (int i = 0; i < 5; ++i) out[i] = s[i];
 }
 
-__global__ void copy_at(int const* in, int to, int from, unsigned bytes) {
+__global__ void copy_at(unsigned const* in, int to, int from, unsigned bytes) {
     __pipeline_memcpy_async(&shared_memory<unsigned char>() + to, reinterpret_cast<unsigned char const*>(in) + from,
                             bytes);
 }
@@ -779,13 +778,13 @@ TEST_CASE("tiles that are fetched ahead") {
     constexpr unsigned n = 96;
     constexpr unsigned tiles = 5;
     auto const in = numbers(n * tiles);
-    std::vector<int> expected(n, 0);
+    std::vector<unsigned> expected(n, 0);
     for (unsigned i = 0; i < n * tiles; ++i) expected[n - 1 - i % n] += in[i];
-    device_array<int> const from{in};
-    device_array<int> to(n);
+    device_array<unsigned> const from{in};
+    device_array<unsigned> to(n);
     auto const right = [&](auto kernel) {
         return [&, kernel] {
-            require_cuda(launch(kernel, 1, n, 2 * n * sizeof(int), nullptr, from.data(), tiles, to.data()));
+            require_cuda(launch(kernel, 1, n, 2 * n * sizeof(unsigned), nullptr, from.data(), tiles, to.data()));
             return to.download() == expected;
         };
     };
@@ -794,19 +793,19 @@ TEST_CASE("tiles that are fetched ahead") {
     CHECK(wrong_orders(right(sum_tiles<flaw::second>)) == orders);
     CHECK(wrong_orders(right(sum_tiles<flaw::third>)) > orders / 2);
     CHECK(wrong_orders([&] {
-              require_cuda(launch(sum_tile_of_others, 1, n, n * sizeof(int), nullptr, from.data(), to.data()));
+              require_cuda(launch(sum_tile_of_others, 1, n, n * sizeof(unsigned), nullptr, from.data(), to.data()));
               auto const got = to.download();
               return std::equal(got.rbegin(), got.rend(), in.begin());
           }) > orders / 2);
 
     require_cuda(launch(zero_fill, 1, 1, 32, nullptr, from.data(), to.data()));
     auto const got = to.download();
-    CHECK(std::vector<int>(got.begin(), got.begin() + 4) == std::vector<int>{in[0], in[1], 0, 0});
+    CHECK(std::vector<unsigned>(got.begin(), got.begin() + 4) == std::vector<unsigned>{in[0], in[1], 0, 0});
     CHECK(got[4] == 0x7ff57ff5);
 }
 
 TEST_CASE("asynchronous copies that the hardware cannot do") {
-    device_array<int> const from{numbers(16)};
+    device_array<unsigned> const from{numbers(16)};
     auto const report = [&](int to, int source, unsigned bytes) {
         return report_of([&] { return launch(copy_at, 1, 1, 64, nullptr, from.data(), to, source, bytes); });
     };

@@ -111,6 +111,13 @@ sureleap_emulator_switch:
 extern "C" void sureleap_emulator_switch(void** from, void* to);
 #endif
 
+#if defined(EMULATOR_ASAN)
+// A second stack for each of thousands of fibers is more than memory and patience allow.
+extern "C" inline __attribute__((used, visibility("default"))) char const* __asan_default_options() {
+    return "detect_stack_use_after_return=0";
+}
+#endif
+
 namespace emulator::detail {
 
 #if defined(EMULATOR_ASAN)
@@ -147,9 +154,7 @@ public:
     fiber& operator=(fiber const&) = delete;
     ~fiber() {
         if (entry_ != nullptr) {
-#if defined(EMULATOR_ASAN)
-            __asan_unpoison_memory_region(bottom_, size_);
-#endif
+            forget_frames();
 #if defined(EMULATOR_TSAN)
             __tsan_destroy_fiber(tsan_);
 #endif
@@ -159,10 +164,7 @@ public:
 
     /// Forgets whatever was running on the stack, without unwinding it.
     void start_anew() {
-#if defined(EMULATOR_ASAN)
-        __asan_unpoison_memory_region(bottom_, size_);
-        fake_stack_ = nullptr;
-#endif
+        forget_frames();
 #if defined(EMULATOR_TSAN)
         if (tsan_ != nullptr) __tsan_destroy_fiber(tsan_);
         tsan_ = __tsan_create_fiber(0);

@@ -507,36 +507,34 @@ private:
 
     void check_block(block const& b) {
         if (b.waiting == 0 || b.waiting + b.returned < b.size) return;
-        std::string who;
-        for (warp const& w : b.warps) {
-            for (unsigned lane = 0; lane < 32; ++lane) {
-                if ((w.returned >> lane & 1u) != 0 && who.empty()) who = text(w.lanes[lane]->index);
-            }
-        }
         report("divergent barrier: " + std::to_string(b.waiting) + " of " + std::to_string(b.size) +
-               " threads wait in " + text(b.kind, b.place) + ", the rest (such as " + who + ") has returned");
+               " threads wait in " + text(b.kind, b.place) + ", the rest (such as " +
+               text(someone_who_returned(b).index) + ") has returned");
         leave();
+    }
+
+    static thread const& someone_who_returned(block const& b) {
+        auto const w =
+            std::find_if(b.warps.begin(), b.warps.end(), [](warp const& each) { return each.returned != 0; });
+        return *w->lanes[static_cast<unsigned>(std::countr_zero(w->returned))];
     }
 
     void check_warp(warp const& w) {
         if ((w.runnable | w.asleep) != 0 || w.gatherings.empty()) return;
         gathering const& g = w.gatherings.front();
         auto const missing = static_cast<unsigned>(std::countr_zero(g.mask & ~g.arrived));
-        std::string what = " which waits in another collective";
-        if ((w.returned >> missing & 1u) != 0) {
-            what = " which has returned";
-        } else if ((w.at_barrier >> missing & 1u) != 0) {
-            what = " which waits in " + text(w.lanes[missing]->home->kind, w.lanes[missing]->home->place);
-        } else {
-            for (gathering const& other : w.gatherings) {
-                if ((other.arrived >> missing & 1u) != 0) {
-                    what = " which waits in " + text(*other.operation, other.mask, other.place);
-                }
-            }
-        }
         report("divergent warp: " + text(*g.operation, g.mask, g.place) + " waits for lane " + std::to_string(missing) +
-               "," + what);
+               ", which " + state_of(w, missing));
         leave();
+    }
+
+    static std::string state_of(warp const& w, unsigned lane) {
+        if ((w.returned >> lane & 1u) != 0) return "has returned";
+        block const& b = *w.lanes[lane]->home;
+        if ((w.at_barrier >> lane & 1u) != 0) return "waits in " + text(b.kind, b.place);
+        auto const g = std::find_if(w.gatherings.begin(), w.gatherings.end(),
+                                    [&](gathering const& each) { return (each.arrived >> lane & 1u) != 0; });
+        return "waits in " + text(*g->operation, g->mask, g->place);
     }
 
     void check_guards([[maybe_unused]] block const& b) {
