@@ -8,7 +8,7 @@
 #   bench/cuda/run.sh verify            this program alone: bench/cuda/verify.cu
 #   bench/cuda/run.sh --filter 'R:128'  these cases alone
 #
-# Needs nvcc 13, a GPU of compute capability 8.0 or more and Google Benchmark (libbenchmark-dev, or CPATH and LIBRARY_PATH that
+# Needs nvcc 13 with cuBLAS, a GPU of compute capability 8.0 or more and Google Benchmark (libbenchmark-dev, or CPATH and LIBRARY_PATH that
 # lead to it). What was measured goes to build/cuda/bench/out/all.json; bars.json says what is asked.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -38,7 +38,7 @@ failed=0
 pids=()
 for source in bench/cuda/*.cu; do
     "${nvcc}" "${flags[@]}" "${source}" -o "${build}/bench/bench.$(basename "${source}" .cu)" \
-        -lbenchmark -lbenchmark_main -lpthread &
+        -lbenchmark -lbenchmark_main -lcublas -lpthread &
     pids+=($!)
 done
 for pid in "${pids[@]}"; do wait "${pid}" || failed=1; done
