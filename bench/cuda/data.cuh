@@ -58,12 +58,14 @@ __global__ void add_peaks(T* rows, std::size_t vocabulary, std::uint64_t seed) {
     rows[blockIdx.x * vocabulary + bits.word[0] % vocabulary] = static_cast<T>(9.0f + 1.8f * four.x);
 }
 
-/// A draft's rows [R, gamma, V] from its target's [R, gamma + 1, V], a block per row of the draft.
+/// A draft's rows [R, gamma, V] from its target's, which lie as a batch does: a block per row of the draft. Beyond a
+/// request's rows it is a draft of its last one.
 template <class T>
-__global__ void add_noise(T const* p, T* q, std::size_t gamma, std::size_t vocabulary, float noise,
-                          std::uint64_t seed) {
-    std::size_t const r = blockIdx.x / gamma;
-    T const* const from = p + (r * (gamma + 1) + blockIdx.x % gamma) * vocabulary;
+__global__ void add_noise(T const* p, std::int32_t const* offsets, T* q, std::uint32_t gamma, std::size_t vocabulary,
+                          float noise, std::uint64_t seed) {
+    std::uint32_t const r = blockIdx.x / gamma;
+    std::int32_t const asked = offsets[r] + static_cast<std::int32_t>(blockIdx.x % gamma);
+    T const* const from = p + static_cast<std::size_t>(min(asked, offsets[r + 1] - 1)) * vocabulary;
     T* const to = q + blockIdx.x * vocabulary;
     for (std::size_t i = threadIdx.x; i < vocabulary; i += blockDim.x) {
         float4 const four = normals(seed, blockIdx.x * vocabulary + i);
@@ -132,18 +134,20 @@ __global__ void draw_drafts(T const* q, std::size_t vocabulary, sureleap::cuda::
     drafts.token_probabilities[blockIdx.x] = q_k.weight(static_cast<float>(row[s.token[0]]), s.token[0]) / s.total[0];
 }
 
-/// Rows of a target and of its draft, in device memory.
+/// Rows of a target and of its draft, in device memory, for a batch that was flattened.
 template <class T>
 struct recording {
-    measure::device_array<T> p;  ///< [R, gamma + 1, V]
+    measure::device_array<T> p;  ///< [rows, V], at most R (gamma + 1) rows
     measure::device_array<T> q;  ///< [R, gamma, V]
 
-    recording(std::size_t requests, std::size_t gamma, std::size_t vocabulary, float noise, std::uint64_t seed)
-        : p(requests * (gamma + 1) * vocabulary), q(requests * gamma * vocabulary) {
+    recording(sureleap::cuda::device_round const& round, float noise, std::uint64_t seed)
+        : p(std::size_t{round.limits.requests} * (round.limits.block_size + 1) * round.limits.vocabulary),
+          q(std::size_t{round.limits.requests} * round.limits.block_size * round.limits.vocabulary) {
+        auto const& [requests, gamma, vocabulary, stop_tokens, log_probabilities] = round.limits;
         fill_normals<<<1024, 256>>>(p.get(), p.size(), 2.0f, seed);
-        add_peaks<<<static_cast<unsigned>(requests * (gamma + 1)), 64>>>(p.get(), vocabulary, seed + 1);
-        add_noise<<<static_cast<unsigned>(requests * gamma), 256>>>(p.get(), q.get(), gamma, vocabulary, noise,
-                                                                    seed + 2);
+        add_peaks<<<requests*(gamma + 1), 64>>>(p.get(), vocabulary, seed + 1);
+        add_noise<<<requests * gamma, 256>>>(p.get(), round.batch.offsets, q.get(), gamma, vocabulary, noise, seed + 2);
+        draw_drafts<<<requests * gamma, 256, 8192>>>(q.get(), vocabulary, round.drafts, seed);
         MEASURE_CHECK(cudaDeviceSynchronize());
     }
 };
