@@ -95,6 +95,14 @@ struct scene {
     }
     scene(scene const&) = delete;
 
+    /// Every request drafts gamma tokens.
+    void drafts_all() {
+        for (std::size_t r = 0; r < views.size(); ++r) {
+            settings[r].max_draft_tokens = shape.block_size;
+            views[r].remaining = shape.block_size + 5;
+            finished[r] = false;
+        }
+    }
     [[nodiscard]] std::uint32_t target() const { return shape.target == 0 ? shape.vocabulary : shape.target; }
     [[nodiscard]] U& logit(std::size_t r, std::size_t k, std::size_t v) {
         return base[(r * shape.block_size + k) * stride + v];
