@@ -51,7 +51,7 @@ struct race_result {
 [[nodiscard]] __device__ inline race_result first_of(race_result const* results, std::uint32_t count) {
     race_result first{};
     for (std::uint32_t i = lane_index(); i < count; i += warp_size) first = first_of(first, results[i]);
-    for (unsigned distance = warp_size / 2; distance > 0; distance /= 2) {
+    for (int distance = warp_size / 2; distance > 0; distance /= 2) {
         race_result other{};
         other.log_time = __shfl_xor_sync(all_lanes, first.log_time, distance);
         other.token = __shfl_xor_sync(all_lanes, first.token, distance);
@@ -60,58 +60,6 @@ struct race_result {
     }
     return first;
 }
-
-/// A warp's part of 1,024 logits of a row: 32 in each lane, -inf beyond the end. Neighbouring lanes hold neighbouring 16 bytes.
-template <class T>
-struct race_block {
-    static constexpr unsigned count = 32;
-    static constexpr unsigned chunk = 16 / sizeof(T);
-    static_assert(sizeof(T) == 2 || sizeof(T) == 4, "race_block: rows are float, half or bf16");
-
-    float logits[count];
-
-    /// Where in the block logits[j] stands.
-    [[nodiscard]] static __device__ __forceinline__ unsigned place(unsigned j) {
-        return (j / chunk * warp_size + lane_index()) * chunk + j % chunk;
-    }
-    /// Of a number for each group of the block, that of logits[j]. No index of an array is found out at run time.
-    [[nodiscard]] static __device__ __forceinline__ float of_group(float const (&groups)[8], unsigned j) {
-        if constexpr (chunk == 4) return groups[j / chunk];
-        return lane_index() < warp_size / 2 ? groups[j / chunk * 2] : groups[j / chunk * 2 + 1];
-    }
-
-    __device__ __forceinline__ race_block(T const* row, std::uint32_t size, std::uint32_t block) {
-        std::uint32_t const first = block * static_cast<std::uint32_t>(row_block);
-        T const* const here = row + first;
-        if (size - first >= row_block && reinterpret_cast<std::uintptr_t>(here) % 16 == 0) {
-            auto const* const from = reinterpret_cast<uint4 const*>(here) + lane_index();
-            uint4 words[count / chunk];
-#pragma unroll
-            for (unsigned i = 0; i < count / chunk; ++i) words[i] = __ldg(from + i * warp_size);
-#pragma unroll
-            for (unsigned i = 0; i < count / chunk; ++i) {
-                std::uint32_t const word[4] = {words[i].x, words[i].y, words[i].z, words[i].w};
-#pragma unroll
-                for (unsigned k = 0; k < 4; ++k) unpack(word[k], logits + i * chunk + k * (chunk / 4));
-            }
-        } else {
-#pragma unroll
-            for (unsigned j = 0; j < count; ++j) {
-                logits[j] = place(j) < size - first ? load(here[place(j)]) : -infinity;
-            }
-        }
-    }
-
-private:
-    static __device__ __forceinline__ void unpack(std::uint32_t word, float* out) {
-        if constexpr (chunk == 4) {
-            out[0] = sureleap::detail::bits_as<float>(word);
-        } else {
-            out[0] = load(sureleap::detail::bits_as<T>(static_cast<std::uint16_t>(word)));
-            out[1] = load(sureleap::detail::bits_as<T>(static_cast<std::uint16_t>(word >> 16)));
-        }
-    }
-};
 
 /// A warp's part of 1,024 logits of a row: 32 in each lane, -inf beyond the end. Neighbouring lanes hold neighbouring 16 bytes.
 template <class T>
@@ -184,32 +132,53 @@ public:
         auto const at = static_cast<std::uint32_t>(v);
         key_bits const bits{key_, at / (2 * group)};
         bool const second = at / group % 2 != 0;
-        meet(v, logit, second ? bits.word[2] : bits.word[0], second ? bits.word[3] : bits.word[1]);
+        meet_with(v, logit, second ? bits.word[2] : bits.word[0], second ? bits.word[3] : bits.word[1]);
+    }
+
+    /// Gets ready for `block` of `row`; call it before meet_block, and best before the block is read: what it needs in
+    /// registers is another's then. Every 8 blocks it makes noise, and as long as nobody is ahead, whoever has the smallest
+    /// exponential of a group of these 8 blocks is met: 64 tokens that have as good a chance together as all 8,192.
+    template <class T>
+    __device__ void approach(T const* row, std::uint32_t size, std::uint32_t block) {
+        std::uint32_t const noise = block / blocks_of_noise;
+        if (noise == noise_) return;
+        noise_ = noise;
+        std::uint32_t const lane = noise * warp_size + lane_index();
+        key_bits const bits{key_, lane};
+#pragma unroll
+        for (unsigned i = 0; i < 4; ++i) words_[i] = bits.word[i];
+        find_least();
+        if (first_.token != no_token) return;
+        for (unsigned h = 0; h < 2; ++h) {
+            std::uint32_t const low = h == 0 ? words_[1] : words_[3];
+            std::uint32_t const v = (2 * lane + h) * group + low % group;
+            bool const there = v < size;
+            meet_with(there ? static_cast<token_id>(v) : no_token, there ? load(row[v]) : -infinity,
+                      h == 0 ? words_[0] : words_[2], low);
+        }
     }
 
     /// The tokens of a block of `row`, whose ids are their places in it. Looks into `row` again for those that may win.
     template <class T>
     __device__ void meet_block(T const* row, std::uint32_t block, race_block<T> const& in) {
-        if (block / blocks_of_noise != noise_) make_noise(block / blocks_of_noise);
-        if (first_.token == no_token) {
-            // Each lane's best, so that there is a time to beat.
-            float largest = -FLT_MAX;
+        std::uint32_t some = in_time(block, in);
+        while (__any_sync(all_lanes, some != 0)) {
+            unsigned place = 0;
+            token_id v = no_token;
+            float logit = -infinity;
+            if (some != 0) {
+                place = race_block<T>::place(static_cast<unsigned>(__ffs(static_cast<int>(some))) - 1);
+                some &= some - 1;
+                v = static_cast<token_id>(block * static_cast<std::uint32_t>(row_block) + place);
+                logit = load(row[v]);
+            }
+            auto const source = static_cast<int>(block % blocks_of_noise * 4 + place / (2 * group));
+            std::uint32_t words[4];
 #pragma unroll
-            for (unsigned j = 0; j < race_block<T>::count; ++j) largest = fmaxf(largest, in.logits[j]);
-            float least[8];
-#pragma unroll
-            for (float& l : least) l = just_below(largest);
-            meet_above(row, block, in, least);
+            for (unsigned i = 0; i < 4; ++i) words[i] = __shfl_sync(all_lanes, words_[i], source);
+            bool const second = place / group % 2 != 0;
+            meet_with(v, logit, second ? words[2] : words[0], second ? words[3] : words[1]);
         }
-        float least[8];
-#pragma unroll
-        for (unsigned g = 0; g < 8; ++g) {
-            least[g] = __shfl_sync(all_lanes, least_[g % 2], static_cast<int>(block % blocks_of_noise * 4 + g / 2));
-        }
-        bool any = false;
-#pragma unroll
-        for (unsigned j = 0; j < race_block<T>::count; ++j) any |= !(in.logits[j] <= race_block<T>::of_group(least, j));
-        if (__any_sync(all_lanes, any)) meet_above(row, block, in, least);
     }
 
     /// The same in all lanes.
@@ -231,14 +200,6 @@ private:
         return sureleap::detail::bits_as<float>(x > 0.0f ? bits - 1 : bits + 1);
     }
 
-    /// Lane i's bits are those of the blocks' groups 2 i and 2 i + 1.
-    __device__ void make_noise(std::uint32_t which) {
-        noise_ = which;
-        key_bits const bits{key_, which * warp_size + lane_index()};
-#pragma unroll
-        for (unsigned i = 0; i < 4; ++i) words_[i] = bits.word[i];
-        find_least();
-    }
     /// What a logit has to exceed for its token to be in time: the leader's, as much less as its exponential is larger than
     /// the smallest of the group.
     __device__ void find_least() {
@@ -248,7 +209,7 @@ private:
             float const smaller = log2f(smallest(h == 0 ? words_[0] : words_[2])) - leader_log2_;
             float least = leader_logit_ + smaller * unit;
             least -= slack * unit + 1e-6f * (fabsf(least) + fabsf(leader_logit_) + fabsf(smaller * unit));
-            if (!(least > floor_)) least = floor_;  // nor if it is no number: then all are looked at
+            if (!(least > floor_)) least = floor_;          // nor if it is no number: then all are looked at
             least_[h] = least < FLT_MAX ? least : FLT_MAX;  // what is larger is no logit
         }
     }
@@ -257,37 +218,27 @@ private:
         return static_cast<float>(high) * (0x1p-32f / static_cast<float>(group));
     }
 
+    /// The lane's logits that may belong to a token in time, as bits.
     template <class T>
-    __device__ void meet_above(T const* row, std::uint32_t block, race_block<T> const& in, float const (&least)[8]) {
+    [[nodiscard]] __device__ std::uint32_t in_time(std::uint32_t block, race_block<T> const& in) const {
+        float least[8];
+#pragma unroll
+        for (unsigned g = 0; g < 8; ++g) {
+            least[g] = __shfl_sync(all_lanes, least_[g % 2], static_cast<int>(block % blocks_of_noise * 4 + g / 2));
+        }
+        bool any = false;
+#pragma unroll
+        for (unsigned j = 0; j < race_block<T>::count; ++j) any |= !(in.logits[j] <= race_block<T>::of_group(least, j));
+        if (!any) return 0;
         std::uint32_t some = 0;
 #pragma unroll
         for (unsigned j = 0; j < race_block<T>::count; ++j) {
             some |= !(in.logits[j] <= race_block<T>::of_group(least, j)) ? 1u << j : 0u;
         }
-        while (__any_sync(all_lanes, some != 0)) {
-            token_id v = no_token;
-            float logit = -infinity;
-            unsigned source = 0;
-            bool second = false;
-            if (some != 0) {
-                unsigned const place = race_block<T>::place(static_cast<unsigned>(__ffs(static_cast<int>(some))) - 1);
-                some &= some - 1;
-                v = static_cast<token_id>(block * static_cast<std::uint32_t>(row_block) + place);
-                logit = load(row[v]);
-                source = block % blocks_of_noise * 4 + place / (2 * group);
-                second = place / group % 2 != 0;
-            }
-            std::uint32_t words[4];
-#pragma unroll
-            for (unsigned i = 0; i < 4; ++i) {
-                words[i] = __shfl_sync(all_lanes, words_[i], static_cast<int>(source));
-            }
-            meet(v, logit, second ? words[2] : words[0], second ? words[3] : words[1]);
-        }
+        return some;
     }
-
     /// With the words of its group.
-    __device__ void meet(token_id v, float logit, std::uint32_t high, std::uint32_t low) {
+    __device__ void meet_with(token_id v, float logit, std::uint32_t high, std::uint32_t low) {
         bool const listed = v != no_token;
         if (listed && !(logit < infinity)) invalid_ = true;
         bool const kept = logit > least_logit_ || (logit == least_logit_ && v <= least_id_);
@@ -333,14 +284,14 @@ private:
     token_id least_id_;
     float floor_;  // what a token that is kept exceeds
 
-    race_result first_{};            // the same in all lanes
-    float leader_logit_ = 0.0f;      // its logit
-    float leader_log2_ = infinity;   // the logarithm of its exponential
-    bool invalid_ = false;           // this lane met a logit that is none
+    race_result first_{};           // the same in all lanes
+    float leader_logit_ = 0.0f;     // its logit
+    float leader_log2_ = infinity;  // the logarithm of its exponential
+    bool invalid_ = false;          // this lane met a logit that is none
 
-    std::uint32_t noise_ = 0xffffffffu;      // of which blocks: their index / 8
-    std::uint32_t words_[4] = {};            // this lane's bits
-    float least_[2] = {-infinity, -infinity};  // thresholds of its two groups
+    std::uint32_t noise_ = 0xffffffffu;        // of which blocks words_ are: their index / 8
+    std::uint32_t words_[4] = {};              // lane i's: bits of the blocks' groups 2 i and 2 i + 1
+    float least_[2] = {-infinity, -infinity};  // thresholds of these groups
 };
 
 /// What race_row keeps in shared memory.
@@ -354,12 +305,14 @@ template <class T>
 [[nodiscard]] __device__ race_result race_row(T const* row, std::uint32_t size, law const& how, draw_key const& key,
                                               token_id likely, race_shared& shared) {
     unsigned const warps = blockDim.x / warp_size;
-    std::uint32_t const blocks = (size + static_cast<std::uint32_t>(row_block) - 1) / static_cast<std::uint32_t>(row_block);
+    std::uint32_t const blocks =
+        (size + static_cast<std::uint32_t>(row_block) - 1) / static_cast<std::uint32_t>(row_block);
     std::uint32_t const share = (blocks + warps - 1) / warps;
     std::uint32_t const first = warp_index() * share;
     race mine{key, how};
     if (likely != no_token) mine.meet(likely, load(row[likely]));
     for (std::uint32_t b = first; b < first + share && b < blocks; ++b) {
+        mine.approach(row, size, b);
         mine.meet_block(row, b, race_block<T>{row, size, b});
     }
     race_result const result = mine.winner();
