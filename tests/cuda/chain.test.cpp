@@ -285,7 +285,7 @@ namespace {
 
 struct invalid_confidence : device::no_confidence {
     double value;
-    __device__ double operator()(std::uint32_t r, std::uint32_t k, token_id, device::row_facts const&, float*) const {
+    __device__ double operator()(std::uint32_t r, std::uint32_t k, token_id, device::position_facts const&, float*) const {
         return r == 1 && k == 1 ? value : 0.5;
     }
 };
