@@ -20,6 +20,7 @@
 #include <sureleap/cuda/head.cuh>
 #include <sureleap/cuda/law.cuh>
 #include <sureleap/cuda/product.cuh>
+#include <sureleap/cuda/race.cuh>
 #include <sureleap/cuda/recomputed_rows.cuh>
 #include <sureleap/cuda/round.cuh>
 #include <sureleap/cuda/row_draw.cuh>
@@ -63,10 +64,17 @@ template <class Head, class U>
 struct draw_step {
     recomputed_draft_rows<Head, U> rows{};
     group_statistics const* statistics = nullptr;
+    logit_rows logits{};  ///< of those that have one
     request_list next{};  ///< those that draft position k + 1
     chain_options options{};
     std::uint32_t k = 0;
 };
+
+/// What a draw itself keeps where head and confidence have their scratch.
+template <class DraftRule>
+[[nodiscard]] constexpr std::size_t scratch_bytes() {
+    return std::is_same_v<DraftRule, coupled_draft> ? sizeof(race_shared) : 0;
+}
 
 template <class DraftRule, class Head, class U, class Confidence>
 __global__ void __launch_bounds__(draw_threads)
@@ -91,7 +99,8 @@ __global__ void __launch_bounds__(draw_threads)
     law q{};
     q.kind = law_kind::dense;
     q.scale = how.greedy() ? 1.0f : static_cast<float>(1.0 / how.temperature);
-    std::uint32_t const groups = groups_of(static_cast<std::uint32_t>(step.rows.w2.rows));
+    auto const vocabulary = static_cast<std::uint32_t>(step.rows.w2.rows);
+    std::uint32_t const groups = groups_of(vocabulary);
     row_summary row{step.statistics + static_cast<std::size_t>(r) * groups, groups, q.scale};
     row.sum_up(s);
     q.shift = row.largest();
@@ -107,14 +116,23 @@ __global__ void __launch_bounds__(draw_threads)
     if (step.options.floor != nullptr && survival < *step.options.floor) return;
 
     double const threshold = uniform(block_key(round.requests, r, k, purpose::draft)) * q.total;
+    token_id raced = no_token;
     if (takes_mode) {
         row.find_mode(s);
+    } else if constexpr (std::is_same_v<DraftRule, coupled_draft>) {
+        raced = race_row(step.logits.row(r, how), vocabulary, q, noise_key(round.requests, r, k), no_token,
+                         s.scratch_as<race_shared>())
+                    .token;
+        s.group = static_cast<std::uint32_t>(raced) / group_size;
+        __syncthreads();
     } else {
         row.find_group(s, threshold);
     }
     recompute_group(step.rows, r, k, s);
     if (warp_index() == 0) {
-        std::uint32_t const place = takes_mode ? first_largest(s) : find_place(s, q, threshold);
+        std::uint32_t const place = takes_mode          ? first_largest(s)
+                                    : raced != no_token ? static_cast<std::uint32_t>(raced) % group_size
+                                                        : find_place(s, q, threshold);
         auto const found = static_cast<token_id>(s.group * group_size + place);
         token_id const x = step.options.to_target == nullptr ? found : step.options.to_target[found];
         if (lane_index() == 0) {
@@ -136,7 +154,7 @@ __global__ void __launch_bounds__(draw_threads)
 }  // namespace detail
 
 /// Drafts a block for every request of `round`: drafts.tokens, laws, token_probabilities, confidence, survival, sizes and
-/// statuses. DraftRule: categorical_draft or argmax_draft, the host's types. Request r drafts at most
+/// statuses. DraftRule: categorical_draft, argmax_draft or coupled_draft, the host's types. Request r drafts at most
 /// requests.draft_cap(r, gamma) tokens; one whose row holds NaN, +inf or no finite logit, or whose confidence is no
 /// probability, drafts none and has a status that says so.
 ///
@@ -151,22 +169,29 @@ template <class DraftRule, device_head Head, class U, device_confidence Confiden
     constexpr std::uint32_t terms = code_terms<Head>;
     static_assert(is_device_storage_v<U>, "draw_chain: base logits are float, sureleap::bf16 or sureleap::half");
     matrix_view<U> const& base = forward.base_logits;
+    constexpr bool races = std::is_same_v<DraftRule, coupled_draft>;
     if (!round.ready() || !memory.ready() || !head.valid() || !confidence.valid() || base.data == nullptr) {
         return cudaErrorInvalidValue;
     }
     round_limits const& limits = round.limits;
     bool const same_limits = memory.limits.requests == limits.requests && memory.limits.block_size == limits.block_size;
     bool const own_vocabulary = options.to_target != nullptr;
-    if (!same_limits || memory.shape != shape_of(head) || base.cols != head.w2.rows || base.stride < base.cols ||
+    if (!same_limits || memory.shape != shape_of(head, memory.shape.keeps_rows) ||
+        (races && !memory.shape.keeps_rows) || base.cols != head.w2.rows || base.stride < base.cols ||
         base.rows < std::size_t{limits.requests} * limits.block_size ||
         (own_vocabulary ? base.cols > limits.vocabulary : base.cols != limits.vocabulary)) {
         return cudaErrorInvalidValue;
     }
+    if (races && own_vocabulary) return cudaErrorNotSupported;  // exponentials go by the target's ids
 
+    logit_rows rows = memory.rows;
+    rows.all = races;
     auto const codes = memory.code_rows_of<W>(terms);
     std::uint32_t const scratch =
         head.scratch_size() > confidence.scratch_size() ? head.scratch_size() : confidence.scratch_size();
-    std::size_t const bytes = sizeof(detail::draw_shared) + scratch * sizeof(float);
+    std::size_t const own = detail::scratch_bytes<DraftRule>();
+    std::size_t const bytes =
+        sizeof(detail::draw_shared) + (own > scratch * sizeof(float) ? own : scratch * sizeof(float));
     dim3 const grid(limits.requests);
     dim3 const block(detail::draw_threads);
     cudaError_t error = head.prepare(forward, round, stream);
@@ -179,12 +204,12 @@ template <class DraftRule, device_head Head, class U, device_confidence Confiden
     }
     for (std::uint32_t k = 0; k < limits.block_size && error == cudaSuccess; ++k) {
         error = multiply<terms>(
-            product_step<W, U>{head.w2, base, codes, memory.list(k), round.requests.drafts, memory.statistics, k},
+            product_step<W, U>{head.w2, base, codes, memory.list(k), round.requests.drafts, memory.statistics, rows, k},
             limits.requests, stream);
         if (error != cudaSuccess) break;
         bool const last = k + 1 == limits.block_size;
-        detail::draw_step<Head, U> const step{draft_rows_of(head, forward, memory), memory.statistics,
-                                              last ? request_list{} : memory.list(k + 1), options, k};
+        detail::draw_step<Head, U> const step{draft_rows_of(head, forward, memory),       memory.statistics, rows,
+                                              last ? request_list{} : memory.list(k + 1), options,           k};
         error = launch(detail::draw_position<DraftRule, Head, U, Confidence>, grid, block, bytes, stream, head,
                        confidence, step, round);
     }

@@ -24,14 +24,15 @@ struct chain_shape {
     std::uint32_t vocabulary = 0;  ///< V_draft
     std::uint32_t rank = 0;
     std::uint32_t code_bytes = 0;  ///< of a component, all terms
+    bool keeps_rows = false;  ///< there is a row of logits for every request: truncated draft laws and races need one
 
     [[nodiscard]] bool operator==(chain_shape const&) const = default;
 };
 
 template <device_head Head>
-[[nodiscard]] chain_shape shape_of(Head const& head) noexcept {
+[[nodiscard]] chain_shape shape_of(Head const& head, bool keeps_rows = false) noexcept {
     return {static_cast<std::uint32_t>(head.w2.rows), static_cast<std::uint32_t>(head.w2.cols),
-            code_terms<Head> * static_cast<std::uint32_t>(sizeof(typename Head::weight_type))};
+            code_terms<Head> * static_cast<std::uint32_t>(sizeof(typename Head::weight_type)), keeps_rows};
 }
 
 /// Codes live until the drafts are judged; everything else is done with when the chain is.
@@ -42,6 +43,7 @@ struct chain_memory {
     group_statistics* statistics = nullptr;  ///< [R, groups]
     std::uint32_t* lists = nullptr;          ///< [gamma, R] requests that draft a position
     std::uint32_t* counts = nullptr;         ///< [gamma] how many
+    logit_rows rows{};                       ///< of the position at hand; null if the shape keeps none
 
     [[nodiscard]] bool ready() const noexcept { return counts != nullptr; }
 
@@ -54,8 +56,8 @@ struct chain_memory {
     }
 };
 
-/// Out of `ws`: R gamma r code_bytes + 8 R V / 128 and little else: 10 MiB for 128 requests of V = 151,936, gamma = 7,
-/// r = 256. If that only counts or is too small, the result is not ready().
+/// Out of `ws`: R gamma r code_bytes + 8 R V / 128 and little else: 1.6 MiB for 128 requests of V = 151,936, gamma = 7,
+/// r = 256; and with rows 4 R V, 74 MiB. If that only counts or is too small, the result is not ready().
 [[nodiscard]] inline chain_memory carve_chain(workspace& ws, round_limits const& limits,
                                               chain_shape const& shape) noexcept {
     chain_memory memory{};
@@ -67,6 +69,10 @@ struct chain_memory {
     memory.statistics = ws.take<group_statistics>(requests * groups_of(shape.vocabulary));
     memory.lists = ws.take<std::uint32_t>(requests * limits.block_size);
     memory.counts = ws.take<std::uint32_t>(limits.block_size);
+    if (shape.keeps_rows) {
+        memory.rows.stride = (std::size_t{shape.vocabulary} + 3) / 4 * 4;
+        memory.rows.data = ws.take<float>(requests * memory.rows.stride);
+    }
     if (!ws.fits()) memory = {};
     return memory;
 }

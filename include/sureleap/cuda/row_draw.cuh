@@ -42,6 +42,11 @@ struct draw_shared {
     token_id token;
 
     [[nodiscard]] __device__ float* scratch() { return reinterpret_cast<float*>(this + 1); }
+    /// The same memory as something else.
+    template <class T>
+    [[nodiscard]] __device__ T& scratch_as() {
+        return *reinterpret_cast<T*>(this + 1);
+    }
 };
 static_assert(sizeof(draw_shared) % 16 == 0);
 
