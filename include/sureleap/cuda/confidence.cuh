@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT
+//
+// Confidences c_k on the device (paper, eq. 7), before and without x_k.
+//
+// Most of a confidence head is known before the chain begins: w_h . h_k + b reads no drafted token. hidden_confidence
+// computes it for all requests and positions in one launch; what is left for the chain is w_e . W1[x_{k-1}], one row of r
+// numbers. The kernels that draw take a confidence policy by value, a small struct with
+//
+//     static constexpr bool reads_peak
+//         whether it must be told the largest probability of q_k, for which the kernel needs the row first
+//     __device__ double operator()(std::uint32_t r, std::uint32_t k, token_id previous, double peak) const
+//         c_k of request r as a WARP collective (all 32 lanes with the same arguments get the same number), asked before
+//         x_k is drawn: there is no x_k in the signature, as on the host, and that keeps every schedule causal. `previous`
+//         is x_{k-1}, the anchor at k = 0. `peak` is distribution::peak() of q_k: the weight of its mode by the total, for
+//         a greedy law that of the softmax at temperature 1; anything if reads_peak is false. A number outside [0, 1] is
+//         a status of the request.
+//     __device__ double at_anchor(std::uint32_t r, std::uint32_t k, token_id anchor) const
+//         for plans: the same as far as it is known before anything is drawn. WARP collective.
+//
+// and put what it returns through append_confidence.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <sureleap/confidence/calibration.hpp>
+#include <sureleap/config.hpp>
+#include <sureleap/cuda/device.cuh>
+#include <sureleap/cuda/linear.cuh>
+#include <sureleap/cuda/round.cuh>
+#include <sureleap/schedule/survival.hpp>
+#include <sureleap/types.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+namespace cuda {
+
+/// Every position counts as certain.
+struct no_confidence {
+    static constexpr bool reads_peak = false;
+    __device__ double operator()(std::uint32_t, std::uint32_t, token_id, double) const { return 1.0; }
+    __device__ double at_anchor(std::uint32_t, std::uint32_t, token_id) const { return 1.0; }
+};
+
+/// c_k = max_v q_k(v), for drafters without a learned head.
+struct top1_confidence {
+    static constexpr bool reads_peak = true;
+    double const* base_peaks = nullptr;  ///< [R, gamma] of softmax(U_k) (base_peaks.cuh), for plans
+    std::uint32_t block_size = 0;        ///< gamma, for plans
+
+    __device__ double operator()(std::uint32_t, std::uint32_t, token_id, double peak) const { return peak; }
+    __device__ double at_anchor(std::uint32_t r, std::uint32_t k, token_id) const {
+        return base_peaks[std::size_t{r} * block_size + k];
+    }
+};
+
+/// c_k = sigmoid(w . [h_k ; e_k] + b), the device's sureleap::confidence_head. W: float, bf16 or half. Pointers are to
+/// device memory; what `hidden_terms` and `mean_term` point to is filled by the functions below.
+template <class W>
+struct confidence_head {
+    static constexpr bool reads_peak = false;
+
+    W const* weight = nullptr;  ///< [d + r] in the order [h ; e], or [d] without Markov embedding
+    float bias = 0.0f;
+    std::uint32_t hidden_size = 0;  ///< d
+    W const* w1 = nullptr;          ///< [V_target, r] of the sequential head; null: without Markov embedding
+    std::uint32_t rank = 0;         ///< r
+    std::size_t w1_stride = 0;      ///< from row to row, in elements
+    std::uint32_t block_size = 0;   ///< gamma
+    float* hidden_terms = nullptr;  ///< [R, gamma] w_h . h_k + b: hidden_confidence, in every round
+    float* mean_term = nullptr;     ///< [1] w_e . mean(W1): mean_confidence_term, once; null if nobody plans
+
+    [[nodiscard]] bool with_markov() const noexcept { return w1 != nullptr; }
+    [[nodiscard]] bool valid() const noexcept {
+        return weight != nullptr && hidden_size > 0 && hidden_terms != nullptr && block_size > 0 &&
+               (w1 == nullptr || (rank > 0 && w1_stride >= rank));
+    }
+
+    __device__ float embedding_term(token_id previous) const {
+        return dot(w1 + static_cast<std::size_t>(previous) * w1_stride, weight + hidden_size, rank);
+    }
+    __device__ double operator()(std::uint32_t r, std::uint32_t k, token_id previous, double) const {
+        float const known = hidden_terms[std::size_t{r} * block_size + k];
+        return static_cast<double>(detail::sigmoid(w1 == nullptr ? known : known + embedding_term(previous)));
+    }
+    __device__ double at_anchor(std::uint32_t r, std::uint32_t k, token_id anchor) const {
+        if (k == 0 || w1 == nullptr) return (*this)(r, k, anchor, 0.0);
+        return static_cast<double>(detail::sigmoid(hidden_terms[std::size_t{r} * block_size + k] + *mean_term));
+    }
+};
+
+/// A confidence followed by the maps of a calibration: of position k, and of request r if they differ among requests.
+template <class Confidence>
+struct calibrated {
+    static constexpr bool reads_peak = Confidence::reads_peak;
+
+    Confidence confidence{};
+    logit_scaling const* maps = nullptr;  ///< [gamma], or [R, stride]; of sequential_temperature_scaling: offsets 0
+    std::uint32_t stride = 0;             ///< from request to request; 0: they share one row
+
+    __device__ double operator()(std::uint32_t r, std::uint32_t k, token_id previous, double peak) const {
+        return map(r, k).of_confidence(confidence(r, k, previous, peak));
+    }
+    __device__ double at_anchor(std::uint32_t r, std::uint32_t k, token_id anchor) const {
+        return map(r, k).of_confidence(confidence.at_anchor(r, k, anchor));
+    }
+
+private:
+    [[nodiscard]] __device__ logit_scaling const& map(std::uint32_t r, std::uint32_t k) const {
+        return maps[std::size_t{r} * stride + k];
+    }
+};
+template <class Confidence>
+calibrated(Confidence, logit_scaling const*) -> calibrated<Confidence>;
+template <class Confidence>
+calibrated(Confidence, logit_scaling const*, std::uint32_t) -> calibrated<Confidence>;
+
+/// Confidences and survivals [R, gamma] of the first sizes[r] positions: of drafts, or of a plan.
+struct survival_columns {
+    std::uint32_t* sizes = nullptr;
+    fixed_probability* confidence = nullptr;
+    fixed_probability* survival = nullptr;
+
+    [[nodiscard]] static survival_columns take(workspace& ws, round_limits const& limits) noexcept {
+        std::size_t const drafts = std::size_t{limits.requests} * limits.block_size;
+        return {ws.take<std::uint32_t>(limits.requests), ws.take<fixed_probability>(drafts),
+                ws.take<fixed_probability>(drafts)};
+    }
+};
+
+/// Records c as that of position k of request r, after those of 0 .. k-1, and returns whether it is a probability. To be
+/// called by one thread, before x_k is drawn; sizes are the caller's.
+[[nodiscard]] __device__ __forceinline__ bool append_confidence(survival_columns const& table, std::uint32_t block_size,
+                                                                std::uint32_t r, std::uint32_t k,
+                                                                fixed_probability weight, double c) {
+    fixed_probability fixed = 0;
+    if (!quantise(c, fixed)) return false;
+    std::size_t const i = std::size_t{r} * block_size + k;
+    table.confidence[i] = fixed;
+    table.survival[i] = extend_survival(k == 0 ? weight : table.survival[i - 1], fixed);
+    return true;
+}
+/// The same of a draft.
+[[nodiscard]] __device__ __forceinline__ bool append_confidence(device_round const& round, std::uint32_t r,
+                                                                std::uint32_t k, double c) {
+    return append_confidence({round.drafts.sizes, round.drafts.confidence, round.drafts.survival},
+                             round.limits.block_size, r, k, round.requests.weights[r], c);
+}
+
+namespace detail {
+
+inline constexpr unsigned confidence_threads = 128;
+
+template <class W, class T>
+__global__ void __launch_bounds__(confidence_threads)
+    hidden_confidence_kernel(confidence_head<W> head, T const* hidden, std::size_t stride,
+                             std::uint32_t const* requests) {
+    unsigned const rows = *requests * head.block_size;
+    unsigned const warps = gridDim.x * (confidence_threads / warp_size);
+    for (unsigned i = blockIdx.x * (confidence_threads / warp_size) + warp_index(); i < rows; i += warps) {
+        float const sum = dot(hidden + i * stride, head.weight, head.hidden_size);
+        if (lane_index() == 0) head.hidden_terms[i] = sum + head.bias;
+    }
+}
+
+struct mean_term_shared {
+    double sums[32];
+};
+/// One block: this is set-up, and the sum is to come out the same on every device.
+template <class W>
+__global__ void __launch_bounds__(1024) mean_term_kernel(confidence_head<W> head, std::uint32_t vocabulary) {
+    auto& s = shared_memory<mean_term_shared>();
+    unsigned const warps = blockDim.x / warp_size;
+    double sum = 0.0;
+    for (std::uint32_t v = warp_index(); v < vocabulary; v += warps) {
+        sum += static_cast<double>(head.embedding_term(static_cast<token_id>(v)));
+    }
+    if (lane_index() == 0) s.sums[warp_index()] = sum;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (unsigned w = 1; w < warps; ++w) sum += s.sums[w];
+    *head.mean_term = static_cast<float>(sum / static_cast<double>(vocabulary));
+}
+
+template <class Confidence>
+__global__ void __launch_bounds__(confidence_threads)
+    plan_at_anchor_kernel(Confidence confidence, device_round round, survival_columns plan) {
+    std::uint32_t const r = blockIdx.x * (confidence_threads / warp_size) + warp_index();
+    if (r >= *round.requests.count) return;
+    std::uint32_t const gamma = round.limits.block_size;
+    std::uint32_t const cap = round.requests.draft_cap(r, gamma);
+    token_id const anchor = round.requests.anchors[r];
+    std::uint32_t size = 0;
+    for (; size < cap; ++size) {
+        double const c = confidence.at_anchor(r, size, anchor);
+        bool known = false;
+        if (lane_index() == 0) known = append_confidence(plan, gamma, r, size, round.requests.weights[r], c);
+        if (!__shfl_sync(all_lanes, static_cast<int>(known), 0)) break;  // nothing is known beyond it
+    }
+    if (lane_index() == 0) plan.sizes[r] = size;
+}
+
+}  // namespace detail
+
+/// head.hidden_terms of all requests of the round from hidden states [R * gamma, d] in device memory, rows `stride` elements
+/// apart. Reads them once: a warp a row. T: float, bf16 or half.
+template <class W, class T>
+[[nodiscard]] cudaError_t hidden_confidence(confidence_head<W> const& head, T const* hidden, std::size_t stride,
+                                            device_round const& round, cudaStream_t stream) noexcept {
+    if (!round.ready() || !head.valid() || head.block_size != round.limits.block_size || hidden == nullptr ||
+        stride < head.hidden_size) {
+        return cudaErrorInvalidValue;
+    }
+    constexpr unsigned rows_per_block = detail::confidence_threads / warp_size;
+    constexpr unsigned enough = 2048;  // blocks; for more rows than they have warps, warps take several
+    unsigned const rows = round.limits.requests * round.limits.block_size;
+    unsigned const blocks = (rows + rows_per_block - 1) / rows_per_block;
+    return launch(detail::hidden_confidence_kernel<W, T>, dim3(blocks < enough ? blocks : enough),
+                  dim3(detail::confidence_threads), 0, stream, head, hidden, stride,
+                  static_cast<std::uint32_t const*>(round.requests.count));
+}
+
+/// *head.mean_term, once at set-up: reads W1 with its `vocabulary` rows.
+template <class W>
+[[nodiscard]] cudaError_t mean_confidence_term(confidence_head<W> const& head, std::uint32_t vocabulary,
+                                               cudaStream_t stream) noexcept {
+    if (!head.valid() || !head.with_markov() || head.mean_term == nullptr || vocabulary == 0) {
+        return cudaErrorInvalidValue;
+    }
+    return launch(detail::mean_term_kernel<W>, dim3(1), dim3(1024), sizeof(detail::mean_term_shared), stream, head,
+                  vocabulary);
+}
+
+/// The survival table of a round as far as it is known at the anchor, into `plan`: for planned budgets, which may search it
+/// as they like. A confidence that is no probability ends its request's row. A warp a request.
+template <class Confidence>
+[[nodiscard]] cudaError_t plan_at_anchor(Confidence const& confidence, device_round const& round,
+                                         survival_columns const& plan, cudaStream_t stream) noexcept {
+    if (!round.ready() || plan.sizes == nullptr || plan.confidence == nullptr || plan.survival == nullptr) {
+        return cudaErrorInvalidValue;
+    }
+    constexpr unsigned requests_per_block = detail::confidence_threads / warp_size;
+    return launch(detail::plan_at_anchor_kernel<Confidence>,
+                  dim3((round.limits.requests + requests_per_block - 1) / requests_per_block),
+                  dim3(detail::confidence_threads), 0, stream, confidence, round, plan);
+}
+
+}  // namespace cuda
+SURELEAP_END_NAMESPACE
