@@ -2,22 +2,15 @@
 //
 // Confidences c_k on the device (paper, eq. 7), before and without x_k.
 //
-// Most of a confidence head is known before the chain begins: w_h . h_k + b reads no drafted token. hidden_confidence
-// computes it for all requests and positions in one launch; what is left for the chain is w_e . W1[x_{k-1}], one row of r
-// numbers. The kernels that draw take a confidence policy by value, a small struct with
+// Most of a confidence head is known before the chain begins: w_h . h_k + b reads no drafted token. It is computed for all
+// requests and positions in one launch; what is left for the chain, which asks for c_k before x_k is drawn
+// (confidence_policy.cuh), is w_e . W1[x_{k-1}], one row of r numbers.
 //
-//     static constexpr bool reads_peak
-//         whether it must be told the largest probability of q_k, for which the kernel needs the row first
-//     __device__ double operator()(std::uint32_t r, std::uint32_t k, token_id previous, double peak) const
-//         c_k of request r as a WARP collective (all 32 lanes with the same arguments get the same number), asked before
-//         x_k is drawn: there is no x_k in the signature, as on the host, and that keeps every schedule causal. `previous`
-//         is x_{k-1}, the anchor at k = 0. `peak` is distribution::peak() of q_k: the weight of its mode by the total, for
-//         a greedy law that of the softmax at temperature 1; anything if reads_peak is false. A number outside [0, 1] is
-//         a status of the request.
-//     __device__ double at_anchor(std::uint32_t r, std::uint32_t k, token_id anchor) const
-//         for plans: the same as far as it is known before anything is drawn. WARP collective.
+// Every warp of a block computes that by itself, which costs no barrier: a row of 256 numbers in 16 bits is one load a
+// lane, from memory that the first warp to ask has brought near.
 //
-// and put what it returns through append_confidence.
+// A confidence that is known at the anchor has a member besides, for plans:
+//     c.at_anchor(r, k, anchor)       WARP collective: c_k as far as it is known before anything of the block is drawn
 #pragma once
 
 #include <cstddef>
@@ -25,7 +18,9 @@
 
 #include <sureleap/confidence/calibration.hpp>
 #include <sureleap/config.hpp>
+#include <sureleap/cuda/confidence_policy.cuh>
 #include <sureleap/cuda/device.cuh>
+#include <sureleap/cuda/head.cuh>
 #include <sureleap/cuda/linear.cuh>
 #include <sureleap/cuda/round.cuh>
 #include <sureleap/schedule/survival.hpp>
@@ -34,79 +29,84 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 
-/// Every position counts as certain.
-struct no_confidence {
-    static constexpr bool reads_peak = false;
-    __device__ double operator()(std::uint32_t, std::uint32_t, token_id, double) const { return 1.0; }
-    __device__ double at_anchor(std::uint32_t, std::uint32_t, token_id) const { return 1.0; }
-};
-
-/// c_k = max_v q_k(v), for drafters without a learned head.
-struct top1_confidence {
-    static constexpr bool reads_peak = true;
-    double const* base_peaks = nullptr;  ///< [R, gamma] of softmax(U_k) (base_peaks.cuh), for plans
-    std::uint32_t block_size = 0;        ///< gamma, for plans
-
-    __device__ double operator()(std::uint32_t, std::uint32_t, token_id, double peak) const { return peak; }
-    __device__ double at_anchor(std::uint32_t r, std::uint32_t k, token_id) const {
-        return base_peaks[std::size_t{r} * block_size + k];
-    }
-};
-
 /// c_k = sigmoid(w . [h_k ; e_k] + b), the device's sureleap::confidence_head. W: float, bf16 or half. Pointers are to
 /// device memory; what `hidden_terms` and `mean_term` point to is filled by the functions below.
 template <class W>
 struct confidence_head {
-    static constexpr bool reads_peak = false;
+    static_assert(is_device_storage_v<W>, "cuda::confidence_head: W must be float, sureleap::bf16 or sureleap::half");
 
-    W const* weight = nullptr;  ///< [d + r] in the order [h ; e], or [d] without Markov embedding
-    float bias = 0.0f;
+    W const* weight = nullptr;      ///< [d + r] in the order [h ; e], or [d] without Markov embedding
     std::uint32_t hidden_size = 0;  ///< d
-    W const* w1 = nullptr;          ///< [V_target, r] of the sequential head; null: without Markov embedding
-    std::uint32_t rank = 0;         ///< r
-    std::size_t w1_stride = 0;      ///< from row to row, in elements
+    float bias = 0.0f;
+    matrix_view<W> w1{};            ///< [V_target, r] of the sequential head; empty: without Markov embedding
     std::uint32_t block_size = 0;   ///< gamma
-    float* hidden_terms = nullptr;  ///< [R, gamma] w_h . h_k + b: hidden_confidence, in every round
-    float* mean_term = nullptr;     ///< [1] w_e . mean(W1): mean_confidence_term, once; null if nobody plans
+    float* hidden_terms = nullptr;  ///< [limits.requests, gamma] memory for w_h . h_k + b
+    float* mean_term = nullptr;     ///< [1] w_e . mean(W1) (mean_confidence_term); null if nobody plans
 
-    [[nodiscard]] bool with_markov() const noexcept { return w1 != nullptr; }
+    [[nodiscard]] bool with_markov() const noexcept { return w1.data != nullptr; }
     [[nodiscard]] bool valid() const noexcept {
         return weight != nullptr && hidden_size > 0 && hidden_terms != nullptr && block_size > 0 &&
-               (w1 == nullptr || (rank > 0 && w1_stride >= rank));
+               (!with_markov() || (w1.cols > 0 && w1.rows > 0 && w1.stride >= w1.cols));
     }
+    [[nodiscard]] std::uint32_t scratch_size() const noexcept { return 0; }
+    /// hidden_terms of the requests of the round. Reads the hidden states once: a warp a row.
+    template <class U>
+    [[nodiscard]] cudaError_t prepare(forward_view<U> const& forward, device_round const& round,
+                                      cudaStream_t stream) const noexcept;
 
-    __device__ float embedding_term(token_id previous) const {
-        return dot(w1 + static_cast<std::size_t>(previous) * w1_stride, weight + hidden_size, rank);
-    }
-    __device__ double operator()(std::uint32_t r, std::uint32_t k, token_id previous, double) const {
-        float const known = hidden_terms[std::size_t{r} * block_size + k];
-        return static_cast<double>(detail::sigmoid(w1 == nullptr ? known : known + embedding_term(previous)));
+    __device__ double operator()(std::uint32_t r, std::uint32_t k, token_id previous, row_facts const&, float*) const {
+        return static_cast<double>(detail::sigmoid(logit(r, k, previous)));
     }
     __device__ double at_anchor(std::uint32_t r, std::uint32_t k, token_id anchor) const {
-        if (k == 0 || w1 == nullptr) return (*this)(r, k, anchor, 0.0);
-        return static_cast<double>(detail::sigmoid(hidden_terms[std::size_t{r} * block_size + k] + *mean_term));
+        float const exact_or_mean = k == 0 || w1.data == nullptr ? logit(r, k, anchor) : hidden_term(r, k) + *mean_term;
+        return static_cast<double>(detail::sigmoid(exact_or_mean));
+    }
+
+    // WARP collectives.
+    __device__ float logit(std::uint32_t r, std::uint32_t k, token_id previous) const {
+        return w1.data == nullptr ? hidden_term(r, k) : hidden_term(r, k) + embedding_term(previous);
+    }
+    __device__ float embedding_term(token_id previous) const {
+        return dot(w1.data + static_cast<std::size_t>(previous) * w1.stride, weight + hidden_size,
+                   static_cast<unsigned>(w1.cols));
+    }
+    __device__ float hidden_term(std::uint32_t r, std::uint32_t k) const {
+        return hidden_terms[std::size_t{r} * block_size + k];
+    }
+};
+
+/// c_k = max_v q_k(v), for drafters without a learned head, with what it needs in order to be planned by.
+struct planned_top1_confidence : top1_confidence {
+    double const* base_peaks = nullptr;  ///< [R, gamma] max_v softmax(U_k)(v) (base_peaks.cuh)
+    std::uint32_t block_size = 0;        ///< gamma
+
+    [[nodiscard]] bool valid() const noexcept { return base_peaks != nullptr && block_size > 0; }
+    __device__ double at_anchor(std::uint32_t r, std::uint32_t k, token_id) const {
+        return base_peaks[std::size_t{r} * block_size + k];
     }
 };
 
 /// A confidence followed by the maps of a calibration: of position k, and of request r if they differ among requests.
 template <class Confidence>
 struct calibrated {
-    static constexpr bool reads_peak = Confidence::reads_peak;
-
     Confidence confidence{};
     logit_scaling const* maps = nullptr;  ///< [gamma], or [R, stride]; of sequential_temperature_scaling: offsets 0
     std::uint32_t stride = 0;             ///< from request to request; 0: they share one row
 
-    __device__ double operator()(std::uint32_t r, std::uint32_t k, token_id previous, double peak) const {
-        return map(r, k).of_confidence(confidence(r, k, previous, peak));
-    }
-    __device__ double at_anchor(std::uint32_t r, std::uint32_t k, token_id anchor) const {
-        return map(r, k).of_confidence(confidence.at_anchor(r, k, anchor));
+    [[nodiscard]] bool valid() const noexcept { return confidence.valid() && maps != nullptr; }
+    [[nodiscard]] std::uint32_t scratch_size() const noexcept { return confidence.scratch_size(); }
+    template <class U>
+    [[nodiscard]] cudaError_t prepare(forward_view<U> const& forward, device_round const& round,
+                                      cudaStream_t stream) const noexcept {
+        return confidence.prepare(forward, round, stream);
     }
 
-private:
-    [[nodiscard]] __device__ logit_scaling const& map(std::uint32_t r, std::uint32_t k) const {
-        return maps[std::size_t{r} * stride + k];
+    __device__ double operator()(std::uint32_t r, std::uint32_t k, token_id previous, row_facts const& q,
+                                 float* scratch) const {
+        return maps[std::size_t{r} * stride + k].of_confidence(confidence(r, k, previous, q, scratch));
+    }
+    __device__ double at_anchor(std::uint32_t r, std::uint32_t k, token_id anchor) const {
+        return maps[std::size_t{r} * stride + k].of_confidence(confidence.at_anchor(r, k, anchor));
     }
 };
 template <class Confidence>
@@ -201,33 +201,30 @@ __global__ void __launch_bounds__(confidence_threads)
 
 }  // namespace detail
 
-/// head.hidden_terms of all requests of the round from hidden states [R * gamma, d] in device memory, rows `stride` elements
-/// apart. Reads them once: a warp a row. T: float, bf16 or half.
-template <class W, class T>
-[[nodiscard]] cudaError_t hidden_confidence(confidence_head<W> const& head, T const* hidden, std::size_t stride,
-                                            device_round const& round, cudaStream_t stream) noexcept {
-    if (!round.ready() || !head.valid() || head.block_size != round.limits.block_size || hidden == nullptr ||
-        stride < head.hidden_size) {
+template <class W>
+template <class U>
+cudaError_t confidence_head<W>::prepare(forward_view<U> const& forward, device_round const& round,
+                                        cudaStream_t stream) const noexcept {
+    std::size_t const rows = std::size_t{round.limits.requests} * round.limits.block_size;
+    if (!round.ready() || !valid() || block_size != round.limits.block_size || forward.hidden.data == nullptr ||
+        forward.hidden.rows < rows || forward.hidden.cols != hidden_size || forward.hidden.stride < hidden_size) {
         return cudaErrorInvalidValue;
     }
-    constexpr unsigned rows_per_block = detail::confidence_threads / warp_size;
-    constexpr unsigned enough = 2048;  // blocks; for more rows than they have warps, warps take several
-    unsigned const rows = round.limits.requests * round.limits.block_size;
-    unsigned const blocks = (rows + rows_per_block - 1) / rows_per_block;
-    return launch(detail::hidden_confidence_kernel<W, T>, dim3(blocks < enough ? blocks : enough),
-                  dim3(detail::confidence_threads), 0, stream, head, hidden, stride,
+    constexpr std::size_t rows_per_block = detail::confidence_threads / warp_size;
+    constexpr std::size_t enough = 2048;  // blocks; where rows are more than they have warps, warps take several
+    std::size_t const blocks = (rows + rows_per_block - 1) / rows_per_block;
+    return launch(detail::hidden_confidence_kernel<W, U>,
+                  dim3(static_cast<unsigned>(blocks < enough ? blocks : enough)), dim3(detail::confidence_threads), 0,
+                  stream, *this, forward.hidden.data, forward.hidden.stride,
                   static_cast<std::uint32_t const*>(round.requests.count));
 }
 
-/// *head.mean_term, once at set-up: reads W1 with its `vocabulary` rows.
+/// *head.mean_term, once at set-up: reads W1.
 template <class W>
-[[nodiscard]] cudaError_t mean_confidence_term(confidence_head<W> const& head, std::uint32_t vocabulary,
-                                               cudaStream_t stream) noexcept {
-    if (!head.valid() || !head.with_markov() || head.mean_term == nullptr || vocabulary == 0) {
-        return cudaErrorInvalidValue;
-    }
+[[nodiscard]] cudaError_t mean_confidence_term(confidence_head<W> const& head, cudaStream_t stream) noexcept {
+    if (!head.valid() || !head.with_markov() || head.mean_term == nullptr) return cudaErrorInvalidValue;
     return launch(detail::mean_term_kernel<W>, dim3(1), dim3(1024), sizeof(detail::mean_term_shared), stream, head,
-                  vocabulary);
+                  static_cast<std::uint32_t>(head.w1.rows));
 }
 
 /// The survival table of a round as far as it is known at the anchor, into `plan`: for planned budgets, which may search it
@@ -235,7 +232,8 @@ template <class W>
 template <class Confidence>
 [[nodiscard]] cudaError_t plan_at_anchor(Confidence const& confidence, device_round const& round,
                                          survival_columns const& plan, cudaStream_t stream) noexcept {
-    if (!round.ready() || plan.sizes == nullptr || plan.confidence == nullptr || plan.survival == nullptr) {
+    if (!round.ready() || !confidence.valid() || plan.sizes == nullptr || plan.confidence == nullptr ||
+        plan.survival == nullptr) {
         return cudaErrorInvalidValue;
     }
     constexpr unsigned requests_per_block = detail::confidence_threads / warp_size;

@@ -14,6 +14,7 @@
 
 #include <sureleap/config.hpp>
 #include <sureleap/cuda/device.cuh>
+#include <sureleap/cuda/head.cuh>
 #include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -22,21 +23,6 @@ namespace cuda {
 inline constexpr unsigned octet = 8;
 
 namespace detail {
-
-/// A stored number as a float.
-[[nodiscard]] __device__ __forceinline__ float widen(float stored) {
-    return stored;
-}
-[[nodiscard]] __device__ __forceinline__ float widen(bf16 stored) {
-    return __uint_as_float(static_cast<std::uint32_t>(stored.bits) << 16);
-}
-/// Without a branch: the exponent is moved by a product, which is exact, and subnormals come out right by themselves.
-[[nodiscard]] __device__ __forceinline__ float widen(half stored) {
-    std::uint32_t const bits = stored.bits;
-    float const magnitude = __uint_as_float((bits & 0x7fffu) << 13) * 0x1p112f;
-    std::uint32_t const beyond = magnitude >= 65536.0f ? 0x7f800000u : 0u;  // infinity, or NaN with its mantissa
-    return __uint_as_float(__float_as_uint(magnitude) | beyond | ((bits & 0x8000u) << 16));
-}
 
 /// Eight stored numbers, as they are read and as floats.
 template <class T>
@@ -50,21 +36,12 @@ struct raw_octet {
         for (unsigned i = 0; i < sizeof(part) / sizeof(uint4); ++i) part[i] = parts[i];
     }
     __device__ __forceinline__ void widen(float (&out)[octet]) const {
-        constexpr unsigned per_word = sizeof(std::uint32_t) / sizeof(T);
 #pragma unroll
-        for (unsigned i = 0; i < octet / per_word; ++i) {
-            uint4 const& four = part[i / 4];
-            std::uint32_t const word = i % 4 == 0 ? four.x : i % 4 == 1 ? four.y : i % 4 == 2 ? four.z : four.w;
-            if constexpr (per_word == 1) {
-                out[i] = __uint_as_float(word);
-            } else {
-                T low;
-                T high;
-                low.bits = static_cast<std::uint16_t>(word);
-                high.bits = static_cast<std::uint16_t>(word >> 16);
-                out[2 * i] = detail::widen(low);
-                out[2 * i + 1] = detail::widen(high);
-            }
+        for (unsigned i = 0; i < sizeof(part) / sizeof(uint4); ++i) {
+            float some[vector_size<T>];
+            unpack<T>(part[i], some);
+#pragma unroll
+            for (unsigned e = 0; e < vector_size<T>; ++e) out[i * vector_size<T> + e] = some[e];
         }
     }
 };
@@ -83,37 +60,48 @@ struct raw_octet {
 }  // namespace detail
 
 /// out[i] = sum over j < size of row[i][j] x[j]: `count` dot products by every group of `lanes` neighbouring lanes, each
-/// group with rows of its own. A null row gives 0. WARP collective: all 32 lanes, with one size and x; every lane of a
-/// group gets its group's sums. W and X: float, bf16 or half; any alignment, the fast way with 16 bytes. The rows of a
-/// group are read side by side, which keeps more bytes in flight; they share what is read of x.
+/// group with rows of its own. What comes of a null row is of no use. WARP collective: all 32 lanes, with one size and x;
+/// every lane of a group gets its group's sums. W and X: float, bf16 or half; any alignment, the fast way with 16 bytes.
+///
+/// Four octets a lane are asked for before the first is used, of one row or of several: that keeps enough bytes in flight
+/// when rows come from far away. Rows of a group share what is read of x.
 template <unsigned lanes, unsigned count, class W, class X>
 __device__ __forceinline__ void dot(W const* const (&row)[count], X const* x, unsigned size, float (&out)[count]) {
     static_assert(lanes == 8 || lanes == 32, "dot: groups of 8 or 32 lanes");
+    constexpr unsigned depth = count < 4 ? 4 / count : 1;
     unsigned const lane = lane_index() % lanes;
-    unsigned vectors = detail::is_aligned(x) ? size / octet * octet : 0;
+    bool aligned = detail::is_aligned(x);
 #pragma unroll
     for (unsigned i = 0; i < count; ++i) {
         out[i] = 0.0f;
-        if (!detail::is_aligned(row[i])) vectors = 0;
+        aligned = aligned && detail::is_aligned(row[i]);
     }
-#pragma unroll 2
-    for (unsigned j = lane * octet; j < vectors; j += lanes * octet) {
-        detail::raw_octet<W> stored[count];
+    unsigned const vectors = aligned ? size / octet * octet : 0;
+    for (unsigned first = lane * octet; first < vectors; first += lanes * octet * depth) {
+        detail::raw_octet<W> stored[depth][count];
 #pragma unroll
-        for (unsigned i = 0; i < count; ++i) {
-            if (row[i] != nullptr) stored[i].read(row[i] + j);
+        for (unsigned d = 0; d < depth; ++d) {
+            unsigned const j = first + d * lanes * octet;
+#pragma unroll
+            for (unsigned i = 0; i < count; ++i) {
+                stored[d][i] = {};
+                if (j < vectors && row[i] != nullptr) stored[d][i].read(row[i] + j);
+            }
         }
-        float factors[octet];
-        detail::raw_octet<X> some;
-        some.read(x + j);
-        some.widen(factors);
 #pragma unroll
-        for (unsigned i = 0; i < count; ++i) {
-            if (row[i] == nullptr) continue;
-            float weights[octet];
-            stored[i].widen(weights);
+        for (unsigned d = 0; d < depth; ++d) {
+            unsigned const j = first + d * lanes * octet;
+            detail::raw_octet<X> some{};
+            if (j < vectors) some.read(x + j);
+            float factors[octet];
+            some.widen(factors);
 #pragma unroll
-            for (unsigned e = 0; e < octet; ++e) out[i] = fmaf(weights[e], factors[e], out[i]);
+            for (unsigned i = 0; i < count; ++i) {
+                float weights[octet];
+                stored[d][i].widen(weights);
+#pragma unroll
+                for (unsigned e = 0; e < octet; ++e) out[i] = fmaf(weights[e], factors[e], out[i]);
+            }
         }
     }
     for (unsigned j = vectors + lane; j < size; j += lanes) {
