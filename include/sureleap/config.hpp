@@ -58,6 +58,14 @@
 #define SURELEAP_HOST_DEVICE
 #endif
 
+// Loops of vector code that are only fast unrolled. nvcc, which also reads host headers, knows the pragma by another name.
+#if defined(__CUDACC__)
+#define SURELEAP_DETAIL_UNROLL(n)
+#else
+#define SURELEAP_DETAIL_PRAGMA(text) _Pragma(#text)
+#define SURELEAP_DETAIL_UNROLL(n) SURELEAP_DETAIL_PRAGMA(GCC unroll n)
+#endif
+
 #include <cstdio>
 #include <cstdlib>
 

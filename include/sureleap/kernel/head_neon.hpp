@@ -73,10 +73,10 @@ struct heads {
 
     template <class W>
     SURELEAP_INLINE static void add(W const* const (&row)[together], float const* x, sums& s) {
-#pragma GCC unroll 4
+SURELEAP_DETAIL_UNROLL(4)
         for (std::size_t p = 0; p < parts; ++p) {
             float32x4_t const of_x = isa::load(x + p * isa::width);
-#pragma GCC unroll 4
+SURELEAP_DETAIL_UNROLL(4)
             for (std::size_t r = 0; r < together; ++r) {
                 s.of[r][p] = vfmaq_f32(s.of[r][p], isa::load(row[r] + p * isa::width), of_x);
             }
@@ -84,10 +84,10 @@ struct heads {
     }
 
     SURELEAP_INLINE static void add(bf16 const* const (&row)[together], float const* x, sums& s) {
-#pragma GCC unroll 4
+SURELEAP_DETAIL_UNROLL(4)
         for (std::size_t p = 0; p < parts; ++p) {
             float32x4x2_t const of_x = vld2q_f32(x + 2 * p * isa::width);
-#pragma GCC unroll 4
+SURELEAP_DETAIL_UNROLL(4)
             for (std::size_t r = 0; r < together; ++r) {
                 uint32x4_t two;
                 std::memcpy(&two, row[r] + 2 * p * isa::width, sizeof two);
@@ -101,7 +101,7 @@ struct heads {
     /// Lane l plus lane l + 8, then + 4, + 2, + 1: a sum a row.
     SURELEAP_INLINE static float32x4_t gather(sums const& s) {
         float32x4_t four[together];
-#pragma GCC unroll 4
+SURELEAP_DETAIL_UNROLL(4)
         for (std::size_t r = 0; r < together; ++r) {
             four[r] = vaddq_f32(vaddq_f32(s.of[r][0], s.of[r][2]), vaddq_f32(s.of[r][1], s.of[r][3]));
         }

@@ -21,13 +21,13 @@ static constexpr std::size_t together = 8;  // rows whose sums become one regist
 /// Eight registers of eight partial sums to one of eight sums: lanes l and l + 4, then l + 2, then l + 1.
 SURELEAP_INLINE __m256 gather_sums(__m256 const (&h)[together]) {
     __m256 t[4];
-#pragma GCC unroll 4
+    SURELEAP_DETAIL_UNROLL(4)
     for (std::size_t i = 0; i < 4; ++i) {
         t[i] = _mm256_add_ps(_mm256_permute2f128_ps(h[2 * i], h[2 * i + 1], 0x20),
                              _mm256_permute2f128_ps(h[2 * i], h[2 * i + 1], 0x31));
     }
     __m256 u[2];
-#pragma GCC unroll 2
+    SURELEAP_DETAIL_UNROLL(2)
     for (std::size_t i = 0; i < 2; ++i) {
         u[i] = _mm256_add_ps(_mm256_shuffle_ps(t[2 * i], t[2 * i + 1], 0x44),
                              _mm256_shuffle_ps(t[2 * i], t[2 * i + 1], 0xee));
@@ -37,7 +37,7 @@ SURELEAP_INLINE __m256 gather_sums(__m256 const (&h)[together]) {
 }
 SURELEAP_INLINE __m256i gather_sums(__m256i const (&h)[together]) {
     __m256i t[4];
-#pragma GCC unroll 4
+    SURELEAP_DETAIL_UNROLL(4)
     for (std::size_t i = 0; i < 4; ++i) t[i] = _mm256_hadd_epi32(h[2 * i], h[2 * i + 1]);
     __m256i const low = _mm256_hadd_epi32(t[0], t[1]);
     __m256i const high = _mm256_hadd_epi32(t[2], t[3]);
@@ -111,19 +111,19 @@ struct products {
     };
     template <std::size_t N, std::size_t R>
     SURELEAP_INLINE static void add(W const* const (&row)[R], float const* const (&x)[N], block<N, R>& to) {
-#pragma GCC unroll 2
+        SURELEAP_DETAIL_UNROLL(2)
         for (std::size_t p = 0; p < parts; ++p) {
-#pragma GCC unroll 2
+            SURELEAP_DETAIL_UNROLL(2)
             for (std::size_t h = 0; h < 2; ++h) {
                 vec of_x[N];
-#pragma GCC unroll 4
+                SURELEAP_DETAIL_UNROLL(4)
                 for (std::size_t n = 0; n < N; ++n) of_x[n] = isa::template load_beside<W>(x[n], p, h);
-#pragma GCC unroll 8
+                SURELEAP_DETAIL_UNROLL(8)
                 for (std::size_t r = 0; r < R; ++r) {
                     vec w = isa::load(row[r], p, h);
                     if (N > 1)
                         asm("" : "+v"(w));  // stays in a register: compilers would load it again for every product
-#pragma GCC unroll 4
+                    SURELEAP_DETAIL_UNROLL(4)
                     for (std::size_t n = 0; n < N; ++n) {
                         to.sum[n][r][p] = isa::multiply_add(w, of_x[n], to.sum[n][r][p]);
                     }
@@ -139,11 +139,11 @@ struct products {
         __m256 halves[N][together];
         for (std::size_t first = 0; first < together; first += R) {
             block<N, R> sums;
-#pragma GCC unroll 4
+            SURELEAP_DETAIL_UNROLL(4)
             for (std::size_t n = 0; n < N; ++n) {
-#pragma GCC unroll 8
+                SURELEAP_DETAIL_UNROLL(8)
                 for (std::size_t r = 0; r < R; ++r) {
-#pragma GCC unroll 2
+                    SURELEAP_DETAIL_UNROLL(2)
                     for (std::size_t p = 0; p < parts; ++p) sums.sum[n][r][p] = isa::zero();
                 }
             }
@@ -152,13 +152,13 @@ struct products {
             auto const* next = reinterpret_cast<char const*>(g.row[first]) + ahead_in_bytes;
             std::size_t c = 0;
             for (; c + step <= cols; c += step) {
-#pragma GCC unroll 8
+                SURELEAP_DETAIL_UNROLL(8)
                 for (std::size_t r = 0; r < R; ++r) row[r] = g.row[first + r] + c;
-#pragma GCC unroll 4
+                SURELEAP_DETAIL_UNROLL(4)
                 for (std::size_t n = 0; n < N; ++n) from[n] = x[n] + c;
                 add<N, R>(row, from, sums);
                 if (Fetch && R > 1) {
-#pragma GCC unroll 8
+                    SURELEAP_DETAIL_UNROLL(8)
                     for (std::size_t l = 0; l < R * step * sizeof(W); l += 64) __builtin_prefetch(next + l);
                     next += R * step * sizeof(W);
                 }
@@ -176,9 +176,9 @@ struct products {
                 }
                 add<N, R>(row, from, sums);
             }
-#pragma GCC unroll 4
+            SURELEAP_DETAIL_UNROLL(4)
             for (std::size_t n = 0; n < N; ++n) {
-#pragma GCC unroll 8
+                SURELEAP_DETAIL_UNROLL(8)
                 for (std::size_t r = 0; r < R; ++r) halves[n][first + r] = isa::halve(sums.sum[n][r]);
             }
         }
@@ -263,16 +263,16 @@ SURELEAP_KERNEL inline void int8_rows_of(row_selection<std::int8_t> const& rows,
                                          std::int16_t const* x, float unit, float const* base, float* y) {
     constexpr std::size_t step = 2 * isa::width;
     isa::words of_x[Steps];
-#pragma GCC unroll 8
+    SURELEAP_DETAIL_UNROLL(8)
     for (std::size_t s = 0; s < Steps; ++s) of_x[s] = isa::load_words(x + s * step);
     for (std::size_t i = 0; i < rows.count; i += together) {
         group<std::int8_t> const g(rows, i);
         if (rows.ids != nullptr) fetch_named(rows, i + ahead, together);
         __m256i halves[together];
-#pragma GCC unroll 8
+        SURELEAP_DETAIL_UNROLL(8)
         for (std::size_t r = 0; r < together; ++r) {
             isa::words sum{};
-#pragma GCC unroll 8
+            SURELEAP_DETAIL_UNROLL(8)
             for (std::size_t s = 0; s < Steps; ++s) {
                 sum = isa::add_pairs(sum, isa::load_bytes(g.row[r] + s * step), of_x[s]);
             }

@@ -82,7 +82,7 @@ struct rows {
     /// The weights of `step` logits.
     SURELEAP_KERNEL static void add(T const* row, exponent const& e, sums& acc) {
         vec w[together];
-#pragma GCC unroll 8
+        SURELEAP_DETAIL_UNROLL(8)
         for (std::size_t k = 0; k < together; ++k) w[k] = weigh(isa::load(row + k * width), e);
         isa::add(acc, sum_of(w));
     }
@@ -146,7 +146,7 @@ struct rows {
     SURELEAP_KERNEL static void add(T const* p, exponent const& of_p, float const* q, exponent const& of_q, vec ratio,
                                     sums& acc) {
         vec left[together];
-#pragma GCC unroll 8
+        SURELEAP_DETAIL_UNROLL(8)
         for (std::size_t k = 0; k < together; ++k) {
             vec const wp = weigh(isa::load(p + k * width), of_p);
             vec const wq = weigh(isa::load(q + k * width), of_q);
@@ -210,19 +210,19 @@ struct rows {
                                              double* out) {
         constexpr std::size_t each = together / Streams;
         vec acc[together];
-#pragma GCC unroll 8
+        SURELEAP_DETAIL_UNROLL(8)
         for (std::size_t k = 0; k < together; ++k) acc[k] = isa::fill(0.0f);
         for (std::size_t i = 0; i < row_block; i += each * width) {
-#pragma GCC unroll 8
+            SURELEAP_DETAIL_UNROLL(8)
             for (std::size_t k = 0; k < together; ++k) {
                 vec const l = isa::load(row + k % Streams * apart + i + k / Streams * width);
                 acc[k] = isa::plus(acc[k], over(l, c, signs));
             }
         }
-#pragma GCC unroll 2
+        SURELEAP_DETAIL_UNROLL(2)
         for (std::size_t s = 0; s < Streams; ++s) {
             vec sum = acc[s];
-#pragma GCC unroll 8
+            SURELEAP_DETAIL_UNROLL(8)
             for (std::size_t k = s + Streams; k < together; k += Streams) sum = isa::plus(sum, acc[k]);
             sums whole = isa::zero();
             isa::add(whole, sum);
@@ -296,7 +296,7 @@ struct rows {
     /// The weights of `step` logits into out, and their sum.
     SURELEAP_KERNEL static double weigh_step(T const* row, exponent const& e, float* out) {
         vec w[together];
-#pragma GCC unroll 8
+        SURELEAP_DETAIL_UNROLL(8)
         for (std::size_t k = 0; k < together; ++k) {
             w[k] = weigh(isa::load(row + k * width), e);
             isa::store(out + k * width, w[k]);

@@ -54,7 +54,7 @@ struct isa {
     /// Blocks of `step` lanes off the diagonal change places between registers that are `step` apart.
     template <std::size_t step>
     SURELEAP_KERNEL static void exchange(vec* x, __m512i lower, __m512i upper) {
-#pragma GCC unroll 8
+SURELEAP_DETAIL_UNROLL(8)
         for (std::size_t i = 0; i < width; ++i) {
             if ((i & step) != 0) continue;
             vec const a = x[i];

@@ -71,7 +71,7 @@ struct samples {
         for (std::size_t first = 0; first < size; first += width) {
             for (std::size_t k = 0; k < lengths[first]; k += width) {
                 vec x[width];
-#pragma GCC unroll 8
+                SURELEAP_DETAIL_UNROLL(8)
                 for (std::size_t i = 0; i < width; ++i) {
                     std::size_t const at = first + i < size ? first + i : first;
                     std::size_t const length = first + i < size && lengths[at] > k ? lengths[at] - k : 0;
@@ -80,7 +80,7 @@ struct samples {
                 }
                 isa::transpose(x);
                 std::size_t filled = size - first;
-#pragma GCC unroll 8
+                SURELEAP_DETAIL_UNROLL(8)
                 for (std::size_t c = 0; c < width; ++c) {
                     if (k + c >= lengths[first]) break;
                     if (filled > width) filled = width;
@@ -145,7 +145,7 @@ struct samples {
         double* copies[width];
         for (std::size_t k = 0; k < width; ++k) copies[k] = sums + k * bins;
         for (std::size_t first = 0; first < size; first += width) {
-#pragma GCC unroll 8
+            SURELEAP_DETAIL_UNROLL(8)
             for (std::size_t k = 0; k < width; ++k) {
                 copies[k][static_cast<std::uint32_t>(bin[first + k])] += gap[first + k];
             }
@@ -182,7 +182,7 @@ struct samples {
                 isa::put(index + first, isa::integers(cell));
                 isa::pairs(isa::round(weight) - upper, upper, parts + first);
             }
-#pragma GCC unroll 8
+            SURELEAP_DETAIL_UNROLL(8)
             for (std::size_t i = 0; i < block; ++i) pairs[static_cast<std::uint32_t>(index[i])] += parts[i];
             prefix += block, logits += block, size -= block;
         }

@@ -88,7 +88,7 @@ struct screens {
         std::int64_t* copies[used];
         for (std::size_t k = 0; k < used; ++k) copies[k] = sums + k * bins;
         for (std::size_t first = 0; first < size; first += used) {
-#pragma GCC unroll 8
+            SURELEAP_DETAIL_UNROLL(8)
             for (std::size_t k = 0; k < used; ++k) {
                 copies[k][static_cast<std::uint32_t>(bin[first + k])] += gap[first + k];
             }

@@ -15,13 +15,13 @@ struct short_rows {
     SURELEAP_KERNEL static void multiply(row_selection<W> const& rows, std::size_t first, std::size_t end,
                                          float const* const* x, float const* const* base, float* const* y) {
         vec of_x[N][Steps][parts][2];
-#pragma GCC unroll 2
+        SURELEAP_DETAIL_UNROLL(2)
         for (std::size_t n = 0; n < N; ++n) {
-#pragma GCC unroll 4
+            SURELEAP_DETAIL_UNROLL(4)
             for (std::size_t s = 0; s < Steps; ++s) {
-#pragma GCC unroll 2
+                SURELEAP_DETAIL_UNROLL(2)
                 for (std::size_t p = 0; p < parts; ++p) {
-#pragma GCC unroll 2
+                    SURELEAP_DETAIL_UNROLL(2)
                     for (std::size_t h = 0; h < 2; ++h) {
                         of_x[n][s][p][h] = isa::template load_beside<W>(x[n] + s * step, p, h);
                     }
@@ -32,30 +32,30 @@ struct short_rows {
             if (rows.ids != nullptr) fetch_named(rows, i + ahead, together);
             group<W> const g(rows, i);
             __m256 halves[N][together];
-#pragma GCC unroll 8
+            SURELEAP_DETAIL_UNROLL(8)
             for (std::size_t r = 0; r < together; ++r) {
                 vec sum[N][parts];
-#pragma GCC unroll 2
+                SURELEAP_DETAIL_UNROLL(2)
                 for (std::size_t p = 0; p < parts; ++p) {
-#pragma GCC unroll 2
+                    SURELEAP_DETAIL_UNROLL(2)
                     for (std::size_t n = 0; n < N; ++n) sum[n][p] = isa::zero();
-#pragma GCC unroll 4
+                    SURELEAP_DETAIL_UNROLL(4)
                     for (std::size_t s = 0; s < Steps; ++s) {
-#pragma GCC unroll 2
+                        SURELEAP_DETAIL_UNROLL(2)
                         for (std::size_t h = 0; h < 2; ++h) {
                             vec const w = isa::load(g.row[r] + s * step, p, h);
-#pragma GCC unroll 2
+                            SURELEAP_DETAIL_UNROLL(2)
                             for (std::size_t n = 0; n < N; ++n) {
                                 sum[n][p] = isa::multiply_add(w, of_x[n][s][p][h], sum[n][p]);
                             }
                         }
                     }
                 }
-#pragma GCC unroll 2
+                SURELEAP_DETAIL_UNROLL(2)
                 for (std::size_t n = 0; n < N; ++n) halves[n][r] = isa::halve(sum[n]);
             }
             std::size_t const size = end - i < together ? end - i : together;
-#pragma GCC unroll 2
+            SURELEAP_DETAIL_UNROLL(2)
             for (std::size_t n = 0; n < N; ++n) {
                 store_some(y[n] + i, size, _mm256_add_ps(load_some(base[n] + i, size), gather_sums(halves[n])));
             }

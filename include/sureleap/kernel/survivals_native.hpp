@@ -96,7 +96,7 @@ struct survivals {
     template <class Pass>
     SURELEAP_INLINE static void take(std::uint32_t const* a, std::size_t size, Pass& pass) {
         std::size_t i = 0;
-#pragma GCC unroll 4
+        SURELEAP_DETAIL_UNROLL(4)
         for (; i + width <= size; i += width) pass.take(load(a + i), everywhere());
         if (i == size) return;
         where const some = first(fill(static_cast<std::uint32_t>(size - i)));

@@ -218,8 +218,8 @@ private:
             // What is forgotten is set to 0: products that never end there become denormal, and slow.
             for (mean& m : row) m.weight = m.weight < 1e-12 ? 0.0 : m.weight * idle_keep_;
         }
-        for (std::size_t const row : {here.row, here.row + 1}) {
-            for (std::size_t const column : {here.column, here.column + 1}) {
+        for (std::size_t row = here.row; row <= here.row + 1; ++row) {
+            for (std::size_t column = here.column; column <= here.column + 1; ++column) {
                 double const share = (row == here.row ? 1.0 - here.down : here.down) *
                                      (column == here.column ? 1.0 - here.along : here.along);
                 if (share > 0.0) seen_[row][column].add(ratio, share, settings_.memory);
