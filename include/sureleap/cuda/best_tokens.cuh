@@ -91,8 +91,8 @@ struct best_tokens_shared {
 template <class T, class Visit>
 __device__ __forceinline__ void for_each_logit(T const* row, std::uint32_t size, Visit const& visit) {
     constexpr unsigned depth = 8 / sizeof(T);
-    auto const misaligned = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(row) % sizeof(uint4));
-    std::uint32_t head = misaligned == 0 ? 0 : (sizeof(uint4) - misaligned) / sizeof(T);
+    std::uintptr_t const misaligned = reinterpret_cast<std::uintptr_t>(row) % sizeof(uint4);
+    auto head = static_cast<std::uint32_t>(misaligned == 0 ? 0 : (sizeof(uint4) - misaligned) / sizeof(T));
     if (head > size) head = size;
     std::uint32_t const end = head + (size - head) / octet * octet;
     std::uint32_t const step = blockDim.x * octet;
@@ -184,16 +184,17 @@ __device__ inline void sort_ascending(std::uint32_t* values, std::uint32_t count
     __syncthreads();
 }
 
-/// How many threads before this one in the block say yes; adds all of them to `total`. BLOCK collective with two barriers.
-__device__ __forceinline__ std::uint32_t count_before(bool yes, std::uint32_t* warp_counts, std::uint32_t& total) {
+/// How many threads of the block before this one say yes, and those that were counted before; counts them all. BLOCK
+/// collective with two barriers.
+__device__ __forceinline__ std::uint32_t count_before(bool yes, std::uint32_t* warp_counts, std::uint32_t& counted) {
     unsigned const votes = __ballot_sync(all_lanes, yes);
     __syncthreads();
     if (lane_index() == 0) warp_counts[warp_index()] = static_cast<std::uint32_t>(__popc(votes));
     __syncthreads();
-    auto before = static_cast<std::uint32_t>(__popc(votes & ((1u << lane_index()) - 1)));
+    std::uint32_t before = counted + static_cast<std::uint32_t>(__popc(votes & ((1u << lane_index()) - 1)));
     for (unsigned w = 0; w < blockDim.x / warp_size; ++w) {
         if (w < warp_index()) before += warp_counts[w];
-        total += warp_counts[w];
+        counted += warp_counts[w];
     }
     return before;
 }
@@ -274,8 +275,8 @@ __device__ void select_best(T const* row, std::uint32_t size, std::uint32_t best
     for (std::uint32_t first = 0; first < size; first += blockDim.x) {
         std::uint32_t const v = first + threadIdx.x;
         std::uint32_t const key = v < size ? order_key(widen(row[v])) : 0;
-        std::uint32_t const larger_before = larger + count_before(key > last.key, s.warp_counts, larger);
-        std::uint32_t const equal_before = equal + count_before(key == last.key, s.warp_counts, equal);
+        std::uint32_t const larger_before = count_before(key > last.key, s.warp_counts, larger);
+        std::uint32_t const equal_before = count_before(key == last.key, s.warp_counts, equal);
         std::uint32_t const place = larger_before + (equal_before < ties ? equal_before : ties);
         if (key > last.key || (key == last.key && equal_before < ties)) out[place] = static_cast<token_id>(v);
     }
