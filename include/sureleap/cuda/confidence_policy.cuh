@@ -17,16 +17,14 @@
 #include <sureleap/config.hpp>
 #include <sureleap/cuda/device.cuh>
 #include <sureleap/cuda/head.cuh>
-#include <sureleap/cuda/law.cuh>
 #include <sureleap/cuda/round.cuh>
 #include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 
-/// The law that x_k is about to be drawn from, as far as a confidence may ask.
+/// What is known of the law that x_k is about to be drawn from.
 struct row_facts {
-    law q{};
     double peak = 0.0;  ///< max_v q(v); of a greedy law, that of the softmax behind it, at temperature 1
 };
 
