@@ -23,6 +23,7 @@
 #include <sureleap/cuda/head.cuh>
 #include <sureleap/cuda/linear.cuh>
 #include <sureleap/cuda/round.cuh>
+#include <sureleap/cuda/workspace.cuh>
 #include <sureleap/schedule/survival.hpp>
 #include <sureleap/types.hpp>
 
@@ -48,6 +49,13 @@ struct confidence_head {
         return weight != nullptr && hidden_size > 0 && hidden_terms != nullptr && block_size > 0 &&
                (!with_markov() || (w1.cols > 0 && w1.rows > 0 && w1.stride >= w1.cols));
     }
+    /// Memory of its own: R gamma floats, and one that mean_confidence_term fills.
+    void take(workspace& ws, round_limits const& limits) noexcept {
+        hidden_terms = ws.take<float>(std::size_t{limits.requests} * limits.block_size);
+        mean_term = ws.take<float>(1);
+        block_size = limits.block_size;
+    }
+
     [[nodiscard]] std::uint32_t scratch_size() const noexcept { return 0; }
     /// hidden_terms of the requests of the round. Reads the hidden states once: a warp a row.
     template <class U>

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <sureleap/config.hpp>
 #include <sureleap/cuda/device.cuh>
@@ -63,12 +64,12 @@ struct raw_octet {
 /// group with rows of its own. What comes of a null row is of no use. WARP collective: all 32 lanes, with one size and x;
 /// every lane of a group gets its group's sums. W and X: float, bf16 or half; any alignment, the fast way with 16 bytes.
 ///
-/// Four octets a lane are asked for before the first is used, of one row or of several: that keeps enough bytes in flight
+/// `in_flight` octets a lane are asked for before the first is used, of one row or of several: that keeps enough bytes in flight
 /// when rows come from far away. Rows of a group share what is read of x.
-template <unsigned lanes, unsigned count, class W, class X>
+template <unsigned lanes, unsigned in_flight, unsigned count, class W, class X>
 __device__ __forceinline__ void dot(W const* const (&row)[count], X const* x, unsigned size, float (&out)[count]) {
     static_assert(lanes == 8 || lanes == 32, "dot: groups of 8 or 32 lanes");
-    constexpr unsigned depth = count < 4 ? 4 / count : 1;
+    constexpr unsigned depth = count < in_flight ? in_flight / count : 1;
     unsigned const lane = lane_index() % lanes;
     bool aligned = detail::is_aligned(x);
 #pragma unroll
@@ -125,8 +126,38 @@ template <class W, class X>
 [[nodiscard]] __device__ __forceinline__ float dot(W const* row, X const* x, unsigned size) {
     W const* const rows[1] = {row};
     float out[1];
-    dot<32>(rows, x, size, out);
+    dot<32, 4>(rows, x, size, out);
     return out[0];
+}
+
+/// use(i, addend(i) + row(i) . x) for i < count, by one thread each: products of `count` rows of `size` numbers with x in shared
+/// memory, eight rows a warp at a time, two by each group of 8 lanes. BLOCK collective without barriers.
+///
+/// What is added is asked for before the product, so that it does not wait for its memory alone.
+template <class Row, class Addend, class X, class Use>
+__device__ __forceinline__ void each_product(std::uint32_t count, Row const& row, Addend const& addend, X const* x,
+                                             unsigned size, Use const& use) {
+    constexpr unsigned lanes = 8;
+    constexpr unsigned groups = warp_size / lanes;
+    constexpr unsigned together = 2 * groups;
+    using pointer = std::remove_cvref_t<decltype(row(0u))>;
+    for (std::uint32_t first = warp_index() * together; first < count; first += blockDim.x / warp_size * together) {
+        pointer rows[2];
+        float from[2];
+        std::uint32_t at[2];
+#pragma unroll
+        for (unsigned i = 0; i < 2; ++i) {
+            at[i] = first + i * groups + lane_index() / lanes;
+            rows[i] = at[i] < count ? row(at[i]) : nullptr;
+            from[i] = at[i] < count ? addend(at[i]) : 0.0f;
+        }
+        float sum[2];
+        dot<lanes, 8>(rows, x, size, sum);
+#pragma unroll
+        for (unsigned i = 0; i < 2; ++i) {
+            if (at[i] < count && lane_index() % lanes == i) use(at[i], from[i] + sum[i]);
+        }
+    }
 }
 
 }  // namespace cuda
