@@ -287,9 +287,9 @@ private:
 #pragma unroll
         for (auto& row : logits_) {
 #pragma unroll
-            for (auto& tile : row) {
+            for (auto& square : row) {
 #pragma unroll
-                for (float& l : tile) l = 0.0f;
+                for (float& l : square) l = 0.0f;
             }
         }
     }
