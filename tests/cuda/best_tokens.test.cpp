@@ -12,9 +12,9 @@
 
 #include <sureleap/cuda/best_tokens.cuh>
 
-#include "support/device_array.hpp"
+#include "cuda/support/device_array.hpp"
 #include "support/dice.hpp"
-#include "support/round_on_device.hpp"
+#include "cuda/support/round_on_device.hpp"
 
 using namespace sureleap;
 

@@ -15,7 +15,7 @@
 #include <sureleap/cuda/shortlist.cuh>
 #include <sureleap/head/shortlist.hpp>
 
-#include "support/head_world.hpp"
+#include "cuda/support/head_world.hpp"
 
 using namespace head_world;
 

@@ -27,9 +27,9 @@
 #include <sureleap/workspace.hpp>
 
 #include "support/catch.hpp"
-#include "support/device_array.hpp"
+#include "cuda/support/device_array.hpp"
 #include "support/dice.hpp"
-#include "support/round_on_device.hpp"
+#include "cuda/support/round_on_device.hpp"
 
 namespace head_world {
 

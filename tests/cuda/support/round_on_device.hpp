@@ -10,7 +10,7 @@
 #include <sureleap/cuda/round.cuh>
 #include <sureleap/types.hpp>
 
-#include "support/device_array.hpp"
+#include "cuda/support/device_array.hpp"
 
 /// A request as the engine writes it.
 struct device_request {
