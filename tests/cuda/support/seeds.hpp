@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+//
+// Many orders of the threads: for_each_order(20, [&] { launch and compare; }); A failure names the seed. On a GPU the order is
+// the hardware's, and once is enough.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "support/catch.hpp"
+
+template <class F>
+void for_each_order([[maybe_unused]] std::uint64_t orders, F f) {
+#if defined(SURELEAP_CUDA_EMULATED)
+    for (std::uint64_t seed = 1; seed <= orders; ++seed) {
+        INFO("emulator::seed(" << seed << ")");
+        emulator::seed(seed);
+        f();
+    }
+#else
+    f();
+#endif
+}
