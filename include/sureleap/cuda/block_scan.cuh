@@ -55,7 +55,7 @@ template <class T>
 /// The least of the threads' numbers.
 [[nodiscard]] __device__ inline std::uint32_t least_of_block(std::uint32_t value, block_scratch& scratch) {
     auto const least_of_warp = [](std::uint64_t x) {
-        for (unsigned distance = warp_size / 2; distance > 0; distance /= 2) {
+        for (int distance = warp_size / 2; distance > 0; distance /= 2) {
             std::uint64_t const other = __shfl_xor_sync(all_lanes, x, distance);
             x = other < x ? other : x;
         }
@@ -73,7 +73,7 @@ template <class T>
 /// The largest of the threads' numbers.
 [[nodiscard]] __device__ inline double largest_of_block(double value, block_scratch& scratch) {
     auto const largest_of_warp = [](double x) {
-        for (unsigned distance = warp_size / 2; distance > 0; distance /= 2) {
+        for (int distance = warp_size / 2; distance > 0; distance /= 2) {
             double const other = __shfl_xor_sync(all_lanes, x, distance);
             x = other > x ? other : x;
         }

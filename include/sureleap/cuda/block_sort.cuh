@@ -98,7 +98,8 @@ __device__ inline void sort_over_block(std::uint32_t (&key)[keys_each], unsigned
             bool const lesser = ((thread & distance) == 0) == ascending;
 #pragma unroll
             for (unsigned e = 0; e < keys_each; ++e) {
-                key[e] = detail::keep_one(key[e], __shfl_xor_sync(all_lanes, key[e], distance), lesser);
+                key[e] =
+                    detail::keep_one(key[e], __shfl_xor_sync(all_lanes, key[e], static_cast<int>(distance)), lesser);
             }
         }
         detail::merge_registers(key, ascending);
