@@ -3,6 +3,7 @@
 // The device's batch is verify_batch's, and the layouts of attention kernels say the same of it.
 
 #include <sureleap/cuda/flatten.cuh>
+#include <sureleap/cuda/schedule.cuh>
 
 #include <sureleap/verify_batch.hpp>
 #include <sureleap/workspace.hpp>
@@ -108,7 +109,7 @@ TEST_CASE("Flatten: 8,192 requests") {
     flat_case const made(roll, 8192, 8192, 3);
     support::carved<cuda::attention_layout> const layout(
         [&](cuda::workspace& ws) { return cuda::carve_attention(ws, made.limits, 0); });
-    require_cuda(cuda::flatten(made.device.columns, layout.columns, nullptr));
+    require_cuda(cuda::flatten(made.device.columns, {layout.columns, {}}, nullptr));
     made.check_batch();
     auto const indptr = support::download(layout.columns.kv_indptr, 8193);
     std::uint64_t keys = 0;
@@ -128,7 +129,7 @@ TEST_CASE("Flatten: layouts of attention kernels") {
         support::carved<cuda::attention_layout> const carved(
             [&](cuda::workspace& ws) { return cuda::carve_attention(ws, made.limits, page); });
         cuda::attention_layout const& layout = carved.columns;
-        require_cuda(cuda::flatten(made.device.columns, layout, nullptr));
+        require_cuda(cuda::flatten(made.device.columns, {layout, {}}, nullptr));
         made.check_batch();
 
         auto const kv_indptr = support::download(layout.kv_indptr, most + 1);
@@ -168,7 +169,7 @@ TEST_CASE("Flatten: layouts of attention kernels") {
         part.longest = layout.longest;
         part.kv_lengths = roll.chance(0.5) ? layout.kv_lengths : nullptr;
         support::upload(layout.longest, std::vector<std::int32_t>{-1, -1});
-        require_cuda(cuda::flatten(made.device.columns, part, nullptr));
+        require_cuda(cuda::flatten(made.device.columns, {part, {}}, nullptr));
         made.check_batch();
         CHECK(support::download(layout.longest, 2) == longest);
         CHECK(support::download(layout.kv_lengths, most) == kv_lengths);
@@ -192,8 +193,8 @@ TEST_CASE("Flatten: captured sizes") {
         device_array<std::uint32_t> chosen(3);
         std::vector<token_id> const marked(room, -77);
         support::upload(flat.tokens, marked);
-        require_cuda(cuda::flatten(made.device.columns, {},
-                                   {held.data(), static_cast<std::uint32_t>(sizes.size()), 999, chosen.data()},
+        require_cuda(cuda::flatten(made.device.columns,
+                                   {{}, {held.data(), static_cast<std::uint32_t>(sizes.size()), 999, chosen.data()}},
                                    nullptr));
         made.check_batch();
         std::size_t const rows = made.batch.rows();
@@ -211,6 +212,77 @@ TEST_CASE("Flatten: captured sizes") {
             CHECK(positions[i] == 0);
             CHECK(markers[i] == most);
         }
+    }
+}
+
+TEST_CASE("Flatten: in the launch of a schedule") {
+    for (std::uint64_t seed = 1; seed <= 24; ++seed) {
+        dice roll(seed);
+        emulator::seed(seed);
+        std::size_t const most = seed % 8 == 0 ? 1100 : seed % 4 == 1 ? 200 + roll.below(700) : 1 + roll.below(40);
+        std::size_t const gamma = 1 + roll.below(7);
+        INFO("seed " << seed << ", R of " << most << ", gamma " << gamma);
+        flat_case const made(roll, most, roll.below(most + 1), gamma);
+        cuda::device_round const& round = made.device.columns;
+        std::size_t const rows = most * (gamma + 1);
+        std::vector<fixed_probability> survival(made.requests * gamma);
+        for (std::size_t i = 0; i < survival.size(); ++i) {
+            survival[i] = static_cast<fixed_probability>((gamma - i % gamma) * (1 + i / gamma % 5));
+        }
+        support::upload(round.requests.weights, std::vector<fixed_probability>(made.requests, certain));
+        support::upload(round.drafts.sizes,
+                        std::vector<std::uint32_t>(made.requests, static_cast<std::uint32_t>(gamma)));
+        support::upload(round.drafts.survival, survival);
+        support::carved<cuda::capacity_columns> const capacity(
+            [&](cuda::workspace& ws) { return cuda::carve_capacity(ws, made.limits); });
+        std::vector<double> rates(capacity.columns.size, 1.0);
+        for (std::size_t b = 0; b < rates.size(); ++b) rates[b] = 1.0 / static_cast<double>(1000 * most + b);
+        support::upload(capacity.columns.steps_per_second, rates);
+        support::carved<cuda::attention_layout> const layout(
+            [&](cuda::workspace& ws) { return cuda::carve_attention(ws, made.limits, 16); });
+        device_array<std::uint32_t> const sizes(std::vector<std::uint32_t>{static_cast<std::uint32_t>(rows)});
+        device_array<std::uint32_t> chosen(3);
+        device_array<std::uint32_t> const budget(
+            std::vector<std::uint32_t>{static_cast<std::uint32_t>(roll.below(made.requests * gamma + 1))});
+        cuda::flat_batch const flat{layout.columns, {sizes.data(), 1, 5, chosen.data()}};
+
+        auto const everything = [&] {
+            std::vector<std::int64_t> all;
+            auto const add = [&](auto const* column, std::size_t count) {
+                for (auto const x : support::download(column, count)) all.push_back(static_cast<std::int64_t>(x));
+            };
+            add(round.batch.lengths, most);
+            add(round.batch.offsets, most + 1);
+            add(round.batch.tokens, rows);
+            add(round.batch.positions, rows);
+            add(round.batch.markers, rows);
+            add(layout.columns.kv_indptr, most + 1);
+            add(layout.columns.kv_lengths, most);
+            add(layout.columns.page_indptr, most + 1);
+            add(layout.columns.last_pages, most);
+            add(layout.columns.longest, 2);
+            add(layout.columns.positions, rows);
+            add(chosen.data(), 3);
+            return all;
+        };
+        auto const check_same = [&](auto const& schedule, auto const& both) {
+            require_cuda(schedule());
+            require_cuda(cuda::flatten(round, flat, nullptr));
+            auto const expected = everything();
+            support::upload(round.batch.tokens, std::vector<token_id>(rows, -5));
+            support::upload(round.batch.lengths, std::vector<std::uint32_t>(most, 77));
+            support::upload(round.batch.offsets, std::vector<std::int32_t>(most + 1, -5));
+            support::upload(layout.columns.kv_lengths, std::vector<std::int32_t>(most, -5));
+            require_cuda(both());
+            CHECK(everything() == expected);
+        };
+        check_same([&] { return cuda::schedule_greedy(round, capacity.columns, nullptr); },
+                   [&] { return cuda::schedule_greedy(round, capacity.columns, flat, nullptr); });
+        check_same([&] { return cuda::schedule_top_k(round, budget.data(), nullptr); },
+                   [&] { return cuda::schedule_top_k(round, budget.data(), flat, nullptr); });
+        std::uint32_t const half = static_cast<std::uint32_t>(made.requests * gamma / 2);
+        check_same([&] { return cuda::schedule_top_k(round, half, nullptr); },
+                   [&] { return cuda::schedule_top_k(round, half, flat, nullptr); });
     }
 }
 
@@ -249,8 +321,8 @@ TEST_CASE("Flatten: what does not fit is refused") {
     CHECK(refused(cuda::flatten({}, nullptr)));
     cuda::attention_layout layout{};
     layout.page_indptr = array.data();
-    CHECK(refused(cuda::flatten(device.columns, layout, nullptr)));
-    CHECK(refused(cuda::flatten(device.columns, {}, {sizes.data(), 3, 0, nullptr}, nullptr)));
+    CHECK(refused(cuda::flatten(device.columns, {layout, {}}, nullptr)));
+    CHECK(refused(cuda::flatten(device.columns, {{}, {sizes.data(), 3, 0, nullptr}}, nullptr)));
     CHECK(refused(cuda::pad(device.columns, {}, nullptr)));
     CHECK(refused(cuda::pad(device.columns, {0, 0, array.data(), nullptr}, nullptr)));
     CHECK(refused(cuda::pad(device.columns, {2, 0, nullptr, nullptr}, nullptr)));

@@ -56,21 +56,16 @@ public:
 
     __device__ std::uint32_t take(std::uint32_t const (&key)[keys_each], std::uint32_t size, device_step const& before,
                                   walk_scratch& s) {
+        double theta[keys_each + 1];
+        throughputs_of_own(key, size, before, steps_per_second_, theta, s);
         std::uint32_t const first = keys_each * threadIdx.x;
-        std::uint64_t mine = 0;
-#pragma unroll
-        for (unsigned e = 0; e < keys_each; ++e) mine += first + e < size ? certain - key[e] : 0;
-        device_step step{before.accepts + sum_over_block(mine, s.block).before, before.batch_tokens + first};
         double best = theta_;
         std::uint32_t at = no_key;
 #pragma unroll
         for (unsigned e = 0; e < keys_each; ++e) {
-            if (first + e >= size) break;
-            step = {step.accepts + (certain - key[e]), step.batch_tokens + 1};
-            double const theta = step.throughput(steps_per_second_);
-            if (theta > best) {
-                best = theta;
-                at = step.batch_tokens;
+            if (first + e < size && theta[e + 1] > best) {
+                best = theta[e + 1];
+                at = before.batch_tokens + first + e + 1;
             }
         }
         double const best_of_all = largest_of_block(best, s.block);

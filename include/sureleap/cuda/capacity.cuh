@@ -53,8 +53,11 @@ struct device_step {
     std::uint32_t batch_tokens = 0;  ///< anchors included
 
     /// Theta, rounded as expected_step::throughput rounds it.
+    [[nodiscard]] static __device__ double throughput(std::uint64_t accepts, double steps_per_second) {
+        return (static_cast<double>(accepts) * 0x1p-24) * steps_per_second;
+    }
     [[nodiscard]] __device__ double throughput(double const* steps_per_second) const {
-        return (static_cast<double>(accepts) * 0x1p-24) * __ldg(steps_per_second + batch_tokens);
+        return throughput(accepts, __ldg(steps_per_second + batch_tokens));
     }
 };
 

@@ -3,8 +3,9 @@
 // Requests with blocks of different lengths as one flat target batch (verify_batch.hpp), in the layouts that attention
 // kernels take. round.batch.lengths -> round.batch, whoever wrote the lengths; l_r is at most round.drafts.sizes[r].
 //
-// One launch. A block of threads has 32 requests of its own and adds up the lengths of all before them by itself: for 8,192
-// requests that is 32 KB read by the last block, against a second launch, or blocks that wait for each other.
+// One launch, or none: schedule.cuh flattens in its own where one block is enough. Here a block of threads has 32 requests
+// of its own and adds up the lengths of all before them by itself: for 8,192 requests that is 32 KB read by the last
+// block, against a second launch, or blocks that wait for each other.
 //
 // Where the arrays go (names as documented by FlashInfer and FlashAttention; all int32, all of fixed size, so that plans and
 // graphs may be captured for limits.requests: requests that are not there are empty sequences at the end):
@@ -81,16 +82,26 @@ struct captured_sizes {
     [[nodiscard]] bool valid() const noexcept { return (sizes == nullptr && count == 0) || chosen != nullptr; }
 };
 
+/// What is wanted besides round.batch.
+struct flat_batch {
+    attention_layout attention{};
+    captured_sizes captured{};
+
+    [[nodiscard]] bool valid() const noexcept { return attention.valid() && captured.valid(); }
+};
+
 namespace detail {
 
 inline constexpr unsigned threads_of_flatten = 256;
-inline constexpr unsigned requests_of_flatten = warp_size;  ///< of a block
+inline constexpr unsigned requests_of_flatten = 32;  ///< of a block, in a launch of its own
 
-struct flatten_shared {
+/// Shared memory of flattening: of the requests that a block has of its own, at most one a thread.
+struct flatten_scratch {
+    static constexpr unsigned most_requests = 1024;
+
     block_scratch block;
-    std::uint32_t first_row[requests_of_flatten];
-    std::uint32_t rows[requests_of_flatten];
-    std::uint32_t all_rows;
+    std::uint32_t first_row[most_requests];
+    std::uint32_t rows[most_requests];
 };
 
 /// What a request needs of the batch.
@@ -98,6 +109,9 @@ struct request_extent {
     std::uint32_t rows = 0;
     std::uint32_t keys = 0;
     std::uint32_t pages = 0;
+
+    /// At most 2^18 rows in the upper half of the word, and fewer than 2^40 keys below.
+    [[nodiscard]] __device__ std::uint64_t rows_and_keys() const { return (std::uint64_t{rows} << 40) + keys; }
 };
 
 [[nodiscard]] __device__ __forceinline__ request_extent extent_of(device_round const& round,
@@ -110,79 +124,79 @@ struct request_extent {
     return extent;
 }
 
-__global__ void __launch_bounds__(threads_of_flatten)
-    flatten_kernel(device_round round, attention_layout layout, captured_sizes captured) {
-    auto& s = shared_memory<flatten_shared>();
+/// BLOCK collective: the `group` requests from `first` on, one a thread; `last` if none come behind them.
+__device__ inline void flatten_requests(device_round const& round, flat_batch const& flat, std::uint32_t first,
+                                        std::uint32_t group, bool last, flatten_scratch& s) {
+    attention_layout const& layout = flat.attention;
+    captured_sizes const& captured = flat.captured;
     round_limits const& limits = round.limits;
     batch_columns const& batch = round.batch;
     std::uint32_t const count = *round.requests.count < limits.requests ? *round.requests.count : limits.requests;
-    std::uint32_t const first = blockIdx.x * requests_of_flatten;
-    bool const last_block = blockIdx.x == gridDim.x - 1;
     bool const with_keys = layout.wants_keys();
 
-    // Rows in the upper half of a word: at most 2^18 of them, and fewer than 2^32 keys.
     std::uint64_t rows_and_keys = 0;
     std::uint64_t pages = 0;
     std::uint32_t most_rows = 0;
     std::uint32_t most_keys = 0;
-    for (std::uint32_t r = threadIdx.x; r < first && r < count; r += blockDim.x) {
-        request_extent const e = extent_of(round, layout, with_keys, r);
-        rows_and_keys += (std::uint64_t{e.rows} << 40) + e.keys;
-        pages += e.pages;
+    auto const see = [&](request_extent const& e) {
         most_rows = e.rows > most_rows ? e.rows : most_rows;
         most_keys = e.keys > most_keys ? e.keys : most_keys;
+    };
+    if (first > 0) {
+        for (std::uint32_t r = threadIdx.x; r < first && r < count; r += blockDim.x) {
+            request_extent const e = extent_of(round, layout, with_keys, r);
+            rows_and_keys += e.rows_and_keys();
+            pages += e.pages;
+            see(e);
+        }
+        rows_and_keys = sum_over_block(rows_and_keys, s.block).total;
+        if (layout.page_size > 0) pages = sum_over_block(pages, s.block).total;
     }
-    rows_and_keys = sum_over_block(rows_and_keys, s.block).total;
-    if (layout.page_size > 0) pages = sum_over_block(pages, s.block).total;
 
-    if (warp_index() == 0) {
-        std::uint32_t const r = first + lane_index();
-        request_extent const e = r < count ? extent_of(round, layout, with_keys, r) : request_extent{};
-        most_rows = e.rows > most_rows ? e.rows : most_rows;
-        most_keys = e.keys > most_keys ? e.keys : most_keys;
-        rows_and_keys += sum_up_to_lane((std::uint64_t{e.rows} << 40) + e.keys);
-        pages += sum_up_to_lane(std::uint64_t{e.pages});
-        auto const rows_to = static_cast<std::uint32_t>(rows_and_keys >> 40);  // this request's included
-        auto const keys_to = static_cast<std::uint32_t>(rows_and_keys);
-        auto const pages_to = static_cast<std::uint32_t>(pages);
-        s.first_row[lane_index()] = rows_to - e.rows;
-        s.rows[lane_index()] = e.rows;
-        if (r < limits.requests) {
-            batch.offsets[r] = static_cast<std::int32_t>(rows_to - e.rows);
-            if (layout.kv_indptr != nullptr) layout.kv_indptr[r] = static_cast<std::int32_t>(keys_to - e.keys);
-            if (layout.kv_lengths != nullptr) layout.kv_lengths[r] = static_cast<std::int32_t>(e.keys);
-            if (layout.page_indptr != nullptr) layout.page_indptr[r] = static_cast<std::int32_t>(pages_to - e.pages);
-            if (layout.last_pages != nullptr) {
-                // Of no page too: (pages - 1) page_size + last is 0 keys then.
-                std::uint32_t const full = (e.pages > 0 ? e.pages - 1 : 0) * layout.page_size;
-                layout.last_pages[r] = static_cast<std::int32_t>(e.pages > 0 ? e.keys - full : layout.page_size);
-            }
+    std::uint32_t const own = first + threadIdx.x;
+    bool const owns = threadIdx.x < group && own < limits.requests;
+    request_extent const e = owns && own < count ? extent_of(round, layout, with_keys, own) : request_extent{};
+    see(e);
+    block_sum const sum = sum_over_block(e.rows_and_keys(), s.block);
+    block_sum const sum_of_pages = layout.page_size > 0 ? sum_over_block(e.pages, s.block) : block_sum{};
+    // Before request `r`, and of all where r is limits.requests.
+    auto const write_sums = [&](std::uint32_t r, std::uint64_t rows_and_keys_before, std::uint64_t pages_before) {
+        batch.offsets[r] = static_cast<std::int32_t>(rows_and_keys_before >> 40);
+        if (layout.kv_indptr != nullptr) layout.kv_indptr[r] = static_cast<std::int32_t>(rows_and_keys_before);
+        if (layout.page_indptr != nullptr) layout.page_indptr[r] = static_cast<std::int32_t>(pages_before);
+    };
+    if (owns) {
+        std::uint64_t const before = rows_and_keys + sum.before;
+        s.first_row[threadIdx.x] = static_cast<std::uint32_t>(before >> 40);
+        s.rows[threadIdx.x] = e.rows;
+        write_sums(own, before, pages + sum_of_pages.before);
+        if (layout.kv_lengths != nullptr) layout.kv_lengths[own] = static_cast<std::int32_t>(e.keys);
+        if (layout.last_pages != nullptr) {
+            // Of no page too: (pages - 1) page_size + last is 0 keys then.
+            std::uint32_t const full = e.pages > 0 ? (e.pages - 1) * layout.page_size : 0;
+            layout.last_pages[own] = static_cast<std::int32_t>(e.pages > 0 ? e.keys - full : layout.page_size);
         }
-        if (last_block && lane_index() == warp_size - 1) {
-            s.all_rows = rows_to;
-            batch.offsets[limits.requests] = static_cast<std::int32_t>(rows_to);
-            if (layout.kv_indptr != nullptr) layout.kv_indptr[limits.requests] = static_cast<std::int32_t>(keys_to);
-            if (layout.page_indptr != nullptr) {
-                layout.page_indptr[limits.requests] = static_cast<std::int32_t>(pages_to);
-            }
-        }
+    }
+    if (last && threadIdx.x == 0) {
+        write_sums(limits.requests, rows_and_keys + sum.total, pages + sum_of_pages.total);
     }
     __syncthreads();
 
     std::uint32_t const width = limits.block_size + 1;
-    for (std::uint32_t i = threadIdx.x; i < requests_of_flatten * width; i += blockDim.x) {
-        std::uint32_t const own = i / width;
-        std::uint32_t const k = i - own * width;
-        if (k >= s.rows[own]) continue;
-        std::uint32_t const r = first + own;
-        std::uint32_t const row = s.first_row[own] + k;
+    std::uint32_t const places = (limits.requests - first < group ? limits.requests - first : group) * width;
+    for (std::uint32_t i = threadIdx.x; i < places; i += blockDim.x) {
+        std::uint32_t const local = i / width;
+        std::uint32_t const k = i - local * width;
+        if (k >= s.rows[local]) continue;
+        std::uint32_t const r = first + local;
+        std::uint32_t const row = s.first_row[local] + k;
         std::uint64_t const position = round.requests.positions[r] + k;
         batch.tokens[row] = k == 0 ? round.requests.anchors[r] : round.drafts.tokens[r * limits.block_size + (k - 1)];
         batch.positions[row] = position;
         batch.markers[row] = r;
         if (layout.positions != nullptr) layout.positions[row] = static_cast<std::int32_t>(position);
     }
-    if (!last_block) return;
+    if (!last) return;
 
     if (layout.longest != nullptr) {
         double const rows = largest_of_block(static_cast<double>(most_rows), s.block);
@@ -193,7 +207,7 @@ __global__ void __launch_bounds__(threads_of_flatten)
         }
     }
     if (captured.chosen == nullptr) return;
-    std::uint32_t const rows = s.all_rows;
+    auto const rows = static_cast<std::uint32_t>((rows_and_keys + sum.total) >> 40);
     std::uint32_t index = 0;
     while (index < captured.count && captured.sizes[index] < rows) ++index;
     std::uint32_t const size = index < captured.count ? captured.sizes[index] : rows;
@@ -211,23 +225,25 @@ __global__ void __launch_bounds__(threads_of_flatten)
     }
 }
 
+__global__ void __launch_bounds__(threads_of_flatten) flatten_kernel(device_round round, flat_batch flat) {
+    auto& s = shared_memory<flatten_scratch>();
+    flatten_requests(round, flat, blockIdx.x * requests_of_flatten, requests_of_flatten, blockIdx.x == gridDim.x - 1,
+                     s);
+}
+
 }  // namespace detail
 
-/// Fills round.batch from its lengths; `layout` and `captured` as far as they are asked for. Rows that pad the batch to a
-/// captured size have limits.requests for a marker. They are filled as far as the batch has room: limits.requests (gamma + 1).
-[[nodiscard]] inline cudaError_t flatten(device_round const& round, attention_layout const& layout,
-                                         captured_sizes const& captured, cudaStream_t stream) noexcept {
-    if (!round.ready() || !layout.valid() || !captured.valid()) return cudaErrorInvalidValue;
-    unsigned const blocks = (round.limits.requests + detail::requests_of_flatten - 1) / detail::requests_of_flatten;
-    return launch(detail::flatten_kernel, blocks, detail::threads_of_flatten, sizeof(detail::flatten_shared), stream,
-                  round, layout, captured);
-}
-[[nodiscard]] inline cudaError_t flatten(device_round const& round, attention_layout const& layout,
+/// Fills round.batch from its lengths, and what else `flat` asks for. Rows that pad the batch to a captured size have
+/// limits.requests for a marker; there are as many as the batch has room for, limits.requests (gamma + 1) rows in all.
+[[nodiscard]] inline cudaError_t flatten(device_round const& round, flat_batch const& flat,
                                          cudaStream_t stream) noexcept {
-    return flatten(round, layout, captured_sizes{}, stream);
+    if (!round.ready() || !flat.valid()) return cudaErrorInvalidValue;
+    unsigned const blocks = (round.limits.requests + detail::requests_of_flatten - 1) / detail::requests_of_flatten;
+    return launch(detail::flatten_kernel, blocks, detail::threads_of_flatten, sizeof(detail::flatten_scratch), stream,
+                  round, flat);
 }
 [[nodiscard]] inline cudaError_t flatten(device_round const& round, cudaStream_t stream) noexcept {
-    return flatten(round, attention_layout{}, captured_sizes{}, stream);
+    return flatten(round, flat_batch{}, stream);
 }
 
 // ---- the padded view -------------------------------------------------------------------------------------------------

@@ -16,7 +16,8 @@
 // tables may be looked at). There is no retrospective schedule on the device.
 //
 // One launch each and no memory but the block's own. Greedy and top-K are one block of threads (walk.cuh): what they decide
-// is one order over all requests.
+// is one order over all requests. With a flat_batch as an argument they flatten too, in the same launch up to 1,024
+// requests: beside a launch saved, lengths need not go round by way of memory.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,7 @@
 #include <sureleap/cuda/budget.cuh>
 #include <sureleap/cuda/capacity.cuh>
 #include <sureleap/cuda/device.cuh>
+#include <sureleap/cuda/flatten.cuh>
 #include <sureleap/cuda/lengths.cuh>
 #include <sureleap/cuda/round.cuh>
 #include <sureleap/cuda/walk.cuh>
@@ -54,22 +56,13 @@ public:
 
     [[nodiscard]] __device__ std::uint32_t take(std::uint32_t const (&key)[keys_each], std::uint32_t size,
                                                 device_step const& before, walk_scratch& s) const {
+        double theta[keys_each + 1];
+        throughputs_of_own(key, size, before, steps_per_second_, theta, s);
         std::uint32_t const first = keys_each * threadIdx.x;
-        std::uint64_t mine = 0;
-#pragma unroll
-        for (unsigned e = 0; e < keys_each; ++e) mine += first + e < size ? certain - key[e] : 0;
-        device_step step{before.accepts + sum_over_block(mine, s.block).before, before.batch_tokens + first};
         std::uint32_t stop = size;
-        if (first < size) {
-            double theta = step.throughput(steps_per_second_);
 #pragma unroll
-            for (unsigned e = 0; e < keys_each; ++e) {
-                if (first + e >= size) break;
-                step = {step.accepts + (certain - key[e]), step.batch_tokens + 1};
-                double const longer = step.throughput(steps_per_second_);
-                if (!(longer > theta) && first + e < stop) stop = first + e;
-                theta = longer;
-            }
+        for (unsigned e = keys_each; e-- > 0;) {
+            if (first + e < size && !(theta[e + 1] > theta[e])) stop = first + e;
         }
         return least_of_block(stop, s.block);
     }
@@ -97,28 +90,74 @@ private:
     std::uint32_t batch_tokens_;
 };
 
+/// Shared memory of a schedule: what it does, one after the other.
+struct schedule_scratch {
+    union {
+        walk_scratch walk;
+        flatten_scratch flatten;
+    };
+};
+
+/// What a schedule does with the lengths besides writing them.
+struct after_lengths {
+    flat_batch flat{};
+    bool flattens = false;
+};
+
+/// BLOCK collective: writes the lengths of a walk, and the batch if that was asked for.
+__device__ inline void finish(device_round const& round, candidate_table const& table, walk_end const& end,
+                              after_lengths const& after, schedule_scratch& s) {
+    write_lengths(table, end, round.limits.requests, round.batch.lengths, s.walk);
+    if (!after.flattens) return;
+    __syncthreads();
+    flatten_requests(round, after.flat, 0, blockDim.x, true, s.flatten);
+}
+
 __global__ void __launch_bounds__(most_sorters, 1)
-    greedy_kernel(device_round round, survival_columns columns, double const* steps_per_second) {
-    auto& s = shared_memory<walk_scratch>();
-    candidate_table const table(round, columns, s);
+    greedy_kernel(device_round round, after_lengths after, double const* steps_per_second) {
+    auto& s = shared_memory<schedule_scratch>();
+    candidate_table const table(round, live_table(round), s.walk);
     while_rising rule(steps_per_second);
-    walk_end const end = walk(table, rule, s);
-    write_lengths(table, end, round.limits.requests, round.batch.lengths, s);
+    finish(round, table, walk(table, rule, s.walk), after, s);
 }
 
 /// budget: in device memory, or null for `fixed_budget`.
 __global__ void __launch_bounds__(most_sorters, 1)
-    top_k_kernel(device_round round, survival_columns columns, std::uint32_t const* budget,
-                 std::uint32_t fixed_budget) {
-    auto& s = shared_memory<walk_scratch>();
-    candidate_table const table(round, columns, s);
+    top_k_kernel(device_round round, after_lengths after, std::uint32_t const* budget, std::uint32_t fixed_budget) {
+    auto& s = shared_memory<schedule_scratch>();
+    candidate_table const table(round, live_table(round), s.walk);
     std::uint32_t const wanted = budget != nullptr ? *budget : fixed_budget;
     walk_end end{table.candidates(), 0};
     if (wanted < table.candidates()) {
         up_to_budget rule(wanted, table.requests());
-        end = walk(table, rule, s);
+        end = walk(table, rule, s.walk);
     }
-    write_lengths(table, end, round.limits.requests, round.batch.lengths, s);
+    finish(round, table, end, after, s);
+}
+
+/// One block; a thread a request if it flattens.
+template <class... Parameters>
+[[nodiscard]] cudaError_t launch_walk(void (*kernel)(device_round, after_lengths, Parameters...),
+                                      device_round const& round, flat_batch const* flat, cudaStream_t stream,
+                                      Parameters... arguments) noexcept {
+    if (!round.ready() || !live_table(round).ready() || (flat != nullptr && !flat->valid())) {
+        return cudaErrorInvalidValue;
+    }
+    after_lengths after{};
+    unsigned threads = walk_threads(round.limits);
+    if (flat != nullptr && round.limits.requests <= most_sorters) {
+        after = {*flat, true};
+        while (threads < round.limits.requests) threads *= 2;
+    }
+    cudaError_t const error = launch(kernel, 1, threads, sizeof(schedule_scratch), stream, round, after, arguments...);
+    if (error != cudaSuccess || flat == nullptr || after.flattens) return error;
+    return flatten(round, *flat, stream);
+}
+
+[[nodiscard]] inline cudaError_t launch_greedy(device_round const& round, capacity_columns const& capacity,
+                                               flat_batch const* flat, cudaStream_t stream) noexcept {
+    if (!capacity.fits(round.limits)) return cudaErrorInvalidValue;
+    return launch_walk(greedy_kernel, round, flat, stream, static_cast<double const*>(capacity.steps_per_second));
 }
 
 inline constexpr unsigned threads_of_prefixes = 128;
@@ -145,34 +184,41 @@ __global__ void __launch_bounds__(threads_of_prefixes)
     return launch(prefix_kernel, blocks, threads_of_prefixes, 0, stream, round, most, values, threshold);
 }
 
-[[nodiscard]] inline cudaError_t launch_top_k(device_round const& round, std::uint32_t const* budget,
-                                              std::uint32_t fixed_budget, cudaStream_t stream) noexcept {
-    survival_columns const table = live_table(round);
-    if (!round.ready() || !table.ready()) return cudaErrorInvalidValue;
-    return launch(top_k_kernel, 1, walk_threads(round.limits), sizeof(walk_scratch), stream, round, table, budget,
-                  fixed_budget);
-}
-
 }  // namespace detail
 
 /// Algorithm 1: admits the likeliest survivor while that raises Theta.
 [[nodiscard]] inline cudaError_t schedule_greedy(device_round const& round, capacity_columns const& capacity,
                                                  cudaStream_t stream) noexcept {
-    survival_columns const table = live_table(round);
-    if (!round.ready() || !table.ready() || !capacity.fits(round.limits)) return cudaErrorInvalidValue;
-    return launch(detail::greedy_kernel, 1, walk_threads(round.limits), sizeof(walk_scratch), stream, round, table,
-                  static_cast<double const*>(capacity.steps_per_second));
+    return detail::launch_greedy(round, capacity, nullptr, stream);
+}
+/// And flattens.
+[[nodiscard]] inline cudaError_t schedule_greedy(device_round const& round, capacity_columns const& capacity,
+                                                 flat_batch const& flat, cudaStream_t stream) noexcept {
+    return detail::launch_greedy(round, capacity, &flat, stream);
 }
 
 /// The first *budget candidates in the order of admission, or all there are. `budget`: one number in device memory.
 [[nodiscard]] inline cudaError_t schedule_top_k(device_round const& round, std::uint32_t const* budget,
                                                 cudaStream_t stream) noexcept {
-    return budget != nullptr ? detail::launch_top_k(round, budget, 0, stream) : cudaErrorInvalidValue;
+    if (budget == nullptr) return cudaErrorInvalidValue;
+    return detail::launch_walk(detail::top_k_kernel, round, nullptr, stream, budget, 0u);
+}
+/// And flattens.
+[[nodiscard]] inline cudaError_t schedule_top_k(device_round const& round, std::uint32_t const* budget,
+                                                flat_batch const& flat, cudaStream_t stream) noexcept {
+    if (budget == nullptr) return cudaErrorInvalidValue;
+    return detail::launch_walk(detail::top_k_kernel, round, &flat, stream, budget, 0u);
 }
 /// The same with a budget that the host knows.
 [[nodiscard]] inline cudaError_t schedule_top_k(device_round const& round, std::uint32_t budget,
                                                 cudaStream_t stream) noexcept {
-    return detail::launch_top_k(round, nullptr, budget, stream);
+    return detail::launch_walk(detail::top_k_kernel, round, nullptr, stream, static_cast<std::uint32_t const*>(nullptr),
+                               budget);
+}
+[[nodiscard]] inline cudaError_t schedule_top_k(device_round const& round, std::uint32_t budget, flat_batch const& flat,
+                                                cudaStream_t stream) noexcept {
+    return detail::launch_walk(detail::top_k_kernel, round, &flat, stream, static_cast<std::uint32_t const*>(nullptr),
+                               budget);
 }
 
 /// The first `length` positions of each block.

@@ -50,7 +50,7 @@ struct survival_columns {
 }
 
 /// This round's live table.
-[[nodiscard]] inline survival_columns live_table(device_round const& round) noexcept {
+[[nodiscard]] SURELEAP_HOST_DEVICE inline survival_columns live_table(device_round const& round) noexcept {
     return {round.drafts.sizes, round.drafts.survival};
 }
 
@@ -64,6 +64,10 @@ struct walk_end {
 /// Shared memory of a walk and of the lengths after it.
 struct walk_scratch {
     static constexpr std::uint32_t classes = 2048;
+    struct class_counts {
+        std::uint32_t counts[classes];
+        std::uint32_t rests[classes];  // sums of what keys have beyond the first of their class
+    };
 
     block_scratch block;
     std::uint64_t prefixes[classes + 1];  // tallies of all classes before
@@ -73,10 +77,7 @@ struct walk_scratch {
     union {  // one after the other
         sort_scratch sort;
         std::uint32_t keys[most_keys];
-        struct {
-            std::uint32_t counts[classes];
-            std::uint32_t rests[classes];
-        } classed;
+        class_counts classed;
         std::uint32_t admitted[round_limits::most_requests];
     };
 };
@@ -231,6 +232,28 @@ struct device_stretch {
 
 /// Relative room for the rounding of doubles in proofs; detail::proof_slack of the host.
 inline constexpr double device_proof_slack = 0x1p-41;
+
+/// BLOCK collective: theta[e] of the prefix before this thread's key e, theta[e + 1] of the one with it, of sorted keys of
+/// which `size` are candidates. What lies beyond them means nothing.
+__device__ inline void throughputs_of_own(std::uint32_t const (&key)[keys_each], std::uint32_t size,
+                                          device_step const& before, double const* steps_per_second,
+                                          double (&theta)[keys_each + 1], walk_scratch& s) {
+    std::uint32_t const first = keys_each * threadIdx.x;
+    // On their way while the block sums up.
+#pragma unroll
+    for (unsigned e = 0; e <= keys_each; ++e) {
+        theta[e] = first + e <= size ? __ldg(steps_per_second + before.batch_tokens + first + e) : 0.0;
+    }
+    std::uint64_t mine = 0;
+#pragma unroll
+    for (unsigned e = 0; e < keys_each; ++e) mine += first + e < size ? certain - key[e] : 0;
+    std::uint64_t accepts = before.accepts + sum_over_block(mine, s.block).before;
+#pragma unroll
+    for (unsigned e = 0; e <= keys_each; ++e) {
+        theta[e] = device_step::throughput(accepts, theta[e]);
+        if (e < keys_each && first + e < size) accepts += certain - key[e];
+    }
+}
 
 // A rule is what a walk asks (the host's walk_rule), and may keep uniform state:
 //
