@@ -9,10 +9,11 @@
 // A race costs one comparison per logit, and no exponential. The smallest exponential of a group of 128 bounds those of all
 // its tokens from below, so against the best time so far a group has a threshold in logits, and only tokens above it get an
 // exponential of their own: some hundred of all of a row if the best time is the winner's from the start, and as many of
-// every doubling of what the warp has seen if it starts with nothing. So let a likely winner be met first: the drafted token.
+// every doubling of what the warp has seen if it starts with nothing. So a warp is told of a likely winner, the drafted token,
+// and whoever has the smallest exponential of a group is thought of as well before any token is met.
 //
-// One call of Philox in each lane makes the smallest exponentials of 64 groups, which are 8 blocks of the row, so a warp
-// should go through blocks that follow each other.
+// One call of Philox in each lane makes the smallest exponentials of 64 groups, which are 8 blocks of the row. Getting ready
+// costs a warp as much as looking at three or four blocks, so it should have several that follow each other.
 //
 // Everything in float only screens, with a slack far beyond its rounding; who wins is decided in double. What a warp has met
 // or skipped changes the work of another, never the winner.
@@ -63,8 +64,9 @@ struct race_result {
 }
 
 /// The race of a warp: a place in registers that meets tokens, in any order, and more than once if need be. Everything but
-/// the winner is a WARP collective. The winner is that of race_winner among the tokens met, with the weights of a dense
-/// law, up to times that are equal within the rounding of the host's weights.
+/// the winner is a WARP collective. The first of the winners of warps that met all tokens of a row between them is that of
+/// race_winner, with the weights of a dense law, up to times that are equal within the rounding of the host's weights. A
+/// warp by itself may have none: if it was told of a time that none of its tokens beats.
 class race {
 public:
     /// With weights and truncation of `how`; its shift and total play no part.
@@ -75,6 +77,23 @@ public:
           least_id_(how.least_id),
           floor_(just_below(how.least_logit)) {}
 
+    /// Some token of the row, the same in all lanes, and its logit: no later time is of interest. It is not met by this.
+    __device__ void expect(token_id v, float logit) {
+        // The smallest exponential of the group in even lanes, what the token has above it in odd ones.
+        bool const odd = lane_index() % 2 != 0;
+        auto const at = static_cast<std::uint32_t>(v);
+        draw_key key = key_;
+        if (odd) key.use = purpose::excess;
+        key_bits const bits{key, odd ? at / 2 : at / (2 * group)};
+        bool const second = (odd ? at : at / group) % 2 != 0;
+        float const mine = no_less(second ? bits.word[2] : bits.word[0]);
+        float const smallest = __shfl_sync(all_lanes, mine, 0) / static_cast<float>(group);
+        float const excess = __shfl_sync(all_lanes, mine, 1);
+        std::uint32_t const place = __shfl_sync(all_lanes, second ? bits.word[3] : bits.word[1], 0) % group;
+        if (!keeps(v, logit)) return;
+        beat(logit, log2f(place == at % group ? smallest : smallest + excess));
+    }
+
     /// A token of each lane, or no_token, and its logit. Ids are those that name the exponentials: the target's. Takes two
     /// calls of Philox, where meet_block takes one for the few that may win.
     __device__ void meet(token_id v, float logit) {
@@ -84,29 +103,45 @@ public:
         meet_with(v, logit, second ? bits.word[2] : bits.word[0], second ? bits.word[3] : bits.word[1]);
     }
 
-    /// Gets ready for `block` of `row`: call it before meet_block, and best before the block is read, when there are
-    /// registers to spare. Every 8 blocks it makes noise; the first time, and as long as nobody is ahead, it meets those who
-    /// have the smallest exponential of a group of these 8 blocks: 64 tokens with as good a chance together as all 8,192.
+    /// Gets ready for `block` of `row`; call it before meet_block. Every 8 blocks it makes noise; the first time, those who
+    /// have the smallest exponential of a group of these 8 blocks are expected: 64 tokens with as good a chance together as
+    /// all 8,192.
     template <class T>
     __device__ void approach(T const* row, std::uint32_t size, std::uint32_t block) {
         std::uint32_t const noise = block / blocks_of_noise;
         if (noise == noise_) return;
-        bool const meets = noise_ == no_noise || first_.token == no_token;
+        bool const first = noise_ == no_noise;
         noise_ = noise;
         std::uint32_t const lane = noise * warp_size + lane_index();
         key_bits const bits{key_, lane};
 #pragma unroll
         for (unsigned i = 0; i < 4; ++i) words_[i] = bits.word[i];
-        find_least();
-        if (!meets) return;
-#pragma unroll 1
-        for (unsigned h = 0; h < 2; ++h) {
-            std::uint32_t const low = h == 0 ? words_[1] : words_[3];
-            std::uint32_t const v = (2 * lane + h) * group + low % group;
-            bool const there = v < size;
-            meet_with(there ? static_cast<token_id>(v) : no_token, there ? load(row[v]) : -infinity,
-                      h == 0 ? words_[0] : words_[2], low);
+        if (first) {
+            float logits[2];
+            float logs[2];
+#pragma unroll
+            for (unsigned h = 0; h < 2; ++h) {
+                std::uint32_t const v = (2 * lane + h) * group + words_[2 * h + 1] % group;
+                float const logit = v < size ? load(row[v]) : -infinity;
+                bool const kept = keeps(static_cast<token_id>(v), logit);
+                logits[h] = kept ? logit : 0.0f;
+                logs[h] = kept ? log2f(no_less(words_[2 * h]) / static_cast<float>(group)) : infinity;
+            }
+            float const rate = scale_ * log2_of_e;
+            bool const second = logs[1] - logs[0] < (logits[1] - logits[0]) * rate;
+            float const log = second ? logs[1] : logs[0];
+            float const logit = second ? logits[1] : logits[0];
+            float const time = log - logit * rate;
+            float earliest = time;
+#pragma unroll
+            for (int distance = warp_size / 2; distance > 0; distance /= 2) {
+                earliest = fminf(earliest, __shfl_xor_sync(all_lanes, earliest, distance));
+            }
+            unsigned const those = __ballot_sync(all_lanes, time == earliest);
+            int const source = those != 0 ? __ffs(static_cast<int>(those)) - 1 : 0;
+            beat(__shfl_sync(all_lanes, logit, source), __shfl_sync(all_lanes, log, source));
         }
+        find_least();
     }
 
     /// The tokens of a block of `row`, whose ids are their places in it. Looks into `row` again for those that may win.
@@ -153,6 +188,22 @@ private:
         return sureleap::detail::bits_as<float>(x > 0.0f ? bits - 1 : bits + 1);
     }
 
+    [[nodiscard]] __device__ bool keeps(token_id v, float logit) const {
+        return logit > -infinity && logit < infinity &&
+               (logit > least_logit_ || (logit == least_logit_ && v <= least_id_));
+    }
+    /// exponential_bits::value() of these bits or more, by less than a thousandth; infinite where float cannot tell.
+    [[nodiscard]] static __device__ float no_less(std::uint32_t high) {
+        float const u = (static_cast<float>(high) + 1.0f) * 0x1p-32f;
+        return u < 0.99f ? -log1pf(-u) : infinity;
+    }
+    /// A token of this logit with an exponential of this logarithm is in the race: is that the time to beat?
+    __device__ void beat(float logit, float log2_e) {
+        if (!(log2_e - leader_log2_ < (logit - leader_logit_) * scale_ * log2_of_e)) return;
+        leader_logit_ = logit;
+        leader_log2_ = log2_e;
+        find_least();
+    }
     /// What a logit has to exceed for its token to be in time: the leader's, as much less as its exponential is larger than
     /// the smallest of the group.
     __device__ void find_least() {
@@ -203,12 +254,10 @@ private:
     }
     /// With the words of its group.
     __device__ void meet_with(token_id v, float logit, std::uint32_t high, std::uint32_t low) {
-        bool const listed = v != no_token;
-        if (listed && !(logit < infinity)) invalid_ = true;
-        bool const kept = logit > least_logit_ || (logit == least_logit_ && v <= least_id_);
+        if (v != no_token && !(logit < infinity)) invalid_ = true;
         double e = 0.0;
         double log_time = __builtin_inf();
-        if (listed && kept && logit > -infinity && logit < infinity) {
+        if (v != no_token && keeps(v, logit)) {
             sureleap::detail::group_noise const noise{high, low};
             auto const at = static_cast<std::size_t>(v);
             if (noise.is_of(at)) {
@@ -216,7 +265,7 @@ private:
             } else {
                 auto const excess = noise.excess(key_, at);
                 float const bound = smallest(high) + static_cast<float>(excess.bound());
-                float const ahead = (logit - leader_logit_) * scale_ * 1.44269504f;
+                float const ahead = (logit - leader_logit_) * scale_ * log2_of_e;
                 if (!(log2f(bound) - leader_log2_ > ahead + slack + 1e-6f * fabsf(ahead))) {
                     e = noise.smallest() + excess.value();
                 }
@@ -235,12 +284,11 @@ private:
         int const lane = __ffs(static_cast<int>(__ballot_sync(all_lanes, log_time == least))) - 1;
         first_.log_time = least;
         first_.token = __shfl_sync(all_lanes, v, lane);
-        leader_logit_ = __shfl_sync(all_lanes, logit, lane);
-        leader_log2_ = log2f(static_cast<float>(__shfl_sync(all_lanes, e, lane)));
-        find_least();
+        beat(__shfl_sync(all_lanes, logit, lane), log2f(static_cast<float>(__shfl_sync(all_lanes, e, lane))));
     }
 
-    static constexpr float slack = 1e-3f;  // in powers of two
+    static constexpr float slack = 2e-3f;  // in powers of two
+    static constexpr float log2_of_e = 1.44269504f;
 
     draw_key key_;
     float scale_;
@@ -248,10 +296,11 @@ private:
     token_id least_id_;
     float floor_;  // what a token that is kept exceeds
 
-    race_result first_{};           // the same in all lanes
-    float leader_logit_ = 0.0f;     // its logit
-    float leader_log2_ = infinity;  // the logarithm of its exponential
-    bool invalid_ = false;          // this lane met a logit that is none
+    race_result first_{};  // the same in all lanes
+    // The time to beat, that of a token met or expected: its logit, and no less than the logarithm of its exponential.
+    float leader_logit_ = 0.0f;
+    float leader_log2_ = infinity;
+    bool invalid_ = false;  // this lane met a logit that is none
 
     std::uint32_t noise_ = no_noise;           // of which blocks words_ are: their index / 8
     std::uint32_t words_[4] = {};              // lane i's: bits of the blocks' groups 2 i and 2 i + 1
@@ -273,7 +322,7 @@ template <class T>
     std::uint32_t const share = (blocks + warps - 1) / warps;
     std::uint32_t const first = warp_index() * share;
     race mine{key, how};
-    if (likely != no_token) mine.meet(likely, load(row[likely]));
+    if (likely != no_token) mine.expect(likely, load(row[likely]));
     for (std::uint32_t b = first; b < first + share && b < blocks; ++b) {
         mine.approach(row, size, b);
         row_lanes<T> logits;
