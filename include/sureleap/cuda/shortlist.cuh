@@ -329,7 +329,7 @@ __global__ void __launch_bounds__(shortlist_threads)
         fixed_probability certainty = 0;
         if (!q.valid()) {
             outcome = status::invalid_draft;
-        } else if (!quantise(confidence(r, k, previous, row_facts{1.0 / q.total}, s.scratch()), certainty)) {
+        } else if (!quantise(confidence(r, k, previous, position_facts{1.0 / q.total}, s.scratch()), certainty)) {
             outcome = status::invalid_confidence;
         }
         if (outcome != status::ok) break;
