@@ -26,10 +26,10 @@
 #include <sureleap/random.hpp>
 #include <sureleap/workspace.hpp>
 
-#include "support/catch.hpp"
 #include "cuda/support/device_array.hpp"
-#include "support/dice.hpp"
 #include "cuda/support/round_on_device.hpp"
+#include "support/catch.hpp"
+#include "support/dice.hpp"
 
 namespace head_world {
 
@@ -145,7 +145,7 @@ struct host_drafts {
     draft_block<float> block;
 
     template <class DraftRule, class Drafter>
-    host_drafts(DraftRule rule, Drafter&& drafter, std::span<request_view const> views) {
+    host_drafts(DraftRule rule, Drafter&& drafter, std::span<request_view const> views, fixed_probability floor = 0) {
         draft_shape shape{.requests = views.size(),
                           .block_size = drafter.block_size(),
                           .vocabulary = drafter.vocabulary(),
@@ -157,7 +157,7 @@ struct host_drafts {
         memory.resize(sizer.used());
         sureleap::workspace ws{memory};
         block = draft_block<float>(ws, shape);
-        block.begin(views);
+        block.begin(views, floor);
         philox_randomness rng;
         drafter.draw(drafter.forward(views), rule, block, rng);
     }
