@@ -47,8 +47,15 @@ def caches():
     return ", ".join(f"{name} {size}" for name, size in sizes.items())
 
 
+def gpu():
+    """The first GPU and its driver, if one answers."""
+    return first_line(["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"])
+
+
 def from_cache(build, key):
-    """An entry of CMakeCache.txt."""
+    """An entry of CMakeCache.txt, "" in a folder that CMake does not know."""
+    if not (build / "CMakeCache.txt").exists():
+        return ""
     found = re.search(rf"^{key}:[A-Z]+=(.*)$", (build / "CMakeCache.txt").read_text(), re.MULTILINE)
     return found.group(1) if found else ""
 
@@ -57,6 +64,9 @@ def describe(build, repository):
     compiler = from_cache(build, "CMAKE_CXX_COMPILER")
     kind = from_cache(build, "CMAKE_BUILD_TYPE").upper()
     flags = " ".join(f for f in (from_cache(build, "CMAKE_CXX_FLAGS"), from_cache(build, f"CMAKE_CXX_FLAGS_{kind}")) if f)
+    compiled = first_line([compiler, "--version"]) or compiler
+    if (build / "compiler.txt").exists():  # of a script that calls the compiler itself (cuda/run.sh)
+        compiled, flags = (build / "compiler.txt").read_text().splitlines()
     commit = first_line(["git", "rev-parse", "--short=10", "HEAD"], cwd=repository)
     if commit and first_line(["git", "status", "--porcelain", "--untracked-files=no"], cwd=repository):
         commit += " with changes"
@@ -65,7 +75,8 @@ def describe(build, repository):
         "cores": len([p for p in pathlib.Path("/sys/devices/system/cpu").glob("cpu[0-9]*")]) or None,
         "caches": caches(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "compiler": first_line([compiler, "--version"]) or compiler,
+        "gpu": gpu(),
+        "compiler": compiled,
         "flags": flags,
         "users_flags": "-O3 -march=native",  # rivals.cpp, in CMakeLists.txt
         "commit": commit,

@@ -165,6 +165,8 @@ def parse_arguments():
     parser.add_argument("programs", nargs="*", help="bench/<program>.cpp; all if none is named")
     parser.add_argument("--build", type=pathlib.Path, required=True, help="build folder, with bench/ in it")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="where the JSON files go")
+    parser.add_argument("--bars", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent / "bars.json",
+                        help="what is asked of whom")
     parser.add_argument("--filter", default="", help="cases whose name matches this expression")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--min-time", type=float, default=0.1, help="seconds of a repetition")
@@ -181,7 +183,7 @@ def parse_arguments():
 def main():
     how = parse_arguments()
     here = pathlib.Path(__file__).resolve().parent
-    rules = table.load_rules(here / "bars.json")
+    rules = table.load_rules(how.bars)
     there = {p.name.removeprefix("bench."): p for p in sorted((how.build / "bench").glob("bench.*")) if p.is_file()}
     unknown = [name for name in how.programs if name not in there]
     if unknown or not there:

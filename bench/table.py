@@ -18,7 +18,9 @@ import textwrap
 
 COLUMNS = 120
 # Counters with a column of their own; others are listed.
-HEADINGS = {"vs_read": "x read", "vs_scalar": "scalar", "vs_eigen": "Eigen"}
+HEADINGS = {"vs_read": "x read", "vs_scalar": "scalar", "vs_eigen": "Eigen", "vs_copy": "of copy"}
+NOTES = {"vs_read": "x read: time over a pure read of the same bytes.", "vs_scalar": "scalar, Eigen: a user's time over this.",
+         "vs_copy": "of copy: bandwidth over that of a device copy of as many bytes, read and written."}
 
 
 # ---- rules -----------------------------------------------------------------------------------------------------------
@@ -185,10 +187,11 @@ def render(whole, rules):
     families = list(dict.fromkeys(case["family"] for case in whole["cases"]))
     cases = sorted(whole["cases"], key=lambda case: families.index(case["family"]))
     repetitions = max(case["repetitions"] for case in cases)
-    note = "x read: time over a pure read of the same bytes. scalar, Eigen: a user's time over this."
+    note = " ".join(text for key, text in NOTES.items() if any(key in case["figures"] for case in cases))
     if repetitions > 1:
         note = f"Medians of {repetitions}; spread: (max - min) / median. " + note
     lines = [f"machine   {about['cpu']}", f"          {about['cores']} cores, {about['caches']}, {about['system']}",
+             *([f"          {about['gpu']}"] if about.get("gpu") else []),
              f"compiler  {about['compiler']}, {about['flags']}; users' versions {about['users_flags']}",
              f"commit    {about['commit'] or 'unknown'}, {about['date']}",
              "", *measured(cases), "-" * COLUMNS, *textwrap.wrap(note, COLUMNS)]

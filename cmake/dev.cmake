@@ -33,7 +33,9 @@ mark_as_advanced(SURELEAP_TEST_PREFIX)
 # The targets a test or example may use, whatever was found.
 set(SURELEAP_TARGETS sureleap::sureleap)
 foreach(component IN LISTS SURELEAP_COMPONENTS)
-    list(APPEND SURELEAP_TARGETS sureleap::${component})
+    if(NOT component STREQUAL "cuda")  # which is for files of another language
+        list(APPEND SURELEAP_TARGETS sureleap::${component})
+    endif()
 endforeach()
 
 # sureleap_closure(<result> <file>)

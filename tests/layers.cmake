@@ -5,7 +5,8 @@
 #
 #   1. A header includes only strictly lower layers. Headers of one folder may include each other, but not in a circle.
 #      Anything else inside a layer has to stand in the list `inside` below; siblings in different folders never do.
-#   2. ext/ may use every layer below draft_block (4); nothing includes ext/, cuda/ or testing/.
+#   2. ext/ and cuda/ may use every layer below draft_block (4); nothing includes ext/, cuda/ or testing/. Device code, and only
+#      that, includes CUDA's own headers.
 #   3. The core includes nothing but itself and the standard library; sureleap.hpp includes all of it, and only it.
 #   4. A header that no layer names is an error: whoever adds one says where it belongs.
 cmake_minimum_required(VERSION 3.22)
@@ -19,7 +20,7 @@ set(layer_4 draft_block.hpp verify_batch.hpp context_model.hpp drafter/)
 set(layer_5 round_check.hpp round_record.hpp round.hpp round_runner.hpp report.hpp request_place.hpp decoder.hpp)
 set(layer_6 serving/)
 set(layer_7 testing/)  # tools for tests: may use everything, nothing uses them
-set(lowest_layer_closed_to_ext 4)
+set(lowest_layer_closed_to_ext 4)  # and to cuda/
 
 # "<who> -> <whom>" inside a layer; <who> may be a folder.
 set(inside
@@ -91,18 +92,20 @@ function(allowed_inside header included result)
     endif()
 endfunction()
 
-file(GLOB_RECURSE headers RELATIVE ${INCLUDE_DIR}/sureleap ${INCLUDE_DIR}/sureleap/*.hpp)
-list(FILTER headers EXCLUDE REGEX "^cuda/")
+file(GLOB_RECURSE headers RELATIVE ${INCLUDE_DIR}/sureleap ${INCLUDE_DIR}/sureleap/*.hpp ${INCLUDE_DIR}/sureleap/*.cuh)
 list(LENGTH headers count)
 if(count EQUAL 0)
     message(FATAL_ERROR "no header under ${INCLUDE_DIR}/sureleap")
 endif()
 
-set(core)  # everything but ext/, testing/ and the umbrella
+set(core)  # everything but ext/, cuda/, testing/ and the umbrella
 foreach(header IN LISTS headers)
     folder_of(${header} folder)
     layer_of(${header} layer)
-    if(NOT header STREQUAL "sureleap.hpp" AND NOT folder STREQUAL "ext/")
+    if(folder STREQUAL "cuda/" AND NOT header MATCHES "[.]cuh$" OR NOT folder STREQUAL "cuda/" AND header MATCHES "[.]cuh$")
+        complain("${header}: device code, and nothing else, lies in cuda/ and is named .cuh")
+    endif()
+    if(NOT header STREQUAL "sureleap.hpp" AND NOT folder MATCHES "^(ext|cuda)/$")
         if(NOT folder STREQUAL "testing/")
             list(APPEND core ${header})
         endif()
@@ -127,6 +130,9 @@ foreach(header IN LISTS headers)
             if(folder STREQUAL "kernel/" AND included MATCHES "^(immintrin|arm_neon)[.]h$")
                 continue()
             endif()
+            if(folder STREQUAL "cuda/" AND included MATCHES "^cuda_(runtime|pipeline)[.]h$|^cub/")
+                continue()
+            endif()
             if(NOT folder STREQUAL "ext/" AND included MATCHES "[/.]")
                 complain("${header} includes <${included}>: the core depends on the standard library only; use ext/")
             endif()
@@ -139,7 +145,7 @@ foreach(header IN LISTS headers)
         layer_of(${included} included_layer)
         if(NOT EXISTS ${INCLUDE_DIR}/sureleap/${included})
             complain("${header} includes ${included}, which does not exist")
-        elseif(included_folder STREQUAL "cuda/")
+        elseif(included_folder STREQUAL "cuda/" AND NOT folder STREQUAL "cuda/")
             complain("${header} includes ${included}: nothing on the host includes cuda/")
         elseif(included_folder STREQUAL "ext/" AND NOT folder STREQUAL "ext/")
             complain("${header} includes ${included}: nothing includes ext/, the user chooses what to bring")
@@ -149,9 +155,9 @@ foreach(header IN LISTS headers)
             # The umbrella may include all; headers of a folder are one family.
         elseif(included_layer STREQUAL "")
             complain("${header} includes ${included}, which belongs to no layer")
-        elseif(folder STREQUAL "ext/")
+        elseif(folder MATCHES "^(ext|cuda)/$")
             if(included_layer GREATER_EQUAL lowest_layer_closed_to_ext)
-                complain("${header} includes ${included} of layer ${included_layer}: ext/ stays below layer "
+                complain("${header} includes ${included} of layer ${included_layer}: ${folder} stays below layer "
                          "${lowest_layer_closed_to_ext}")
             endif()
         elseif(included_layer GREATER layer)

@@ -15,7 +15,8 @@ set(good
     "head/markov.hpp: <sureleap/types.hpp>"
     "draft_block.hpp: <sureleap/types.hpp>"
     "drafter/parallel.hpp: <sureleap/draft_block.hpp>"
-    "cuda/kernels.hpp:"
+    "cuda/device.cuh: <cuda_runtime.h> <sureleap/config.hpp>"
+    "cuda/kernels.cuh: <cub/cub.cuh> <sureleap/cuda/device.cuh> <sureleap/head/markov.hpp>"
     "testing/enumerator.hpp: <sureleap/drafter/parallel.hpp>"
     "ext/eigen.hpp: <Eigen/Core> <sureleap/head/markov.hpp>")
 set(all
@@ -60,7 +61,19 @@ expect(circle "circle are among: .*schedule/frontier.hpp schedule/greedy.hpp"
 expect(core_uses_ext "draft_block.hpp includes ext/eigen.hpp: nothing includes ext/"
        "draft_block.hpp: <sureleap/ext/eigen.hpp>")
 expect(umbrella_uses_ext "sureleap.hpp includes ext/eigen.hpp" "sureleap.hpp: ${all} <sureleap/ext/eigen.hpp>")
-expect(umbrella_uses_cuda "sureleap.hpp includes cuda/kernels.hpp" "sureleap.hpp: ${all} <sureleap/cuda/kernels.hpp>")
+expect(umbrella_uses_cuda "sureleap.hpp includes cuda/kernels.cuh" "sureleap.hpp: ${all} <sureleap/cuda/kernels.cuh>")
+expect(ext_uses_cuda "ext/eigen.hpp includes cuda/device.cuh: nothing on the host includes cuda/"
+       "ext/eigen.hpp: <sureleap/cuda/device.cuh>")
+expect(core_uses_cuda_runtime "random.hpp includes <cuda_runtime.h>: the core depends on the standard library only"
+       "random.hpp: <cuda_runtime.h>")
+expect(cuda_too_high "cuda/kernels.cuh includes draft_block.hpp of layer 4: cuda/ stays below layer 4"
+       "cuda/kernels.cuh: <sureleap/draft_block.hpp>")
+expect(cuda_circle "circle are among: .*cuda/device.cuh cuda/kernels.cuh" "cuda/device.cuh: <sureleap/cuda/kernels.cuh>"
+       "cuda/kernels.cuh: <sureleap/cuda/device.cuh>")
+expect(cuda_third_party "cuda/kernels.cuh includes <cutlass/cutlass.h>" "cuda/kernels.cuh: <cutlass/cutlass.h>")
+expect(cuda_on_host "cuda/kernels.hpp: device code, and nothing else, lies in cuda/" "cuda/kernels.hpp: <sureleap/config.hpp>")
+expect(device_code_elsewhere "head/markov.cuh: device code, and nothing else, lies in cuda/"
+       "head/markov.cuh: <sureleap/config.hpp>")
 expect(umbrella_uses_testing "sureleap.hpp includes testing/enumerator.hpp"
        "sureleap.hpp: ${all} <sureleap/testing/enumerator.hpp>")
 expect(core_uses_testing "random.hpp includes testing/enumerator.hpp: nothing includes testing/"

@@ -69,7 +69,13 @@ void compare_position(scene<W, U> const& s, std::size_t r, std::size_t k, token_
     CHECK(q.total == Approx(total).epsilon(rounding));
     double const weight = std::exp((row[of.place(mine)] - static_cast<double>(q.shift)) / how.temperature);
     CHECK(probability == Approx(weight / total).epsilon(2.0 * rounding));
-    if (mine != hosts) {
+    if (mine != hosts && std::is_same_v<DraftRule, coupled_draft>) {
+        auto const time = [&](token_id x) {
+            return exponential(noise_key(s.views[r], k), of.place(x)) /
+                   std::exp((row[of.place(x)] - static_cast<double>(q.shift)) / how.temperature);
+        };
+        CHECK(time(mine) == Approx(time(hosts)).epsilon(rounding));
+    } else if (mine != hosts) {
         double const u = uniform(block_key(s.views[r], k, purpose::draft));
         CHECK(std::abs(u - std::max(before, before_hosts) / total) < rounding);
     }
@@ -115,7 +121,7 @@ template <class DraftRule, class W, class U>
 tally run(support::dice& roll, sizes const& of, double temperature = -1.0, std::uint32_t spare = 0) {
     INFO(text(of) << ", formats of " << sizeof(W) << " and " << sizeof(U) << " bytes");
     scene<W, U> const s(roll, of, temperature);
-    device_scene<W, U> there(s, of.requests + spare);
+    device_scene<W, U> there(s, of.requests + spare, std::is_same_v<DraftRule, coupled_draft>);
     require_cuda(device::draw_chain<DraftRule>(there.head, device::no_confidence{}, there.forward, there.chain,
                                                there.round, nullptr));
     host_blocks<W, U> const host(s, DraftRule{});
@@ -163,6 +169,15 @@ TEST_CASE("Chains keep their laws at every temperature", "[emulated]") {
         check_few(run<argmax_draft, bf16, float>(roll, of, temperature));
         check_few(run<argmax_draft, float, half>(roll, of, temperature));
     }
+}
+
+TEST_CASE("Chains race with the host's noise", "[emulated]") {
+    support::dice roll(40);
+    INFO("seed " << roll.seed());
+    sizes const of{.vocabulary = 1500, .rank = 32, .requests = 19, .block_size = 4};
+    check_few(run<coupled_draft, bf16, bf16>(roll, of));
+    check_few(run<coupled_draft, float, half>(roll, of, 0.7));
+    check_few(run<coupled_draft, half, float>(roll, {.vocabulary = 129, .rank = 16, .requests = 70, .block_size = 2}));
 }
 
 TEST_CASE("Chains take the first of equal logits", "[emulated]") {
@@ -285,7 +300,8 @@ namespace {
 
 struct invalid_confidence : device::no_confidence {
     double value;
-    __device__ double operator()(std::uint32_t r, std::uint32_t k, token_id, device::row_facts const&, float*) const {
+    __device__ double operator()(std::uint32_t r, std::uint32_t k, token_id, device::position_facts const&,
+                                 float*) const {
         return r == 1 && k == 1 ? value : 0.5;
     }
 };
@@ -447,6 +463,9 @@ TEST_CASE("A chain refuses what does not fit, before anything is launched", "[em
     CHECK(refused(there.head, there.forward, there.chain, round));
     CHECK(refused(there.head, there.forward, there.chain, device::device_round{}));
     CHECK(refused(there.head, there.forward, device::chain_memory{}, there.round));
+    CHECK(device::draw_chain<coupled_draft>(there.head, device::no_confidence{}, there.forward, there.chain,
+                                            there.round,
+                                            nullptr) == cudaErrorInvalidValue);  // no rows
     device::chain_memory other = there.chain;
     other.limits.block_size = 1;
     CHECK(refused(there.head, there.forward, other, there.round));

@@ -59,6 +59,7 @@ struct product_scene {
                 {list.data(), count.data()},
                 there.round.requests.drafts,
                 statistics.data(),
+                {},
                 k};
     }
 

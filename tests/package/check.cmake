@@ -2,7 +2,7 @@
 #
 # Configures, builds and runs the project in consumer/ with sureleap from this checkout:
 #   cmake -D HOW=<way> -D COMPONENTS=<a,b> -D SOURCE_DIR=<checkout> -D BUILD_DIR=<its build> -D VERSION=<version>
-#         -D SCRATCH=<dir> -D GENERATOR=<generator> -D COMPILER=<c++> -P check.cmake
+#         -D SCRATCH=<dir> -D GENERATOR=<generator> -D COMPILER=<c++> [-D NVCC=<nvcc>] -P check.cmake
 cmake_minimum_required(VERSION 3.22)
 
 file(REMOVE_RECURSE ${SCRATCH})
@@ -57,10 +57,17 @@ if(HOW STREQUAL "refusals")
     refuses(unknown_component "no component \"telepathy\"" -D EXPECTED_VERSION=${VERSION} -D COMPONENTS=telepathy)
     refuses(no_eigen "component eigen: Eigen3 >= 3.4 was not found" -D EXPECTED_VERSION=${VERSION} -D COMPONENTS=eigen
             -D CMAKE_DISABLE_FIND_PACKAGE_Eigen3=ON)
+    refuses(no_cuda "component cuda: CUDAToolkit >= 12.0 was not found" -D EXPECTED_VERSION=${VERSION} -D COMPONENTS=cuda
+            -D CMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
     return()
 endif()
 
-configure(build status text -D HOW=${HOW} -D EXPECTED_VERSION=${VERSION} "-DCOMPONENTS=${components}")
+set(for_cuda)
+if("cuda" IN_LIST components)
+    # Which sureleap does not look for unless asked to.
+    set(for_cuda -D SURELEAP_WITH_CUDA=ON -D CMAKE_CUDA_COMPILER=${NVCC} -D CMAKE_CUDA_ARCHITECTURES=90)
+endif()
+configure(build status text -D HOW=${HOW} -D EXPECTED_VERSION=${VERSION} "-DCOMPONENTS=${components}" ${for_cuda})
 if(NOT status EQUAL 0)
     message(FATAL_ERROR "does not configure:\n${text}")
 endif()

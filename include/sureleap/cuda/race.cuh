@@ -25,6 +25,7 @@
 #include <sureleap/config.hpp>
 #include <sureleap/cuda/device.cuh>
 #include <sureleap/cuda/law.cuh>
+#include <sureleap/cuda/row.cuh>
 #include <sureleap/draw_key.hpp>
 #include <sureleap/race.hpp>
 #include <sureleap/types.hpp>
@@ -61,58 +62,6 @@ struct race_result {
     return first;
 }
 
-/// A warp's part of 1,024 logits of a row: 32 in each lane, -inf beyond the end. Neighbouring lanes hold neighbouring 16 bytes.
-template <class T>
-struct race_block {
-    static constexpr unsigned count = 32;
-    static constexpr unsigned chunk = 16 / sizeof(T);
-    static_assert(sizeof(T) == 2 || sizeof(T) == 4, "race_block: rows are float, half or bf16");
-
-    float logits[count];
-
-    /// Where in the block logits[j] stands.
-    [[nodiscard]] static __device__ __forceinline__ unsigned place(unsigned j) {
-        return (j / chunk * warp_size + lane_index()) * chunk + j % chunk;
-    }
-    /// Of a number for each group of the block, that of logits[j]. No index of an array is found out at run time.
-    [[nodiscard]] static __device__ __forceinline__ float of_group(float const (&groups)[8], unsigned j) {
-        if constexpr (chunk == 4) return groups[j / chunk];
-        return lane_index() < warp_size / 2 ? groups[j / chunk * 2] : groups[j / chunk * 2 + 1];
-    }
-
-    __device__ __forceinline__ race_block(T const* row, std::uint32_t size, std::uint32_t block) {
-        std::uint32_t const first = block * static_cast<std::uint32_t>(row_block);
-        T const* const here = row + first;
-        if (size - first >= row_block && reinterpret_cast<std::uintptr_t>(here) % 16 == 0) {
-            auto const* const from = reinterpret_cast<uint4 const*>(here) + lane_index();
-            uint4 words[count / chunk];
-#pragma unroll
-            for (unsigned i = 0; i < count / chunk; ++i) words[i] = __ldg(from + i * warp_size);
-#pragma unroll
-            for (unsigned i = 0; i < count / chunk; ++i) {
-                std::uint32_t const word[4] = {words[i].x, words[i].y, words[i].z, words[i].w};
-#pragma unroll
-                for (unsigned k = 0; k < 4; ++k) unpack(word[k], logits + i * chunk + k * (chunk / 4));
-            }
-        } else {
-#pragma unroll
-            for (unsigned j = 0; j < count; ++j) {
-                logits[j] = place(j) < size - first ? load(here[place(j)]) : -infinity;
-            }
-        }
-    }
-
-private:
-    static __device__ __forceinline__ void unpack(std::uint32_t word, float* out) {
-        if constexpr (chunk == 4) {
-            out[0] = sureleap::detail::bits_as<float>(word);
-        } else {
-            out[0] = load(sureleap::detail::bits_as<T>(static_cast<std::uint16_t>(word)));
-            out[1] = load(sureleap::detail::bits_as<T>(static_cast<std::uint16_t>(word >> 16)));
-        }
-    }
-};
-
 /// The race of a warp: a place in registers that meets tokens, in any order, and more than once if need be. Everything but
 /// the winner is a WARP collective. The winner is that of race_winner among the tokens met, with the weights of a dense
 /// law, up to times that are equal within the rounding of the host's weights.
@@ -135,20 +84,22 @@ public:
         meet_with(v, logit, second ? bits.word[2] : bits.word[0], second ? bits.word[3] : bits.word[1]);
     }
 
-    /// Gets ready for `block` of `row`; call it before meet_block, and best before the block is read: what it needs in
-    /// registers is another's then. Every 8 blocks it makes noise, and as long as nobody is ahead, whoever has the smallest
-    /// exponential of a group of these 8 blocks is met: 64 tokens that have as good a chance together as all 8,192.
+    /// Gets ready for `block` of `row`: call it before meet_block, and best before the block is read, when there are
+    /// registers to spare. Every 8 blocks it makes noise; the first time, and as long as nobody is ahead, it meets those who
+    /// have the smallest exponential of a group of these 8 blocks: 64 tokens with as good a chance together as all 8,192.
     template <class T>
     __device__ void approach(T const* row, std::uint32_t size, std::uint32_t block) {
         std::uint32_t const noise = block / blocks_of_noise;
         if (noise == noise_) return;
+        bool const meets = noise_ == no_noise || first_.token == no_token;
         noise_ = noise;
         std::uint32_t const lane = noise * warp_size + lane_index();
         key_bits const bits{key_, lane};
 #pragma unroll
         for (unsigned i = 0; i < 4; ++i) words_[i] = bits.word[i];
         find_least();
-        if (first_.token != no_token) return;
+        if (!meets) return;
+#pragma unroll 1
         for (unsigned h = 0; h < 2; ++h) {
             std::uint32_t const low = h == 0 ? words_[1] : words_[3];
             std::uint32_t const v = (2 * lane + h) * group + low % group;
@@ -160,16 +111,17 @@ public:
 
     /// The tokens of a block of `row`, whose ids are their places in it. Looks into `row` again for those that may win.
     template <class T>
-    __device__ void meet_block(T const* row, std::uint32_t block, race_block<T> const& in) {
+    __device__ void meet_block(T const* row, std::uint32_t block, row_lanes<T> const& in) {
         std::uint32_t some = in_time(block, in);
         while (__any_sync(all_lanes, some != 0)) {
             unsigned place = 0;
             token_id v = no_token;
             float logit = -infinity;
             if (some != 0) {
-                place = race_block<T>::place(static_cast<unsigned>(__ffs(static_cast<int>(some))) - 1);
+                auto const j = static_cast<unsigned>(__ffs(static_cast<int>(some))) - 1;
+                place = row_lanes<T>::place(j / row_lanes<T>::together, j % row_lanes<T>::together);
                 some &= some - 1;
-                v = static_cast<token_id>(block * static_cast<std::uint32_t>(row_block) + place);
+                v = static_cast<token_id>(block * block_tokens + place);
                 logit = load(row[v]);
             }
             auto const source = static_cast<int>(block % blocks_of_noise * 4 + place / (2 * group));
@@ -191,6 +143,7 @@ public:
 private:
     static constexpr std::uint32_t group = static_cast<std::uint32_t>(row_group);
     static constexpr std::uint32_t blocks_of_noise = 8;
+    static constexpr std::uint32_t no_noise = 0xffffffffu;
 
     /// The largest float below x; -inf itself.
     [[nodiscard]] static __device__ float just_below(float x) {
@@ -220,22 +173,33 @@ private:
 
     /// The lane's logits that may belong to a token in time, as bits.
     template <class T>
-    [[nodiscard]] __device__ std::uint32_t in_time(std::uint32_t block, race_block<T> const& in) const {
+    [[nodiscard]] __device__ std::uint32_t in_time(std::uint32_t block, row_lanes<T> const& in) const {
         float least[8];
 #pragma unroll
         for (unsigned g = 0; g < 8; ++g) {
             least[g] = __shfl_sync(all_lanes, least_[g % 2], static_cast<int>(block % blocks_of_noise * 4 + g / 2));
         }
+        // One comparison a logit, as long as there is nobody.
         bool any = false;
-#pragma unroll
-        for (unsigned j = 0; j < race_block<T>::count; ++j) any |= !(in.logits[j] <= race_block<T>::of_group(least, j));
+        for_each(in, [&](unsigned, float logit, float limit) { any |= !(logit <= limit); }, least);
         if (!any) return 0;
         std::uint32_t some = 0;
-#pragma unroll
-        for (unsigned j = 0; j < race_block<T>::count; ++j) {
-            some |= !(in.logits[j] <= race_block<T>::of_group(least, j)) ? 1u << j : 0u;
-        }
+        for_each(in, [&](unsigned j, float logit, float limit) { some |= !(logit <= limit) ? 1u << j : 0u; }, least);
         return some;
+    }
+    /// f(number of the lane's logit, the logit, what stands in `groups` for its group). No array has an index that is found
+    /// out at run time.
+    template <class T, class F>
+    static __device__ __forceinline__ void for_each(row_lanes<T> const& in, F const& f, float const (&groups)[8]) {
+        constexpr unsigned together = row_lanes<T>::together;
+#pragma unroll
+        for (unsigned i = 0; i < row_lanes<T>::vectors; ++i) {
+            // Vectors of a warp are one group of floats or two of what is half as wide.
+            float of_group = groups[i * together / 4];
+            if (together == 8 && lane_index() >= warp_size / 2) of_group = groups[i * together / 4 + together / 8];
+#pragma unroll
+            for (unsigned e = 0; e < together; ++e) f(i * together + e, in(i, e), of_group);
+        }
     }
     /// With the words of its group.
     __device__ void meet_with(token_id v, float logit, std::uint32_t high, std::uint32_t low) {
@@ -289,7 +253,7 @@ private:
     float leader_log2_ = infinity;  // the logarithm of its exponential
     bool invalid_ = false;          // this lane met a logit that is none
 
-    std::uint32_t noise_ = 0xffffffffu;        // of which blocks words_ are: their index / 8
+    std::uint32_t noise_ = no_noise;           // of which blocks words_ are: their index / 8
     std::uint32_t words_[4] = {};              // lane i's: bits of the blocks' groups 2 i and 2 i + 1
     float least_[2] = {-infinity, -infinity};  // thresholds of these groups
 };
@@ -305,15 +269,16 @@ template <class T>
 [[nodiscard]] __device__ race_result race_row(T const* row, std::uint32_t size, law const& how, draw_key const& key,
                                               token_id likely, race_shared& shared) {
     unsigned const warps = blockDim.x / warp_size;
-    std::uint32_t const blocks =
-        (size + static_cast<std::uint32_t>(row_block) - 1) / static_cast<std::uint32_t>(row_block);
+    std::uint32_t const blocks = count_blocks(size);
     std::uint32_t const share = (blocks + warps - 1) / warps;
     std::uint32_t const first = warp_index() * share;
     race mine{key, how};
     if (likely != no_token) mine.meet(likely, load(row[likely]));
     for (std::uint32_t b = first; b < first + share && b < blocks; ++b) {
         mine.approach(row, size, b);
-        mine.meet_block(row, b, race_block<T>{row, size, b});
+        row_lanes<T> logits;
+        read_block(row, size, b, logits);
+        mine.meet_block(row, b, logits);
     }
     race_result const result = mine.winner();
     __syncthreads();  // whoever still reads the last row's

@@ -132,7 +132,7 @@ struct device_scene {
     device::forward_view<U> forward;
     device::chain_memory chain;
 
-    device_scene(scene<W, U> const& s, std::uint32_t most)
+    device_scene(scene<W, U> const& s, std::uint32_t most, bool keeps_rows = false)
         : w1(s.w1),
           w2(s.w2),
           base(padded(s, most)),
@@ -141,11 +141,11 @@ struct device_scene {
         forward.base_logits = {base.data(), std::size_t{most} * s.shape.block_size, s.shape.vocabulary, s.stride};
         device::workspace sizer;
         static_cast<void>(device::carve(sizer, limits));
-        static_cast<void>(device::carve_chain(sizer, limits, device::shape_of(head)));
+        static_cast<void>(device::carve_chain(sizer, limits, device::shape_of(head, keeps_rows)));
         memory = device_array<unsigned char>(sizer.used());
         device::workspace ws{memory.data(), memory.size()};
         round = device::carve(ws, limits);
-        chain = device::carve_chain(ws, limits, device::shape_of(head));
+        chain = device::carve_chain(ws, limits, device::shape_of(head, keeps_rows));
         write(s);
     }
 

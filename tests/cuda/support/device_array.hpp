@@ -11,6 +11,7 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -36,6 +37,7 @@ public:
         require_cuda(cudaMemset(data_, 0xd5, size * sizeof(T)));
     }
     explicit device_array(std::vector<T> const& values) : device_array(values.size()) { upload(values); }
+    device_array(std::initializer_list<T> values) : device_array(std::vector<T>(values)) {}
 
     device_array(device_array&& other) noexcept
         : data_{std::exchange(other.data_, nullptr)}, size_{std::exchange(other.size_, 0)} {}

@@ -111,6 +111,11 @@ sureleap_emulator_switch:
 extern "C" void sureleap_emulator_switch(void** from, void* to);
 #endif
 
+#if defined(EMULATOR_ASAN)
+// What instrumented functions ask to learn whether their frames live on a second stack, to find uses after they returned.
+extern "C" int __asan_option_detect_stack_use_after_return;
+#endif
+
 namespace emulator::detail {
 
 #if defined(EMULATOR_ASAN)
@@ -140,6 +145,9 @@ public:
         }
         bottom_ = static_cast<std::byte*>(pages) + page_bytes;
         size_ = stack_bytes;
+#if defined(EMULATOR_ASAN)
+        __asan_option_detect_stack_use_after_return = 0;  // a second stack for thousands of fibers takes gigabytes
+#endif
         start_anew();
     }
 
@@ -147,9 +155,7 @@ public:
     fiber& operator=(fiber const&) = delete;
     ~fiber() {
         if (entry_ != nullptr) {
-#if defined(EMULATOR_ASAN)
-            __asan_unpoison_memory_region(bottom_, size_);
-#endif
+            forget_frames();
 #if defined(EMULATOR_TSAN)
             __tsan_destroy_fiber(tsan_);
 #endif
@@ -159,10 +165,7 @@ public:
 
     /// Forgets whatever was running on the stack, without unwinding it.
     void start_anew() {
-#if defined(EMULATOR_ASAN)
-        __asan_unpoison_memory_region(bottom_, size_);
-        fake_stack_ = nullptr;
-#endif
+        forget_frames();
 #if defined(EMULATOR_TSAN)
         if (tsan_ != nullptr) __tsan_destroy_fiber(tsan_);
         tsan_ = __tsan_create_fiber(0);
@@ -219,6 +222,19 @@ public:
     }
 
 private:
+    /// Red zones of the suspended functions, which nobody takes away as they never return.
+    void forget_frames() {
+#if defined(EMULATOR_ASAN)
+#if defined(__x86_64__) || defined(__aarch64__)
+        auto* const lowest = saved_ == nullptr ? bottom_ + size_ : static_cast<std::byte*>(saved_);
+#else
+        auto* const lowest = bottom_;
+#endif
+        __asan_unpoison_memory_region(lowest, static_cast<std::size_t>(bottom_ + size_ - lowest));
+        fake_stack_ = nullptr;
+#endif
+    }
+
 #if defined(EMULATOR_ASAN)
     static fiber*& previous() {
         static fiber* left = nullptr;

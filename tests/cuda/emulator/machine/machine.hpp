@@ -4,7 +4,7 @@
 //
 // A thread runs until it has to wait (block barrier, warp collective), until it returns, or until it yields at an atomic. Who
 // runs next is drawn from a seeded source: a lane of the same warp, now in random and now in rising or falling order, or
-// another warp of the same or another block. So warps run ahead of each other up to a barrier, lanes up to a collective, and
+// another warp of the same or another block; threads and warps may sleep until nobody else can run. So warps run ahead of each other up to a barrier, lanes up to a collective, and
 // blocks by any amount; a kernel that lacks a __syncthreads or __syncwarp computes something else under some seed.
 //
 // What can never complete is a failure, found at once, because what a thread can wait for is always within its own block:
@@ -88,7 +88,7 @@ struct gathering {
 struct thread;
 
 struct warp {
-    std::uint32_t present = 0, runnable = 0, at_barrier = 0, returned = 0;
+    std::uint32_t present = 0, runnable = 0, asleep = 0, at_barrier = 0, returned = 0;
     std::vector<gathering> gatherings;
     std::array<thread*, 32> lanes{};
 };
@@ -188,9 +188,9 @@ public:
         g->arrived |= bit;
         if (g->arrived == mask) {
             operation.complete(mask, g->arguments.data());
-            w.runnable |= mask;
             *g = w.gatherings.back();
             w.gatherings.pop_back();
+            w.runnable |= mask;
         } else {
             w.runnable &= ~bit;
             check_warp(w);
@@ -221,8 +221,8 @@ public:
                                                     : (b.yes == b.size ? 1 : 0);
             b.waiting = 0;
             for (warp& w : b.warps) {
-                w.runnable = w.present;
                 w.at_barrier = 0;
+                release(w, w.present);
             }
         } else {
             check_block(b);
@@ -234,8 +234,13 @@ public:
 
     /// Somewhere where other threads, and other blocks, may well come first.
     void yield(char const* what) {
-        running(what);
-        if (random_() % 8 == 0) run_another(random_() % 2 == 0);
+        thread& self = running(what);
+        if (random_() % 4 != 0) return;
+        if (falls_asleep(*self.group)) {
+            self.group->runnable &= ~(1u << self.lane);
+            put_to_sleep(*self.group, 1u << self.lane);
+        }
+        run_another(random_() % 2 == 0);
     }
 
     std::byte* shared_memory() { return running("shared memory").home->shared; }
@@ -296,6 +301,7 @@ private:
         grid_shape = shape.grid;
         block_shape = shape.block;
 
+        unsigned const size = shape.block.x * shape.block.y * shape.block.z;
         std::size_t const total = std::size_t{shape.grid.x} * shape.grid.y * shape.grid.z;
         waiting_blocks_.resize(total);
         for (std::size_t i = 0; i < total; ++i) waiting_blocks_[i] = i;
@@ -305,10 +311,17 @@ private:
         constexpr std::array<std::uint32_t, 4> rarities{0xffffffu, 0xffu, 0x3fu, 0xfu};
         wander_ = rarities[random_() % rarities.size()];
         stays_in_block_ = random_() % 2 == 0;
-        order_ = 0;
+        constexpr std::array<std::uint32_t, 4> depths{0, 20, 90, 150};
+        sleepiness_ = depths[random_() % depths.size()];
+        wakes_ = rarities[random_() % rarities.size()];
+        sleepers_ = 0;
+        victim_ = nullptr;
+        victim_block_ = random_() % total;
+        victim_warp_ = random_() % 2 == 0 ? random_() % ((size + 31) / 32) : no_victim;
 
-        unsigned const size = shape.block.x * shape.block.y * shape.block.z;
-        std::size_t const residents = std::min<std::size_t>({total, 1 + random_() % 4, std::max(1u, 2048u / size)});
+        constexpr std::array<std::size_t, 8> crowds{1, 2, 2, 3, 3, 4, 6, 8};
+        std::size_t const residents =
+            std::min<std::size_t>({total, crowds[random_() % crowds.size()], std::max(1u, 2048u / size)});
         while (threads_.size() < residents * size) {
             threads_.push_back(std::make_unique<thread>(&thread_main, threads_.size()));
         }
@@ -357,9 +370,11 @@ private:
         auto const z = static_cast<unsigned>(number / shape_.grid.x / shape_.grid.y);
         b.index = {x, y, z};
         b.waiting = b.returned = 0;
+        if (victim_ != nullptr && victim_->lanes[0]->home == &b) victim_ = nullptr;
+        if (number == victim_block_ && victim_warp_ != no_victim) victim_ = &b.warps[victim_warp_];
         for (warp& w : b.warps) {
-            w.runnable = w.present;
             w.returned = w.at_barrier = 0;
+            release(w, w.present);
         }
         fill_with_poison(b.shared, shape_.shared_bytes);
     }
@@ -424,17 +439,55 @@ private:
 
     warp* some_warp(block* here) {
         order_ = random_() % 4;
+        bool const only_victim = sleepers_ == 1 && victim_ != nullptr && victim_->asleep != 0;
+        if (sleepers_ != 0 && !only_victim && (random_() & wakes_) == 0) wake_a_warp();
         if (here != nullptr && stays_in_block_) {
-            auto const n = static_cast<std::uint32_t>(here->warps.size());
-            for (std::uint32_t i = random_() % n, tries = 0; tries < n; ++tries, i = i + 1 == n ? 0 : i + 1) {
-                if (here->warps[i].runnable != 0) return &here->warps[i];
-            }
+            auto const found =
+                find_warp(here->warps.size(), [&](std::size_t i) { return &here->warps[i]; }, &warp::runnable);
+            if (found != nullptr) return found;
         }
-        auto const n = static_cast<std::uint32_t>(warps_.size());
-        for (std::uint32_t i = random_() % n, tries = 0; tries < n; ++tries, i = i + 1 == n ? 0 : i + 1) {
-            if (warps_[i]->runnable != 0) return warps_[i];
+        auto const any = [&](std::size_t i) { return warps_[i]; };
+        warp* const found = find_warp(warps_.size(), any, &warp::runnable);
+        return found != nullptr || sleepers_ == 0 ? found : wake_a_warp();
+    }
+
+    /// From a random one on, the first of n warps with such lanes.
+    template <class At>
+    warp* find_warp(std::size_t n, At at, std::uint32_t warp::* lanes) {
+        for (std::size_t i = random_() % n, tries = 0; tries < n; ++tries, i = i + 1 == n ? 0 : i + 1) {
+            if (at(i)->*lanes != 0) return at(i);
         }
         return nullptr;
+    }
+
+    // Threads fall asleep for as long as anybody else can run, or nearly: the others get as far ahead as can be.
+
+    // In half of all launches one warp of one block always does, and is woken last.
+
+    bool falls_asleep(warp const& w) { return random_() % 256 < sleepiness_ || &w == victim_; }
+
+    void put_to_sleep(warp& w, std::uint32_t lanes) {
+        if (w.asleep == 0) ++sleepers_;
+        w.asleep |= lanes;
+    }
+
+    warp* wake_a_warp() {
+        auto const any = [&](std::size_t i) { return warps_[i]; };
+        auto const spared = victim_ == nullptr ? 0u : std::exchange(victim_->asleep, 0u);
+        warp* w = find_warp(warps_.size(), any, &warp::asleep);
+        if (victim_ != nullptr) victim_->asleep = spared;
+        if (w == nullptr) w = victim_;
+        w->runnable |= std::exchange(w->asleep, 0u);
+        --sleepers_;
+        return w;
+    }
+
+    void release(warp& w, std::uint32_t lanes) {
+        if (falls_asleep(w)) {
+            put_to_sleep(w, lanes);
+        } else {
+            w.runnable |= lanes;
+        }
     }
 
     thread* some_lane(warp const& w) {
@@ -454,36 +507,34 @@ private:
 
     void check_block(block const& b) {
         if (b.waiting == 0 || b.waiting + b.returned < b.size) return;
-        std::string who;
-        for (warp const& w : b.warps) {
-            for (unsigned lane = 0; lane < 32; ++lane) {
-                if ((w.returned >> lane & 1u) != 0 && who.empty()) who = text(w.lanes[lane]->index);
-            }
-        }
         report("divergent barrier: " + std::to_string(b.waiting) + " of " + std::to_string(b.size) +
-               " threads wait in " + text(b.kind, b.place) + ", the rest (such as " + who + ") has returned");
+               " threads wait in " + text(b.kind, b.place) + ", the rest (such as " +
+               text(someone_who_returned(b).index) + ") has returned");
         leave();
     }
 
+    static thread const& someone_who_returned(block const& b) {
+        auto const w =
+            std::find_if(b.warps.begin(), b.warps.end(), [](warp const& each) { return each.returned != 0; });
+        return *w->lanes[static_cast<unsigned>(std::countr_zero(w->returned))];
+    }
+
     void check_warp(warp const& w) {
-        if (w.runnable != 0 || w.gatherings.empty()) return;
+        if ((w.runnable | w.asleep) != 0 || w.gatherings.empty()) return;
         gathering const& g = w.gatherings.front();
         auto const missing = static_cast<unsigned>(std::countr_zero(g.mask & ~g.arrived));
-        std::string what = " which waits in another collective";
-        if ((w.returned >> missing & 1u) != 0) {
-            what = " which has returned";
-        } else if ((w.at_barrier >> missing & 1u) != 0) {
-            what = " which waits in " + text(w.lanes[missing]->home->kind, w.lanes[missing]->home->place);
-        } else {
-            for (gathering const& other : w.gatherings) {
-                if ((other.arrived >> missing & 1u) != 0) {
-                    what = " which waits in " + text(*other.operation, other.mask, other.place);
-                }
-            }
-        }
         report("divergent warp: " + text(*g.operation, g.mask, g.place) + " waits for lane " + std::to_string(missing) +
-               "," + what);
+               ", which " + state_of(w, missing));
         leave();
+    }
+
+    static std::string state_of(warp const& w, unsigned lane) {
+        if ((w.returned >> lane & 1u) != 0) return "has returned";
+        block const& b = *w.lanes[lane]->home;
+        if ((w.at_barrier >> lane & 1u) != 0) return "waits in " + text(b.kind, b.place);
+        auto const g = std::find_if(w.gatherings.begin(), w.gatherings.end(),
+                                    [&](gathering const& each) { return (each.arrived >> lane & 1u) != 0; });
+        return "waits in " + text(*g->operation, g->mask, g->place);
     }
 
     void check_guards([[maybe_unused]] block const& b) {
@@ -540,6 +591,11 @@ private:
     thread* current_ = nullptr;
     std::uint32_t wander_ = 0;
     bool stays_in_block_ = false;
+    std::uint32_t sleepiness_ = 0, wakes_ = 0;
+    static constexpr std::size_t no_victim = ~std::size_t{0};
+    std::size_t victim_block_ = 0, victim_warp_ = no_victim;
+    warp* victim_ = nullptr;
+    std::size_t sleepers_ = 0;  // warps with lanes asleep
     std::uint32_t order_ = 0;
     std::string report_;
 };
