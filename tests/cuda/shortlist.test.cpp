@@ -60,7 +60,7 @@ __global__ void read_weights(gpu::listed_draft_rows rows, gpu::draft_columns dra
     }
 }
 
-enum class rows_are { smooth, rough, broken };
+enum class rows_are { smooth, rough, broken, truncated };
 struct setting {
     sizes of;
     std::uint32_t best;
@@ -106,7 +106,7 @@ void check(support::dice& roll, setting const& how, std::string const& kind, row
     device_array<fixed_probability> const floor_there(std::vector<fixed_probability>{floor});
     auto const table = random_successors(roll, vocabulary, how.successors);
     device_array<token_id> const table_there(table);
-    requests asked(roll, count, vocabulary);
+    requests asked(roll, count, vocabulary, what == rows_are::truncated);
     round_on_device round(limits);
     round.write(asked.there);
 
@@ -231,6 +231,8 @@ TEMPLATE_TEST_CASE("cuda: chains over shortlists are the host's", "[emulated]", 
         check<W, U, argmax_draft>(roll, {{200, 16, 8}, 1, 3}, kind, rows_are::rough, seen);
         check<W, U, categorical_draft>(roll, {{150, 16, 8}, 1, 0}, kind, rows_are::smooth, seen);
         check<W, U, categorical_draft>(roll, {{150, 16, 8}, 30, 11}, kind, rows_are::broken, seen);
+        check<W, U, categorical_draft>(roll, {{400, 16, 8}, 200, 20}, kind, rows_are::truncated, seen);
+        check<W, U, coupled_draft>(roll, {{400, 16, 8}, 100, 20}, kind, rows_are::truncated, seen);
         check<W, U, coupled_draft>(roll, {{400, 16, 8}, 50, 20}, kind, rows_are::smooth, seen);
     }
     check<W, U, categorical_draft>(roll, {{700, 256, 72}, 350, 30}, "rnn", rows_are::smooth, seen);

@@ -24,6 +24,7 @@
 #include <sureleap/cuda/linear.cuh>
 #include <sureleap/cuda/race.cuh>
 #include <sureleap/cuda/round.cuh>
+#include <sureleap/cuda/truncate.cuh>
 #include <sureleap/cuda/workspace.cuh>
 #include <sureleap/draw_key.hpp>
 #include <sureleap/guarantee.hpp>
@@ -162,7 +163,7 @@ struct shortlist_shared {
     std::uint32_t counts[shortlist_warps];
     std::uint32_t first;  // thread or place that was found
     std::uint32_t last;
-    token_id token;
+    truncate_shared truncation;
     alignas(16) float z[most_rank];
 
     [[nodiscard]] __device__ float* scratch() { return reinterpret_cast<float*>(this + 1); }
@@ -219,6 +220,13 @@ public:
         q_.kind = law_kind::dense;
         q_.shift = largest;
         q_.scale = how.greedy() ? 1.0f : static_cast<float>(1.0 / how.temperature);  // 1: for the peak
+        if (how.truncates() && !how.greedy()) {
+            row_facts facts{};
+            facts.top = largest;
+            cutoff const least = truncate(logits, count, how, facts, s.truncation);
+            q_.least_logit = least.logit;
+            q_.least_id = least.id;
+        }
         sum_up(s);
     }
     [[nodiscard]] __device__ law const& get() const { return q_; }
@@ -326,7 +334,7 @@ template <class DraftRule>
 }
 
 template <class DraftRule, class Head, class U, class Confidence>
-__global__ void __launch_bounds__(shortlist_threads)
+__global__ void __launch_bounds__(shortlist_threads, 2)
     shortlist_chain_kernel(shortlist<Head> head, Confidence confidence, matrix_view<U> base, shortlist_memory memory,
                            fixed_probability const* floor, device_round round) {
     auto& s = shared_memory<shortlist_shared>();
@@ -364,7 +372,7 @@ __global__ void __launch_bounds__(shortlist_threads)
         fixed_probability certainty = 0;
         if (!q.valid()) {
             outcome = status::invalid_draft;
-        } else if (!quantise(confidence(r, k, previous, row_facts{1.0 / q.total}, s.scratch()), certainty)) {
+        } else if (!quantise(confidence(r, k, previous, position_facts{1.0 / q.total}, s.scratch()), certainty)) {
             outcome = status::invalid_confidence;
         }
         if (outcome != status::ok) break;

@@ -111,13 +111,18 @@ struct requests {
     std::vector<request_settings> settings;
     std::vector<request_view> views;
 
-    requests(support::dice& roll, std::size_t count, std::size_t vocabulary) : settings(count) {
+    requests(support::dice& roll, std::size_t count, std::size_t vocabulary, bool truncated = false) : settings(count) {
         for (std::size_t r = 0; r < count; ++r) {
             device_request q;
             q.anchor = static_cast<token_id>(roll.below(vocabulary));
             q.position = roll.below(1000);
             q.seed = roll.bits();
             q.draft.temperature = roll.chance(0.2) ? 0.0 : roll.between(0.5, 1.5);
+            if (truncated) {
+                if (roll.chance(0.6)) q.draft.top_k = static_cast<int>(1 + roll.below(30));
+                if (roll.chance(0.6)) q.draft.top_p = roll.between(0.3, 0.99);
+                if (roll.chance(0.4)) q.draft.min_p = roll.between(0.0, 0.1);
+            }
             if (roll.chance(0.2)) q.draft_limit = static_cast<std::uint32_t>(roll.below(4));
             if (roll.chance(0.2)) q.remaining = static_cast<std::uint32_t>(1 + roll.below(4));
             if (roll.chance(0.3)) q.weight = static_cast<fixed_probability>(1 + roll.below(certain));
