@@ -164,8 +164,7 @@ struct device_engine {
           rows(std::size_t{places} * (gamma + 1) * vocabulary) {
         head = {{w1.data(), vocabulary, rank}, {w2.data(), vocabulary, rank}};
         confidence = {.weight = confidence_weight.data(), .hidden_size = hidden_size, .bias = 0.8f, .w1 = head.w1};
-        auto shape = shape_of(head);
-        shape.rows = coupled;
+        auto const shape = shape_of(head, coupled);
         auto const carve_all = [&](cuda::workspace& ws) {
             round = carve(ws, limits);
             chain = carve_chain(ws, limits, shape);
