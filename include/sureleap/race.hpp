@@ -9,6 +9,8 @@
 // only the order in which they are looked at is special. With the smallest known, a token of the group can only win if its
 // weight is so large, which is one comparison. Drawing one number for each token first costs several times the reading of
 // the row, and the smaller those numbers are made, the more tokens remain that need another one.
+//
+// The exponentials are leaf rules: cuda/race.cuh runs its races with the same ones.
 #pragma once
 
 #include <algorithm>
@@ -32,36 +34,53 @@ namespace detail {
 /// An exponential -log(1 - u), of 52 random bits and a half: never 0, never infinite.
 struct exponential_bits {
     double u;
-    exponential_bits(std::uint32_t high, std::uint32_t low) noexcept
+    SURELEAP_HOST_DEVICE exponential_bits(std::uint32_t high, std::uint32_t low) noexcept
         : u((static_cast<double>(((std::uint64_t{high} << 32) | low) >> 12) + 0.5) * 0x1p-52) {}
     /// Not above value(), and near it where that is small.
-    [[nodiscard]] double bound() const noexcept { return u; }
-    [[nodiscard]] double value() const noexcept { return -std::log1p(-u); }
+    [[nodiscard]] SURELEAP_HOST_DEVICE double bound() const noexcept { return u; }
+    [[nodiscard]] SURELEAP_HOST_DEVICE double value() const noexcept { return -std::log1p(-u); }
 };
 
 /// The smallest exponential of a group, and whose it is.
 class group_noise {
 public:
-    /// Two groups share the bits of a lane.
-    group_noise(std::array<std::uint32_t, 4> const& bits, std::size_t group) noexcept
-        : bits_(bits[2 * (group % 2)], bits[2 * (group % 2) + 1]), place_(bits[2 * (group % 2) + 1] % row_group) {}
-    group_noise(draw_key const& key, std::size_t group) noexcept
-        : group_noise(random_bits(key, static_cast<std::uint32_t>(group / 2)), group) {}
+    /// Of the bits of lane group / 2, of which two groups have two words each.
+    SURELEAP_HOST_DEVICE group_noise(std::uint32_t high, std::uint32_t low) noexcept
+        : bits_(high, low), place_(low % static_cast<std::uint32_t>(row_group)) {}
+    SURELEAP_HOST_DEVICE group_noise(key_bits const& bits, std::size_t group) noexcept
+        : group_noise(half_of(bits, group)) {}
+    SURELEAP_HOST_DEVICE group_noise(draw_key const& key, std::size_t group) noexcept
+        : group_noise(key_bits{key, static_cast<std::uint32_t>(group / 2)}, group) {}
 
-    [[nodiscard]] double bound() const noexcept { return bits_.bound() / static_cast<double>(row_group); }
-    [[nodiscard]] double smallest() const noexcept { return bits_.value() / static_cast<double>(row_group); }
-    [[nodiscard]] bool is_of(std::size_t v) const noexcept { return v % row_group == place_; }
+    [[nodiscard]] SURELEAP_HOST_DEVICE double bound() const noexcept {
+        return bits_.bound() / static_cast<double>(row_group);
+    }
+    [[nodiscard]] SURELEAP_HOST_DEVICE double smallest() const noexcept {
+        return bits_.value() / static_cast<double>(row_group);
+    }
+    [[nodiscard]] SURELEAP_HOST_DEVICE bool is_of(std::size_t v) const noexcept { return v % row_group == place_; }
     /// How far token v is above it.
-    [[nodiscard]] static exponential_bits excess(draw_key const& key, std::size_t v) noexcept {
+    [[nodiscard]] static SURELEAP_HOST_DEVICE exponential_bits excess(draw_key const& key, std::size_t v) noexcept {
         draw_key more = key;
         more.use = purpose::excess;
-        auto const bits = random_bits(more, static_cast<std::uint32_t>(v / 2));
-        return {bits[2 * (v % 2)], bits[2 * (v % 2) + 1]};
+        two_words const half = half_of(key_bits{more, static_cast<std::uint32_t>(v / 2)}, v);
+        return {half.high, half.low};
     }
 
 private:
+    struct two_words {
+        std::uint32_t high;
+        std::uint32_t low;
+    };
+    // No index that is known at run time: it would put the words into memory where there are no others in it (CUDA).
+    [[nodiscard]] static SURELEAP_HOST_DEVICE two_words half_of(key_bits const& bits, std::size_t which) noexcept {
+        bool const second = which % 2 != 0;
+        return {second ? bits.word[2] : bits.word[0], second ? bits.word[3] : bits.word[1]};
+    }
+    SURELEAP_HOST_DEVICE explicit group_noise(two_words const& half) noexcept : group_noise(half.high, half.low) {}
+
     exponential_bits bits_;
-    std::size_t place_;  // of bits that u leaves
+    std::uint32_t place_;  // of bits that u leaves
 };
 
 /// Weights that are evaluated many at a time: evaluate(v, out) writes those of v, v + 1 ..., with the values that they
@@ -141,12 +160,14 @@ public:
             std::size_t const group = first / row_group;
             random_bits(key_, static_cast<std::uint32_t>(group / 2), bits);
             double const rate = (1.0 - 1e-12) / best_;  // rounding leaves none out either
-            for (std::size_t i = 0; i < groups; ++i) least[i] = group_noise{bits[i / 2], i}.bound() * rate;
+            auto const noise = [&bits](std::size_t i) {
+                return group_noise{bits[i / 2][2 * (i % 2)], bits[i / 2][2 * (i % 2) + 1]};
+            };
+            for (std::size_t i = 0; i < groups; ++i) least[i] = noise(i).bound() * rate;
             std::size_t const listed =
                 weights.above(first, std::min(some.size(), size - first), least.data(), some.data());
             for (std::size_t i = 0; i < listed; ++i) {
-                std::size_t const at = some[i] / row_group;
-                if (!meet_one(first + some[i], {bits[at / 2], at})) return false;
+                if (!meet_one(first + some[i], noise(some[i] / row_group))) return false;
             }
         }
         return true;

@@ -41,12 +41,12 @@ struct logit_scaling {
     double temperature = 1.0;  ///< T, positive
     double offset = 0.0;       ///< b
 
-    [[nodiscard]] double operator()(double logit) const noexcept {
+    [[nodiscard]] SURELEAP_HOST_DEVICE double operator()(double logit) const noexcept {
         return 1.0 / (1.0 + std::exp(-(logit / temperature + offset)));
     }
     /// The same of a confidence. 0, 1 and everything under the identity stay what they are; NaN stays NaN, for the
     /// round to report.
-    [[nodiscard]] double of_confidence(double confidence) const noexcept {
+    [[nodiscard]] SURELEAP_HOST_DEVICE double of_confidence(double confidence) const noexcept {
         if (*this == logit_scaling{}) return confidence;
         // As a difference of logarithms and not as the logarithm of a quotient: both terms are monotone as rounded,
         // so the order of confidences survives the rounding.

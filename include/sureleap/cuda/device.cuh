@@ -27,6 +27,7 @@
 #include <utility>
 
 #include <sureleap/config.hpp>
+#include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
@@ -55,6 +56,27 @@ template <class T>
 }
 [[nodiscard]] __device__ __forceinline__ unsigned warp_index() {
     return threadIdx.x / warp_size;
+}
+
+/// 2^x to two units in the last place, 0 below 2^-126: one instruction, where exp2f spends four to keep what is smaller.
+[[nodiscard]] __device__ __forceinline__ float quick_exp2(float x) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+#else
+    return exp2f(x);
+#endif
+}
+/// A stored half as a float: one instruction, where the portable conversion spends ten.
+[[nodiscard]] __device__ __forceinline__ float quick_float(half stored) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(stored.bits));
+    return result;
+#else
+    return static_cast<float>(stored);
+#endif
 }
 
 /// kernel<<<grid, block, shared_bytes, stream>>>(arguments...), with as much shared memory as the device has.

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT
+//
+// Random heads, backbones and requests, on the host and on the device, and what the host drafts with them: the oracle of
+// everything that draws blocks on the device.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <sureleap/confidence/head.hpp>
+#include <sureleap/cuda/confidence.cuh>
+#include <sureleap/cuda/gated.cuh>
+#include <sureleap/cuda/head.cuh>
+#include <sureleap/cuda/rnn.cuh>
+#include <sureleap/draft_block.hpp>
+#include <sureleap/drafter/semi_autoregressive.hpp>
+#include <sureleap/head/gated.hpp>
+#include <sureleap/head/markov.hpp>
+#include <sureleap/head/rnn.hpp>
+#include <sureleap/random.hpp>
+#include <sureleap/workspace.hpp>
+
+#include "support/catch.hpp"
+#include "cuda/support/device_array.hpp"
+#include "support/dice.hpp"
+#include "cuda/support/round_on_device.hpp"
+
+namespace head_world {
+
+using namespace sureleap;
+namespace gpu = sureleap::cuda;
+
+/// A matrix on both sides, rows `stride` apart.
+template <class T>
+struct matrix {
+    std::vector<T> values;
+    device_array<T> there;
+    std::size_t rows = 0;
+    std::size_t cols = 0;
+    std::size_t stride = 0;
+
+    matrix() = default;
+    matrix(support::dice& roll, std::size_t row_count, std::size_t column_count, double scale, std::size_t gap = 0)
+        : values(support::random_values<T>(roll, row_count * (column_count + gap), scale)),
+          there(values),
+          rows(row_count),
+          cols(column_count),
+          stride(column_count + gap) {}
+
+    [[nodiscard]] matrix_view<T> host() const { return {values.data(), rows, cols, stride}; }
+    [[nodiscard]] matrix_view<T> device() const { return {there.data(), rows, cols, stride}; }
+};
+
+struct sizes {
+    std::size_t vocabulary;
+    std::size_t rank;
+    std::size_t hidden;
+    std::size_t gap = 0;  ///< behind rows of gate, joint and hidden states
+};
+
+/// Weights of every kind of head and of a confidence, such that logits differ by some units.
+template <class W>
+struct weights {
+    sizes of;
+    matrix<W> w1, w2, gate, gate_bias, joint, joint_bias, confidence;
+    device_array<unsigned char> memory{};  // of the device's heads
+
+    weights(support::dice& roll, sizes const& s)
+        : of(s),
+          w1(roll, s.vocabulary, s.rank, 1.5),
+          w2(roll, s.vocabulary, s.rank, 6.0 / std::sqrt(static_cast<double>(s.rank))),
+          gate(roll, s.rank, s.hidden + s.rank, 1.0 / std::sqrt(static_cast<double>(s.hidden)), s.gap),
+          gate_bias(roll, 1, s.rank, 1.0),
+          joint(roll, 3 * s.rank, 2 * s.rank + s.hidden, 1.0 / std::sqrt(static_cast<double>(s.hidden)), s.gap),
+          joint_bias(roll, 1, 3 * s.rank, 1.0),
+          confidence(roll, 1, s.hidden + s.rank, 2.0 / std::sqrt(static_cast<double>(s.hidden))) {}
+
+    /// use(the host's head, the device's) for the kind. The device's has memory.
+    template <class Use>
+    void with_head(std::string const& kind, gpu::round_limits const& limits, Use const& use) {
+        auto const take = [&](auto& head) {
+            gpu::workspace sizer;
+            head.take(sizer, limits);
+            memory = device_array<unsigned char>(sizer.used());
+            gpu::workspace ws{memory.data(), memory.size()};
+            head.take(ws, limits);
+        };
+        if (kind == "gated") {
+            gpu::gated<W> there{w1.device(), w2.device(), gate.device(), gate_bias.there.data()};
+            take(there);
+            use(gated_head{w1.host(), w2.host(), gate.host(), gate_bias.values, scalar_backend{}}, there);
+        } else if (kind == "rnn") {
+            gpu::rnn<W> there{w1.device(), w2.device(), joint.device(), joint_bias.there.data()};
+            take(there);
+            use(rnn_head{w1.host(), w2.host(), joint.host(), joint_bias.values, scalar_backend{}}, there);
+        } else {
+            use(markov_head{w1.host(), w2.host(), scalar_backend{}}, gpu::markov<W>{w1.device(), w2.device()});
+        }
+    }
+};
+
+/// Requests of a round, alike on both sides.
+struct requests {
+    std::vector<device_request> there;
+    std::vector<request_settings> settings;
+    std::vector<request_view> views;
+
+    requests(support::dice& roll, std::size_t count, std::size_t vocabulary) : settings(count) {
+        for (std::size_t r = 0; r < count; ++r) {
+            device_request q;
+            q.anchor = static_cast<token_id>(roll.below(vocabulary));
+            q.position = roll.below(1000);
+            q.seed = roll.bits();
+            q.draft.temperature = roll.chance(0.2) ? 0.0 : roll.between(0.5, 1.5);
+            if (roll.chance(0.2)) q.draft_limit = static_cast<std::uint32_t>(roll.below(4));
+            if (roll.chance(0.2)) q.remaining = static_cast<std::uint32_t>(1 + roll.below(4));
+            if (roll.chance(0.3)) q.weight = static_cast<fixed_probability>(1 + roll.below(certain));
+            there.push_back(q);
+        }
+        for (std::size_t r = 0; r < count; ++r) {
+            device_request const& q = there[r];
+            settings[r].draft = q.draft;
+            views.push_back({.id = r,
+                             .slot = r,
+                             .anchor = q.anchor,
+                             .position = q.position,
+                             .seed = q.seed,
+                             .remaining = q.remaining,
+                             .settings = &settings[r],
+                             .draft_limit = q.draft_limit,
+                             .weight = q.weight});
+        }
+    }
+};
+
+/// What the host drafts, by the reference's row functions.
+struct host_drafts {
+    std::vector<std::byte> memory;
+    draft_block<float> block;
+
+    template <class DraftRule, class Drafter>
+    host_drafts(DraftRule rule, Drafter&& drafter, std::span<request_view const> views) {
+        draft_shape shape{.requests = views.size(),
+                          .block_size = drafter.block_size(),
+                          .vocabulary = drafter.vocabulary(),
+                          .state_size = drafter.state_size(),
+                          .kernels = &scalar_row_kernels};
+        if constexpr (requires { drafter.list_scratch(shape); }) drafter.list_scratch(shape);
+        sureleap::workspace sizer;
+        static_cast<void>(draft_block<float>(sizer, shape));
+        memory.resize(sizer.used());
+        sureleap::workspace ws{memory};
+        block = draft_block<float>(ws, shape);
+        block.begin(views);
+        philox_randomness rng;
+        drafter.draw(drafter.forward(views), rule, block, rng);
+    }
+};
+
+/// The device's drafts.
+struct device_drafts {
+    std::vector<token_id> tokens;
+    std::vector<gpu::law> laws;
+    std::vector<double> token_probabilities;
+    std::vector<fixed_probability> confidence;
+    std::vector<fixed_probability> survival;
+    std::vector<std::uint32_t> sizes;
+    std::vector<status> statuses;
+
+    device_drafts(gpu::device_round const& round, std::size_t count) {
+        std::size_t const n = count * round.limits.block_size;
+        tokens = round_on_device::read(round.drafts.tokens, n);
+        laws = round_on_device::read(round.drafts.laws, n);
+        token_probabilities = round_on_device::read(round.drafts.token_probabilities, n);
+        confidence = round_on_device::read(round.drafts.confidence, n);
+        survival = round_on_device::read(round.drafts.survival, n);
+        sizes = round_on_device::read(round.drafts.sizes, count);
+        statuses = round_on_device::read(round.drafts.statuses, count);
+    }
+};
+
+/// Tokens that were compared, and those that differ within rounding.
+struct tally {
+    std::size_t tokens = 0;
+    std::size_t differ = 0;
+    double confidence = 0.0;   ///< largest difference
+    double probability = 0.0;  ///< largest relative difference of q_k(x_k)
+};
+
+/// The distance of `x` from what the host's law gives for the draw, as a share of the total: 0 if it is that.
+inline double misses(distribution<float> const& q, double u, token_id x) {
+    double total = 0.0, before = 0.0, own = 0.0;
+    for (token_id v = 0; v < static_cast<token_id>(q.size()); ++v) {
+        auto const w = static_cast<double>(q[v]);
+        before += v < x ? w : 0.0;
+        own += v == x ? w : 0.0;
+        total += w;
+    }
+    REQUIRE(own > 0.0);
+    return std::max({before - u * total, u * total - before - own, 0.0}) / total;
+}
+
+/// Compares blocks position by position, as long as their tokens agree; where they part, the device's token must be within
+/// rounding (`token_bound`, a share of the mass) of the draw.
+inline void compare(draft_block<float> const& host, device_drafts const& device, std::span<request_view const> views,
+                    double token_bound, tally& seen) {
+    std::size_t const gamma = host.block_size();
+    for (std::size_t r = 0; r < views.size(); ++r) {
+        INFO("request " << r);
+        bool parted = false;
+        std::size_t const size = std::min<std::size_t>(host.size(r), device.sizes[r]);
+        fixed_probability survival = views[r].weight;
+        for (std::size_t k = 0; k < size && !parted; ++k) {
+            INFO("position " << k);
+            std::size_t const i = r * gamma + k;
+            auto const& q = host.laws(r)[k];
+            token_id const x = device.tokens[i];
+            survival = extend_survival(survival, device.confidence[i]);
+            REQUIRE(device.survival[i] == survival);
+            double const c = static_cast<double>(host.table().survivals.confidence[i]);
+            seen.confidence =
+                std::max(seen.confidence, std::abs(c - static_cast<double>(device.confidence[i])) * 0x1p-24);
+            ++seen.tokens;
+            REQUIRE(device.laws[i].is_one_hot() == q.is_one_hot());
+            if (x != host.tokens(r)[k]) {
+                parted = true;
+                ++seen.differ;
+                REQUIRE_FALSE(q.is_one_hot());
+                REQUIRE(misses(q, uniform(block_key(views[r], k, purpose::draft)), x) <= token_bound);
+            } else {
+                double const p = q.probability(x);
+                seen.probability = std::max(seen.probability, std::abs(p - device.token_probabilities[i]) / p);
+                if (q.is_one_hot()) REQUIRE(device.laws[i].mode == x);
+            }
+        }
+        if (parted) continue;
+        REQUIRE(device.sizes[r] == host.size(r));
+        REQUIRE(device.statuses[r] == host.outcome(r));
+    }
+}
+
+}  // namespace head_world
