@@ -63,8 +63,10 @@ namespace detail {
 /// counts as 0.
 class token_order {
 public:
-    explicit __device__ token_order(std::uint32_t size)
-        : id_bits_(size > 1 ? 32 - static_cast<unsigned>(__clz(static_cast<int>(size - 1))) : 0) {}
+    explicit __device__ token_order(std::uint32_t size) : id_bits_(0) {
+        // Not among the initialisers: nvcc shows those to the host's compiler, which knows no __clz.
+        if (size > 1) id_bits_ = 32 - static_cast<unsigned>(__clz(static_cast<int>(size - 1)));
+    }
 
     [[nodiscard]] __device__ unsigned id_bits() const { return id_bits_; }
     [[nodiscard]] __device__ unsigned long long key(float logit, std::uint32_t id) const {
