@@ -10,6 +10,13 @@
 
 #include "support/catch.hpp"
 
+#if !defined(SURELEAP_CUDA_EMULATED)
+namespace emulator {
+/// A GPU orders its threads as it likes.
+inline void seed(std::uint64_t) {}
+}  // namespace emulator
+#endif
+
 template <class F>
 void for_each_order([[maybe_unused]] std::uint64_t orders, F f) {
 #if defined(SURELEAP_CUDA_EMULATED)

@@ -16,11 +16,18 @@ template <class T>
 concept added = integer_word<T> || one_of<T, float, double>;
 
 template <class T, class F>
+T exchange(T* address, F f) {
+    unobserved const atomic;
+    T const before = *address;
+    *address = f(before);
+    return before;
+}
+
+template <class T, class F>
 T update(T* address, char const* name, F f) {
     machine& m = machine::the();
     m.yield(name);
-    T const before = *address;
-    *address = f(before);
+    T const before = exchange(address, f);
     m.yield(name);
     return before;
 }
@@ -80,11 +87,11 @@ inline unsigned atomicInc(unsigned* address, unsigned limit) {
 }
 
 inline void __threadfence() {
-    emulator::detail::machine::the().yield("__threadfence");
+    emulator::detail::machine::the().fence("__threadfence");
 }
 inline void __threadfence_block() {
-    emulator::detail::machine::the().yield("__threadfence_block");
+    emulator::detail::machine::the().fence("__threadfence_block");
 }
 inline void __threadfence_system() {
-    emulator::detail::machine::the().yield("__threadfence_system");
+    emulator::detail::machine::the().fence("__threadfence_system");
 }

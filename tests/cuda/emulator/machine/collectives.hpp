@@ -32,14 +32,8 @@ concept one_of = (std::same_as<T, Of> || ...);
 template <class T>
 concept shuffled = one_of<T, int, unsigned, long, unsigned long, long long, unsigned long long, float, double>;
 
-/// f(lane) for every lane of a mask.
-template <class F>
-void for_each_lane(std::uint32_t mask, F f) {
-    for (; mask != 0; mask &= mask - 1) f(static_cast<unsigned>(std::countr_zero(mask)));
-}
-
 inline void sync_warp(std::uint32_t, void* const*) {}
-inline constexpr collective syncwarp_operation{"__syncwarp", &sync_warp};
+inline constexpr collective syncwarp_operation{"__syncwarp", &sync_warp, true};
 
 // ---- shuffles ----------------------------------------------------------------------------------------------------------
 

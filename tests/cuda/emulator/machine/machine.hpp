@@ -2,10 +2,9 @@
 //
 // The machine that runs a launch: blocks, warps and threads, each thread a fiber, one running at a time.
 //
-// A thread runs until it has to wait (block barrier, warp collective), until it returns, or until it yields at an atomic. Who
-// runs next is drawn from a seeded source: a lane of the same warp, now in random and now in rising or falling order, or
-// another warp of the same or another block; threads and warps may sleep until nobody else can run. So warps run ahead of each other up to a barrier, lanes up to a collective, and
-// blocks by any amount; a kernel that lacks a __syncthreads or __syncwarp computes something else under some seed.
+// A thread runs until it has to wait (block barrier, warp collective), until it returns, or until it is delayed at an atomic; then
+// the scheduler says who is next. So warps run ahead of each other up to a barrier, lanes up to a collective, and blocks by
+// any amount; a kernel that lacks a __syncthreads or __syncwarp computes something else under some seed.
 //
 // What can never complete is a failure, found at once, because what a thread can wait for is always within its own block:
 //   - Every thread of a block waits in a barrier or has returned, and some have returned: a divergent barrier. So is a
@@ -15,9 +14,9 @@
 // Stricter than the hardware in this: a returned thread counts as missing in barriers and masks, where recent hardware lets
 // it count as present. Nobody should rely on that.
 //
-// What it cannot show: races inside a stretch of code without barrier, collective or atomic that give the same values in every
-// order of its threads; the memory model (here everything that was written is visible, __threadfence or not); timing,
-// registers and launch bounds.
+// What it cannot show: the memory model (here everything that was written is visible, __threadfence or not); timing, registers
+// and launch bounds; unordered accesses that give the same values in every order of threads (ThreadSanitizer sees them:
+// order.hpp).
 #pragma once
 
 #include <cxxabi.h>
@@ -27,112 +26,24 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <source_location>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "fiber.hpp"
-#include "vector_types.hpp"
+#include "order.hpp"
+#include "scheduler.hpp"
+#include "state.hpp"
 
 namespace emulator {
 
-using where = std::source_location;
-
 namespace detail {
-
-/// What fresh memory holds, in 16-bit units: a NaN as half, bf16, float and double, and as an integer far out of range of any index.
-inline constexpr std::uint16_t poison = 0x7ff5;
-
-inline void fill_with_poison(void* memory, std::size_t bytes) {
-    auto* out = static_cast<unsigned char*>(memory);
-    std::uint16_t const pattern = poison;
-    for (std::size_t i = 0; i < bytes; ++i) out[i] = reinterpret_cast<unsigned char const*>(&pattern)[i % 2];
-}
-
-/// xorshift64*: fast, and the same everywhere.
-class random_source {
-public:
-    explicit random_source(std::uint64_t seed) : state_{(seed + 1) * 0x9e3779b97f4a7c15u | 1u} {}
-    std::uint32_t operator()() {
-        state_ ^= state_ >> 12;
-        state_ ^= state_ << 25;
-        state_ ^= state_ >> 27;
-        return static_cast<std::uint32_t>((state_ * 0x2545f4914f6cdd1du) >> 32);
-    }
-
-private:
-    std::uint64_t state_;
-};
-
-/// An operation that the lanes of a mask do together. The last to arrive does it for all.
-struct collective {
-    char const* name;
-    void (*complete)(std::uint32_t mask, void* const* arguments);
-};
-
-/// Lanes that wait for the rest of a mask.
-struct gathering {
-    collective const* operation;
-    std::uint32_t mask;
-    std::uint32_t arrived;
-    where place;
-    std::array<void*, 32> arguments;
-};
-
-struct thread;
-
-struct warp {
-    std::uint32_t present = 0, runnable = 0, asleep = 0, at_barrier = 0, returned = 0;
-    std::vector<gathering> gatherings;
-    std::array<thread*, 32> lanes{};
-};
-
-enum class barrier_kind { plain, or_, and_, count };
-
-struct block {
-    uint3 index{};
-    unsigned size = 0, waiting = 0, returned = 0;
-    std::vector<warp> warps;
-    // the barrier that threads wait in, and the outcome of the last
-    barrier_kind kind{};
-    where place;
-    unsigned yes = 0;
-    int outcome = 0;
-    // dynamic shared memory between its guards
-    std::unique_ptr<std::byte, decltype(&std::free)> memory{nullptr, &std::free};
-    std::byte* shared = nullptr;
-};
-
-/// An asynchronous copy that has not arrived.
-struct copy {
-    std::byte* to;
-    std::byte const* from;
-    std::size_t bytes, zeros;
-    std::size_t group;
-};
-
-struct thread {
-    explicit thread(void (*entry)(), std::size_t number) : context{entry, number} {}
-    fiber context;
-    block* home = nullptr;
-    warp* group = nullptr;
-    unsigned lane = 0;
-    uint3 index{};
-    std::vector<copy> copies;
-    std::size_t committed = 0;
-};
-
-struct launch_shape {
-    void const* kernel;
-    dim3 grid, block;
-    std::size_t shared_bytes;
-};
 
 class machine {
 public:
@@ -143,7 +54,7 @@ public:
 
     void seed(std::uint64_t value) {
         seed_ = value;
-        random_ = random_source{value};
+        scheduler_ = scheduler{value};
         launches_ = 0;
     }
     std::uint64_t seed() const { return seed_; }
@@ -151,16 +62,17 @@ public:
     /// Runs a whole grid. Returns what went wrong, or nothing.
     std::string launch(launch_shape const& shape, void (*invoke)(void*), void* arguments) {
         std::lock_guard const lock{mutex_};
+        unobserved const here;
         prepare(shape, invoke, arguments);
-        while (thread* const first = someone()) {
-            current_ = first;
-            identify(*first);
+        while (thread* const first = scheduler_.next(nullptr, true)) {
+            become(*first);
             host_.switch_to(first->context);
             if (!report_.empty()) {
                 for (auto& t : threads_) t->context.start_anew();
                 break;
             }
         }
+        for (auto& t : threads_) acquire(t.get());
         current_ = nullptr;
         blocks_.clear();
         return std::exchange(report_, {});
@@ -169,6 +81,7 @@ public:
     // ---- what threads call ---------------------------------------------------------------------------------------------
 
     void gather(collective const& operation, std::uint32_t mask, void* arguments, where place) {
+        unobserved const here;
         thread& self = running(operation.name);
         warp& w = *self.group;
         std::uint32_t const bit = 1u << self.lane;
@@ -186,7 +99,9 @@ public:
         if (g == w.gatherings.end()) g = w.gatherings.insert(g, {&operation, mask, 0, place, {}});
         g->arguments[self.lane] = arguments;
         g->arrived |= bit;
+        if (operation.orders_memory) release(&w);
         if (g->arrived == mask) {
+            if (operation.orders_memory) order(w, mask);
             operation.complete(mask, g->arguments.data());
             *g = w.gatherings.back();
             w.gatherings.pop_back();
@@ -199,6 +114,7 @@ public:
     }
 
     int barrier(barrier_kind kind, int predicate, where place) {
+        unobserved const here;
         thread& self = running(name_of(kind));
         block& b = *self.home;
         if (b.waiting == 0) {
@@ -213,6 +129,7 @@ public:
         }
         b.yes += predicate != 0 ? 1u : 0u;
         ++b.waiting;
+        release(&b);
         self.group->runnable &= ~(1u << self.lane);
         self.group->at_barrier |= 1u << self.lane;
         if (b.waiting == b.size) {
@@ -222,7 +139,8 @@ public:
             b.waiting = 0;
             for (warp& w : b.warps) {
                 w.at_barrier = 0;
-                release(w, w.present);
+                order(b, w);
+                scheduler_.set_free(w, w.present);
             }
         } else {
             check_block(b);
@@ -234,19 +152,29 @@ public:
 
     /// Somewhere where other threads, and other blocks, may well come first.
     void yield(char const* what) {
+        unobserved const here;
         thread& self = running(what);
-        if (random_() % 4 != 0) return;
-        if (falls_asleep(*self.group)) {
-            self.group->runnable &= ~(1u << self.lane);
-            put_to_sleep(*self.group, 1u << self.lane);
-        }
-        run_another(random_() % 2 == 0);
+        if (scheduler_.delays(self)) run_another(scheduler_.random() % 2 == 0);
     }
 
-    std::byte* shared_memory() { return running("shared memory").home->shared; }
-    std::size_t shared_bytes() const { return shape_.shared_bytes; }
+    /// A fence: whoever comes to one later finds all that came before this.
+    void fence(char const* what) {
+        yield(what);
+        acquire(&fences_);
+        release(&fences_);
+    }
+
+    std::byte* shared_memory() {
+        unobserved const here;
+        return running("shared memory").home->shared;
+    }
+    std::size_t shared_bytes() const {
+        unobserved const here;
+        return shape_.shared_bytes;
+    }
 
     thread& running(char const* what) {
+        unobserved const here;
         if (current_ == nullptr) {
             std::fprintf(stderr, "emulator: %s outside of a kernel\n", what);
             std::abort();
@@ -305,29 +233,17 @@ private:
         std::size_t const total = std::size_t{shape.grid.x} * shape.grid.y * shape.grid.z;
         waiting_blocks_.resize(total);
         for (std::size_t i = 0; i < total; ++i) waiting_blocks_[i] = i;
-        for (std::size_t i = total; i > 1; --i) std::swap(waiting_blocks_[i - 1], waiting_blocks_[random_() % i]);
+        for (std::size_t i = total; i > 1; --i) {
+            std::swap(waiting_blocks_[i - 1], waiting_blocks_[scheduler_.random() % i]);
+        }
 
-        // How this launch treats its threads: how often a warp is left before it must be, and whether for its own block.
-        constexpr std::array<std::uint32_t, 4> rarities{0xffffffu, 0xffu, 0x3fu, 0xfu};
-        wander_ = rarities[random_() % rarities.size()];
-        stays_in_block_ = random_() % 2 == 0;
-        constexpr std::array<std::uint32_t, 4> depths{0, 20, 90, 150};
-        sleepiness_ = depths[random_() % depths.size()];
-        wakes_ = rarities[random_() % rarities.size()];
-        sleepers_ = 0;
-        victim_ = nullptr;
-        victim_block_ = random_() % total;
-        victim_warp_ = random_() % 2 == 0 ? random_() % ((size + 31) / 32) : no_victim;
-
-        constexpr std::array<std::size_t, 8> crowds{1, 2, 2, 3, 3, 4, 6, 8};
-        std::size_t const residents =
-            std::min<std::size_t>({total, crowds[random_() % crowds.size()], std::max(1u, 2048u / size)});
+        std::size_t const residents = std::min<std::size_t>(
+            {total, scheduler_.start_launch(total, (size + 31) / 32), std::max(1u, 2048u / size)});
         while (threads_.size() < residents * size) {
             threads_.push_back(std::make_unique<thread>(&thread_main, threads_.size()));
         }
         blocks_.clear();
         blocks_.resize(residents);
-        warps_.clear();
         for (std::size_t i = 0; i < residents; ++i) {
             block& b = blocks_[i];
             b.size = size;
@@ -337,12 +253,14 @@ private:
                 each.home = &b;
                 each.group = &b.warps[t / 32];
                 each.lane = t % 32;
+                each.copies.clear();
+                each.committed = 0;
                 each.index = {t % shape.block.x, t / shape.block.x % shape.block.y,
                               t / (shape.block.x * shape.block.y)};
                 each.group->lanes[each.lane] = &each;
                 each.group->present |= 1u << each.lane;
             }
-            for (warp& w : b.warps) warps_.push_back(&w);
+            scheduler_.add(b);
             allocate_shared(b);
             start_block(b);
         }
@@ -370,26 +288,32 @@ private:
         auto const z = static_cast<unsigned>(number / shape_.grid.x / shape_.grid.y);
         b.index = {x, y, z};
         b.waiting = b.returned = 0;
-        if (victim_ != nullptr && victim_->lanes[0]->home == &b) victim_ = nullptr;
-        if (number == victim_block_ && victim_warp_ != no_victim) victim_ = &b.warps[victim_warp_];
         for (warp& w : b.warps) {
             w.returned = w.at_barrier = 0;
-            release(w, w.present);
+            order(b, w);
         }
+        scheduler_.start_block(b, number);
         fill_with_poison(b.shared, shape_.shared_bytes);
     }
 
     static void thread_main() {
         machine& m = the();
+        unobserved::begin();
         m.current_->context.arrived();
         for (;;) {
+            acquire(m.current_);
+            auto* const invoke = m.invoke_;
+            void* const arguments = m.arguments_;
+            unobserved::end();
             try {
-                m.invoke_(m.arguments_);
+                invoke(arguments);
             } catch (std::exception const& e) {
                 m.report(std::string{"the kernel threw an exception: "} + e.what());
             } catch (...) {
                 m.report("the kernel threw an exception");
             }
+            unobserved::begin();
+            release(m.current_);
             if (m.report_.empty()) {
                 m.finish();
             } else {
@@ -406,6 +330,7 @@ private:
         self.group->runnable &= ~(1u << self.lane);
         self.group->returned |= 1u << self.lane;
         ++b.returned;
+        release(&b);
         if (b.returned == b.size) {
             check_guards(b);
             if (!waiting_blocks_.empty()) start_block(b);
@@ -416,91 +341,34 @@ private:
         run_another();
     }
 
-    // ---- who runs next -------------------------------------------------------------------------------------------------
+    // ---- turns ---------------------------------------------------------------------------------------------------------
 
-    void run_another(bool wander = false) {
+    void run_another(bool leaves_warp = false) {
         thread* const self = current_;
-        warp* w = self->group;
-        if (wander || w->runnable == 0 || (random_() & wander_) == 0) w = some_warp(self->home);
-        if (w == nullptr) {
+        thread* const next = scheduler_.next(self, leaves_warp);
+        if (next == nullptr) {
             self->context.switch_to(host_);
-            return;
-        }
-        thread* const next = some_lane(*w);
-        current_ = next;
-        identify(*next);
-        if (next != self) self->context.switch_to(next->context);
-    }
-
-    thread* someone() {
-        warp* const w = some_warp(nullptr);
-        return w == nullptr ? nullptr : some_lane(*w);
-    }
-
-    warp* some_warp(block* here) {
-        order_ = random_() % 4;
-        bool const only_victim = sleepers_ == 1 && victim_ != nullptr && victim_->asleep != 0;
-        if (sleepers_ != 0 && !only_victim && (random_() & wakes_) == 0) wake_a_warp();
-        if (here != nullptr && stays_in_block_) {
-            auto const found =
-                find_warp(here->warps.size(), [&](std::size_t i) { return &here->warps[i]; }, &warp::runnable);
-            if (found != nullptr) return found;
-        }
-        auto const any = [&](std::size_t i) { return warps_[i]; };
-        warp* const found = find_warp(warps_.size(), any, &warp::runnable);
-        return found != nullptr || sleepers_ == 0 ? found : wake_a_warp();
-    }
-
-    /// From a random one on, the first of n warps with such lanes.
-    template <class At>
-    warp* find_warp(std::size_t n, At at, std::uint32_t warp::* lanes) {
-        for (std::size_t i = random_() % n, tries = 0; tries < n; ++tries, i = i + 1 == n ? 0 : i + 1) {
-            if (at(i)->*lanes != 0) return at(i);
-        }
-        return nullptr;
-    }
-
-    // Threads fall asleep for as long as anybody else can run, or nearly: the others get as far ahead as can be.
-
-    // In half of all launches one warp of one block always does, and is woken last.
-
-    bool falls_asleep(warp const& w) { return random_() % 256 < sleepiness_ || &w == victim_; }
-
-    void put_to_sleep(warp& w, std::uint32_t lanes) {
-        if (w.asleep == 0) ++sleepers_;
-        w.asleep |= lanes;
-    }
-
-    warp* wake_a_warp() {
-        auto const any = [&](std::size_t i) { return warps_[i]; };
-        auto const spared = victim_ == nullptr ? 0u : std::exchange(victim_->asleep, 0u);
-        warp* w = find_warp(warps_.size(), any, &warp::asleep);
-        if (victim_ != nullptr) victim_->asleep = spared;
-        if (w == nullptr) w = victim_;
-        w->runnable |= std::exchange(w->asleep, 0u);
-        --sleepers_;
-        return w;
-    }
-
-    void release(warp& w, std::uint32_t lanes) {
-        if (falls_asleep(w)) {
-            put_to_sleep(w, lanes);
         } else {
-            w.runnable |= lanes;
+            become(*next);
+            if (next != self) self->context.switch_to(next->context);
         }
+        acquire(self);
     }
 
-    thread* some_lane(warp const& w) {
-        if (order_ == 0) return w.lanes[static_cast<unsigned>(std::countr_zero(w.runnable))];
-        if (order_ == 1) return w.lanes[31u - static_cast<unsigned>(std::countl_zero(w.runnable))];
-        auto const turn = random_() % 32;
-        auto const found = static_cast<unsigned>(std::countr_zero(std::rotr(w.runnable, static_cast<int>(turn))));
-        return w.lanes[(found + turn) % 32];
-    }
-
-    static void identify(thread const& t) {
+    void become(thread& t) {
+        current_ = &t;
         thread_index = t.index;
         block_index = t.home->index;
+    }
+
+    /// All that came to a barrier of the block, or to the end of it, came before what lanes of this warp do next.
+    static void order(block& b, warp& w) {
+        acquire(&b);
+        for_each_lane(w.present, [&](unsigned lane) { release(w.lanes[lane]); });
+    }
+    static void order(warp& w, std::uint32_t mask) {
+        acquire(&w);
+        for_each_lane(mask, [&](unsigned lane) { release(w.lanes[lane]); });
     }
 
     // ---- what went wrong -----------------------------------------------------------------------------------------------
@@ -576,7 +444,7 @@ private:
 
     std::mutex mutex_;
     std::uint64_t seed_ = 1;
-    random_source random_{1};
+    scheduler scheduler_{1};
     std::uint64_t launches_ = 0;
 
     fiber host_;
@@ -587,16 +455,8 @@ private:
     void* arguments_ = nullptr;
     std::vector<std::size_t> waiting_blocks_;
     std::vector<block> blocks_;  // the resident ones
-    std::vector<warp*> warps_;   // of all of them
     thread* current_ = nullptr;
-    std::uint32_t wander_ = 0;
-    bool stays_in_block_ = false;
-    std::uint32_t sleepiness_ = 0, wakes_ = 0;
-    static constexpr std::size_t no_victim = ~std::size_t{0};
-    std::size_t victim_block_ = 0, victim_warp_ = no_victim;
-    warp* victim_ = nullptr;
-    std::size_t sleepers_ = 0;  // warps with lanes asleep
-    std::uint32_t order_ = 0;
+    char fences_ = 0;
     std::string report_;
 };
 
