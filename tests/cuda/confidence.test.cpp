@@ -13,6 +13,8 @@
 #include <vector>
 
 #include <sureleap/confidence/estimate.hpp>
+#include <sureleap/cuda/base_peaks.cuh>
+#include <sureleap/distribution.hpp>
 #include <sureleap/schedule/planning.hpp>
 
 #include "cuda/support/head_world.hpp"
@@ -190,6 +192,40 @@ TEST_CASE("cuda: confidences without a head", "[emulated]") {
     compare_plans(c, round, asked, 0.0, [&](std::size_t r, std::size_t k) { return peaks[r * gamma + k]; });
 }
 
+TEMPLATE_TEST_CASE("cuda: plans by base logits alone are the host's", "[emulated]", float, bf16, half) {
+    using U = TestType;
+    support::dice roll(7404);
+    INFO("seed " << roll.seed());
+    for (std::uint32_t const vocabulary : {1u, 30u, 1024u, 2333u}) {
+        INFO("V " << vocabulary);
+        constexpr std::uint32_t gamma = 3;
+        constexpr std::uint32_t count = 8;
+        constexpr float inf = std::numeric_limits<float>::infinity();
+        matrix<U> base(roll, count * gamma, vocabulary, 4.0, roll.below(9));
+        for (std::size_t i = 0; i < count * gamma; ++i) {
+            auto const row = base.values.begin() + static_cast<std::ptrdiff_t>(i * base.stride);
+            if (i % 7 == 2) std::fill(row, row + vocabulary, U(-inf));
+            if (i % 7 == 4) row[static_cast<std::ptrdiff_t>(roll.below(vocabulary))] = U(roll.chance(0.5) ? inf : -inf);
+            if (i % 7 == 6) row[static_cast<std::ptrdiff_t>(roll.below(vocabulary))] = U(inf - inf);
+        }
+        base.there.upload(base.values);
+        requests const asked(roll, count, vocabulary, vocabulary > 1000);
+        round_on_device round({count, gamma, vocabulary});
+        round.write(asked.there);
+        device_array<double> peaks(count * gamma);
+        require_cuda(gpu::base_peaks(base.device(), peaks.data(), round.get(), nullptr));
+        gpu::planned_top1_confidence c{};
+        c.base_peaks = peaks.data();
+        c.block_size = gamma;
+        std::vector<token_id> order(vocabulary);
+        compare_plans(c, round, asked, 2e-6, [&](std::size_t r, std::size_t k) {
+            logits_row<U> const row{base.host().row(r * gamma + k), std::nullopt, {}};
+            distribution<U> const q{row, asked.settings[r].draft_transform(), order, {}, scalar_row_kernels};
+            return q.valid() ? q.peak() : std::numeric_limits<double>::quiet_NaN();
+        });
+    }
+}
+
 TEST_CASE("cuda: a confidence head against stored values", "[emulated][golden]") {
     golden::file const f("confidence_head");
     auto const floats = [&](char const* name) {
@@ -255,5 +291,10 @@ TEST_CASE("cuda: confidences that do not fit are refused", "[emulated]") {
     bad = good;
     bad.mean_term = nullptr;
     CHECK(refused(gpu::mean_confidence_term(bad, nullptr)));
-    CHECK(refused(gpu::plan_at_anchor(bad, round.get(), {}, nullptr)));
+    device_array<std::uint32_t> columns(14);
+    gpu::survival_columns const plan{columns.data(), columns.data() + 2, columns.data() + 8};
+    CHECK_FALSE(refused(gpu::plan_at_anchor(good, round.get(), plan, nullptr)));
+    CHECK(refused(gpu::plan_at_anchor(bad, round.get(), plan, nullptr)));
+    CHECK(refused(gpu::plan_at_anchor(good, round.get(), {}, nullptr)));
+    CHECK(refused(gpu::plan_at_anchor(good, {}, plan, nullptr)));
 }

@@ -9,7 +9,8 @@
 // Every warp of a block computes that by itself, which costs no barrier: a row of 256 numbers in 16 bits is one load a
 // lane, from memory that the first warp to ask has brought near.
 //
-// A confidence that is known at the anchor has a member besides, for plans:
+// A confidence that is known at the anchor has members besides, for plans:
+//     c.plans()                       it has what it needs for that
 //     c.at_anchor(r, k, anchor)       WARP collective: c_k as far as it is known before anything of the block is drawn
 #pragma once
 
@@ -50,6 +51,7 @@ struct confidence_head {
         return weight != nullptr && hidden_size > 0 && hidden_terms != nullptr && block_size > 0 &&
                (!with_markov() || (w1.cols > 0 && w1.rows > 0 && w1.stride >= w1.cols));
     }
+    [[nodiscard]] bool plans() const noexcept { return valid() && (!with_markov() || mean_term != nullptr); }
     /// Memory of its own: R gamma floats, and one that mean_confidence_term fills.
     void take(workspace& ws, round_limits const& limits) noexcept {
         hidden_terms = ws.take<float>(std::size_t{limits.requests} * limits.block_size);
@@ -90,7 +92,7 @@ struct planned_top1_confidence : top1_confidence {
     double const* base_peaks = nullptr;  ///< [R, gamma] max_v softmax(U_k)(v) (base_peaks.cuh)
     std::uint32_t block_size = 0;        ///< gamma
 
-    [[nodiscard]] bool valid() const noexcept { return base_peaks != nullptr && block_size > 0; }
+    [[nodiscard]] bool plans() const noexcept { return base_peaks != nullptr && block_size > 0; }
     __device__ double at_anchor(std::uint32_t r, std::uint32_t k, token_id) const {
         return base_peaks[std::size_t{r} * block_size + k];
     }
@@ -104,6 +106,7 @@ struct calibrated {
     std::uint32_t stride = 0;             ///< from request to request; 0: they share one row
 
     [[nodiscard]] bool valid() const noexcept { return confidence.valid() && maps != nullptr; }
+    [[nodiscard]] bool plans() const noexcept { return confidence.plans() && maps != nullptr; }
     [[nodiscard]] std::uint32_t scratch_size() const noexcept { return confidence.scratch_size(); }
     template <class U>
     [[nodiscard]] cudaError_t prepare(forward_view<U> const& forward, device_round const& round,
@@ -207,11 +210,12 @@ template <class W>
 }
 
 /// The survival table of a round as far as it is known at the anchor, into `plan`: for planned budgets, which may search it
-/// as they like. A confidence that is no probability ends its request's row. A warp a request.
+/// as they like. A confidence that is no probability ends its request's row. A warp a request. Reads what the
+/// confidence's prepare left, so it comes after that, or after draw_chain, which prepares: it sees no drafted token anyway.
 template <class Confidence>
 [[nodiscard]] cudaError_t plan_at_anchor(Confidence const& confidence, device_round const& round,
                                          survival_columns const& plan, cudaStream_t stream) noexcept {
-    if (!round.ready() || !confidence.valid() || !plan.ready()) return cudaErrorInvalidValue;
+    if (!round.ready() || !confidence.plans() || !plan.ready()) return cudaErrorInvalidValue;
     constexpr unsigned requests_per_block = detail::confidence_threads / warp_size;
     return launch(detail::plan_at_anchor_kernel<Confidence>,
                   dim3((round.limits.requests + requests_per_block - 1) / requests_per_block),

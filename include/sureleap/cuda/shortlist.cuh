@@ -157,6 +157,10 @@ inline constexpr std::uint32_t shortlist_warps = shortlist_threads / warp_size;
 
 /// Behind it is the scratch of head and confidence.
 struct shortlist_shared {
+    static constexpr std::uint32_t near =
+        1024;  ///< ids of a list that are searched here; longer lists stay where they are
+    token_id best[near];
+    token_id fresh[near];
     double sums[shortlist_warps];
     race_result winners[shortlist_warps];
     float largest[shortlist_warps];
@@ -173,6 +177,12 @@ static_assert(sizeof(shortlist_shared) % 16 == 0);
 /// BLOCK collective: both ascending lists as one, into `to`. Returns its length; ends with a barrier.
 __device__ inline std::uint32_t unite(token_id const* a, std::uint32_t a_count, token_id const* b,
                                       std::uint32_t b_count, token_id* fresh, token_id* to, shortlist_shared& s) {
+    if (a_count <= s.near) {
+        for (std::uint32_t i = threadIdx.x; i < a_count; i += blockDim.x) s.best[i] = a[i];
+        a = s.best;
+    }
+    if (b_count <= s.near) fresh = s.fresh;
+    __syncthreads();
     std::uint32_t fresh_count = 0;  // of b, those that a has not
     for (std::uint32_t first = 0; first < b_count; first += blockDim.x) {
         std::uint32_t const j = first + threadIdx.x;
