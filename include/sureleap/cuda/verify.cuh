@@ -168,7 +168,7 @@ __device__ __forceinline__ void weigh_tile(verify_task<T, DraftRows> const& task
         all.scale = how.scale;
         race mine{c.noise(k), all};
         token_id const likely = c.token_or_none(k);  // so that there is a time to beat
-        if (likely != no_token) mine.meet(lane_index() == 0 ? likely : no_token, load(row[likely]));
+        if (likely != no_token) mine.expect(likely, load(row[likely]));
         for (std::uint32_t b = first; b < first + blocks_at_once<T> && b < c.blocks(); ++b) {
             mine.approach(row, size, b);
             row_lanes<T> logits;
