@@ -3,6 +3,7 @@
 // The device's batch is verify_batch's, and the layouts of attention kernels say the same of it.
 
 #include <sureleap/cuda/flatten.cuh>
+#include <sureleap/cuda/padded.cuh>
 #include <sureleap/cuda/schedule.cuh>
 
 #include <sureleap/verify_batch.hpp>

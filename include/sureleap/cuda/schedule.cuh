@@ -24,6 +24,7 @@
 
 #include <sureleap/config.hpp>
 #include <sureleap/cuda/budget.cuh>
+#include <sureleap/cuda/candidates.cuh>
 #include <sureleap/cuda/capacity.cuh>
 #include <sureleap/cuda/device.cuh>
 #include <sureleap/cuda/flatten.cuh>
