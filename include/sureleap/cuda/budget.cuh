@@ -18,6 +18,7 @@
 #include <cstdint>
 
 #include <sureleap/config.hpp>
+#include <sureleap/cuda/candidates.cuh>
 #include <sureleap/cuda/capacity.cuh>
 #include <sureleap/cuda/device.cuh>
 #include <sureleap/cuda/round.cuh>

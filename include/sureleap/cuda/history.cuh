@@ -17,9 +17,9 @@
 #include <cstdint>
 
 #include <sureleap/config.hpp>
+#include <sureleap/cuda/candidates.cuh>
 #include <sureleap/cuda/device.cuh>
 #include <sureleap/cuda/round.cuh>
-#include <sureleap/cuda/walk.cuh>
 #include <sureleap/cuda/workspace.cuh>
 #include <sureleap/schedule/survival.hpp>
 #include <sureleap/types.hpp>

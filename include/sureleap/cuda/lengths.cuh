@@ -11,6 +11,7 @@
 
 #include <sureleap/config.hpp>
 #include <sureleap/cuda/block_scan.cuh>
+#include <sureleap/cuda/candidates.cuh>
 #include <sureleap/cuda/device.cuh>
 #include <sureleap/cuda/round.cuh>
 #include <sureleap/cuda/walk.cuh>

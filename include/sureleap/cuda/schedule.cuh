@@ -16,14 +16,14 @@
 // tables may be looked at). There is no retrospective schedule on the device.
 //
 // One launch each and no memory but the block's own. Greedy and top-K are one block of threads (walk.cuh): what they decide
-// is one order over all requests. With a flat_batch as an argument they flatten too, in the same launch up to 1,024
-// requests: beside a launch saved, lengths need not go round by way of memory.
+// is one order over all requests. With a flat_batch as an argument they flatten too, up to 1,024 requests in the same launch.
 #pragma once
 
 #include <cstdint>
 
 #include <sureleap/config.hpp>
 #include <sureleap/cuda/budget.cuh>
+#include <sureleap/cuda/candidates.cuh>
 #include <sureleap/cuda/capacity.cuh>
 #include <sureleap/cuda/device.cuh>
 #include <sureleap/cuda/flatten.cuh>
