@@ -111,6 +111,7 @@ public:
             check_warp(w);
         }
         run_another();
+        if (operation.orders_memory) acquire(&self);
     }
 
     int barrier(barrier_kind kind, int predicate, where place) {
@@ -147,6 +148,7 @@ public:
             check_warp(*self.group);
         }
         run_another();
+        acquire(&self);
         return b.outcome;
     }
 
@@ -352,7 +354,6 @@ private:
             become(*next);
             if (next != self) self->context.switch_to(next->context);
         }
-        acquire(self);
     }
 
     void become(thread& t) {
