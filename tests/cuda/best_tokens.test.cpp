@@ -13,8 +13,8 @@
 #include <sureleap/cuda/best_tokens.cuh>
 
 #include "cuda/support/device_array.hpp"
-#include "support/dice.hpp"
 #include "cuda/support/round_on_device.hpp"
+#include "support/dice.hpp"
 
 using namespace sureleap;
 

@@ -43,7 +43,7 @@ template <class DraftRule, class W, class U>
 void compare_position(scene<W, U> const& s, std::size_t r, std::size_t k, token_id previous, token_id mine,
                       token_id hosts, device::law const& q, double probability, names const& of, tally& seen) {
     transform const how = s.settings[r].draft_transform();
-    std::vector<double> const row = s.row(r, k, previous);
+    std::vector<double> row = s.row(r, k, previous);
     double const largest = *std::max_element(row.begin(), row.end());
     ++seen.tokens;
     if (mine != hosts) ++seen.different;
@@ -57,6 +57,20 @@ void compare_position(scene<W, U> const& s, std::size_t r, std::size_t k, token_
     CHECK(q.kind == device::law_kind::dense);
     CHECK(q.scale == static_cast<float>(1.0 / how.temperature));
     CHECK(static_cast<double>(q.shift) == Approx(largest).margin(1e-5));
+    if (how.truncates()) {
+        // The last token kept, by the row in double: the same one, or its equal within rounding.
+        std::vector<token_id> order(row.size());
+        std::vector<float> narrow(row.begin(), row.end());
+        auto const mode = static_cast<token_id>(std::max_element(narrow.begin(), narrow.end()) - narrow.begin());
+        auto const last = sureleap::detail::truncate<float>(narrow, how, mode, order);
+        CHECK(q.least_logit == Approx(last.logit).margin(1e-5));
+        if (q.least_id != last.id) CHECK(static_cast<double>(q.least_logit) == Approx(last.logit).margin(1e-5));
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            auto const id = static_cast<token_id>(i);
+            bool const kept = id == q.least_id || row[i] > static_cast<double>(q.least_logit);
+            if (!kept) row[i] = -std::numeric_limits<double>::infinity();
+        }
+    }
     double total = 0.0;
     double before = -1.0;
     double before_hosts = -1.0;
@@ -178,6 +192,46 @@ TEST_CASE("Chains race with the host's noise", "[emulated]") {
     check_few(run<coupled_draft, bf16, bf16>(roll, of));
     check_few(run<coupled_draft, float, half>(roll, of, 0.7));
     check_few(run<coupled_draft, half, float>(roll, {.vocabulary = 129, .rank = 16, .requests = 70, .block_size = 2}));
+}
+
+TEST_CASE("Chains of truncated laws", "[emulated]") {
+    support::dice roll(41);
+    INFO("seed " << roll.seed());
+    transform const kinds[] = {{0.8, 5, 1.0, 0.0}, {1.0, 0, 0.7, 0.0}, {1.2, 0, 1.0, 0.05}, {0.7, 40, 0.9, 0.01},
+                               {1.0, 1, 1.0, 0.0}, {0.0, 7, 0.5, 0.0}, {0.9, 0, 1.0, 0.0}};
+    for (std::uint32_t const vocabulary : {37u, 1000u, 2100u}) {
+        sizes const of{.vocabulary = vocabulary, .rank = 32, .requests = 14, .block_size = 4};
+        INFO(text(of));
+        scene<bf16, bf16> s(roll, of);
+        for (std::size_t r = 0; r < of.requests; ++r) s.settings[r].draft = kinds[r % 7];
+        auto const compare_with = [&](auto rule) {
+            device_scene<bf16, bf16> there(s, of.requests, true);
+            require_cuda(device::draw_chain<decltype(rule)>(there.head, device::top1_confidence{}, there.forward,
+                                                            there.chain, there.round, nullptr));
+            host_blocks<bf16, bf16, sureleap::top1_confidence> const host(s, rule);
+            tally seen;
+            compare<decltype(rule)>(s, there, host.block, seen, {}, 64);
+            check_few(seen);
+        };
+        compare_with(categorical_draft{});
+        compare_with(coupled_draft{});
+        compare_with(argmax_draft{});
+    }
+}
+
+TEST_CASE("A truncated law without memory for its row is refused", "[emulated]") {
+    support::dice roll(42);
+    INFO("seed " << roll.seed());
+    sizes const of{.vocabulary = 60, .rank = 16, .requests = 3, .block_size = 2};
+    scene<bf16, bf16> s(roll, of, 1.0);
+    s.drafts_all();
+    s.settings[1].draft = transform{.top_k = 3};
+    device_scene<bf16, bf16> there(s, of.requests);
+    require_cuda(device::draw_chain<categorical_draft>(there.head, device::no_confidence{}, there.forward, there.chain,
+                                                       there.round, nullptr));
+    CHECK(downloaded(there.round.drafts.sizes, 3) == std::vector<std::uint32_t>{2, 0, 2});
+    CHECK(downloaded(there.round.drafts.statuses, 3) ==
+          std::vector<status>{status::ok, status::invalid_draft, status::ok});
 }
 
 TEST_CASE("Chains take the first of equal logits", "[emulated]") {

@@ -47,7 +47,9 @@ __global__ void run_part(T const* row, std::uint32_t size, std::uint32_t share, 
     cuda::race mine{key, how};
     for (std::uint32_t b = blockIdx.x * share; b < (blockIdx.x + 1) * share && b * row_block < size; ++b) {
         mine.approach(row, size, b);
-        mine.meet_block(row, b, cuda::race_block<T>{row, size, b});
+        cuda::row_lanes<T> logits;
+        cuda::read_block(row, size, b, logits);
+        mine.meet_block(row, b, logits);
     }
     if (cuda::race_result const result = mine.winner(); threadIdx.x == 0) parts[blockIdx.x] = result;
 }

@@ -60,6 +60,7 @@ __global__ void read_weights(gpu::listed_draft_rows rows, gpu::draft_columns dra
     }
 }
 
+enum class rows_are { smooth, rough, broken, truncated };
 struct setting {
     sizes of;
     std::uint32_t best;
@@ -67,25 +68,45 @@ struct setting {
 };
 
 template <class W, class U, class DraftRule>
-void check(support::dice& roll, setting const& how, std::string const& kind, bool rough, tally& seen) {
+void check(support::dice& roll, setting const& how, std::string const& kind, rows_are what, tally& seen) {
     constexpr std::uint32_t gamma = 4;
     constexpr std::uint32_t count = 5;
     auto const vocabulary = static_cast<std::uint32_t>(how.of.vocabulary);
     gpu::round_limits const limits{count + 1, gamma, vocabulary};
     INFO(kind << ", V " << vocabulary << ", rank " << how.of.rank << ", d " << how.of.hidden << ", best " << how.best
-              << ", successors " << how.successors << (rough ? ", rough" : ""));
+              << ", successors " << how.successors
+              << (what == rows_are::rough    ? ", rough"
+                  : what == rows_are::broken ? ", broken"
+                                             : ""));
     weights<W> w(roll, how.of);
     std::size_t const rows = limits.requests * gamma;
     matrix<U> hidden(roll, rows, how.of.hidden, 1.0, how.of.gap);
     matrix<U> base(roll, rows, vocabulary, 3.0, how.of.gap);
-    if (rough) {  // ties, and few finite logits
+    if (what == rows_are::rough) {  // ties, and few finite logits
         for (U& l : base.values) l = U(std::round(load(l)));
         for (U& l : base.values) l = roll.chance(0.9) ? U(-std::numeric_limits<float>::infinity()) : l;
         base.there.upload(base.values);
     }
+    if (what == rows_are::broken) {
+        constexpr float inf = std::numeric_limits<float>::infinity();
+        float const bad[] = {std::numeric_limits<float>::quiet_NaN(), inf, -inf};
+        auto const row = [&](std::size_t i) {
+            return base.values.begin() + static_cast<std::ptrdiff_t>(i * base.stride);
+        };
+        std::fill(row(1), row(2), U(bad[0]));
+        std::fill(row(gamma), row(gamma + 1), U(bad[2]));
+        for (std::size_t v = 0; v < vocabulary; ++v)
+            row(3 * gamma + 1)[static_cast<std::ptrdiff_t>(v)] = U(bad[roll.below(3)]);
+        for (U& l : base.values) l = roll.chance(0.002) ? U(bad[0]) : l;
+        hidden.values[(4 * gamma + 1) * hidden.stride] = U(bad[0]);
+        base.there.upload(base.values);
+        hidden.there.upload(hidden.values);
+    }
+    fixed_probability const floor = roll.chance(0.5) ? 0 : static_cast<fixed_probability>(roll.below(certain / 20));
+    device_array<fixed_probability> const floor_there(std::vector<fixed_probability>{floor});
     auto const table = random_successors(roll, vocabulary, how.successors);
     device_array<token_id> const table_there(table);
-    requests asked(roll, count, vocabulary);
+    requests asked(roll, count, vocabulary, what == rows_are::truncated);
     round_on_device round(limits);
     round.write(asked.there);
 
@@ -107,7 +128,7 @@ void check(support::dice& roll, setting const& how, std::string const& kind, boo
         semi_autoregressive drafter{
             forward, listed, c,
             drafter_options{.block_size = gamma, .vocabulary = vocabulary, .hidden_size = how.of.hidden}};
-        host_drafts const host{DraftRule{}, drafter, asked.views};
+        host_drafts const host{DraftRule{}, drafter, asked.views, floor};
 
         gpu::shortlist list{head_there, how.best,
                             how.successors == 0
@@ -121,7 +142,8 @@ void check(support::dice& roll, setting const& how, std::string const& kind, boo
         REQUIRE(memory.ready());
         REQUIRE(memory.lists.capacity == listed.capacity());
         gpu::forward_view<U> const there{base.device(), hidden.device()};
-        require_cuda(gpu::draw_chain<DraftRule>(list, c_there, there, memory, round.get(), nullptr));
+        require_cuda(gpu::draw_chain<DraftRule>(list, c_there, there, memory, round.get(), nullptr,
+                                                floor == 0 ? nullptr : floor_there.data()));
         device_drafts const device(round.get(), count);
         compare(host.block, device, asked.views, 2e-5, seen);
 
@@ -159,6 +181,42 @@ void check(support::dice& roll, setting const& how, std::string const& kind, boo
 
 }  // namespace
 
+TEST_CASE("cuda: what a chain over shortlists cannot take is refused", "[emulated]") {
+    support::dice roll(7202);
+    gpu::round_limits const limits{2, 3, 40};
+    round_on_device round(limits);
+    round.write(std::vector<device_request>(2));
+    weights<float> const w(roll, {40, 16, 8});
+    matrix<float> const base(roll, 6, 40, 1.0);
+    gpu::shortlist const good{gpu::markov<float>{w.w1.device(), w.w2.device()}, 8};
+    gpu::workspace sizer;
+    CHECK_FALSE(gpu::carve_shortlist(sizer, limits, gpu::shape_of(good)).ready());
+    device_array<unsigned char> bytes(sizer.used());
+    gpu::workspace ws{bytes.data(), bytes.size()};
+    auto const memory = gpu::carve_shortlist(ws, limits, gpu::shape_of(good));
+    gpu::workspace small{bytes.data(), bytes.size() - 1};
+    gpu::forward_view<float> const forward{base.device(), {}};
+    auto const refused = [&](auto const& list, gpu::forward_view<float> const& f, gpu::shortlist_memory const& m,
+                             gpu::device_round const& in) {
+        return gpu::draw_chain<categorical_draft>(list, gpu::no_confidence{}, f, m, in, nullptr) ==
+               cudaErrorInvalidValue;
+    };
+    CHECK_FALSE(refused(good, forward, memory, round.get()));
+    CHECK(refused(good, forward, gpu::carve_shortlist(small, limits, gpu::shape_of(good)), round.get()));
+    CHECK(refused(good, forward, memory, {}));
+    CHECK(refused(good, {{base.there.data(), 5, 40}, {}}, memory, round.get()));
+    CHECK(refused(good, {{base.there.data(), 6, 39}, {}}, memory, round.get()));
+    CHECK(refused(good, {{nullptr, 6, 40}, {}}, memory, round.get()));
+    auto bad = good;
+    bad.best = 9;  // not what the memory was made for
+    CHECK(refused(bad, forward, memory, round.get()));
+    bad.best = 0;
+    CHECK(refused(bad, forward, memory, round.get()));
+    bad = good;
+    bad.head.w2.stride = 17;  // rows at odd addresses
+    CHECK(refused(bad, forward, memory, round.get()));
+}
+
 TEMPLATE_TEST_CASE("cuda: chains over shortlists are the host's", "[emulated]", (std::pair<bf16, bf16>),
                    (std::pair<float, float>), (std::pair<half, half>), (std::pair<bf16, float>)) {
     using W = typename TestType::first_type;
@@ -167,13 +225,17 @@ TEMPLATE_TEST_CASE("cuda: chains over shortlists are the host's", "[emulated]", 
     INFO("seed " << roll.seed());
     tally seen;
     for (std::string const kind : {"markov", "gated", "rnn"}) {
-        check<W, U, categorical_draft>(roll, {{300, 16, 24}, 20, 7}, kind, false, seen);
-        check<W, U, categorical_draft>(roll, {{97, 48, 19, 3}, 97, 0}, kind, false, seen);
-        check<W, U, categorical_draft>(roll, {{1300, 64, 40}, 40, 300}, kind, true, seen);
-        check<W, U, argmax_draft>(roll, {{200, 16, 8}, 1, 3}, kind, true, seen);
-        check<W, U, categorical_draft>(roll, {{150, 16, 8}, 1, 0}, kind, false, seen);
+        check<W, U, categorical_draft>(roll, {{300, 16, 24}, 20, 7}, kind, rows_are::smooth, seen);
+        check<W, U, categorical_draft>(roll, {{97, 48, 19, 3}, 97, 0}, kind, rows_are::smooth, seen);
+        check<W, U, categorical_draft>(roll, {{1300, 64, 40}, 40, 300}, kind, rows_are::rough, seen);
+        check<W, U, argmax_draft>(roll, {{200, 16, 8}, 1, 3}, kind, rows_are::rough, seen);
+        check<W, U, categorical_draft>(roll, {{150, 16, 8}, 1, 0}, kind, rows_are::smooth, seen);
+        check<W, U, categorical_draft>(roll, {{150, 16, 8}, 30, 11}, kind, rows_are::broken, seen);
+        check<W, U, categorical_draft>(roll, {{400, 16, 8}, 200, 20}, kind, rows_are::truncated, seen);
+        check<W, U, coupled_draft>(roll, {{400, 16, 8}, 100, 20}, kind, rows_are::truncated, seen);
+        check<W, U, coupled_draft>(roll, {{400, 16, 8}, 50, 20}, kind, rows_are::smooth, seen);
     }
-    check<W, U, categorical_draft>(roll, {{700, 256, 72}, 350, 30}, "rnn", false, seen);
+    check<W, U, categorical_draft>(roll, {{700, 256, 72}, 350, 30}, "rnn", rows_are::smooth, seen);
     INFO("differ " << seen.differ << " of " << seen.tokens << ", confidence " << seen.confidence << ", probability "
                    << seen.probability);
     CHECK(seen.differ <= 1 + seen.tokens / 1000);

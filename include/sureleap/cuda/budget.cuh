@@ -32,7 +32,6 @@ class best_prefix {
 public:
     __device__ best_prefix(double const* steps_per_second, device_step const& without_drafts)
         : steps_per_second_(steps_per_second),
-          first_(without_drafts.batch_tokens),
           best_(without_drafts.batch_tokens),
           theta_(without_drafts.throughput(steps_per_second)),
           bar_(theta_) {}
@@ -56,18 +55,13 @@ public:
 
     __device__ std::uint32_t take(std::uint32_t const (&key)[keys_each], std::uint32_t size, device_step const& before,
                                   walk_scratch& s) {
-        double theta[keys_each + 1];
-        throughputs_of_own(key, size, before, steps_per_second_, theta, s);
-        std::uint32_t const first = keys_each * threadIdx.x;
         double best = theta_;
         std::uint32_t at = no_key;
-#pragma unroll
-        for (unsigned e = 0; e < keys_each; ++e) {
-            if (first + e < size && theta[e + 1] > best) {
-                best = theta[e + 1];
-                at = before.batch_tokens + first + e + 1;
-            }
-        }
+        for_own_prefixes(key, size, before, steps_per_second_, s, [&](std::uint32_t taken, double theta) {
+            if (!(theta > best)) return;
+            best = theta;
+            at = before.batch_tokens + taken;
+        });
         double const best_of_all = largest_of_block(best, s.block);
         std::uint32_t const first_of_all = least_of_block(best == best_of_all ? at : no_key, s.block);
         if (first_of_all != no_key) {
@@ -78,11 +72,11 @@ public:
         return size;
     }
 
-    [[nodiscard]] __device__ std::uint32_t budget() const { return best_ - first_; }
+    /// Batch tokens of the best prefix.
+    [[nodiscard]] __device__ std::uint32_t answer() const { return best_; }
 
 private:
     double const* steps_per_second_;
-    std::uint32_t first_;
     std::uint32_t best_;
     double theta_;
     double bar_;
@@ -95,7 +89,7 @@ __global__ void __launch_bounds__(most_sorters, 1)
     candidate_table const table(round, columns, s);
     best_prefix rule(steps_per_second, table.without_drafts());
     walk(table, rule, s);
-    if (threadIdx.x == 0) *budget = rule.budget();
+    if (threadIdx.x == 0) *budget = rule.answer() - table.requests();
 }
 
 }  // namespace detail

@@ -8,8 +8,14 @@
 // A draw knows of the row 1,187 pairs of numbers. It is the host's inverse CDF, by larger and larger parts: the cumulative sums
 // of the groups find the group, then its 128 logits are computed again (64 KiB of W2 for r = 256) and searched in
 // ascending order. The confidence is asked before that, in the same kernel: nothing can make it depend on x_k.
+//
+// Truncated laws and races look at logits one by one, so the product leaves them a row (chain_shape::keeps_rows). A cutoff is
+// found in that row and recorded as the logit that its last token has when it is computed again, so that one is kept
+// by whoever looks at q later; another token that lies within rounding of it may be kept here and not there, and
+// counts as much as the rounding of a total.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -24,6 +30,7 @@
 #include <sureleap/cuda/recomputed_rows.cuh>
 #include <sureleap/cuda/round.cuh>
 #include <sureleap/cuda/row_draw.cuh>
+#include <sureleap/cuda/truncate.cuh>
 #include <sureleap/draw_key.hpp>
 #include <sureleap/guarantee.hpp>
 #include <sureleap/schedule/survival.hpp>
@@ -63,18 +70,12 @@ __global__ void __launch_bounds__(draw_threads)
 template <class Head, class U>
 struct draw_step {
     recomputed_draft_rows<Head, U> rows{};
-    group_statistics const* statistics = nullptr;
+    group_statistics* statistics = nullptr;
     logit_rows logits{};  ///< of those that have one
     request_list next{};  ///< those that draft position k + 1
     chain_options options{};
     std::uint32_t k = 0;
 };
-
-/// What a draw itself keeps where head and confidence have their scratch.
-template <class DraftRule>
-[[nodiscard]] constexpr std::size_t scratch_bytes() {
-    return std::is_same_v<DraftRule, coupled_draft> ? sizeof(race_shared) : 0;
-}
 
 template <class DraftRule, class Head, class U, class Confidence>
 __global__ void __launch_bounds__(draw_threads)
@@ -103,9 +104,18 @@ __global__ void __launch_bounds__(draw_threads)
     std::uint32_t const groups = groups_of(vocabulary);
     row_summary row{step.statistics + static_cast<std::size_t>(r) * groups, groups, q.scale};
     row.sum_up(s);
+    if (!row.valid()) return reject(status::invalid_draft);
+    float const* const logits = step.logits.row(r, how);
+    if (!how.greedy() && how.truncates()) {
+        if (logits == nullptr) return reject(status::invalid_draft);
+        cutoff const last = truncate(logits, vocabulary, how, row_facts{row.largest(), row.total(), nullptr},
+                                     s.scratch_as<truncate_shared>());
+        q.least_logit = last.logit;
+        q.least_id = last.id;
+        row.keep(logits, vocabulary, q, s);
+    }
     q.shift = row.largest();
     q.total = row.total();
-    if (!row.valid()) return reject(status::invalid_draft);
 
     fixed_probability certainty = 0;
     if (!quantise(confidence(r, k, previous, position_facts{1.0 / q.total}, s.scratch()), certainty)) {
@@ -120,8 +130,7 @@ __global__ void __launch_bounds__(draw_threads)
     if (takes_mode) {
         row.find_mode(s);
     } else if constexpr (std::is_same_v<DraftRule, coupled_draft>) {
-        raced = race_row(step.logits.row(r, how), vocabulary, q, noise_key(round.requests, r, k), no_token,
-                         s.scratch_as<race_shared>())
+        raced = race_row(logits, vocabulary, q, noise_key(round.requests, r, k), no_token, s.scratch_as<race_shared>())
                     .token;
         s.group = static_cast<std::uint32_t>(raced) / group_size;
         __syncthreads();
@@ -130,17 +139,17 @@ __global__ void __launch_bounds__(draw_threads)
     }
     recompute_group(step.rows, r, k, s);
     if (warp_index() == 0) {
+        if (!q.keeps_all()) q.least_logit = step.rows.logit(r, k, q.least_id);
         std::uint32_t const place = takes_mode          ? first_largest(s)
                                     : raced != no_token ? static_cast<std::uint32_t>(raced) % group_size
                                                         : find_place(s, q, threshold);
-        auto const found = static_cast<token_id>(s.group * group_size + place);
+        auto const found = place == nobody ? q.least_id : static_cast<token_id>(s.group * group_size + place);
+        float const logit = place == nobody ? q.least_logit : s.logits[place];
         token_id const x = step.options.to_target == nullptr ? found : step.options.to_target[found];
         if (lane_index() == 0) {
-            double const probability =
-                takes_mode ? 1.0 : static_cast<double>(q.weight(s.logits[place], found)) / q.total;
             drafts.tokens[i] = x;
             drafts.laws[i] = takes_mode ? law::one_hot(x) : q;
-            drafts.token_probabilities[i] = probability;
+            drafts.token_probabilities[i] = takes_mode ? 1.0 : static_cast<double>(q.weight(logit, found)) / q.total;
             drafts.confidence[i] = certainty;
             drafts.survival[i] = survival;
             drafts.sizes[r] = k + 1;
@@ -156,7 +165,8 @@ __global__ void __launch_bounds__(draw_threads)
 /// Drafts a block for every request of `round`: drafts.tokens, laws, token_probabilities, confidence, survival, sizes and
 /// statuses. DraftRule: categorical_draft, argmax_draft or coupled_draft, the host's types. Request r drafts at most
 /// requests.draft_cap(r, gamma) tokens; one whose row holds NaN, +inf or no finite logit, or whose confidence is no
-/// probability, drafts none and has a status that says so.
+/// probability, drafts none and has a status that says so; so does one with a truncated draft law if the memory keeps no
+/// rows. coupled_draft needs rows, and a draft that speaks the target's vocabulary (else cudaErrorNotSupported).
 ///
 /// `forward` has rows for limits.requests requests. 2 gamma + 2 launches whose shape depends on limits alone.
 /// cudaErrorInvalidValue, before any of them, if shapes do not fit each other, a pointer is null, or the memory is not of
@@ -187,11 +197,9 @@ template <class DraftRule, device_head Head, class U, device_confidence Confiden
     logit_rows rows = memory.rows;
     rows.all = races;
     auto const codes = memory.code_rows_of<W>(terms);
-    std::uint32_t const scratch =
-        head.scratch_size() > confidence.scratch_size() ? head.scratch_size() : confidence.scratch_size();
-    std::size_t const own = detail::scratch_bytes<DraftRule>();
-    std::size_t const bytes =
-        sizeof(detail::draw_shared) + (own > scratch * sizeof(float) ? own : scratch * sizeof(float));
+    std::size_t scratch = sizeof(float) * std::max(head.scratch_size(), confidence.scratch_size());
+    if (memory.shape.keeps_rows) scratch = std::max({scratch, sizeof(race_shared), sizeof(truncate_shared)});
+    std::size_t const bytes = sizeof(detail::draw_shared) + scratch;
     dim3 const grid(limits.requests);
     dim3 const block(detail::draw_threads);
     cudaError_t error = head.prepare(forward, round, stream);

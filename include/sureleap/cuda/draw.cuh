@@ -60,14 +60,14 @@ __device__ double sum_in_order(std::uint32_t count, double* upto, Of const& of) 
     return first;
 }
 
-/// WARP collective: the first place in a block at which before + the weights up to it exceed `threshold`, never one of weight
-/// zero; the last one with weight if rounding runs past the end, no_place if there is none. weight(i, e) is that of place
-/// (32 i + lane) together + e, as row_lanes has it.
+/// WARP collective: the first place of a block, from part `i` on, at which before + the weights from there exceed `threshold`,
+/// never one of weight zero; the last one with weight if rounding runs past the end, no_place if there is none. weight(i, e)
+/// is that of place (32 i + lane) together + e, as row_lanes has it; a part is 32 together places.
 template <unsigned together, class Weight>
-[[nodiscard]] __device__ std::uint32_t find_place(double before, double threshold, Weight const& weight) {
+[[nodiscard]] __device__ std::uint32_t find_place(unsigned i, double before, double threshold, Weight const& weight) {
     std::uint32_t found = no_place;
-#pragma unroll
-    for (unsigned i = 0; i < block_tokens / warp_size / together; ++i) {
+#pragma unroll 1
+    for (; i < block_tokens / warp_size / together; ++i) {
         double weights[together];
         double mine = 0.0;
 #pragma unroll
@@ -143,21 +143,43 @@ template <class T>
 
 /// WARP collective: the token that `u` stands for under p, whose blocks' cumulative sums are `upto` (not read of a one-hot
 /// law). no_token if no token has weight there, as of sums that a producer gave and that do not hold.
+///
+/// All of the block is asked for at once, and summed by parts; the part that matters is then in the cache.
 template <class T>
 [[nodiscard]] __device__ __noinline__ token_id draw_token(T const* row, std::uint32_t size, law const& p,
                                                           double const* upto, double u) {
+    using lanes = row_lanes<T>;
     if (p.is_one_hot()) return p.mode;
     double const threshold = u * p.total;
     std::uint32_t const block = find_block(upto, count_blocks(size), threshold);
     if (block == no_place) return no_token;
-    row_lanes<T> logits;
-    read_block(row, size, block, logits);
     std::uint32_t const first = block * block_tokens;
-    std::uint32_t const place =
-        find_place<row_lanes<T>::together>(block == 0 ? 0.0 : upto[block - 1], threshold, [&](unsigned i, unsigned e) {
-            return static_cast<double>(
-                p.weight(logits(i, e), static_cast<token_id>(first + row_lanes<T>::place(i, e))));
-        });
+    double before = block == 0 ? 0.0 : upto[block - 1];
+    unsigned part = 0;
+    double before_part = before;
+    {
+        lanes logits;
+        read_block(row, size, block, logits);
+        bool found = false;
+#pragma unroll
+        for (unsigned i = 0; i < lanes::vectors; ++i) {
+            double sum = 0.0;
+#pragma unroll
+            for (unsigned e = 0; e < lanes::together; ++e) {
+                sum += static_cast<double>(p.weight(logits(i, e), static_cast<token_id>(first + lanes::place(i, e))));
+            }
+            sum = warp_sum(sum);
+            if (found || !(sum > 0.0)) continue;
+            part = i;
+            before_part = before;
+            before += sum;
+            found = before > threshold;
+        }
+    }
+    std::uint32_t const place = find_place<lanes::together>(part, before_part, threshold, [&](unsigned i, unsigned e) {
+        std::uint32_t const v = first + lanes::place(i, e);
+        return v < size ? static_cast<double>(p.weight(load(row[v]), static_cast<token_id>(v))) : 0.0;
+    });
     return place == no_place ? no_token : static_cast<token_id>(first + place);
 }
 

@@ -92,7 +92,7 @@ __device__ inline void write_lengths(candidate_table const& table, walk_end cons
     for (std::uint32_t r = threadIdx.x; r < requests; r += blockDim.x) s.admitted[r] = 0;
     __syncthreads();
     if (end.count > 0) {
-        table.for_each_place(s, [&](bool used, std::uint32_t r, fixed_probability survival) {
+        table.for_each_place([&](bool used, std::uint32_t r, fixed_probability survival) {
             if (!used || survival < end.least) return;
             atomicAdd(&s.admitted[r], survival > end.least ? 0x10001u : 0x10000u);
         });

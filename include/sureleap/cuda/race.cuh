@@ -9,10 +9,11 @@
 // A race costs one comparison per logit, and no exponential. The smallest exponential of a group of 128 bounds those of all
 // its tokens from below, so against the best time so far a group has a threshold in logits, and only tokens above it get an
 // exponential of their own: some hundred of all of a row if the best time is the winner's from the start, and as many of
-// every doubling of what the warp has seen if it starts with nothing. So let a likely winner be met first: the drafted token.
+// every doubling of what the warp has seen if it starts with nothing. So a warp is told of a likely winner, the drafted token,
+// and whoever has the smallest exponential of a group is thought of as well before any token is met.
 //
-// One call of Philox in each lane makes the smallest exponentials of 64 groups, which are 8 blocks of the row, so a warp
-// should go through blocks that follow each other.
+// One call of Philox in each lane makes the smallest exponentials of 64 groups, which are 8 blocks of the row. Getting ready
+// costs a warp as much as looking at three or four blocks, so it should have several that follow each other.
 //
 // Everything in float only screens, with a slack far beyond its rounding; who wins is decided in double. What a warp has met
 // or skipped changes the work of another, never the winner.
@@ -25,6 +26,7 @@
 #include <sureleap/config.hpp>
 #include <sureleap/cuda/device.cuh>
 #include <sureleap/cuda/law.cuh>
+#include <sureleap/cuda/row.cuh>
 #include <sureleap/draw_key.hpp>
 #include <sureleap/race.hpp>
 #include <sureleap/types.hpp>
@@ -61,61 +63,10 @@ struct race_result {
     return first;
 }
 
-/// A warp's part of 1,024 logits of a row: 32 in each lane, -inf beyond the end. Neighbouring lanes hold neighbouring 16 bytes.
-template <class T>
-struct race_block {
-    static constexpr unsigned count = 32;
-    static constexpr unsigned chunk = 16 / sizeof(T);
-    static_assert(sizeof(T) == 2 || sizeof(T) == 4, "race_block: rows are float, half or bf16");
-
-    float logits[count];
-
-    /// Where in the block logits[j] stands.
-    [[nodiscard]] static __device__ __forceinline__ unsigned place(unsigned j) {
-        return (j / chunk * warp_size + lane_index()) * chunk + j % chunk;
-    }
-    /// Of a number for each group of the block, that of logits[j]. No index of an array is found out at run time.
-    [[nodiscard]] static __device__ __forceinline__ float of_group(float const (&groups)[8], unsigned j) {
-        if constexpr (chunk == 4) return groups[j / chunk];
-        return lane_index() < warp_size / 2 ? groups[j / chunk * 2] : groups[j / chunk * 2 + 1];
-    }
-
-    __device__ __forceinline__ race_block(T const* row, std::uint32_t size, std::uint32_t block) {
-        std::uint32_t const first = block * static_cast<std::uint32_t>(row_block);
-        T const* const here = row + first;
-        if (size - first >= row_block && reinterpret_cast<std::uintptr_t>(here) % 16 == 0) {
-            auto const* const from = reinterpret_cast<uint4 const*>(here) + lane_index();
-            uint4 words[count / chunk];
-#pragma unroll
-            for (unsigned i = 0; i < count / chunk; ++i) words[i] = __ldg(from + i * warp_size);
-#pragma unroll
-            for (unsigned i = 0; i < count / chunk; ++i) {
-                std::uint32_t const word[4] = {words[i].x, words[i].y, words[i].z, words[i].w};
-#pragma unroll
-                for (unsigned k = 0; k < 4; ++k) unpack(word[k], logits + i * chunk + k * (chunk / 4));
-            }
-        } else {
-#pragma unroll
-            for (unsigned j = 0; j < count; ++j) {
-                logits[j] = place(j) < size - first ? load(here[place(j)]) : -infinity;
-            }
-        }
-    }
-
-private:
-    static __device__ __forceinline__ void unpack(std::uint32_t word, float* out) {
-        if constexpr (chunk == 4) {
-            out[0] = sureleap::detail::bits_as<float>(word);
-        } else {
-            out[0] = load(sureleap::detail::bits_as<T>(static_cast<std::uint16_t>(word)));
-            out[1] = load(sureleap::detail::bits_as<T>(static_cast<std::uint16_t>(word >> 16)));
-        }
-    }
-};
-
 /// The race of a warp: a place in registers that meets tokens, in any order, and more than once if need be. Everything but
-/// the winner is a WARP collective. The winner is that of race_winner among the tokens met, with the weights of a dense
-/// law, up to times that are equal within the rounding of the host's weights.
+/// the winner is a WARP collective. The first of the winners of warps that met all tokens of a row between them is that of
+/// race_winner, with the weights of a dense law, up to times that are equal within the rounding of the host's weights. A
+/// warp by itself may have none: if it was told of a time that none of its tokens beats.
 class race {
 public:
     /// With weights and truncation of `how`; its shift and total play no part.
@@ -126,6 +77,23 @@ public:
           least_id_(how.least_id),
           floor_(just_below(how.least_logit)) {}
 
+    /// Some token of the row, the same in all lanes, and its logit: no later time is of interest. It is not met by this.
+    __device__ void expect(token_id v, float logit) {
+        // The smallest exponential of the group in even lanes, what the token has above it in odd ones.
+        bool const odd = lane_index() % 2 != 0;
+        auto const at = static_cast<std::uint32_t>(v);
+        draw_key key = key_;
+        if (odd) key.use = purpose::excess;
+        key_bits const bits{key, odd ? at / 2 : at / (2 * group)};
+        bool const second = (odd ? at : at / group) % 2 != 0;
+        float const mine = no_less(second ? bits.word[2] : bits.word[0]);
+        float const smallest = __shfl_sync(all_lanes, mine, 0) / static_cast<float>(group);
+        float const excess = __shfl_sync(all_lanes, mine, 1);
+        std::uint32_t const place = __shfl_sync(all_lanes, second ? bits.word[3] : bits.word[1], 0) % group;
+        if (!keeps(v, logit)) return;
+        beat(logit, log2f(place == at % group ? smallest : smallest + excess));
+    }
+
     /// A token of each lane, or no_token, and its logit. Ids are those that name the exponentials: the target's. Takes two
     /// calls of Philox, where meet_block takes one for the few that may win.
     __device__ void meet(token_id v, float logit) {
@@ -135,41 +103,60 @@ public:
         meet_with(v, logit, second ? bits.word[2] : bits.word[0], second ? bits.word[3] : bits.word[1]);
     }
 
-    /// Gets ready for `block` of `row`; call it before meet_block, and best before the block is read: what it needs in
-    /// registers is another's then. Every 8 blocks it makes noise, and as long as nobody is ahead, whoever has the smallest
-    /// exponential of a group of these 8 blocks is met: 64 tokens that have as good a chance together as all 8,192.
+    /// Gets ready for `block` of `row`; call it before meet_block. Every 8 blocks it makes noise; the first time, those who
+    /// have the smallest exponential of a group of these 8 blocks are expected: 64 tokens with as good a chance together as
+    /// all 8,192.
     template <class T>
     __device__ void approach(T const* row, std::uint32_t size, std::uint32_t block) {
         std::uint32_t const noise = block / blocks_of_noise;
         if (noise == noise_) return;
+        bool const first = noise_ == no_noise;
         noise_ = noise;
         std::uint32_t const lane = noise * warp_size + lane_index();
         key_bits const bits{key_, lane};
 #pragma unroll
         for (unsigned i = 0; i < 4; ++i) words_[i] = bits.word[i];
-        find_least();
-        if (first_.token != no_token) return;
-        for (unsigned h = 0; h < 2; ++h) {
-            std::uint32_t const low = h == 0 ? words_[1] : words_[3];
-            std::uint32_t const v = (2 * lane + h) * group + low % group;
-            bool const there = v < size;
-            meet_with(there ? static_cast<token_id>(v) : no_token, there ? load(row[v]) : -infinity,
-                      h == 0 ? words_[0] : words_[2], low);
+        if (first) {
+            float logits[2];
+            float logs[2];
+#pragma unroll
+            for (unsigned h = 0; h < 2; ++h) {
+                std::uint32_t const v = (2 * lane + h) * group + words_[2 * h + 1] % group;
+                float const logit = v < size ? load(row[v]) : -infinity;
+                bool const kept = keeps(static_cast<token_id>(v), logit);
+                logits[h] = kept ? logit : 0.0f;
+                logs[h] = kept ? log2f(no_less(words_[2 * h]) / static_cast<float>(group)) : infinity;
+            }
+            float const rate = scale_ * log2_of_e;
+            bool const second = logs[1] - logs[0] < (logits[1] - logits[0]) * rate;
+            float const log = second ? logs[1] : logs[0];
+            float const logit = second ? logits[1] : logits[0];
+            float const time = log - logit * rate;
+            float earliest = time;
+#pragma unroll
+            for (int distance = warp_size / 2; distance > 0; distance /= 2) {
+                earliest = fminf(earliest, __shfl_xor_sync(all_lanes, earliest, distance));
+            }
+            unsigned const those = __ballot_sync(all_lanes, time == earliest);
+            int const source = those != 0 ? __ffs(static_cast<int>(those)) - 1 : 0;
+            beat(__shfl_sync(all_lanes, logit, source), __shfl_sync(all_lanes, log, source));
         }
+        find_least();
     }
 
     /// The tokens of a block of `row`, whose ids are their places in it. Looks into `row` again for those that may win.
     template <class T>
-    __device__ void meet_block(T const* row, std::uint32_t block, race_block<T> const& in) {
+    __device__ void meet_block(T const* row, std::uint32_t block, row_lanes<T> const& in) {
         std::uint32_t some = in_time(block, in);
         while (__any_sync(all_lanes, some != 0)) {
             unsigned place = 0;
             token_id v = no_token;
             float logit = -infinity;
             if (some != 0) {
-                place = race_block<T>::place(static_cast<unsigned>(__ffs(static_cast<int>(some))) - 1);
+                auto const j = static_cast<unsigned>(__ffs(static_cast<int>(some))) - 1;
+                place = row_lanes<T>::place(j / row_lanes<T>::together, j % row_lanes<T>::together);
                 some &= some - 1;
-                v = static_cast<token_id>(block * static_cast<std::uint32_t>(row_block) + place);
+                v = static_cast<token_id>(block * block_tokens + place);
                 logit = load(row[v]);
             }
             auto const source = static_cast<int>(block % blocks_of_noise * 4 + place / (2 * group));
@@ -191,6 +178,7 @@ public:
 private:
     static constexpr std::uint32_t group = static_cast<std::uint32_t>(row_group);
     static constexpr std::uint32_t blocks_of_noise = 8;
+    static constexpr std::uint32_t no_noise = 0xffffffffu;
 
     /// The largest float below x; -inf itself.
     [[nodiscard]] static __device__ float just_below(float x) {
@@ -200,6 +188,22 @@ private:
         return sureleap::detail::bits_as<float>(x > 0.0f ? bits - 1 : bits + 1);
     }
 
+    [[nodiscard]] __device__ bool keeps(token_id v, float logit) const {
+        return logit > -infinity && logit < infinity &&
+               (logit > least_logit_ || (logit == least_logit_ && v <= least_id_));
+    }
+    /// exponential_bits::value() of these bits or more, by less than a thousandth; infinite where float cannot tell.
+    [[nodiscard]] static __device__ float no_less(std::uint32_t high) {
+        float const u = (static_cast<float>(high) + 1.0f) * 0x1p-32f;
+        return u < 0.99f ? -log1pf(-u) : infinity;
+    }
+    /// A token of this logit with an exponential of this logarithm is in the race: is that the time to beat?
+    __device__ void beat(float logit, float log2_e) {
+        if (!(log2_e - leader_log2_ < (logit - leader_logit_) * scale_ * log2_of_e)) return;
+        leader_logit_ = logit;
+        leader_log2_ = log2_e;
+        find_least();
+    }
     /// What a logit has to exceed for its token to be in time: the leader's, as much less as its exponential is larger than
     /// the smallest of the group.
     __device__ void find_least() {
@@ -220,31 +224,40 @@ private:
 
     /// The lane's logits that may belong to a token in time, as bits.
     template <class T>
-    [[nodiscard]] __device__ std::uint32_t in_time(std::uint32_t block, race_block<T> const& in) const {
+    [[nodiscard]] __device__ std::uint32_t in_time(std::uint32_t block, row_lanes<T> const& in) const {
         float least[8];
 #pragma unroll
         for (unsigned g = 0; g < 8; ++g) {
             least[g] = __shfl_sync(all_lanes, least_[g % 2], static_cast<int>(block % blocks_of_noise * 4 + g / 2));
         }
+        // One comparison a logit, as long as there is nobody.
         bool any = false;
-#pragma unroll
-        for (unsigned j = 0; j < race_block<T>::count; ++j) any |= !(in.logits[j] <= race_block<T>::of_group(least, j));
+        for_each(in, [&](unsigned, float logit, float limit) { any |= !(logit <= limit); }, least);
         if (!any) return 0;
         std::uint32_t some = 0;
-#pragma unroll
-        for (unsigned j = 0; j < race_block<T>::count; ++j) {
-            some |= !(in.logits[j] <= race_block<T>::of_group(least, j)) ? 1u << j : 0u;
-        }
+        for_each(in, [&](unsigned j, float logit, float limit) { some |= !(logit <= limit) ? 1u << j : 0u; }, least);
         return some;
+    }
+    /// f(number of the lane's logit, the logit, what stands in `groups` for its group). No array has an index that is found
+    /// out at run time.
+    template <class T, class F>
+    static __device__ __forceinline__ void for_each(row_lanes<T> const& in, F const& f, float const (&groups)[8]) {
+        constexpr unsigned together = row_lanes<T>::together;
+#pragma unroll
+        for (unsigned i = 0; i < row_lanes<T>::vectors; ++i) {
+            // Vectors of a warp are one group of floats or two of what is half as wide.
+            float of_group = groups[i * together / 4];
+            if (together == 8 && lane_index() >= warp_size / 2) of_group = groups[i * together / 4 + together / 8];
+#pragma unroll
+            for (unsigned e = 0; e < together; ++e) f(i * together + e, in(i, e), of_group);
+        }
     }
     /// With the words of its group.
     __device__ void meet_with(token_id v, float logit, std::uint32_t high, std::uint32_t low) {
-        bool const listed = v != no_token;
-        if (listed && !(logit < infinity)) invalid_ = true;
-        bool const kept = logit > least_logit_ || (logit == least_logit_ && v <= least_id_);
+        if (v != no_token && !(logit < infinity)) invalid_ = true;
         double e = 0.0;
         double log_time = __builtin_inf();
-        if (listed && kept && logit > -infinity && logit < infinity) {
+        if (v != no_token && keeps(v, logit)) {
             sureleap::detail::group_noise const noise{high, low};
             auto const at = static_cast<std::size_t>(v);
             if (noise.is_of(at)) {
@@ -252,7 +265,7 @@ private:
             } else {
                 auto const excess = noise.excess(key_, at);
                 float const bound = smallest(high) + static_cast<float>(excess.bound());
-                float const ahead = (logit - leader_logit_) * scale_ * 1.44269504f;
+                float const ahead = (logit - leader_logit_) * scale_ * log2_of_e;
                 if (!(log2f(bound) - leader_log2_ > ahead + slack + 1e-6f * fabsf(ahead))) {
                     e = noise.smallest() + excess.value();
                 }
@@ -271,12 +284,11 @@ private:
         int const lane = __ffs(static_cast<int>(__ballot_sync(all_lanes, log_time == least))) - 1;
         first_.log_time = least;
         first_.token = __shfl_sync(all_lanes, v, lane);
-        leader_logit_ = __shfl_sync(all_lanes, logit, lane);
-        leader_log2_ = log2f(static_cast<float>(__shfl_sync(all_lanes, e, lane)));
-        find_least();
+        beat(__shfl_sync(all_lanes, logit, lane), log2f(static_cast<float>(__shfl_sync(all_lanes, e, lane))));
     }
 
-    static constexpr float slack = 1e-3f;  // in powers of two
+    static constexpr float slack = 2e-3f;  // in powers of two
+    static constexpr float log2_of_e = 1.44269504f;
 
     draw_key key_;
     float scale_;
@@ -284,12 +296,13 @@ private:
     token_id least_id_;
     float floor_;  // what a token that is kept exceeds
 
-    race_result first_{};           // the same in all lanes
-    float leader_logit_ = 0.0f;     // its logit
-    float leader_log2_ = infinity;  // the logarithm of its exponential
-    bool invalid_ = false;          // this lane met a logit that is none
+    race_result first_{};  // the same in all lanes
+    // The time to beat, that of a token met or expected: its logit, and no less than the logarithm of its exponential.
+    float leader_logit_ = 0.0f;
+    float leader_log2_ = infinity;
+    bool invalid_ = false;  // this lane met a logit that is none
 
-    std::uint32_t noise_ = 0xffffffffu;        // of which blocks words_ are: their index / 8
+    std::uint32_t noise_ = no_noise;           // of which blocks words_ are: their index / 8
     std::uint32_t words_[4] = {};              // lane i's: bits of the blocks' groups 2 i and 2 i + 1
     float least_[2] = {-infinity, -infinity};  // thresholds of these groups
 };
@@ -305,15 +318,16 @@ template <class T>
 [[nodiscard]] __device__ race_result race_row(T const* row, std::uint32_t size, law const& how, draw_key const& key,
                                               token_id likely, race_shared& shared) {
     unsigned const warps = blockDim.x / warp_size;
-    std::uint32_t const blocks =
-        (size + static_cast<std::uint32_t>(row_block) - 1) / static_cast<std::uint32_t>(row_block);
+    std::uint32_t const blocks = count_blocks(size);
     std::uint32_t const share = (blocks + warps - 1) / warps;
     std::uint32_t const first = warp_index() * share;
     race mine{key, how};
-    if (likely != no_token) mine.meet(likely, load(row[likely]));
+    if (likely != no_token) mine.expect(likely, load(row[likely]));
     for (std::uint32_t b = first; b < first + share && b < blocks; ++b) {
         mine.approach(row, size, b);
-        mine.meet_block(row, b, race_block<T>{row, size, b});
+        row_lanes<T> logits;
+        read_block(row, size, b, logits);
+        mine.meet_block(row, b, logits);
     }
     race_result const result = mine.winner();
     __syncthreads();  // whoever still reads the last row's

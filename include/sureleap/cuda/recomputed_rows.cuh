@@ -139,14 +139,17 @@ struct recomputed_draft_rows {
         for (std::uint32_t t = 0; t < count; ++t) out[t] += from[t];
     }
 
+    /// WARP collective: the logit of draft token i at position k of request r.
+    __device__ float logit(std::uint32_t r, std::uint32_t k, token_id i) const {
+        std::uint32_t const token[1] = {static_cast<std::uint32_t>(i)};
+        float result[1];
+        logits(code_type{codes, r, k}, r, k, token, result);
+        return result[0];
+    }
     /// WARP collective: the weight of target token v under q, law of position k of request r.
     __device__ float weight(std::uint32_t r, std::uint32_t k, law const& q, token_id v) const {
         token_id const i = to_draft == nullptr ? v : to_draft[v];
-        if (i == no_token) return 0.0f;
-        std::uint32_t const token[1] = {static_cast<std::uint32_t>(i)};
-        float logit[1];
-        logits(code_type{codes, r, k}, r, k, token, logit);
-        return q.weight(logit[0], i);
+        return i == no_token ? 0.0f : q.weight(logit(r, k, i), i);
     }
 
     /// BLOCK collective: the weights of target tokens 1,024 block .. + 1,023 into shared out [1,024], 0 for those that there
@@ -169,12 +172,12 @@ struct recomputed_draft_rows {
                 }
                 tokens[t] = there[t] ? static_cast<std::uint32_t>(i) : 0;
             }
-            float logit[together];
-            logits(z, r, k, tokens, logit);
+            float found[together];
+            logits(z, r, k, tokens, found);
 #pragma unroll
             for (std::uint32_t t = 0; t < together; ++t) {
                 if (lane_index() == t) {
-                    out[at + t] = there[t] ? q.weight(logit[t], static_cast<token_id>(tokens[t])) : 0.0f;
+                    out[at + t] = there[t] ? q.weight(found[t], static_cast<token_id>(tokens[t])) : 0.0f;
                 }
             }
         }

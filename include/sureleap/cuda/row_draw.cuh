@@ -53,8 +53,8 @@ static_assert(sizeof(draw_shared) % 16 == 0);
 /// The groups of a row, so many for each thread in order.
 class row_summary {
 public:
-    __device__ row_summary(group_statistics const* groups, std::uint32_t count, float scale)
-        : groups_(groups), scale_(scale) {
+    __device__ row_summary(group_statistics* groups, std::uint32_t count, float scale)
+        : groups_(groups), count_(count), scale_(scale) {
         std::uint32_t const each = (count + draw_threads - 1) / draw_threads;
         first_ = threadIdx.x * each < count ? threadIdx.x * each : count;
         end_ = first_ + each < count ? first_ + each : count;
@@ -86,6 +86,23 @@ public:
         s.cumulative[threadIdx.x] = before + sum;
         __syncthreads();
         total_ = s.cumulative[draw_threads - 1];
+    }
+    /// BLOCK collective: leaves only what `kept` keeps of the row, by its logits.
+    __device__ void keep(float const* logits, std::uint32_t vocabulary, law kept, draw_shared& s) {
+        for (std::uint32_t g = warp_index(); g < count_; g += draw_warps) {
+            kept.shift = groups_[g].largest;
+            float sum = 0.0f;
+            if (kept.shift >= kept.least_logit) {
+                for (std::uint32_t j = lane_index(); j < group_size; j += warp_size) {
+                    std::uint32_t const token = g * group_size + j;
+                    if (token < vocabulary) sum += kept.weight(logits[token], static_cast<token_id>(token));
+                }
+                for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(all_lanes, sum, mask);
+            }
+            if (lane_index() == 0) groups_[g].sum = sum;
+        }
+        __syncthreads();
+        sum_up(s);
     }
     [[nodiscard]] __device__ float largest() const { return largest_; }
     [[nodiscard]] __device__ double total() const { return total_; }
@@ -147,7 +164,8 @@ private:
         return first != nobody ? first : last;
     }
 
-    group_statistics const* groups_;
+    group_statistics* groups_;
+    std::uint32_t count_;
     float scale_;
     std::uint32_t first_;
     std::uint32_t end_;
@@ -206,7 +224,8 @@ inline constexpr std::uint32_t tokens_of_lane = group_size / warp_size;
 }
 
 /// WARP collective: the first place in s.group whose cumulative weight exceeds `threshold`, the last one with weight if
-/// rounding runs past the end, in every lane.
+/// rounding runs past the end, in every lane. `nobody` if none has weight: all that a cutoff kept there lay within rounding
+/// of it.
 [[nodiscard]] __device__ __forceinline__ std::uint32_t find_place(draw_shared const& s, law const& q,
                                                                   double threshold) {
     double weights[tokens_of_lane];
@@ -225,6 +244,7 @@ inline constexpr std::uint32_t tokens_of_lane = group_size / warp_size;
     }
     unsigned const beyond = __ballot_sync(all_lanes, own > 0.0 && s.before + sum > threshold);
     unsigned const some = __ballot_sync(all_lanes, own > 0.0);
+    if (some == 0) return nobody;
     int const lane = beyond != 0 ? __ffs(static_cast<int>(beyond)) - 1 : 31 - __clz(static_cast<int>(some));
     double before = s.before + sum - own;
     std::uint32_t place = 0;

@@ -56,14 +56,12 @@ public:
 
     [[nodiscard]] __device__ std::uint32_t take(std::uint32_t const (&key)[keys_each], std::uint32_t size,
                                                 device_step const& before, walk_scratch& s) const {
-        double theta[keys_each + 1];
-        throughputs_of_own(key, size, before, steps_per_second_, theta, s);
-        std::uint32_t const first = keys_each * threadIdx.x;
         std::uint32_t stop = size;
-#pragma unroll
-        for (unsigned e = keys_each; e-- > 0;) {
-            if (first + e < size && !(theta[e + 1] > theta[e])) stop = first + e;
-        }
+        double last = -1.0;
+        for_own_prefixes(key, size, before, steps_per_second_, s, [&](std::uint32_t taken, double theta) {
+            if (!(theta > last) && taken - 1 < stop) stop = taken - 1;
+            last = theta;
+        });
         return least_of_block(stop, s.block);
     }
 

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <sureleap/config.hpp>
 #include <sureleap/cuda/best_tokens.cuh>
@@ -21,7 +22,9 @@
 #include <sureleap/cuda/head.cuh>
 #include <sureleap/cuda/law.cuh>
 #include <sureleap/cuda/linear.cuh>
+#include <sureleap/cuda/race.cuh>
 #include <sureleap/cuda/round.cuh>
+#include <sureleap/cuda/truncate.cuh>
 #include <sureleap/cuda/workspace.cuh>
 #include <sureleap/draw_key.hpp>
 #include <sureleap/guarantee.hpp>
@@ -155,11 +158,12 @@ inline constexpr std::uint32_t shortlist_warps = shortlist_threads / warp_size;
 /// Behind it is the scratch of head and confidence.
 struct shortlist_shared {
     double sums[shortlist_warps];
+    race_result winners[shortlist_warps];
     float largest[shortlist_warps];
     std::uint32_t counts[shortlist_warps];
     std::uint32_t first;  // thread or place that was found
     std::uint32_t last;
-    token_id token;
+    truncate_shared truncation;
     alignas(16) float z[most_rank];
 
     [[nodiscard]] __device__ float* scratch() { return reinterpret_cast<float*>(this + 1); }
@@ -216,6 +220,13 @@ public:
         q_.kind = law_kind::dense;
         q_.shift = largest;
         q_.scale = how.greedy() ? 1.0f : static_cast<float>(1.0 / how.temperature);  // 1: for the peak
+        if (how.truncates() && !how.greedy()) {
+            row_facts facts{};
+            facts.top = largest;
+            cutoff const least = truncate(logits, count, how, facts, s.truncation);
+            q_.least_logit = least.logit;
+            q_.least_id = least.id;
+        }
         sum_up(s);
     }
     [[nodiscard]] __device__ law const& get() const { return q_; }
@@ -290,8 +301,40 @@ private:
     law q_{};
 };
 
+/// BLOCK collective: the first of the listed tokens in the race of `key`.
+[[nodiscard]] __device__ inline token_id race_list(token_id const* ids, float const* logits, std::uint32_t count, law q,
+                                                   draw_key const& key, shortlist_shared& s) {
+    if (!q.keeps_all()) q.least_id = ids[q.least_id];  // races know tokens, not places
+    race mine{key, q};
+    for (std::uint32_t first = warp_index() * warp_size; first < count; first += shortlist_threads) {
+        std::uint32_t const i = first + lane_index();
+        mine.meet(i < count ? ids[i] : no_token, i < count ? logits[i] : -infinity);
+    }
+    race_result const winner = mine.winner();
+    if (lane_index() == 0) s.winners[warp_index()] = winner;
+    __syncthreads();
+    return first_of(s.winners, shortlist_warps).token;
+}
+
+/// BLOCK collective: where the token is that DraftRule draws.
+template <class DraftRule>
+[[nodiscard]] __device__ __forceinline__ std::uint32_t draw_place(list_law const& row, transform const& how,
+                                                                  token_id const* ids, float const* logits,
+                                                                  std::uint32_t count, device_round const& round,
+                                                                  std::uint32_t r, std::uint32_t k,
+                                                                  shortlist_shared& s) {
+    if (DraftRule::is_deterministic || how.greedy()) return row.mode(s);
+    if constexpr (std::is_same_v<DraftRule, coupled_draft>) {
+        return ids_below(ids, count, race_list(ids, logits, count, row.get(), noise_key(round.requests, r, k), s));
+    } else {
+        static_assert(std::is_same_v<DraftRule, categorical_draft> || std::is_same_v<DraftRule, argmax_draft>,
+                      "draw_chain: unknown draft_rule; use categorical_draft, argmax_draft or coupled_draft");
+        return row.quantile(uniform(block_key(round.requests, r, k, purpose::draft)) * row.get().total, s);
+    }
+}
+
 template <class DraftRule, class Head, class U, class Confidence>
-__global__ void __launch_bounds__(shortlist_threads)
+__global__ void __launch_bounds__(shortlist_threads, 2)
     shortlist_chain_kernel(shortlist<Head> head, Confidence confidence, matrix_view<U> base, shortlist_memory memory,
                            fixed_probability const* floor, device_round round) {
     auto& s = shared_memory<shortlist_shared>();
@@ -329,15 +372,14 @@ __global__ void __launch_bounds__(shortlist_threads)
         fixed_probability certainty = 0;
         if (!q.valid()) {
             outcome = status::invalid_draft;
-        } else if (!quantise(confidence(r, k, previous, row_facts{1.0 / q.total}, s.scratch()), certainty)) {
+        } else if (!quantise(confidence(r, k, previous, position_facts{1.0 / q.total}, s.scratch()), certainty)) {
             outcome = status::invalid_confidence;
         }
         if (outcome != status::ok) break;
         survival = extend_survival(survival, certainty);
         if (floor != nullptr && survival < *floor) break;
 
-        double const threshold = uniform(block_key(round.requests, r, k, purpose::draft)) * q.total;
-        std::uint32_t const place = takes_mode ? row.mode(s) : row.quantile(threshold, s);
+        std::uint32_t const place = draw_place<DraftRule>(row, how, ids, logits, count, round, r, k, s);
         previous = ids[place];
         if (threadIdx.x == 0) {
             double const weight = static_cast<double>(q.weight(logits[place], static_cast<token_id>(place)));
@@ -357,7 +399,8 @@ __global__ void __launch_bounds__(shortlist_threads)
 
 }  // namespace detail
 
-/// Drafts a block for every request of `round`, as draw_chain does, from lists. DraftRule: categorical_draft or argmax_draft.
+/// Drafts a block for every request of `round`, as draw_chain does, from lists. DraftRule: categorical_draft, argmax_draft or
+/// coupled_draft.
 /// `floor` [1]: blocks end before a survival below it; null: nowhere.
 ///
 /// `forward` has rows for limits.requests requests, and base logits over limits.vocabulary tokens. Two launches and what head

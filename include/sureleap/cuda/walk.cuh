@@ -61,6 +61,16 @@ struct walk_end {
     fixed_probability least = certain + 1;
 };
 
+/// What a table is, as all threads of the block need it now and then: in shared memory, because registers are short.
+struct table_facts {
+    fixed_probability const* survival;
+    std::uint32_t block_size;
+    std::uint32_t reciprocal;  // of block_size
+    std::uint32_t requests;
+    std::uint32_t candidates;
+    std::uint64_t weight;
+};
+
 /// Shared memory of a walk and of the lengths after it.
 struct walk_scratch {
     static constexpr std::uint32_t classes = 2048;
@@ -70,6 +80,7 @@ struct walk_scratch {
     };
 
     block_scratch block;
+    table_facts table;
     std::uint64_t prefixes[classes + 1];  // tallies of all classes before
     std::uint8_t sizes[round_limits::most_requests];
     std::uint32_t found;
@@ -108,67 +119,74 @@ struct tally {
 class candidate_table {
 public:
     /// BLOCK collective.
-    __device__ candidate_table(device_round const& round, survival_columns const& columns, walk_scratch& s)
-        : survival_(columns.survival), block_size_(round.limits.block_size) {
-        requests_ = *round.requests.count < round.limits.requests ? *round.requests.count : round.limits.requests;
-        reciprocal_ = (std::uint64_t{1} << 32) / block_size_ + 1;
+    __device__ candidate_table(device_round const& round, survival_columns const& columns, walk_scratch& s) : s_(s) {
+        std::uint32_t const gamma = round.limits.block_size;
+        std::uint32_t const requests =
+            *round.requests.count < round.limits.requests ? *round.requests.count : round.limits.requests;
         std::uint64_t mine = 0;
-        for (std::uint32_t r = threadIdx.x; r < requests_; r += blockDim.x) {
-            std::uint32_t const size = columns.sizes[r] < block_size_ ? columns.sizes[r] : block_size_;
+        for (std::uint32_t r = threadIdx.x; r < requests; r += blockDim.x) {
+            std::uint32_t const size = columns.sizes[r] < gamma ? columns.sizes[r] : gamma;
             s.sizes[r] = static_cast<std::uint8_t>(size);
             mine += tally::of(size, round.requests.weights[r]).word;
         }
         tally const all{sum_over_block(mine, s.block).total};
-        candidates_ = all.count();
-        weight_ = all.sum() > 0 ? all.sum() : std::uint64_t{requests_} * certain;
+        if (threadIdx.x == 0) {
+            s.table = {columns.survival, gamma,       (1u << reciprocal_shift) / gamma + 1,
+                       requests,         all.count(), all.sum() > 0 ? all.sum() : std::uint64_t{requests} * certain};
+        }
+        __syncthreads();
     }
 
-    [[nodiscard]] __device__ std::uint32_t requests() const { return requests_; }
+    [[nodiscard]] __device__ std::uint32_t requests() const { return s_.table.requests; }
     /// In use, of places() that there are.
-    [[nodiscard]] __device__ std::uint32_t candidates() const { return candidates_; }
-    [[nodiscard]] __device__ std::uint32_t places() const { return requests_ * block_size_; }
+    [[nodiscard]] __device__ std::uint32_t candidates() const { return s_.table.candidates; }
+    [[nodiscard]] __device__ std::uint32_t places() const { return s_.table.requests * s_.table.block_size; }
     /// The first prefix: anchors alone.
-    [[nodiscard]] __device__ device_step without_drafts() const { return {weight_, requests_}; }
+    [[nodiscard]] __device__ device_step without_drafts() const { return after(tally{}); }
     [[nodiscard]] __device__ device_step after(tally const& taken) const {
-        return {weight_ + taken.sum(), requests_ + taken.count()};
+        return {s_.table.weight + taken.sum(), s_.table.requests + taken.count()};
     }
 
     /// visit(used, request, survival) for every place, in any order. WARP collectives may be called in `visit`: all lanes
     /// are there, some with places that are not used.
     template <class Visit>
-    __device__ void for_each_place(walk_scratch const& s, Visit const& visit) const {
+    __device__ void for_each_place(Visit const& visit) const {
         constexpr unsigned ahead = 4;  // loads on their way at once
-        std::uint32_t const vectors = places() / 4;
+        table_facts const table = s_.table;
+        std::uint32_t const end = table.requests * table.block_size;
+        std::uint32_t const vectors = end / 4;
         for (std::uint32_t first = 0; first < vectors; first += ahead * blockDim.x) {
             uint4 loaded[ahead];
 #pragma unroll
             for (unsigned j = 0; j < ahead; ++j) {
                 std::uint32_t const i = first + j * blockDim.x + threadIdx.x;
-                loaded[j] = i < vectors ? load_vector(i) : uint4{};
+                loaded[j] = i < vectors ? load_vector(table, i) : uint4{};
             }
 #pragma unroll
             for (unsigned j = 0; j < ahead; ++j) {
                 if (first + j * blockDim.x >= vectors) break;
                 std::uint32_t const i = first + j * blockDim.x + threadIdx.x;
                 bool const there = i < vectors;
-                visit_place(s, there, 4 * i, loaded[j].x, visit);
-                visit_place(s, there, 4 * i + 1, loaded[j].y, visit);
-                visit_place(s, there, 4 * i + 2, loaded[j].z, visit);
-                visit_place(s, there, 4 * i + 3, loaded[j].w, visit);
+                visit_place(table, there, 4 * i, loaded[j].x, visit);
+                visit_place(table, there, 4 * i + 1, loaded[j].y, visit);
+                visit_place(table, there, 4 * i + 2, loaded[j].z, visit);
+                visit_place(table, there, 4 * i + 3, loaded[j].w, visit);
             }
         }
         std::uint32_t const last = 4 * vectors + threadIdx.x;
-        bool const there = last < places();
-        visit_place(s, there, last, there ? __ldg(survival_ + last) : 0, visit);
+        bool const there = last < end;
+        visit_place(table, there, last, there ? __ldg(table.survival + last) : 0, visit);
     }
 
     /// The keys of this thread's places, what they lack to certainty; no_key where none is used.
-    __device__ void load_keys(walk_scratch const& s, std::uint32_t (&key)[keys_each]) const {
+    __device__ void load_keys(std::uint32_t (&key)[keys_each]) const {
+        table_facts const table = s_.table;
+        std::uint32_t const end = table.requests * table.block_size;
         std::uint32_t const first = keys_each * threadIdx.x;
         std::uint32_t survival[keys_each] = {};
-        if (first + keys_each <= places()) {
-            uint4 const low = load_vector(first / 4);
-            uint4 const high = load_vector(first / 4 + 1);
+        if (first + keys_each <= end) {
+            uint4 const low = load_vector(table, first / 4);
+            uint4 const high = load_vector(table, first / 4 + 1);
             survival[0] = low.x;
             survival[1] = low.y;
             survival[2] = low.z;
@@ -180,12 +198,12 @@ public:
         } else {
 #pragma unroll
             for (unsigned e = 0; e < keys_each; ++e) {
-                if (first + e < places()) survival[e] = __ldg(survival_ + first + e);
+                if (first + e < end) survival[e] = __ldg(table.survival + first + e);
             }
         }
 #pragma unroll
         for (unsigned e = 0; e < keys_each; ++e) {
-            visit_place(s, first + e < places(), first + e, survival[e],
+            visit_place(table, first + e < end, first + e, survival[e],
                         [&](bool used, std::uint32_t, fixed_probability a) { key[e] = used ? key_of(a) : no_key; });
         }
     }
@@ -196,23 +214,20 @@ public:
     }
 
 private:
-    [[nodiscard]] __device__ uint4 load_vector(std::uint32_t i) const {
-        return __ldg(reinterpret_cast<uint4 const*>(survival_) + i);
+    static constexpr unsigned reciprocal_shift = 31;
+
+    [[nodiscard]] static __device__ uint4 load_vector(table_facts const& table, std::uint32_t i) {
+        return __ldg(reinterpret_cast<uint4 const*>(table.survival) + i);
     }
     template <class Visit>
-    __device__ void visit_place(walk_scratch const& s, bool there, std::uint32_t place, fixed_probability survival,
+    __device__ void visit_place(table_facts const& table, bool there, std::uint32_t place, fixed_probability survival,
                                 Visit const& visit) const {
-        // place / block_size_, exact for places below 2^18 and block sizes below 2^13
-        auto const r = static_cast<std::uint32_t>((place * reciprocal_) >> 32);
-        visit(there && place - r * block_size_ < s.sizes[there ? r : 0], r, survival);
+        // place / block_size, exact for places below 2^18 and block sizes below 2^13
+        auto const r = static_cast<std::uint32_t>((std::uint64_t{place} * table.reciprocal) >> reciprocal_shift);
+        visit(there && place - r * table.block_size < s_.sizes[there ? r : 0], r, survival);
     }
 
-    fixed_probability const* survival_;
-    std::uint32_t block_size_;
-    std::uint32_t requests_;
-    std::uint32_t candidates_;
-    std::uint64_t reciprocal_;
-    std::uint64_t weight_;
+    walk_scratch const& s_;
 };
 
 /// Neighbours in the order of which their number, their sum and bounds are known (admission_stretch).
@@ -233,25 +248,23 @@ struct device_stretch {
 /// Relative room for the rounding of doubles in proofs; detail::proof_slack of the host.
 inline constexpr double device_proof_slack = 0x1p-41;
 
-/// BLOCK collective: theta[e] of the prefix before this thread's key e, theta[e + 1] of the one with it, of sorted keys of
-/// which `size` are candidates. What lies beyond them means nothing.
-__device__ inline void throughputs_of_own(std::uint32_t const (&key)[keys_each], std::uint32_t size,
-                                          device_step const& before, double const* steps_per_second,
-                                          double (&theta)[keys_each + 1], walk_scratch& s) {
+/// BLOCK collective: visit(taken, theta) for the prefix before this thread's keys, if there are any, and for those with each
+/// of them, in order. `taken` counts from `before` on. Of sorted keys, `size` of which are candidates.
+template <class Visit>
+__device__ void for_own_prefixes(std::uint32_t const (&key)[keys_each], std::uint32_t size, device_step const& before,
+                                 double const* steps_per_second, walk_scratch& s, Visit const& visit) {
     std::uint32_t const first = keys_each * threadIdx.x;
-    // On their way while the block sums up.
-#pragma unroll
-    for (unsigned e = 0; e <= keys_each; ++e) {
-        theta[e] = first + e <= size ? __ldg(steps_per_second + before.batch_tokens + first + e) : 0.0;
-    }
     std::uint64_t mine = 0;
 #pragma unroll
     for (unsigned e = 0; e < keys_each; ++e) mine += first + e < size ? certain - key[e] : 0;
-    std::uint64_t accepts = before.accepts + sum_over_block(mine, s.block).before;
+    device_step step{before.accepts + sum_over_block(mine, s.block).before, before.batch_tokens + first};
+    if (first >= size) return;
+    visit(first, step.throughput(steps_per_second));
 #pragma unroll
-    for (unsigned e = 0; e <= keys_each; ++e) {
-        theta[e] = device_step::throughput(accepts, theta[e]);
-        if (e < keys_each && first + e < size) accepts += certain - key[e];
+    for (unsigned e = 0; e < keys_each; ++e) {
+        if (first + e >= size) return;
+        step = {step.accepts + (certain - key[e]), step.batch_tokens + 1};
+        visit(first + e + 1, step.throughput(steps_per_second));
     }
 }
 
@@ -304,7 +317,7 @@ __device__ inline void tally_classes(candidate_table const& table, key_classes c
         s.classed.rests[c] = 0;
     }
     __syncthreads();
-    table.for_each_place(s, [&](bool used, std::uint32_t, fixed_probability survival) {
+    table.for_each_place([&](bool used, std::uint32_t, fixed_probability survival) {
         std::uint32_t const offset = candidate_table::key_of(survival) - classes.first;  // wraps before the first
         std::uint32_t const c = offset >> classes.shift;
         if (!used || c >= walk_scratch::classes) return;
@@ -359,7 +372,7 @@ __device__ inline void collect_keys(candidate_table const& table, std::uint32_t 
                                     std::uint32_t (&key)[keys_each], walk_scratch& s) {
     if (threadIdx.x == 0) s.collected = 0;
     __syncthreads();
-    table.for_each_place(s, [&](bool used, std::uint32_t, fixed_probability survival) {
+    table.for_each_place([&](bool used, std::uint32_t, fixed_probability survival) {
         std::uint32_t const own = candidate_table::key_of(survival);
         bool const wanted = used && own >= begin && own < end;
         unsigned const lanes = __ballot_sync(all_lanes, wanted);
@@ -443,7 +456,7 @@ __device__ walk_end walk(candidate_table const& table, Rule& rule, walk_scratch&
     if (table.places() > keys_each * blockDim.x) return detail::walk_by_classes(table, rule, s);
     walk_end end{};
     std::uint32_t key[keys_each];
-    table.load_keys(s, key);
+    table.load_keys(key);
     sort_over_block(key, table.places(), s.sort);
     detail::walk_sorted(key, table.candidates(), table.without_drafts(), rule, end, s);
     return end;

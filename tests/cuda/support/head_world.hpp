@@ -26,10 +26,10 @@
 #include <sureleap/random.hpp>
 #include <sureleap/workspace.hpp>
 
-#include "support/catch.hpp"
 #include "cuda/support/device_array.hpp"
-#include "support/dice.hpp"
 #include "cuda/support/round_on_device.hpp"
+#include "support/catch.hpp"
+#include "support/dice.hpp"
 
 namespace head_world {
 
@@ -111,13 +111,18 @@ struct requests {
     std::vector<request_settings> settings;
     std::vector<request_view> views;
 
-    requests(support::dice& roll, std::size_t count, std::size_t vocabulary) : settings(count) {
+    requests(support::dice& roll, std::size_t count, std::size_t vocabulary, bool truncated = false) : settings(count) {
         for (std::size_t r = 0; r < count; ++r) {
             device_request q;
             q.anchor = static_cast<token_id>(roll.below(vocabulary));
             q.position = roll.below(1000);
             q.seed = roll.bits();
             q.draft.temperature = roll.chance(0.2) ? 0.0 : roll.between(0.5, 1.5);
+            if (truncated) {
+                if (roll.chance(0.6)) q.draft.top_k = static_cast<int>(1 + roll.below(30));
+                if (roll.chance(0.6)) q.draft.top_p = roll.between(0.3, 0.99);
+                if (roll.chance(0.4)) q.draft.min_p = roll.between(0.0, 0.1);
+            }
             if (roll.chance(0.2)) q.draft_limit = static_cast<std::uint32_t>(roll.below(4));
             if (roll.chance(0.2)) q.remaining = static_cast<std::uint32_t>(1 + roll.below(4));
             if (roll.chance(0.3)) q.weight = static_cast<fixed_probability>(1 + roll.below(certain));
@@ -145,7 +150,7 @@ struct host_drafts {
     draft_block<float> block;
 
     template <class DraftRule, class Drafter>
-    host_drafts(DraftRule rule, Drafter&& drafter, std::span<request_view const> views) {
+    host_drafts(DraftRule rule, Drafter&& drafter, std::span<request_view const> views, fixed_probability floor = 0) {
         draft_shape shape{.requests = views.size(),
                           .block_size = drafter.block_size(),
                           .vocabulary = drafter.vocabulary(),
@@ -157,7 +162,7 @@ struct host_drafts {
         memory.resize(sizer.used());
         sureleap::workspace ws{memory};
         block = draft_block<float>(ws, shape);
-        block.begin(views);
+        block.begin(views, floor);
         philox_randomness rng;
         drafter.draw(drafter.forward(views), rule, block, rng);
     }

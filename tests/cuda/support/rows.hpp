@@ -31,7 +31,9 @@ template <class T>
             case row_shape::heavy_tail: l = roll.chance(0.02) ? 5.0 + 8.0 * roll.real() : 3.0 * roll.bell(); break;
             case row_shape::peaked: l = i == chosen ? 12.0 : 2.0 * roll.bell(); break;
             case row_shape::flat: l = -1.25; break;
-            case row_shape::few_values: l = static_cast<double>(roll.below(3)) - 1.0; break;
+            case row_shape::few_values:
+                l = (static_cast<double>(roll.below(3)) - 1.0) * (roll.chance(0.5) ? 1.0 : -1.0);
+                break;  // -0 among them
             case row_shape::masked: l = roll.chance(0.9) && i != chosen ? -1e300 : 3.0 * roll.bell(); break;
             case row_shape::one_left: l = i == chosen ? -7.5 : -1e300; break;
             case row_shape::wide: l = 2000.0 * roll.bell(); break;
