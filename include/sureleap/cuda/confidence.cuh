@@ -23,6 +23,7 @@
 #include <sureleap/cuda/head.cuh>
 #include <sureleap/cuda/linear.cuh>
 #include <sureleap/cuda/round.cuh>
+#include <sureleap/cuda/survivals.cuh>
 #include <sureleap/cuda/workspace.cuh>
 #include <sureleap/schedule/survival.hpp>
 #include <sureleap/types.hpp>
@@ -123,38 +124,6 @@ calibrated(Confidence, logit_scaling const*) -> calibrated<Confidence>;
 template <class Confidence>
 calibrated(Confidence, logit_scaling const*, std::uint32_t) -> calibrated<Confidence>;
 
-/// Confidences and survivals [R, gamma] of the first sizes[r] positions: of drafts, or of a plan.
-struct survival_columns {
-    std::uint32_t* sizes = nullptr;
-    fixed_probability* confidence = nullptr;
-    fixed_probability* survival = nullptr;
-
-    [[nodiscard]] static survival_columns take(workspace& ws, round_limits const& limits) noexcept {
-        std::size_t const drafts = std::size_t{limits.requests} * limits.block_size;
-        return {ws.take<std::uint32_t>(limits.requests), ws.take<fixed_probability>(drafts),
-                ws.take<fixed_probability>(drafts)};
-    }
-};
-
-/// Records c as that of position k of request r, after those of 0 .. k-1, and returns whether it is a probability. To be
-/// called by one thread, before x_k is drawn; sizes are the caller's.
-[[nodiscard]] __device__ __forceinline__ bool append_confidence(survival_columns const& table, std::uint32_t block_size,
-                                                                std::uint32_t r, std::uint32_t k,
-                                                                fixed_probability weight, double c) {
-    fixed_probability fixed = 0;
-    if (!quantise(c, fixed)) return false;
-    std::size_t const i = std::size_t{r} * block_size + k;
-    table.confidence[i] = fixed;
-    table.survival[i] = extend_survival(k == 0 ? weight : table.survival[i - 1], fixed);
-    return true;
-}
-/// The same of a draft.
-[[nodiscard]] __device__ __forceinline__ bool append_confidence(device_round const& round, std::uint32_t r,
-                                                                std::uint32_t k, double c) {
-    return append_confidence({round.drafts.sizes, round.drafts.confidence, round.drafts.survival},
-                             round.limits.block_size, r, k, round.requests.weights[r], c);
-}
-
 namespace detail {
 
 inline constexpr unsigned confidence_threads = 128;
@@ -198,12 +167,13 @@ __global__ void __launch_bounds__(confidence_threads)
     std::uint32_t const gamma = round.limits.block_size;
     std::uint32_t const cap = round.requests.draft_cap(r, gamma);
     token_id const anchor = round.requests.anchors[r];
+    fixed_probability survival = round.requests.weights[r];
     std::uint32_t size = 0;
     for (; size < cap; ++size) {
-        double const c = confidence.at_anchor(r, size, anchor);
-        bool known = false;
-        if (lane_index() == 0) known = append_confidence(plan, gamma, r, size, round.requests.weights[r], c);
-        if (!__shfl_sync(all_lanes, static_cast<int>(known), 0)) break;  // nothing is known beyond it
+        fixed_probability c = 0;
+        if (!quantise(confidence.at_anchor(r, size, anchor), c)) break;  // nothing is known beyond it
+        survival = extend_survival(survival, c);
+        if (lane_index() == 0) plan.survival[r * gamma + size] = survival;
     }
     if (lane_index() == 0) plan.sizes[r] = size;
 }
@@ -241,10 +211,7 @@ template <class W>
 template <class Confidence>
 [[nodiscard]] cudaError_t plan_at_anchor(Confidence const& confidence, device_round const& round,
                                          survival_columns const& plan, cudaStream_t stream) noexcept {
-    if (!round.ready() || !confidence.valid() || plan.sizes == nullptr || plan.confidence == nullptr ||
-        plan.survival == nullptr) {
-        return cudaErrorInvalidValue;
-    }
+    if (!round.ready() || !confidence.valid() || !plan.ready()) return cudaErrorInvalidValue;
     constexpr unsigned requests_per_block = detail::confidence_threads / warp_size;
     return launch(detail::plan_at_anchor_kernel<Confidence>,
                   dim3((round.limits.requests + requests_per_block - 1) / requests_per_block),
