@@ -123,11 +123,15 @@ void product(benchmark::State& state) {
     MEASURE_CHECK(cudaStreamSynchronize(on));
     measure::captured const calls(on, s.turns * s.of.gamma, [&](unsigned turn) {
         std::uint32_t const k = turn % s.of.gamma;
-        return device::multiply<1>(
-            device::product_step<bf16, bf16>{s.head().w2, s.forward(turn / s.of.gamma).base_logits,
-                                             s.chain.code_rows_of<bf16>(1), s.chain.list(k),
-                                             s.round.columns.requests.drafts, s.chain.statistics, k},
-            s.of.requests, on);
+        return device::multiply<1>(device::product_step<bf16, bf16>{s.head().w2,
+                                                                    s.forward(turn / s.of.gamma).base_logits,
+                                                                    s.chain.code_rows_of<bf16>(1),
+                                                                    s.chain.list(k),
+                                                                    s.round.columns.requests.drafts,
+                                                                    s.chain.statistics,
+                                                                    {},
+                                                                    k},
+                                   s.of.requests, on);
     });
     std::size_t const bytes = (rank + s.of.requests) * std::size_t{s.of.vocabulary} * sizeof(bf16);
     double const copy = measure::copy_seconds(on, bytes);

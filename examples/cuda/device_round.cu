@@ -24,10 +24,11 @@
 namespace {
 
 using namespace sureleap;
+namespace device = sureleap::cuda;  // CUDA has a namespace cuda of its own
 
 constexpr std::uint32_t vocabulary = 8192;
 constexpr std::uint32_t rank = 64;
-constexpr std::uint32_t gamma = 7;
+constexpr std::uint32_t block_size = 7;  // gamma
 constexpr std::uint32_t requests = 64;
 constexpr std::uint32_t new_tokens = 512;
 
@@ -57,7 +58,7 @@ T* uploaded(std::vector<T> const& values) {
 }
 
 /// The target: a row of logits for every row of the batch. Like every stage, it takes the number of rows from the device.
-__global__ void score(bf16 const* in, bf16 const* out, cuda::device_round round, bf16* rows) {
+__global__ void score(bf16 const* in, bf16 const* out, device::device_round round, bf16* rows) {
     std::uint32_t const row = blockIdx.x;
     if (row >= static_cast<std::uint32_t>(round.batch.offsets[round.limits.requests])) return;
     bf16 const* const code = in + static_cast<std::size_t>(round.batch.tokens[row]) * rank;
@@ -93,32 +94,33 @@ int main() {
     }
     bf16 const* const target_in = uploaded(in);
     bf16 const* const target_out = uploaded(out);
-    cuda::markov<bf16> const head{{uploaded(noisy), vocabulary, rank}, {target_out, vocabulary, rank}};
+    device::markov<bf16> const head{{uploaded(noisy), vocabulary, rank}, {target_out, vocabulary, rank}};
     // A backbone would write these in every round; this one knows nothing that the head does not.
-    cuda::forward_view<bf16> const forward{
-        {allocate<bf16>(std::size_t{requests} * gamma * vocabulary), std::size_t{requests} * gamma, vocabulary}, {}};
+    device::forward_view<bf16> const forward{{allocate<bf16>(std::size_t{requests} * block_size * vocabulary),
+                                              std::size_t{requests} * block_size, vocabulary},
+                                             {}};
 
     // ---- memory: once to count, once to take -----------------------------------------------------------------------
-    cuda::round_limits const limits{.requests = requests, .block_size = gamma, .vocabulary = vocabulary};
-    cuda::device_round round;
-    cuda::chain_memory chain;
-    cuda::verify_memory verification;
-    cuda::capacity_columns capacity;
-    auto const carve_all = [&](cuda::workspace& ws) {
+    device::round_limits const limits{.requests = requests, .block_size = block_size, .vocabulary = vocabulary};
+    device::device_round round;
+    device::chain_memory chain;
+    device::verify_memory verification;
+    device::capacity_columns capacity;
+    auto const carve_all = [&](device::workspace& ws) {
         round = carve(ws, limits);
         chain = carve_chain(ws, limits, shape_of(head));
         verification = carve_verification(ws, limits);
         capacity = carve_capacity(ws, limits);
     };
-    cuda::workspace sizer;
+    device::workspace sizer;
     carve_all(sizer);
-    cuda::workspace ws{allocate<unsigned char>(sizer.used()), sizer.used()};
+    device::workspace ws{allocate<unsigned char>(sizer.used()), sizer.used()};
     carve_all(ws);
-    bf16* const rows = allocate<bf16>(std::size_t{requests} * (gamma + 1) * vocabulary);
+    bf16* const rows = allocate<bf16>(std::size_t{requests} * (block_size + 1) * vocabulary);
 
     // What a step costs, as a profile would say: a millisecond, and 4 microseconds for every token.
     std::vector<double> steps(capacity.size);
-    cuda::tabulate(analytic_capacity{250'000.0, 250.0}, steps);
+    device::tabulate(analytic_capacity{250'000.0, 250.0}, steps);
     upload(capacity.steps_per_second, steps);
 
     // ---- requests --------------------------------------------------------------------------------------------------
@@ -138,7 +140,7 @@ int main() {
     upload(round.requests.targets, std::vector<transform>(requests));
     upload(round.requests.drafts, std::vector<transform>(requests));
     upload(round.requests.remaining, std::vector<std::uint32_t>(requests, new_tokens));
-    upload(round.requests.draft_limits, std::vector<std::uint32_t>(requests, gamma));
+    upload(round.requests.draft_limits, std::vector<std::uint32_t>(requests, block_size));
     upload(round.requests.weights, std::vector<fixed_probability>(requests, certain));
 
     // ---- the round -------------------------------------------------------------------------------------------------
@@ -147,12 +149,12 @@ int main() {
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t replay = nullptr;
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    CHECK(draw_chain<categorical_draft>(head, cuda::top1_confidence{}, forward, chain, round, stream));
+    CHECK(draw_chain<categorical_draft>(head, device::top1_confidence{}, forward, chain, round, stream));
     CHECK(schedule_greedy(round, capacity, stream));
     CHECK(flatten(round, stream));
-    score<<<requests*(gamma + 1), 256, 0, stream>>>(target_in, target_out, round, rows);
-    CHECK(cuda::accept<token_rejection<>>(cuda::logits_rows<bf16>{rows, requests * (gamma + 1), vocabulary},
-                                          draft_rows_of(head, forward, chain), verification, round, stream));
+    score<<<requests*(block_size + 1), 256, 0, stream>>>(target_in, target_out, round, rows);
+    CHECK(device::accept<token_rejection<>>(device::logits_rows<bf16>{rows, requests * (block_size + 1), vocabulary},
+                                            draft_rows_of(head, forward, chain), verification, round, stream));
     CHECK(advance(round, stream));
     CHECK(cudaStreamEndCapture(stream, &graph));
     CHECK(cudaGraphInstantiate(&replay, graph, 0));

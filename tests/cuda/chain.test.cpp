@@ -400,10 +400,12 @@ __global__ void evaluate(Rows rows, std::uint32_t r, std::uint32_t k, device::la
 }
 
 template <class W, class U>
-void check_rows(support::dice& roll, sizes const& of, bool own_vocabulary) {
-    scene<W, U> s(roll, of, 0.8);
+void check_rows(support::dice& roll, sizes const& of, bool own_vocabulary,
+                transform const& how = {.temperature = 0.8}) {
+    scene<W, U> s(roll, of);
     s.drafts_all();
-    device_scene<W, U> there(s, of.requests);
+    for (auto& each : s.settings) each.draft = how;
+    device_scene<W, U> there(s, of.requests, how.truncates());
     std::vector<token_id> to_draft(s.target(), no_token);
     std::vector<token_id> to_target;
     for (std::uint32_t d = 0; d < of.vocabulary; ++d) {
@@ -429,10 +431,11 @@ void check_rows(support::dice& roll, sizes const& of, bool own_vocabulary) {
         ++seen;
         device_array<float> by_token(s.target());
         device_array<float> by_block((s.target() + 1023) / 1024 * 1024);
-        for (bool const truncated : {false, true}) {
+        for (bool const narrower : {false, true}) {
             device::law q = laws[i];
+            bool const truncated = narrower || how.truncates();
             auto const row = s.row(r, k, k == 0 ? s.views[r].anchor : tokens[i - 1]);
-            if (truncated) q.least_logit = q.shift - 2.0f;
+            if (narrower) q.least_logit = std::max(q.least_logit, q.shift - 2.0f);
             require_cuda(device::launch(evaluate<std::remove_const_t<decltype(rows)>>, dim3(1), dim3(128), 4096,
                                         nullptr, rows, r, k, q, s.target(), by_token.data(), by_block.data()));
             auto const one_by_one = by_token.download();
@@ -457,7 +460,10 @@ void check_rows(support::dice& roll, sizes const& of, bool own_vocabulary) {
                     FAIL("token " << v << ": " << one_by_one[v] << ", expected " << expected);
                 }
             }
-            if (!truncated) {
+            if (!narrower) {
+                double sum = 0.0;
+                for (float const weight : one_by_one) sum += static_cast<double>(weight);
+                CHECK(sum == Approx(q.total).epsilon(1e-5));
                 auto const x = static_cast<std::size_t>(tokens[i]);
                 CHECK(static_cast<double>(one_by_one[x]) / q.total == probabilities[i]);
             }
@@ -475,6 +481,11 @@ TEST_CASE("Rows are found again, token by token and block by block", "[emulated]
     check_rows<half, float>(roll, {.vocabulary = 37, .rank = 256, .requests = 2, .block_size = 3}, false);
     check_rows<float, half>(roll, {.vocabulary = 130, .rank = 144, .requests = 2, .block_size = 1}, false);
     check_rows<bf16, float>(roll, {.vocabulary = 90, .rank = 16, .requests = 3, .block_size = 2, .target = 1030}, true);
+    sizes const many{.vocabulary = 1500, .rank = 32, .requests = 4, .block_size = 3};
+    check_rows<bf16, bf16>(roll, many, false, {.temperature = 0.9, .top_k = 3});
+    check_rows<bf16, float>(roll, many, false, {.temperature = 1.1, .top_p = 0.6});
+    check_rows<half, float>(roll, {.vocabulary = 90, .rank = 16, .requests = 3, .block_size = 2, .target = 200}, true,
+                            {.temperature = 1.0, .top_k = 20, .min_p = 0.02});
 }
 
 TEST_CASE("A chain refuses what does not fit, before anything is launched", "[emulated]") {

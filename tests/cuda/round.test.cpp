@@ -37,6 +37,7 @@
 #include "support/hash_models.hpp"
 
 using namespace sureleap;
+namespace device = sureleap::cuda;  // CUDA has a namespace cuda of its own
 using support::dice;
 using support::hashed;
 
@@ -45,7 +46,7 @@ namespace {
 constexpr std::uint32_t vocabulary = 1100;  // two blocks of tokens, one of them ragged
 constexpr std::uint32_t rank = 16;
 constexpr std::uint32_t hidden_size = 8;
-constexpr std::uint32_t gamma = 4;
+constexpr std::uint32_t block_size = 4;  // gamma, which is a function of C
 constexpr std::uint32_t places = 6;
 
 /// Logits are functions of a token and its position, so that an engine needs no cache to make them. The draft's base logits
@@ -81,11 +82,11 @@ struct models {
     /// Base logits and hidden states of a round, [R gamma] rows each.
     void forward(std::span<token_id const> anchors, std::span<std::uint64_t const> positions, std::vector<bf16>& base,
                  std::vector<bf16>& hidden) const {
-        base.resize(anchors.size() * gamma * vocabulary);
-        hidden.resize(anchors.size() * gamma * hidden_size);
+        base.resize(anchors.size() * block_size * vocabulary);
+        hidden.resize(anchors.size() * block_size * hidden_size);
         for (std::size_t r = 0; r < anchors.size(); ++r) {
-            for (std::size_t k = 0; k < gamma; ++k) {
-                std::size_t const row = r * gamma + k;
+            for (std::size_t k = 0; k < block_size; ++k) {
+                std::size_t const row = r * block_size + k;
                 base_row(positions[r] + k, std::span(base).subspan(row * vocabulary, vocabulary));
                 hidden_row(anchors[r], positions[r] + k, std::span(hidden).subspan(row * hidden_size, hidden_size));
             }
@@ -103,7 +104,7 @@ struct request_list {
     std::vector<token_id> stop_tokens;
 
     [[nodiscard]] std::size_t size() const { return anchors.size(); }
-    void upload(cuda::request_columns const& to) const {
+    void upload(device::request_columns const& to) const {
         support::upload(to.count, static_cast<std::uint32_t>(size()));
         support::upload(to.anchors, anchors);
         support::upload(to.positions, positions);
@@ -117,7 +118,7 @@ struct request_list {
         support::upload(to.stop_tokens, stop_tokens);
     }
     /// What rounds change.
-    void download(cuda::request_columns const& from) {
+    void download(device::request_columns const& from) {
         anchors = support::download(from.anchors, size());
         positions = support::download(from.positions, size());
         remaining = support::download(from.remaining, size());
@@ -137,35 +138,35 @@ struct request_list {
 };
 
 /// All that an engine keeps on the device.
-struct device_engine {
+struct engine_on_device {
     models const& own;
-    cuda::round_limits limits{places, gamma, vocabulary, 1, true};
+    device::round_limits limits{places, block_size, vocabulary, 1, true};
     device_array<bf16> w1, w2, confidence_weight, base, hidden;
     device_array<float> rows;
     device_array<unsigned char> memory;
-    cuda::device_round round{};
-    cuda::chain_memory chain{};
-    cuda::verify_memory verification{};
-    cuda::capacity_columns capacity{};
-    cuda::survival_columns lagged{};
-    cuda::history_columns history{};
+    device::device_round round{};
+    device::chain_memory chain{};
+    device::verify_memory verification{};
+    device::capacity_columns capacity{};
+    device::survival_columns lagged{};
+    device::history_columns history{};
     std::uint32_t* budget = nullptr;
-    cuda::markov<bf16> head{};
-    cuda::confidence_head<bf16> confidence{};
+    device::markov<bf16> head{};
+    device::confidence_head<bf16> confidence{};
 
     template <class Curve>
-    device_engine(models const& m, Curve const& curve, bool coupled, std::uint32_t lag, fixed_probability prior)
+    engine_on_device(models const& m, Curve const& curve, bool coupled, std::uint32_t lag, fixed_probability prior)
         : own(m),
           w1(m.w1),
           w2(m.w2),
           confidence_weight(m.confidence),
-          base(std::size_t{places} * gamma * vocabulary),
-          hidden(std::size_t{places} * gamma * hidden_size),
-          rows(std::size_t{places} * (gamma + 1) * vocabulary) {
+          base(std::size_t{places} * block_size * vocabulary),
+          hidden(std::size_t{places} * block_size * hidden_size),
+          rows(std::size_t{places} * (block_size + 1) * vocabulary) {
         head = {{w1.data(), vocabulary, rank}, {w2.data(), vocabulary, rank}};
         confidence = {.weight = confidence_weight.data(), .hidden_size = hidden_size, .bias = 0.8f, .w1 = head.w1};
         auto const shape = shape_of(head, coupled);
-        auto const carve_all = [&](cuda::workspace& ws) {
+        auto const carve_all = [&](device::workspace& ws) {
             round = carve(ws, limits);
             chain = carve_chain(ws, limits, shape);
             verification = carve_verification(ws, limits);
@@ -175,14 +176,14 @@ struct device_engine {
             confidence.take(ws, limits);
             budget = ws.take<std::uint32_t>(1);
         };
-        cuda::workspace sizer;
+        device::workspace sizer;
         carve_all(sizer);
         memory = device_array<unsigned char>(sizer.used());
-        cuda::workspace ws{memory.data(), memory.size()};
+        device::workspace ws{memory.data(), memory.size()};
         carve_all(ws);
         REQUIRE(ws.fits());
         std::vector<double> steps(capacity.size);
-        cuda::tabulate(curve, steps);
+        device::tabulate(curve, steps);
         support::upload(capacity.steps_per_second, steps);
         require_cuda(forget_all(history, nullptr));
     }
@@ -194,13 +195,13 @@ struct device_engine {
         own.forward(requests.anchors, requests.positions, base_rows, hidden_rows);
         support::upload(base.data(), base_rows);
         support::upload(hidden.data(), hidden_rows);
-        cuda::forward_view<bf16> const forward{{base.data(), std::size_t{places} * gamma, vocabulary},
-                                               {hidden.data(), std::size_t{places} * gamma, hidden_size}};
+        device::forward_view<bf16> const forward{{base.data(), std::size_t{places} * block_size, vocabulary},
+                                                 {hidden.data(), std::size_t{places} * block_size, hidden_size}};
         if constexpr (plans) {
             require_cuda(lagged_table(round, history, lagged, nullptr));
             require_cuda(best_budget(round, lagged, capacity, budget, nullptr));
         }
-        require_cuda(cuda::draw_chain<typename Rule::draft_rule>(head, confidence, forward, chain, round, nullptr));
+        require_cuda(device::draw_chain<typename Rule::draft_rule>(head, confidence, forward, chain, round, nullptr));
         if constexpr (plans) {
             require_cuda(schedule_top_k(round, budget, nullptr));
         } else {
@@ -216,8 +217,9 @@ struct device_engine {
             own.target_row(tokens[i], positions[i], std::span(target).subspan(i * vocabulary, vocabulary));
         }
         support::upload(rows.data(), target);
-        require_cuda(cuda::accept<Rule>(cuda::logits_rows<float>{rows.data(), places * (gamma + 1), vocabulary},
-                                        draft_rows_of(head, forward, chain), verification, round, nullptr));
+        require_cuda(
+            device::accept<Rule>(device::logits_rows<float>{rows.data(), places * (block_size + 1), vocabulary},
+                                 draft_rows_of(head, forward, chain), verification, round, nullptr));
         require_cuda(remember(round, history, nullptr));
     }
 };
@@ -244,8 +246,8 @@ struct host_engine {
             positions.push_back(r.position);
         }
         own.forward(anchors, positions, base, hidden);
-        return {{hidden.data(), requests.size() * gamma, hidden_size},
-                {{base.data(), requests.size() * gamma, vocabulary}, {}, {}}};
+        return {{hidden.data(), requests.size() * block_size, hidden_size},
+                {{base.data(), requests.size() * block_size, vocabulary}, {}, {}}};
     }
 };
 
@@ -275,9 +277,9 @@ void mirror(std::uint64_t seed) {
         backbone,
         markov_head<bf16, float, scalar_backend>{w1, w2},
         sureleap::confidence_head<bf16, float>{{own.confidence.data(), 1, hidden_size + rank}, 0.8f, w1},
-        {.block_size = gamma, .vocabulary = vocabulary, .hidden_size = hidden_size}};
+        {.block_size = block_size, .vocabulary = vocabulary, .hidden_size = hidden_size}};
     decoder dec{target, drafter, schedule, Rule{}, {.max_requests = places, .seed = 3, .kernels = &scalar_row_kernels}};
-    device_engine device(own, curve, std::is_same_v<typename Rule::draft_rule, coupled_draft>, lag, prior);
+    engine_on_device there(own, curve, std::is_same_v<typename Rule::draft_rule, coupled_draft>, lag, prior);
 
     request_list requests;
     std::vector<std::vector<token_id>> stops;
@@ -299,7 +301,7 @@ void mirror(std::uint64_t seed) {
         requests.targets.push_back(settings.target_transform());
         requests.drafts.push_back(settings.draft_transform());
         requests.remaining.push_back(static_cast<std::uint32_t>(settings.max_new_tokens));
-        requests.draft_limits.push_back(i == 1 ? 2 : gamma);
+        requests.draft_limits.push_back(i == 1 ? 2 : block_size);
         requests.slots.push_back(i);
         requests.weights.push_back(certain);
         requests.stop_tokens.push_back(stops.back()[0]);
@@ -310,19 +312,19 @@ void mirror(std::uint64_t seed) {
         CAPTURE(rounds);
         round_record const& record = dec.round();
         REQUIRE(record.size() == requests.size());
-        requests.upload(device.round.requests);
-        device.template step<Rule, plans>(requests);
+        requests.upload(there.round.requests);
+        there.template step<Rule, plans>(requests);
 
         std::size_t const count = requests.size();
-        auto const drafted = support::download(device.round.drafts.sizes, count);
-        auto const survivals = support::download(device.round.drafts.survival, count * gamma);
-        auto const lengths = support::download(device.round.batch.lengths, count);
-        auto const statuses = support::download(device.round.verdicts.statuses, count);
-        auto const accepted = support::download(device.round.verdicts.accepted, count);
-        auto const emitted = support::download(device.round.verdicts.emitted, count);
-        auto const tokens = support::download(device.round.verdicts.tokens, count * (gamma + 1));
-        auto const stopped = support::download(device.round.verdicts.stopped, count);
-        auto const logs = support::download(device.round.verdicts.log_probabilities, count * (gamma + 1));
+        auto const drafted = support::download(there.round.drafts.sizes, count);
+        auto const survivals = support::download(there.round.drafts.survival, count * block_size);
+        auto const lengths = support::download(there.round.batch.lengths, count);
+        auto const statuses = support::download(there.round.verdicts.statuses, count);
+        auto const accepted = support::download(there.round.verdicts.accepted, count);
+        auto const emitted = support::download(there.round.verdicts.emitted, count);
+        auto const tokens = support::download(there.round.verdicts.tokens, count * (block_size + 1));
+        auto const stopped = support::download(there.round.verdicts.stopped, count);
+        auto const logs = support::download(there.round.verdicts.log_probabilities, count * (block_size + 1));
         for (std::size_t r = 0; r < count; ++r) {
             CAPTURE(r);
             verdict const& v = record.verdicts[r];
@@ -331,19 +333,19 @@ void mirror(std::uint64_t seed) {
             for (std::size_t k = 0; k < v.drafted; ++k) {
                 // Confidences are sums of floats in another order.
                 auto const expected = static_cast<double>(record.survivals.at(r, k).survival);
-                CHECK(static_cast<double>(survivals[r * gamma + k]) == Approx(expected).margin(64.0));
+                CHECK(static_cast<double>(survivals[r * block_size + k]) == Approx(expected).margin(64.0));
             }
             CHECK(lengths[r] == v.verified);
             CHECK(accepted[r] == v.accepted);
             REQUIRE(emitted[r] == v.emitted.size());
             for (std::size_t i = 0; i < v.emitted.size(); ++i) {
-                REQUIRE(tokens[r * (gamma + 1) + i] == v.emitted[i]);
-                CHECK(logs[r * (gamma + 1) + i] == Approx(v.log_probabilities[i]).margin(1e-5));
+                REQUIRE(tokens[r * (block_size + 1) + i] == v.emitted[i]);
+                CHECK(logs[r * (block_size + 1) + i] == Approx(v.log_probabilities[i]).margin(1e-5));
             }
             CHECK((stopped[r] != 0) == v.stopped);
         }
-        require_cuda(advance(device.round, nullptr));
-        requests.download(device.round.requests);
+        require_cuda(advance(there.round, nullptr));
+        requests.download(there.round.requests);
         requests.remove_finished();
     }
     CHECK(requests.size() == 0);

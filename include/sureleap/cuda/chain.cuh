@@ -71,11 +71,43 @@ template <class Head, class U>
 struct draw_step {
     recomputed_draft_rows<Head, U> rows{};
     group_statistics* statistics = nullptr;
+    cutoff const* cutoffs = nullptr;
     logit_rows logits{};  ///< of those that have one
     request_list next{};  ///< those that draft position k + 1
     chain_options options{};
     std::uint32_t k = 0;
 };
+
+[[nodiscard]] __device__ __forceinline__ float scale_of(transform const& how) {
+    return how.greedy() ? 1.0f : static_cast<float>(1.0 / how.temperature);
+}
+
+/// Between a product and its draw: the cutoffs of truncated laws, and the statistics of what they keep. A kernel of its own,
+/// since a search takes five times the shared memory of a draw.
+template <unsigned threads>
+__global__ void __launch_bounds__(threads)
+    truncate_rows(request_list list, transform const* transforms, group_statistics* statistics, logit_rows rows,
+                  std::uint32_t vocabulary, cutoff* cutoffs) {
+    auto& s = shared_memory<draw_shared>();
+    if (blockIdx.x >= *list.count) return;
+    std::uint32_t const r = list.ids[blockIdx.x];
+    transform const how = transforms[r];
+    if (how.greedy() || !how.truncates()) return;
+    law q{};
+    q.kind = law_kind::dense;
+    q.scale = scale_of(how);
+    std::uint32_t const groups = groups_of(vocabulary);
+    row_summary row{statistics + static_cast<std::size_t>(r) * groups, groups, q.scale};
+    row.sum_up(s);
+    if (!row.valid()) return;  // the draw will see that too
+    float const* const logits = rows.row(r, how);
+    cutoff const last = truncate(logits, vocabulary, how, row_facts{row.largest(), row.total(), nullptr},
+                                 s.scratch_as<truncate_shared>());
+    q.least_logit = last.logit;
+    q.least_id = last.id;
+    row.keep(logits, vocabulary, q);
+    if (threadIdx.x == 0) cutoffs[r] = last;
+}
 
 template <class DraftRule, class Head, class U, class Confidence>
 __global__ void __launch_bounds__(draw_threads)
@@ -99,20 +131,16 @@ __global__ void __launch_bounds__(draw_threads)
 
     law q{};
     q.kind = law_kind::dense;
-    q.scale = how.greedy() ? 1.0f : static_cast<float>(1.0 / how.temperature);
+    q.scale = scale_of(how);
     auto const vocabulary = static_cast<std::uint32_t>(step.rows.w2.rows);
     std::uint32_t const groups = groups_of(vocabulary);
     row_summary row{step.statistics + static_cast<std::size_t>(r) * groups, groups, q.scale};
     row.sum_up(s);
     if (!row.valid()) return reject(status::invalid_draft);
-    float const* const logits = step.logits.row(r, how);
     if (!how.greedy() && how.truncates()) {
-        if (logits == nullptr) return reject(status::invalid_draft);
-        cutoff const last = truncate(logits, vocabulary, how, row_facts{row.largest(), row.total(), nullptr},
-                                     s.scratch_as<truncate_shared>());
-        q.least_logit = last.logit;
-        q.least_id = last.id;
-        row.keep(logits, vocabulary, q, s);
+        if (step.cutoffs == nullptr) return reject(status::invalid_draft);
+        q.least_logit = step.cutoffs[r].logit;
+        q.least_id = step.cutoffs[r].id;
     }
     q.shift = row.largest();
     q.total = row.total();
@@ -130,7 +158,8 @@ __global__ void __launch_bounds__(draw_threads)
     if (takes_mode) {
         row.find_mode(s);
     } else if constexpr (std::is_same_v<DraftRule, coupled_draft>) {
-        raced = race_row(logits, vocabulary, q, noise_key(round.requests, r, k), no_token, s.scratch_as<race_shared>())
+        raced = race_row(step.logits.row(r, how), vocabulary, q, noise_key(round.requests, r, k), no_token,
+                         s.scratch_as<race_shared>())
                     .token;
         s.group = static_cast<std::uint32_t>(raced) / group_size;
         __syncthreads();
@@ -168,7 +197,7 @@ __global__ void __launch_bounds__(draw_threads)
 /// probability, drafts none and has a status that says so; so does one with a truncated draft law if the memory keeps no
 /// rows. coupled_draft needs rows, and a draft that speaks the target's vocabulary (else cudaErrorNotSupported).
 ///
-/// `forward` has rows for limits.requests requests. 2 gamma + 2 launches whose shape depends on limits alone.
+/// `forward` has rows for limits.requests requests. 2 gamma + 2 launches, 3 gamma + 2 with rows, whose shape depends on limits alone.
 /// cudaErrorInvalidValue, before any of them, if shapes do not fit each other, a pointer is null, or the memory is not of
 /// this head's shape. O(gamma R V r).
 template <class DraftRule, device_head Head, class U, device_confidence Confidence>
@@ -198,7 +227,7 @@ template <class DraftRule, device_head Head, class U, device_confidence Confiden
     rows.all = races;
     auto const codes = memory.code_rows_of<W>(terms);
     std::size_t scratch = sizeof(float) * std::max(head.scratch_size(), confidence.scratch_size());
-    if (memory.shape.keeps_rows) scratch = std::max({scratch, sizeof(race_shared), sizeof(truncate_shared)});
+    if (races) scratch = std::max(scratch, sizeof(race_shared));
     std::size_t const bytes = sizeof(detail::draw_shared) + scratch;
     dim3 const grid(limits.requests);
     dim3 const block(detail::draw_threads);
@@ -214,10 +243,20 @@ template <class DraftRule, device_head Head, class U, device_confidence Confiden
         error = multiply<terms>(
             product_step<W, U>{head.w2, base, codes, memory.list(k), round.requests.drafts, memory.statistics, rows, k},
             limits.requests, stream);
+        if (error == cudaSuccess && memory.shape.keeps_rows) {
+            error = launch(detail::truncate_rows<detail::draw_threads>, grid, block,
+                           sizeof(detail::draw_shared) + sizeof(truncate_shared), stream, memory.list(k),
+                           round.requests.drafts, memory.statistics, rows, memory.shape.vocabulary, memory.cutoffs);
+        }
         if (error != cudaSuccess) break;
         bool const last = k + 1 == limits.block_size;
-        detail::draw_step<Head, U> const step{draft_rows_of(head, forward, memory),       memory.statistics, rows,
-                                              last ? request_list{} : memory.list(k + 1), options,           k};
+        detail::draw_step<Head, U> const step{draft_rows_of(head, forward, memory),
+                                              memory.statistics,
+                                              memory.cutoffs,
+                                              rows,
+                                              last ? request_list{} : memory.list(k + 1),
+                                              options,
+                                              k};
         error = launch(detail::draw_position<DraftRule, Head, U, Confidence>, grid, block, bytes, stream, head,
                        confidence, step, round);
     }

@@ -13,6 +13,7 @@
 #include <sureleap/cuda/product.cuh>
 #include <sureleap/cuda/recomputed_rows.cuh>
 #include <sureleap/cuda/round.cuh>
+#include <sureleap/cuda/truncate.cuh>
 #include <sureleap/cuda/workspace.cuh>
 #include <sureleap/types.hpp>
 
@@ -43,6 +44,7 @@ struct chain_memory {
     group_statistics* statistics = nullptr;  ///< [R, groups]
     std::uint32_t* lists = nullptr;          ///< [gamma, R] requests that draft a position
     std::uint32_t* counts = nullptr;         ///< [gamma] how many
+    cutoff* cutoffs = nullptr;               ///< [R] of truncated laws; null if the shape keeps no rows
     logit_rows rows{};                       ///< of the position at hand; null if the shape keeps none
 
     [[nodiscard]] bool ready() const noexcept { return counts != nullptr; }
@@ -71,6 +73,7 @@ struct chain_memory {
     memory.counts = ws.take<std::uint32_t>(limits.block_size);
     if (shape.keeps_rows) {
         memory.rows.stride = (std::size_t{shape.vocabulary} + 3) / 4 * 4;
+        memory.cutoffs = ws.take<cutoff>(requests);
         memory.rows.data = ws.take<float>(requests * memory.rows.stride);
     }
     if (!ws.fits()) memory = {};

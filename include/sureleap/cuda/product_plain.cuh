@@ -32,7 +32,7 @@ struct plain_tile {
 };
 
 template <class W, class U>
-__global__ void __launch_bounds__(plain_tile::threads) multiply_plainly(product_step<W, U> step) {
+__global__ void __launch_bounds__(plain_tile::threads, 2) multiply_plainly(product_step<W, U> step) {
     using tile = plain_tile;
     auto& s = shared_memory<tile::shared>();
     std::uint32_t const drafting = *step.list.count;

@@ -2,24 +2,28 @@
 //
 // The product of a step (product_step.cuh) on tensor cores.
 //
-// A block owns the tile [up to 128 requests, 128 tokens] of a group. The codes stay in shared memory for the
-// whole launch; everything else is read once, in chunks of 128 rows x 128 bytes through a ring of five stages: the
-// chunks of W2's 128 rows, then those of the base logits of the requests, then the next group's. Copies run four chunks
-// (64 KiB) ahead of the multiplication, across groups, so they go on while a group's statistics are made. Base logits
-// are added after the product, not before: tensor cores do not round sums to nearest, and the sum of the product is small.
+// A block owns the tile [up to 128 requests, 128 tokens] of a group. The codes stay in shared memory for the whole launch;
+// everything else is read once, in chunks of 128 rows x 128 bytes through a ring of five stages: the chunks of W2's 128
+// rows, then those of the base logits of the requests, then the next group's. Copies run four chunks (64 KiB) ahead of the
+// multiplication, across groups, so they go on while a group's statistics are made. Base logits are added after the
+// product, not before: tensor cores do not round sums to nearest, and the sum of the product is small.
 //
-// For r = 256, V = 151,936, 128 requests, bf16, per group (1,187 of them, 9 a multiprocessor of 132):
+// For r = 256, V = 151,936, 128 requests, bf16, per group (1,187 of them, 9 for each of 132 multiprocessors):
 //     copies        64 KiB of W2, 32 KiB of U; 117 MB in all, 26 us at 4.5 TB/s
-//     mma           8 warps x 16 steps x 16 = 2,048 of 2,048 multiply-adds: 4,100 cycles at 1,024 a cycle (sm_80's rate), 21 us
-//                   at 1.75 GHz; sm_90 runs them a quarter faster
-//     ldmatrix.x4   8 warps x 16 steps x (4 + 2) = 768 of 512 bytes: 3,072 cycles at 128 bytes a cycle, beside the mma
+//     mma           8 warps x 16 steps x 16 = 2,048, of 2,048 multiply-adds each: 4,100 cycles at 1,024 a cycle (what sm_80
+//                   does), 21 us in all at 1.75 GHz
+//     ldmatrix.x4   8 warps x 16 steps x (4 + 2) = 768, of 512 bytes: 3,072 cycles at 128 bytes a cycle, beside the mma
 //     shared rest   768 cycles of copies that arrive, 256 of base logits
-//     statistics    64 logits a thread, some 10 instructions each: 1,280 issue slots a scheduler
-// Warps own 64 requests x 32 tokens, since that needs the fewest bytes of shared memory for a product of the registers at hand:
-// 16 x 128 (each warp all tokens of few requests, codes in registers) would read 512 KiB instead of 384.
+//     statistics    64 logits a thread, some 10 instructions each: 1,280 issue slots a scheduler, not beside the mma of
+//                   the same warp
+// The sum of mma and statistics, 28 us, is what a multiprocessor takes if nothing overlaps but copies. These are counts,
+// not measurements. Codes of two terms double the mma and two thirds of the ldmatrix.
+//
+// Warps own 64 requests x 32 tokens, since that reads the fewest bytes of shared memory for a product of the registers at
+// hand: with 16 x 128 (each warp all tokens of few requests, codes in registers) it would be 512 KiB instead of 384.
 //
 // Where there are more requests than fit a tile, blocks divide into teams, one for each tile of requests, which walk over
-// the groups side by side: W2 comes from memory once and from the second-level cache for the other teams.
+// the groups side by side: W2 comes from memory once, and from the second-level cache for the other teams.
 #pragma once
 
 #include <cuda_pipeline.h>

@@ -87,8 +87,8 @@ public:
         __syncthreads();
         total_ = s.cumulative[draw_threads - 1];
     }
-    /// BLOCK collective: leaves only what `kept` keeps of the row, by its logits.
-    __device__ void keep(float const* logits, std::uint32_t vocabulary, law kept, draw_shared& s) {
+    /// BLOCK collective: leaves in the statistics only what `kept` keeps of the row, by its logits.
+    __device__ void keep(float const* logits, std::uint32_t vocabulary, law kept) const {
         for (std::uint32_t g = warp_index(); g < count_; g += draw_warps) {
             kept.shift = groups_[g].largest;
             float sum = 0.0f;
@@ -101,8 +101,6 @@ public:
             }
             if (lane_index() == 0) groups_[g].sum = sum;
         }
-        __syncthreads();
-        sum_up(s);
     }
     [[nodiscard]] __device__ float largest() const { return largest_; }
     [[nodiscard]] __device__ double total() const { return total_; }

@@ -63,8 +63,10 @@ namespace detail {
 /// counts as 0.
 class token_order {
 public:
-    explicit __device__ token_order(std::uint32_t size)
-        : id_bits_(size > 1 ? 32 - static_cast<unsigned>(__clz(static_cast<int>(size - 1))) : 0) {}
+    // An assignment, because the host's half of nvcc reads initialisers and does not know __clz.
+    explicit __device__ token_order(std::uint32_t size) {
+        id_bits_ = size > 1 ? 32 - static_cast<unsigned>(__clz(static_cast<int>(size - 1))) : 0;
+    }
 
     [[nodiscard]] __device__ unsigned id_bits() const { return id_bits_; }
     [[nodiscard]] __device__ unsigned long long key(float logit, std::uint32_t id) const {
