@@ -27,6 +27,7 @@
 #include "support/hash_models.hpp"
 
 using namespace sureleap;
+namespace device = sureleap::cuda;  // CUDA has a namespace cuda of its own
 using support::dice;
 
 namespace {
@@ -39,13 +40,13 @@ struct moving_columns {
 
     explicit moving_columns(std::size_t requests) : anchors(requests), positions(requests), remaining(requests) {}
 
-    void upload(cuda::request_columns const& to) const {
+    void upload(device::request_columns const& to) const {
         support::upload(to.count, static_cast<std::uint32_t>(anchors.size()));
         support::upload(to.anchors, anchors);
         support::upload(to.positions, positions);
         support::upload(to.remaining, remaining);
     }
-    void download(cuda::request_columns const& from) {
+    void download(device::request_columns const& from) {
         anchors = support::download(from.anchors, anchors.size());
         positions = support::download(from.positions, positions.size());
         remaining = support::download(from.remaining, remaining.size());
@@ -82,12 +83,12 @@ TEST_CASE("Advance: random verdicts") {
         std::size_t const requests = seed % 10 == 0 ? 3000 : roll.below(70);
         std::size_t const gamma = 1 + roll.below(31);
         INFO("seed " << seed << ", R " << requests << ", gamma " << gamma);
-        cuda::round_limits const limits{static_cast<std::uint32_t>(requests + 1 + roll.below(3)),
-                                        static_cast<std::uint32_t>(gamma), 1000, 0, false};
+        device::round_limits const limits{static_cast<std::uint32_t>(requests + 1 + roll.below(3)),
+                                          static_cast<std::uint32_t>(gamma), 1000, 0, false};
         support::device_rounds const device = support::round_of(limits);
-        cuda::device_round const& round = device.columns;
-        support::carved<cuda::finished_columns> const finished(
-            [&](cuda::workspace& ws) { return cuda::carve_finished(ws, limits); });
+        device::device_round const& round = device.columns;
+        support::carved<device::finished_columns> const finished(
+            [&](device::workspace& ws) { return device::carve_finished(ws, limits); });
 
         moving_columns columns(requests);
         std::vector<status> statuses(requests);
@@ -122,7 +123,7 @@ TEST_CASE("Advance: random verdicts") {
             if (expected.remaining[r] == 0) ended.push_back(static_cast<std::uint32_t>(r));
         }
         bool const listed = roll.chance(0.7);
-        require_cuda(listed ? cuda::advance(round, finished.columns, nullptr) : cuda::advance(round, nullptr));
+        require_cuda(listed ? device::advance(round, finished.columns, nullptr) : device::advance(round, nullptr));
         moving_columns found(requests);
         found.download(round.requests);
         CHECK(found == expected);
@@ -148,15 +149,15 @@ TEST_CASE("Advance: beside a decoder") {
                            {.block_size = gamma, .vocabulary = vocabulary}};
     decoder dec{target, drafter, greedy_schedule{curve}, token_rejection{}, {.max_requests = places, .seed = 7}};
 
-    cuda::round_limits const limits{places, gamma, vocabulary, 0, false};
+    device::round_limits const limits{places, gamma, vocabulary, 0, false};
     support::device_rounds const device = support::round_of(limits);
-    cuda::device_round const& round = device.columns;
-    support::carved<cuda::capacity_columns> const capacity(
-        [&](cuda::workspace& ws) { return cuda::carve_capacity(ws, limits); });
-    support::carved<cuda::finished_columns> const finished(
-        [&](cuda::workspace& ws) { return cuda::carve_finished(ws, limits); });
+    device::device_round const& round = device.columns;
+    support::carved<device::capacity_columns> const capacity(
+        [&](device::workspace& ws) { return device::carve_capacity(ws, limits); });
+    support::carved<device::finished_columns> const finished(
+        [&](device::workspace& ws) { return device::carve_finished(ws, limits); });
     std::vector<double> rates(capacity.columns.size);
-    cuda::tabulate(curve, rates);
+    device::tabulate(curve, rates);
     support::upload(capacity.columns.steps_per_second, rates);
 
     // Requests of all lengths, some with a stop token, one that drafts little.
@@ -211,9 +212,9 @@ TEST_CASE("Advance: beside a decoder") {
         }
         support::upload(round.drafts.tokens, drafted);
 
-        require_cuda(cuda::schedule_greedy(round, capacity.columns, nullptr));
+        require_cuda(device::schedule_greedy(round, capacity.columns, nullptr));
         CHECK(support::download(round.batch.lengths, requests) == verified);
-        require_cuda(cuda::flatten(round, nullptr));
+        require_cuda(device::flatten(round, nullptr));
         std::size_t const rows = scored.tokens.size();
         CHECK(support::download(round.batch.tokens, rows) == scored.tokens);
         CHECK(support::download(round.batch.positions, rows) == scored.positions);
@@ -226,7 +227,7 @@ TEST_CASE("Advance: beside a decoder") {
         support::upload(round.verdicts.emitted, emitted);
         support::upload(round.verdicts.stopped, stopped);
         support::upload(round.verdicts.tokens, tokens);
-        require_cuda(cuda::advance(round, finished.columns, nullptr));
+        require_cuda(device::advance(round, finished.columns, nullptr));
         columns.download(round.requests);
 
         // The engine takes out those that are finished; the decoder has done the same.
@@ -239,11 +240,11 @@ TEST_CASE("Advance: beside a decoder") {
 }
 
 TEST_CASE("Advance: what does not fit is refused") {
-    cuda::round_limits const limits{4, 3, 10, 0, false};
+    device::round_limits const limits{4, 3, 10, 0, false};
     support::device_rounds const device = support::round_of(limits);
     device_array<std::uint32_t> array(4);
     auto const refused = [](cudaError_t error) { return error == cudaErrorInvalidValue; };
-    CHECK(refused(cuda::advance({}, nullptr)));
-    CHECK(refused(cuda::advance(device.columns, {array.data(), nullptr}, nullptr)));
-    CHECK(refused(cuda::advance(device.columns, {nullptr, array.data()}, nullptr)));
+    CHECK(refused(device::advance({}, nullptr)));
+    CHECK(refused(device::advance(device.columns, {array.data(), nullptr}, nullptr)));
+    CHECK(refused(device::advance(device.columns, {nullptr, array.data()}, nullptr)));
 }

@@ -17,6 +17,7 @@
 #include "support/dice.hpp"
 
 using namespace sureleap;
+namespace device = sureleap::cuda;  // CUDA has a namespace cuda of its own
 
 namespace {
 
@@ -76,7 +77,7 @@ TEMPLATE_TEST_CASE("cuda::best_tokens: what sorting finds", "[emulated]", float,
             constexpr std::uint32_t gamma = 4;
             constexpr std::uint32_t requests = shapes / gamma;
             std::size_t const stride = size + roll.below(20);  // rows begin anywhere
-            auto const plan = cuda::detail::best_tokens_plan::of(std::min(best, size), size);
+            auto const plan = device::detail::best_tokens_plan::of(std::min(best, size), size);
             std::size_t const line = plan.samples == 0 ? 128 : size / (plan.samples / plan.line);
             std::vector<T> rows(requests * gamma * stride);
             for (std::uint32_t i = 0; i < shapes; ++i) {
@@ -95,7 +96,7 @@ TEMPLATE_TEST_CASE("cuda::best_tokens: what sorting finds", "[emulated]", float,
             device_array<std::uint32_t> counts(lists);
             std::uint32_t const untouched = counts.download().front();
             matrix_view<T> const view{logits.data(), lists, size, stride};
-            require_cuda(cuda::best_tokens(view, best, round.get(), {ids.data(), counts.data(), capacity}, nullptr));
+            require_cuda(device::best_tokens(view, best, round.get(), {ids.data(), counts.data(), capacity}, nullptr));
 
             auto const got = ids.download();
             auto const found = counts.download();
@@ -119,11 +120,11 @@ TEST_CASE("cuda::best_tokens: what does not fit is refused", "[emulated]") {
     device_array<float> const logits(rows);
     device_array<token_id> ids(2 * 8);
     device_array<std::uint32_t> counts(2);
-    cuda::token_lists const lists{ids.data(), counts.data(), 8};
+    device::token_lists const lists{ids.data(), counts.data(), 8};
     matrix_view<float> const view{logits.data(), 2, 50};
-    auto const refused = [&](matrix_view<float> const& m, std::uint32_t best, cuda::device_round const& in,
-                             cuda::token_lists const& out) {
-        return cuda::best_tokens(m, best, in, out, nullptr) == cudaErrorInvalidValue;
+    auto const refused = [&](matrix_view<float> const& m, std::uint32_t best, device::device_round const& in,
+                             device::token_lists const& out) {
+        return device::best_tokens(m, best, in, out, nullptr) == cudaErrorInvalidValue;
     };
     CHECK(refused(view, 0, round.get(), lists));
     CHECK(refused(view, 9, round.get(), lists));

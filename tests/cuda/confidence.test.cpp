@@ -292,7 +292,7 @@ TEST_CASE("cuda: confidences that do not fit are refused", "[emulated]") {
     bad.mean_term = nullptr;
     CHECK(refused(gpu::mean_confidence_term(bad, nullptr)));
     device_array<std::uint32_t> columns(14);
-    gpu::survival_columns const plan{columns.data(), columns.data() + 2, columns.data() + 8};
+    gpu::survival_columns const plan{columns.data(), columns.data() + 8};
     CHECK_FALSE(refused(gpu::plan_at_anchor(good, round.get(), plan, nullptr)));
     CHECK(refused(gpu::plan_at_anchor(bad, round.get(), plan, nullptr)));
     CHECK(refused(gpu::plan_at_anchor(good, round.get(), {}, nullptr)));

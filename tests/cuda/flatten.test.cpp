@@ -20,13 +20,14 @@
 #include "support/dice.hpp"
 
 using namespace sureleap;
+namespace device = sureleap::cuda;  // CUDA has a namespace cuda of its own
 using support::dice;
 
 namespace {
 
 /// A round with random lengths, on both sides.
 struct flat_case {
-    cuda::round_limits limits;
+    device::round_limits limits;
     std::size_t requests;
     std::size_t gamma;
     support::device_rounds device;
@@ -53,7 +54,7 @@ struct flat_case {
             views[r].position = positions[r] = roll.below(roll.chance(0.1) ? 3 : 100000);
             lengths[r] = static_cast<std::uint32_t>(roll.below(most_length + 1));
         }
-        cuda::device_round const& round = device.columns;
+        device::device_round const& round = device.columns;
         support::upload(round.requests.count, static_cast<std::uint32_t>(requests));
         support::upload(round.requests.anchors, anchors);
         support::upload(round.requests.positions, positions);
@@ -74,7 +75,7 @@ struct flat_case {
     [[nodiscard]] std::size_t rows_of(std::size_t r) const { return r < requests ? lengths[r] + 1 : 0; }
 
     void check_batch() const {
-        cuda::batch_columns const& flat = device.columns.batch;
+        device::batch_columns const& flat = device.columns.batch;
         auto const offsets = support::download(flat.offsets, limits.requests + 1);
         for (std::size_t r = 0; r <= limits.requests; ++r) {
             REQUIRE(static_cast<std::size_t>(offsets[r]) == batch.offsets()[std::min(r, requests)]);
@@ -100,7 +101,7 @@ TEST_CASE("Flatten: random rounds") {
         std::size_t const gamma = roll.chance(0.2) ? 31 : 1 + roll.below(8);
         INFO("seed " << seed << ", R " << present << " of " << most << ", gamma " << gamma);
         flat_case const made(roll, most, present, gamma);
-        require_cuda(cuda::flatten(made.device.columns, nullptr));
+        require_cuda(device::flatten(made.device.columns, nullptr));
         made.check_batch();
     }
 }
@@ -108,9 +109,9 @@ TEST_CASE("Flatten: random rounds") {
 TEST_CASE("Flatten: 8,192 requests") {
     dice roll(3);
     flat_case const made(roll, 8192, 8192, 3);
-    support::carved<cuda::attention_layout> const layout(
-        [&](cuda::workspace& ws) { return cuda::carve_attention(ws, made.limits, 0); });
-    require_cuda(cuda::flatten(made.device.columns, {layout.columns, {}}, nullptr));
+    support::carved<device::attention_layout> const layout(
+        [&](device::workspace& ws) { return device::carve_attention(ws, made.limits, 0); });
+    require_cuda(device::flatten(made.device.columns, {layout.columns, {}}, nullptr));
     made.check_batch();
     auto const indptr = support::download(layout.columns.kv_indptr, 8193);
     std::uint64_t keys = 0;
@@ -128,10 +129,10 @@ TEST_CASE("Flatten: layouts of attention kernels") {
         std::size_t const gamma = 1 + roll.below(8);
         flat_case const made(roll, most, present, gamma);
         std::uint32_t const page = roll.chance(0.3) ? 1u : static_cast<std::uint32_t>(16 << roll.below(3));
-        support::carved<cuda::attention_layout> const carved(
-            [&](cuda::workspace& ws) { return cuda::carve_attention(ws, made.limits, page); });
-        cuda::attention_layout const& layout = carved.columns;
-        require_cuda(cuda::flatten(made.device.columns, {layout, {}}, nullptr));
+        support::carved<device::attention_layout> const carved(
+            [&](device::workspace& ws) { return device::carve_attention(ws, made.limits, page); });
+        device::attention_layout const& layout = carved.columns;
+        require_cuda(device::flatten(made.device.columns, {layout, {}}, nullptr));
         made.check_batch();
 
         auto const kv_indptr = support::download(layout.kv_indptr, most + 1);
@@ -167,11 +168,11 @@ TEST_CASE("Flatten: layouts of attention kernels") {
                          [](std::int32_t a, std::uint64_t b) { return a >= 0 && static_cast<std::uint64_t>(a) == b; }));
 
         // Each of them alone.
-        cuda::attention_layout part{};
+        device::attention_layout part{};
         part.longest = layout.longest;
         part.kv_lengths = roll.chance(0.5) ? layout.kv_lengths : nullptr;
         support::upload(layout.longest, std::vector<std::int32_t>{-1, -1});
-        require_cuda(cuda::flatten(made.device.columns, {part, {}}, nullptr));
+        require_cuda(device::flatten(made.device.columns, {part, {}}, nullptr));
         made.check_batch();
         CHECK(support::download(layout.longest, 2) == longest);
         CHECK(support::download(layout.kv_lengths, most) == kv_lengths);
@@ -187,7 +188,7 @@ TEST_CASE("Flatten: captured sizes") {
         std::size_t const present = roll.below(most + 1);
         std::size_t const gamma = 1 + roll.below(8);
         flat_case const made(roll, most, present, gamma);
-        cuda::batch_columns const& flat = made.device.columns.batch;
+        device::batch_columns const& flat = made.device.columns.batch;
         std::size_t const room = most * (made.gamma + 1);
         std::vector<std::uint32_t> sizes;
         for (std::size_t size = 1; size < (roll.chance(0.2) ? room / 2 : room + 20); size += 1 + roll.below(room)) {
@@ -197,9 +198,9 @@ TEST_CASE("Flatten: captured sizes") {
         device_array<std::uint32_t> chosen(3);
         std::vector<token_id> const marked(room, -77);
         support::upload(flat.tokens, marked);
-        require_cuda(cuda::flatten(made.device.columns,
-                                   {{}, {held.data(), static_cast<std::uint32_t>(sizes.size()), 999, chosen.data()}},
-                                   nullptr));
+        require_cuda(device::flatten(made.device.columns,
+                                     {{}, {held.data(), static_cast<std::uint32_t>(sizes.size()), 999, chosen.data()}},
+                                     nullptr));
         made.check_batch();
         std::size_t const rows = made.batch.rows();
         auto const fits = std::lower_bound(sizes.begin(), sizes.end(), rows);
@@ -227,7 +228,7 @@ TEST_CASE("Flatten: in the launch of a schedule") {
         std::size_t const gamma = 1 + roll.below(7);
         INFO("seed " << seed << ", R of " << most << ", gamma " << gamma);
         flat_case const made(roll, most, roll.below(most + 1), gamma);
-        cuda::device_round const& round = made.device.columns;
+        device::device_round const& round = made.device.columns;
         std::size_t const rows = most * (gamma + 1);
         std::vector<fixed_probability> survival(made.requests * gamma);
         for (std::size_t i = 0; i < survival.size(); ++i) {
@@ -237,18 +238,18 @@ TEST_CASE("Flatten: in the launch of a schedule") {
         support::upload(round.drafts.sizes,
                         std::vector<std::uint32_t>(made.requests, static_cast<std::uint32_t>(gamma)));
         support::upload(round.drafts.survival, survival);
-        support::carved<cuda::capacity_columns> const capacity(
-            [&](cuda::workspace& ws) { return cuda::carve_capacity(ws, made.limits); });
+        support::carved<device::capacity_columns> const capacity(
+            [&](device::workspace& ws) { return device::carve_capacity(ws, made.limits); });
         std::vector<double> rates(capacity.columns.size, 1.0);
         for (std::size_t b = 0; b < rates.size(); ++b) rates[b] = 1.0 / static_cast<double>(1000 * most + b);
         support::upload(capacity.columns.steps_per_second, rates);
-        support::carved<cuda::attention_layout> const layout(
-            [&](cuda::workspace& ws) { return cuda::carve_attention(ws, made.limits, 16); });
+        support::carved<device::attention_layout> const layout(
+            [&](device::workspace& ws) { return device::carve_attention(ws, made.limits, 16); });
         device_array<std::uint32_t> const sizes(std::vector<std::uint32_t>{static_cast<std::uint32_t>(rows)});
         device_array<std::uint32_t> chosen(3);
         device_array<std::uint32_t> const budget(
             std::vector<std::uint32_t>{static_cast<std::uint32_t>(roll.below(made.requests * gamma + 1))});
-        cuda::flat_batch const flat{layout.columns, {sizes.data(), 1, 5, chosen.data()}};
+        device::flat_batch const flat{layout.columns, {sizes.data(), 1, 5, chosen.data()}};
 
         auto const everything = [&] {
             std::vector<std::int64_t> all;
@@ -271,7 +272,7 @@ TEST_CASE("Flatten: in the launch of a schedule") {
         };
         auto const check_same = [&](auto const& schedule, auto const& both) {
             require_cuda(schedule());
-            require_cuda(cuda::flatten(round, flat, nullptr));
+            require_cuda(device::flatten(round, flat, nullptr));
             auto const expected = everything();
             support::upload(round.batch.tokens, std::vector<token_id>(rows, -5));
             support::upload(round.batch.lengths, std::vector<std::uint32_t>(most, 77));
@@ -280,13 +281,13 @@ TEST_CASE("Flatten: in the launch of a schedule") {
             require_cuda(both());
             CHECK(everything() == expected);
         };
-        check_same([&] { return cuda::schedule_greedy(round, capacity.columns, nullptr); },
-                   [&] { return cuda::schedule_greedy(round, capacity.columns, flat, nullptr); });
-        check_same([&] { return cuda::schedule_top_k(round, budget.data(), nullptr); },
-                   [&] { return cuda::schedule_top_k(round, budget.data(), flat, nullptr); });
+        check_same([&] { return device::schedule_greedy(round, capacity.columns, nullptr); },
+                   [&] { return device::schedule_greedy(round, capacity.columns, flat, nullptr); });
+        check_same([&] { return device::schedule_top_k(round, budget.data(), nullptr); },
+                   [&] { return device::schedule_top_k(round, budget.data(), flat, nullptr); });
         std::uint32_t const half = static_cast<std::uint32_t>(made.requests * gamma / 2);
-        check_same([&] { return cuda::schedule_top_k(round, half, nullptr); },
-                   [&] { return cuda::schedule_top_k(round, half, flat, nullptr); });
+        check_same([&] { return device::schedule_top_k(round, half, nullptr); },
+                   [&] { return device::schedule_top_k(round, half, flat, nullptr); });
     }
 }
 
@@ -302,10 +303,10 @@ TEST_CASE("Flatten: the padded view") {
         std::size_t const longest =
             made.lengths.empty() ? 0 : *std::max_element(made.lengths.begin(), made.lengths.end());
         std::size_t const width = longest + 1 + roll.below(3);
-        support::carved<cuda::padded_columns> const padded([&](cuda::workspace& ws) {
-            return cuda::carve_padded(ws, made.limits, static_cast<std::uint32_t>(width), 7);
+        support::carved<device::padded_columns> const padded([&](device::workspace& ws) {
+            return device::carve_padded(ws, made.limits, static_cast<std::uint32_t>(width), 7);
         });
-        require_cuda(cuda::pad(made.device.columns, padded.columns, nullptr));
+        require_cuda(device::pad(made.device.columns, padded.columns, nullptr));
         std::vector<token_id> expected(most * width, 7);
         made.batch.padded_tokens(width, 7, expected);
         CHECK(support::download(padded.columns.tokens, most * width) == expected);
@@ -318,18 +319,18 @@ TEST_CASE("Flatten: the padded view") {
 }
 
 TEST_CASE("Flatten: what does not fit is refused") {
-    cuda::round_limits const limits{4, 3, 10, 0, false};
+    device::round_limits const limits{4, 3, 10, 0, false};
     support::device_rounds const device = support::round_of(limits);
     device_array<std::int32_t> array(8);
     device_array<std::uint32_t> sizes(8);
     auto const refused = [](cudaError_t error) { return error == cudaErrorInvalidValue; };
-    CHECK(refused(cuda::flatten({}, nullptr)));
-    cuda::attention_layout layout{};
+    CHECK(refused(device::flatten({}, nullptr)));
+    device::attention_layout layout{};
     layout.page_indptr = array.data();
-    CHECK(refused(cuda::flatten(device.columns, {layout, {}}, nullptr)));
-    CHECK(refused(cuda::flatten(device.columns, {{}, {sizes.data(), 3, 0, nullptr}}, nullptr)));
-    CHECK(refused(cuda::pad(device.columns, {}, nullptr)));
-    CHECK(refused(cuda::pad(device.columns, {0, 0, array.data(), nullptr}, nullptr)));
-    CHECK(refused(cuda::pad(device.columns, {2, 0, nullptr, nullptr}, nullptr)));
-    CHECK(refused(cuda::pad({}, {2, 0, array.data(), nullptr}, nullptr)));
+    CHECK(refused(device::flatten(device.columns, {layout, {}}, nullptr)));
+    CHECK(refused(device::flatten(device.columns, {{}, {sizes.data(), 3, 0, nullptr}}, nullptr)));
+    CHECK(refused(device::pad(device.columns, {}, nullptr)));
+    CHECK(refused(device::pad(device.columns, {0, 0, array.data(), nullptr}, nullptr)));
+    CHECK(refused(device::pad(device.columns, {2, 0, nullptr, nullptr}, nullptr)));
+    CHECK(refused(device::pad({}, {2, 0, array.data(), nullptr}, nullptr)));
 }

@@ -22,6 +22,7 @@
 #include "support/survival_tables.hpp"
 
 using namespace sureleap;
+namespace device = sureleap::cuda;  // CUDA has a namespace cuda of its own
 using support::dice;
 
 namespace {
@@ -35,20 +36,21 @@ void mirror_rounds(std::uint64_t seed, std::size_t slots, std::size_t gamma, std
     REQUIRE(quantise(prior, fixed_prior));
     analytic_capacity const curve{100.0, roll.between(1.0, 20.0)};
 
-    cuda::round_limits const limits{static_cast<std::uint32_t>(slots), static_cast<std::uint32_t>(gamma), 10, 0, false};
+    device::round_limits const limits{static_cast<std::uint32_t>(slots), static_cast<std::uint32_t>(gamma), 10, 0,
+                                      false};
     support::device_rounds device = support::round_of(limits);
-    cuda::device_round const& round = device.columns;
-    support::carved<cuda::history_columns> const past(
-        [&](cuda::workspace& ws) { return cuda::carve_history(ws, limits, Lag, fixed_prior); });
-    support::carved<cuda::survival_columns> const table(
-        [&](cuda::workspace& ws) { return cuda::carve_survivals(ws, limits); });
-    support::carved<cuda::capacity_columns> const capacity(
-        [&](cuda::workspace& ws) { return cuda::carve_capacity(ws, limits); });
+    device::device_round const& round = device.columns;
+    support::carved<device::history_columns> const past(
+        [&](device::workspace& ws) { return device::carve_history(ws, limits, Lag, fixed_prior); });
+    support::carved<device::survival_columns> const table(
+        [&](device::workspace& ws) { return device::carve_survivals(ws, limits); });
+    support::carved<device::capacity_columns> const capacity(
+        [&](device::workspace& ws) { return device::carve_capacity(ws, limits); });
     device_array<std::uint32_t> budget(1);
     std::vector<double> rates(capacity.columns.size);
-    cuda::tabulate(curve, rates);
+    device::tabulate(curve, rates);
     support::upload(capacity.columns.steps_per_second, rates);
-    require_cuda(cuda::forget_all(past.columns, nullptr));
+    require_cuda(device::forget_all(past.columns, nullptr));
 
     survival_history host(slots, gamma, Lag, prior);
     workspace sizer;
@@ -63,7 +65,7 @@ void mirror_rounds(std::uint64_t seed, std::size_t slots, std::size_t gamma, std
         for (std::uint32_t slot = 0; slot < slots; ++slot) {
             if (roll.chance(0.1)) {
                 host.join(slot);
-                require_cuda(cuda::join(past.columns, slot, nullptr));
+                require_cuda(device::join(past.columns, slot, nullptr));
             }
             if (roll.chance(0.8)) present.push_back(slot);
         }
@@ -97,7 +99,7 @@ void mirror_rounds(std::uint64_t seed, std::size_t slots, std::size_t gamma, std
         support::upload(round.requests.weights, weights);
 
         auto const expected = host.lagged<Lag>(views, memory);
-        require_cuda(cuda::lagged_table(round, past.columns, table.columns, nullptr));
+        require_cuda(device::lagged_table(round, past.columns, table.columns, nullptr));
         auto const sizes = support::download(table.columns.sizes, requests);
         auto const survival = support::download(table.columns.survival, requests * gamma);
         for (std::size_t r = 0; r < requests; ++r) {
@@ -106,12 +108,12 @@ void mirror_rounds(std::uint64_t seed, std::size_t slots, std::size_t gamma, std
                 REQUIRE(survival[r * gamma + k] == expected.survivals().at(r, k).survival);
             }
         }
-        require_cuda(cuda::best_budget(round, table.columns, capacity.columns, budget.data(), nullptr));
+        require_cuda(device::best_budget(round, table.columns, capacity.columns, budget.data(), nullptr));
         CHECK(budget.download()[0] == lagged_top_k<Lag>(curve, prior).budget(expected));
 
         support::upload(round.drafts.sizes, live.sizes);
         support::upload(round.drafts.confidence, live.confidence);
-        require_cuda(cuda::remember(round, past.columns, nullptr));
+        require_cuda(device::remember(round, past.columns, nullptr));
         host.push(views, live.view());
     }
 }
@@ -137,26 +139,26 @@ TEST_CASE("History: many blocks of threads agree on the number of the round") {
 }
 
 TEST_CASE("History: what does not fit is refused") {
-    cuda::round_limits const limits{4, 3, 10, 0, false};
+    device::round_limits const limits{4, 3, 10, 0, false};
     support::device_rounds const device = support::round_of(limits);
     auto const refused = [](cudaError_t error) { return error == cudaErrorInvalidValue; };
-    auto const history_of = [](cuda::round_limits const& made, std::uint32_t lag) {
-        return support::carved<cuda::history_columns>(
-            [&](cuda::workspace& ws) { return cuda::carve_history(ws, made, lag, certain); });
+    auto const history_of = [](device::round_limits const& made, std::uint32_t lag) {
+        return support::carved<device::history_columns>(
+            [&](device::workspace& ws) { return device::carve_history(ws, made, lag, certain); });
     };
-    support::carved<cuda::survival_columns> const table(
-        [&](cuda::workspace& ws) { return cuda::carve_survivals(ws, limits); });
+    support::carved<device::survival_columns> const table(
+        [&](device::workspace& ws) { return device::carve_survivals(ws, limits); });
     auto const good = history_of(limits, 2);
-    CHECK(refused(cuda::lagged_table({}, good.columns, table.columns, nullptr)));
-    CHECK(refused(cuda::lagged_table(device.columns, {}, table.columns, nullptr)));
-    CHECK(refused(cuda::lagged_table(device.columns, good.columns, {}, nullptr)));
-    CHECK(refused(cuda::remember({}, good.columns, nullptr)));
-    CHECK(refused(cuda::join(good.columns, 4, nullptr)));
-    CHECK(refused(cuda::forget_all({}, nullptr)));
-    CHECK(refused(cuda::remember(device.columns, history_of({3, 3, 10, 0, false}, 2).columns, nullptr)));
-    CHECK(refused(cuda::remember(device.columns, history_of({4, 2, 10, 0, false}, 2).columns, nullptr)));
-    CHECK(refused(cuda::remember(device.columns, history_of(limits, 0).columns, nullptr)));
-    cuda::history_columns sure = good.columns;
+    CHECK(refused(device::lagged_table({}, good.columns, table.columns, nullptr)));
+    CHECK(refused(device::lagged_table(device.columns, {}, table.columns, nullptr)));
+    CHECK(refused(device::lagged_table(device.columns, good.columns, {}, nullptr)));
+    CHECK(refused(device::remember({}, good.columns, nullptr)));
+    CHECK(refused(device::join(good.columns, 4, nullptr)));
+    CHECK(refused(device::forget_all({}, nullptr)));
+    CHECK(refused(device::remember(device.columns, history_of({3, 3, 10, 0, false}, 2).columns, nullptr)));
+    CHECK(refused(device::remember(device.columns, history_of({4, 2, 10, 0, false}, 2).columns, nullptr)));
+    CHECK(refused(device::remember(device.columns, history_of(limits, 0).columns, nullptr)));
+    device::history_columns sure = good.columns;
     sure.prior = certain + 1;
-    CHECK(refused(cuda::remember(device.columns, sure, nullptr)));
+    CHECK(refused(device::remember(device.columns, sure, nullptr)));
 }

@@ -22,47 +22,48 @@
 #include "support/dice.hpp"
 
 using namespace sureleap;
+namespace device = sureleap::cuda;  // CUDA has a namespace cuda of its own
 
 namespace {
 
 template <class T>
-__global__ void run_races(T const* rows, std::uint32_t size, cuda::law const* laws, draw_key const* keys,
-                          token_id const* likely, cuda::race_result* out) {
-    auto& shared = cuda::shared_memory<cuda::race_shared>();
+__global__ void run_races(T const* rows, std::uint32_t size, device::law const* laws, draw_key const* keys,
+                          token_id const* likely, device::race_result* out) {
+    auto& shared = device::shared_memory<device::race_shared>();
     std::uint32_t const i = blockIdx.x;
     T const* const row = rows + static_cast<std::size_t>(i) * size;
     draw_key other = keys[i];
     ++other.seed;
     // Twice, as a block does that looks at several rows.
-    cuda::race_result const before = cuda::race_row(row, size, laws[i], other, no_token, shared);
-    out[i * blockDim.x + threadIdx.x] = cuda::race_row(row, size, laws[i], keys[i], likely[i], shared);
-    cuda::race_result const again = cuda::race_row(row, size, laws[i], other, before.token, shared);
+    device::race_result const before = device::race_row(row, size, laws[i], other, no_token, shared);
+    out[i * blockDim.x + threadIdx.x] = device::race_row(row, size, laws[i], keys[i], likely[i], shared);
+    device::race_result const again = device::race_row(row, size, laws[i], other, before.token, shared);
     if (again.token != before.token) out[i * blockDim.x + threadIdx.x].invalid = 2;
 }
 
 /// A warp for every `share` blocks of the row, in a grid of their own; then one warp for all their results.
 template <class T>
-__global__ void run_part(T const* row, std::uint32_t size, std::uint32_t share, cuda::law how, draw_key key,
-                         cuda::race_result* parts) {
-    cuda::race mine{key, how};
+__global__ void run_part(T const* row, std::uint32_t size, std::uint32_t share, device::law how, draw_key key,
+                         device::race_result* parts) {
+    device::race mine{key, how};
     for (std::uint32_t b = blockIdx.x * share; b < (blockIdx.x + 1) * share && b * row_block < size; ++b) {
         mine.approach(row, size, b);
-        cuda::row_lanes<T> logits;
-        cuda::read_block(row, size, b, logits);
+        device::row_lanes<T> logits;
+        device::read_block(row, size, b, logits);
         mine.meet_block(row, b, logits);
     }
-    if (cuda::race_result const result = mine.winner(); threadIdx.x == 0) parts[blockIdx.x] = result;
+    if (device::race_result const result = mine.winner(); threadIdx.x == 0) parts[blockIdx.x] = result;
 }
-__global__ void put_together(cuda::race_result const* parts, std::uint32_t count, cuda::race_result* out) {
-    out[threadIdx.x] = cuda::first_of(parts, count);
+__global__ void put_together(device::race_result const* parts, std::uint32_t count, device::race_result* out) {
+    out[threadIdx.x] = device::first_of(parts, count);
 }
 
-__global__ void run_listed(token_id const* ids, float const* logits, std::uint32_t count, cuda::law how, draw_key key,
-                           cuda::race_result* out) {
-    cuda::race all{key, how};
-    for (std::uint32_t first = 0; first < count; first += cuda::warp_size) {
+__global__ void run_listed(token_id const* ids, float const* logits, std::uint32_t count, device::law how, draw_key key,
+                           device::race_result* out) {
+    device::race all{key, how};
+    for (std::uint32_t first = 0; first < count; first += device::warp_size) {
         std::uint32_t const i = first + threadIdx.x;
-        all.meet(i < count ? ids[i] : no_token, i < count ? logits[i] : -cuda::infinity);
+        all.meet(i < count ? ids[i] : no_token, i < count ? logits[i] : -device::infinity);
     }
     out[threadIdx.x] = all.winner();
 }
@@ -72,12 +73,12 @@ template <class T>
 struct on_host {
     std::vector<token_id> order;
     distribution<T> p;
-    cuda::law law{};
+    device::law law{};
 
     on_host(std::vector<T> const& row, transform const& how)
         : order(row.size()), p({row, {}, {}}, how, order, {}, scalar_row_kernels) {
         law.scale = static_cast<float>(1.0 / how.temperature);
-        law.kind = cuda::law_kind::dense;
+        law.kind = device::law_kind::dense;
         if (!p.valid() || !how.truncates()) return;
         auto const last = sureleap::detail::truncate(std::span<T const>(row), how, p.mode(), std::span(order));
         law.least_logit = last.logit;
@@ -99,7 +100,7 @@ struct tally {
 
     template <class T>
     void compare(std::vector<T> const& row, on_host<T> const& host, draw_key const& key, token_id expected,
-                 cuda::race_result const& found) {
+                 device::race_result const& found) {
         ++all;
         REQUIRE(found.invalid == 0);
         REQUIRE(found.token != no_token);
@@ -136,7 +137,7 @@ void race_over_rows(std::uint64_t seed, std::size_t size, std::size_t rounds) {
     INFO("seed " << roll.seed() << ", size " << size);
     std::vector<T> rows;
     std::vector<std::vector<T>> each;
-    std::vector<cuda::law> laws;
+    std::vector<device::law> laws;
     std::vector<draw_key> keys;
     std::vector<token_id> likely;
     std::vector<on_host<T>> hosts;
@@ -157,14 +158,14 @@ void race_over_rows(std::uint64_t seed, std::size_t size, std::size_t rounds) {
         likely.push_back(hint == 0 ? no_token : hint == 1 ? static_cast<token_id>(roll.below(size)) : expected.back());
     }
     device_array<T> const d_rows(rows);
-    device_array<cuda::law> const d_laws(laws);
+    device_array<device::law> const d_laws(laws);
     device_array<draw_key> const d_keys(keys);
     device_array<token_id> const d_likely(likely);
     unsigned const threads = size < 1000 ? 32 : size < 20000 ? 64 : 256;
-    device_array<cuda::race_result> d_out(each.size() * threads);
-    require_cuda(cuda::launch(run_races<T>, dim3(static_cast<unsigned>(each.size())), dim3(threads),
-                              sizeof(cuda::race_shared), nullptr, d_rows.data(), static_cast<std::uint32_t>(size),
-                              d_laws.data(), d_keys.data(), d_likely.data(), d_out.data()));
+    device_array<device::race_result> d_out(each.size() * threads);
+    require_cuda(device::launch(run_races<T>, dim3(static_cast<unsigned>(each.size())), dim3(threads),
+                                sizeof(device::race_shared), nullptr, d_rows.data(), static_cast<std::uint32_t>(size),
+                                d_laws.data(), d_keys.data(), d_likely.data(), d_out.data()));
     auto const out = d_out.download();
     tally results;
     for (std::size_t i = 0; i < each.size(); ++i) {
@@ -199,12 +200,12 @@ TEST_CASE("races on the device: parts of a row, put together by a warp") {
         auto const share = static_cast<std::uint32_t>(1 + roll.below(5));
         auto const parts = static_cast<std::uint32_t>((row_blocks(size) + share - 1) / share);
         device_array<bf16> const d_row(row);
-        device_array<cuda::race_result> d_parts(parts);
-        device_array<cuda::race_result> d_out(cuda::warp_size);
-        require_cuda(cuda::launch(run_part<bf16>, dim3(parts), dim3(cuda::warp_size), 0, nullptr, d_row.data(),
-                                  static_cast<std::uint32_t>(size), share, host.law, key, d_parts.data()));
-        require_cuda(cuda::launch(put_together, dim3(1), dim3(cuda::warp_size), 0, nullptr, d_parts.data(), parts,
-                                  d_out.data()));
+        device_array<device::race_result> d_parts(parts);
+        device_array<device::race_result> d_out(device::warp_size);
+        require_cuda(device::launch(run_part<bf16>, dim3(parts), dim3(device::warp_size), 0, nullptr, d_row.data(),
+                                    static_cast<std::uint32_t>(size), share, host.law, key, d_parts.data()));
+        require_cuda(device::launch(put_together, dim3(1), dim3(device::warp_size), 0, nullptr, d_parts.data(), parts,
+                                    d_out.data()));
         auto const out = d_out.download();
         for (auto const& lane : out) CHECK(lane.token == out.front().token);
         results.compare(row, host, key, race_winner(key, host.p), out.front());
@@ -219,10 +220,10 @@ TEST_CASE("races on the device: listed tokens run for the same exponentials") {
         // A row over 40,000 tokens that is masked but for those listed.
         std::vector<token_id> ids;
         std::vector<float> logits;
-        std::vector<float> row(40000, -cuda::infinity);
+        std::vector<float> row(40000, -device::infinity);
         while (ids.size() < size) {
             std::size_t const v = roll.below(row.size());
-            if (row[v] > -cuda::infinity) continue;
+            if (row[v] > -device::infinity) continue;
             row[v] = static_cast<float>(3.0 * roll.bell());
             ids.push_back(static_cast<token_id>(v));
             logits.push_back(row[v]);
@@ -232,9 +233,10 @@ TEST_CASE("races on the device: listed tokens run for the same exponentials") {
             draw_key const key{roll.bits(), roll.bits(), 0, purpose::noise};
             device_array<token_id> const d_ids(ids);
             device_array<float> const d_logits(logits);
-            device_array<cuda::race_result> d_out(cuda::warp_size);
-            require_cuda(cuda::launch(run_listed, dim3(1), dim3(cuda::warp_size), 0, nullptr, d_ids.data(),
-                                      d_logits.data(), static_cast<std::uint32_t>(size), host.law, key, d_out.data()));
+            device_array<device::race_result> d_out(device::warp_size);
+            require_cuda(device::launch(run_listed, dim3(1), dim3(device::warp_size), 0, nullptr, d_ids.data(),
+                                        d_logits.data(), static_cast<std::uint32_t>(size), host.law, key,
+                                        d_out.data()));
             results.compare(row, host, key, race_winner(key, host.p), d_out.download().front());
         }
     }
@@ -244,7 +246,7 @@ TEST_CASE(
     "races on the device: a number that is no logit is reported, wherever it stands; a masked row has no winner") {
     support::dice roll(133);
     INFO("seed " << roll.seed());
-    float const broken[] = {std::numeric_limits<float>::quiet_NaN(), cuda::infinity, -cuda::infinity};
+    float const broken[] = {std::numeric_limits<float>::quiet_NaN(), device::infinity, -device::infinity};
     for (std::size_t const size : {3u, 1100u, 9000u}) {
         for (float const value : broken) {
             for (bool const all : {false, true}) {
@@ -254,19 +256,19 @@ TEST_CASE(
                 } else {
                     row[roll.below(size)] = half(value);
                 }
-                cuda::law law{};
+                device::law law{};
                 law.scale = 1.0f;
-                law.kind = cuda::law_kind::dense;
+                law.kind = device::law_kind::dense;
                 device_array<half> const d_row(row);
-                device_array<cuda::law> const d_law(std::vector<cuda::law>{law});
+                device_array<device::law> const d_law(std::vector<device::law>{law});
                 device_array<draw_key> const d_key(std::vector<draw_key>{{roll.bits(), 1, 0, purpose::noise}});
                 device_array<token_id> const d_likely(std::vector<token_id>{no_token});
-                device_array<cuda::race_result> d_out(64);
-                require_cuda(cuda::launch(run_races<half>, dim3(1), dim3(64), sizeof(cuda::race_shared), nullptr,
-                                          d_row.data(), static_cast<std::uint32_t>(size), d_law.data(), d_key.data(),
-                                          d_likely.data(), d_out.data()));
+                device_array<device::race_result> d_out(64);
+                require_cuda(device::launch(run_races<half>, dim3(1), dim3(64), sizeof(device::race_shared), nullptr,
+                                            d_row.data(), static_cast<std::uint32_t>(size), d_law.data(), d_key.data(),
+                                            d_likely.data(), d_out.data()));
                 auto const out = d_out.download();
-                bool const masked = value == -cuda::infinity;
+                bool const masked = value == -device::infinity;
                 CHECK(out[0].invalid == (masked ? 0u : 1u));
                 if (masked) CHECK((out[0].token == no_token) == all);
             }

@@ -24,6 +24,7 @@
 #include "support/survival_tables.hpp"
 
 using namespace sureleap;
+namespace device = sureleap::cuda;  // CUDA has a namespace cuda of its own
 using support::dice;
 
 namespace {
@@ -96,10 +97,10 @@ public:
           limits_{static_cast<std::uint32_t>(requests_ + room), static_cast<std::uint32_t>(made.table.block_size), 100,
                   0, false},
           round_(support::round_of(limits_)),
-          past_([&](cuda::workspace& ws) { return cuda::carve_survivals(ws, limits_); }),
-          capacity_([&](cuda::workspace& ws) { return cuda::carve_capacity(ws, limits_); }),
+          past_([&](device::workspace& ws) { return device::carve_survivals(ws, limits_); }),
+          capacity_([&](device::workspace& ws) { return device::carve_capacity(ws, limits_); }),
           budget_(1) {
-        cuda::device_round const& round = round_.columns;
+        device::device_round const& round = round_.columns;
         support::upload(round.requests.count, static_cast<std::uint32_t>(requests_));
         support::upload(round.requests.weights, made.weights);
         support::upload(round.drafts.sizes, made.table.sizes);
@@ -112,24 +113,24 @@ public:
     template <class Curve>
     void use(Curve const& curve) {
         std::vector<double> rates(capacity_.columns.size);
-        cuda::tabulate(curve, rates);
+        device::tabulate(curve, rates);
         support::upload(capacity_.columns.steps_per_second, rates);
     }
     [[nodiscard]] std::vector<std::uint32_t> greedy() {
-        require_cuda(cuda::schedule_greedy(round_.columns, capacity_.columns, nullptr));
+        require_cuda(device::schedule_greedy(round_.columns, capacity_.columns, nullptr));
         return lengths();
     }
     [[nodiscard]] std::uint32_t best() {
-        require_cuda(cuda::best_budget(round_.columns, past_.columns, capacity_.columns, budget_.data(), nullptr));
+        require_cuda(device::best_budget(round_.columns, past_.columns, capacity_.columns, budget_.data(), nullptr));
         return budget_.download()[0];
     }
     /// With the budget that best() left.
     [[nodiscard]] std::vector<std::uint32_t> planned() {
-        require_cuda(cuda::schedule_top_k(round_.columns, budget_.data(), nullptr));
+        require_cuda(device::schedule_top_k(round_.columns, budget_.data(), nullptr));
         return lengths();
     }
     [[nodiscard]] std::vector<std::uint32_t> top_k(std::uint32_t budget) {
-        require_cuda(cuda::schedule_top_k(round_.columns, budget, nullptr));
+        require_cuda(device::schedule_top_k(round_.columns, budget, nullptr));
         return lengths();
     }
     [[nodiscard]] std::vector<std::uint32_t> lengths() const {
@@ -139,16 +140,16 @@ public:
         all.resize(requests_);
         return all;
     }
-    [[nodiscard]] cuda::device_round const& round() const { return round_.columns; }
-    [[nodiscard]] cuda::survival_columns const& past() const { return past_.columns; }
-    [[nodiscard]] cuda::capacity_columns const& capacity() const { return capacity_.columns; }
+    [[nodiscard]] device::device_round const& round() const { return round_.columns; }
+    [[nodiscard]] device::survival_columns const& past() const { return past_.columns; }
+    [[nodiscard]] device::capacity_columns const& capacity() const { return capacity_.columns; }
 
 private:
     std::size_t requests_;
-    cuda::round_limits limits_;
+    device::round_limits limits_;
     support::device_rounds round_;
-    support::carved<cuda::survival_columns> past_;
-    support::carved<cuda::capacity_columns> capacity_;
+    support::carved<device::survival_columns> past_;
+    support::carved<device::capacity_columns> capacity_;
     device_array<std::uint32_t> budget_;
 };
 
@@ -307,12 +308,12 @@ TEST_CASE("Schedules: thresholds and a fixed length") {
         double const threshold = roll.chance(0.3) ? static_cast<double>(roll.below(2)) : roll.real();
         fixed_probability fixed = 0;
         REQUIRE(quantise(threshold, fixed));
-        require_cuda(cuda::schedule_threshold(device.round(), fixed, nullptr));
+        require_cuda(device::schedule_threshold(device.round(), fixed, nullptr));
         CHECK(device.lengths() == on_host(threshold_schedule{threshold}, made.view()));
-        require_cuda(cuda::schedule_survival_threshold(device.round(), fixed, nullptr));
+        require_cuda(device::schedule_survival_threshold(device.round(), fixed, nullptr));
         CHECK(device.lengths() == on_host(survival_threshold_schedule{threshold}, made.view()));
         std::size_t const length = roll.below(33);
-        require_cuda(cuda::schedule_fixed(device.round(), static_cast<std::uint32_t>(length), nullptr));
+        require_cuda(device::schedule_fixed(device.round(), static_cast<std::uint32_t>(length), nullptr));
         CHECK(device.lengths() == on_host(fixed_schedule{length}, made.view()));
     }
 }
@@ -331,23 +332,23 @@ TEST_CASE("Schedules: what does not fit is refused") {
     table_case const made(4, 3);
     device_schedules const device(made);
     device_array<std::uint32_t> budget(1);
-    cuda::device_round const& round = device.round();
+    device::device_round const& round = device.round();
     auto const refused = [](cudaError_t error) { return error == cudaErrorInvalidValue; };
 
-    cuda::capacity_columns shorter = device.capacity();
+    device::capacity_columns shorter = device.capacity();
     --shorter.size;
-    CHECK(refused(cuda::schedule_greedy(round, shorter, nullptr)));
-    CHECK(refused(cuda::schedule_greedy(round, {}, nullptr)));
-    CHECK(refused(cuda::schedule_greedy({}, device.capacity(), nullptr)));
-    CHECK(refused(cuda::schedule_top_k(round, static_cast<std::uint32_t const*>(nullptr), nullptr)));
-    CHECK(refused(cuda::schedule_top_k({}, budget.data(), nullptr)));
-    CHECK(refused(cuda::best_budget(round, device.past(), shorter, budget.data(), nullptr)));
-    CHECK(refused(cuda::best_budget(round, device.past(), device.capacity(), nullptr, nullptr)));
-    CHECK(refused(cuda::best_budget(round, {}, device.capacity(), budget.data(), nullptr)));
-    CHECK(refused(cuda::schedule_fixed({}, 2, nullptr)));
-    CHECK(refused(cuda::schedule_threshold(round, certain + 1, nullptr)));
-    CHECK(refused(cuda::schedule_survival_threshold(round, certain + 1, nullptr)));
+    CHECK(refused(device::schedule_greedy(round, shorter, nullptr)));
+    CHECK(refused(device::schedule_greedy(round, {}, nullptr)));
+    CHECK(refused(device::schedule_greedy({}, device.capacity(), nullptr)));
+    CHECK(refused(device::schedule_top_k(round, static_cast<std::uint32_t const*>(nullptr), nullptr)));
+    CHECK(refused(device::schedule_top_k({}, budget.data(), nullptr)));
+    CHECK(refused(device::best_budget(round, device.past(), shorter, budget.data(), nullptr)));
+    CHECK(refused(device::best_budget(round, device.past(), device.capacity(), nullptr, nullptr)));
+    CHECK(refused(device::best_budget(round, {}, device.capacity(), budget.data(), nullptr)));
+    CHECK(refused(device::schedule_fixed({}, 2, nullptr)));
+    CHECK(refused(device::schedule_threshold(round, certain + 1, nullptr)));
+    CHECK(refused(device::schedule_survival_threshold(round, certain + 1, nullptr)));
 
     // This round's own table decides about x_k by what depends on x_k.
-    CHECK(refused(cuda::best_budget(round, cuda::live_table(round), device.capacity(), budget.data(), nullptr)));
+    CHECK(refused(device::best_budget(round, device::live_table(round), device.capacity(), budget.data(), nullptr)));
 }

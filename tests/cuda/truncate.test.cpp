@@ -23,6 +23,7 @@
 #include "support/dice.hpp"
 
 using namespace sureleap;
+namespace device = sureleap::cuda;  // CUDA has a namespace cuda of its own
 
 namespace {
 
@@ -31,16 +32,16 @@ struct task {
     T const* row;
     std::uint32_t size;
     transform how;
-    cuda::row_facts facts;
+    device::row_facts facts;
 };
 
 /// Tasks in turn, as a block does that looks at many rows.
 template <class T>
-__global__ void run(task<T> const* tasks, std::uint32_t count, cuda::cutoff* out) {
-    auto& shared = cuda::shared_memory<cuda::truncate_shared>();
+__global__ void run(task<T> const* tasks, std::uint32_t count, device::cutoff* out) {
+    auto& shared = device::shared_memory<device::truncate_shared>();
     for (std::uint32_t i = blockIdx.x; i < count; i += gridDim.x) {
         task<T> const t = tasks[i];
-        out[i * blockDim.x + threadIdx.x] = cuda::truncate(t.row, t.size, t.how, t.facts, shared);
+        out[i * blockDim.x + threadIdx.x] = device::truncate(t.row, t.size, t.how, t.facts, shared);
     }
 }
 
@@ -59,7 +60,7 @@ struct sorted_row {
     explicit sorted_row(std::vector<T> const& row) {
         for (std::size_t i = 0; i < row.size(); ++i) {
             logits.push_back(load(row[i]));
-            if (logits.back() > -cuda::infinity) order.push_back(static_cast<token_id>(i));
+            if (logits.back() > -device::infinity) order.push_back(static_cast<token_id>(i));
         }
         std::stable_sort(order.begin(), order.end(), [&](token_id a, token_id b) { return logit(a) > logit(b); });
     }
@@ -139,7 +140,7 @@ template <class T>
 void truncate_rows(std::uint64_t seed, std::size_t size, unsigned threads, std::size_t settings, tally& result) {
     support::dice roll(seed);
     INFO("seed " << roll.seed() << ", size " << size << ", " << sizeof(T) << " bytes");
-    std::uint32_t const blocks = cuda::count_blocks(static_cast<std::uint32_t>(size));
+    std::uint32_t const blocks = device::count_blocks(static_cast<std::uint32_t>(size));
     for (support::row_shape const shape : support::row_shapes) {
         auto const row = support::random_row<T>(roll, size, shape, roll.chance(0.5));
         sorted_row<T> const sorted(row);
@@ -149,12 +150,12 @@ void truncate_rows(std::uint64_t seed, std::size_t size, unsigned threads, std::
         std::vector<T> shifted(shift, T(0.0f));
         shifted.insert(shifted.end(), row.begin(), row.end());
         device_array<T> const d_row(shifted);
-        std::vector<cuda::block_weight> weights(blocks, {-cuda::infinity, 0.0f});
+        std::vector<device::block_weight> weights(blocks, {-device::infinity, 0.0f});
         for (std::size_t i = 0; i < size; ++i) {
             float& largest = weights[i / row_block].largest;
             largest = std::max(largest, sorted.logits[i]);
         }
-        device_array<cuda::block_weight> const d_weights(weights);
+        device_array<device::block_weight> const d_weights(weights);
 
         auto const hows = some_transforms(roll, size, settings);
         std::vector<task<T>> tasks;
@@ -169,9 +170,9 @@ void truncate_rows(std::uint64_t seed, std::size_t size, unsigned threads, std::
             tasks.push_back(t);
         }
         device_array<task<T>> const d_tasks(tasks);
-        device_array<cuda::cutoff> d_out(tasks.size() * threads);
-        require_cuda(cuda::launch(run<T>, dim3(2), dim3(threads), sizeof(cuda::truncate_shared), nullptr,
-                                  d_tasks.data(), static_cast<std::uint32_t>(tasks.size()), d_out.data()));
+        device_array<device::cutoff> d_out(tasks.size() * threads);
+        require_cuda(device::launch(run<T>, dim3(2), dim3(threads), sizeof(device::truncate_shared), nullptr,
+                                    d_tasks.data(), static_cast<std::uint32_t>(tasks.size()), d_out.data()));
         auto const out = d_out.download();
         std::vector<token_id> scratch(size);
         for (std::size_t i = 0; i < tasks.size(); ++i) {
@@ -179,7 +180,7 @@ void truncate_rows(std::uint64_t seed, std::size_t size, unsigned threads, std::
             INFO("shape " << static_cast<int>(shape) << ", temperature " << how.temperature << ", top_k " << how.top_k
                           << ", top_p " << how.top_p << ", min_p " << how.min_p << ", facts "
                           << (tasks[i].facts.blocks != nullptr) << " " << tasks[i].facts.total);
-            cuda::cutoff const found = out[i * threads];
+            device::cutoff const found = out[i * threads];
             for (unsigned t = 1; t < threads; ++t) {
                 REQUIRE(out[i * threads + t].id == found.id);
                 REQUIRE(out[i * threads + t].logit == found.logit);

@@ -58,8 +58,8 @@ TEMPLATE_TEST_CASE("cuda verify: laws of one token, masked tokens, drafts far of
 }
 
 // A row without a law is found wherever it is, and only if the rule comes to it.
-TEMPLATE_TEST_CASE("cuda verify: rows without a law", "[cuda]", token_rejection<>, block_verification<>,
-                   target_match<>, greedy_match) {
+TEMPLATE_TEST_CASE("cuda verify: rows without a law", "[cuda]", token_rejection<>, block_verification<>, target_match<>,
+                   greedy_match) {
     tally sum;
     judge_wishes<TestType>(51, 60, {.requests = 2, .block_size = 3, .bad_rows = true, .distance = 0.3}, sum);
     sum.check();

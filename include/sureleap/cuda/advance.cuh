@@ -35,6 +35,7 @@ namespace detail {
 
 inline constexpr unsigned threads_of_advance = 1024;
 
+template <class = void>
 __global__ void __launch_bounds__(threads_of_advance) advance_kernel(device_round round, finished_columns finished) {
     auto& scratch = shared_memory<block_scratch>();
     request_columns const& requests = round.requests;
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(threads_of_advance) advance_kernel(device_roun
 [[nodiscard]] inline cudaError_t advance(device_round const& round, finished_columns const& finished,
                                          cudaStream_t stream) noexcept {
     if (!round.ready() || (finished.count == nullptr) != (finished.requests == nullptr)) return cudaErrorInvalidValue;
-    return launch(detail::advance_kernel, 1, detail::threads_of_advance, sizeof(block_scratch), stream, round,
+    return launch(detail::advance_kernel<>, 1, detail::threads_of_advance, sizeof(block_scratch), stream, round,
                   finished);
 }
 /// The same for an engine that asks for no list: it reads `remaining`.

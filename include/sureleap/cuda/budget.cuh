@@ -83,6 +83,7 @@ private:
     double bar_;
 };
 
+template <class = void>
 __global__ void __launch_bounds__(most_sorters, 1)
     best_budget_kernel(device_round round, survival_columns columns, double const* steps_per_second,
                        std::uint32_t* budget) {
@@ -106,8 +107,8 @@ __global__ void __launch_bounds__(most_sorters, 1)
         table.survival == round.drafts.survival || table.sizes == round.drafts.sizes) {
         return cudaErrorInvalidValue;
     }
-    return launch(detail::best_budget_kernel, 1, walk_threads(round.limits), sizeof(walk_scratch), stream, round, table,
-                  static_cast<double const*>(capacity.steps_per_second), budget);
+    return launch(detail::best_budget_kernel<>, 1, walk_threads(round.limits), sizeof(walk_scratch), stream, round,
+                  table, static_cast<double const*>(capacity.steps_per_second), budget);
 }
 
 }  // namespace cuda

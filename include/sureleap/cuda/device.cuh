@@ -12,6 +12,8 @@
 //     tokens they hold is read from device memory. So every call can be captured in a graph once and replayed.
 //   - Blocks never wait for each other: no launch depends on how many of them are resident.
 //   - Shared memory is dynamic and one struct per kernel, so that one look tells what a kernel keeps there.
+//   - Every kernel is a template, by `template <class = void>` if by nothing else: nvcc does not know inline kernels, and two
+//     files that include one that is neither would not link.
 //   - Device code uses plain pointers and arrays: members of std:: containers may not be called without a flag of nvcc.
 #pragma once
 

@@ -225,6 +225,7 @@ __device__ inline void flatten_requests(device_round const& round, flat_batch co
     }
 }
 
+template <class = void>
 __global__ void __launch_bounds__(threads_of_flatten) flatten_kernel(device_round round, flat_batch flat) {
     auto& s = shared_memory<flatten_scratch>();
     flatten_requests(round, flat, blockIdx.x * requests_of_flatten, requests_of_flatten, blockIdx.x == gridDim.x - 1,
@@ -239,7 +240,7 @@ __global__ void __launch_bounds__(threads_of_flatten) flatten_kernel(device_roun
                                          cudaStream_t stream) noexcept {
     if (!round.ready() || !flat.valid()) return cudaErrorInvalidValue;
     unsigned const blocks = (round.limits.requests + detail::requests_of_flatten - 1) / detail::requests_of_flatten;
-    return launch(detail::flatten_kernel, blocks, detail::threads_of_flatten, sizeof(detail::flatten_scratch), stream,
+    return launch(detail::flatten_kernel<>, blocks, detail::threads_of_flatten, sizeof(detail::flatten_scratch), stream,
                   round, flat);
 }
 [[nodiscard]] inline cudaError_t flatten(device_round const& round, cudaStream_t stream) noexcept {

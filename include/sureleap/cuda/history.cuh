@@ -90,6 +90,7 @@ namespace detail {
 inline constexpr unsigned threads_of_history = 256;
 
 /// A thread a request: a product is a chain.
+template <class = void>
 __global__ void __launch_bounds__(threads_of_history)
     lagged_kernel(device_round round, history_columns history, survival_columns table) {
     std::uint32_t const r = blockIdx.x * blockDim.x + threadIdx.x;
@@ -121,6 +122,7 @@ __global__ void __launch_bounds__(threads_of_history)
 }
 
 /// A thread a position.
+template <class = void>
 __global__ void __launch_bounds__(threads_of_history) remember_kernel(device_round round, history_columns history) {
     std::uint64_t const now = *history.round;
     std::uint32_t const gamma = round.limits.block_size;
@@ -152,7 +154,7 @@ __global__ void __launch_bounds__(threads_of_history) remember_kernel(device_rou
                                               survival_columns const& table, cudaStream_t stream) noexcept {
     if (!round.ready() || !history.fits(round.limits) || !table.ready()) return cudaErrorInvalidValue;
     unsigned const blocks = (round.limits.requests + detail::threads_of_history - 1) / detail::threads_of_history;
-    return launch(detail::lagged_kernel, blocks, detail::threads_of_history, 0, stream, round, history, table);
+    return launch(detail::lagged_kernel<>, blocks, detail::threads_of_history, 0, stream, round, history, table);
 }
 
 /// Remembers this round's confidences: survival_history::push, once at the end of every round, before the requests move on.
@@ -162,7 +164,7 @@ __global__ void __launch_bounds__(threads_of_history) remember_kernel(device_rou
     if (!round.ready() || !history.fits(round.limits)) return cudaErrorInvalidValue;
     std::uint32_t const places = round.limits.requests * round.limits.block_size;
     unsigned const blocks = (places + detail::threads_of_history - 1) / detail::threads_of_history;
-    return launch(detail::remember_kernel, blocks, detail::threads_of_history, 0, stream, round, history);
+    return launch(detail::remember_kernel<>, blocks, detail::threads_of_history, 0, stream, round, history);
 }
 
 }  // namespace cuda

@@ -37,6 +37,7 @@ namespace detail {
 
 inline constexpr unsigned threads_of_padding = 256;
 
+template <class = void>
 __global__ void __launch_bounds__(threads_of_padding) pad_kernel(device_round round, padded_columns padded) {
     std::uint32_t const cell = blockIdx.x * blockDim.x + threadIdx.x;
     std::uint32_t const r = cell / padded.width;
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(threads_of_padding) pad_kernel(device_round ro
     }
     std::uint32_t const cells = round.limits.requests * padded.width;
     unsigned const blocks = (cells + detail::threads_of_padding - 1) / detail::threads_of_padding;
-    return launch(detail::pad_kernel, blocks, detail::threads_of_padding, 0, stream, round, padded);
+    return launch(detail::pad_kernel<>, blocks, detail::threads_of_padding, 0, stream, round, padded);
 }
 
 }  // namespace cuda

@@ -111,6 +111,7 @@ __device__ inline void finish(device_round const& round, candidate_table const& 
     flatten_requests(round, after.flat, 0, blockDim.x, true, s.flatten);
 }
 
+template <class = void>
 __global__ void __launch_bounds__(most_sorters, 1)
     greedy_kernel(device_round round, after_lengths after, double const* steps_per_second) {
     auto& s = shared_memory<schedule_scratch>();
@@ -120,6 +121,7 @@ __global__ void __launch_bounds__(most_sorters, 1)
 }
 
 /// budget: in device memory, or null for `fixed_budget`.
+template <class = void>
 __global__ void __launch_bounds__(most_sorters, 1)
     top_k_kernel(device_round round, after_lengths after, std::uint32_t const* budget, std::uint32_t fixed_budget) {
     auto& s = shared_memory<schedule_scratch>();
@@ -155,12 +157,13 @@ template <class... Parameters>
 [[nodiscard]] inline cudaError_t launch_greedy(device_round const& round, capacity_columns const& capacity,
                                                flat_batch const* flat, cudaStream_t stream) noexcept {
     if (!capacity.fits(round.limits)) return cudaErrorInvalidValue;
-    return launch_walk(greedy_kernel, round, flat, stream, static_cast<double const*>(capacity.steps_per_second));
+    return launch_walk(greedy_kernel<>, round, flat, stream, static_cast<double const*>(capacity.steps_per_second));
 }
 
 inline constexpr unsigned threads_of_prefixes = 128;
 
 /// Lengths up to `most`, or up to the first value below `threshold`. A thread a request.
+template <class = void>
 __global__ void __launch_bounds__(threads_of_prefixes)
     prefix_kernel(device_round round, std::uint32_t most, fixed_probability const* values,
                   fixed_probability threshold) {
@@ -179,7 +182,7 @@ __global__ void __launch_bounds__(threads_of_prefixes)
                                                  fixed_probability const* values, fixed_probability threshold,
                                                  cudaStream_t stream) noexcept {
     unsigned const blocks = (round.limits.requests + threads_of_prefixes - 1) / threads_of_prefixes;
-    return launch(prefix_kernel, blocks, threads_of_prefixes, 0, stream, round, most, values, threshold);
+    return launch(prefix_kernel<>, blocks, threads_of_prefixes, 0, stream, round, most, values, threshold);
 }
 
 }  // namespace detail
@@ -199,23 +202,23 @@ __global__ void __launch_bounds__(threads_of_prefixes)
 [[nodiscard]] inline cudaError_t schedule_top_k(device_round const& round, std::uint32_t const* budget,
                                                 cudaStream_t stream) noexcept {
     if (budget == nullptr) return cudaErrorInvalidValue;
-    return detail::launch_walk(detail::top_k_kernel, round, nullptr, stream, budget, 0u);
+    return detail::launch_walk(detail::top_k_kernel<>, round, nullptr, stream, budget, 0u);
 }
 /// And flattens.
 [[nodiscard]] inline cudaError_t schedule_top_k(device_round const& round, std::uint32_t const* budget,
                                                 flat_batch const& flat, cudaStream_t stream) noexcept {
     if (budget == nullptr) return cudaErrorInvalidValue;
-    return detail::launch_walk(detail::top_k_kernel, round, &flat, stream, budget, 0u);
+    return detail::launch_walk(detail::top_k_kernel<>, round, &flat, stream, budget, 0u);
 }
 /// The same with a budget that the host knows.
 [[nodiscard]] inline cudaError_t schedule_top_k(device_round const& round, std::uint32_t budget,
                                                 cudaStream_t stream) noexcept {
-    return detail::launch_walk(detail::top_k_kernel, round, nullptr, stream, static_cast<std::uint32_t const*>(nullptr),
-                               budget);
+    return detail::launch_walk(detail::top_k_kernel<>, round, nullptr, stream,
+                               static_cast<std::uint32_t const*>(nullptr), budget);
 }
 [[nodiscard]] inline cudaError_t schedule_top_k(device_round const& round, std::uint32_t budget, flat_batch const& flat,
                                                 cudaStream_t stream) noexcept {
-    return detail::launch_walk(detail::top_k_kernel, round, &flat, stream, static_cast<std::uint32_t const*>(nullptr),
+    return detail::launch_walk(detail::top_k_kernel<>, round, &flat, stream, static_cast<std::uint32_t const*>(nullptr),
                                budget);
 }
 

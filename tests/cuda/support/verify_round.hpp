@@ -31,6 +31,7 @@
 namespace support {
 
 using namespace sureleap;
+namespace device = sureleap::cuda;  // CUDA has a namespace cuda of its own
 
 // ---- margins ---------------------------------------------------------------------------------------------------
 
@@ -148,14 +149,14 @@ std::vector<T> get(T const* from, std::size_t count) {
 }
 
 /// The device's law of a recorded one.
-inline cuda::law law_of(distribution<float> const& q, std::span<float const> row, transform const& how) {
-    if (q.is_one_hot()) return cuda::law::one_hot(q.mode());
-    cuda::law result{};
+inline device::law law_of(distribution<float> const& q, std::span<float const> row, transform const& how) {
+    if (q.is_one_hot()) return device::law::one_hot(q.mode());
+    device::law result{};
     auto const side = q.side(1.0);
     result.shift = side.shift;
     result.scale = side.scale;
     result.total = q.total();
-    result.kind = cuda::law_kind::dense;
+    result.kind = device::law_kind::dense;
     if (how.truncates()) {
         std::vector<token_id> scratch(row.size());
         auto const mode = static_cast<token_id>(scalar_row_kernels.for_float.mode(row.data(), row.size()));
@@ -316,15 +317,16 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
     // ---- the device's: with room for more requests, and a finished one first
     std::size_t const finished = roll.below(2);
     std::size_t const all = requests + finished;
-    cuda::round_limits const limits{static_cast<std::uint32_t>(all + roll.below(3)), static_cast<std::uint32_t>(gamma),
-                                    static_cast<std::uint32_t>(vocabulary), 3, log_probabilities};
-    cuda::workspace sizer;
-    static_cast<void>(cuda::carve(sizer, limits));
-    static_cast<void>(cuda::carve_verification(sizer, limits));
+    device::round_limits const limits{static_cast<std::uint32_t>(all + roll.below(3)),
+                                      static_cast<std::uint32_t>(gamma), static_cast<std::uint32_t>(vocabulary), 3,
+                                      log_probabilities};
+    device::workspace sizer;
+    static_cast<void>(device::carve(sizer, limits));
+    static_cast<void>(device::carve_verification(sizer, limits));
     device_array<unsigned char> bytes(sizer.used());
-    cuda::workspace ws{bytes.data(), bytes.bytes()};
-    cuda::device_round const round = cuda::carve(ws, limits);
-    cuda::verify_memory const verification = cuda::carve_verification(ws, limits);
+    device::workspace ws{bytes.data(), bytes.bytes()};
+    device::device_round const round = device::carve(ws, limits);
+    device::verify_memory const verification = device::carve_verification(ws, limits);
     REQUIRE(round.ready());
     REQUIRE(verification.ready());
 
@@ -339,7 +341,7 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
     std::vector<transform> targets(all);
     std::vector<std::uint32_t> remaining(all, 0), sizes(all, 0), batch_lengths(all, 0);
     std::vector<token_id> stop_columns(all * 3, no_token), tokens(batch_rows, 0), drafted(all * gamma, 0);
-    std::vector<cuda::law> laws(all * gamma);
+    std::vector<device::law> laws(all * gamma);
     std::vector<double> probabilities(all * gamma, 0.0);
     std::vector<status> statuses(all, status::ok);
     std::vector<std::int32_t> offsets{0};
@@ -397,18 +399,18 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
     std::vector<token_id> to_draft;
     for (std::size_t v = 0; v < vocabulary && map; ++v) to_draft.push_back(map->to_draft(static_cast<token_id>(v)));
     device_array<token_id> const map_memory{to_draft};
-    cuda::logits_rows<T> const on_device{row_memory.data(), static_cast<std::uint32_t>(batch_rows), stride,
-                                         normalised ? normaliser_memory.data() : nullptr,
-                                         block_sums.empty() ? nullptr : sum_memory.data()};
+    device::logits_rows<T> const on_device{row_memory.data(), static_cast<std::uint32_t>(batch_rows), stride,
+                                           normalised ? normaliser_memory.data() : nullptr,
+                                           block_sums.empty() ? nullptr : sum_memory.data()};
 
     for (int turn = 0; turn < (wishes.twice ? 2 : 1); ++turn) {
         if constexpr (Rule::access == q_access::row && !Rule::draft_rule::is_deterministic) {
-            cuda::dense_draft_rows<T> const q{draft_memory.data(), drafts + 1, static_cast<std::uint32_t>(gamma),
-                                              static_cast<std::uint32_t>(vocabulary),
-                                              map ? map_memory.data() : nullptr};
-            require_cuda(cuda::accept<Rule>(on_device, q, verification, round, nullptr));
+            device::dense_draft_rows<T> const q{draft_memory.data(), drafts + 1, static_cast<std::uint32_t>(gamma),
+                                                static_cast<std::uint32_t>(vocabulary),
+                                                map ? map_memory.data() : nullptr};
+            require_cuda(device::accept<Rule>(on_device, q, verification, round, nullptr));
         } else {
-            require_cuda(cuda::accept<Rule>(on_device, cuda::one_hot_draft_rows{}, verification, round, nullptr));
+            require_cuda(device::accept<Rule>(on_device, device::one_hot_draft_rows{}, verification, round, nullptr));
         }
         auto const out_statuses = get(round.verdicts.statuses, all);
         auto const out_accepted = get(round.verdicts.accepted, all);
@@ -435,7 +437,8 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
             sum.refused += e.what != status::ok ? 1 : 0;
             INFO("request " << r << ", T " << settings[r].temperature << ", top_k " << settings[r].top_k << ", top_p "
                             << settings[r].top_p << ", min_p " << settings[r].min_p << ", l " << lengths[r]
-                            << ", normalised " << normalised << ", log " << log_probabilities << ", map " << (map.has_value()) << ", turn " << turn);
+                            << ", normalised " << normalised << ", log " << log_probabilities << ", map "
+                            << (map.has_value()) << ", turn " << turn);
             REQUIRE(out_statuses[d] == e.what);
             REQUIRE(out_emitted[d] <= gamma + 1);
             auto const first = out_tokens.begin() + static_cast<std::ptrdiff_t>(d * (gamma + 1));
