@@ -73,6 +73,7 @@ public:
     __device__ race(draw_key const& key, law const& how)
         : key_(key),
           scale_(how.scale),
+          unit_(0.693147181f / how.scale),
           least_logit_(how.least_logit),
           least_id_(how.least_id),
           floor_(just_below(how.least_logit)) {}
@@ -91,7 +92,7 @@ public:
         float const excess = __shfl_sync(all_lanes, mine, 1);
         std::uint32_t const place = __shfl_sync(all_lanes, second ? bits.word[3] : bits.word[1], 0) % group;
         if (!keeps(v, logit)) return;
-        beat(logit, log2f(place == at % group ? smallest : smallest + excess));
+        static_cast<void>(beat(logit, __log2f(place == at % group ? smallest : smallest + excess)));
     }
 
     /// A token of each lane, or no_token, and its logit. Ids are those that name the exponentials: the target's. Takes two
@@ -116,6 +117,7 @@ public:
         key_bits const bits{key_, lane};
 #pragma unroll
         for (unsigned i = 0; i < 4; ++i) words_[i] = bits.word[i];
+        bool leaves = true;  // the time to beat as it is
         if (first) {
             float logits[2];
             float logs[2];
@@ -125,7 +127,7 @@ public:
                 float const logit = v < size ? load(row[v]) : -infinity;
                 bool const kept = keeps(static_cast<token_id>(v), logit);
                 logits[h] = kept ? logit : 0.0f;
-                logs[h] = kept ? log2f(no_less(words_[2 * h]) / static_cast<float>(group)) : infinity;
+                logs[h] = kept ? __log2f(no_less(words_[2 * h]) / static_cast<float>(group)) : infinity;
             }
             float const rate = scale_ * log2_of_e;
             bool const second = logs[1] - logs[0] < (logits[1] - logits[0]) * rate;
@@ -139,9 +141,9 @@ public:
             }
             unsigned const those = __ballot_sync(all_lanes, time == earliest);
             int const source = those != 0 ? __ffs(static_cast<int>(those)) - 1 : 0;
-            beat(__shfl_sync(all_lanes, logit, source), __shfl_sync(all_lanes, log, source));
+            leaves = !beat(__shfl_sync(all_lanes, logit, source), __shfl_sync(all_lanes, log, source));
         }
-        find_least();
+        if (leaves) find_least();
     }
 
     /// The tokens of a block of `row`, whose ids are their places in it. Looks into `row` again for those that may win.
@@ -198,21 +200,21 @@ private:
         return u < 0.99f ? -log1pf(-u) : infinity;
     }
     /// A token of this logit with an exponential of this logarithm is in the race: is that the time to beat?
-    __device__ void beat(float logit, float log2_e) {
-        if (!(log2_e - leader_log2_ < (logit - leader_logit_) * scale_ * log2_of_e)) return;
+    [[nodiscard]] __device__ bool beat(float logit, float log2_e) {
+        if (!(log2_e - leader_log2_ < (logit - leader_logit_) * scale_ * log2_of_e)) return false;
         leader_logit_ = logit;
         leader_log2_ = log2_e;
         find_least();
+        return true;
     }
     /// What a logit has to exceed for its token to be in time: the leader's, as much less as its exponential is larger than
     /// the smallest of the group.
     __device__ void find_least() {
-        float const unit = 0.693147181f / scale_;  // of a power of two, in logits
 #pragma unroll
         for (unsigned h = 0; h < 2; ++h) {
-            float const smaller = log2f(smallest(h == 0 ? words_[0] : words_[2])) - leader_log2_;
-            float least = leader_logit_ + smaller * unit;
-            least -= slack * unit + 1e-6f * (fabsf(least) + fabsf(leader_logit_) + fabsf(smaller * unit));
+            float const smaller = __log2f(smallest(h == 0 ? words_[0] : words_[2])) - leader_log2_;
+            float least = leader_logit_ + smaller * unit_;
+            least -= slack * unit_ + 1e-6f * (fabsf(least) + fabsf(leader_logit_) + fabsf(smaller * unit_));
             if (!(least > floor_)) least = floor_;          // nor if it is no number: then all are looked at
             least_[h] = least < FLT_MAX ? least : FLT_MAX;  // what is larger is no logit
         }
@@ -266,7 +268,7 @@ private:
                 auto const excess = noise.excess(key_, at);
                 float const bound = smallest(high) + static_cast<float>(excess.bound());
                 float const ahead = (logit - leader_logit_) * scale_ * log2_of_e;
-                if (!(log2f(bound) - leader_log2_ > ahead + slack + 1e-6f * fabsf(ahead))) {
+                if (!(__log2f(bound) - leader_log2_ > ahead + slack + 1e-6f * fabsf(ahead))) {
                     e = noise.smallest() + excess.value();
                 }
             }
@@ -284,7 +286,8 @@ private:
         int const lane = __ffs(static_cast<int>(__ballot_sync(all_lanes, log_time == least))) - 1;
         first_.log_time = least;
         first_.token = __shfl_sync(all_lanes, v, lane);
-        beat(__shfl_sync(all_lanes, logit, lane), log2f(static_cast<float>(__shfl_sync(all_lanes, e, lane))));
+        static_cast<void>(
+            beat(__shfl_sync(all_lanes, logit, lane), __log2f(static_cast<float>(__shfl_sync(all_lanes, e, lane)))));
     }
 
     static constexpr float slack = 2e-3f;  // in powers of two
@@ -292,6 +295,7 @@ private:
 
     draw_key key_;
     float scale_;
+    float unit_;  // of a power of two, in logits
     float least_logit_;
     token_id least_id_;
     float floor_;  // what a token that is kept exceeds

@@ -63,8 +63,9 @@ namespace detail {
 /// counts as 0.
 class token_order {
 public:
-    explicit __device__ token_order(std::uint32_t size)
-        : id_bits_(size > 1 ? 32 - static_cast<unsigned>(__clz(static_cast<int>(size - 1))) : 0) {}
+    explicit __device__ token_order(std::uint32_t size) {
+        while ((size - 1) >> id_bits_ != 0) ++id_bits_;
+    }
 
     [[nodiscard]] __device__ unsigned id_bits() const { return id_bits_; }
     [[nodiscard]] __device__ unsigned long long key(float logit, std::uint32_t id) const {
@@ -82,7 +83,7 @@ public:
     }
 
 private:
-    unsigned id_bits_;
+    unsigned id_bits_ = 0;
 };
 
 /// The filters of one row. All members are BLOCK collectives unless they are marked otherwise.

@@ -48,11 +48,12 @@ inline constexpr unsigned court_residency = 3;
 /// of a position than multiprocessors.
 template <class T>
 inline constexpr std::uint32_t blocks_at_once = 4 / sizeof(T);
-template <class T>
-inline constexpr std::uint32_t tile_blocks = court_warps * blocks_at_once<T>;
-template <class T>
+/// A warp's part of a tile. A race needs some preparation, as much as looking at four blocks.
+template <class Rule, class T>
+inline constexpr std::uint32_t warp_blocks = Rule::races ? 4 : blocks_at_once<T>;
+template <class Rule, class T>
 [[nodiscard]] SURELEAP_HOST_DEVICE constexpr std::uint32_t count_tiles(std::uint32_t blocks) noexcept {
-    return (blocks + tile_blocks<T> - 1) / tile_blocks<T>;
+    return (blocks + court_warps * warp_blocks<Rule, T> - 1) / (court_warps * warp_blocks<Rule, T>);
 }
 
 struct work_item {
@@ -78,12 +79,12 @@ struct verify_shared {
 
 /// WARP collective: the next piece of work that is still wanted. Rows of requests that are decided are passed over 32 at a
 /// time, for everybody.
-template <class T>
+template <class Rule, class T>
 __device__ void take_item(verify_memory const& memory, work_item& out) {
     verify_counters& counters = *memory.counters;
     std::uint32_t const finished = counters.finished;
     std::uint32_t const rows = counters.rows;
-    std::uint32_t const tiles = count_tiles<T>(memory.blocks());
+    std::uint32_t const tiles = count_tiles<Rule, T>(memory.blocks());
     work_item item{};
     for (bool found = false; !found;) {
         std::uint32_t i = lane_index() == 0 ? atomicAdd(&counters.next, 1u) : 0;
@@ -147,17 +148,18 @@ __device__ __forceinline__ void weigh_tile(verify_task<T, DraftRows> const& task
     T const* const row = c.row(k);
     std::uint32_t const size = c.vocabulary();
     std::uint32_t const part = item.tile * court_warps + warp_index();
-    std::uint32_t const first = part * blocks_at_once<T>;
-    if (how.weighed) {
+    std::uint32_t const begin = part * warp_blocks<Rule, T>;
+    std::uint32_t const end = begin + warp_blocks<Rule, T> < c.blocks() ? begin + warp_blocks<Rule, T> : c.blocks();
+    float const rate = rate_of(how.scale);
+    for (std::uint32_t first = begin; how.weighed && first < end; first += blocks_at_once<T>) {
         row_lanes<T> logits[blocks_at_once<T>];
 #pragma unroll
         for (std::uint32_t j = 0; j < blocks_at_once<T>; ++j) {
-            if (first + j < c.blocks()) read_block(row, size, first + j, logits[j]);
+            if (first + j < end) read_block(row, size, first + j, logits[j]);
         }
-        float const rate = rate_of(how.scale);
 #pragma unroll
         for (std::uint32_t j = 0; j < blocks_at_once<T>; ++j) {
-            if (first + j >= c.blocks()) break;
+            if (first + j >= end) break;
             block_weight const weight = weigh_block(logits[j], rate);
             if (lane_index() == 0) c.weights(k)[first + j] = weight;
         }
@@ -168,8 +170,8 @@ __device__ __forceinline__ void weigh_tile(verify_task<T, DraftRows> const& task
         all.scale = how.scale;
         race mine{c.noise(k), all};
         token_id const likely = c.token_or_none(k);  // so that there is a time to beat
-        if (likely != no_token) mine.meet(lane_index() == 0 ? likely : no_token, load(row[likely]));
-        for (std::uint32_t b = first; b < first + blocks_at_once<T> && b < c.blocks(); ++b) {
+        if (likely != no_token) mine.expect(likely, load(row[likely]));
+        for (std::uint32_t b = begin; b < end; ++b) {
             mine.approach(row, size, b);
             row_lanes<T> logits;
             read_block(row, size, b, logits);
@@ -260,7 +262,7 @@ __device__ void make_target(verify_task<T, DraftRows> const& task, verify_shared
     if (warp_index() != 0) return;
     token_id choice = no_token;
     if constexpr (Rule::races) {
-        if (how.races) won = first_of(c.races(k), count_tiles<T>(c.blocks()) * court_warps);
+        if (how.races) won = first_of(c.races(k), count_tiles<Rule, T>(c.blocks()) * court_warps);
         choice = p.is_one_hot() ? p.mode : won.invalid != 0 ? no_token : won.token;
         if (c.is_taken() && !c.take_law(k).valid()) choice = no_token;
     } else if constexpr (Rule::greedy) {
@@ -338,8 +340,8 @@ template <class Rule, class T, class DraftRows>
 __global__ void __launch_bounds__(court_threads, court_residency)
     judge_rows(verify_task<T, DraftRows> const __grid_constant__ task) {
     auto& s = shared_memory<verify_shared>();
-    std::uint32_t const tiles = count_tiles<T>(task.memory.blocks());
-    if (warp_index() == 0) take_item<T>(task.memory, s.item);
+    std::uint32_t const tiles = count_tiles<Rule, T>(task.memory.blocks());
+    if (warp_index() == 0) take_item<Rule, T>(task.memory, s.item);
     for (;;) {
         __syncthreads();
         work_item const item = s.item;
@@ -351,7 +353,7 @@ __global__ void __launch_bounds__(court_threads, court_residency)
         }
         __syncthreads();
         // The next piece of work is found while the tile is counted.
-        if (warp_index() == 1) take_item<T>(task.memory, s.item);
+        if (warp_index() == 1) take_item<Rule, T>(task.memory, s.item);
         if (threadIdx.x == 0) s.completes = item.what == listing::rows && finish_tile(task.memory, item, tiles) ? 1 : 0;
         __syncthreads();
         if (s.completes != 0) complete_row<Rule>(task, s, item.request, item.position);
@@ -405,7 +407,7 @@ template <class Rule, class T, class DraftRows>
                       limits.stop_tokens == round.limits.stop_tokens && rows.data != nullptr &&
                       rows.stride >= limits.vocabulary;
     if (!fits) return cudaErrorInvalidValue;
-    std::uint64_t const tiles = detail::count_tiles<T>(memory.blocks());
+    std::uint64_t const tiles = detail::count_tiles<rule, T>(memory.blocks());
     if (tiles * limits.requests * (limits.block_size + 1) > 0x7fffffffu) return cudaErrorInvalidValue;
 
     unsigned processors = 0;
