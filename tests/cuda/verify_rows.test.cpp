@@ -87,6 +87,29 @@ TEMPLATE_TEST_CASE("cuda verify: corrections by passes over long rows", "[cuda]"
     sum.check();
 }
 
+// One prefix after the other, each of which waits for a pass: more of them than there are kernels of passes.
+TEST_CASE("cuda verify: a block that is taken back token by token", "[cuda]") {
+    tally sum;
+    dice roll{62};
+    for (std::size_t i = 0; i < 10; ++i) {
+        INFO("round " << i);
+        judge_twice<block_verification<>, float>(roll,
+                                                 {.vocabulary = 6000,
+                                                  .requests = 3,
+                                                  .block_size = 4,
+                                                  .target = transform{},
+                                                  .bad_rows = false,
+                                                  .normalised = false,
+                                                  .distance = i % 2 == 0 ? 0.03 : 0.01,
+                                                  .level = 0.0,
+                                                  .shape = row_shape::bell,
+                                                  .stubborn = true},
+                                                 sum);
+    }
+    sum.check();
+    CHECK(sum.accepted < sum.requests * 4);
+}
+
 TEST_CASE("cuda verify: any order of threads and blocks gives the same", "[cuda]") {
     for_each_order(12, [] {
         tally sum;

@@ -84,7 +84,7 @@ public:
     }
 
 private:
-    unsigned id_bits_;
+    unsigned id_bits_ = 0;
 };
 
 /// The filters of one row. All members are BLOCK collectives unless they are marked otherwise.

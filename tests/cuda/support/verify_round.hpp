@@ -121,8 +121,26 @@ struct round_wishes {
     std::optional<double> distance{};  ///< of the draft's logits from the target's; 0: they are equal
     std::optional<double> level{};     ///< of all logits
     std::optional<row_shape> shape{};
+    bool stubborn =
+        false;           ///< block verification: keys that neither accept a block nor settle a prefix without its pass
     bool twice = false;  ///< the same memory once more, as a replayed graph would
 };
+
+/// A block of `gamma` tokens is rejected if it survives with less than 0.998, and so are its prefixes, in turns and by mass.
+inline bool is_stubborn(request_view const& request, std::size_t gamma) {
+    if (uniform(block_key(request, gamma - 1, purpose::accept)) < 0.998) return false;
+    for (std::size_t k = gamma - 1; k > 0; --k) {
+        draw_key test = block_key(request, k - 1, purpose::accept);
+        std::uint32_t const index = test.index;
+        for (std::uint32_t i = 0; i < judging_proposals; ++i) {
+            test.index = index | 8 * i << 16;
+            if (uniform(test) > 0.98) return false;
+        }
+        test.index = index | 1u << 16;
+        if (uniform(test) < 0.6) return false;
+    }
+    return true;
+}
 
 inline transform random_transform(dice& roll, std::size_t vocabulary) {
     transform how{};
@@ -239,6 +257,8 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
                     .seed = roll.bits(),
                     .remaining = 1 + roll.below(2 * gamma + 2),
                     .settings = &settings[r]};
+        while (wishes.stubborn && !is_stubborn(views[r], gamma)) ++views[r].seed;
+        if (wishes.stubborn) views[r].remaining = gamma + 1;
     }
     auto const backbone = [&](std::span<request_view const>) {
         return block_forward<T>{{}, {{base.data(), requests * gamma, drafts}, {}}};
@@ -254,7 +274,8 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
     std::vector<std::uint32_t> lengths;
     for (std::size_t r = 0; r < requests; ++r) {
         std::size_t const size = memory.block.size(r);
-        lengths.push_back(static_cast<std::uint32_t>(roll.chance(0.6) ? size : roll.below(size + 1)));
+        lengths.push_back(
+            static_cast<std::uint32_t>(wishes.stubborn || roll.chance(0.6) ? size : roll.below(size + 1)));
     }
     flatten(memory.block, lengths, memory.batch);
 
