@@ -7,11 +7,16 @@
 
 #include <cuda_pipeline.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <numeric>
 #include <set>
@@ -647,6 +652,19 @@ TEST_CASE("a failure stays until it is taken, as on a device") {
     CHECK_FALSE(emulator::caught().empty());
     CHECK(cudaGetLastError() == cudaSuccess);
     CHECK(launch(quiet, 1, 64, 0, nullptr, 0) == cudaSuccess);
+}
+
+TEST_CASE("a failure that nobody takes ends the program with an error") {
+    pid_t const child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        static_cast<void>(std::freopen("/dev/null", "w", stderr));
+        std::exit(launch(returns_early, 1, 64, 0, nullptr, 40) == cudaErrorLaunchFailure ? 0 : 1);
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 86);
 }
 
 // ---- shared and global memory ------------------------------------------------------------------------------------------

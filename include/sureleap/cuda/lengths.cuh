@@ -90,6 +90,7 @@ __device__ inline void admit_some_ties(std::uint32_t requests, std::uint32_t lef
 __device__ inline void write_lengths(candidate_table const& table, walk_end const& end, std::uint32_t most_requests,
                                      std::uint32_t* lengths, walk_scratch& s) {
     std::uint32_t const requests = table.requests();
+    __syncthreads();  // `admitted` shares memory with keys that others may still sort: a rule that takes nothing has no barrier
     for (std::uint32_t r = threadIdx.x; r < requests; r += blockDim.x) s.admitted[r] = 0;
     __syncthreads();
     if (end.count > 0) {
