@@ -41,16 +41,13 @@ namespace cuda {
 
 namespace detail {
 
-/// Blocks of threads on a multiprocessor: 24 warps with 4 KiB in flight each are 96 KiB, of which a third would do.
+/// Blocks of threads on a multiprocessor: 24 warps with 2 to 4 KiB in flight each are 48 to 96 KiB; some 36 would do.
 inline constexpr unsigned court_residency = 3;
 
-/// Blocks of tokens that a warp loads at once, and those of a tile. Small tiles, since at small batches there are hardly more
-/// of a position than multiprocessors.
-template <class T>
-inline constexpr std::uint32_t blocks_at_once = 4 / sizeof(T);
-/// A warp's part of a tile. A race needs some preparation, as much as looking at four blocks.
+/// Blocks of tokens that are a warp's part of a tile: 4 KiB of a row. Small tiles, since at small batches there are hardly more
+/// of a position than multiprocessors. A race needs some preparation, as much as looking at four blocks.
 template <class Rule, class T>
-inline constexpr std::uint32_t warp_blocks = Rule::races ? 4 : blocks_at_once<T>;
+inline constexpr std::uint32_t warp_blocks = Rule::races ? 4 : 4 / sizeof(T);
 template <class Rule, class T>
 [[nodiscard]] SURELEAP_HOST_DEVICE constexpr std::uint32_t count_tiles(std::uint32_t blocks) noexcept {
     return (blocks + court_warps * warp_blocks<Rule, T> - 1) / (court_warps * warp_blocks<Rule, T>);
@@ -140,8 +137,7 @@ struct row_reading {
 
 /// A warp's part of a tile.
 template <class Rule, class T, class DraftRows>
-__device__ __forceinline__ void weigh_tile(verify_task<T, DraftRows> const& task, court_shared& s,
-                                           work_item const& item) {
+__device__ __noinline__ void weigh_tile(verify_task<T, DraftRows> const& task, court_shared& s, work_item const& item) {
     court<T, DraftRows> const c{task, s, item.request, 0};
     std::uint32_t const k = item.position;
     row_reading const how = row_reading::of<Rule>(task, item.request);
@@ -151,17 +147,17 @@ __device__ __forceinline__ void weigh_tile(verify_task<T, DraftRows> const& task
     std::uint32_t const begin = part * warp_blocks<Rule, T>;
     std::uint32_t const end = begin + warp_blocks<Rule, T> < c.blocks() ? begin + warp_blocks<Rule, T> : c.blocks();
     float const rate = rate_of(how.scale);
-    for (std::uint32_t first = begin; how.weighed && first < end; first += blocks_at_once<T>) {
-        row_lanes<T> logits[blocks_at_once<T>];
-#pragma unroll
-        for (std::uint32_t j = 0; j < blocks_at_once<T>; ++j) {
-            if (first + j < end) read_block(row, size, first + j, logits[j]);
-        }
-#pragma unroll
-        for (std::uint32_t j = 0; j < blocks_at_once<T>; ++j) {
-            if (first + j >= end) break;
-            block_weight const weight = weigh_block(logits[j], rate);
-            if (lane_index() == 0) c.weights(k)[first + j] = weight;
+    if (how.weighed && begin < end) {
+        // The next block is on its way while this one is weighed, as it is stored: widened, two would not fit the registers.
+        row_lanes<T> logits;
+        row_lanes<T> next;
+        read_block(row, size, begin, next);
+#pragma unroll 1
+        for (std::uint32_t b = begin; b < end; ++b) {
+            logits = next;
+            if (warp_blocks<Rule, T> > 1 && b + 1 < end) read_block(row, size, b + 1, next);
+            block_weight const weight = weigh_block(logits, rate);
+            if (lane_index() == 0) c.weights(k)[b] = weight;
         }
     }
     if constexpr (Rule::races) {
