@@ -219,7 +219,6 @@ struct padded {
         there = device_array<float>(values);
     }
     [[nodiscard]] matrix_view<float> device() const { return {there.data(), rows, cols}; }
-    [[nodiscard]] matrix_view<float> host() const { return {values.data(), rows, cols}; }
 };
 
 template <class Head>

@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(draw_threads)
         raced = race_row(step.logits.row(r, how), vocabulary, q, noise_key(round.requests, r, k), no_token,
                          s.scratch_as<race_shared>())
                     .token;
-        s.group = static_cast<std::uint32_t>(raced) / group_size;
+        if (threadIdx.x == 0) s.group = static_cast<std::uint32_t>(raced) / group_size;
         __syncthreads();
     } else {
         row.find_group(s, threshold);
