@@ -63,6 +63,7 @@ public:
     std::string launch(launch_shape const& shape, void (*invoke)(void*), void* arguments) {
         std::lock_guard const lock{mutex_};
         unobserved const here;
+        plain_frames const in_fibers;
         prepare(shape, invoke, arguments);
         while (thread* const first = scheduler_.next(nullptr, true)) {
             become(*first);
