@@ -9,7 +9,8 @@
 //   machine/atomics.hpp       atomics, fences
 //   machine/arithmetic.hpp    bits, rounding, conversions, loads with cache hints
 //   machine/tensor.hpp        emulator::mma_m16n8k16_*, emulator::ldmatrix_*
-//   machine/runtime.hpp       memory, launches, errors: the host's side
+//   machine/runtime.hpp       memory, streams, graphs, launches, errors: the host's side
+//   machine/api.hpp           the same under the names of CUDA
 //   cuda_pipeline.h           asynchronous copies
 //
 // For tests: emulator::seed(n) starts the random order of threads anew; emulator::caught() is what went wrong in a kernel.
@@ -21,11 +22,11 @@
 #error "the emulator's cuda_runtime.h came before CUDA's: leave tests/cuda/emulator off the include path of nvcc"
 #endif
 
+#include "machine/api.hpp"
 #include "machine/arithmetic.hpp"
 #include "machine/atomics.hpp"
 #include "machine/collectives.hpp"
 #include "machine/machine.hpp"
-#include "machine/runtime.hpp"
 #include "machine/tensor.hpp"
 #include "machine/vector_types.hpp"
 

@@ -1,92 +1,32 @@
 // SPDX-License-Identifier: MIT
 //
-// The part of the runtime API that the library and its tests use. Device memory is host memory, every stream runs at once and in
+// What is behind the runtime API: memory, streams, launches. Device memory is host memory, every stream runs at once and in
 // order, and a launch is refused for the reasons for which an H200 would refuse it.
+//
+// A stream that captures runs nothing: its work is kept, with arguments as they are then, and done at every replay. What a
+// capture cannot keep makes it invalid, as in CUDA: allocations, copies that wait, waiting itself. Stricter than CUDA: so does
+// work on another stream, which would be done once and be missing from the graph.
 //
 // A kernel that goes wrong makes its launch return cudaErrorLaunchFailure. As on a device the error stays: every later call
 // returns it, cudaGetErrorString tells what happened, and the program ends with an error, unless emulator::caught()
 // takes it. No exception is thrown, because the library's functions are noexcept.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
 #include <map>
-#include <tuple>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
 
+#include "api_types.hpp"
 #include "atomics.hpp"
 #include "machine.hpp"
-
-enum cudaError_t : int {
-    cudaSuccess = 0,
-    cudaErrorInvalidValue = 1,
-    cudaErrorMemoryAllocation = 2,
-    cudaErrorInitializationError = 3,
-    cudaErrorInvalidConfiguration = 9,
-    cudaErrorInvalidMemcpyDirection = 21,
-    cudaErrorInvalidDeviceFunction = 98,
-    cudaErrorNoDevice = 100,
-    cudaErrorInvalidDevice = 101,
-    cudaErrorInvalidResourceHandle = 400,
-    cudaErrorNotReady = 600,
-    cudaErrorIllegalAddress = 700,
-    cudaErrorLaunchOutOfResources = 701,
-    cudaErrorAssert = 710,
-    cudaErrorMisalignedAddress = 716,
-    cudaErrorLaunchFailure = 719,
-    cudaErrorNotPermitted = 800,
-    cudaErrorNotSupported = 801,
-    cudaErrorUnknown = 999,
-};
-
-enum cudaMemcpyKind {
-    cudaMemcpyHostToHost,
-    cudaMemcpyHostToDevice,
-    cudaMemcpyDeviceToHost,
-    cudaMemcpyDeviceToDevice,
-    cudaMemcpyDefault,
-};
-
-enum cudaFuncAttribute {
-    cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
-    cudaFuncAttributePreferredSharedMemoryCarveout = 9,
-};
-
-enum cudaDeviceAttr {
-    cudaDevAttrMaxThreadsPerBlock = 1,
-    cudaDevAttrMaxSharedMemoryPerBlock = 8,
-    cudaDevAttrWarpSize = 10,
-    cudaDevAttrMultiProcessorCount = 16,
-    cudaDevAttrL2CacheSize = 38,
-    cudaDevAttrMaxThreadsPerMultiProcessor = 39,
-    cudaDevAttrComputeCapabilityMajor = 75,
-    cudaDevAttrComputeCapabilityMinor = 76,
-    cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
-    cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
-    cudaDevAttrReservedSharedMemoryPerBlock = 111,
-};
-
-using cudaStream_t = struct CUstream_st*;
-
-enum cudaLaunchAttributeID {
-    cudaLaunchAttributeIgnore = 0,
-    cudaLaunchAttributeCooperative = 2,
-    cudaLaunchAttributeProgrammaticStreamSerialization = 6,
-    cudaLaunchAttributePriority = 8,
-};
-union cudaLaunchAttributeValue {
-    int cooperative;
-    int programmaticStreamSerializationAllowed;
-    int priority;
-};
-struct cudaLaunchAttribute {
-    cudaLaunchAttributeID id;
-    cudaLaunchAttributeValue val;
-};
-struct cudaLaunchConfig_t {
-    dim3 gridDim, blockDim;
-    std::size_t dynamicSmemBytes;
-    cudaStream_t stream;
-    cudaLaunchAttribute* attrs;
-    unsigned numAttrs;
-};
 
 namespace emulator::detail {
 
@@ -118,12 +58,72 @@ public:
         return forget ? std::exchange(last_, cudaSuccess) : last_;
     }
 
+    // ---- streams -------------------------------------------------------------------------------------------------------
+
+    cudaStream_t make_stream() { return streams_.emplace(std::make_unique<CUstream_st>()).first->get(); }
+    cudaError_t end_stream(cudaStream_t stream) {
+        if (capturing_ == stream) capturing_ = nullptr;
+        auto const ended = std::erase_if(streams_, [&](auto const& each) { return each.get() == stream; });
+        return note(ended == 1 ? cudaSuccess : cudaErrorInvalidResourceHandle);
+    }
+
+    /// Work that a graph can keep: done now, or kept.
+    cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
+        if (!report_.empty()) return cudaErrorLaunchFailure;
+        if (!is_stream(stream)) return note(cudaErrorInvalidResourceHandle);
+        if (capturing_ == nullptr) {
+            work();
+            return note(stored());
+        }
+        if (capturing_->invalid) return note(cudaErrorStreamCaptureInvalidated);
+        if (stream != capturing_) {
+            capturing_->invalid = true;
+            return note(cudaErrorStreamCaptureImplicit);
+        }
+        capturing_->captured->work.push_back(std::move(work));
+        return note(cudaSuccess);
+    }
+    /// What no graph can keep begins with this: an error while a stream captures.
+    cudaError_t not_in_capture() {
+        if (capturing_ == nullptr || !report_.empty()) return note(cudaSuccess);
+        capturing_->invalid = true;
+        return note(cudaErrorStreamCaptureUnsupported);
+    }
+
+    cudaError_t begin_capture(cudaStream_t stream) {
+        if (stream == nullptr) return note(cudaErrorStreamCaptureUnsupported);
+        if (!is_stream(stream)) return note(cudaErrorInvalidResourceHandle);
+        if (capturing_ != nullptr) return note(cudaErrorIllegalState);  // CUDA captures several; nobody here does
+        capturing_ = stream;
+        stream->captured = std::make_unique<CUgraph_st>();
+        stream->invalid = false;
+        return note(cudaSuccess);
+    }
+    cudaError_t end_capture(cudaStream_t stream, cudaGraph_t* graph) {
+        *graph = nullptr;
+        if (stream == nullptr || stream != capturing_) return note(cudaErrorIllegalState);
+        capturing_ = nullptr;
+        auto captured = std::move(stream->captured);
+        if (stream->invalid) return note(cudaErrorStreamCaptureInvalidated);
+        *graph = captured.release();
+        return note(cudaSuccess);
+    }
+    cudaError_t replay(CUgraphExec_st const& graph, cudaStream_t stream) {
+        if (capturing_ != nullptr) return not_in_capture();  // CUDA would keep it as a graph within the graph
+        if (!is_stream(stream)) return note(cudaErrorInvalidResourceHandle);
+        for (auto const& work : graph.work) {
+            if (!report_.empty()) break;
+            work();
+        }
+        return note(stored());
+    }
+
     // ---- memory --------------------------------------------------------------------------------------------------------
 
     cudaError_t allocate(void** result, std::size_t bytes) {
         if (result == nullptr) return note(cudaErrorInvalidValue);
         *result = nullptr;
-        if (bytes == 0 || !report_.empty()) return note(cudaSuccess);
+        if (cudaError_t const error = not_in_capture(); error != cudaSuccess || bytes == 0) return error;
 #if defined(EMULATOR_ASAN)
         std::size_t const guards = 0;
 #else
@@ -141,6 +141,7 @@ public:
     }
 
     cudaError_t release(void* address) {
+        if (cudaError_t const error = not_in_capture(); error == cudaErrorStreamCaptureUnsupported) return error;
         if (address == nullptr) return note(cudaSuccess);
         auto const found = allocations_.find(static_cast<std::byte*>(address));
         if (found == allocations_.end()) return note(cudaErrorInvalidValue);
@@ -158,22 +159,20 @@ public:
         return start + bytes <= next->first + next->second.bytes;
     }
 
-    cudaError_t copy(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind) {
+    cudaError_t copy(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
         bool const to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
         bool const from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
         if (!report_.empty() || bytes == 0) return note(cudaSuccess);
         if ((to_device && !is_device(to, bytes)) || (from_device && !is_device(from, bytes))) {
             return note(cudaErrorInvalidValue);
         }
-        std::memmove(to, from, bytes);
-        return note(cudaSuccess);
+        return enqueue(stream, [=] { std::memmove(to, from, bytes); });
     }
 
-    cudaError_t fill(void* address, int value, std::size_t bytes) {
+    cudaError_t fill(void* address, int value, std::size_t bytes, cudaStream_t stream) {
         if (!report_.empty() || bytes == 0) return note(cudaSuccess);
         if (!is_device(address, bytes)) return note(cudaErrorInvalidValue);
-        std::memset(address, value, bytes);
-        return note(cudaSuccess);
+        return enqueue(stream, [=] { std::memset(address, value, bytes); });
     }
 
     // ---- launches ------------------------------------------------------------------------------------------------------
@@ -186,7 +185,8 @@ public:
         return note(cudaSuccess);
     }
 
-    cudaError_t launch(launch_shape const& shape, std::size_t parameter_bytes, void (*invoke)(void*), void* arguments) {
+    cudaError_t launch(launch_shape const& shape, std::size_t parameter_bytes, void (*invoke)(void*),
+                       std::shared_ptr<void> arguments, cudaStream_t stream) {
         if (!report_.empty()) return cudaErrorLaunchFailure;
         if (shape.kernel == nullptr) return note(cudaErrorInvalidDeviceFunction);
         dim3 const& b = shape.block;
@@ -203,8 +203,9 @@ public:
             return note(cudaErrorInvalidValue);
         }
         if (parameter_bytes > parameters_at_most) return note(cudaErrorInvalidValue);
-        report_ = machine::the().launch(shape, invoke, arguments);
-        return note(stored());
+        return enqueue(stream, [this, shape, invoke, arguments = std::move(arguments)] {
+            report_ = machine::the().launch(shape, invoke, arguments.get());
+        });
     }
 
 private:
@@ -225,6 +226,11 @@ private:
         }
     }
 
+    bool is_stream(cudaStream_t stream) const {
+        return stream == nullptr ||
+               std::any_of(streams_.begin(), streams_.end(), [&](auto const& each) { return each.get() == stream; });
+    }
+
     void check_guards([[maybe_unused]] std::byte const* start, [[maybe_unused]] std::size_t bytes) {
 #if !defined(EMULATOR_ASAN)
         for (std::size_t i = 0; i < guard_bytes && report_.empty(); ++i) {
@@ -243,6 +249,8 @@ private:
     cudaError_t last_ = cudaSuccess;
     std::map<std::byte*, allocation> allocations_;
     std::map<void const*, std::size_t> allowed_shared_;
+    std::set<std::unique_ptr<CUstream_st>> streams_;
+    cudaStream_t capturing_ = nullptr;
 };
 
 }  // namespace emulator::detail
@@ -255,158 +263,3 @@ inline std::string caught() {
 }
 
 }  // namespace emulator
-
-// ---- errors ------------------------------------------------------------------------------------------------------------
-
-inline cudaError_t cudaGetLastError() {
-    return emulator::detail::runtime::the().last(true);
-}
-inline cudaError_t cudaPeekAtLastError() {
-    return emulator::detail::runtime::the().last(false);
-}
-/// Of a launch failure, the whole story.
-inline char const* cudaGetErrorString(cudaError_t error) {
-    auto const& report = emulator::detail::runtime::the().report();
-    switch (error) {
-        case cudaSuccess: return "no error";
-        case cudaErrorInvalidValue: return "invalid argument";
-        case cudaErrorMemoryAllocation: return "out of memory";
-        case cudaErrorInvalidConfiguration: return "invalid configuration argument";
-        case cudaErrorInvalidDeviceFunction: return "invalid device function";
-        case cudaErrorInvalidResourceHandle: return "invalid resource handle";
-        case cudaErrorLaunchFailure: return report.empty() ? "unspecified launch failure" : report.c_str();
-        default: return "an error that the emulator does not make";
-    }
-}
-inline char const* cudaGetErrorName(cudaError_t error) {
-    switch (error) {
-        case cudaSuccess: return "cudaSuccess";
-        case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
-        case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
-        case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
-        case cudaErrorInvalidDeviceFunction: return "cudaErrorInvalidDeviceFunction";
-        case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
-        case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
-        default: return "an error that the emulator does not make";
-    }
-}
-
-// ---- memory and streams ------------------------------------------------------------------------------------------------
-
-inline cudaError_t cudaMalloc(void** result, std::size_t bytes) {
-    return emulator::detail::runtime::the().allocate(result, bytes);
-}
-template <class T>
-cudaError_t cudaMalloc(T** result, std::size_t bytes) {
-    return cudaMalloc(reinterpret_cast<void**>(result), bytes);
-}
-inline cudaError_t cudaFree(void* address) {
-    return emulator::detail::runtime::the().release(address);
-}
-inline cudaError_t cudaMemcpy(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind) {
-    return emulator::detail::runtime::the().copy(to, from, bytes, kind);
-}
-inline cudaError_t cudaMemcpyAsync(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind,
-                                   cudaStream_t = nullptr) {
-    return emulator::detail::runtime::the().copy(to, from, bytes, kind);
-}
-inline cudaError_t cudaMemset(void* address, int value, std::size_t bytes) {
-    return emulator::detail::runtime::the().fill(address, value, bytes);
-}
-inline cudaError_t cudaMemsetAsync(void* address, int value, std::size_t bytes, cudaStream_t = nullptr) {
-    return emulator::detail::runtime::the().fill(address, value, bytes);
-}
-inline cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-    *stream = nullptr;
-    return emulator::detail::runtime::the().note(cudaSuccess);
-}
-inline cudaError_t cudaStreamDestroy(cudaStream_t) {
-    return emulator::detail::runtime::the().note(cudaSuccess);
-}
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) {
-    return emulator::detail::runtime::the().note(cudaSuccess);
-}
-inline cudaError_t cudaDeviceSynchronize() {
-    return emulator::detail::runtime::the().note(cudaSuccess);
-}
-
-// ---- the device --------------------------------------------------------------------------------------------------------
-
-inline cudaError_t cudaGetDevice(int* device) {
-    *device = 0;
-    return cudaSuccess;
-}
-inline cudaError_t cudaGetDeviceCount(int* count) {
-    *count = 1;
-    return cudaSuccess;
-}
-inline cudaError_t cudaSetDevice(int device) {
-    return emulator::detail::runtime::the().note(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
-}
-inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-    using emulator::detail::runtime;
-    if (device != 0) return runtime::the().note(cudaErrorInvalidDevice);
-    switch (attribute) {
-        case cudaDevAttrMaxThreadsPerBlock: *value = 1024; break;
-        case cudaDevAttrMaxSharedMemoryPerBlock: *value = static_cast<int>(runtime::shared_by_default); break;
-        case cudaDevAttrWarpSize: *value = 32; break;
-        case cudaDevAttrMultiProcessorCount: *value = runtime::processors; break;
-        case cudaDevAttrL2CacheSize: *value = 50 * 1024 * 1024; break;
-        case cudaDevAttrMaxThreadsPerMultiProcessor: *value = 2048; break;
-        case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
-        case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
-        case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-            *value = static_cast<int>(runtime::shared_of_processor);
-            break;
-        case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = static_cast<int>(runtime::shared_at_most); break;
-        case cudaDevAttrReservedSharedMemoryPerBlock: *value = 1024; break;
-        default: return runtime::the().note(cudaErrorInvalidValue);
-    }
-    return cudaSuccess;
-}
-
-// ---- launches ----------------------------------------------------------------------------------------------------------
-
-template <class T>
-cudaError_t cudaFuncSetAttribute(T* kernel, cudaFuncAttribute attribute, int value) {
-    using emulator::detail::runtime;
-    if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
-        return runtime::the().allow_shared(reinterpret_cast<void const*>(kernel), value);
-    }
-    return runtime::the().note(kernel == nullptr ? cudaErrorInvalidDeviceFunction : cudaSuccess);
-}
-
-template <class T>
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, T, int threads, std::size_t shared_bytes) {
-    using emulator::detail::runtime;
-    if (blocks == nullptr || threads < 1 || threads > 1024) return runtime::the().note(cudaErrorInvalidValue);
-    auto const by_threads = static_cast<std::size_t>(2048 / ((threads + 31) / 32 * 32));
-    auto const by_memory = runtime::shared_of_processor / (shared_bytes + 1024);
-    *blocks = static_cast<int>(std::min<std::size_t>({32, by_threads, by_memory}));
-    return cudaSuccess;
-}
-
-/// Parameters are copied for every thread, as constants are read on a device.
-template <class... Parameters, class... Arguments>
-cudaError_t cudaLaunchKernelEx(cudaLaunchConfig_t const* config, void (*kernel)(Parameters...),
-                               Arguments&&... arguments) {
-    static_assert((std::is_trivially_copyable_v<Parameters> && ...),
-                  "parameters of a kernel travel to the device as bytes: pass trivially copyable values");
-    static_assert((!std::is_reference_v<Parameters> && ...),
-                  "a kernel cannot take a reference: what it refers to is not on the device");
-    using call = std::pair<void (*)(Parameters...), std::tuple<Parameters...>>;
-    call made{kernel, std::tuple<Parameters...>(std::forward<Arguments>(arguments)...)};
-    std::size_t bytes = 0;
-    ((bytes = (bytes + alignof(Parameters) - 1) / alignof(Parameters) * alignof(Parameters) + sizeof(Parameters)), ...);
-    return emulator::detail::runtime::the().launch(
-        {reinterpret_cast<void const*>(kernel), config->gridDim, config->blockDim, config->dynamicSmemBytes}, bytes,
-        [](void* made_here) {
-            auto const& c = *static_cast<call const*>(made_here);
-            std::apply(c.first, c.second);
-        },
-        &made);
-}
-
-/// Of kernels in a chain; here each has ended before the next begins.
-inline void cudaGridDependencySynchronize() {}
-inline void cudaTriggerProgrammaticLaunchCompletion() {}
