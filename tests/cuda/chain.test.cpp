@@ -9,6 +9,7 @@
 #include <limits>
 #include <vector>
 
+#include "cuda/support/captured.hpp"
 #include "cuda/support/chain_scene.hpp"
 #include "cuda/support/seeds.hpp"
 
@@ -85,7 +86,7 @@ void compare_position(scene<W, U> const& s, std::size_t r, std::size_t k, token_
     CHECK(probability == Approx(weight / total).epsilon(2.0 * rounding));
     if (mine != hosts && std::is_same_v<DraftRule, coupled_draft>) {
         auto const time = [&](token_id x) {
-            return exponential(noise_key(s.views[r], k), of.place(x)) /
+            return exponential(noise_key(s.views[r], k), static_cast<std::size_t>(x)) /
                    std::exp((row[of.place(x)] - static_cast<double>(q.shift)) / how.temperature);
         };
         CHECK(time(mine) == Approx(time(hosts)).epsilon(rounding));
@@ -136,8 +137,10 @@ tally run(support::dice& roll, sizes const& of, double temperature = -1.0, std::
     INFO(text(of) << ", formats of " << sizeof(W) << " and " << sizeof(U) << " bytes");
     scene<W, U> const s(roll, of, temperature);
     device_scene<W, U> there(s, of.requests + spare, std::is_same_v<DraftRule, coupled_draft>);
-    require_cuda(device::draw_chain<DraftRule>(there.head, device::no_confidence{}, there.forward, there.chain,
-                                               there.round, nullptr));
+    support::in_graph([&](cudaStream_t stream) {
+        return device::draw_chain<DraftRule>(there.head, device::no_confidence{}, there.forward, there.chain,
+                                             there.round, stream);
+    });
     host_blocks<W, U> const host(s, DraftRule{});
     tally seen;
     compare<DraftRule>(s, there, host.block, seen);
@@ -206,8 +209,10 @@ TEST_CASE("Chains of truncated laws", "[emulated]") {
         for (std::size_t r = 0; r < of.requests; ++r) s.settings[r].draft = kinds[r % 7];
         auto const compare_with = [&](auto rule) {
             device_scene<bf16, bf16> there(s, of.requests, true);
-            require_cuda(device::draw_chain<decltype(rule)>(there.head, device::top1_confidence{}, there.forward,
-                                                            there.chain, there.round, nullptr));
+            support::in_graph([&](cudaStream_t stream) {
+                return device::draw_chain<decltype(rule)>(there.head, device::top1_confidence{}, there.forward,
+                                                          there.chain, there.round, stream);
+            });
             host_blocks<bf16, bf16, sureleap::top1_confidence> const host(s, rule);
             tally seen;
             compare<decltype(rule)>(s, there, host.block, seen, {}, 64);
@@ -339,15 +344,27 @@ TEST_CASE("A draft with a vocabulary of its own", "[emulated]") {
     for (std::size_t i = 333; i > 1; --i) std::swap(to_target[i - 1], to_target[roll.below(i)]);
     to_target.resize(200);
     vocabulary_map const map(to_target, 333);
-    scene<half, bf16> s(roll, of);
-    device_scene<half, bf16> there(s, of.requests);
     device_array<token_id> const ids(to_target);
-    require_cuda(device::draw_chain<categorical_draft>(there.head, device::no_confidence{}, there.forward, there.chain,
-                                                       there.round, nullptr, {.to_target = ids.data()}));
-    host_blocks<half, bf16> const host(s, categorical_draft{}, 0, &map);
-    tally seen;
-    compare<categorical_draft>(s, there, host.block, seen, {to_target, &map});
-    check_few(seen);
+    scene<half, bf16> s(roll, of);
+    auto const compare_with = [&](auto rule) {
+        using rule_type = decltype(rule);
+        device_scene<half, bf16> there(s, of.requests, true);
+        require_cuda(device::draw_chain<rule_type>(there.head, device::no_confidence{}, there.forward, there.chain,
+                                                   there.round, nullptr, {.to_target = ids.data()}));
+        host_blocks<half, bf16> const host(s, rule, 0, &map);
+        tally seen;
+        compare<rule_type>(s, there, host.block, seen, {to_target, &map});
+        check_few(seen);
+    };
+    compare_with(categorical_draft{});
+    compare_with(argmax_draft{});
+    compare_with(coupled_draft{});
+    for (std::size_t r = 0; r < s.settings.size(); ++r) {
+        transform const kinds[] = {{.temperature = 0.9, .top_k = 5}, {.temperature = 1.2, .top_p = 0.7}};
+        s.settings[r].draft = kinds[r % 2];
+    }
+    compare_with(categorical_draft{});
+    compare_with(coupled_draft{});
 }
 
 namespace {

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include <sureleap/cuda/race.cuh>
+#include <sureleap/cuda/race_row.cuh>
 #include <sureleap/distribution.hpp>
 #include <sureleap/race.hpp>
 

@@ -15,6 +15,7 @@
 #include <sureleap/cuda/shortlist.cuh>
 #include <sureleap/head/shortlist.hpp>
 
+#include "cuda/support/captured.hpp"
 #include "cuda/support/head_world.hpp"
 #include "cuda/support/seeds.hpp"
 
@@ -143,8 +144,10 @@ void check(support::dice& roll, setting const& how, std::string const& kind, row
         REQUIRE(memory.ready());
         REQUIRE(memory.lists.capacity == listed.capacity());
         gpu::forward_view<U> const there{base.device(), hidden.device()};
-        require_cuda(gpu::draw_chain<DraftRule>(list, c_there, there, memory, round.get(), nullptr,
-                                                floor == 0 ? nullptr : floor_there.data()));
+        support::in_graph([&](cudaStream_t stream) {
+            return gpu::draw_chain<DraftRule>(list, c_there, there, memory, round.get(), stream,
+                                              floor == 0 ? nullptr : floor_there.data());
+        });
         device_drafts const device(round.get(), count);
         compare(host.block, device, asked.views, 2e-5, seen);
 

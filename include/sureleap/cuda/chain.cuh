@@ -26,7 +26,7 @@
 #include <sureleap/cuda/head.cuh>
 #include <sureleap/cuda/law.cuh>
 #include <sureleap/cuda/product.cuh>
-#include <sureleap/cuda/race.cuh>
+#include <sureleap/cuda/race_row.cuh>
 #include <sureleap/cuda/recomputed_rows.cuh>
 #include <sureleap/cuda/round.cuh>
 #include <sureleap/cuda/row_draw.cuh>
@@ -154,14 +154,18 @@ __global__ void __launch_bounds__(draw_threads)
     if (step.options.floor != nullptr && survival < *step.options.floor) return;
 
     double const threshold = uniform(block_key(round.requests, r, k, purpose::draft)) * q.total;
-    token_id raced = no_token;
+    std::uint32_t raced = nobody;
     if (takes_mode) {
         row.find_mode(s);
     } else if constexpr (std::is_same_v<DraftRule, coupled_draft>) {
-        raced = race_row(step.logits.row(r, how), vocabulary, q, noise_key(round.requests, r, k), no_token,
-                         s.scratch_as<race_shared>())
-                    .token;
-        if (threadIdx.x == 0) s.group = static_cast<std::uint32_t>(raced) / group_size;
+        // Exponentials go by the target's names, of which a block of a row has its own only where the vocabulary is the same.
+        float const* const logits = step.logits.row(r, how);
+        draw_key const key = noise_key(round.requests, r, k);
+        auto& scratch = s.scratch_as<race_shared>();
+        raced = step.options.to_target == nullptr
+                    ? static_cast<std::uint32_t>(race_row(logits, vocabulary, q, key, no_token, scratch).token)
+                    : race_list(step.options.to_target, logits, vocabulary, q, key, scratch);
+        if (threadIdx.x == 0) s.group = raced / group_size;
         __syncthreads();
     } else {
         row.find_group(s, threshold);
@@ -169,9 +173,9 @@ __global__ void __launch_bounds__(draw_threads)
     recompute_group(step.rows, r, k, s);
     if (warp_index() == 0) {
         if (!q.keeps_all()) q.least_logit = step.rows.logit(r, k, q.least_id);
-        std::uint32_t const place = takes_mode          ? first_largest(s)
-                                    : raced != no_token ? static_cast<std::uint32_t>(raced) % group_size
-                                                        : find_place(s, q, threshold);
+        std::uint32_t const place = takes_mode        ? first_largest(s)
+                                    : raced != nobody ? raced % group_size
+                                                      : find_place(s, q, threshold);
         auto const found = place == nobody ? q.least_id : static_cast<token_id>(s.group * group_size + place);
         float const logit = place == nobody ? q.least_logit : s.logits[place];
         token_id const x = step.options.to_target == nullptr ? found : step.options.to_target[found];
@@ -195,7 +199,7 @@ __global__ void __launch_bounds__(draw_threads)
 /// statuses. DraftRule: categorical_draft, argmax_draft or coupled_draft, the host's types. Request r drafts at most
 /// requests.draft_cap(r, gamma) tokens; one whose row holds NaN, +inf or no finite logit, or whose confidence is no
 /// probability, drafts none and has a status that says so; so does one with a truncated draft law if the memory keeps no
-/// rows. coupled_draft needs rows, and a draft that speaks the target's vocabulary (else cudaErrorNotSupported).
+/// rows. coupled_draft needs rows; where the draft has a vocabulary of its own, its races cost a call of Philox for every token.
 ///
 /// `forward` has rows for limits.requests requests. 2 gamma + 2 launches, 3 gamma + 2 with rows, whose shape depends on limits alone.
 /// cudaErrorInvalidValue, before any of them, if shapes do not fit each other, a pointer is null, or the memory is not of
@@ -221,7 +225,6 @@ template <class DraftRule, device_head Head, class U, device_confidence Confiden
         (own_vocabulary ? base.cols > limits.vocabulary : base.cols != limits.vocabulary)) {
         return cudaErrorInvalidValue;
     }
-    if (races && own_vocabulary) return cudaErrorNotSupported;  // exponentials go by the target's ids
 
     logit_rows rows = memory.rows;
     rows.all = races;

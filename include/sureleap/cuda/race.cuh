@@ -311,34 +311,5 @@ private:
     float least_[2] = {-infinity, -infinity};  // thresholds of these groups
 };
 
-/// What race_row keeps in shared memory.
-struct race_shared {
-    race_result of_warps[32];
-};
-
-/// The winner among the tokens of a whole row under a dense law, truncated or not. A BLOCK collective; every thread gets the
-/// result. One pass over the row, and `likely` (a token or no_token) makes it cheaper if it does well.
-template <class T>
-[[nodiscard]] __device__ race_result race_row(T const* row, std::uint32_t size, law const& how, draw_key const& key,
-                                              token_id likely, race_shared& shared) {
-    unsigned const warps = blockDim.x / warp_size;
-    std::uint32_t const blocks = count_blocks(size);
-    std::uint32_t const share = (blocks + warps - 1) / warps;
-    std::uint32_t const first = warp_index() * share;
-    race mine{key, how};
-    if (likely != no_token) mine.expect(likely, load(row[likely]));
-    for (std::uint32_t b = first; b < first + share && b < blocks; ++b) {
-        mine.approach(row, size, b);
-        row_lanes<T> logits;
-        read_block(row, size, b, logits);
-        mine.meet_block(row, b, logits);
-    }
-    race_result const result = mine.winner();
-    __syncthreads();  // whoever still reads the last row's
-    if (lane_index() == 0) shared.of_warps[warp_index()] = result;
-    __syncthreads();
-    return first_of(shared.of_warps, warps);
-}
-
 }  // namespace cuda
 SURELEAP_END_NAMESPACE

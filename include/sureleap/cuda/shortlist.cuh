@@ -22,7 +22,7 @@
 #include <sureleap/cuda/head.cuh>
 #include <sureleap/cuda/law.cuh>
 #include <sureleap/cuda/linear.cuh>
-#include <sureleap/cuda/race.cuh>
+#include <sureleap/cuda/race_row.cuh>
 #include <sureleap/cuda/round.cuh>
 #include <sureleap/cuda/truncate.cuh>
 #include <sureleap/cuda/workspace.cuh>
@@ -162,7 +162,7 @@ struct shortlist_shared {
     token_id best[near];
     token_id fresh[near];
     double sums[shortlist_warps];
-    race_result winners[shortlist_warps];
+    race_shared race;
     float largest[shortlist_warps];
     std::uint32_t counts[shortlist_warps];
     std::uint32_t first;  // thread or place that was found
@@ -311,21 +311,6 @@ private:
     law q_{};
 };
 
-/// BLOCK collective: the first of the listed tokens in the race of `key`.
-[[nodiscard]] __device__ inline token_id race_list(token_id const* ids, float const* logits, std::uint32_t count, law q,
-                                                   draw_key const& key, shortlist_shared& s) {
-    if (!q.keeps_all()) q.least_id = ids[q.least_id];  // races know tokens, not places
-    race mine{key, q};
-    for (std::uint32_t first = warp_index() * warp_size; first < count; first += shortlist_threads) {
-        std::uint32_t const i = first + lane_index();
-        mine.meet(i < count ? ids[i] : no_token, i < count ? logits[i] : -infinity);
-    }
-    race_result const winner = mine.winner();
-    if (lane_index() == 0) s.winners[warp_index()] = winner;
-    __syncthreads();
-    return first_of(s.winners, shortlist_warps).token;
-}
-
 /// BLOCK collective: where the token is that DraftRule draws.
 template <class DraftRule>
 [[nodiscard]] __device__ __forceinline__ std::uint32_t draw_place(list_law const& row, transform const& how,
@@ -335,7 +320,7 @@ template <class DraftRule>
                                                                   shortlist_shared& s) {
     if (DraftRule::is_deterministic || how.greedy()) return row.mode(s);
     if constexpr (std::is_same_v<DraftRule, coupled_draft>) {
-        return ids_below(ids, count, race_list(ids, logits, count, row.get(), noise_key(round.requests, r, k), s));
+        return race_list(ids, logits, count, row.get(), noise_key(round.requests, r, k), s.race);
     } else {
         static_assert(std::is_same_v<DraftRule, categorical_draft> || std::is_same_v<DraftRule, argmax_draft>,
                       "draw_chain: unknown draft_rule; use categorical_draft, argmax_draft or coupled_draft");

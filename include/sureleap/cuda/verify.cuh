@@ -29,7 +29,7 @@
 #include <sureleap/cuda/draft_rows.cuh>
 #include <sureleap/cuda/draw.cuh>
 #include <sureleap/cuda/law.cuh>
-#include <sureleap/cuda/race.cuh>
+#include <sureleap/cuda/race_row.cuh>
 #include <sureleap/cuda/round.cuh>
 #include <sureleap/cuda/row.cuh>
 #include <sureleap/cuda/truncate.cuh>

@@ -13,7 +13,7 @@
 #include <sureleap/config.hpp>
 #include <sureleap/cuda/device.cuh>
 #include <sureleap/cuda/law.cuh>
-#include <sureleap/cuda/race.cuh>
+#include <sureleap/cuda/race_row.cuh>
 #include <sureleap/cuda/round.cuh>
 #include <sureleap/cuda/row.cuh>
 #include <sureleap/cuda/workspace.cuh>
