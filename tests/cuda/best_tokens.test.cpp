@@ -12,6 +12,7 @@
 
 #include <sureleap/cuda/best_tokens.cuh>
 
+#include "cuda/support/captured.hpp"
 #include "cuda/support/device_array.hpp"
 #include "cuda/support/round_on_device.hpp"
 #include "support/dice.hpp"
@@ -96,7 +97,9 @@ TEMPLATE_TEST_CASE("cuda::best_tokens: what sorting finds", "[emulated]", float,
             device_array<std::uint32_t> counts(lists);
             std::uint32_t const untouched = counts.download().front();
             matrix_view<T> const view{logits.data(), lists, size, stride};
-            require_cuda(device::best_tokens(view, best, round.get(), {ids.data(), counts.data(), capacity}, nullptr));
+            support::in_graph([&](cudaStream_t stream) {
+                return device::best_tokens(view, best, round.get(), {ids.data(), counts.data(), capacity}, stream);
+            });
 
             auto const got = ids.download();
             auto const found = counts.download();

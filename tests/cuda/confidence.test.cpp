@@ -17,6 +17,7 @@
 #include <sureleap/distribution.hpp>
 #include <sureleap/schedule/planning.hpp>
 
+#include "cuda/support/captured.hpp"
 #include "cuda/support/head_world.hpp"
 #include "support/safetensors.hpp"
 
@@ -43,7 +44,7 @@ std::vector<double> confidences_of(Confidence const& c, gpu::forward_view<U> con
     device_array<double> const known(peaks);
     device_array<double> out(previous.size());
     device_array<unsigned> disagree(std::vector<unsigned>{0});
-    require_cuda(c.prepare(forward, round.get(), nullptr));
+    support::in_graph([&](cudaStream_t stream) { return c.prepare(forward, round.get(), stream); });
     require_cuda(gpu::launch(ask<Confidence>, dim3(static_cast<unsigned>(previous.size())), dim3(96), 0, nullptr, c,
                              tokens.data(), known.data(), round.get().limits.block_size, out.data(), disagree.data()));
     CHECK(disagree.download()[0] == 0);
@@ -58,7 +59,9 @@ void compare_plans(Confidence const& c, round_on_device const& round, requests c
     std::uint32_t const gamma = round.get().limits.block_size;
     device_array<std::uint32_t> sizes(count);
     device_array<fixed_probability> survival(count * gamma);
-    require_cuda(gpu::plan_at_anchor(c, round.get(), {sizes.data(), survival.data()}, nullptr));
+    support::in_graph([&](cudaStream_t stream) {
+        return gpu::plan_at_anchor(c, round.get(), {sizes.data(), survival.data()}, stream);
+    });
     auto const size = sizes.download();
     auto const got = survival.download();
     sureleap::workspace sizer;
@@ -124,7 +127,8 @@ TEMPLATE_TEST_CASE("cuda: confidences are the host's, live and at the anchor", "
             device_array<unsigned char> bytes(sizer.used());
             gpu::workspace ws{bytes.data(), bytes.size()};
             there.take(ws, limits);
-            if (markov) require_cuda(gpu::mean_confidence_term(there, nullptr));
+            if (markov)
+                support::in_graph([&](cudaStream_t stream) { return gpu::mean_confidence_term(there, stream); });
             std::vector<std::vector<float>> h;
             for (std::size_t i = 0; i < previous.size(); ++i) {
                 h.emplace_back();
@@ -213,7 +217,8 @@ TEMPLATE_TEST_CASE("cuda: plans by base logits alone are the host's", "[emulated
         round_on_device round({count, gamma, vocabulary});
         round.write(asked.there);
         device_array<double> peaks(count * gamma);
-        require_cuda(gpu::base_peaks(base.device(), peaks.data(), round.get(), nullptr));
+        support::in_graph(
+            [&](cudaStream_t stream) { return gpu::base_peaks(base.device(), peaks.data(), round.get(), stream); });
         gpu::planned_top1_confidence c{};
         c.base_peaks = peaks.data();
         c.block_size = gamma;

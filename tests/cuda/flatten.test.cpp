@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cuda/support/captured.hpp"
 #include "cuda/support/device_rounds.hpp"
 #include "cuda/support/seeds.hpp"
 #include "support/catch.hpp"
@@ -101,7 +102,7 @@ TEST_CASE("Flatten: random rounds") {
         std::size_t const gamma = roll.chance(0.2) ? 31 : 1 + roll.below(8);
         INFO("seed " << seed << ", R " << present << " of " << most << ", gamma " << gamma);
         flat_case const made(roll, most, present, gamma);
-        require_cuda(device::flatten(made.device.columns, nullptr));
+        support::in_graph([&](cudaStream_t stream) { return device::flatten(made.device.columns, stream); });
         made.check_batch();
     }
 }
@@ -111,7 +112,8 @@ TEST_CASE("Flatten: 8,192 requests") {
     flat_case const made(roll, 8192, 8192, 3);
     support::carved<device::attention_layout> const layout(
         [&](device::workspace& ws) { return device::carve_attention(ws, made.limits, 0); });
-    require_cuda(device::flatten(made.device.columns, {layout.columns, {}}, nullptr));
+    support::in_graph(
+        [&](cudaStream_t stream) { return device::flatten(made.device.columns, {layout.columns, {}}, stream); });
     made.check_batch();
     auto const indptr = support::download(layout.columns.kv_indptr, 8193);
     std::uint64_t keys = 0;
@@ -132,7 +134,8 @@ TEST_CASE("Flatten: layouts of attention kernels") {
         support::carved<device::attention_layout> const carved(
             [&](device::workspace& ws) { return device::carve_attention(ws, made.limits, page); });
         device::attention_layout const& layout = carved.columns;
-        require_cuda(device::flatten(made.device.columns, {layout, {}}, nullptr));
+        support::in_graph(
+            [&](cudaStream_t stream) { return device::flatten(made.device.columns, {layout, {}}, stream); });
         made.check_batch();
 
         auto const kv_indptr = support::download(layout.kv_indptr, most + 1);
@@ -272,7 +275,7 @@ TEST_CASE("Flatten: in the launch of a schedule") {
         };
         auto const check_same = [&](auto const& schedule, auto const& both) {
             require_cuda(schedule());
-            require_cuda(device::flatten(round, flat, nullptr));
+            support::in_graph([&](cudaStream_t stream) { return device::flatten(round, flat, stream); });
             auto const expected = everything();
             support::upload(round.batch.tokens, std::vector<token_id>(rows, -5));
             support::upload(round.batch.lengths, std::vector<std::uint32_t>(most, 77));
@@ -306,7 +309,8 @@ TEST_CASE("Flatten: the padded view") {
         support::carved<device::padded_columns> const padded([&](device::workspace& ws) {
             return device::carve_padded(ws, made.limits, static_cast<std::uint32_t>(width), 7);
         });
-        require_cuda(device::pad(made.device.columns, padded.columns, nullptr));
+        support::in_graph(
+            [&](cudaStream_t stream) { return device::pad(made.device.columns, padded.columns, stream); });
         std::vector<token_id> expected(most * width, 7);
         made.batch.padded_tokens(width, 7, expected);
         CHECK(support::download(padded.columns.tokens, most * width) == expected);

@@ -15,6 +15,7 @@
 #include <sureleap/cuda/chain.cuh>
 #include <sureleap/cuda/shortlist.cuh>
 
+#include "cuda/support/captured.hpp"
 #include "cuda/support/head_world.hpp"
 #include "support/safetensors.hpp"
 
@@ -45,7 +46,9 @@ TEMPLATE_TEST_CASE("cuda::hidden_terms: products in any format, shape and alignm
         device_array<float> out(rows * s.outputs);
         auto const untouched = out.download();
         matrix_view<W> const part{wide.there.data() + s.skipped, s.outputs, s.hidden, wide.stride};
-        require_cuda(gpu::hidden_terms(part, bias.there.data(), hidden.device(), out.data(), round.get(), nullptr));
+        support::in_graph([&](cudaStream_t stream) {
+            return gpu::hidden_terms(part, bias.there.data(), hidden.device(), out.data(), round.get(), stream);
+        });
         auto const got = out.download();
         for (std::size_t i = 0; i < rows; ++i) {
             for (std::size_t n = 0; n < s.outputs; ++n) {
@@ -94,7 +97,7 @@ std::vector<float> codes_of(Head const& head, gpu::forward_view<U> const& forwar
     std::uint32_t const gamma = round.get().limits.block_size;
     auto const rank = static_cast<std::uint32_t>(head.w1.cols);
     device_array<float> codes(previous.size() * rank);
-    require_cuda(head.prepare(forward, round.get(), nullptr));
+    support::in_graph([&](cudaStream_t stream) { return head.prepare(forward, round.get(), stream); });
     require_cuda(gpu::launch(make_codes<Head>, dim3(static_cast<unsigned>(previous.size()) / gamma), dim3(threads),
                              sizeof(codes_shared) + head.scratch_size() * sizeof(float), nullptr, head, there.data(),
                              gamma, rank, codes.data()));
@@ -173,8 +176,10 @@ TEMPLATE_TEST_CASE("cuda: chains with gated and RNN heads are the host's", "[emu
                 gpu::workspace ws{bytes.data(), bytes.size()};
                 auto const memory = gpu::carve_chain(ws, limits, gpu::shape_of(head_there));
                 gpu::forward_view<U> const there{base.device(), hidden.device()};
-                require_cuda(gpu::draw_chain<categorical_draft>(head_there, gpu::top1_confidence{}, there, memory,
-                                                                round.get(), nullptr));
+                support::in_graph([&](cudaStream_t stream) {
+                    return gpu::draw_chain<categorical_draft>(head_there, gpu::top1_confidence{}, there, memory,
+                                                              round.get(), stream);
+                });
                 compare(host.block, device_drafts(round.get(), count), asked.views, 1e-4, seen);
             });
         }
@@ -270,7 +275,9 @@ void check_golden(golden::file const& f, Head head, padded const& w2) {
     device_array<unsigned char> bytes(sizer.used());
     gpu::workspace ws{bytes.data(), bytes.size()};
     auto const lists = gpu::carve_shortlist(ws, limits, gpu::shape_of(list));
-    require_cuda(gpu::draw_chain<categorical_draft>(list, gpu::no_confidence{}, forward, lists, round.get(), nullptr));
+    support::in_graph([&](cudaStream_t stream) {
+        return gpu::draw_chain<categorical_draft>(list, gpu::no_confidence{}, forward, lists, round.get(), stream);
+    });
     auto const tokens = round_on_device::read(round.get().drafts.tokens, std::size_t{count} * gamma);
     auto const logits = round_on_device::read(lists.logits, std::size_t{count} * gamma * vocabulary);
     auto const greedy = f.i32("greedy_tokens");

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cuda/support/captured.hpp"
 #include "cuda/support/device_rounds.hpp"
 #include "cuda/support/seeds.hpp"
 #include "support/catch.hpp"
@@ -99,7 +100,8 @@ void mirror_rounds(std::uint64_t seed, std::size_t slots, std::size_t gamma, std
         support::upload(round.requests.weights, weights);
 
         auto const expected = host.lagged<Lag>(views, memory);
-        require_cuda(device::lagged_table(round, past.columns, table.columns, nullptr));
+        support::in_graph(
+            [&](cudaStream_t stream) { return device::lagged_table(round, past.columns, table.columns, stream); });
         auto const sizes = support::download(table.columns.sizes, requests);
         auto const survival = support::download(table.columns.survival, requests * gamma);
         for (std::size_t r = 0; r < requests; ++r) {
@@ -108,12 +110,14 @@ void mirror_rounds(std::uint64_t seed, std::size_t slots, std::size_t gamma, std
                 REQUIRE(survival[r * gamma + k] == expected.survivals().at(r, k).survival);
             }
         }
-        require_cuda(device::best_budget(round, table.columns, capacity.columns, budget.data(), nullptr));
+        support::in_graph([&](cudaStream_t stream) {
+            return device::best_budget(round, table.columns, capacity.columns, budget.data(), stream);
+        });
         CHECK(budget.download()[0] == lagged_top_k<Lag>(curve, prior).budget(expected));
 
         support::upload(round.drafts.sizes, live.sizes);
         support::upload(round.drafts.confidence, live.confidence);
-        require_cuda(device::remember(round, past.columns, nullptr));
+        support::in_graph([&](cudaStream_t stream) { return device::remember(round, past.columns, stream); });
         host.push(views, live.view());
     }
 }

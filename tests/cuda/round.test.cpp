@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// Whole rounds: a decoder on the host beside an engine whose rounds stay on the device (chain, schedule, batch, acceptance,
-// the step to the next round), with the same models, settings and seeds. Everything that is drafted, scheduled and emitted
-// must be the same, round after round, while requests finish and the batch shrinks.
+// Whole rounds: a decoder on the host beside an engine whose rounds stay on the device (budget, backbone, chain, schedule,
+// batch, target, acceptance, the step to the next round), with the same models, settings and seeds. The round is captured in
+// a graph once, before there is a request, and replayed. Everything that is drafted, scheduled and emitted must be the same,
+// round after round, while requests finish, others take their slots, and the batch grows and shrinks.
 
 #include <sureleap/cuda/advance.cuh>
 #include <sureleap/cuda/budget.cuh>
@@ -24,22 +25,24 @@
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/top_k.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <type_traits>
 #include <vector>
 
+#include "cuda/support/captured.hpp"
 #include "cuda/support/device_array.hpp"
 #include "cuda/support/device_rounds.hpp"
+#include "cuda/support/round_on_device.hpp"
 #include "support/catch.hpp"
 #include "support/dice.hpp"
-#include "support/hash_models.hpp"
 
 using namespace sureleap;
 namespace device = sureleap::cuda;  // CUDA has a namespace cuda of its own
 using support::dice;
-using support::hashed;
 
 namespace {
 
@@ -48,101 +51,74 @@ constexpr std::uint32_t rank = 16;
 constexpr std::uint32_t hidden_size = 8;
 constexpr std::uint32_t block_size = 4;  // gamma, which is a function of C
 constexpr std::uint32_t places = 6;
+constexpr std::uint32_t ever = 10;  // requests that come, one after another
 
-/// Logits are functions of a token and its position, so that an engine needs no cache to make them. The draft's base logits
-/// cannot know the token before, and the head knows something of it.
+/// Logits are sums of what is common to a position and what the token before adds, so that an engine needs no cache, and a
+/// kernel makes the same bits as the host. The draft's base logits cannot know the token before; its head knows how that
+/// one's logits came about, up to rounding.
 struct models {
+    static constexpr std::uint32_t most_positions = 64;
+
     std::vector<bf16> w1, w2, confidence;
+    std::vector<float> common;        ///< [most_positions, V]
+    std::vector<float> own;           ///< [V, V] by the token before
+    std::vector<bf16> hidden_states;  ///< [most_positions, hidden_size]
 
     explicit models(dice& roll)
         : w1(support::random_values<bf16>(roll, std::size_t{vocabulary} * rank, 0.5)),
           w2(support::random_values<bf16>(roll, std::size_t{vocabulary} * rank, 0.5)),
-          confidence(support::random_values<bf16>(roll, hidden_size + rank, 0.4)) {}
-
-    void target_row(token_id last, std::uint64_t position, std::span<float> out) const {
-        auto const* const from = w1.data() + static_cast<std::size_t>(last) * rank;
-        for (std::uint32_t v = 0; v < vocabulary; ++v) {
-            float logit = 3.0f * static_cast<float>(hashed(7, static_cast<std::uint32_t>(position + 1), v, 0, 0)) +
-                          0.5f * static_cast<float>(hashed(8, static_cast<std::uint32_t>(last), v, 0, 0));
-            for (std::uint32_t i = 0; i < rank; ++i) logit += load(from[i]) * load(w2[std::size_t{v} * rank + i]);
-            out[v] = logit;
-        }
-    }
-    void base_row(std::uint64_t position, std::span<bf16> out) const {
-        for (std::uint32_t v = 0; v < vocabulary; ++v) {
-            out[v] = bf16(3.0f * static_cast<float>(hashed(7, static_cast<std::uint32_t>(position + 1), v, 0, 0)));
-        }
-    }
-    void hidden_row(token_id anchor, std::uint64_t position, std::span<bf16> out) const {
-        for (std::uint32_t i = 0; i < hidden_size; ++i) {
-            out[i] = bf16(2.0f * static_cast<float>(hashed(9, static_cast<std::uint32_t>(anchor),
-                                                           static_cast<std::uint32_t>(position), i, 0)));
-        }
-    }
-    /// Base logits and hidden states of a round, [R gamma] rows each.
-    void forward(std::span<token_id const> anchors, std::span<std::uint64_t const> positions, std::vector<bf16>& base,
-                 std::vector<bf16>& hidden) const {
-        base.resize(anchors.size() * block_size * vocabulary);
-        hidden.resize(anchors.size() * block_size * hidden_size);
-        for (std::size_t r = 0; r < anchors.size(); ++r) {
-            for (std::size_t k = 0; k < block_size; ++k) {
-                std::size_t const row = r * block_size + k;
-                base_row(positions[r] + k, std::span(base).subspan(row * vocabulary, vocabulary));
-                hidden_row(anchors[r], positions[r] + k, std::span(hidden).subspan(row * hidden_size, hidden_size));
+          confidence(support::random_values<bf16>(roll, hidden_size + rank, 0.4)),
+          common(support::random_values<float>(roll, std::size_t{most_positions} * vocabulary, 1.7)),
+          own(support::random_values<float>(roll, std::size_t{vocabulary} * vocabulary, 0.3)),
+          hidden_states(support::random_values<bf16>(roll, std::size_t{most_positions} * hidden_size, 1.2)) {
+        for (std::size_t last = 0; last < vocabulary; ++last) {
+            for (std::size_t v = 0; v < vocabulary; ++v) {
+                for (std::size_t i = 0; i < rank; ++i) {
+                    own[last * vocabulary + v] += load(w1[last * rank + i]) * load(w2[v * rank + i]);
+                }
             }
         }
     }
 };
 
-/// The columns of requests as an engine would keep them to add and remove requests.
-struct request_list {
-    std::vector<token_id> anchors;
-    std::vector<std::uint64_t> positions, seeds;
-    std::vector<transform> targets, drafts;
-    std::vector<std::uint32_t> remaining, draft_limits, slots;
-    std::vector<fixed_probability> weights;
-    std::vector<token_id> stop_tokens;
-
-    [[nodiscard]] std::size_t size() const { return anchors.size(); }
-    void upload(device::request_columns const& to) const {
-        support::upload(to.count, static_cast<std::uint32_t>(size()));
-        support::upload(to.anchors, anchors);
-        support::upload(to.positions, positions);
-        support::upload(to.seeds, seeds);
-        support::upload(to.targets, targets);
-        support::upload(to.drafts, drafts);
-        support::upload(to.remaining, remaining);
-        support::upload(to.draft_limits, draft_limits);
-        support::upload(to.weights, weights);
-        support::upload(to.slots, slots);
-        support::upload(to.stop_tokens, stop_tokens);
-    }
-    /// What rounds change.
-    void download(device::request_columns const& from) {
-        anchors = support::download(from.anchors, size());
-        positions = support::download(from.positions, size());
-        remaining = support::download(from.remaining, size());
-    }
-    void remove_finished() {
-        std::vector<std::uint32_t> const left = remaining;
-        auto const keep = [&](auto& column) {
-            std::size_t kept = 0;
-            for (std::size_t r = 0; r < left.size(); ++r) {
-                if (left[r] > 0) column[kept++] = column[r];
-            }
-            column.resize(kept);
-        };
-        keep(anchors), keep(positions), keep(seeds), keep(targets), keep(drafts), keep(remaining), keep(draft_limits);
-        keep(slots), keep(weights), keep(stop_tokens);
-    }
+/// The same in device memory, and the models' passes over it.
+struct model_tables {
+    float const* common = nullptr;
+    float const* own = nullptr;
+    bf16 const* hidden_states = nullptr;
 };
 
-/// All that an engine keeps on the device.
+/// A block of threads for every row that a round could have.
+__global__ void target_pass(model_tables tables, device::device_round round, float* rows) {
+    std::uint32_t const row = blockIdx.x;
+    if (row >= static_cast<std::uint32_t>(round.batch.offsets[round.limits.requests])) return;
+    float const* const common = tables.common + (round.batch.positions[row] + 1) * vocabulary;
+    float const* const own = tables.own + static_cast<std::size_t>(round.batch.tokens[row]) * vocabulary;
+    for (std::uint32_t v = threadIdx.x; v < vocabulary; v += blockDim.x) {
+        rows[std::size_t{row} * vocabulary + v] = common[v] + own[v];
+    }
+}
+
+/// A block of threads for every position that could be drafted.
+__global__ void backbone_pass(model_tables tables, device::device_round round, bf16* base, bf16* hidden) {
+    std::uint32_t const r = blockIdx.x / block_size;
+    if (r >= *round.requests.count) return;
+    std::uint64_t const position = round.requests.positions[r] + blockIdx.x % block_size;
+    float const* const common = tables.common + (position + 1) * vocabulary;
+    for (std::uint32_t v = threadIdx.x; v < vocabulary; v += blockDim.x) {
+        base[std::size_t{blockIdx.x} * vocabulary + v] = bf16(common[v]);
+    }
+    if (threadIdx.x < hidden_size) {
+        hidden[std::size_t{blockIdx.x} * hidden_size + threadIdx.x] =
+            tables.hidden_states[position * hidden_size + threadIdx.x];
+    }
+}
+
+/// All that an engine keeps on the device: models, memory and the captured round.
 struct engine_on_device {
-    models const& own;
     device::round_limits limits{places, block_size, vocabulary, 1, true};
-    device_array<bf16> w1, w2, confidence_weight, base, hidden;
-    device_array<float> rows;
+    device_array<bf16> w1, w2, confidence_weight, hidden_states, base, hidden;
+    device_array<float> common, own, rows;
     device_array<unsigned char> memory;
     device::device_round round{};
     device::chain_memory chain{};
@@ -156,12 +132,14 @@ struct engine_on_device {
 
     template <class Curve>
     engine_on_device(models const& m, Curve const& curve, bool coupled, std::uint32_t lag, fixed_probability prior)
-        : own(m),
-          w1(m.w1),
+        : w1(m.w1),
           w2(m.w2),
           confidence_weight(m.confidence),
+          hidden_states(m.hidden_states),
           base(std::size_t{places} * block_size * vocabulary),
           hidden(std::size_t{places} * block_size * hidden_size),
+          common(m.common),
+          own(m.own),
           rows(std::size_t{places} * (block_size + 1) * vocabulary) {
         head = {{w1.data(), vocabulary, rank}, {w2.data(), vocabulary, rank}};
         confidence = {.weight = confidence_weight.data(), .hidden_size = hidden_size, .bias = 0.8f, .w1 = head.w1};
@@ -185,42 +163,82 @@ struct engine_on_device {
         std::vector<double> steps(capacity.size);
         device::tabulate(curve, steps);
         support::upload(capacity.steps_per_second, steps);
+        support::upload(round.requests.count, std::uint32_t{0});
         require_cuda(forget_all(history, nullptr));
     }
 
-    /// One round of `requests`, who are on the device already. The models run where a kernel would.
+    /// One round of whoever is in it.
     template <class Rule, bool plans>
-    void step(request_list const& requests) {
-        std::vector<bf16> base_rows, hidden_rows;
-        own.forward(requests.anchors, requests.positions, base_rows, hidden_rows);
-        support::upload(base.data(), base_rows);
-        support::upload(hidden.data(), hidden_rows);
+    [[nodiscard]] cudaError_t enqueue_round(cudaStream_t stream) {
+        model_tables const tables{common.data(), own.data(), hidden_states.data()};
         device::forward_view<bf16> const forward{{base.data(), std::size_t{places} * block_size, vocabulary},
                                                  {hidden.data(), std::size_t{places} * block_size, hidden_size}};
+        cudaError_t error = cudaSuccess;
+        auto const then = [&](auto const& stage) {
+            if (error == cudaSuccess) error = stage();
+        };
         if constexpr (plans) {
-            require_cuda(lagged_table(round, history, lagged, nullptr));
-            require_cuda(best_budget(round, lagged, capacity, budget, nullptr));
+            then([&] { return lagged_table(round, history, lagged, stream); });
+            then([&] { return best_budget(round, lagged, capacity, budget, stream); });
         }
-        require_cuda(device::draw_chain<typename Rule::draft_rule>(head, confidence, forward, chain, round, nullptr));
-        if constexpr (plans) {
-            require_cuda(schedule_top_k(round, budget, nullptr));
-        } else {
-            require_cuda(schedule_greedy(round, capacity, nullptr));
-        }
-        require_cuda(flatten(round, nullptr));
+        then([&] {
+            return device::launch(backbone_pass, places * block_size, 64, 0, stream, tables, round, base.data(),
+                                  hidden.data());
+        });
+        then([&] {
+            return device::draw_chain<typename Rule::draft_rule>(head, confidence, forward, chain, round, stream);
+        });
+        then([&] {
+            if constexpr (plans) {
+                return schedule_top_k(round, budget, stream);
+            } else {
+                return schedule_greedy(round, capacity, stream);
+            }
+        });
+        then([&] { return flatten(round, stream); });
+        then([&] {
+            return device::launch(target_pass, places * (block_size + 1), 64, 0, stream, tables, round, rows.data());
+        });
+        then([&] {
+            return device::accept<Rule>(device::logits_rows<float>{rows.data(), places * (block_size + 1), vocabulary},
+                                        draft_rows_of(head, forward, chain), verification, round, stream);
+        });
+        then([&] { return remember(round, history, stream); });
+        then([&] { return advance(round, stream); });
+        return error;
+    }
+};
 
-        auto const batch = static_cast<std::size_t>(support::download(round.batch.offsets, places + 1)[places]);
-        auto const tokens = support::download(round.batch.tokens, batch);
-        auto const positions = support::download(round.batch.positions, batch);
-        std::vector<float> target(batch * vocabulary);
-        for (std::size_t i = 0; i < batch; ++i) {
-            own.target_row(tokens[i], positions[i], std::span(target).subspan(i * vocabulary, vocabulary));
+/// The list of requests that the engine keeps, by slots as the decoder's.
+struct request_list {
+    std::vector<device_request> running;
+    std::uint32_t slots_used = 0;
+
+    /// A slot that was never used, or the first one that is free.
+    [[nodiscard]] std::uint32_t free_slot() const {
+        if (slots_used < places) return slots_used;
+        std::uint32_t slot = 0;
+        for (device_request const& each : running) slot += each.slot == slot ? 1 : 0;
+        return slot;
+    }
+    void add(device_request const& request) {
+        auto const behind = std::find_if(running.begin(), running.end(),
+                                         [&](device_request const& each) { return each.slot > request.slot; });
+        running.insert(behind, request);
+        slots_used = std::max(slots_used, request.slot + 1);
+    }
+    /// Takes over what a round changed, and takes out who has finished. True if someone has.
+    [[nodiscard]] bool update(device::request_columns const& from) {
+        std::size_t const count = running.size();
+        auto const anchors = support::download(from.anchors, count);
+        auto const positions = support::download(from.positions, count);
+        auto const remaining = support::download(from.remaining, count);
+        for (std::size_t r = 0; r < count; ++r) {
+            running[r].anchor = anchors[r];
+            running[r].position = positions[r];
+            running[r].remaining = remaining[r];
         }
-        support::upload(rows.data(), target);
-        require_cuda(
-            device::accept<Rule>(device::logits_rows<float>{rows.data(), places * (block_size + 1), vocabulary},
-                                 draft_rows_of(head, forward, chain), verification, round, nullptr));
-        require_cuda(remember(round, history, nullptr));
+        return std::erase_if(running, [](device_request const& each) { return each.remaining == 0; }) > 0;
     }
 };
 
@@ -233,19 +251,22 @@ struct host_engine {
     [[nodiscard]] logits_rows<float> score(verify_batch const& batch) {
         rows.resize(batch.rows() * vocabulary);
         for (std::size_t i = 0; i < batch.rows(); ++i) {
-            own.target_row(batch.tokens()[i], batch.positions()[i],
-                           std::span(rows).subspan(i * vocabulary, vocabulary));
+            float const* const common = own.common.data() + (batch.positions()[i] + 1) * vocabulary;
+            float const* const before = own.own.data() + static_cast<std::size_t>(batch.tokens()[i]) * vocabulary;
+            for (std::size_t v = 0; v < vocabulary; ++v) rows[i * vocabulary + v] = common[v] + before[v];
         }
         return {{rows.data(), batch.rows(), vocabulary}, {}, {}};
     }
     [[nodiscard]] block_forward<bf16> forward(std::span<request_view const> requests) {
-        std::vector<token_id> anchors;
-        std::vector<std::uint64_t> positions;
-        for (request_view const& r : requests) {
-            anchors.push_back(r.anchor);
-            positions.push_back(r.position);
+        base.resize(requests.size() * block_size * vocabulary);
+        hidden.resize(requests.size() * block_size * hidden_size);
+        for (std::size_t row = 0; row < requests.size() * block_size; ++row) {
+            std::size_t const position = requests[row / block_size].position + row % block_size;
+            float const* const common = own.common.data() + (position + 1) * vocabulary;
+            for (std::size_t v = 0; v < vocabulary; ++v) base[row * vocabulary + v] = bf16(common[v]);
+            std::copy_n(own.hidden_states.data() + position * hidden_size, hidden_size,
+                        hidden.data() + row * hidden_size);
         }
-        own.forward(anchors, positions, base, hidden);
         return {{hidden.data(), requests.size() * block_size, hidden_size},
                 {{base.data(), requests.size() * block_size, vocabulary}, {}, {}}};
     }
@@ -281,41 +302,55 @@ void mirror(std::uint64_t seed) {
     decoder dec{target, drafter, schedule, Rule{}, {.max_requests = places, .seed = 3, .kernels = &scalar_row_kernels}};
     engine_on_device there(own, curve, std::is_same_v<typename Rule::draft_rule, coupled_draft>, lag, prior);
 
+    support::captured const round_there(
+        [&](cudaStream_t stream) { return there.template enqueue_round<Rule, plans>(stream); });
+
     request_list requests;
-    std::vector<std::vector<token_id>> stops;
-    stops.reserve(places);
-    for (std::uint32_t i = 0; i < places; ++i) {
+    std::vector<std::array<token_id, 1>> stops(ever);  // which settings refer to
+    std::uint32_t joined = 0;
+    auto const join = [&] {
+        std::uint32_t const i = joined++;
         std::vector<token_id> const prompt(1 + i, static_cast<token_id>(17 * i));
         double const temperatures[] = {1.0, 0.7, 0.0, 1.3, 1.0, 0.9};
-        request_settings settings{.temperature = temperatures[i], .seed = 40 + i, .max_new_tokens = 7 + 4 * i};
+        request_settings settings{
+            .temperature = temperatures[i % 6], .seed = 40 + i, .max_new_tokens = 7 + 4 * (i % places)};
         settings.log_probabilities = true;
-        if (i == 3) settings.top_k = 40;
-        if (i == 4) settings.top_p = 0.9;
+        if (i % 5 == 3) settings.top_k = 40;
+        if (i % 5 == 4) settings.top_p = 0.9;
         if (i == 1) settings.max_draft_tokens = 2;
-        stops.push_back({i % 2 == 0 ? static_cast<token_id>(roll.below(vocabulary)) : no_token});
-        settings.stop_tokens = stops.back();
+        stops[i] = {i % 2 == 0 ? static_cast<token_id>(roll.below(vocabulary)) : no_token};
+        settings.stop_tokens = stops[i];
         static_cast<void>(dec.join(prompt, settings));
-        requests.anchors.push_back(prompt.back());
-        requests.positions.push_back(prompt.size() - 1);
-        requests.seeds.push_back(*settings.seed);
-        requests.targets.push_back(settings.target_transform());
-        requests.drafts.push_back(settings.draft_transform());
-        requests.remaining.push_back(static_cast<std::uint32_t>(settings.max_new_tokens));
-        requests.draft_limits.push_back(i == 1 ? 2 : block_size);
-        requests.slots.push_back(i);
-        requests.weights.push_back(certain);
-        requests.stop_tokens.push_back(stops.back()[0]);
-    }
+        std::uint32_t const slot = requests.free_slot();
+        require_cuda(device::join(there.history, slot, nullptr));
+        requests.add({.anchor = prompt.back(),
+                      .position = prompt.size() - 1,
+                      .seed = *settings.seed,
+                      .draft = settings.draft_transform(),
+                      .remaining = static_cast<std::uint32_t>(settings.max_new_tokens),
+                      .draft_limit = i == 1 ? 2 : block_size,
+                      .target = settings.target_transform(),
+                      .slot = slot,
+                      .stop_token = stops[i][0]});
+    };
+    while (joined < places - 2) join();
 
     std::size_t rounds = 0;
-    for (; dec.step(); ++rounds) {
+    std::size_t kept = 0;
+    std::size_t refused = 0;
+    for (bool changed = true;; ++rounds) {
         CAPTURE(rounds);
+        if (rounds % 2 == 1 && joined < ever && requests.running.size() < places) {
+            join();
+            changed = true;
+        }
+        if (!dec.step()) break;
         round_record const& record = dec.round();
-        REQUIRE(record.size() == requests.size());
-        requests.upload(there.round.requests);
-        there.template step<Rule, plans>(requests);
+        REQUIRE(record.size() == requests.running.size());
+        if (changed) write_requests(there.round, requests.running);
+        round_there.replay();
 
-        std::size_t const count = requests.size();
+        std::size_t const count = requests.running.size();
         auto const drafted = support::download(there.round.drafts.sizes, count);
         auto const survivals = support::download(there.round.drafts.survival, count * block_size);
         auto const lengths = support::download(there.round.batch.lengths, count);
@@ -328,6 +363,7 @@ void mirror(std::uint64_t seed) {
         for (std::size_t r = 0; r < count; ++r) {
             CAPTURE(r);
             verdict const& v = record.verdicts[r];
+            REQUIRE(requests.running[r].slot == v.slot);
             CHECK(statuses[r] == status::ok);
             CHECK(drafted[r] == v.drafted);
             for (std::size_t k = 0; k < v.drafted; ++k) {
@@ -337,6 +373,8 @@ void mirror(std::uint64_t seed) {
             }
             CHECK(lengths[r] == v.verified);
             CHECK(accepted[r] == v.accepted);
+            kept += v.accepted;
+            refused += v.verified - v.accepted;
             REQUIRE(emitted[r] == v.emitted.size());
             for (std::size_t i = 0; i < v.emitted.size(); ++i) {
                 REQUIRE(tokens[r * (block_size + 1) + i] == v.emitted[i]);
@@ -344,12 +382,13 @@ void mirror(std::uint64_t seed) {
             }
             CHECK((stopped[r] != 0) == v.stopped);
         }
-        require_cuda(advance(there.round, nullptr));
-        requests.download(there.round.requests);
-        requests.remove_finished();
+        changed = requests.update(there.round.requests);
     }
-    CHECK(requests.size() == 0);
-    CHECK(rounds > 5);
+    CHECK(requests.running.empty());
+    CHECK(joined == ever);
+    CHECK(rounds > 12);
+    CHECK(kept > 5);
+    CHECK(refused > 20);
 }
 
 }  // namespace

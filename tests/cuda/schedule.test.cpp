@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/support/captured.hpp"
 #include "cuda/support/device_rounds.hpp"
 #include "cuda/support/seeds.hpp"
 #include "support/catch.hpp"
@@ -117,20 +118,24 @@ public:
         support::upload(capacity_.columns.steps_per_second, rates);
     }
     [[nodiscard]] std::vector<std::uint32_t> greedy() {
-        require_cuda(device::schedule_greedy(round_.columns, capacity_.columns, nullptr));
+        support::in_graph(
+            [&](cudaStream_t stream) { return device::schedule_greedy(round_.columns, capacity_.columns, stream); });
         return lengths();
     }
     [[nodiscard]] std::uint32_t best() {
-        require_cuda(device::best_budget(round_.columns, past_.columns, capacity_.columns, budget_.data(), nullptr));
+        support::in_graph([&](cudaStream_t stream) {
+            return device::best_budget(round_.columns, past_.columns, capacity_.columns, budget_.data(), stream);
+        });
         return budget_.download()[0];
     }
     /// With the budget that best() left.
     [[nodiscard]] std::vector<std::uint32_t> planned() {
-        require_cuda(device::schedule_top_k(round_.columns, budget_.data(), nullptr));
+        support::in_graph(
+            [&](cudaStream_t stream) { return device::schedule_top_k(round_.columns, budget_.data(), stream); });
         return lengths();
     }
     [[nodiscard]] std::vector<std::uint32_t> top_k(std::uint32_t budget) {
-        require_cuda(device::schedule_top_k(round_.columns, budget, nullptr));
+        support::in_graph([&](cudaStream_t stream) { return device::schedule_top_k(round_.columns, budget, stream); });
         return lengths();
     }
     [[nodiscard]] std::vector<std::uint32_t> lengths() const {
@@ -308,12 +313,16 @@ TEST_CASE("Schedules: thresholds and a fixed length") {
         double const threshold = roll.chance(0.3) ? static_cast<double>(roll.below(2)) : roll.real();
         fixed_probability fixed = 0;
         REQUIRE(quantise(threshold, fixed));
-        require_cuda(device::schedule_threshold(device.round(), fixed, nullptr));
+        support::in_graph(
+            [&](cudaStream_t stream) { return device::schedule_threshold(device.round(), fixed, stream); });
         CHECK(device.lengths() == on_host(threshold_schedule{threshold}, made.view()));
-        require_cuda(device::schedule_survival_threshold(device.round(), fixed, nullptr));
+        support::in_graph(
+            [&](cudaStream_t stream) { return device::schedule_survival_threshold(device.round(), fixed, stream); });
         CHECK(device.lengths() == on_host(survival_threshold_schedule{threshold}, made.view()));
         std::size_t const length = roll.below(33);
-        require_cuda(device::schedule_fixed(device.round(), static_cast<std::uint32_t>(length), nullptr));
+        support::in_graph([&](cudaStream_t stream) {
+            return device::schedule_fixed(device.round(), static_cast<std::uint32_t>(length), stream);
+        });
         CHECK(device.lengths() == on_host(fixed_schedule{length}, made.view()));
     }
 }

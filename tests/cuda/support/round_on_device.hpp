@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include <sureleap/cuda/round.cuh>
@@ -22,7 +23,32 @@ struct device_request {
     std::uint32_t draft_limit = 1000;
     sureleap::fixed_probability weight = sureleap::certain;
     sureleap::transform target{};
+    std::uint32_t slot = 0;
+    sureleap::token_id stop_token = sureleap::no_token;  ///< where there is room for one
 };
+
+/// Writes the requests of a round, as the engine does when they come and go.
+inline void write_requests(sureleap::cuda::device_round const& round, std::vector<device_request> const& requests) {
+    auto const column = [&](auto* to, auto const& get) {
+        std::vector<std::remove_pointer_t<decltype(to)>> values;
+        for (device_request const& q : requests) values.push_back(get(q));
+        if (values.empty()) return;
+        require_cuda(cudaMemcpy(to, values.data(), values.size() * sizeof(values[0]), cudaMemcpyHostToDevice));
+    };
+    auto const& to = round.requests;
+    auto const count = static_cast<std::uint32_t>(requests.size());
+    require_cuda(cudaMemcpy(to.count, &count, sizeof(count), cudaMemcpyHostToDevice));
+    column(to.anchors, [](auto const& q) { return q.anchor; });
+    column(to.positions, [](auto const& q) { return q.position; });
+    column(to.seeds, [](auto const& q) { return q.seed; });
+    column(to.targets, [](auto const& q) { return q.target; });
+    column(to.drafts, [](auto const& q) { return q.draft; });
+    column(to.remaining, [](auto const& q) { return q.remaining; });
+    column(to.draft_limits, [](auto const& q) { return q.draft_limit; });
+    column(to.weights, [](auto const& q) { return q.weight; });
+    column(to.slots, [](auto const& q) { return q.slot; });
+    if (round.limits.stop_tokens == 1) column(to.stop_tokens, [](auto const& q) { return q.stop_token; });
+}
 
 class round_on_device {
 public:
@@ -36,18 +62,7 @@ public:
 
     [[nodiscard]] sureleap::cuda::device_round const& get() const { return round_; }
 
-    void write(std::vector<device_request> const& requests) {
-        auto const& to = round_.requests;
-        put(to.count, std::vector<std::uint32_t>{static_cast<std::uint32_t>(requests.size())});
-        column(to.anchors, requests, [](auto const& q) { return q.anchor; });
-        column(to.positions, requests, [](auto const& q) { return q.position; });
-        column(to.seeds, requests, [](auto const& q) { return q.seed; });
-        column(to.targets, requests, [](auto const& q) { return q.target; });
-        column(to.drafts, requests, [](auto const& q) { return q.draft; });
-        column(to.remaining, requests, [](auto const& q) { return q.remaining; });
-        column(to.draft_limits, requests, [](auto const& q) { return q.draft_limit; });
-        column(to.weights, requests, [](auto const& q) { return q.weight; });
-    }
+    void write(std::vector<device_request> const& requests) { write_requests(round_, requests); }
     template <class T>
     [[nodiscard]] static std::vector<T> read(T const* from, std::size_t count) {
         require_cuda(cudaDeviceSynchronize());
@@ -57,18 +72,6 @@ public:
     }
 
 private:
-    template <class T>
-    static void put(T* to, std::vector<T> const& values) {
-        if (!values.empty())
-            require_cuda(cudaMemcpy(to, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
-    }
-    template <class T, class Get>
-    static void column(T* to, std::vector<device_request> const& requests, Get get) {
-        std::vector<T> values;
-        for (device_request const& q : requests) values.push_back(get(q));
-        put(to, values);
-    }
-
     device_array<unsigned char> memory_;
     sureleap::cuda::device_round round_{};
 };

@@ -23,6 +23,7 @@
 #include <sureleap/drafter/parallel.hpp>
 #include <sureleap/round.hpp>
 
+#include "cuda/support/captured.hpp"
 #include "cuda/support/device_array.hpp"
 #include "cuda/support/rows.hpp"
 #include "support/catch.hpp"
@@ -429,9 +430,12 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
             device::dense_draft_rows<T> const q{draft_memory.data(), drafts + 1, static_cast<std::uint32_t>(gamma),
                                                 static_cast<std::uint32_t>(vocabulary),
                                                 map ? map_memory.data() : nullptr};
-            require_cuda(device::accept<Rule>(on_device, q, verification, round, nullptr));
+            support::in_graph(
+                [&](cudaStream_t stream) { return device::accept<Rule>(on_device, q, verification, round, stream); });
         } else {
-            require_cuda(device::accept<Rule>(on_device, device::one_hot_draft_rows{}, verification, round, nullptr));
+            support::in_graph([&](cudaStream_t stream) {
+                return device::accept<Rule>(on_device, device::one_hot_draft_rows{}, verification, round, stream);
+            });
         }
         auto const out_statuses = get(round.verdicts.statuses, all);
         auto const out_accepted = get(round.verdicts.accepted, all);
