@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Token rejection on the device against stored outcomes of the reference evaluation loop (tests/golden/verify.test.cpp, which
-// says what the file holds). The file tells which uniforms its decisions were made with; the device makes its own from keys.
+// Token rejection on the device against stored outcomes of the reference evaluation loop (support/golden_verification.hpp). The file tells which uniforms its decisions were made with; the device makes its own from keys.
 // So for each case a seed is searched whose uniforms decide as the stored ones did, with room for the rounding of floats, and
 // with it the device must come to the stored tokens.
 #include "support/catch.hpp"
@@ -21,65 +20,21 @@
 #include "cuda/support/device_array.hpp"
 #include "cuda/support/device_rounds.hpp"
 #include "cuda/support/verify_round.hpp"
-#include "support/safetensors.hpp"
+#include "support/golden_verification.hpp"
 
 namespace {
 
 using namespace sureleap;
 namespace device = sureleap::cuda;
+using golden::softmax;
+using golden::verify_case;
 
 constexpr std::uint64_t position = 40;
 constexpr double room = 1e-4;  // between a uniform and where its decision turns
 
-struct stored_case {
-    std::string name;
-    double temperature = 0;
-    std::size_t n = 0;
-    std::size_t vocabulary = 0;
-    std::vector<double> draft, target;  // [n, V], [n + 1, V]
-    std::vector<std::int32_t> ids, committed;
-    std::size_t kept = 0;  // by the rule, before stop tokens are looked at
-    bool terminated = false;
-    token_id next = no_token;
-};
-
-std::vector<stored_case> load_cases() {
-    golden::file const file("verify");
-    std::vector<stored_case> cases;
-    std::string const key = ".verify_ids";
-    for (std::string const& entry : file.names()) {
-        if (!entry.ends_with(key)) continue;
-        stored_case c;
-        c.name = entry.substr(0, entry.size() - key.size());
-        auto const target = file.f64(c.name + ".target_logits");
-        c.temperature = file.f64(c.name + ".T")[0];
-        c.n = target.dim(1) - 1;
-        c.vocabulary = target.dim(2);
-        c.target = target.values;
-        c.draft = file.f64(c.name + ".draft_logits").values;
-        c.ids = file.i32(c.name + ".verify_ids").values;
-        c.committed = file.i32(c.name + ".committed").values;
-        auto const mask = file.i32(c.name + ".prefix_mask").values;
-        c.kept = static_cast<std::size_t>(std::count(mask.begin(), mask.end(), 1));
-        c.terminated = file.i32(c.name + ".terminated")[0] != 0;
-        c.next = file.i32(c.name + ".next_token")[0];
-        cases.push_back(std::move(c));
-    }
-    return cases;
-}
-
-std::vector<double> softmax(std::span<double const> logits, double temperature) {
-    std::vector<double> p(logits.begin(), logits.end());
-    auto const largest = std::max_element(logits.begin(), logits.end());
-    if (temperature < 1e-5) {
-        std::fill(p.begin(), p.end(), 0.0);
-        p[static_cast<std::size_t>(largest - logits.begin())] = 1.0;
-        return p;
-    }
-    double sum = 0.0;
-    for (double& x : p) sum += x = std::exp((x - *largest) / temperature);
-    for (double& x : p) x /= sum;
-    return p;
+/// Tokens that the rule kept, before stop tokens are looked at.
+[[nodiscard]] std::size_t kept(verify_case const& c) {
+    return static_cast<std::size_t>(std::count(c.prefix_mask.begin(), c.prefix_mask.end(), 1));
 }
 
 /// What the uniforms of a case have to be.
@@ -88,17 +43,17 @@ struct demands {
     double below = 0.0;          // where the stored next token begins and ends, as shares of the total
     double above = 1.0;
 
-    explicit demands(stored_case const& c) {
+    explicit demands(verify_case const& c) {
         auto const row = [&](std::vector<double> const& from, std::size_t k) {
             return softmax(std::span(from).subspan(k * c.vocabulary, c.vocabulary), c.temperature);
         };
-        std::vector<double> left = row(c.target, c.kept);
-        for (std::size_t k = 0; k < std::min(c.kept + 1, c.n); ++k) {
+        std::vector<double> left = row(c.target, kept(c));
+        for (std::size_t k = 0; k < std::min(kept(c) + 1, c.n); ++k) {
             auto const p = row(c.target, k);
             auto const q = row(c.draft, k);
             auto const x = static_cast<std::size_t>(c.ids[k + 1]);
             ratios.push_back(p[x] / q[x]);
-            if (k < c.kept) continue;
+            if (k < kept(c)) continue;
             for (std::size_t v = 0; v < left.size(); ++v) left[v] = std::max(p[v] - q[v], 0.0);
         }
         if (c.terminated) return;  // whatever is drawn behind a stop token
@@ -111,23 +66,22 @@ struct demands {
         below = before / total;
         above = (before + left[static_cast<std::size_t>(c.next)]) / total;
     }
-    [[nodiscard]] bool met(stored_case const& c, std::uint64_t seed) const {
+    [[nodiscard]] bool met(verify_case const& c, std::uint64_t seed) const {
         auto const u = [&](std::size_t k, purpose use) {
             return uniform({seed, position, static_cast<std::uint32_t>(k), use});
         };
         for (std::size_t k = 0; k < ratios.size(); ++k) {
             double const distance = ratios[k] - u(k, purpose::accept);
-            if (k < c.kept ? distance < room : distance > -room) return false;
+            if (k < kept(c) ? distance < room : distance > -room) return false;
         }
         if (c.terminated) return true;
-        double const drawn = u(c.kept, c.kept < c.n ? purpose::residual : purpose::bonus);
+        double const drawn = u(kept(c), kept(c) < c.n ? purpose::residual : purpose::bonus);
         // The first token begins at 0 and the last one ends at 1, without a neighbour to be confused with.
         return (below == 0.0 || drawn > below + room) && (above > 1.0 - 1e-12 || drawn < above - room);
     }
 };
 
-template <class T>
-void judge(stored_case const& c, std::uint64_t seed) {
+void judge(verify_case const& c, std::uint64_t seed) {
     auto const gamma = static_cast<std::uint32_t>(std::max<std::size_t>(c.n, 1));
     auto const vocabulary = static_cast<std::uint32_t>(c.vocabulary);
     device::round_limits const limits{1, gamma, vocabulary, 2, false};
@@ -145,7 +99,8 @@ void judge(stored_case const& c, std::uint64_t seed) {
     support::upload(round.requests.drafts, how);
     support::upload(round.requests.remaining, static_cast<std::uint32_t>(c.n + 1));
     support::upload(round.requests.draft_limits, static_cast<std::uint32_t>(c.n));
-    support::upload(round.requests.stop_tokens, std::vector<token_id>{3, 11});
+    support::upload(round.requests.stop_tokens,
+                    std::vector<token_id>(golden::stop_tokens.begin(), golden::stop_tokens.end()));
 
     std::vector<float> const draft(c.draft.begin(), c.draft.end());
     std::vector<device::law> laws;
@@ -164,18 +119,16 @@ void judge(stored_case const& c, std::uint64_t seed) {
     support::upload(round.batch.lengths, static_cast<std::uint32_t>(c.n));
     require_cuda(flatten(round, nullptr));
 
-    std::vector<T> target;
-    for (double const l : c.target) target.push_back(static_cast<T>(static_cast<float>(l)));
-    device_array<T> const rows(target);
+    device_array<float> const rows(std::vector<float>(c.target.begin(), c.target.end()));
     device_array<float> const drafted(draft);
     require_cuda(device::accept<token_rejection<>>(
-        device::logits_rows<T>{rows.data(), static_cast<std::uint32_t>(c.n + 1), c.vocabulary},
+        device::logits_rows<float>{rows.data(), static_cast<std::uint32_t>(c.n + 1), c.vocabulary},
         device::dense_draft_rows<float>{drafted.data(), c.vocabulary, gamma, vocabulary}, memory.columns, round,
         nullptr));
 
     REQUIRE(support::download(round.verdicts.statuses, 1)[0] == status::ok);
-    CHECK(support::download(round.verdicts.accepted, 1)[0] == c.kept);
-    CHECK((support::download(round.verdicts.stopped, 1)[0] != 0) == (c.terminated || c.next == 3 || c.next == 11));
+    CHECK(support::download(round.verdicts.accepted, 1)[0] == kept(c));
+    CHECK((support::download(round.verdicts.stopped, 1)[0] != 0) == (c.terminated || golden::is_stop(c.next)));
     std::vector<token_id> expected(c.committed.begin(), c.committed.end());
     if (c.terminated) expected.pop_back();  // the next token that the reference draws and throws away
     auto const emitted = support::download(round.verdicts.emitted, 1)[0];
@@ -185,17 +138,17 @@ void judge(stored_case const& c, std::uint64_t seed) {
 }  // namespace
 
 TEST_CASE("cuda verify: token rejection reproduces the reference", "[golden]") {
-    auto const cases = load_cases();
+    auto const cases = golden::verify_cases();
     REQUIRE(cases.size() > 5);
     std::size_t compared = 0;
-    for (stored_case const& c : cases) {
+    for (verify_case const& c : cases) {
         demands const uniforms(c);
         std::uint64_t seed = 1;
         constexpr std::uint64_t most = 3'000'000;
         while (seed < most && !uniforms.met(c, seed)) ++seed;
         INFO("case " << c.name << ", seed " << seed);
         if (seed == most) continue;  // its uniforms are where nobody's are
-        judge<float>(c, seed);
+        judge(c, seed);
         ++compared;
     }
     CHECK(compared + 1 >= cases.size());

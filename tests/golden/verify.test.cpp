@@ -2,11 +2,7 @@
 //
 // Token rejection against stored outcomes of the reference evaluation loop: the same logits, drafted tokens and
 // uniforms go through the library's own stages (draw, flatten, accept), with a random source that reads the uniforms
-// from the file. Sizes, cases and numbers come from the file; only names, and the stop tokens, are fixed by its layout.
-//
-// The reference counts differently where a stop token is accepted: it then calls the tokens up to and including the
-// stop token `accepted` and draws a next token that nobody sees. Here `accepted` is what the rule kept, and `emitted`
-// ends with the stop token.
+// from the file (support/golden_verification.hpp).
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -23,68 +19,19 @@
 #include <sureleap/round.hpp>
 #include <sureleap/schedule/fixed.hpp>
 
-#include "support/safetensors.hpp"
+#include "support/golden_verification.hpp"
 
 namespace {
 
 using namespace sureleap;
-
-constexpr std::array<token_id, 2> stop_tokens{3, 11};
-
-bool is_stop(token_id x) {
-    return std::find(stop_tokens.begin(), stop_tokens.end(), x) != stop_tokens.end();
-}
-
-struct golden_case {
-    std::string name;
-    double temperature = 0;
-    std::size_t n = 0, vocabulary = 0;
-    std::vector<double> draft, target;  // [n, V], [n + 1, V]
-    std::vector<std::int32_t> ids, committed, prefix_mask;
-    std::vector<double> u_accept;
-    double u_sample = 0;
-    std::size_t accepted = 0, effective = 0;
-    bool terminated = false;
-    token_id next = no_token;
-};
-
-std::vector<golden_case> load_cases() {
-    golden::file const file("verify");
-    std::vector<golden_case> cases;
-    std::string const key = ".verify_ids";
-    for (std::string const& entry : file.names()) {
-        if (!entry.ends_with(key)) continue;
-        std::string const name = entry.substr(0, entry.size() - key.size());
-        auto const f64 = [&](char const* which) { return file.f64(name + "." + which); };
-        auto const i32 = [&](char const* which) { return file.i32(name + "." + which); };
-        golden_case c;
-        c.name = name;
-        c.temperature = f64("T")[0];
-        auto const target = f64("target_logits");
-        c.n = target.dim(1) - 1;
-        c.vocabulary = target.dim(2);
-        c.target = target.values;
-        c.draft = f64("draft_logits").values;
-        c.ids = i32("verify_ids").values;
-        c.committed = i32("committed").values;
-        c.prefix_mask = i32("prefix_mask").values;
-        c.u_accept = f64("u_accept").values;
-        c.u_sample = f64("u_sample")[0];
-        c.accepted = static_cast<std::size_t>(i32("accepted")[0]);
-        c.effective = static_cast<std::size_t>(i32("effective_len")[0]);
-        c.terminated = i32("terminated")[0] != 0;
-        c.next = i32("next_token")[0];
-        REQUIRE(c.ids.size() == c.n + 1);
-        REQUIRE(c.draft.size() == c.n * c.vocabulary);
-        REQUIRE(c.u_accept.size() == c.n);
-        cases.push_back(std::move(c));
-    }
-    return cases;
-}
+using golden::is_stop;
+using golden::softmax;
+using golden::stop_tokens;
+using golden::verify_case;
 
 /// Answers every question with the uniforms of the file; a draft question with the token of the file.
 struct scripted_randomness {
-    golden_case const* script;
+    verify_case const* script;
 
     bool bernoulli(draw_key const& key, double num, double den) const {
         CHECK(key.use == purpose::accept);
@@ -107,24 +54,10 @@ struct scripted_randomness {
     }
 };
 
-std::vector<double> softmax(std::span<double const> logits, double temperature) {
-    std::vector<double> p(logits.begin(), logits.end());
-    auto const largest = std::max_element(logits.begin(), logits.end());
-    if (temperature < 1e-5) {
-        std::fill(p.begin(), p.end(), 0.0);
-        p[static_cast<std::size_t>(largest - logits.begin())] = 1.0;
-        return p;
-    }
-    double sum = 0.0;
-    for (double& x : p) sum += x = std::exp((x - *largest) / temperature);
-    for (double& x : p) x /= sum;
-    return p;
-}
-
 /// How far the uniforms are from where a decision would turn. A float may decide otherwise below its own rounding, so
 /// cases that close are left to the double test. Rejected blocks draw from max(p - q, 0), whose rounding grows with
 /// the inverse of its mass.
-double margin(golden_case const& c) {
+double margin(verify_case const& c) {
     double least = 1.0;
     auto const row = [&](std::vector<double> const& from, std::size_t k) {
         return softmax(std::span(from).subspan(k * c.vocabulary, c.vocabulary), c.temperature);
@@ -153,7 +86,7 @@ double margin(golden_case const& c) {
 
 /// One round through the stages, in storage type Real for both models.
 template <class Real>
-void verify(golden_case const& c, row_kernels const& kernels = native_row_kernels()) {
+void verify(verify_case const& c, row_kernels const& kernels = native_row_kernels()) {
     std::size_t const gamma = std::max<std::size_t>(c.n, 1);
     std::vector<Real> base(c.draft.begin(), c.draft.end());
     base.resize(gamma * c.vocabulary);  // an empty block still has a backbone pass
@@ -219,7 +152,7 @@ void verify(golden_case const& c, row_kernels const& kernels = native_row_kernel
 /// How far storing the logits as float can move p/q or a cumulative sum: half an ulp of the largest logit, over T, in
 /// the logit and in the normaliser of both p and q; doubled for the arithmetic. A uniform nearer to a decision than
 /// this may rightly decide otherwise.
-double float_rounding(golden_case const& c) {
+double float_rounding(verify_case const& c) {
     if (c.temperature < 1e-5) return 0.0;  // probabilities are 0 and 1, and stay that
     double largest = 1.0;
     for (double const l : c.target) largest = std::max(largest, std::abs(l));
@@ -230,9 +163,9 @@ double float_rounding(golden_case const& c) {
 }  // namespace
 
 TEST_CASE("verify: token rejection reproduces the reference in double", "[golden]") {
-    auto const cases = load_cases();
+    auto const cases = golden::verify_cases();
     REQUIRE_FALSE(cases.empty());
-    for (golden_case const& c : cases) {
+    for (verify_case const& c : cases) {
         INFO("case " << c.name);
         verify<double>(c);
     }
@@ -240,7 +173,7 @@ TEST_CASE("verify: token rejection reproduces the reference in double", "[golden
 
 TEST_CASE("verify: token rejection reproduces the reference in float, over every table", "[golden]") {
     std::size_t compared = 0;
-    for (golden_case const& c : load_cases()) {
+    for (verify_case const& c : golden::verify_cases()) {
         if (margin(c) < float_rounding(c)) continue;
         for (row_kernels const* const kernels : available_row_kernels()) {
             INFO("case " << c.name << ", margin " << margin(c) << ", table " << kernels->name);

@@ -11,10 +11,10 @@
 #include <sureleap/config.hpp>
 #include <sureleap/cuda/device.cuh>
 #include <sureleap/cuda/draw.cuh>
-#include <sureleap/cuda/head.cuh>
 #include <sureleap/cuda/law.cuh>
 #include <sureleap/cuda/round.cuh>
 #include <sureleap/cuda/row.cuh>
+#include <sureleap/cuda/storage.cuh>
 #include <sureleap/cuda/truncate.cuh>
 #include <sureleap/types.hpp>
 

@@ -30,6 +30,7 @@
 #include <sureleap/cuda/recomputed_rows.cuh>
 #include <sureleap/cuda/round.cuh>
 #include <sureleap/cuda/row_draw.cuh>
+#include <sureleap/cuda/storage.cuh>
 #include <sureleap/cuda/truncate.cuh>
 #include <sureleap/draw_key.hpp>
 #include <sureleap/guarantee.hpp>

@@ -24,6 +24,7 @@
 #include <sureleap/cuda/head.cuh>
 #include <sureleap/cuda/linear.cuh>
 #include <sureleap/cuda/round.cuh>
+#include <sureleap/cuda/storage.cuh>
 #include <sureleap/cuda/survivals.cuh>
 #include <sureleap/cuda/workspace.cuh>
 #include <sureleap/schedule/survival.hpp>

@@ -70,16 +70,6 @@ template <class T>
     return exp2f(x);
 #endif
 }
-/// A stored half as a float: one instruction, where the portable conversion spends ten.
-[[nodiscard]] __device__ __forceinline__ float quick_float(half stored) {
-#if defined(__CUDA_ARCH__)
-    float result;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(stored.bits));
-    return result;
-#else
-    return static_cast<float>(stored);
-#endif
-}
 
 /// kernel<<<grid, block, shared_bytes, stream>>>(arguments...), with as much shared memory as the device has.
 template <class... Parameters, class... Arguments>

@@ -27,6 +27,7 @@
 #include <sureleap/config.hpp>
 #include <sureleap/cuda/device.cuh>
 #include <sureleap/cuda/round.cuh>
+#include <sureleap/cuda/storage.cuh>
 #include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -41,58 +42,7 @@ struct forward_view {
 
 inline constexpr std::uint32_t most_rank = 512;
 
-/// The formats that weights and logits may have on the device.
-template <class T>
-inline constexpr bool is_device_storage_v =
-    std::is_same_v<T, float> || std::is_same_v<T, bf16> || std::is_same_v<T, half>;
-
-/// Numbers of T in 16 bytes, which is what a thread loads at once.
-template <class T>
-inline constexpr std::uint32_t vector_size = 16 / sizeof(T);
-
 namespace detail {
-
-[[nodiscard]] __device__ __forceinline__ float widen(float x) {
-    return x;
-}
-[[nodiscard]] __device__ __forceinline__ float widen(bf16 x) {
-    return sureleap::detail::bits_as<float>(static_cast<std::uint32_t>(x.bits) << 16);
-}
-/// Without a branch: a multiplication makes the exponent, of subnormal numbers too.
-[[nodiscard]] __device__ __forceinline__ float widen(half x) {
-    std::uint32_t const bits = x.bits;
-    std::uint32_t const magnitude = (bits & 0x7fffu) << 13;
-    std::uint32_t const special = (bits & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0u;
-    float const finite = sureleap::detail::bits_as<float>(magnitude) * 0x1p112f;
-    return sureleap::detail::bits_as<float>(sureleap::detail::bits_as<std::uint32_t>(finite) | special |
-                                            (bits & 0x8000u) << 16);
-}
-
-/// The numbers of T in 16 bytes, as floats.
-template <class T>
-__device__ __forceinline__ void unpack(uint4 const& bytes, float (&out)[vector_size<T>]) {
-    std::uint32_t const words[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
-#pragma unroll
-    for (std::uint32_t i = 0; i < 4; ++i) {
-        if constexpr (std::is_same_v<T, float>) {
-            out[i] = sureleap::detail::bits_as<float>(words[i]);
-        } else {
-            T low;
-            T high;
-            low.bits = static_cast<std::uint16_t>(words[i]);
-            high.bits = static_cast<std::uint16_t>(words[i] >> 16);
-            out[2 * i] = widen(low);
-            out[2 * i + 1] = widen(high);
-        }
-    }
-}
-
-/// A matrix whose rows can be loaded 16 bytes at a time.
-template <class T>
-[[nodiscard]] bool loads_by_vectors(matrix_view<T> const& m) noexcept {
-    return m.data != nullptr && m.rows > 0 && m.cols > 0 && m.stride >= m.cols && m.cols % vector_size<T> == 0 &&
-           m.stride % vector_size<T> == 0 && reinterpret_cast<std::uintptr_t>(m.data) % 16 == 0;
-}
 
 /// What is required of any head's W1 [V_target, r] and W2 [V_draft, r]: one rank, a multiple of 16 and at most most_rank,
 /// and rows that begin at multiples of 16 bytes.

@@ -18,10 +18,10 @@
 
 #include <sureleap/config.hpp>
 #include <sureleap/cuda/device.cuh>
-#include <sureleap/cuda/head.cuh>
 #include <sureleap/cuda/linear.cuh>
 #include <sureleap/cuda/mma.cuh>
 #include <sureleap/cuda/round.cuh>
+#include <sureleap/cuda/storage.cuh>
 #include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE

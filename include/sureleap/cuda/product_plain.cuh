@@ -9,8 +9,8 @@
 
 #include <sureleap/config.hpp>
 #include <sureleap/cuda/device.cuh>
-#include <sureleap/cuda/head.cuh>
 #include <sureleap/cuda/product_step.cuh>
+#include <sureleap/cuda/storage.cuh>
 #include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE

@@ -12,7 +12,6 @@
 
 #include <sureleap/config.hpp>
 #include <sureleap/cuda/device.cuh>
-#include <sureleap/cuda/head.cuh>
 #include <sureleap/cuda/recomputed_rows.cuh>
 #include <sureleap/kernel/row.hpp>
 #include <sureleap/types.hpp>

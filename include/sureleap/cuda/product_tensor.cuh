@@ -33,10 +33,10 @@
 
 #include <sureleap/config.hpp>
 #include <sureleap/cuda/device.cuh>
-#include <sureleap/cuda/head.cuh>
 #include <sureleap/cuda/mma.cuh>
 #include <sureleap/cuda/product_step.cuh>
 #include <sureleap/cuda/recomputed_rows.cuh>
+#include <sureleap/cuda/storage.cuh>
 #include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -300,12 +300,8 @@ private:
             out[1] = two.y;
         } else {
             std::uint32_t const word = *reinterpret_cast<std::uint32_t const*>(at);
-            U low;
-            U high;
-            low.bits = static_cast<std::uint16_t>(word);
-            high.bits = static_cast<std::uint16_t>(word >> 16);
-            out[0] = widen(low);
-            out[1] = widen(high);
+            out[0] = widen_from<U>(word, 0);
+            out[1] = widen_from<U>(word, 1);
         }
     }
 

@@ -16,6 +16,7 @@
 #include <sureleap/cuda/device.cuh>
 #include <sureleap/cuda/head.cuh>
 #include <sureleap/cuda/law.cuh>
+#include <sureleap/cuda/storage.cuh>
 #include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE

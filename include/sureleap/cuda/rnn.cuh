@@ -17,6 +17,7 @@
 #include <sureleap/cuda/hidden_terms.cuh>
 #include <sureleap/cuda/linear.cuh>
 #include <sureleap/cuda/round.cuh>
+#include <sureleap/cuda/storage.cuh>
 #include <sureleap/cuda/workspace.cuh>
 #include <sureleap/types.hpp>
 

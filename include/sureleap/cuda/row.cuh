@@ -19,6 +19,7 @@
 
 #include <sureleap/config.hpp>
 #include <sureleap/cuda/device.cuh>
+#include <sureleap/cuda/storage.cuh>
 #include <sureleap/kernel/row.hpp>
 #include <sureleap/types.hpp>
 
@@ -29,7 +30,7 @@ namespace cuda {
 /// multiples of 16 bytes are read about four times as fast as others.
 template <class T>
 struct logits_rows {
-    static_assert(std::is_same_v<T, float> || std::is_same_v<T, half> || std::is_same_v<T, bf16>,
+    static_assert(is_device_storage_v<T>,
                   "logits_rows: logits on the device are float, sureleap::half or sureleap::bf16");
     T const* data = nullptr;                 ///< [rows, stride]
     std::uint32_t rows = 0;                  ///< that there is room for
@@ -65,7 +66,7 @@ template <class Real>
 /// A lane's 32 logits of a block, as they are stored: `vectors` times `together` consecutive ones.
 template <class T>
 struct row_lanes {
-    static constexpr unsigned together = 16 / sizeof(T);
+    static constexpr unsigned together = vector_size<T>;
     static constexpr unsigned vectors = block_tokens / warp_size / together;
 
     uint4 raw[vectors];
@@ -76,18 +77,7 @@ struct row_lanes {
     }
     /// Its logit; i and e known when this is compiled, or the registers become memory.
     [[nodiscard]] __device__ __forceinline__ float operator()(unsigned i, unsigned e) const {
-        constexpr unsigned in_word = together / 4;
-        unsigned const w = e / in_word;
-        std::uint32_t const word = w == 0 ? raw[i].x : w == 1 ? raw[i].y : w == 2 ? raw[i].z : raw[i].w;
-        if constexpr (std::is_same_v<T, float>) {
-            return sureleap::detail::bits_as<float>(word);
-        } else if constexpr (std::is_same_v<T, bf16>) {
-            return sureleap::detail::bits_as<float>(e % in_word == 0 ? word << 16 : word & 0xffff0000u);
-        } else {
-            half stored;
-            stored.bits = static_cast<std::uint16_t>(e % in_word == 0 ? word : word >> 16);
-            return quick_float(stored);
-        }
+        return detail::widen_from<T>(raw[i], e);
     }
 };
 

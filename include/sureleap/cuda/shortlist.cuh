@@ -24,6 +24,7 @@
 #include <sureleap/cuda/linear.cuh>
 #include <sureleap/cuda/race_row.cuh>
 #include <sureleap/cuda/round.cuh>
+#include <sureleap/cuda/storage.cuh>
 #include <sureleap/cuda/truncate.cuh>
 #include <sureleap/cuda/workspace.cuh>
 #include <sureleap/draw_key.hpp>
