@@ -77,7 +77,7 @@ template <class U>
     law const kept{top, scale, 0.0, least.logit, least.id, no_token, law_kind::dense};
     double own = 0.0;
     for (std::uint32_t b = warp_index(); b < blocks; b += base_peaks_warps) own += sum_block(row, size, b, kept);
-    __syncthreads();
+    __syncthreads();  // no mutant: truncate has barriers as well, but promises none
     if (lane_index() == 0) s.sums[warp_index()] = own;
     __syncthreads();
     total = 0.0;

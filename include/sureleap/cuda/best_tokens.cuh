@@ -159,7 +159,6 @@ __device__ ranked_key nth_largest(ForEach const& for_each, std::uint32_t rank, u
         rank -= s.before;
         known |= 255u << shift;
     }
-    __syncthreads();
     return found;
 }
 
@@ -210,7 +209,6 @@ __device__ bool collect_best(T const* row, std::uint32_t size, std::uint32_t bes
         for (std::uint32_t i = threadIdx.x; i < plan.samples; i += blockDim.x) {
             s.keys[i] = order_key(widen(row[i / plan.line * apart + i % plan.line]));
         }
-        __syncthreads();
         auto const samples = [&](auto const& visit) {
             for (std::uint32_t i = threadIdx.x; i < plan.samples; i += blockDim.x) visit(s.keys[i]);
         };

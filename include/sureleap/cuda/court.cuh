@@ -136,7 +136,7 @@ public:
         }
         __syncthreads();
         double const total = s_.total;
-        __syncthreads();
+        __syncthreads();  // no mutant: there is a barrier before the next total as well
         return total;
     }
     /// A token of law p of row k, by the draw of that name.
@@ -239,7 +239,7 @@ public:
         }
         __syncthreads();
         double const total = s_.total;
-        __syncthreads();
+        __syncthreads();  // no mutant: there is a barrier before the next total as well
         return total;
     }
 
@@ -298,10 +298,7 @@ public:
 
     [[nodiscard]] __device__ verify_memory const& memory() const { return task_.memory; }
     /// A producer's normaliser is all that is needed of the request's rows.
-    [[nodiscard]] __device__ bool is_taken() const {
-        transform const& how = target_transform();
-        return task_.rows.log_normalisers != nullptr && how.temperature == 1.0 && !how.truncates();
-    }
+    [[nodiscard]] __device__ bool is_taken() const { return task_.rows.are_normalised(target_transform()); }
 
 private:
     [[nodiscard]] __device__ std::uint32_t first_row() const {
@@ -326,7 +323,7 @@ private:
         }
         __syncthreads();
         token_id const y = s_.chosen;
-        __syncthreads();
+        __syncthreads();  // no mutant: two choices in a row take a draw that rounding left with nothing
         return y;
     }
     /// try_to(0), try_to(1) ..., a warp each: the first that is not no_token, which is what they return if none is.

@@ -135,7 +135,6 @@ __global__ void __launch_bounds__(hidden_tile::threads) tensor_product_kernel(hi
             }
         }
     }
-    __pipeline_wait_prior(0);
 #pragma unroll
     for (std::uint32_t i = 0; i < 2; ++i) {
 #pragma unroll

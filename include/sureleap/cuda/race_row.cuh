@@ -60,7 +60,7 @@ template <class T>
         mine.meet(kept ? ids[i] : no_token, kept ? logits[i] : -infinity);
     }
     race_result const result = mine.winner();
-    __syncthreads();  // whoever still reads the last race's
+    __syncthreads();  // whoever still reads what was here. no mutant: a list's race ends with a barrier, a row's does not
     if (lane_index() == 0) shared.of_warps[warp_index()] = result;
     __syncthreads();
     token_id const winner = first_of(shared.of_warps, blockDim.x / warp_size).token;

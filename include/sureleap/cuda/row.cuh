@@ -39,6 +39,10 @@ struct logits_rows {
     float const* block_sums = nullptr;       ///< [rows, row_blocks(vocabulary)] as on the host, or null
 
     [[nodiscard]] __device__ T const* row(std::uint32_t i) const { return data + i * stride; }
+    /// Normalisers were given that are those of `how`: laws take no pass over their rows.
+    [[nodiscard]] __device__ bool are_normalised(transform const& how) const {
+        return log_normalisers != nullptr && how.temperature == 1.0 && !how.truncates();
+    }
 };
 
 /// row_block and row_blocks for device code.

@@ -201,7 +201,7 @@ __device__ inline std::uint32_t unite(token_id const* a, std::uint32_t a_count, 
     for (std::uint32_t j = threadIdx.x; j < fresh_count; j += blockDim.x) {
         to[j + ids_below(a, a_count, fresh[j])] = fresh[j];
     }
-    __syncthreads();
+    __syncthreads();  // no mutant: a head's code() ends with a barrier as well, but reads no list
     return a_count + fresh_count;
 }
 
@@ -301,7 +301,6 @@ private:
             q_.total += s.sums[w];
         }
         before_ += before;
-        __syncthreads();
     }
 
     float const* logits_;
@@ -385,7 +384,6 @@ __global__ void __launch_bounds__(shortlist_threads, 2)
             drafts.confidence[i] = certainty;
             drafts.survival[i] = survival;
         }
-        __syncthreads();
     }
     if (threadIdx.x == 0) {
         drafts.sizes[r] = outcome == status::ok ? size : 0;

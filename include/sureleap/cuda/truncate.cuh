@@ -236,7 +236,7 @@ private:
 
     /// Lists the tokens in [begin, stop), sorted; returns how many there are, and if that is more than fit, there is no list.
     [[nodiscard]] __device__ unsigned list(key_type begin, key_type stop) {
-        __syncthreads();
+        __syncthreads();  // no mutant: between two lists something has a barrier, by chance
         if (threadIdx.x == 0) s_.listed = 0;
         __syncthreads();
         visit(begin, stop, [this](key_type key, float) {
@@ -385,7 +385,7 @@ private:
         double sum = 0.0;
         visit(first_, end_, [&](key_type, float logit) { sum += static_cast<double>(weight(logit)); });
         sum = warp_sum(sum);
-        __syncthreads();
+        __syncthreads();  // no mutant: between two sums something has a barrier, by chance
         if (lane_index() == 0) s_.sums[warp_index()] = sum;
         __syncthreads();
         sum = 0.0;
@@ -397,7 +397,7 @@ private:
             key_type const other = __shfl_xor_sync(all_lanes, mine, mask);
             if (other > mine) mine = other;
         }
-        __syncthreads();
+        __syncthreads();  // no mutant: nobody asks twice in a row
         if (lane_index() == 0) s_.last[warp_index()] = mine;
         __syncthreads();
         for (unsigned w = 0; w < blockDim.x / warp_size; ++w) {

@@ -129,7 +129,8 @@ struct row_reading {
         result.greedy = Rule::greedy || how.greedy();
         result.cut = !result.greedy && how.truncates();
         result.races = Rule::races && !result.greedy && !result.cut;
-        result.weighed = !result.races || task.round.verdicts.log_probabilities != nullptr;
+        bool const needs_law = !result.races || task.round.verdicts.log_probabilities != nullptr;
+        result.weighed = needs_law && !(result.races && task.rows.are_normalised(how));
         result.scale = scale_of(how, result.greedy);
         return result;
     }
@@ -239,6 +240,8 @@ __device__ void make_target(verify_task<T, DraftRows> const& task, verify_shared
         }
         __syncthreads();
         p = s.p;
+    } else if (c.is_taken()) {
+        p = c.take_law(k);
     }
     if (how.cut && p.valid()) {
         row_facts const facts{p.shift, p.total, c.weights(k)};
@@ -260,7 +263,7 @@ __device__ void make_target(verify_task<T, DraftRows> const& task, verify_shared
     if constexpr (Rule::races) {
         if (how.races) won = first_of(c.races(k), count_tiles<Rule, T>(c.blocks()) * court_warps);
         choice = p.is_one_hot() ? p.mode : won.invalid != 0 ? no_token : won.token;
-        if (c.is_taken() && !c.take_law(k).valid()) choice = no_token;
+        if (c.is_taken() && !p.valid()) choice = no_token;
     } else if constexpr (Rule::greedy) {
         choice = p.valid() ? p.mode : no_token;
     } else if constexpr (Rule::chooses) {
@@ -409,9 +412,8 @@ template <class Rule, class T, class DraftRows>
     unsigned processors = 0;
     cudaError_t error = count_multiprocessors(processors);
     if (error != cudaSuccess) return error;
-    bool const may_take = rule::takes && rows.log_normalisers != nullptr;
     error = launch(detail::list_rows<T>, 1, detail::list_threads, sizeof(detail::list_shared), stream, memory, round,
-                   rows, may_take);
+                   rows, rule::takes);
     if (error != cudaSuccess) return error;
     verify_task<T, DraftRows> const task{rows, drafts, memory, round};
     unsigned const blocks = processors * detail::court_residency;

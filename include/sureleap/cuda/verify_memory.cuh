@@ -152,7 +152,7 @@ __global__ void list_rows(verify_memory memory, device_round round, logits_rows<
             return listing::nothing;
         }
         transform const& how = round.requests.targets[r];
-        bool const taken = may_take && how.temperature == 1.0 && !how.truncates();
+        bool const taken = may_take && rows.are_normalised(how);
         return taken ? listing::request : listing::rows;
     };
     // The places of the requests in their lists, of as many as there are lanes: f(position, rank among the warp's).

@@ -498,7 +498,9 @@ void judge_many(std::uint64_t seed, std::size_t rounds, tally& sum) {
     dice roll{seed};
     for (std::size_t i = 0; i < rounds; ++i) {
         std::size_t const vocabulary = sizes[roll.below(std::size(sizes))];
-        std::size_t const most = vocabulary > 2000 ? 3 : 6;
+        std::size_t const most = vocabulary > 2000                      ? 3
+                                 : vocabulary < 100 && roll.chance(0.3) ? 150
+                                                                        : 6;  // or many warps
         round_wishes const wishes{.vocabulary = vocabulary,
                                   .requests = 1 + roll.below(most),
                                   .block_size = 1 + roll.below(vocabulary > 2000 ? 4 : 7),
