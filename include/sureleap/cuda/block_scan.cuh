@@ -66,7 +66,7 @@ template <class T>
     __syncthreads();
     unsigned const warps = blockDim.x / warp_size;
     std::uint64_t const least = least_of_warp(scratch.integers[lane_index() < warps ? lane_index() : 0]);
-    __syncthreads();
+    __syncthreads();  // no mutant: today a barrier follows before the scratch is used again
     return static_cast<std::uint32_t>(least);
 }
 

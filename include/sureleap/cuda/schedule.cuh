@@ -107,7 +107,7 @@ __device__ inline void finish(device_round const& round, candidate_table const& 
                               after_lengths const& after, schedule_scratch& s) {
     write_lengths(table, end, round.limits.requests, round.batch.lengths, s.walk);
     if (!after.flattens) return;
-    __syncthreads();
+    __syncthreads();  // no mutant: today a thread looks first at lengths that it wrote itself
     flatten_requests(round, after.flat, 0, blockDim.x, true, s.flatten);
 }
 

@@ -254,7 +254,6 @@ __device__ void make_target(verify_task<T, DraftRows> const& task, verify_shared
     race_result won{};
     if constexpr (Rule::races) {
         if (how.cut && p.valid()) {
-            __syncthreads();
             won = race_row(c.row(k), c.vocabulary(), p, c.noise(k), c.token_or_none(k), s.race);
         }
     }
@@ -384,7 +383,7 @@ __global__ void __launch_bounds__(court_threads, court_residency)
         }
         __syncthreads();
         if (s.completes != 0) Rule::resume(c, how, c.total_mass());
-        __syncthreads();
+        __syncthreads();  // no mutant: the pass had barriers since everyone read which it was
     }
 }
 
