@@ -7,8 +7,8 @@
     tests/cuda/mutants.py --divergent            barriers that thread 0 passes by, rather than none
 
 A test notices by failing or, if none does, under ThreadSanitizer, which sees what came out right by chance. Prints a line
-for every mutant, and ends with 1 if one survived. Lines that say "no mutant: <why>" in a comment are left as they are: the
-comment argues why what they order cannot go wrong in a test.
+for every mutant, and ends with 1 if one survived. Lines that say "no mutant" in a comment are left as they are; the comment
+argues why what they order does not go wrong in a test.
 """
 
 import argparse
@@ -65,7 +65,7 @@ TESTS = {
 SHORTER = {"schedule": "Schedules: some*,Schedules: tables*"}
 
 ORDERS = re.compile(r"__syncthreads\(\);|__syncwarp\([^;]*\);|__threadfence\(\);|__pipeline_wait_prior\([^;]*\);")
-EXEMPT = "no mutant:"
+EXEMPT = "no mutant"
 
 
 class Mutant:

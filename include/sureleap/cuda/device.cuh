@@ -14,6 +14,8 @@
 //   - Shared memory is dynamic and one struct per kernel, so that one look tells what a kernel keeps there.
 //   - Every kernel is a template, by `template <class = void>` if by nothing else: nvcc does not know inline kernels, and two
 //     files that include one that is neither would not link.
+//   - "no mutant" beside a barrier, fence or wait: no test misses it (tests/cuda/mutants.py leaves it in), and the comment says
+//     why it is there all the same.
 //   - Device code uses plain pointers and arrays: members of std:: containers may not be called without a flag of nvcc.
 #pragma once
 

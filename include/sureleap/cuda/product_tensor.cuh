@@ -154,8 +154,8 @@ public:
             summarise(group);
         }
         // For the next tile: a block that came to a group has waited already, and one that did not will compute nothing.
-        __pipeline_wait_prior(0);  // no mutant: see above
-        __syncthreads();           // no mutant: see above
+        __pipeline_wait_prior(0);  // no mutant
+        __syncthreads();           // no mutant
     }
 
 private:
