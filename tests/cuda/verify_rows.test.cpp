@@ -67,20 +67,22 @@ TEMPLATE_TEST_CASE("cuda verify: rows without a law", "[cuda]", token_rejection<
     CHECK(sum.refused < sum.requests);
 }
 
-// Passes of many blocks: nothing that a proposal would settle, and prefixes that survive with almost certainty.
+// Passes of many blocks, and of few that the request makes alone: nothing that a proposal would settle, and prefixes that
+// survive with almost certainty.
 TEMPLATE_TEST_CASE("cuda verify: corrections by passes over long rows", "[cuda]", token_rejection<>,
                    block_verification<>) {
     tally sum;
     dice roll{61};
     for (std::size_t i = 0; i < 24; ++i) {
         INFO("round " << i);
-        round_wishes const wishes{.vocabulary = 6000,
+        round_wishes const wishes{.vocabulary = i % 3 == 0 ? std::size_t{3000} : std::size_t{6000},
                                   .requests = 4,
                                   .block_size = 5,
                                   .target = transform{},
                                   .bad_rows = false,
                                   .distance = 0.02,
                                   .shape = row_shape::bell,
+                                  .stubborn = i % 2 == 0,
                                   .twice = true};
         judge_twice<TestType, float>(roll, wishes, sum);
     }

@@ -139,10 +139,10 @@ __global__ void __launch_bounds__(threads_of_history) remember_kernel(device_rou
     __syncthreads();
     if (threadIdx.x != 0) return;
     __threadfence();
-    if (atomicAdd(history.arrived, 1u) == gridDim.x - 1) {
-        *history.arrived = 0;
-        *history.round = now + 1;
-    }
+    if (atomicAdd(history.arrived, 1u) != gridDim.x - 1) return;
+    __threadfence();
+    *history.arrived = 0;
+    *history.round = now + 1;
 }
 
 }  // namespace detail

@@ -182,10 +182,10 @@ __device__ __noinline__ void weigh_tile(verify_task<T, DraftRows> const& task, c
 /// One thread, after a barrier: a tile of the row is done. True if it was the last one, and of use to anybody.
 [[nodiscard]] __device__ inline bool finish_tile(verify_memory const& memory, work_item const& item,
                                                  std::uint32_t tiles) {
-    // What blocks wrote of the row is there for the last of them. Where one of the fences lacks, the other mostly does.
-    __threadfence();  // no mutant
+    // What blocks wrote of the row is there for the last of them.
+    __threadfence();
     bool const last = atomicAdd(memory.tiles + memory.row(item.request, item.position), 1u) + 1 == tiles;
-    __threadfence();  // no mutant
+    __threadfence();
     return last && (*static_cast<request_state const volatile*>(memory.states + item.request) & closed) == 0;
 }
 

@@ -2,7 +2,7 @@
 //
 // A kernel, and the same with one thing missing, which may well compute the right thing. Built with ThreadSanitizer, which must
 // be silent about the first and name the lines of the others:
-//   races <none | syncthreads | syncwarp | shuffle | fence>
+//   races <none | syncthreads | syncwarp | shuffle | fence_before | fence_after>
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
@@ -14,7 +14,7 @@
 
 namespace {
 
-enum class missing { none, syncthreads, syncwarp, shuffle, fence };
+enum class missing { none, syncthreads, syncwarp, shuffle, fence_before, fence_after };
 
 /// Each stage writes what the next one reads in other threads.
 template <missing What>
@@ -40,11 +40,14 @@ __global__ void stages(int const* in, int* parts, unsigned* done, int* out) {
     __syncthreads();
 
     parts[blockIdx.x * n + i] = own;
-    if constexpr (What != missing::fence) __threadfence();
     __syncthreads();
-    bool const last = __syncthreads_or(i == 0 && atomicAdd(done, 1u) == gridDim.x - 1 ? 1 : 0) != 0;
-    if (!last) return;
-    __threadfence();
+    int last = 0;
+    if (i == 0) {
+        if constexpr (What != missing::fence_before) __threadfence();
+        last = atomicAdd(done, 1u) == gridDim.x - 1 ? 1 : 0;
+        if constexpr (What != missing::fence_after) __threadfence();
+    }
+    if (__syncthreads_or(last) == 0) return;
     int total = 0;
     for (unsigned block = 0; block < gridDim.x; ++block) total += parts[block * n + i];
     out[i] = total;
@@ -81,8 +84,10 @@ int main(int argc, char** argv) {
         run<missing::syncwarp>();
     } else if (what == "shuffle") {
         run<missing::shuffle>();
-    } else if (what == "fence") {
-        run<missing::fence>();
+    } else if (what == "fence_before") {
+        run<missing::fence_before>();
+    } else if (what == "fence_after") {
+        run<missing::fence_after>();
     } else {
         std::fprintf(stderr, "races: what is missing?\n");
         return 2;

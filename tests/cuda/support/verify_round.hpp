@@ -18,6 +18,8 @@
 #include <type_traits>
 #include <vector>
 
+#include <sureleap/acceptance/block.hpp>
+#include <sureleap/acceptance/rejection.hpp>
 #include <sureleap/acceptance/residual.hpp>
 #include <sureleap/cuda/verify.cuh>
 #include <sureleap/drafter/parallel.hpp>
@@ -122,13 +124,23 @@ struct round_wishes {
     std::optional<double> distance{};  ///< of the draft's logits from the target's; 0: they are equal
     std::optional<double> level{};     ///< of all logits
     std::optional<row_shape> shape{};
-    bool stubborn =
-        false;           ///< block verification: keys that neither accept a block nor settle a prefix without its pass
-    bool twice = false;  ///< the same memory once more, as a replayed graph would
+    bool stubborn = false;  ///< keys that reject if they can, and settle little without a pass
+    bool twice = false;     ///< the same memory once more, as a replayed graph would
 };
 
+/// The first token is rejected if q is above 1.002 p there, and no proposal is taken where p is less than 1.05 q.
+inline bool is_stubborn(token_rejection<> const&, request_view const& request, std::size_t) {
+    if (uniform(block_key(request, 0, purpose::accept)) < 0.998) return false;
+    draw_key test = block_key(request, 0, purpose::proposal_accept);
+    std::uint32_t const index = test.index;
+    for (std::uint32_t i = 0; i < residual_proposals; ++i) {
+        test.index = index | i << 16;
+        if (uniform(test) < 0.05) return false;
+    }
+    return true;
+}
 /// A block of `gamma` tokens is rejected if it survives with less than 0.998, and so are its prefixes, in turns and by mass.
-inline bool is_stubborn(request_view const& request, std::size_t gamma) {
+inline bool is_stubborn(block_verification<> const&, request_view const& request, std::size_t gamma) {
     if (uniform(block_key(request, gamma - 1, purpose::accept)) < 0.998) return false;
     for (std::size_t k = gamma - 1; k > 0; --k) {
         draw_key test = block_key(request, k - 1, purpose::accept);
@@ -189,6 +201,7 @@ inline device::law law_of(distribution<float> const& q, std::span<float const> r
 /// One random round, judged by both.
 template <class Rule, class T>
 void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
+    Rule const rule;
     std::size_t const vocabulary = wishes.vocabulary;
     std::size_t const requests = wishes.requests;
     std::size_t const gamma = wishes.block_size;
@@ -258,14 +271,15 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
                     .seed = roll.bits(),
                     .remaining = 1 + roll.below(2 * gamma + 2),
                     .settings = &settings[r]};
-        while (wishes.stubborn && !is_stubborn(views[r], gamma)) ++views[r].seed;
-        if (wishes.stubborn) views[r].remaining = gamma + 1;
+        if constexpr (requires { is_stubborn(rule, views[r], gamma); }) {
+            while (wishes.stubborn && !is_stubborn(rule, views[r], gamma)) ++views[r].seed;
+            if (wishes.stubborn) views[r].remaining = gamma + 1;
+        }
     }
     auto const backbone = [&](std::span<request_view const>) {
         return block_forward<T>{{}, {{base.data(), requests * gamma, drafts}, {}}};
     };
     parallel drafter{backbone, {.block_size = gamma, .vocabulary = drafts, .map = map ? &*map : nullptr}};
-    Rule const rule;
     no_logits_hook const hook;
     philox_randomness rng;
     round_memory<T, float> memory{drafter, rule, {.max_requests = requests, .kernels = &scalar_row_kernels}};

@@ -16,10 +16,11 @@ template <class T>
 concept added = integer_word<T> || one_of<T, float, double>;
 
 template <class T, class F>
-T exchange(T* address, F f) {
+T exchange(machine& m, T* address, F f) {
     unobserved const atomic;
     T const before = *address;
     *address = f(before);
+    m.publish(address);
     return before;
 }
 
@@ -27,7 +28,7 @@ template <class T, class F>
 T update(T* address, char const* name, F f) {
     machine& m = machine::the();
     m.yield(name);
-    T const before = exchange(address, f);
+    T const before = exchange(m, address, f);
     m.yield(name);
     return before;
 }

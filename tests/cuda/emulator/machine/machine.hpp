@@ -34,6 +34,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -160,11 +161,19 @@ public:
         if (scheduler_.delays(self)) run_another(scheduler_.random() % 2 == 0);
     }
 
-    /// A fence: whoever comes to one later finds all that came before this.
     void fence(char const* what) {
         yield(what);
-        acquire(&fences_);
-        release(&fences_);
+#if defined(EMULATOR_TSAN)
+        unobserved const here;
+        running(what).fences.fence();
+#endif
+    }
+
+    /// The running thread has made an atomic.
+    void publish([[maybe_unused]] void const* address) {
+#if defined(EMULATOR_TSAN)
+        running("an atomic").fences.atomic(publications_[address]);
+#endif
     }
 
     std::byte* shared_memory() {
@@ -234,6 +243,8 @@ private:
         invoke_ = invoke;
         arguments_ = arguments;
         ++launches_;
+        publications_.clear();
+        for (auto& t : threads_) t->fences.start_launch();
         grid_shape = shape.grid;
         block_shape = shape.block;
 
@@ -463,7 +474,7 @@ private:
     std::vector<std::size_t> waiting_blocks_;
     std::vector<block> blocks_;  // the resident ones
     thread* current_ = nullptr;
-    char fences_ = 0;
+    std::unordered_map<void const*, fence_order::publication> publications_;  // of this launch, by address
     std::string report_;
 };
 

@@ -2,9 +2,14 @@
 //
 // What ThreadSanitizer is told. To it, every fiber is a thread, so it finds unordered accesses of a kernel in one run, and names
 // both lines, whatever the seed; as long as it knows what orders them. That is: the start and the end of a launch,
-// __syncthreads, __syncwarp, and two fences where one comes after the other. It is not: shuffles, votes, atomics.
+// __syncthreads, __syncwarp, and fences on both sides of an atomic that one thread made and another one found
+// (fence_order). It is not: shuffles, votes, an atomic or a fence alone.
 // The emulator's own bookkeeping is not observed. In other builds all of this is nothing.
 #pragma once
+
+#include <array>
+#include <cstddef>
+#include <unordered_map>
 
 #include "fiber.hpp"
 
@@ -51,6 +56,50 @@ public:
         AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
 #endif
     }
+};
+
+/// What the fences and atomics of one thread order, as the memory model has it: a fence and then an atomic publish what came
+/// before the fence, to whoever finds that atomic's value, or one made of it, with an atomic of its own and then has a fence.
+///
+/// A clock that all fences share would be simpler, and order any two of them: then a fence that lacks is made up for by the next
+/// one, which is mostly there before another thread looks. ThreadSanitizer's own atomics cannot be used, for its threads
+/// publish what they did up to the atomic, not up to the fence.
+class fence_order {
+public:
+    /// A launch begins: all of the last one came before.
+    void start_launch() { found_.clear(); }
+
+    void fence() {
+        for (auto const& [who, number] : found_) {
+            std::size_t& known = known_[who];
+            if (number <= known) continue;
+            acquire(who->clock(number));
+            known = number;
+        }
+        found_.clear();
+        release(clock(++fences_));
+    }
+
+    /// What the value at an address was made of: the last fence of each thread that took part.
+    using publication = std::unordered_map<fence_order*, std::size_t>;
+
+    void atomic(publication& there) {
+        for (auto const& [who, number] : there) {
+            std::size_t& found = found_[who];
+            if (number > found) found = number;
+        }
+        if (fences_ > 0) there[this] = fences_;
+    }
+
+private:
+    /// What ThreadSanitizer knows the fence of that number by. An old one's is used again, and then stands for more than it
+    /// should; threads make few fences between an atomic and the moment that it is found.
+    char* clock(std::size_t number) { return &clocks_[number % clocks_.size()]; }
+
+    std::array<char, 64> clocks_{};
+    std::size_t fences_ = 0;
+    publication found_;  // since the last fence
+    publication known_;
 };
 
 }  // namespace emulator::detail

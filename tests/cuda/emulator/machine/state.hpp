@@ -12,7 +12,7 @@
 #include <source_location>
 #include <vector>
 
-#include "fiber.hpp"
+#include "order.hpp"
 #include "vector_types.hpp"
 
 namespace emulator {
@@ -93,6 +93,7 @@ struct thread {
     uint3 index{};
     std::vector<copy> copies;
     std::size_t committed = 0;
+    fence_order fences;
 };
 
 struct launch_shape {
