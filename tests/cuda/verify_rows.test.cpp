@@ -82,7 +82,7 @@ TEMPLATE_TEST_CASE("cuda verify: corrections by passes over long rows", "[cuda]"
                                   .bad_rows = false,
                                   .distance = 0.02,
                                   .shape = row_shape::bell,
-                                  .stubborn = i % 2 == 0,
+                                  .needs_passes = i % 2 == 0,
                                   .twice = true};
         judge_twice<TestType, float>(roll, wishes, sum);
     }
@@ -105,7 +105,7 @@ TEST_CASE("cuda verify: a block that is taken back token by token", "[cuda]") {
                                                   .distance = i % 2 == 0 ? 0.03 : 0.01,
                                                   .level = 0.0,
                                                   .shape = row_shape::bell,
-                                                  .stubborn = true},
+                                                  .needs_passes = true},
                                                  sum);
     }
     sum.check();

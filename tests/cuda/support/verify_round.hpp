@@ -124,12 +124,12 @@ struct round_wishes {
     std::optional<double> distance{};  ///< of the draft's logits from the target's; 0: they are equal
     std::optional<double> level{};     ///< of all logits
     std::optional<row_shape> shape{};
-    bool stubborn = false;  ///< keys that reject if they can, and settle little without a pass
-    bool twice = false;     ///< the same memory once more, as a replayed graph would
+    bool needs_passes = false;  ///< rejection, block verification: keys that settle little by proposals
+    bool twice = false;         ///< the same memory once more, as a replayed graph would
 };
 
 /// The first token is rejected if q is above 1.002 p there, and no proposal is taken where p is less than 1.05 q.
-inline bool is_stubborn(token_rejection<> const&, request_view const& request, std::size_t) {
+inline bool calls_for_passes(token_rejection<> const&, request_view const& request, std::size_t) {
     if (uniform(block_key(request, 0, purpose::accept)) < 0.998) return false;
     draw_key test = block_key(request, 0, purpose::proposal_accept);
     std::uint32_t const index = test.index;
@@ -140,7 +140,7 @@ inline bool is_stubborn(token_rejection<> const&, request_view const& request, s
     return true;
 }
 /// A block of `gamma` tokens is rejected if it survives with less than 0.998, and so are its prefixes, in turns and by mass.
-inline bool is_stubborn(block_verification<> const&, request_view const& request, std::size_t gamma) {
+inline bool calls_for_passes(block_verification<> const&, request_view const& request, std::size_t gamma) {
     if (uniform(block_key(request, gamma - 1, purpose::accept)) < 0.998) return false;
     for (std::size_t k = gamma - 1; k > 0; --k) {
         draw_key test = block_key(request, k - 1, purpose::accept);
@@ -271,9 +271,9 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
                     .seed = roll.bits(),
                     .remaining = 1 + roll.below(2 * gamma + 2),
                     .settings = &settings[r]};
-        if constexpr (requires { is_stubborn(rule, views[r], gamma); }) {
-            while (wishes.stubborn && !is_stubborn(rule, views[r], gamma)) ++views[r].seed;
-            if (wishes.stubborn) views[r].remaining = gamma + 1;
+        if constexpr (requires { calls_for_passes(rule, views[r], gamma); }) {
+            while (wishes.needs_passes && !calls_for_passes(rule, views[r], gamma)) ++views[r].seed;
+            if (wishes.needs_passes) views[r].remaining = gamma + 1;
         }
     }
     auto const backbone = [&](std::span<request_view const>) {
@@ -290,7 +290,7 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
     for (std::size_t r = 0; r < requests; ++r) {
         std::size_t const size = memory.block.size(r);
         lengths.push_back(
-            static_cast<std::uint32_t>(wishes.stubborn || roll.chance(0.6) ? size : roll.below(size + 1)));
+            static_cast<std::uint32_t>(wishes.needs_passes || roll.chance(0.6) ? size : roll.below(size + 1)));
     }
     flatten(memory.block, lengths, memory.batch);
 

@@ -12,6 +12,7 @@
 #include <source_location>
 #include <vector>
 
+#include "fiber.hpp"
 #include "order.hpp"
 #include "vector_types.hpp"
 
