@@ -284,6 +284,14 @@ concept draft_stopper = requires(S const& s) {
     { s.draft_floor() } -> std::convertible_to<fixed_probability>;
 };
 
+/// A schedule that keeps something for each slot or position. set_up(sizes) is called once, before the first round, and
+/// allocates; sizes() tells for what, zeros before. So the sizes stand in one place, the limits of the rounds.
+template <class S>
+concept sized_part = requires(S& s, S const& constant, round_sizes const& sizes) {
+    s.set_up(sizes);
+    { constant.sizes() } -> std::same_as<round_sizes>;
+};
+
 /// A part that learns between rounds: observe(record) is called after commit (round_record.hpp).
 template <class S>
 concept round_observer = requires(S& s, round_record const& record) { s.observe(record); };

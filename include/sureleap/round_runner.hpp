@@ -66,6 +66,7 @@ public:
           memory_(drafter_, rule_, limits),
           clock_(clock) {
         check_round<drafter_type, Schedule, Rule, AllowLossy>();
+        if constexpr (sized_part<Schedule>) schedule_.set_up({limits.max_requests, drafter_.block_size()});
         if constexpr (requires {
                           { target_.vocabulary() } -> std::convertible_to<std::size_t>;
                       }) {

@@ -243,6 +243,14 @@ struct request_view {
     }
 };
 
+/// Sizes of an engine's rounds: told once, at set-up, to every part that keeps something for each slot or position.
+struct round_sizes {
+    std::size_t max_requests = 0;  ///< most requests in a round; slots are below it
+    std::size_t block_size = 0;    ///< gamma
+
+    [[nodiscard]] bool operator==(round_sizes const&) const = default;
+};
+
 /// What a step is made of, as far as its time depends on it (cost_model).
 struct step_load {
     std::size_t requests = 0;          ///< R
