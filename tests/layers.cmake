@@ -17,7 +17,7 @@ set(layer_1 guarantee.hpp draw_key.hpp quantile.hpp race.hpp random.hpp truncati
 set(layer_2 distribution.hpp linear.hpp int8.hpp)
 set(layer_3 head/ confidence/ schedule/ acceptance/ training/)
 set(layer_4 draft_block.hpp verify_batch.hpp context_model.hpp drafter/)
-set(layer_5 round_check.hpp round_record.hpp round.hpp round_runner.hpp report.hpp request_place.hpp decoder.hpp)
+set(layer_5 round_check.hpp round_record.hpp round/ round.hpp round_runner.hpp report.hpp request_place.hpp decoder.hpp)
 set(layer_6 serving/)
 set(layer_7 testing/)  # tools for tests: may use everything, nothing uses them
 set(lowest_layer_closed_to_ext 4)  # and to cuda/
@@ -45,6 +45,8 @@ set(inside
     "drafter/ -> draft_block.hpp"
     "context_model.hpp -> verify_batch.hpp"
     # A round checks its parts where they meet, and leaves a record.
+    "round/ -> round_check.hpp"
+    "round.hpp -> round/"
     "round.hpp -> round_check.hpp"
     "round.hpp -> round_record.hpp"
     "round_runner.hpp -> round_check.hpp"

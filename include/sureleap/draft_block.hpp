@@ -35,6 +35,7 @@ struct draft_shape {
     std::size_t candidates = 0;  ///< scratch of a choice of tokens: ids,
     std::size_t values = 0;      ///< and numbers
     bool keep_rows = true;       ///< the acceptance rule reads q rows, so they must outlive the draw
+    drawn_by rule = drawn_by::any;  ///< how tokens have to be drawn
     row_kernels const* kernels = &native_row_kernels();
     executor_ref executor{};
     calibration_ref calibration{};  ///< applied to every confidence; what it was before is kept then
@@ -66,11 +67,10 @@ public:
           candidates_(ws.take<token_id>(workers(shape) * shape.candidates)),
           values_(ws.take<Q>(workers(shape) * shape.values)) {}
 
-    /// Empties the block for this round's requests. Chains end before the first position whose survival is below `floor`.
-    void begin(std::span<request_view const> requests, fixed_probability floor = 0) noexcept {
+    /// Empties the block for this round's requests.
+    void begin(std::span<request_view const> requests) noexcept {
         SURELEAP_EXPECTS(requests.size() <= shape_.requests);
         requests_ = requests;
-        floor_ = floor;
         load_ = load_of(requests, shape_.block_size);
         weight_ = 0;
         for (request_view const& r : requests) weight_ += r.weight;
@@ -95,15 +95,19 @@ public:
         return {{row, {}}, requests_[r].settings->draft_transform(), order, map, *shape_.kernels, sums};
     }
     /// Draws the next token of request r from `q` as DraftRule says and records both, with the position's confidence.
-    /// Marks the request and returns no_token if q holds no law or the confidence is no probability; returns no_token if
-    /// the chain ends here, by its floor.
+    /// Marks the request and returns no_token if q holds no law, if the confidence is no probability, or if the acceptance
+    /// rule asked for another DraftRule; returns no_token if the chain ends here, by its floor or its cap.
     template <class DraftRule, class Rng>
     token_id draw(std::size_t r, DraftRule, distribution<Q> const& q, double confidence, Rng& rng) noexcept {
         fixed_probability c = 0;
         std::size_t const k = sizes_[r];
+        if (shape_.rule != drawn_by::any && shape_.rule != drawn_by_v<DraftRule>) {
+            return reject(r, status::wrong_draft_rule);
+        }
+        if (is_full(r)) return no_token;
         if (!q.valid()) return reject(r, status::invalid_draft);
         if (!quantise(shape_.calibration(requests_[r], k, confidence), c)) return reject(r, status::invalid_confidence);
-        if (extend_survival(survival_before(r), c) < floor_) return no_token;
+        if (extend_survival(survival_before(r), c) < requests_[r].draft_floor) return no_token;
         if (!raw_.empty()) raw_[r * shape_.block_size + k] = confidence;
         token_id x = no_token;
         if constexpr (std::is_same_v<DraftRule, argmax_draft>) {
@@ -115,15 +119,19 @@ public:
                           "draft_block: unknown draft_rule; use categorical_draft, argmax_draft or coupled_draft");
             x = rng.categorical(block_key(requests_[r], k, purpose::draft), q);
         }
+        if (x == no_token) return reject(r, status::invalid_draft);
         // An argmax was drawn from a one-hot law; recording the softmax instead is a bias of up to 0.34 seen.
         record(r, x, DraftRule::is_deterministic ? distribution<Q>::one_hot(q.size(), x) : q, c);
         return x;
     }
-    /// Appends a token that was found rather than drawn (prompt lookup): q is one-hot over the target vocabulary.
-    void append_found(std::size_t r, token_id x, std::size_t target_vocabulary,
+    /// Appends a token that was found rather than drawn (prompt lookup): q is one-hot over the target vocabulary. False, and
+    /// the chain ends, if x is no token of it: contexts hold placeholders and ids that only an embedding knows.
+    bool append_found(std::size_t r, token_id x, std::size_t target_vocabulary,
                       fixed_probability c = certain) noexcept {
+        if (is_full(r) || x < 0 || static_cast<std::size_t>(x) >= target_vocabulary) return false;
         if (!raw_.empty()) raw_[r * shape_.block_size + sizes_[r]] = static_cast<double>(c) * 0x1p-24;
         record(r, x, distribution<Q>::one_hot(target_vocabulary, x), c);
+        return true;
     }
     /// Marks request r: its block is emptied and the acceptance stage reports `why`.
     token_id reject(std::size_t r, status why) noexcept {
@@ -194,11 +202,16 @@ public:
                 tokens_,
                 token_probabilities_};
     }
+    [[nodiscard]] draft_shape const& shape() const noexcept { return shape_; }
     [[nodiscard]] calibration_ref const& calibration() const noexcept { return shape_.calibration; }
     /// [R, gamma] confidences before they were calibrated; empty if no calibration was lent.
     [[nodiscard]] std::span<double const> raw_confidences() const noexcept { return raw_; }
 
 private:
+    // Whatever the drafter believes: a longer chain would be written beside the memory, or emit more than may be emitted.
+    [[nodiscard]] bool is_full(std::size_t r) const noexcept {
+        return sizes_[r] >= requests_[r].draft_cap(shape_.block_size);
+    }
     // Of the next position of request r; its positions share one place if nobody reads a row after its draw.
     [[nodiscard]] std::size_t place(std::size_t r) const noexcept {
         return shape_.keep_rows ? r * shape_.block_size + sizes_[r] : r;
@@ -228,7 +241,6 @@ private:
     draft_shape shape_{};
     std::size_t worker_ = 0;  // whose scratch this view uses
     std::span<request_view const> requests_{};
-    fixed_probability floor_ = 0;
     step_load load_{};
     std::uint64_t weight_ = 0;
     std::span<token_id> tokens_{};

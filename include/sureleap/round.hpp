@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT
 //
-// The stages of a round, each usable alone:
+// A round, stage by stage:
 //
-//     (prepare) -> forward -> plan -> draw -> admit -> flatten -> score -> accept -> (commit)
+//     begin_round -> forward -> plan -> draw -> admit -> score -> accept -> end_round
 //
-// A stage takes earlier stages' values and nothing else; none calls back. An engine that owns its loop calls them in
-// this order; decoder is the same calls in a loop, and gives the same tokens bit for bit. No stage allocates, throws,
-// locks or enters the system, unless an executor that was lent does (executor.hpp); what a user's model does is the model's
-// own affair, and its failure propagates before anything was committed.
+// An engine that owns its loop calls them in this order; the decoders make the same calls in a loop and give the same
+// tokens bit for bit. What one stage leaves for the next is in the round_memory, where nobody else can change it, so
+// between two stages an engine may do what it likes. A stage that is called out of order throws, before anything is
+// committed, and says what to call. Tokens come out of end_round, so that none is forgotten.
+//
+// No stage allocates, locks or enters the system, unless an executor that was lent does (executor.hpp), and none throws in
+// an order that is right. What a user's model does is the model's own affair: its failure propagates, nothing is committed,
+// and the round may be begun again from the same place (round/attempts.hpp).
 #pragma once
 
 #include <algorithm>
@@ -18,16 +22,14 @@
 #include <span>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include <sureleap/acceptance/verification.hpp>
-#include <sureleap/calibration_ref.hpp>
 #include <sureleap/concepts.hpp>
 #include <sureleap/config.hpp>
 #include <sureleap/draft_block.hpp>
-#include <sureleap/drafter/options.hpp>
 #include <sureleap/error.hpp>
 #include <sureleap/executor.hpp>
+#include <sureleap/round/memory.hpp>
 #include <sureleap/round_check.hpp>
 #include <sureleap/round_record.hpp>
 #include <sureleap/schedule/frontier.hpp>
@@ -52,92 +54,61 @@ template <class Target>
 using target_value_t = typename decltype(score(std::declval<std::remove_reference_t<Target>&>(),
                                                std::declval<verify_batch const&>()))::value_type;
 
-// ---- memory ----------------------------------------------------------------------------------------------------
 
-/// Sizes of an engine's rounds.
-struct round_limits {
-    std::size_t max_requests = 1;
-    /// For everything that passes over rows of logits; a static table. Default: the best that this machine runs.
-    row_kernels const* kernels = &native_row_kernels();
-    /// Threads that a round may use; must outlive the memory. Default: the calling one. Results are the same bits with any.
-    executor_ref executor{};
-    /// Applied to every confidence, live and at the anchor; must outlive the memory. Default: none.
-    calibration_ref calibration{};
-};
+// ---- what stages ask before they do anything -------------------------------------------------------------------
 
-/// All memory of a round, carved once. T: target storage; Q: draft compute type; Hook: logits hook.
-template <class T, class Q, class Hook = no_logits_hook>
-class round_memory {
-public:
-    template <class Drafter, class Rule>
-    round_memory(Drafter const& drafter, Rule const&, round_limits const& limits)
-        : buffer_(size_of(shape_of<Drafter, Rule>(drafter, limits), drafter.target_vocabulary())) {
-        if (limits.max_requests == 0) detail::fail("round_limits: max_requests is 0, expected at least 1");
-        if (limits.kernels == nullptr)
-            detail::fail("round_limits: kernels is null, expected a table that outlives the memory");
-        if (limits.executor.width() == 0) detail::fail("round_limits: the executor's width is 0, expected at least 1");
-        workspace ws{buffer_};
-        carve(ws, shape_of<Drafter, Rule>(drafter, limits), drafter.target_vocabulary());
+namespace detail {
+
+/// The stage may run now, and with this part; `otherwise` says what is wrong and what to do.
+inline void expect_round(bool so, char const* otherwise) {
+    if (!so) fail(otherwise);
+}
+
+template <class Schedule>
+void expect_schedule(round_parts const& parts, char const* stage) {
+    if (parts.schedule == tag_of<Schedule>()) return;
+    fail_with(stage, ": the round_memory was made with a schedule of another type; give all stages the schedule that it "
+                     "was made with");
+}
+template <class Rule>
+void expect_rule(round_parts const& parts, char const* stage) {
+    if (parts.rule == tag_of<Rule>()) return;
+    fail_with(stage, ": the round_memory was made for another acceptance rule, and may keep nothing of what this one "
+                     "reads; make a round_memory for each rule");
+}
+
+/// The settings are read in every round, so they are checked in every round: the text is only made where they are wrong.
+[[nodiscard]] inline bool is_usable(transform const& t) noexcept {
+    return t.temperature >= 0.0 && t.temperature <= largest_temperature && t.top_k >= 0 && t.top_p > 0.0 &&
+           t.top_p <= 1.0 && t.min_p >= 0.0 && t.min_p <= 1.0;
+}
+
+inline void check_request(std::size_t r, request_view const& request, round_parts const& parts) {
+    if (request.settings == nullptr) {
+        fail_with("begin_round: request ", r, " (id ", request.id,
+                  ") has no settings, expected a pointer to some that outlive the round");
     }
-    // The members are views of the buffer. It moves along with them; a copy's views would point into the original.
-    round_memory(round_memory&&) noexcept = default;
-    round_memory& operator=(round_memory&&) noexcept = default;
-
-    draft_block<Q> block{};
-    planning_memory planning{};
-    frontier_memory frontier{};
-    verify_batch batch{};
-    std::span<verification_memory<T, Hook>> verifications{};  ///< one for every request that may be judged at once
-    executor_ref executor{};
-    std::span<verdict> verdicts{};          ///< [R]
-    std::span<token_id> emitted{};          ///< [R, gamma + 1]
-    std::span<double> log_probabilities{};  ///< [R, gamma + 1]
-    std::size_t target_vocabulary = 0;
-
-    [[nodiscard]] std::size_t bytes() const noexcept { return buffer_.size(); }
-
-private:
-    template <class Drafter, class Rule>
-    [[nodiscard]] static draft_shape shape_of(Drafter const& d, round_limits const& limits) noexcept {
-        constexpr bool rows = Rule::access == q_access::row && !drafts_deterministically_v<Drafter, Rule>;
-        draft_shape shape{.requests = limits.max_requests,
-                          .block_size = d.block_size(),
-                          .vocabulary = d.vocabulary(),
-                          .state_size = d.state_size(),
-                          .keep_rows = rows,
-                          .kernels = limits.kernels,
-                          .executor = limits.executor,
-                          .calibration = limits.calibration};
-        if constexpr (requires { d.list_scratch(shape); }) d.list_scratch(shape);
-        return shape;
+    request_settings const& s = *request.settings;
+    bool const usable = is_usable(s.target_transform()) && (!s.draft || is_usable(*s.draft)) && s.priority > 0.0 &&
+                        s.priority <= std::numeric_limits<double>::max();
+    if (!usable) check_settings(s);
+    if (parts.greedy_only && !s.target_transform().greedy()) {
+        fail_with("begin_round: request ", r, " (id ", request.id, ") has temperature ", s.temperature,
+                  ", expected 0: this acceptance rule decodes greedily; use another for sampling");
     }
-    void carve(workspace& ws, draft_shape const& shape, std::size_t vocabulary) noexcept {
-        std::size_t const rows = shape.requests * (shape.block_size + 1);
-        block = draft_block<Q>(ws, shape);
-        planning = planning_memory::carve(ws, shape.requests, shape.block_size);
-        frontier = frontier_memory::carve(ws, shape.requests);
-        batch = verify_batch(ws, shape.requests, shape.block_size);
-        executor = shape.executor;
-        verifications = ws.take<verification_memory<T, Hook>>(std::min(executor.width(), shape.requests));
-        for (std::size_t w = 0; w < std::min(executor.width(), shape.requests); ++w) {
-            auto const one = verification_memory<T, Hook>::carve(ws, shape.block_size, vocabulary, *shape.kernels);
-            if (!ws.counting()) verifications[w] = one;
-        }
-        verdicts = ws.take<verdict>(shape.requests);
-        emitted = ws.take<token_id>(rows);
-        log_probabilities = ws.take<double>(rows);
-        target_vocabulary = vocabulary;
+    if (request.anchor < 0 || static_cast<std::size_t>(request.anchor) >= parts.target_vocabulary) {
+        fail_with("begin_round: request ", r, " (id ", request.id, ") has anchor ", request.anchor,
+                  ", expected a token of the target, 0 .. ", parts.target_vocabulary - 1);
     }
-    [[nodiscard]] std::size_t size_of(draft_shape const& shape, std::size_t vocabulary) noexcept {
-        workspace sizer;
-        carve(sizer, shape, vocabulary);
-        return sizer.used();
+    if (!request.context.empty() && request.context.back() != request.anchor) {
+        fail_with("begin_round: request ", r, " (id ", request.id, ") has anchor ", request.anchor,
+                  ", but its context ends with ", request.context.back(), "; expected the same token");
     }
-
-    std::vector<std::byte> buffer_;
-};
-
-// ---- stages ----------------------------------------------------------------------------------------------------
+    if (request.remaining == 0) {
+        fail_with("begin_round: request ", r, " (id ", request.id,
+                  ") has remaining = 0, expected at least 1: a round emits a token; a request that is done takes no part");
+    }
+}
 
 /// Weights from priorities: each request's relative to the largest, at least 1 (of 2^24).
 inline void weigh(std::span<request_view> requests) noexcept {
@@ -149,57 +120,113 @@ inline void weigh(std::span<request_view> requests) noexcept {
     }
 }
 
-/// Prepare. Weighs the requests by their priorities, lets the schedule limit what they draft, and empties the block for
-/// them. False if nobody drafts: forward, plan and draw may be left out then.
-template <class Schedule, class Q>
-[[nodiscard]] bool prepare(Schedule& schedule, std::span<request_view> requests, draft_block<Q>& block) {
-    weigh(requests);
-    if constexpr (draft_limiter<Schedule>) schedule.limit_drafts(requests);
+}  // namespace detail
+
+// ---- stages ----------------------------------------------------------------------------------------------------
+
+/// Begin. Takes the requests of the round, which are copied; weighs them by their priorities, lets the schedule limit what
+/// they draft, and empties the block. False if nobody drafts: forward, plan and draw may be left out then.
+///
+/// Throws if a request cannot take part: no settings or unusable ones, an anchor that is no token, nothing left to emit, a
+/// slot that is out of range or taken twice, a position that its last round did not lead to. A round that failed is begun
+/// again with the same requests at the same places; they are given the limits and lengths of the first time.
+template <class Schedule, class T, class Q, class Hook>
+[[nodiscard]] bool begin_round(Schedule& schedule, std::span<request_view const> requests,
+                               round_memory<T, Q, Hook>& memory) {
+    auto& round = detail::round_access::state(memory);
+    detail::expect_schedule<Schedule>(round.parts, "begin_round");
+    if constexpr (sized_part<Schedule>) {
+        detail::expect_round(schedule.sizes() == memory.sizes(),
+                             "begin_round: the schedule is not set up for these rounds; make the round_memory with the "
+                             "object that the stages are given, and not with a copy of it");
+    }
+    if (requests.size() > memory.sizes().max_requests) {
+        detail::fail_with("begin_round: there are ", requests.size(), " requests, expected at most max_requests = ",
+                          memory.sizes().max_requests);
+    }
+    for (std::size_t r = 0; r < requests.size(); ++r) detail::check_request(r, requests[r], round.parts);
+    round.attempts.check(requests);
+
+    auto const views = round.requests.first(requests.size());
+    std::copy(requests.begin(), requests.end(), views.begin());
+    detail::weigh(views);
+    if constexpr (draft_limiter<Schedule>) schedule.limit_drafts(views);
     fixed_probability floor = 0;
     if constexpr (draft_stopper<Schedule>) floor = schedule.draft_floor();
-    block.begin(requests, floor);
-    return block.load().drafting > 0;
+    for (request_view& view : views) view.draft_floor = floor;
+    round.attempts.repeat_limits(views);
+    round.attempts.begin(views);
+    round.block.begin(views);
+    round.budget.reset();
+    round.at = {.begun = true};
+    return round.block.load().drafting > 0;
+}
+
+/// Plan from past rounds, by all that it reads: who takes part, and the tables that earlier rounds left. Nothing of it is
+/// written while a block is drawn, so it may run beside `draw` on another thread: the asynchronous scheduler of paper
+/// section 5.2.
+template <planner Schedule, class T, class Q, class Hook>
+void plan(Schedule const& schedule, round_memory<T, Q, Hook>& memory) {
+    static_assert(
+        !std::is_same_v<typename Schedule::origin, from_anchor>,
+        "plan: this schedule plans from this round's forward pass, so give it the drafter and what forward() returned; "
+        "only a planner of past rounds (top_k_schedule) may run beside the draw");
+    if constexpr (!std::is_same_v<typename Schedule::origin, from_anchor>) {
+        auto& round = detail::round_access::state(memory);
+        detail::expect_schedule<Schedule>(round.parts, "plan");
+        detail::expect_round(round.at.begun, "plan: no round has begun; call begin_round first");
+        round.budget =
+            schedule.budget(round.history.template lagged<Schedule::origin::lag>(memory.requests(), round.planning));
+        round.at.planned = true;
+    }
+}
+
+/// Plan. Before anything is drawn: asks a planner how many positions to verify, from the anchor or from past rounds. A
+/// schedule that decides live plans nothing.
+template <class Schedule, class Drafter, class Forward, class T, class Q, class Hook>
+void plan(Schedule const& schedule, Drafter const& drafter, Forward const& forward, round_memory<T, Q, Hook>& memory) {
+    if constexpr (planner<Schedule>) {
+        if constexpr (std::is_same_v<typename Schedule::origin, from_anchor>) {
+            auto& round = detail::round_access::state(memory);
+            detail::expect_schedule<Schedule>(round.parts, "plan");
+            detail::expect_round(round.at.begun, "plan: no round has begun; call begin_round first");
+            detail::expect_round(!round.at.drawn, "plan: the block is drawn already; plan before draw");
+            round.planning.start(memory.requests(), round.block.calibration());
+            drafter.plan(forward, round.block, round.planning);
+            round.budget =
+                schedule.budget(detail::planning_access::make<from_anchor>(round.planning.view(), round.planning.walk));
+            round.at.planned = true;
+        } else {
+            plan(schedule, memory);
+        }
+    }
+}
+
+/// Draw. The drafter fills the block, each token as the rule wants it drawn.
+template <class Drafter, class Forward, class Rule, class Rng, class T, class Q, class Hook>
+void draw(Drafter& drafter, Forward const& forward, Rule const&, Rng& rng, round_memory<T, Q, Hook>& memory) {
+    auto& round = detail::round_access::state(memory);
+    detail::expect_rule<Rule>(round.parts, "draw");
+    detail::expect_round(round.at.begun, "draw: no round has begun; call begin_round first");
+    detail::expect_round(!round.at.drawn && !round.at.admitted,
+                         "draw: the block is drawn or admitted already; begin the next round after end_round");
+    draft_shape const& shape = round.block.shape();
+    bool const same = round.parts.drafter == detail::tag_of<Drafter>() && drafter.block_size() == shape.block_size &&
+                      drafter.vocabulary() == shape.vocabulary && drafter.state_size() == shape.state_size &&
+                      drafter.target_vocabulary() == round.parts.target_vocabulary;
+    detail::expect_round(same, "draw: the round_memory was made for a drafter of another type or shape; make one for each");
+    round.at.drawn = true;
+    drafter.draw(forward, typename Rule::draft_rule{}, round.block, rng);
 }
 
 /// What the plan stage hands to admit: how many positions to verify, if a planner decided that.
 using verify_budget = std::optional<std::size_t>;
 
-/// Plan from past rounds, by all that it reads: who takes part, and the tables that earlier rounds left. Nothing of it is
-/// written while a block is drawn, so it may run beside `draw` on another thread, with `memory` its own: the asynchronous
-/// scheduler of paper section 5.2. The history must be pushed to after both.
-template <planner Schedule>
-[[nodiscard]] verify_budget plan(Schedule const& schedule, std::span<request_view const> requests,
-                                 survival_history const& history, planning_memory& memory) {
-    static_assert(
-        !std::is_same_v<typename Schedule::origin, from_anchor>,
-        "plan: this schedule plans from this round's forward pass, so give it the drafter, what forward() returned "
-        "and the block; only a planner of past rounds (top_k_schedule) may run beside the draw");
-    if constexpr (!std::is_same_v<typename Schedule::origin, from_anchor>) {
-        return schedule.budget(history.template lagged<Schedule::origin::lag>(requests, memory));
-    }
-}
-
-/// Plan. Before anything is drawn: asks a planner for the budget, from the anchor or from past rounds. A schedule that
-/// decides live plans nothing. `block` must have begun; it lends scratch.
-template <class Schedule, class Drafter, class Forward, class Block>
-[[nodiscard]] verify_budget plan(Schedule const& schedule, Drafter const& drafter, Forward const& forward,
-                                 Block const& block, survival_history const& history, planning_memory& memory) {
-    if constexpr (!planner<Schedule>) {
-        return std::nullopt;
-    } else if constexpr (std::is_same_v<typename Schedule::origin, from_anchor>) {
-        memory.start(block.requests(), block.calibration());
-        drafter.plan(forward, block, memory);
-        return schedule.budget(detail::planning_access::make<from_anchor>(memory.view(), memory.walk));
-    } else {
-        return plan(schedule, block.requests(), history, memory);
-    }
-}
-
-/// Admit. The verify length of every request, in memory.lengths.
+/// The verify length of every request of a table, in memory.lengths: what admit asks a schedule, and what a simulation or a
+/// schedule's own test asks it.
 template <class Schedule>
 [[nodiscard]] std::span<std::uint32_t const> admit(Schedule const& schedule, draft_table const& table,
                                                    verify_budget const& budget, frontier_memory const& memory) {
-    std::size_t const requests = table.survivals.requests();
     if constexpr (planner<Schedule>) {
         causal_frontier frontier{table.survivals, memory};
         frontier.admit_best(budget.value_or(0));
@@ -208,16 +235,40 @@ template <class Schedule>
         schedule.admit(frontier);
     } else {
         schedule.admit(table, memory);
-        for (std::size_t r = 0; r < requests; ++r) SURELEAP_EXPECTS(memory.lengths[r] <= table.survivals.sizes[r]);
     }
-    return memory.lengths.first(requests);
+    return memory.lengths.first(table.survivals.requests());
 }
 
-/// Flatten. The batch the target scores: anchors and admitted prefixes, request after request.
-template <class Q>
-void flatten(draft_block<Q> const& block, std::span<std::uint32_t const> lengths, verify_batch& batch) noexcept {
-    batch.begin(block.requests());
-    for (std::size_t r = 0; r < block.requests().size(); ++r) batch.append(block.tokens(r).first(lengths[r]));
+/// Admit. Decides how much of each block is verified, and returns the batch that the target has to score: anchors and
+/// admitted prefixes, request after request.
+///
+/// There is one way to verify less: to draft less, by draft_limit in begin_round. A batch that turns out too large for one
+/// pass of the target is scored in several, or fails; its requests then run alone, with the same lengths.
+template <class Schedule, class T, class Q, class Hook>
+[[nodiscard]] verify_batch const& admit(Schedule const& schedule, round_memory<T, Q, Hook>& memory) {
+    auto& round = detail::round_access::state(memory);
+    detail::expect_schedule<Schedule>(round.parts, "admit");
+    detail::expect_round(round.at.begun, "admit: no round has begun; call begin_round first");
+    if constexpr (planner<Schedule>) {
+        detail::expect_round(round.at.planned || !round.at.drawn,
+                             "admit: the schedule plans and was not asked; call plan before draw");
+    }
+    auto const requests = memory.requests();
+    draft_table const table = round.block.table();
+    auto const lengths = admit(schedule, table, round.budget, round.frontier);
+    round.batch.begin(requests);
+    for (std::size_t r = 0; r < requests.size(); ++r) {
+        std::uint32_t const drafted = table.survivals.sizes[r];
+        if (lengths[r] > drafted) {
+            detail::fail_with("admit: the schedule gives request ", r, " the length ", lengths[r], ", expected at most ",
+                              drafted, ", the tokens that it drafted");
+        }
+        std::uint32_t const length = std::min(round.attempts.length(requests[r], lengths[r]), drafted);
+        round.attempts.admit(requests[r], drafted, length);
+        round.batch.append(round.block.tokens(r).first(length));
+    }
+    round.at.admitted = true;
+    return round.batch;
 }
 
 namespace detail {
@@ -225,84 +276,117 @@ namespace detail {
 /// The verdict on request r of the batch, with scratch of its own. It writes what is request r's alone.
 template <class Rule, class T, class Q, class Hook, class Rng>
 void judge(std::size_t r, Rule const& rule, logits_rows<T> const& rows, bool shaped, Hook const& hook, Rng& rng,
-           verification_memory<T, Hook> const& scratch, round_memory<T, Q, Hook>& memory) {
-    verify_batch const& batch = memory.batch;
+           verification_memory<T, Hook> const& scratch, round_state<T, Q, Hook>& round) {
+    verify_batch const& batch = round.batch;
     request_view const& request = batch.requests()[r];
-    verdict& out = memory.verdicts[r];
+    verdict& out = round.verdicts[r];
     out = {.id = request.id,
            .slot = request.slot,
-           .outcome = memory.block.outcome(r),
-           .drafted = memory.block.size(r),
+           .outcome = round.block.outcome(r),
+           .drafted = round.block.size(r),
            .verified = batch.length(r)};
     if (out.outcome != status::ok) return;
     auto const drafted = batch.drafted(r);
     decision d{};
-    verification<T, Q, Hook> view{request, drafted, memory.block.laws(r), rows, batch.first_row(r), hook, scratch};
+    verification<T, Q, Hook> view{request, drafted, round.block.laws(r), rows, batch.first_row(r), hook, scratch};
     if (shaped) d = rule(view, rng);
-    if (!d.valid) {
+    bool const is_token = d.next >= 0 && static_cast<std::size_t>(d.next) < round.parts.target_vocabulary;
+    if (!d.valid || d.accepted > drafted.size() || !is_token) {
         out.outcome = status::invalid_target;
         return;
     }
     out.accepted = d.accepted;
-    std::size_t const first = r * (memory.block.block_size() + 1);
+    std::size_t const first = r * (round.block.block_size() + 1);
     std::size_t count = 0;
     while (count <= d.accepted && !out.stopped) {
         token_id const x = count < d.accepted ? drafted[count] : d.next;
-        memory.emitted[first + count] = x;
+        round.emitted[first + count] = x;
         if (request.settings->log_probabilities) {
-            memory.log_probabilities[first + count] = view.target(count).log_probability(x);
+            round.log_probabilities[first + count] = view.target(count).log_probability(x);
         }
         out.stopped = request.settings->stops_at(x);
         ++count;
     }
-    out.emitted = memory.emitted.subspan(first, count);
-    if (request.settings->log_probabilities) out.log_probabilities = memory.log_probabilities.subspan(first, count);
+    out.emitted = round.emitted.subspan(first, count);
+    if (request.settings->log_probabilities) out.log_probabilities = round.log_probabilities.subspan(first, count);
 }
 
 }  // namespace detail
 
-/// Accept. One verdict per request, in the order of the batch. Rows of the wrong shape or without a law give the status
-/// invalid_target; nothing is emitted then.
+/// Accept. Judges each request by the target's rows, one a row of the batch. Rows of the wrong shape or without a law give the
+/// request the status invalid_target. Asked again, the same comes out; verdicts are handed out by end_round.
 ///
-/// Requests are divided among the threads that memory.executor lends, if there is work for them and draws may be made at
-/// once (concurrent_randomness); then rule and hook are called concurrently, and neither may throw.
+/// Requests are divided among the threads that were lent, if there is work for them and draws may be made at once
+/// (concurrent_randomness); then rule and hook are called concurrently, and neither may throw.
 template <class Rule, class T, class Q, class Hook, class Rng>
-[[nodiscard]] std::span<verdict const> accept(Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng& rng,
-                                              round_memory<T, Q, Hook>& memory) {
-    verify_batch const& batch = memory.batch;
-    std::size_t const requests = batch.requests().size();
-    bool const shaped = rows.values.rows >= batch.rows() && rows.values.cols == memory.target_vocabulary &&
+void accept(Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng& rng,
+            round_memory<T, Q, Hook>& memory) {
+    auto& round = detail::round_access::state(memory);
+    detail::expect_rule<Rule>(round.parts, "accept");
+    detail::expect_round(round.at.admitted, "accept: there is no batch; call admit, and score what it returns");
+    verify_batch const& batch = round.batch;
+    std::size_t const vocabulary = round.parts.target_vocabulary;
+    bool const shaped = rows.values.data != nullptr && rows.values.rows >= batch.rows() &&
+                        rows.values.cols == vocabulary && rows.values.stride >= vocabulary &&
                         (rows.log_normalisers.empty() || rows.log_normalisers.size() >= batch.rows()) &&
                         (rows.block_sums.empty() || (rows.block_sums.rows >= batch.rows() &&
-                                                     rows.block_sums.cols == row_blocks(memory.target_vocabulary)));
+                                                     rows.block_sums.cols == row_blocks(vocabulary)));
+    std::size_t const requests = batch.requests().size();
     if constexpr (concurrent_randomness<Rng>) {
+        executor_ref const& executor = round.block.threads();
         // About half of the rows are touched, mostly by bounds, which take half as long as a sum.
-        std::size_t const workers = memory.executor.worth(batch.rows() * memory.target_vocabulary / 4);
-        detail::share_out(memory.executor, std::min(workers, memory.verifications.size()), requests,
+        std::size_t const workers = executor.worth(batch.rows() * vocabulary / 4);
+        detail::share_out(executor, std::min(workers, round.verifications.size()), requests,
                           [&](std::size_t worker, std::size_t r) {
                               detail::judge(r, rule, rows, shaped, hook, std::as_const(rng),
-                                            memory.verifications[worker], memory);
+                                            round.verifications[worker], round);
                           });
     } else {
         for (std::size_t r = 0; r < requests; ++r) {
-            detail::judge(r, rule, rows, shaped, hook, rng, memory.verifications[0], memory);
+            detail::judge(r, rule, rows, shaped, hook, rng, round.verifications[0], round);
         }
     }
-    return memory.verdicts.first(requests);
+    round.at.judged = true;
 }
 
-/// What the round was, for everything that learns or counts. After accept; before the requests' views change.
-template <class T, class Q, class Hook>
-[[nodiscard]] round_record record_of(round_memory<T, Q, Hook> const& memory,
-                                     double seconds = std::numeric_limits<double>::quiet_NaN()) noexcept {
-    round_record record{memory.block.requests(),
-                        memory.verdicts.first(memory.block.requests().size()),
-                        memory.block.table().survivals,
-                        memory.block.raw_confidences(),
-                        memory.block.load(),
-                        seconds};
-    record.load.batch_tokens = memory.batch.rows();
+/// End. Commits the verdicts to the models that have commit(verdicts), the target first; remembers the round for planners; lets
+/// the schedule observe it. Returns its record, with the verdicts, valid until the next round begins. `seconds`: how long the
+/// round took, if somebody measured; a number, or a function that is called when the models have committed.
+///
+/// An engine that rolls back its caches itself names no models and does so by the record.
+template <class Schedule, class T, class Q, class Hook, class Seconds, class... Models>
+round_record end_round(Schedule& schedule, round_memory<T, Q, Hook>& memory, Seconds const& seconds,
+                       Models&... models) {
+    auto& round = detail::round_access::state(memory);
+    detail::expect_schedule<Schedule>(round.parts, "end_round");
+    detail::expect_round(round.at.judged, "end_round: the round is not judged; call accept first");
+    auto const requests = memory.requests();
+    std::span<verdict const> const verdicts = round.verdicts.first(requests.size());
+    auto const commit = [verdicts](auto& model) {
+        if constexpr (requires { model.commit(verdicts); }) model.commit(verdicts);
+    };
+    (commit(models), ...);
+    if constexpr (reads_history_v<Schedule>) round.history.push(requests, round.block.table().survivals);
+    round.attempts.end(requests, verdicts);
+    round.at = {};
+    round_record record{requests,
+                        verdicts,
+                        round.block.table().survivals,
+                        round.block.raw_confidences(),
+                        round.block.load(),
+                        std::numeric_limits<double>::quiet_NaN()};
+    if constexpr (std::is_invocable_r_v<double, Seconds const&>) {
+        record.seconds = seconds();
+    } else {
+        record.seconds = seconds;
+    }
+    record.load.batch_tokens = round.batch.rows();
+    if constexpr (round_observer<Schedule>) schedule.observe(record);
     return record;
+}
+template <class Schedule, class T, class Q, class Hook>
+round_record end_round(Schedule& schedule, round_memory<T, Q, Hook>& memory) {
+    return end_round(schedule, memory, std::numeric_limits<double>::quiet_NaN());
 }
 
 SURELEAP_END_NAMESPACE

@@ -21,17 +21,26 @@ SURELEAP_BEGIN_NAMESPACE
 template <class Drafter, class Rule>
 inline constexpr bool drafts_deterministically_v = Drafter::is_deterministic || Rule::draft_rule::is_deterministic;
 
+/// The rule's tokens are drawn with noise that a position meets again when it is drafted again.
+template <class Drafter, class Rule>
+inline constexpr bool noise_returns_v =
+    !drafts_deterministically_v<Drafter, Rule> && requires { requires Rule::draft_rule::noise_returns; };
+
+/// The rule has the law of requests at temperature 0 alone.
+template <class Rule>
+inline constexpr bool is_greedy_only_v = requires { requires Rule::greedy_only; };
+
 /// Rule, schedule and drafter together keep the target's law.
 template <class Rule, class Schedule, class Drafter>
 inline constexpr bool is_lossless_round_v =
-    is_lossless_v<Rule::guarantee, causality_of_v<Schedule>, drafts_deterministically_v<Drafter, Rule>>;
+    is_lossless_v<Rule::guarantee, causality_of_v<Schedule>, drafts_deterministically_v<Drafter, Rule>,
+                  noise_returns_v<Drafter, Rule>>;
 
 /// The drafter's plan() gives confidences at the anchor; a drafter that does not say so cannot.
 template <class Drafter>
 inline constexpr bool plans_at_anchor_v = requires { requires Drafter::plans_at_anchor; };
 
-/// The checks of a combination, where its parts meet. Instantiated by decoder; an engine that calls the stages puts
-/// `check_round<Drafter, Schedule, Rule>();` beside its loop.
+/// The checks of a combination, where its parts meet: round_memory, and so every decoder and every loop of stages.
 template <class Drafter, class Schedule, class Rule, bool AllowLossy = false>
 constexpr void check_round() noexcept {
     static_assert(drafter<Drafter>,
@@ -48,7 +57,16 @@ constexpr void check_round() noexcept {
             AllowLossy || Rule::guarantee != fidelity::lossy,
             "sureleap: this acceptance rule is lossy: the output would not have the target's law. Use "
             "token_rejection, block_verification, target_match or keyed_coupling, or pass sureleap::allow_lossy");
-        static_assert(AllowLossy || Rule::guarantee == fidelity::lossy || is_lossless_round_v<Rule, Schedule, Drafter>,
+        static_assert(drawn_by_v<typename Rule::draft_rule> != drawn_by::any,
+                      "sureleap: the acceptance rule's draft_rule is unknown; it is categorical_draft, argmax_draft or "
+                      "coupled_draft");
+        constexpr bool noise_is_new = !noise_returns_v<Drafter, Rule> || Rule::guarantee != fidelity::distribution;
+        static_assert(AllowLossy || noise_is_new,
+                      "sureleap: coupled_draft names its noise by absolute position, so a position that is drafted "
+                      "again meets noise that decided about it before, which biases rules that sample. Give "
+                      "token_rejection and block_verification categorical_draft or argmax_draft, or use keyed_coupling");
+        static_assert(AllowLossy || Rule::guarantee == fidelity::lossy || !noise_is_new ||
+                          is_lossless_round_v<Rule, Schedule, Drafter>,
                       "sureleap: this schedule looks ahead (it sees drafted tokens it decides about), which biases "
                       "token_rejection and block_verification. Use a schedule that only sees the causal_frontier "
                       "(greedy_schedule, threshold_schedule) or plans before drafting (planned_schedule, "
@@ -98,7 +116,7 @@ void check_settings(request_settings const& s) {
         detail::fail_with("request_settings: tokens_per_second is ", s.tokens_per_second,
                           ", expected a finite number >= 0 (0 asks for no speed)");
     }
-    if constexpr (requires { requires Rule::greedy_only; }) {
+    if constexpr (is_greedy_only_v<Rule>) {
         if (!s.target_transform().greedy()) {
             detail::fail_with("request_settings: temperature is ", s.temperature,
                               ", expected 0: this acceptance rule decodes greedily; use another for sampling");

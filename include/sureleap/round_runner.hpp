@@ -27,12 +27,6 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// The schedule plans from tables of past rounds, so somebody has to keep them.
-template <class Schedule>
-inline constexpr bool reads_history_v = false;
-template <planner Schedule>
-inline constexpr bool reads_history_v<Schedule> = !std::is_same_v<typename Schedule::origin, from_anchor>;
-
 /// Target: target_model. Drafter: drafter. Schedule: scheduler. Rule: acceptance_sampler. Hook: logits_hook. Rng:
 /// randomness. Combinations whose output would not have the target's law do not compile, unless AllowLossy. Target and
 /// Drafter are references where lvalues were given. Not thread-safe, not copyable: models may hold on to its memory.
@@ -63,10 +57,8 @@ public:
           rule_(std::move(rule)),
           hook_(std::move(hook)),
           rng_(std::move(rng)),
-          memory_(drafter_, rule_, limits),
+          memory_(make_memory(limits)),
           clock_(clock) {
-        check_round<drafter_type, Schedule, Rule, AllowLossy>();
-        if constexpr (sized_part<Schedule>) schedule_.set_up({limits.max_requests, drafter_.block_size()});
         if constexpr (requires {
                           { target_.vocabulary() } -> std::convertible_to<std::size_t>;
                       }) {
@@ -75,46 +67,24 @@ public:
                                   drafter_.target_vocabulary(), "; expected equal vocabularies (or a vocabulary_map)");
             }
         }
-        if constexpr (reads_history_v<Schedule>) {
-            static_assert(
-                requires {
-                    { schedule_.prior() } -> std::convertible_to<double>;
-                }, "decoder: a planner of past rounds needs prior(), the confidence of requests that have no past");
-            history_ =
-                survival_history(limits.max_requests, drafter_.block_size(), Schedule::origin::lag, schedule_.prior());
-        }
     }
     round_runner(round_runner const&) = delete;
     round_runner& operator=(round_runner const&) = delete;
 
     /// Call when a request takes a slot: forgets the slot's past.
-    void join(std::size_t slot) noexcept {
-        if constexpr (reads_history_v<Schedule>) history_.join(slot);
-    }
+    void join(std::size_t slot) { memory_.join(slot); }
 
     /// Runs a round for these requests and returns its record, valid until the next one. A failure of the target or the
-    /// drafter propagates, with nothing committed. Allocates nothing itself.
-    round_record run(std::span<request_view> views) {
+    /// drafter propagates, with nothing committed; the round may be run again. Allocates nothing itself.
+    round_record run(std::span<request_view const> requests) {
         double const start = clock_();
-        bool const anybody_drafts = prepare(schedule_, views, memory_.block);
-        std::span<request_view const> const requests = views;
-        verify_budget budget{};
-        if (anybody_drafts) {
-            auto const forward = drafter_.forward(requests);
-            budget = plan(schedule_, drafter_, forward, memory_.block, history_, memory_.planning);
-            drafter_.draw(forward, typename Rule::draft_rule{}, memory_.block, rng_);
+        if (begin_round(schedule_, requests, memory_)) {
+            auto const forward = drafter_.forward(memory_.requests());
+            plan(schedule_, drafter_, forward, memory_);
+            draw(drafter_, forward, rule_, rng_, memory_);
         }
-        auto const lengths = admit(schedule_, memory_.block.table(), budget, memory_.frontier);
-        flatten(memory_.block, lengths, memory_.batch);
-        auto const rows = score(target_, memory_.batch);
-        auto const verdicts = accept(rule_, rows, hook_, rng_, memory_);
-
-        if constexpr (requires { target_.commit(verdicts); }) target_.commit(verdicts);
-        if constexpr (requires { drafter_.commit(verdicts); }) drafter_.commit(verdicts);
-        if constexpr (reads_history_v<Schedule>) history_.push(requests, memory_.block.table().survivals);
-        round_record const record = record_of(memory_, clock_() - start);
-        if constexpr (round_observer<Schedule>) schedule_.observe(record);
-        return record;
+        accept(rule_, score(target_, admit(schedule_, memory_)), hook_, rng_, memory_);
+        return end_round(schedule_, memory_, [&] { return clock_() - start; }, target_, drafter_);
     }
 
     [[nodiscard]] drafter_type const& drafter_part() const noexcept { return drafter_; }
@@ -122,14 +92,22 @@ public:
     [[nodiscard]] std::size_t memory_bytes() const noexcept { return memory_.bytes(); }
 
 private:
+    using memory_type = round_memory<target_value, draft_value, Hook>;
+    [[nodiscard]] memory_type make_memory(round_limits const& limits) {
+        if constexpr (AllowLossy) {
+            return memory_type{drafter_, schedule_, rule_, allow_lossy, limits};
+        } else {
+            return memory_type{drafter_, schedule_, rule_, limits};
+        }
+    }
+
     Target target_;
     Drafter drafter_;
     Schedule schedule_;
     Rule rule_;
     [[no_unique_address]] Hook hook_;
     [[no_unique_address]] Rng rng_;
-    round_memory<target_value, draft_value, Hook> memory_;
-    survival_history history_;
+    memory_type memory_;
     clock_ref clock_;
 };
 

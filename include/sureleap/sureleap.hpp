@@ -124,6 +124,8 @@
 #include <sureleap/report.hpp>
 #include <sureleap/request_place.hpp>
 #include <sureleap/round.hpp>
+#include <sureleap/round/attempts.hpp>
+#include <sureleap/round/memory.hpp>
 #include <sureleap/round_check.hpp>
 #include <sureleap/round_record.hpp>
 #include <sureleap/round_runner.hpp>

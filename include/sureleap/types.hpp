@@ -168,6 +168,9 @@ struct probability_row {
 
 // ---- settings --------------------------------------------------------------------------------------------------
 
+/// Beyond it a distribution is uniform for all that a float can tell, and its inverse no longer scales.
+inline constexpr double largest_temperature = 1e6;
+
 /// How logits become a distribution: temperature, then top-k, then top-p, then min-p, each on what the one before left,
 /// renormalised. Truncation keeps tokens in the order (logit descending, id ascending), so ties are resolved alike
 /// everywhere. Temperature 0 (in fact anything below 1e-5, as in the reference code) is greedy: all mass on the first
@@ -231,11 +234,14 @@ struct request_view {
     std::uint64_t seed = 0;
     std::size_t remaining = 0;                   ///< tokens this request may still emit, >= 1
     request_settings const* settings = nullptr;  ///< never null in a round
-    /// At most this many draft tokens in this round: the schedule's own limit, set before anything is drafted; 0 drafts
-    /// nothing.
+    /// At most this many draft tokens in this round, 0 for none: an engine's limit, which the schedule may lower before
+    /// anything is drafted.
     std::size_t draft_limit = static_cast<std::size_t>(-1);
-    /// The worth of a token, 1 .. certain, relative to that of the round's most important request (weigh).
+    // Set by begin_round:
+    /// The worth of a token, 1 .. certain, relative to that of the round's most important request.
     fixed_probability weight = certain;
+    /// The chain of drafts ends before the first position whose survival would be below this.
+    fixed_probability draft_floor = 0;
 
     /// Largest useful number of draft tokens this round: one emitted token is always the target's own.
     [[nodiscard]] std::size_t draft_cap(std::size_t block_size) const noexcept {
@@ -289,7 +295,8 @@ enum class status : std::uint8_t {
     ok,
     invalid_draft,       ///< a draft logits row held NaN or +inf, or no finite logit; or the model's shapes were wrong
     invalid_confidence,  ///< a confidence was NaN or outside [0, 1]
-    invalid_target,      ///< the same of a target logits row
+    invalid_target,      ///< the same of a target logits row, or what the rule decided is no token
+    wrong_draft_rule,    ///< the drafter drew by another draft rule than that of the acceptance rule
 };
 
 [[nodiscard]] constexpr char const* to_string(status s) noexcept {
@@ -298,6 +305,7 @@ enum class status : std::uint8_t {
         case status::invalid_draft: return "invalid draft logits";
         case status::invalid_confidence: return "invalid confidence";
         case status::invalid_target: return "invalid target logits";
+        case status::wrong_draft_rule: return "drafted by another draft rule than the acceptance rule's";
     }
     return "unknown status";
 }

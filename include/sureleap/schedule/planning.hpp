@@ -132,6 +132,7 @@ public:
 
     /// Forgets slot's past; call when a request takes it.
     void join(std::size_t slot) noexcept {
+        if (entries_.empty()) return;
         for (std::size_t i = 0; i < lag_; ++i) entries_[slot * lag_ + i] = {};
     }
 

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT
+//
+// All memory of an engine's rounds, carved once, and how far a round has come. It is made for a drafter, a schedule and a
+// rule, which is where their combination is checked, and the stages of round.hpp refuse others. What a stage leaves here is
+// read by the next one and by nobody else's hands: a length that was changed behind the schedule's back, or a block of
+// the round before, would bias the output without a trace.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <sureleap/acceptance/verification.hpp>
+#include <sureleap/calibration_ref.hpp>
+#include <sureleap/concepts.hpp>
+#include <sureleap/config.hpp>
+#include <sureleap/draft_block.hpp>
+#include <sureleap/error.hpp>
+#include <sureleap/executor.hpp>
+#include <sureleap/round/attempts.hpp>
+#include <sureleap/round_check.hpp>
+#include <sureleap/schedule/frontier.hpp>
+#include <sureleap/schedule/planning.hpp>
+#include <sureleap/verdict.hpp>
+#include <sureleap/verify_batch.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// The schedule plans from tables of past rounds, so somebody has to keep them.
+template <class Schedule>
+inline constexpr bool reads_history_v = false;
+template <planner Schedule>
+inline constexpr bool reads_history_v<Schedule> = !std::is_same_v<typename Schedule::origin, from_anchor>;
+
+/// Sizes of an engine's rounds.
+struct round_limits {
+    std::size_t max_requests = 1;
+    /// For everything that passes over rows of logits; a static table. Default: the best that this machine runs.
+    row_kernels const* kernels = &native_row_kernels();
+    /// Threads that a round may use; must outlive the memory. Default: the calling one. Results are the same bits with any.
+    executor_ref executor{};
+    /// Applied to every confidence, live and at the anchor; must outlive the memory. Default: none.
+    calibration_ref calibration{};
+};
+
+namespace detail {
+
+/// A type as a value that can be compared; equal in one program and nowhere else.
+using type_tag = void const*;
+template <class T>
+inline constexpr char tagged{};
+template <class T>
+[[nodiscard]] constexpr type_tag tag_of() noexcept {
+    return &tagged<std::remove_cvref_t<T>>;
+}
+
+/// How far a round has come. Flags and not one number, because a planner of past rounds may run beside the draw, on
+/// another thread.
+struct round_progress {
+    bool begun = false;
+    bool planned = false;
+    bool drawn = false;
+    bool admitted = false;
+    bool judged = false;
+};
+
+/// What the memory was made for.
+struct round_parts {
+    type_tag drafter = nullptr;
+    type_tag schedule = nullptr;
+    type_tag rule = nullptr;
+    bool greedy_only = false;  ///< the rule decodes requests at temperature 0
+    std::size_t target_vocabulary = 0;
+};
+
+/// What stages leave for each other. Spans are of [R], or as it says there.
+template <class T, class Q, class Hook>
+struct round_state {
+    round_parts parts{};
+    round_progress at{};
+    std::span<request_view> requests{};
+    round_attempts attempts{};
+    draft_block<Q> block{};
+    planning_memory planning{};
+    std::optional<std::size_t> budget{};  ///< what a planner decided
+    survival_history history{};
+    frontier_memory frontier{};
+    verify_batch batch{};
+    std::span<verification_memory<T, Hook>> verifications{};  ///< one for every request that may be judged at once
+    std::span<verdict> verdicts{};
+    std::span<token_id> emitted{};          ///< [R, gamma + 1]
+    std::span<double> log_probabilities{};  ///< [R, gamma + 1]
+
+    void carve(workspace& ws, draft_shape const& shape) noexcept {
+        std::size_t const rows = shape.requests * (shape.block_size + 1);
+        requests = ws.take<request_view>(shape.requests);
+        attempts = round_attempts(ws, shape.requests);
+        block = draft_block<Q>(ws, shape);
+        planning = planning_memory::carve(ws, shape.requests, shape.block_size);
+        frontier = frontier_memory::carve(ws, shape.requests);
+        batch = verify_batch(ws, shape.requests, shape.block_size);
+        std::size_t const workers = std::min(shape.executor.width(), shape.requests);
+        verifications = ws.take<verification_memory<T, Hook>>(workers);
+        for (std::size_t w = 0; w < workers; ++w) {
+            auto const one = verification_memory<T, Hook>::carve(ws, shape.block_size, parts.target_vocabulary,
+                                                                 *shape.kernels);
+            if (!ws.counting()) verifications[w] = one;
+        }
+        verdicts = ws.take<verdict>(shape.requests);
+        emitted = ws.take<token_id>(rows);
+        log_probabilities = ws.take<double>(rows);
+    }
+};
+
+struct round_access;
+
+}  // namespace detail
+
+/// T: target storage; Q: draft compute type; Hook: logits hook. Moves, and does not copy: it is full of views of itself.
+template <class T, class Q, class Hook = no_logits_hook>
+class round_memory {
+public:
+    /// Sets the schedule up for these sizes, if it keeps something for each slot (sized_part), and keeps its history if
+    /// it reads one. Does not compile if the parts together would not keep the target's law (check_round). Throws if the
+    /// limits cannot be honoured.
+    template <class Drafter, class Schedule, class Rule>
+    round_memory(Drafter const& drafter, Schedule& schedule, Rule const& rule, round_limits const& limits)
+        : round_memory(drafter, schedule, rule, limits, std::false_type{}) {}
+    /// The same of parts that do not keep the law.
+    template <class Drafter, class Schedule, class Rule>
+    round_memory(Drafter const& drafter, Schedule& schedule, Rule const& rule, allow_lossy_t,
+                 round_limits const& limits)
+        : round_memory(drafter, schedule, rule, limits, std::true_type{}) {}
+
+    round_memory(round_memory&&) noexcept = default;
+    round_memory& operator=(round_memory&&) noexcept = default;
+
+    /// Forgets what is known of the slot: the request that takes it is another one, though it may have the same id.
+    void join(std::size_t slot) {
+        if (slot >= sizes_.max_requests) {
+            detail::fail_with("round_memory: slot ", slot, " was taken, expected a slot below max_requests = ",
+                              sizes_.max_requests);
+        }
+        state_.attempts.forget(slot);
+        state_.history.join(slot);
+    }
+
+    [[nodiscard]] round_sizes const& sizes() const noexcept { return sizes_; }
+    [[nodiscard]] std::size_t bytes() const noexcept { return buffer_.size(); }
+
+    // Of the round, or of the last one until another begins:
+
+    /// The requests as they take part, with the limits and weights of the round.
+    [[nodiscard]] std::span<request_view const> requests() const noexcept { return state_.block.requests(); }
+    [[nodiscard]] draft_block<Q> const& block() const noexcept { return state_.block; }
+    [[nodiscard]] verify_batch const& batch() const noexcept { return state_.batch; }
+
+private:
+    friend struct detail::round_access;
+
+    template <class Drafter, class Schedule, class Rule, bool AllowLossy>
+    round_memory(Drafter const& drafter, Schedule& schedule, Rule const&, round_limits const& limits,
+                 std::bool_constant<AllowLossy>)
+        : sizes_{limits.max_requests, drafter.block_size()} {
+        check_round<Drafter, Schedule, Rule, AllowLossy>();
+        if (limits.max_requests == 0) detail::fail("round_limits: max_requests is 0, expected at least 1");
+        if (limits.kernels == nullptr)
+            detail::fail("round_limits: kernels is null, expected a table that outlives the memory");
+        if (limits.executor.width() == 0) detail::fail("round_limits: the executor's width is 0, expected at least 1");
+        state_.parts = {detail::tag_of<Drafter>(), detail::tag_of<Schedule>(), detail::tag_of<Rule>(),
+                        is_greedy_only_v<Rule>, drafter.target_vocabulary()};
+        draft_shape const shape = shape_of<Drafter, Rule>(drafter, limits);
+        workspace sizer;
+        state_.carve(sizer, shape);
+        buffer_.resize(sizer.used());
+        workspace ws{buffer_};
+        state_.carve(ws, shape);
+        if constexpr (sized_part<Schedule>) schedule.set_up(sizes_);
+        if constexpr (reads_history_v<Schedule>) {
+            static_assert(
+                requires {
+                    { schedule.prior() } -> std::convertible_to<double>;
+                },
+                "round_memory: a planner of past rounds needs prior(), the confidence of requests that have no past");
+            state_.history =
+                survival_history(sizes_.max_requests, sizes_.block_size, Schedule::origin::lag, schedule.prior());
+        }
+    }
+
+    template <class Drafter, class Rule>
+    [[nodiscard]] static draft_shape shape_of(Drafter const& d, round_limits const& limits) noexcept {
+        constexpr bool rows = Rule::access == q_access::row && !drafts_deterministically_v<Drafter, Rule>;
+        // Of a drafter that says it is deterministic no rows are kept, so it is held to it.
+        constexpr drawn_by how =
+            Drafter::is_deterministic ? drawn_by::argmax : drawn_by_v<typename Rule::draft_rule>;
+        draft_shape shape{.requests = limits.max_requests,
+                          .block_size = d.block_size(),
+                          .vocabulary = d.vocabulary(),
+                          .state_size = d.state_size(),
+                          .keep_rows = rows,
+                          .rule = how,
+                          .kernels = limits.kernels,
+                          .executor = limits.executor,
+                          .calibration = limits.calibration};
+        if constexpr (requires { d.list_scratch(shape); }) d.list_scratch(shape);
+        return shape;
+    }
+
+    round_sizes sizes_{};
+    std::vector<std::byte> buffer_;
+    detail::round_state<T, Q, Hook> state_{};  // views of the buffer
+};
+
+namespace detail {
+/// For the stages of round.hpp.
+struct round_access {
+    template <class T, class Q, class Hook>
+    [[nodiscard]] static round_state<T, Q, Hook>& state(round_memory<T, Q, Hook>& memory) noexcept {
+        return memory.state_;
+    }
+};
+}  // namespace detail
+
+SURELEAP_END_NAMESPACE
