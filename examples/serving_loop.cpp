@@ -70,8 +70,7 @@ int main() {
     online_calibration calibration{block_size, {.max_requests = places}};
     serving_metrics metrics{block_size};
 
-    auto const schedule =
-        never_lose{top_k_schedule{cost_ref{cost}}, {.max_requests = places, .block_size = block_size}};
+    auto const schedule = never_lose{top_k_schedule{cost_ref{cost}}};
     batch_decoder engine{target, drafter, schedule, token_rejection<>{},
                          batch_options{.max_requests = places, .seed = 1, .calibration = calibration, .clock = clock}};
 

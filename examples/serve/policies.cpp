@@ -117,12 +117,10 @@ template <class MakeSchedule>
     using schedule_type = std::invoke_result_t<MakeSchedule const&, price, scenario const&, std::size_t>;
     auto const never_loses = [&](std::string const& so_far, auto make) {
         if (!add.never_lose) return scheduled(so_far, add, make);
-        return scheduled(
-            so_far + ", kept from losing", add, [make](price cost, scenario const& where, std::size_t places) {
-                return sureleap::never_lose(
-                    make(cost, where, places), cost,
-                    sureleap::never_lose_options{.max_requests = places, .block_size = where.texts.block_size()});
-            });
+        return scheduled(so_far + ", kept from losing", add,
+                         [make](price cost, scenario const& where, std::size_t places) {
+                             return sureleap::never_lose(make(cost, where, places), cost);
+                         });
     };
     if constexpr (sureleap::planner<schedule_type>) {
         if (add.hysteresis) {

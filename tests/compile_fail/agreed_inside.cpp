@@ -14,7 +14,7 @@ struct alone {
 };
 
 int main() {
-    never_lose_options const options{.max_requests = 4, .block_size = 2};
+    never_lose_options const options{.prior = 0.7};
     top_k_schedule const inner{curve{}};
 #ifdef SURELEAP_EXPECT_FAILURE
     decoder dec{make_target(), make_drafter(), never_lose{agreed{inner, alone{}}, options}, token_rejection{}};

@@ -9,7 +9,7 @@
 using namespace parts;
 
 int main() {
-    never_lose_options const options{.max_requests = 4, .block_size = 2};
+    never_lose_options const options{.prior = 0.7};
 #ifdef SURELEAP_EXPECT_FAILURE
     decoder dec{make_target(), make_drafter(), never_lose{retrospective_schedule{curve{}}, options}, token_rejection{}};
 #else

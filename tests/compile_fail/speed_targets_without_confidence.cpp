@@ -9,7 +9,7 @@
 using namespace parts;
 
 int main() {
-    speed_target_options const options{.max_requests = 4};
+    speed_target_options const options{.window = 4.0};
 #ifdef SURELEAP_EXPECT_FAILURE
     decoder dec{make_target(), make_drafter(), speed_targets{fixed_schedule{2}, curve{}, options}, token_rejection{}};
 #else

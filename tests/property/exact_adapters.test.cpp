@@ -26,24 +26,22 @@ struct as_said {
     [[nodiscard]] double seconds(double) const noexcept { return 1.0; }
 };
 
-never_lose_options careful(std::size_t gamma) {
-    return {.max_requests = 2, .block_size = gamma, .prior = 0.6, .probing = 0.3};
-}
+never_lose_options const careful{.prior = 0.6, .probing = 0.3};
 
 template <class Visit>
-void for_each_adapter(std::size_t gamma, Visit&& visit) {
-    speed_target_options const targets{.max_requests = 2, .window = 2.0, .step = 2.0, .most = 3.0, .patience = 1};
+void for_each_adapter(Visit&& visit) {
+    speed_target_options const targets{.window = 2.0, .step = 2.0, .most = 3.0, .patience = 1};
     dear_drafts const cost;
-    visit("never lose, planned", never_lose{planned_schedule{cost}, careful(gamma)});
-    visit("never lose, lagged", never_lose{lagged_top_k<1>(cost, 0.7), careful(gamma)});
-    visit("never lose, greedy", never_lose{greedy_schedule{cost}, careful(gamma)});
-    visit("never lose, fixed", never_lose{fixed_schedule{}, cost, careful(gamma)});
+    visit("never lose, planned", never_lose{planned_schedule{cost}, careful});
+    visit("never lose, lagged", never_lose{lagged_top_k<1>(cost, 0.7), careful});
+    visit("never lose, greedy", never_lose{greedy_schedule{cost}, careful});
+    visit("never lose, fixed", never_lose{fixed_schedule{}, cost, careful});
     visit("hysteresis, planned", hysteresis{planned_schedule{jagged_capacity{}}, {.margin = 0.3}});
     visit("hysteresis, lagged", hysteresis{lagged_top_k<1>(jagged_capacity{}, 0.7), {.margin = 0.3}});
     visit("targets, greedy", speed_targets{greedy_schedule{cost}, targets});
     visit("targets, planned", speed_targets{planned_schedule{cost}, targets});
     visit("all of them",
-          agreed{never_lose{speed_targets{hysteresis{top_k_schedule{cost, 0.7}}, targets}, careful(gamma)}, as_said{}});
+          agreed{never_lose{speed_targets{hysteresis{top_k_schedule{cost, 0.7}}, targets}, careful}, as_said{}});
 }
 
 template <class Rule>
@@ -53,7 +51,7 @@ void check_rule(Rule const& rule) {
         // Priorities and targets that differ: weights do something.
         t.what.requests[0].settings.tokens_per_second = 1.1;
         t.what.requests.back().settings.priority = 0.4;
-        for_each_adapter(t.where.block_size, [&](std::string const& name, auto const& schedule) {
+        for_each_adapter([&](std::string const& name, auto const& schedule) {
             auto const make = [&] { return semi_of(t.where); };
             check_exact(name, enumerator::noise::keyed, t.where, t.what, make, schedule, rule);
         });
@@ -73,7 +71,7 @@ TEST_CASE("adapters: block verification keeps the law", "[exact][long]") {
 TEST_CASE("adapters act in the scenes that they are judged on") {
     // Exactness of something that never does anything would be no news: limits, floors and weights differ between paths.
     dear_drafts const cost;
-    never_lose schedule{planned_schedule{cost}, careful(2)};
+    never_lose schedule{planned_schedule{cost}, careful};
     world const w{12, 2, 2};
     auto target = target_of(w);
     std::size_t limited = 0;

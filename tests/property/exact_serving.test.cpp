@@ -156,11 +156,9 @@ void live_in(world const& w, Schedule& schedule, own_parts& parts) {
 
 template <class Schedule>
 auto guarded(Schedule schedule, learned_cost const& cost) {
-    return never_lose{
-        speed_targets{
-            std::move(schedule), cost_ref{cost}, {.max_requests = 4, .window = 2.0, .step = 1.0, .patience = 2}},
-        cost_ref{cost},
-        {.max_requests = 4, .block_size = 3, .prior = 0.7, .probing = 0.5}};
+    return never_lose{speed_targets{std::move(schedule), cost_ref{cost}, {.window = 2.0, .step = 1.0, .patience = 2}},
+                      cost_ref{cost},
+                      {.prior = 0.7, .probing = 0.5}};
 }
 
 template <class Schedule, class Rule>
@@ -168,7 +166,7 @@ void check_own(std::string const& name, Schedule const& fresh, learned_cost& cos
     for (pipeline_trial const& t : pipeline_trials()) {
         bool const large = t.size == extent::large;
         if (large && t.where.seed != 44) continue;
-        // never_lose is told the drafter's block.
+        // As many positions as the calibration has.
         world where = t.where;
         where.block_size = 3;
         auto const make = [&] { return semi_of(where); };
@@ -199,7 +197,7 @@ void check_own(std::string const& name, Schedule const& fresh, learned_cost& cos
 }  // namespace
 
 TEST_CASE("controllers, calibration and cost model of the library: exact", "[exact][long]") {
-    never_lose_options const careful{.max_requests = 4, .block_size = 3, .prior = 0.7, .probing = 0.5};
+    never_lose_options const careful{.prior = 0.7, .probing = 0.5};
     for_each_rule([&](auto const& rule) {
         action seen;
         learned_cost cost{whole_step_cost{}, {.memory = 2.0, .prior = 1.0}};

@@ -28,8 +28,6 @@ using namespace closed_loop;
 
 namespace {
 
-never_lose_options const options{.max_requests = 512, .block_size = 7};
-
 struct named_machine {
     char const* name;
     machine model;
@@ -79,8 +77,8 @@ void check_cell(named_machine const& m, named_domain const& d, blocks const& wor
     run_options const counted{.from = world.rounds / 10};
     double const best = static_of(world, m.model, load, counted).throughput;
     double const oracle = oracle_of(world, m.model, load, counted);
-    never_lose planned{planned_schedule{m.model}, options};
-    never_lose lagged{top_k_schedule{m.model}, options};
+    never_lose planned{planned_schedule{m.model}};
+    never_lose lagged{top_k_schedule{m.model}};
     double const found = run(world, planned, m.model, load, counted).throughput();
     double const behind = run(world, lagged, m.model, load, counted).throughput();
     planned_schedule bare{m.model};
@@ -123,7 +121,7 @@ TEST_CASE("a load that jumps eightfold from one round to the next is answered in
         blocks const world(7, 256, 10 * period, 7, [](std::size_t, std::size_t) { return code; });
         auto const load = [](std::size_t t) -> std::size_t { return t / period % 2 == 0 ? 32 : 256; };
         auto const best = best_by_stretch(world, m, load, period);
-        never_lose schedule{planned_schedule{m}, options};
+        never_lose schedule{planned_schedule{m}};
         outcome const o = run(world, schedule, m, load);
         for (std::size_t i = 2; i < best.size(); ++i) {
             INFO("stairs of " << padded << ", stretch " << i << " of " << load(i * period) << " requests");
@@ -148,8 +146,8 @@ TEST_CASE("bursts, planned and lagged beside the oracle", "[.][burst]") {
                 still.push_back(run(world, fixed, m, load));
                 hindsight.push_back(run(world, oracle, m, load));
             }
-            never_lose planned{planned_schedule{m}, options};
-            never_lose lagged{top_k_schedule{m}, options};
+            never_lose planned{planned_schedule{m}};
+            never_lose lagged{top_k_schedule{m}};
             outcome const runs[] = {run(world, planned, m, load), run(world, lagged, m, load)};
             for (std::size_t const high : {0u, 1u}) {
                 for (outcome const& o : runs) {
@@ -185,7 +183,7 @@ TEST_CASE("turned off where drafts do not pay, and back when they do") {
     for (std::size_t const requests : {16u, 64u}) {
         blocks const world(9, requests, 3 * period, 7,
                            [&](std::size_t, std::size_t t) { return t / period == 1 ? hopeless : math; });
-        never_lose schedule{planned_schedule{m}, options};
+        never_lose schedule{planned_schedule{m}};
         std::vector<std::size_t> limits;
         std::size_t probes = 0;
         auto const load = [&](std::size_t t) {
@@ -216,7 +214,7 @@ struct counting : never_lose<planned_schedule<machine>, machine> {
     std::array<double, 2> drafted{};
     std::size_t round = 0;
 
-    explicit counting(machine const& cost) : never_lose(planned_schedule{cost}, options) {}
+    explicit counting(machine const& cost) : never_lose(planned_schedule{cost}) {}
     void limit_drafts(std::span<request_view> requests) noexcept {
         never_lose::limit_drafts(requests);
         if (++round <= 100) return;
@@ -253,7 +251,7 @@ TEST_CASE("a schedule without a price of its own", "[long]") {
             for (std::size_t const requests : {16u, 64u}) {
                 auto const load = [&](std::size_t) { return requests; };
                 run_options const counted{.from = 50};
-                never_lose schedule{fixed_schedule{}, m.model, options};
+                never_lose schedule{fixed_schedule{}, m.model};
                 double const found = run(world, schedule, m.model, load, counted).throughput();
                 double const best = static_of(world, m.model, load, counted).throughput;
                 INFO(m.name << ", " << d.name << ", " << requests << " requests: " << found << " of " << best);
@@ -270,7 +268,7 @@ TEST_CASE("around Algorithm 1 on stairs, which stop it, still not below plain de
         auto const load = [&](std::size_t) { return requests; };
         run_options const counted{.from = 50};
         drafting_always plain{fixed_schedule{}, 0};
-        never_lose schedule{greedy_schedule{m}, options};
+        never_lose schedule{greedy_schedule{m}};
         double const found = run(world, schedule, m, load, counted).throughput();
         INFO(requests << " requests, yield " << schedule.yield());
         CHECK(found >= 0.99 * run(world, plain, m, load, counted).throughput());
@@ -285,7 +283,7 @@ TEST_CASE("without confidences acceptance is learned by position") {
     auto const load = [](std::size_t) -> std::size_t { return 32; };
     run_options const counted{.from = 50};
     double const best = static_of(world, m, load, counted).throughput;
-    never_lose schedule{fixed_schedule{}, m, options};
+    never_lose schedule{fixed_schedule{}, m};
     double const found = run(world, schedule, m, load, {.from = 50, .tell_confidences = false}).throughput();
     INFO("static " << best << ", found " << found << ", drafts of " << schedule.choice().limit);
     CHECK(found >= 0.98 * best);
@@ -298,7 +296,7 @@ TEST_CASE("without confidences it turns drafts off and comes back too") {
     blocks const world(11, 32, 3 * period, 7,
                        [](std::size_t, std::size_t t) { return t / period == 1 ? domain{-1.0} : math; });
     auto const load = [](std::size_t) -> std::size_t { return 32; };
-    never_lose schedule{fixed_schedule{}, m, options};
+    never_lose schedule{fixed_schedule{}, m};
     outcome const o = run(world, schedule, m, load, {.tell_confidences = false});
     auto const best = best_by_stretch(world, m, load, period);
     CHECK(throughput(o, 50, period) >= 0.97 * best[0]);
@@ -423,12 +421,6 @@ TEST_CASE("it keeps what it wraps, and says what it cannot use") {
     STATIC_REQUIRE(!needs_confidence_v<never_lose<fixed_schedule, machine>>);
     STATIC_REQUIRE(reads_history_v<never_lose<top_k_schedule<machine>, machine>>);
 
-    CHECK(says(error_text([&] { never_lose{planned_schedule{m}, {.max_requests = 4}}; }), "block_size is 0"));
-    CHECK(says(error_text([&] { never_lose{planned_schedule{m}, {.max_requests = 0, .block_size = 3}}; }),
-               "max_requests is 0"));
-    CHECK(says(error_text([&] { never_lose{planned_schedule{m}, {.max_requests = 4, .block_size = 3, .prior = 1.5}}; }),
-               {"prior", "1.5"}));
-    CHECK(
-        says(error_text([&] { never_lose{planned_schedule{m}, {.max_requests = 4, .block_size = 3, .probing = 0.0}}; }),
-             {"probing", "(0, 1)"}));
+    CHECK(says(error_text([&] { never_lose{planned_schedule{m}, {.prior = 1.5}}; }), {"prior", "1.5"}));
+    CHECK(says(error_text([&] { never_lose{planned_schedule{m}, {.probing = 0.0}}; }), {"probing", "(0, 1)"}));
 }

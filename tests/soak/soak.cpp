@@ -172,9 +172,7 @@ struct own_parts {
     [[nodiscard]] auto cost() const { return cost_ref{refined}; }
     template <class Schedule>
     [[nodiscard]] auto around(Schedule schedule) const {
-        return never_lose{speed_targets{std::move(schedule), cost(), {.max_requests = max_requests}},
-                          cost(),
-                          {.max_requests = max_requests, .block_size = block_size}};
+        return never_lose{speed_targets{std::move(schedule), cost()}, cost()};
     }
     void observe(round_record const& round) {
         calibration.observe(round);

@@ -164,6 +164,7 @@ outcome run(blocks const& world, Schedule& schedule, Cost const& cost, Load cons
     if constexpr (reads_history_v<Schedule>) {
         history = survival_history(most, gamma, Schedule::origin::lag, schedule.prior());
     }
+    if constexpr (sized_part<Schedule>) schedule.set_up({most, gamma});
     outcome out;
     out.by_slot.resize(most);
     support::dice roll(options.noise_seed);

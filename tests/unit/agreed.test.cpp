@@ -157,7 +157,7 @@ TEST_CASE("ranks with clocks of their own: batches differ, and agree once second
     blocks const world(31, requests, 150, 7, [](std::size_t, std::size_t) { return code; });
     std::vector<request_settings> settings(requests, request_settings{.max_new_tokens = 1u << 30});
     for (std::size_t r = 0; r < 6; ++r) settings[r].tokens_per_second = 2.5;
-    auto const schedule_of = [] { return speed_targets{top_k_schedule{stairs}, {.max_requests = requests}}; };
+    auto const schedule_of = [] { return speed_targets{top_k_schedule{stairs}}; };
     auto const options_of = [&](std::size_t rank) {
         return run_options{.settings = &settings, .noise = 0.3, .noise_seed = 100 + rank};
     };
@@ -187,7 +187,7 @@ TEST_CASE("ranks with histories of their own: a rank that was restarted follows"
         }
         return schedule;
     };
-    auto const bare = [] { return never_lose{planned_schedule{stairs}, {.max_requests = requests, .block_size = 7}}; };
+    auto const bare = [] { return never_lose{planned_schedule{stairs}}; };
     auto const apart = on_ranks(2, [&](std::size_t rank) {
         auto schedule = schedule_of(rank, bare(), other);
         return run(world, schedule, stairs, full);

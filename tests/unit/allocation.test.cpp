@@ -207,10 +207,7 @@ TEST_CASE("no allocation in a round: adapters around a schedule") {
     struct alone {
         std::size_t operator()(std::size_t batch) const noexcept { return batch; }
     };
-    auto const adapted =
-        agreed{never_lose{speed_targets{hysteresis{planned_schedule{capacity}}, {.max_requests = places}},
-                          {.max_requests = places, .block_size = block_size}},
-               alone{}};
+    auto const adapted = agreed{never_lose{speed_targets{hysteresis{planned_schedule{capacity}}}}, alone{}};
     CHECK(quiet_round([&] { return p.semi(); }, adapted, token_rejection<>{}, 1.0));
 }
 

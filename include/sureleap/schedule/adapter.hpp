@@ -18,6 +18,7 @@
 
 #include <sureleap/concepts.hpp>
 #include <sureleap/config.hpp>
+#include <sureleap/error.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/planning.hpp>
 #include <sureleap/schedule/survival.hpp>
@@ -32,11 +33,31 @@ template <planner Schedule>
 struct planning_origin<Schedule> {
     using origin = typename Schedule::origin;
 };
+
+/// What a sized_part cannot be set up for.
+inline void expect_sizes(char const* who, round_sizes const& sizes) {
+    if (sizes.max_requests == 0) fail_with(who, ": set up for rounds of max_requests = 0, expected at least 1");
+    if (sizes.block_size == 0) fail_with(who, ": set up for a block_size of 0, expected the drafter's gamma");
+}
+
+/// Slots that a sized_part was not told of, in release builds too: it would write beyond its memory.
+inline void expect_slots(char const* who, std::span<request_view const> requests, round_sizes const& sizes) {
+    for (std::size_t r = 0; r < requests.size(); ++r) {
+        if (requests[r].slot < sizes.max_requests) continue;
+        if (sizes.max_requests == 0) {
+            fail_with(who,
+                      ": used before set_up, so it has no memory for any request; call set_up({max_requests, "
+                      "block_size}) once, as round_runner and the decoders do, and forward it where you wrap it");
+        }
+        fail_with(who, ": request ", r, " has slot ", requests[r].slot,
+                  ", expected one below max_requests = ", sizes.max_requests, ", which set_up was told");
+    }
+}
 }  // namespace detail
 
 /// A schedule that does what `Schedule` does. Base of adapters, which hide what they change and call the base's member in
-/// it. Models what Schedule models: planner, frontier_scheduler or table_scheduler; and draft_limiter, draft_stopper and
-/// round_observer, which do nothing where Schedule has no such member.
+/// it. Models what Schedule models: planner, frontier_scheduler, table_scheduler, sized_part; and draft_limiter, draft_stopper
+/// and round_observer, which do nothing where Schedule has no such member.
 template <scheduler Schedule>
 class schedule_adapter : public detail::planning_origin<Schedule> {
 public:
@@ -78,7 +99,18 @@ public:
         return schedule_.capacity();
     }
 
-    void limit_drafts(std::span<request_view> requests) noexcept {
+    void set_up(round_sizes const& sizes)
+        requires sized_part<Schedule>
+    {
+        schedule_.set_up(sizes);
+    }
+    [[nodiscard]] round_sizes sizes() const noexcept
+        requires sized_part<Schedule>
+    {
+        return schedule_.sizes();
+    }
+
+    void limit_drafts(std::span<request_view> requests) {
         if constexpr (draft_limiter<Schedule>) schedule_.limit_drafts(requests);
     }
     [[nodiscard]] fixed_probability draft_floor() const noexcept {

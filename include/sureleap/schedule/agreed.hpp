@@ -37,7 +37,8 @@ SURELEAP_BEGIN_NAMESPACE
 /// Optional: seconds(s) -> s, of a round that was timed (or NaN), called on every rank once a round; without it ranks whose
 /// schedules learn from seconds should be given one clock. drafting(requests, floor): replaces draft_limit and weight of
 /// every request and the floor by those of one rank, for ranks with the same requests whose schedules limit drafts by
-/// histories that may differ; called once a round, first.
+/// histories that may differ; called once a round, first. A round that is run again counts as another one: all ranks run
+/// it again.
 ///
 /// Promise: ranks are given the same answer, which depends on nothing that this round's blocks are drawn from.
 template <class E>
@@ -73,7 +74,7 @@ public:
         return batch - std::min(batch, table.requests());
     }
 
-    void limit_drafts(std::span<request_view> requests) noexcept {
+    void limit_drafts(std::span<request_view> requests) {
         base::limit_drafts(requests);
         floor_ = base::draft_floor();
         if constexpr (requires(Exchange const& e, fixed_probability& floor) { e.drafting(requests, floor); }) {

@@ -52,7 +52,19 @@ public:
     [[nodiscard]] std::size_t fixed_length() const noexcept { return fixed_.length(); }
     [[nodiscard]] std::optional<Schedule> const& schedule() const noexcept { return schedule_; }
 
-    void limit_drafts(std::span<request_view> requests) noexcept {
+    void set_up(round_sizes const& sizes)
+        requires sized_part<Schedule>
+    {
+        if (schedule_) schedule_->set_up(sizes);
+        sizes_ = sizes;
+    }
+    [[nodiscard]] round_sizes sizes() const noexcept
+        requires sized_part<Schedule>
+    {
+        return sizes_;
+    }
+
+    void limit_drafts(std::span<request_view> requests) {
         if (!schedule_) {
             for (request_view& r : requests) r.draft_limit = std::min(r.draft_limit, fixed_.length());
         } else if constexpr (draft_limiter<Schedule>) {
@@ -102,6 +114,7 @@ private:
     std::optional<Schedule> schedule_;
     fixed_schedule fixed_;
     std::string reason_;
+    round_sizes sizes_{};  // without a schedule nobody else remembers them
 };
 
 /// Both of its schedules keep to what the wrapped one keeps to.

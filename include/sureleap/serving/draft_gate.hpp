@@ -19,32 +19,36 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// What is known of every slot's request. Memory is allocated at construction.
+/// What is known of every slot's request. Memory is allocated at construction. It learns by observe() alone: asked before,
+/// as often as one likes, it answers alike. A slot that is not below max_requests is open, and nothing is learned of it.
 class draft_gate {
 public:
+    draft_gate() = default;
     explicit draft_gate(std::size_t max_requests) : places_(max_requests) {}
 
-    /// Whether the request's drafts are not worth `price` (weighted tokens a round); remembered until they are again. A slot
-    /// that was given to another request starts anew, open.
-    [[nodiscard]] bool shuts(request_view const& request, double price) noexcept {
-        SURELEAP_EXPECTS(request.slot < places_.size());
-        place& p = places_[request.slot];
-        if (p.id != request.id || !p.used) p = {.id = request.id, .used = true};
-        // Evidence of some rounds, and a margin, lest a run of bad luck shuts what pays.
-        if (!p.shut && p.rounds >= 16.0 && 0.75 * price > p.earned) p.shut = true;
-        if (p.shut && p.earned > 0.9 * price) p.shut = false;
-        return p.shut;
+    /// Whether the request's drafts were not worth `before` (weighted tokens a round) and, once that is remembered, are not
+    /// worth `price`. A slot that was given to another request starts anew, open.
+    [[nodiscard]] bool shuts(request_view const& request, double before, double price) const noexcept {
+        if (request.slot >= places_.size()) return false;
+        place const& p = places_[request.slot];
+        return p.is_of(request) && p.shuts(before, price);
+    }
+    [[nodiscard]] bool shuts(request_view const& request, double price) const noexcept {
+        return shuts(request, price, price);
     }
 
-    /// Takes in a round. `worth`: of a place in the batch. `trust[k]`: tokens that were accepted at position k for each that
-    /// survivals promise, over all requests.
-    void observe(round_record const& record, fixed_probability worth, std::span<double const> trust) noexcept {
+    /// Takes in a round. `before`, `price`: as it was asked with them. `worth`: of a place in the batch. `trust[k]`: tokens that
+    /// were accepted at position k for each that survivals promise, over all requests.
+    void observe(round_record const& record, double before, double price, fixed_probability worth,
+                 std::span<double const> trust) noexcept {
         double const bar = static_cast<double>(worth);
         for (std::size_t r = 0; r < record.requests.size(); ++r) {
             request_view const& request = record.requests[r];
+            if (request.slot >= places_.size()) continue;
             place& p = places_[request.slot];
-            if (record.verdicts[r].outcome != status::ok || p.id != request.id) continue;
-            if (request.draft_cap(1) == 0) continue;
+            if (!p.is_of(request)) p = {.id = request.id, .used = true};
+            p.shut = p.shuts(before, price);
+            if (record.verdicts[r].outcome != status::ok || request.draft_cap(1) == 0) continue;
             fixed_probability const* const survival =
                 record.survivals.survival.data() + r * record.survivals.block_size;
             // A shut request is seen rarely: what is seen then counts for more.
@@ -78,6 +82,18 @@ private:
         double expected = 0.0;  // means over about a window
         double accepted = 0.0;
         double earned = 0.0;
+
+        /// Otherwise it is of the one who had the slot before.
+        [[nodiscard]] bool is_of(request_view const& r) const noexcept { return used && id == r.id; }
+        /// Evidence of some rounds, and a margin, lest a run of bad luck shuts what pays.
+        [[nodiscard]] bool shuts(double before, double price) const noexcept {
+            bool now = shut;
+            for (double const p : {before, price}) {
+                if (!now && rounds >= 16.0 && 0.75 * p > earned) now = true;
+                if (now && earned > 0.9 * p) now = false;
+            }
+            return now;
+        }
     };
 
     std::vector<place> places_;

@@ -59,6 +59,8 @@ struct draft_outlook {
 /// Learned survivals. Memory is allocated at construction; observing costs O(R gamma + gamma classes).
 class survival_profile {
 public:
+    /// Of no positions: it has nothing to learn and nothing to tell.
+    survival_profile() = default;
     /// Until rounds say otherwise every position is taken to survive with `prior`, given that the one before did.
     survival_profile(std::size_t block_size, double prior) : block_size_(block_size), cells_(block_size * classes) {
         if (block_size == 0) detail::fail("survival_profile: block_size is 0, expected the drafter's gamma");
@@ -215,7 +217,7 @@ private:
         return found;
     }
 
-    std::size_t block_size_;
+    std::size_t block_size_ = 0;
     std::vector<cell> cells_;      // [gamma, classes]
     std::vector<double> offered_;  // [gamma] requests of the round that were to draft the position
 };

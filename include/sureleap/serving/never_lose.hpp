@@ -2,7 +2,7 @@
 //
 // Speculation that is safe to leave switched on: how far to draft at this load, for whom, or not at all.
 //
-//     never_lose schedule{planned_schedule{cost}, {.max_requests = 512, .block_size = 7}};
+//     never_lose schedule{planned_schedule{cost}};
 //
 // A schedule chooses what to verify; what was drafted has been paid by then. This adapter decides before, from past rounds
 // and from who is there: the limit of drafts that promises most tokens per second at this load, by the cost model and by what
@@ -36,10 +36,8 @@
 SURELEAP_BEGIN_NAMESPACE
 
 struct never_lose_options {
-    std::size_t max_requests = 1;  ///< slots, as of the decoder
-    std::size_t block_size = 0;    ///< the drafter's gamma
-    double prior = 0.8;            ///< conditional confidence assumed before anything was drafted
-    double probing = 0.003;        ///< share of the throughput that drafts beyond the limit may cost, in (0, 1)
+    double prior = 0.8;      ///< conditional confidence assumed before anything was drafted
+    double probing = 0.003;  ///< share of the throughput that drafts beyond the limit may cost, in (0, 1)
 };
 
 namespace detail {
@@ -56,8 +54,11 @@ struct cost_of {
 };
 }  // namespace detail
 
-/// Schedule: any. Cost: cost_model, or a capacity_curve, which knows no price of drafting. Models what Schedule models. Its
-/// memory is allocated at construction; a round costs it O(R gamma), and some hundred questions to the cost.
+/// Schedule: any. Cost: cost_model, or a capacity_curve, which knows no price of drafting. Models what Schedule models, and
+/// sized_part: its memory is allocated in set_up. A round costs it O(R gamma), and some hundred questions to the cost.
+///
+/// What it decides is a function of the requests and of the rounds that were observed. So a round that failed and is run
+/// again is limited as it was, and a round that nobody observed has not been.
 ///
 /// Decides by doubles in a fixed order: ranks of an engine that run the same program on the same records decide alike.
 template <scheduler Schedule, step_cost Cost>
@@ -65,71 +66,106 @@ class never_lose : public schedule_adapter<Schedule> {
     using base = schedule_adapter<Schedule>;
 
 public:
-    never_lose(Schedule schedule, Cost cost, never_lose_options const& options)
-        : base(std::move(schedule)),
-          cost_(std::move(cost)),
-          options_(options),
-          profile_(options.block_size, options.prior),
-          gate_(options.max_requests),
-          open_(options.block_size),
-          accepted_(options.block_size, 16.0),
-          expected_(options.block_size, 16.0),
-          trust_(options.block_size, 1.0) {
-        if (options.max_requests == 0) detail::fail("never_lose: max_requests is 0, expected at least 1");
+    never_lose(Schedule schedule, Cost cost, never_lose_options const& options = {})
+        : base(std::move(schedule)), cost_(std::move(cost)), options_(options) {
+        if (fixed_probability unused = 0; !quantise(options.prior, unused)) {
+            detail::fail_with("never_lose: prior confidence is ", options.prior, ", expected a number in [0, 1]");
+        }
         if (!(options.probing > 0.0 && options.probing < 1.0)) {
             detail::fail_with("never_lose: probing is ", options.probing,
                               ", expected a share of the throughput, in (0, 1)");
         }
     }
     /// With the cost that the schedule has.
-    never_lose(Schedule schedule, never_lose_options const& options)
+    explicit never_lose(Schedule schedule, never_lose_options const& options = {})
         requires detail::priced_schedule<Schedule>
         : never_lose(schedule, Cost(schedule.capacity()), options) {}
 
+    /// Takes the memory. The same sizes again change nothing. With other slots it forgets the requests that it knew, and with
+    /// another gamma all that it learned.
+    void set_up(round_sizes const& sizes) {
+        detail::expect_sizes("never_lose", sizes);
+        if constexpr (sized_part<Schedule>) base::set_up(sizes);
+        if (sizes == sizes_) return;
+        if (sizes.block_size != sizes_.block_size) {
+            profile_ = survival_profile(sizes.block_size, options_.prior);
+            open_.assign(sizes.block_size, 0.0);
+            accepted_.assign(sizes.block_size, 16.0);
+            expected_.assign(sizes.block_size, 16.0);
+            trust_.assign(sizes.block_size, 1.0);
+            settled_ = now_ = {};
+        }
+        gate_ = draft_gate(sizes.max_requests);
+        sizes_ = sizes;
+    }
+    [[nodiscard]] round_sizes sizes() const noexcept { return sizes_; }
+
     /// Positions that are drafted at present, 0: none. Worth of a place in the batch. What was last promised.
-    [[nodiscard]] draft_outlook const& choice() const noexcept { return choice_; }
+    [[nodiscard]] draft_outlook const& choice() const noexcept { return now_.choice; }
     /// Tokens accepted of late at each position for each that survivals promised, [gamma]: 1 where confidences are calibrated.
     [[nodiscard]] std::span<double const> trust() const noexcept { return trust_; }
     /// What the schedule makes of drafts, of what the best batch would: low for one that a cliff of the curve stops.
-    [[nodiscard]] double yield() const noexcept { return std::clamp(reached_ / promised_, 0.25, 1.0); }
+    [[nodiscard]] double yield() const noexcept { return std::clamp(now_.reached / now_.promised, 0.25, 1.0); }
     /// The coming (or running) round is one in which some requests draft beyond the limit.
-    [[nodiscard]] bool probes() const noexcept { return probing_; }
+    [[nodiscard]] bool probes() const noexcept { return now_.probing; }
 
-    void limit_drafts(std::span<request_view> requests) noexcept {
+    /// Error before set_up, and for slots beyond it.
+    void limit_drafts(std::span<request_view> requests) {
+        detail::expect_slots("never_lose", requests, sizes_);
         base::limit_drafts(requests);
+        now_ = settled_;
         if (requests.empty()) return;
         survey(requests);
         choose(requests);
-        probing_ = due(requests.size());
-        std::size_t const turn = probing_ ? probers(requests.size()) : 0;
+        now_.probing = due(requests.size());
+        std::size_t const turn = now_.probing ? probers(requests.size()) : 0;
         for (std::size_t r = 0; r < requests.size(); ++r) {
-            bool const prober = (r + requests.size() - cursor_ % requests.size()) % requests.size() < turn;
+            bool const prober = (r + requests.size() - now_.cursor % requests.size()) % requests.size() < turn;
             bool const hopeless = shut_now(requests[r]);
-            std::size_t const limit = prober ? reach() : hopeless ? 0 : choice_.limit;
+            std::size_t const limit = prober ? reach() : hopeless ? 0 : now_.choice.limit;
             requests[r].draft_limit = std::min(requests[r].draft_limit, limit);
         }
-        cursor_ += turn;
-        ++round_;
+        now_.cursor += turn;
+        ++now_.round;
         set_floor();
     }
-    [[nodiscard]] fixed_probability draft_floor() const noexcept { return std::max(base::draft_floor(), floor_); }
+    [[nodiscard]] fixed_probability draft_floor() const noexcept { return std::max(base::draft_floor(), now_.floor); }
 
     void observe(round_record const& record) noexcept {
         base::observe(record);
-        if (record.requests.empty()) return;
+        if (record.requests.empty() || record.survivals.block_size != sizes_.block_size) return;  // no round of its own
         // While nobody else drafts, probers are all the evidence there will be: survivals of a few probes decide, and of some
         // more whether survivals are to be believed.
         double const requests = static_cast<double>(record.requests.size());
         double const some = static_cast<double>(probers(record.requests.size()));
-        bool const drafts = choice_.limit > 0;
+        bool const drafts = now_.choice.limit > 0;
         double const memory = std::clamp(8.0 * requests, 128.0, 1024.0);
         learn_trust(record, drafts ? memory : 4.0 * some, drafts ? some : 4.0 * some);
-        gate_.observe(record, drafts ? choice_.worth : 0, trust_);
+        gate_.observe(record, settled_.price, now_.price, drafts ? now_.choice.worth : 0, trust_);
         profile_.observe(record, draft_floor(), drafts ? memory : 0.5 * some);
         learn_yield(record);
+        settled_ = now_;
     }
 
 private:
+    /// What one round's decisions leave to the next, whether or not anybody drafted.
+    struct decided {
+        draft_outlook choice{};
+        draft_outlook plain{};
+        draft_outlook best_drafting{};
+        double price = 0.0;  // of drafting for one request, in tokens
+        fixed_probability floor = 0;
+        double reached = 1.0;  // Theta of the last rounds that drafted, and what was expected of them
+        double promised = 1.0;
+        double yield_at = 0.0;  // requests
+        bool probing = false;
+        // Rounds since the last probe; the first round that hides something is one.
+        std::size_t since = std::size_t{1} << 20;
+        std::size_t repeats = 0;  // probes in a row
+        std::size_t cursor = 0;   // whose turn it is
+        std::uint64_t round = 0;
+    };
+
     /// Of the throughput: what has to be gained before a decision is changed. Below what a static choice may be better by.
     static constexpr double margin = 0.002;
     /// Of the last worth of a place: where chains are cut. A schedule that ranks candidates finds the price itself, round by round,
@@ -145,8 +181,8 @@ private:
         for (request_view const& r : requests) {
             anchors_ += static_cast<double>(r.weight) * 0x1p-24;
             load_.context_tokens += r.position + 1;
-            if (gate_.shuts(r, price_)) continue;
-            std::size_t const cap = r.draft_cap(options_.block_size);
+            if (gate_.shuts(r, settled_.price)) continue;
+            std::size_t const cap = r.draft_cap(sizes_.block_size);
             for (std::size_t k = 0; k < cap; ++k) open_[k] += 1.0;
         }
     }
@@ -166,28 +202,30 @@ private:
 
     void choose(std::span<request_view const> requests) noexcept {
         double const count = static_cast<double>(requests.size());
-        if (std::abs(count - yield_at_) > 0.25 * yield_at_) {  // a cliff is where it is at one load
-            yield_at_ = count;
-            reached_ = promised_ = 1.0;
+        if (std::abs(count - now_.yield_at) > 0.25 * now_.yield_at) {  // a cliff is where it is at one load
+            now_.yield_at = count;
+            now_.reached = now_.promised = 1.0;
         }
         double const plain_seconds = seconds(load_);
         draft_outlook const plain{0, certain, anchors_ / plain_seconds, count, plain_seconds};
         draft_outlook best = plain;
         draft_outlook same = plain;  // as in the last round
-        best_drafting_ = {};
+        now_.best_drafting = {};
         auto const price = [&](std::size_t limit) -> decltype(auto) { return curve_of(cost_, load_at(limit)); };
         auto const consider = [&](draft_outlook found) {
             found.throughput *= yield();
-            if (found.throughput > best_drafting_.throughput) best_drafting_ = found;
+            if (found.throughput > now_.best_drafting.throughput) now_.best_drafting = found;
             if (found.throughput > best.throughput) best = found;
-            if (found.limit == choice_.limit) same = found;
+            if (found.limit == now_.choice.limit) same = found;
         };
         profile_.template for_each_limit<ranks>(anchors_, requests.size(), open_, trust_, price, consider);
-        choice_ = same.throughput >= (1.0 - margin) * best.throughput ? same : best;
-        plain_ = plain;
+        now_.choice = same.throughput >= (1.0 - margin) * best.throughput ? same : best;
+        now_.plain = plain;
         // What drafting for one request takes, in tokens. With one request left it is the drafter's whole time.
-        step_load const load = load_at(choice_.limit);
-        price_ = choice_.limit == 0 ? 0.0 : choice_.throughput * (seconds(load) - seconds(load_at(choice_.limit, 1.0)));
+        step_load const load = load_at(now_.choice.limit);
+        now_.price = now_.choice.limit == 0
+                         ? 0.0
+                         : now_.choice.throughput * (seconds(load) - seconds(load_at(now_.choice.limit, 1.0)));
     }
 
     // ---- probes ------------------------------------------------------------------------------------------------
@@ -198,50 +236,52 @@ private:
 
     /// How far a prober drafts. What does not rank verifies all of it, and has to feel its way.
     [[nodiscard]] std::size_t reach() const noexcept {
-        return ranks ? options_.block_size : std::min(options_.block_size, choice_.limit + 2);
+        return ranks ? sizes_.block_size : std::min(sizes_.block_size, now_.choice.limit + 2);
     }
 
     /// Whether this round is one to look further in.
     [[nodiscard]] bool due(std::size_t requests) noexcept {
-        ++since_;
-        if (choice_.limit == options_.block_size && floor_ == 0) return false;  // nothing is hidden
-        std::size_t const more = probers(requests) * (reach() - choice_.limit);
-        step_load without = load_at(choice_.limit);
-        without.batch_tokens = static_cast<std::size_t>(choice_.batch_tokens);
+        ++now_.since;
+        if (now_.choice.limit == sizes_.block_size && now_.floor == 0) return false;  // nothing is hidden
+        std::size_t const more = probers(requests) * (reach() - now_.choice.limit);
+        step_load without = load_at(now_.choice.limit);
+        without.batch_tokens = static_cast<std::size_t>(now_.choice.batch_tokens);
         step_load with = without;
         with.drafting = std::max(with.drafting, probers(requests));
         with.draft_tokens += more;
         if (!ranks) with.batch_tokens += more;  // without a price of its own, a schedule verifies whatever was drafted
         double const loss = 1.0 - seconds(without) / seconds(with);
         double const period =
-            static_cast<double>(1 + repeats_) * std::clamp(std::ceil(loss / options_.probing), 16.0, 1024.0);
-        bool const near = choice_.limit == 0 && probing_ && best_drafting_.throughput > 0.97 * plain_.throughput;
-        if (near && repeats_ < 2) {
-            ++repeats_;
-            since_ = 0;
+            static_cast<double>(1 + now_.repeats) * std::clamp(std::ceil(loss / options_.probing), 16.0, 1024.0);
+        bool const near =
+            now_.choice.limit == 0 && now_.probing && now_.best_drafting.throughput > 0.97 * now_.plain.throughput;
+        if (near && now_.repeats < 2) {
+            ++now_.repeats;
+            now_.since = 0;
             return true;
         }
-        if (static_cast<double>(since_) < period) return false;
-        since_ = 0;
-        repeats_ = 0;
+        if (static_cast<double>(now_.since) < period) return false;
+        now_.since = 0;
+        now_.repeats = 0;
         return true;
     }
 
     /// Of a hopeless request: it drafts as others do once in a while, each in a round of its own.
-    [[nodiscard]] bool shut_now(request_view const& r) noexcept {
-        return gate_.shuts(r, price_) && (round_ + 7 * r.slot) % 64 != 0;
+    [[nodiscard]] bool shut_now(request_view const& r) const noexcept {
+        return gate_.shuts(r, settled_.price, now_.price) && (now_.round + 7 * r.slot) % 64 != 0;
     }
 
     void set_floor() noexcept {
-        double const share = probing_ ? 0.25 * floor_share : floor_share;
-        floor_ = choice_.limit == 0 ? 0 : static_cast<fixed_probability>(share * static_cast<double>(choice_.worth));
+        double const share = now_.probing ? 0.25 * floor_share : floor_share;
+        now_.floor =
+            now_.choice.limit == 0 ? 0 : static_cast<fixed_probability>(share * static_cast<double>(now_.choice.worth));
     }
 
     // ---- what came of it ---------------------------------------------------------------------------------------
 
     /// `memory`: tokens that a mean goes back; `hidden`: the same beyond the limit, where only probers see.
     void learn_trust(round_record const& record, double memory, double hidden) noexcept {
-        for (std::size_t k = 0; k < options_.block_size; ++k) {
+        for (std::size_t k = 0; k < sizes_.block_size; ++k) {
             double accepted = 0.0;
             double expected = 0.0;
             for (std::size_t r = 0; r < record.requests.size(); ++r) {
@@ -250,7 +290,7 @@ private:
                 expected += static_cast<double>(record.survivals.at(r, k).survival) * 0x1p-24;
                 if (v.accepted > k) accepted += static_cast<double>(record.requests[r].weight) * 0x1p-24;
             }
-            double const keep = 1.0 - expected / (expected + (k < choice_.limit ? memory : hidden));
+            double const keep = 1.0 - expected / (expected + (k < now_.choice.limit ? memory : hidden));
             accepted_[k] = std::fma(accepted_[k], keep, accepted);
             expected_[k] = std::fma(expected_[k], keep, expected);
             trust_[k] = std::clamp(accepted_[k] / expected_[k], 0.0, 2.0);
@@ -259,12 +299,13 @@ private:
 
     /// By expectations on both sides, which are less of a gamble than tokens.
     void learn_yield(round_record const& record) noexcept {
-        if (choice_.limit == 0) {
+        if (now_.choice.limit == 0) {
             // A few probers fill no batch, so they show nothing of it; but nothing is held against a schedule forever.
-            if (probing_ && repeats_ == 0) reached_ = std::fma(0.05, promised_ - reached_, reached_);
+            if (now_.probing && now_.repeats == 0)
+                now_.reached = std::fma(0.05, now_.promised - now_.reached, now_.reached);
             return;
         }
-        if (probing_ || record.load.drafting == 0) return;
+        if (now_.probing || record.load.drafting == 0) return;
         double tokens = anchors_;
         for (std::size_t r = 0; r < record.requests.size(); ++r) {
             for (std::size_t k = 0; k < record.verdicts[r].verified; ++k) {
@@ -272,42 +313,35 @@ private:
             }
         }
         // By what is known now: what was known before this round is no fault of the schedule.
-        auto const& curve = curve_of(cost_, load_at(choice_.limit));
-        promised_ =
-            std::fma(0.9, promised_,
-                     profile_.template at_limit<ranks>(choice_.limit, anchors_, load_.requests, open_, trust_, curve)
-                         .throughput);
-        reached_ = std::fma(0.9, reached_, tokens / seconds(record.load));
+        auto const& curve = curve_of(cost_, load_at(now_.choice.limit));
+        now_.promised = std::fma(
+            0.9, now_.promised,
+            profile_.template at_limit<ranks>(now_.choice.limit, anchors_, load_.requests, open_, trust_, curve)
+                .throughput);
+        now_.reached = std::fma(0.9, now_.reached, tokens / seconds(record.load));
     }
 
     Cost cost_;
     never_lose_options options_;
+    round_sizes sizes_{};
     survival_profile profile_;
     draft_gate gate_;
     std::vector<double> open_;  // [gamma] requests that may draft the position
     step_load load_{};          // of this round, without drafts
     double anchors_ = 0.0;      // weights of this round's requests
-    draft_outlook choice_{};
-    draft_outlook plain_{};
-    draft_outlook best_drafting_{};
-    double price_ = 0.0;  // of drafting for one request, in tokens
-    fixed_probability floor_ = 0;
     std::vector<double> accepted_;  // [gamma], and what survivals promised
     std::vector<double> expected_;
     std::vector<double> trust_;
-    double reached_ = 1.0;  // Theta of the last rounds that drafted, and what was expected of them
-    double promised_ = 1.0;
-    double yield_at_ = 0.0;  // requests
-    bool probing_ = false;
-    std::size_t since_ =
-        std::size_t{1} << 20;  // rounds since the last probe; the first round that hides something is one
-    std::size_t repeats_ = 0;  // probes in a row
-    std::size_t cursor_ = 0;   // whose turn it is
-    std::uint64_t round_ = 0;
+    decided settled_{};  // by the rounds that were observed
+    decided now_{};      // by these and by the requests that were asked about last
 };
 
 template <class Schedule>
+never_lose(Schedule) -> never_lose<Schedule, typename detail::cost_of<Schedule>::type>;
+template <class Schedule>
 never_lose(Schedule, never_lose_options) -> never_lose<Schedule, typename detail::cost_of<Schedule>::type>;
+template <class Schedule, step_cost Cost>
+never_lose(Schedule, Cost) -> never_lose<Schedule, Cost>;
 template <class Schedule, class Cost>
 never_lose(Schedule, Cost, never_lose_options) -> never_lose<Schedule, Cost>;
 

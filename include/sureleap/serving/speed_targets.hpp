@@ -2,7 +2,7 @@
 //
 // Requests that were promised a speed: request_settings::tokens_per_second as a constraint on what schedules maximise.
 //
-//     speed_targets schedule{planned_schedule{cost}, {.max_requests = 512}};
+//     speed_targets schedule{planned_schedule{cost}};
 //
 // Schedules maximise Theta = sum_r w_r tau_r / T, with the priorities w. A target says tau_r / T >= v_r: a term of the same
 // form, so the Lagrangian is Theta with weights w_r (1 + lambda_r), and any schedule that honours weights solves it. The
@@ -36,11 +36,10 @@
 SURELEAP_BEGIN_NAMESPACE
 
 struct speed_target_options {
-    std::size_t max_requests = 1;  ///< slots, as of the decoder
-    double window = 32.0;          ///< rounds that a speed is the mean of, about; >= 1
-    double step = 0.25;            ///< of the ascent: a request that stands still gains this much lambda a round; > 0
-    double most = 15.0;            ///< bound of lambda: a token weighs at most 1 + most of the others'; > 0
-    std::size_t patience = 64;     ///< rounds at the bound until a target counts as out of reach; >= 1
+    double window = 32.0;       ///< rounds that a speed is the mean of, about; >= 1
+    double step = 0.25;         ///< of the ascent: a request that stands still gains this much lambda a round; > 0
+    double most = 15.0;         ///< bound of lambda: a token weighs at most 1 + most of the others'; > 0
+    std::size_t patience = 64;  ///< rounds at the bound until a target counts as out of reach; >= 1
 };
 
 /// What is known of a request's speed.
@@ -52,7 +51,9 @@ struct speed_report {
 };
 
 /// Schedule: one that reads survivals; one that does not (fixed_schedule) cannot favour anybody. Cost: cost_model or
-/// capacity_curve; predicts seconds where a round was not timed. Models what Schedule models. O(R) a round.
+/// capacity_curve; predicts seconds where a round was not timed. Models what Schedule models, and sized_part. O(R) a round.
+///
+/// Weights are set by what was observed: asked again before observe(), it sets the same.
 template <scheduler Schedule, step_cost Cost>
 class speed_targets : public schedule_adapter<Schedule> {
     using base = schedule_adapter<Schedule>;
@@ -61,9 +62,8 @@ class speed_targets : public schedule_adapter<Schedule> {
                   "top_k_schedule or greedy_schedule");
 
 public:
-    speed_targets(Schedule schedule, Cost cost, speed_target_options const& options)
-        : base(std::move(schedule)), cost_(std::move(cost)), options_(options), places_(options.max_requests) {
-        if (options.max_requests == 0) detail::fail("speed_targets: max_requests is 0, expected at least 1");
+    speed_targets(Schedule schedule, Cost cost, speed_target_options const& options = {})
+        : base(std::move(schedule)), cost_(std::move(cost)), options_(options) {
         if (!(options.window >= 1.0)) detail::fail_with("speed_targets: window is ", options.window, ", expected >= 1");
         if (!(options.step > 0.0)) detail::fail_with("speed_targets: step is ", options.step, ", expected > 0");
         if (!(options.most > 0.0 && options.most <= 1e4)) {
@@ -72,12 +72,23 @@ public:
         if (options.patience == 0) detail::fail("speed_targets: patience is 0, expected at least 1 round");
     }
     /// With the cost that the schedule has.
-    speed_targets(Schedule schedule, speed_target_options const& options)
+    explicit speed_targets(Schedule schedule, speed_target_options const& options = {})
         requires requires(Schedule const& s) { s.capacity(); }
         : speed_targets(schedule, Cost(schedule.capacity()), options) {}
 
-    /// Sets weights: priority times 1 + lambda, relative to the largest.
-    void limit_drafts(std::span<request_view> requests) noexcept {
+    /// Takes the memory. The same sizes again change nothing; other sizes make it forget the requests that it knew.
+    void set_up(round_sizes const& sizes) {
+        detail::expect_sizes("speed_targets", sizes);
+        if constexpr (sized_part<Schedule>) base::set_up(sizes);
+        if (sizes == sizes_) return;
+        places_.assign(sizes.max_requests, place{});
+        sizes_ = sizes;
+    }
+    [[nodiscard]] round_sizes sizes() const noexcept { return sizes_; }
+
+    /// Sets weights: priority times 1 + lambda, relative to the largest. Error before set_up, and for slots beyond it.
+    void limit_drafts(std::span<request_view> requests) {
+        detail::expect_slots("speed_targets", requests, sizes_);
         double most = 0.0;
         for (request_view const& r : requests) most = std::max(most, worth(r));
         for (request_view& r : requests) {
@@ -96,16 +107,19 @@ public:
         }
         double const keep = 1.0 - 1.0 / options_.window;
         for (std::size_t r = 0; r < record.requests.size(); ++r) {
-            place& p = place_of(record.requests[r]);
+            request_view const& request = record.requests[r];
+            if (request.slot >= places_.size()) continue;  // not a round that it was set up for
+            place& p = places_[request.slot];
+            if (!p.is_of(request)) p = {.id = request.id, .used = true};
             p.tokens = std::fma(keep, p.tokens, static_cast<double>(record.verdicts[r].emitted.size()));
             p.seconds = std::fma(keep, p.seconds, seconds);
-            ascend(p, record.requests[r].settings->tokens_per_second);
+            ascend(p, request.settings->tokens_per_second);
         }
     }
 
-    /// Of the request that has (or had last) this slot.
+    /// Of the request whose round in this slot was observed last; of nobody, if there is no such slot.
     [[nodiscard]] speed_report report(std::size_t slot) const noexcept {
-        SURELEAP_EXPECTS(slot < places_.size());
+        if (slot >= places_.size()) return {};
         place const& p = places_[slot];
         return {p.seconds > 0.0 ? p.tokens / p.seconds : 0.0, p.target, p.lambda, !p.out_of_reach};
     }
@@ -122,16 +136,15 @@ private:
         std::size_t at_bound = 0;  // rounds
         std::size_t rest = 0;      // rounds until the next attempt
         std::size_t attempts = 0;
+
+        /// Otherwise it is of the one who had the slot before.
+        [[nodiscard]] bool is_of(request_view const& r) const noexcept { return used && id == r.id; }
     };
 
-    [[nodiscard]] place& place_of(request_view const& r) noexcept {
-        SURELEAP_EXPECTS(r.slot < places_.size());
-        place& p = places_[r.slot];
-        if (!p.used || p.id != r.id) p = {.id = r.id, .used = true};
-        return p;
-    }
-    [[nodiscard]] double worth(request_view const& r) noexcept {
-        return r.settings->priority * (1.0 + place_of(r).lambda);
+    /// Precondition: the slot is one.
+    [[nodiscard]] double worth(request_view const& r) const noexcept {
+        place const& p = places_[r.slot];
+        return r.settings->priority * (1.0 + (p.is_of(r) ? p.lambda : 0.0));
     }
 
     void ascend(place& p, double target) noexcept {
@@ -162,12 +175,18 @@ private:
 
     Cost cost_;
     speed_target_options options_;
-    std::vector<place> places_;
+    round_sizes sizes_{};
+    std::vector<place> places_;  // [max_requests]
 };
 
 template <class Schedule>
+speed_targets(Schedule)
+    -> speed_targets<Schedule, std::remove_cvref_t<decltype(std::declval<Schedule const&>().capacity())>>;
+template <class Schedule>
 speed_targets(Schedule, speed_target_options)
     -> speed_targets<Schedule, std::remove_cvref_t<decltype(std::declval<Schedule const&>().capacity())>>;
+template <class Schedule, step_cost Cost>
+speed_targets(Schedule, Cost) -> speed_targets<Schedule, Cost>;
 template <class Schedule, class Cost>
 speed_targets(Schedule, Cost, speed_target_options) -> speed_targets<Schedule, Cost>;
 
