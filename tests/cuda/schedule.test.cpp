@@ -308,7 +308,14 @@ TEST_CASE("Schedules: thresholds and a fixed length") {
         INFO("seed " << seed);
         std::size_t const requests = 1 + roll.below(300);
         std::size_t const gamma = 1 + roll.below(31);
-        table_case const made = random_case(roll, requests, gamma, kinds[seed % 6], roll.chance(0.5), true);
+        // Thresholds are on probabilities, so weights change nothing: the host is told of none.
+        bool const weighted = roll.chance(0.5);
+        table_case const made = random_case(roll, requests, gamma, kinds[seed % 6], weighted, true);
+        table_case plain = made;
+        plain.weights.assign(requests, certain);
+        for (std::size_t r = 0; r < requests; ++r) {
+            plain.fill(r, made.table.sizes[r], [&](std::size_t k) { return made.table.confidence[r * gamma + k]; });
+        }
         device_schedules const device(made, 5);
         double const threshold = roll.chance(0.3) ? static_cast<double>(roll.below(2)) : roll.real();
         fixed_probability fixed = 0;
@@ -319,6 +326,7 @@ TEST_CASE("Schedules: thresholds and a fixed length") {
         support::in_graph(
             [&](cudaStream_t stream) { return device::schedule_survival_threshold(device.round(), fixed, stream); });
         CHECK(device.lengths() == on_host(survival_threshold_schedule{threshold}, made.view()));
+        CHECK(device.lengths() == on_host(survival_threshold_schedule{threshold}, plain.view()));
         std::size_t const length = roll.below(33);
         support::in_graph([&](cudaStream_t stream) {
             return device::schedule_fixed(device.round(), static_cast<std::uint32_t>(length), stream);

@@ -294,6 +294,82 @@ TEST_CASE("fixed and threshold schedules: the prefix they describe") {
     }
 }
 
+TEST_CASE("thresholds are on probabilities: what a request is worth changes nothing") {
+    support::dice roll(29);
+    INFO("seed " << roll.seed());
+    std::size_t weighed_down = 0;
+    for (int trial = 0; trial < 2000; ++trial) {
+        auto const c = make_case(roll, 12, 8);
+        owned_table weighted = c.table;
+        for (std::size_t r = 0; r < weighted.sizes.size(); ++r) {
+            fixed_probability before =
+                roll.chance(0.3) ? certain : static_cast<fixed_probability>(1 + roll.below(certain));
+            for (std::size_t k = 0; k < weighted.block_size; ++k) {
+                std::size_t const i = r * weighted.block_size + k;
+                weighted.survival[i] = before = extend_survival(before, weighted.confidence[i]);
+            }
+        }
+        double const threshold = roll.chance(0.2) ? static_cast<double>(roll.below(2)) : roll.real();
+        fixed_probability level = 0;
+        REQUIRE(quantise(threshold, level));
+        INFO("trial " << trial << ", threshold " << threshold);
+        REQUIRE(lengths_of(survival_threshold_schedule{threshold}, weighted) ==
+                lengths_of(survival_threshold_schedule{threshold}, c.table));
+        REQUIRE(lengths_of(threshold_schedule{threshold}, weighted) ==
+                lengths_of(threshold_schedule{threshold}, c.table));
+        for (std::size_t r = 0; r < weighted.sizes.size(); ++r) {
+            bool const drafts = weighted.sizes[r] > 0;
+            weighed_down +=
+                drafts && c.table.view().at(r, 0).survival >= level && weighted.view().at(r, 0).survival < level;
+        }
+    }
+    CHECK(weighed_down > 1000);  // requests that their weight alone would have kept below it
+}
+
+TEST_CASE("survival threshold: beside a request of priority 10 one of priority 1 is verified as far") {
+    owned_table table(2, 3);
+    fixed_probability const weights[] = {certain, certain / 10};
+    for (std::size_t r = 0; r < 2; ++r) {
+        table.sizes[r] = 3;
+        for (std::size_t k = 0; k < 3; ++k) {
+            std::size_t const i = r * 3 + k;
+            table.confidence[i] = certain / 10 * 9;
+            table.survival[i] = extend_survival(k == 0 ? weights[r] : table.survival[i - 1], table.confidence[i]);
+        }
+    }
+    CHECK(lengths_of(survival_threshold_schedule{0.75}, table) == std::vector<std::uint32_t>{2, 2});
+    CHECK(lengths_of(survival_threshold_schedule{0.0}, table) == std::vector<std::uint32_t>{3, 3});
+    CHECK(lengths_of(survival_threshold_schedule{1.0}, table) == std::vector<std::uint32_t>{0, 0});
+}
+
+TEST_CASE("survival threshold: goes on from where a frontier stands") {
+    support::dice roll(30);
+    INFO("seed " << roll.seed());
+    for (int trial = 0; trial < 1000; ++trial) {
+        auto const c = make_case(roll, 8, 8);
+        auto const table = c.table.view();
+        survival_threshold_schedule const schedule{roll.real()};
+        auto const alone = lengths_of(schedule, c.table);
+        support::walk_memory memory(table.requests());
+        causal_frontier frontier{table, memory.view()};
+        std::vector<std::uint32_t> first(table.requests());
+        for (std::size_t r = 0; r < table.requests(); ++r) {
+            std::uint64_t product = certain;
+            for (std::size_t i = roll.below(table.block_size + 1); i > 0 && frontier.has_next(r); --i) {
+                product = product * frontier.next(r).confidence / certain;
+                frontier.admit(r);
+                ++first[r];
+            }
+            REQUIRE(frontier.survival(r) == product);
+        }
+        schedule.admit(frontier);
+        for (std::size_t r = 0; r < table.requests(); ++r) {
+            INFO("trial " << trial << ", request " << r);
+            REQUIRE(frontier.length(r) == std::max(first[r], alone[r]));
+        }
+    }
+}
+
 TEST_CASE("lengths are a function of the inputs: memory and repetition do not matter") {
     support::dice roll(27);
     INFO("seed " << roll.seed());

@@ -30,6 +30,8 @@
 #include <sureleap/cuda/lengths.cuh>
 #include <sureleap/cuda/round.cuh>
 #include <sureleap/cuda/walk.cuh>
+#include <sureleap/schedule/survival.hpp>
+#include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
@@ -162,27 +164,36 @@ template <class... Parameters>
 
 inline constexpr unsigned threads_of_prefixes = 128;
 
-/// Lengths up to `most`, or up to the first value below `threshold`. A thread a request.
+/// What a prefix is held to, position by position.
+enum class prefix_of : std::uint8_t { everything, confidences, survivals };
+
+/// Lengths up to `most`, or up to the first position below `threshold`. Survivals are made from confidences and not read,
+/// because those of the table begin with the request's weight. A thread a request.
 template <class = void>
 __global__ void __launch_bounds__(threads_of_prefixes)
-    prefix_kernel(device_round round, std::uint32_t most, fixed_probability const* values,
-                  fixed_probability threshold) {
+    prefix_kernel(device_round round, std::uint32_t most, prefix_of what, fixed_probability threshold) {
     std::uint32_t const r = blockIdx.x * blockDim.x + threadIdx.x;
     if (r >= round.limits.requests) return;
     std::uint32_t length = 0;
     if (r < *round.requests.count) {
         std::uint32_t const gamma = round.limits.block_size;
         std::uint32_t const size = round.drafts.sizes[r] < most ? round.drafts.sizes[r] : most;
-        while (length < size && (values == nullptr || values[r * gamma + length] >= threshold)) ++length;
+        fixed_probability const* const confidence = round.drafts.confidence + static_cast<std::size_t>(r) * gamma;
+        fixed_probability survival = certain;
+        for (; length < size && what != prefix_of::everything; ++length) {
+            survival = extend_survival(survival, confidence[length]);
+            if ((what == prefix_of::survivals ? survival : confidence[length]) < threshold) break;
+        }
+        if (what == prefix_of::everything) length = size;
     }
     round.batch.lengths[r] = length;
 }
 
 [[nodiscard]] inline cudaError_t launch_prefixes(device_round const& round, std::uint32_t most,
-                                                 fixed_probability const* values, fixed_probability threshold,
+                                                 prefix_of what, fixed_probability threshold,
                                                  cudaStream_t stream) noexcept {
     unsigned const blocks = (round.limits.requests + threads_of_prefixes - 1) / threads_of_prefixes;
-    return launch(prefix_kernel<>, blocks, threads_of_prefixes, 0, stream, round, most, values, threshold);
+    return launch(prefix_kernel<>, blocks, threads_of_prefixes, 0, stream, round, most, what, threshold);
 }
 
 }  // namespace detail
@@ -226,21 +237,21 @@ __global__ void __launch_bounds__(threads_of_prefixes)
 [[nodiscard]] inline cudaError_t schedule_fixed(device_round const& round, std::uint32_t length,
                                                 cudaStream_t stream) noexcept {
     if (!round.ready()) return cudaErrorInvalidValue;
-    return detail::launch_prefixes(round, length, nullptr, 0, stream);
+    return detail::launch_prefixes(round, length, detail::prefix_of::everything, 0, stream);
 }
 
 /// The prefix before the first confidence below the threshold (quantise makes it of a probability).
 [[nodiscard]] inline cudaError_t schedule_threshold(device_round const& round, fixed_probability threshold,
                                                     cudaStream_t stream) noexcept {
     if (!round.ready() || threshold > certain) return cudaErrorInvalidValue;
-    return detail::launch_prefixes(round, round.limits.block_size, round.drafts.confidence, threshold, stream);
+    return detail::launch_prefixes(round, round.limits.block_size, detail::prefix_of::confidences, threshold, stream);
 }
 
-/// The prefix whose survival is at least the threshold.
+/// The prefix whose survival, the product of its confidences, is at least the threshold; weights change nothing.
 [[nodiscard]] inline cudaError_t schedule_survival_threshold(device_round const& round, fixed_probability threshold,
                                                              cudaStream_t stream) noexcept {
     if (!round.ready() || threshold > certain) return cudaErrorInvalidValue;
-    return detail::launch_prefixes(round, round.limits.block_size, round.drafts.survival, threshold, stream);
+    return detail::launch_prefixes(round, round.limits.block_size, detail::prefix_of::survivals, threshold, stream);
 }
 
 }  // namespace cuda

@@ -25,6 +25,9 @@ struct lookup_options {
 /// Drafts the continuation of the longest earlier match of the context's end, the latest one among equals. Models
 /// drafter; deterministic, so q is one-hot and any schedule is exact. Drafts nothing where nothing matches.
 /// Needs request_view::context. O(context * longest) a request.
+///
+/// A context may hold ids outside 0 .. V-1, such as placeholders of images and added tokens. They are matched like any
+/// other, and never drafted: a draft ends before the first of them.
 class lookup {
 public:
     using value_type = float;
@@ -62,13 +65,18 @@ public:
         }
     }
 
-    /// What followed the latest longest match; empty if nothing matches.
+    /// What followed the latest longest match, up to the first id outside 0 .. V-1; empty if nothing matches. A place that
+    /// is followed by such an id at once is no match, because it says nothing of the next token.
     [[nodiscard]] std::span<token_id const> continuation(std::span<token_id const> context) const noexcept {
         for (std::size_t n = std::min(options_.longest, context.size()); n >= options_.shortest && n > 0; --n) {
             auto const ending = context.last(n);
             for (std::size_t start = context.size() - n; start-- > 0;) {
+                if (!is_token(context[start + n])) continue;
                 if (std::equal(ending.begin(), ending.end(), context.begin() + static_cast<std::ptrdiff_t>(start))) {
-                    return context.subspan(start + n);
+                    auto const followed = context.subspan(start + n);
+                    auto const end =
+                        std::find_if_not(followed.begin(), followed.end(), [&](token_id x) { return is_token(x); });
+                    return followed.first(static_cast<std::size_t>(end - followed.begin()));
                 }
             }
         }
@@ -76,6 +84,11 @@ public:
     }
 
 private:
+    /// The target has a logit for it.
+    [[nodiscard]] bool is_token(token_id x) const noexcept {
+        return x >= 0 && static_cast<std::size_t>(x) < options_.target_vocabulary;
+    }
+
     lookup_options options_;
 };
 

@@ -109,6 +109,13 @@ public:
     /// Positions admitted so far, of request r and of all requests.
     [[nodiscard]] std::size_t length(std::size_t r) const noexcept { return memory_.lengths[r]; }
     [[nodiscard]] std::size_t admitted() const noexcept { return admitted_; }
+    /// The probability that all admitted positions of request r survive: a product of confidences, without the weight that
+    /// candidates' survivals begin with. O(length(r)).
+    [[nodiscard]] fixed_probability survival(std::size_t r) const noexcept {
+        fixed_probability product = certain;
+        for (std::size_t k = 0; k < length(r); ++k) product = extend_survival(product, table_.at(r, k).confidence);
+        return product;
+    }
 
 private:
     friend struct detail::frontier_access;

@@ -38,8 +38,8 @@ SURELEAP_BEGIN_NAMESPACE
 struct candidate {
     std::size_t request = 0;   ///< row of the table
     std::size_t position = 0;  ///< k
-    fixed_probability confidence = 0;
-    fixed_probability survival = 0;
+    fixed_probability confidence = 0;  ///< c_k
+    fixed_probability survival = 0;    ///< weight x c_1 .. c_k: no probability where requests have priorities
 };
 
 /// The order of admission: survival descending, position ascending, request ascending. The position must come second:

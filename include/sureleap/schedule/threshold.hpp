@@ -2,6 +2,9 @@
 //
 // Static thresholds: stop a block before the first position that looks too weak. They know nothing of the hardware;
 // with a capacity curve at hand greedy_schedule, top_k_schedule or planned_schedule replace the constant.
+//
+// Thresholds are on probabilities, so priorities and speed_targets change nothing here: what a request is worth decides who
+// comes first where places are scarce, and a constant knows of no places.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +44,8 @@ private:
 };
 
 /// Verifies the prefix whose joint survival a_k = c_1 .. c_k is at least the threshold. With top1_confidence and
-/// one-hot drafts a_k is the running product of the draft's top-1 probabilities. Models frontier_scheduler.
+/// one-hot drafts a_k is the running product of the draft's top-1 probabilities. 0 verifies everything. Models
+/// frontier_scheduler.
 class survival_threshold_schedule {
 public:
     explicit survival_threshold_schedule(double threshold)
@@ -49,7 +53,14 @@ public:
 
     void admit(causal_frontier& frontier) const noexcept {
         for (std::size_t r = 0; r < frontier.requests(); ++r) {
-            while (frontier.has_next(r) && frontier.next(r).survival >= threshold_) frontier.admit(r);
+            // Not the candidate's survival, which begins with the request's weight: beside a request of priority 10 one of
+            // priority 1 would verify nothing.
+            fixed_probability survival = frontier.survival(r);
+            while (frontier.has_next(r)) {
+                survival = extend_survival(survival, frontier.next(r).confidence);
+                if (survival < threshold_) break;
+                frontier.admit(r);
+            }
         }
     }
 
