@@ -133,9 +133,9 @@ public:
         record(r, x, distribution<Q>::one_hot(target_vocabulary, x), c);
         return true;
     }
-    /// Marks request r: its block is emptied and the acceptance stage reports `why`.
+    /// Marks request r: its chain ends here, nothing of it is emitted, and its verdict reports `why`. What was drawn before stays
+    /// and is admitted as ever, since the same tokens will be drawn again (round/attempts.hpp).
     token_id reject(std::size_t r, status why) noexcept {
-        sizes_[r] = 0;
         statuses_[r] = why;
         return no_token;
     }

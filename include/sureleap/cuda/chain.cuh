@@ -125,9 +125,7 @@ __global__ void __launch_bounds__(draw_threads)
     transform const how = round.requests.drafts[r];
     bool const takes_mode = DraftRule::is_deterministic || how.greedy();
     auto const reject = [&](status why) {
-        if (threadIdx.x != 0) return;
-        drafts.sizes[r] = 0;
-        drafts.statuses[r] = why;
+        if (threadIdx.x == 0) drafts.statuses[r] = why;  // what was drawn stays, as on the host
     };
 
     law q{};

@@ -386,7 +386,7 @@ __global__ void __launch_bounds__(shortlist_threads, 2)
         }
     }
     if (threadIdx.x == 0) {
-        drafts.sizes[r] = outcome == status::ok ? size : 0;
+        drafts.sizes[r] = size;
         drafts.statuses[r] = outcome;
     }
 }

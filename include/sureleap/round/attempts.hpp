@@ -9,7 +9,8 @@
 // decided about a request is kept until a round has ended for it, and decides again.
 //
 // Kept by slot: what the schedule allowed (limit, weight, floor), and from admission on the length of the chain and how much
-// of it is verified. Other requests may come, go or run alone in between.
+// of it is verified. From then on the request may be run again in any company. A chain that ended at a row or a confidence
+// of NaN was admitted as far as it came, and is drafted no further: where it ends is known before the next token is drawn.
 #pragma once
 
 #include <cstddef>
@@ -96,12 +97,9 @@ public:
     void end(std::span<request_view const> requests, std::span<verdict const> verdicts) noexcept {
         for (std::size_t r = 0; r < requests.size(); ++r) {
             slot_state& at = slots_[requests[r].slot];
-            if (verdicts[r].outcome == status::ok) {
-                at.phase = phase::ended;
-                at.position = requests[r].position + verdicts[r].emitted.size();
-            } else if (verdicts[r].outcome != status::invalid_target) {
-                at.phase = phase::begun;  // no chain was drawn
-            }
+            if (verdicts[r].outcome != status::ok) continue;
+            at.phase = phase::ended;
+            at.position = requests[r].position + verdicts[r].emitted.size();
         }
     }
 
