@@ -178,15 +178,12 @@ struct sequence {
 std::vector<std::vector<token_id>> serve_with_engine(toy_weights const& weights, std::span<job const> jobs) {
     toy_target target{weights, 256};
     auto drafter = make_drafter(weights, target);
-    auto const schedule = make_schedule();
+    auto schedule = make_schedule();
     philox_randomness rng;
 
-    // What the decoder checks when it is made: this combination keeps the target's law, or it does not compile.
-    check_round<decltype(drafter), decltype(make_schedule()), rule>();
-    // All memory of a round. Nothing below this line allocates on behalf of the library.
-    round_memory<float, float> memory{drafter, rule{}, {.max_requests = places}};
-    // Survival tables of past rounds, for top_k_schedule; other schedules leave it empty.
-    survival_history history{places, gamma, top_k_schedule<analytic_capacity>::lag, schedule.prior()};
+    // All memory of the rounds of these parts, which keep the target's law together, or it does not compile. Nothing
+    // below this line allocates on behalf of the library.
+    round_memory<float, float> memory{drafter, schedule, rule{}, {.max_requests = places}};
 
     std::vector<sequence> slots(places);
     std::vector<request_view> views(places);
@@ -199,7 +196,7 @@ std::vector<std::vector<token_id>> serve_with_engine(toy_weights const& weights,
             check_settings<rule>(jobs[waiting].settings);  // throws with what is wrong and what is expected
             slots[slot] = {waiting, jobs[waiting].prompt, true};
             target.prefill(slot, waiting + 1, jobs[waiting].prompt);
-            history.join(slot);
+            memory.join(slot);
             ++waiting;
         }
         std::size_t count = 0;
@@ -220,19 +217,18 @@ std::vector<std::vector<token_id>> serve_with_engine(toy_weights const& weights,
         std::span<request_view const> const requests{views.data(), count};
 
         // One round.
-        memory.block.begin(requests);
-        auto const forward = drafter.forward(requests);
-        auto const budget = plan(schedule, drafter, forward, memory.block, history, memory.planning);
-        drafter.draw(forward, rule::draft_rule{}, memory.block, rng);
-        auto const lengths = admit(schedule, memory.block.table(), budget, memory.frontier);
-        flatten(memory.block, lengths, memory.batch);
-        auto const rows = target.score(memory.batch);
-        auto const verdicts = accept(rule{}, rows, no_logits_hook{}, rng, memory);
+        if (begin_round(schedule, requests, memory)) {
+            auto const forward = drafter.forward(memory.requests());
+            plan(schedule, drafter, forward, memory);
+            draw(drafter, forward, rule{}, rng, memory);
+        }
+        verify_batch const& batch = admit(schedule, memory);
+        auto const rows = target.score(batch);
+        accept(rule{}, rows, no_logits_hook{}, rng, memory);
+        round_record const round = end_round(schedule, memory, target);
 
-        // Commit: nothing before this line has changed a request.
-        target.commit(verdicts);
-        history.push(requests, memory.block.table().survivals);
-        for (verdict const& v : verdicts) {
+        // Nothing before end_round has changed a request, and it changed the target's cache alone.
+        for (verdict const& v : round.verdicts) {
             sequence& s = slots[v.slot];
             if (v.outcome != status::ok) {
                 std::printf("request %zu ends early: %s\n", s.job, to_string(v.outcome));

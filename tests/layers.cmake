@@ -46,6 +46,7 @@ set(inside
     "context_model.hpp -> verify_batch.hpp"
     # A round checks its parts where they meet, and leaves a record.
     "round/ -> round_check.hpp"
+    "round/ -> round_record.hpp"
     "round.hpp -> round/memory.hpp"
     "round.hpp -> round_check.hpp"
     "round.hpp -> round_record.hpp"

@@ -117,6 +117,18 @@ inline constexpr std::string_view rule_names = "token, token-argmax, block, matc
 
 // ---- what goes together ----------------------------------------------------------------------------------------
 
+/// The schedule can plan with what this drafter gives.
+template <class Drafter, class Schedule>
+inline constexpr bool plans_for = false;
+template <class Drafter, sureleap::planner Schedule>
+inline constexpr bool plans_for<Drafter, Schedule> =
+    sureleap::reads_history_v<Schedule> || sureleap::plans_at_anchor_v<Drafter>;
+
+/// What check_parts lets through.
+template <class Drafter, class Schedule, class Rule>
+inline constexpr bool goes_together = (!sureleap::needs_confidence_v<Schedule> || Drafter::has_confidence) &&
+                                      (!sureleap::planner<Schedule> || plans_for<Drafter, Schedule>);
+
 /// What the compiler refuses of a fixed combination (check_round), split for parts that are chosen at run time: that
 /// none is lossy it still proves, for all of them; what a drafter cannot give a schedule is an error here.
 template <class... Drafters>
@@ -130,12 +142,10 @@ void check_parts(std::variant<Drafters...> const& drafter, any_schedule const& s
                 sureleap::detail::fail(
                     "this schedule reads confidences and the drafter has none; use the fixed schedule");
             }
-            if constexpr (sureleap::planner<S>) {
-                if (std::is_same_v<typename S::origin, sureleap::from_anchor> && !sureleap::plans_at_anchor_v<D>) {
-                    sureleap::detail::fail(
-                        "the planned schedule asks for confidences before any token is drawn, which "
-                        "this drafter cannot give; use the top-k schedule");
-                }
+            if (sureleap::planner<S> && !plans_for<D, S>) {
+                sureleap::detail::fail(
+                    "the planned schedule asks for confidences before any token is drawn, which "
+                    "this drafter cannot give; use the top-k schedule");
             }
         },
         drafter, schedule, rule);

@@ -23,7 +23,6 @@
 #include "heads.hpp"
 #include "parts.hpp"
 #include "phase_times.hpp"
-#include "scheduler.hpp"
 #include "sequence.hpp"
 #include "target.hpp"
 #include "thread_pool.hpp"
@@ -41,6 +40,8 @@ struct server_event {
 /// Real: numbers of models and rounds. Rng: sureleap::randomness.
 template <class Real, class Rng = sureleap::philox_randomness>
 class server {
+    using memory_type = sureleap::round_memory<Real, Real>;
+
 public:
     /// The models must outlive the server. `observer` is the model inside the drafter, if it feeds on features; it has the
     /// target's limits. A drafter that needs no features has none.
@@ -49,20 +50,14 @@ public:
         : target_(served),
           drafter_(drafter),
           observer_(observer),
-          scheduler_(std::move(schedule), served.limits().slots, block_size()),
+          schedule_(std::move(schedule)),
           rule_(std::move(rule)),
           rng_(std::move(rng)),
-          memory_(std::visit(
-              [&](auto const& d, auto const& r) {
-                  return sureleap::round_memory<Real, Real>(d, r,
-                                                            {.max_requests = served.limits().slots, .executor = pool});
-              },
-              drafter_, rule_)),
+          memory_(make_memory({.max_requests = served.limits().slots, .executor = pool})),
           report_(block_size()),
           slots_(served.limits().slots),
           views_(slots_.size()),
           events_(slots_.size()) {
-        check_parts(drafter_, scheduler_.schedule(), rule_);
         std::size_t const rows = slots_.size() * (block_size() + 1);
         if (rows > target_.limits().max_rows) {
             sureleap::detail::fail_with(
@@ -116,8 +111,10 @@ public:
     [[nodiscard]] std::span<server_event const> events() const noexcept { return {events_.data(), event_count_}; }
     [[nodiscard]] sureleap::round_report const& report() const noexcept { return report_; }
     [[nodiscard]] phase_times const& times() const noexcept { return times_; }
-    /// Blocks, batch and verdicts of the last round, for whoever measures more than the report does.
-    [[nodiscard]] sureleap::round_memory<Real, Real> const& last_round() const noexcept { return memory_; }
+    /// The last round and its blocks, for whoever measures more than the report does. Settings of requests that ended in it
+    /// are gone.
+    [[nodiscard]] sureleap::round_record const& last_round() const noexcept { return last_; }
+    [[nodiscard]] sureleap::draft_block<Real> const& last_block() const noexcept { return memory_.block(); }
     [[nodiscard]] std::size_t block_size() const {
         return std::visit([](auto const& d) { return d.block_size(); }, drafter_);
     }
@@ -135,7 +132,7 @@ private:
             if (slots_[i]) continue;
             slots_[i].emplace(std::move(waiting_.front())).settle();
             waiting_.pop_front();
-            scheduler_.join(i);
+            memory_.join(i);
         }
     }
 
@@ -168,41 +165,59 @@ private:
         return s.view(slot, plain);
     }
 
-    void round(std::span<request_view const> requests) {
-        auto& block = memory_.block;
-        block.begin(requests);
-        sureleap::verify_budget budget;
-        std::visit(
-            [&]<class D>(D& drafter) {
-                auto const forward = [&] {
-                    stopwatch const watch{times_.draft};
-                    return drafter.forward(requests);
-                }();
-                {
-                    stopwatch const watch{times_.accept};
-                    budget = scheduler_.plan(drafter, forward, memory_);
+    /// The parts are chosen at run time, the memory is made for their types: those that go together.
+    [[nodiscard]] memory_type make_memory(sureleap::round_limits const& limits) {
+        check_parts(drafter_, schedule_, rule_);
+        return std::visit(
+            [&]<class D, class S, class R>(D const& drafter, S& schedule, R const& rule) -> memory_type {
+                if constexpr (goes_together<D, S, R>) {
+                    return {drafter, schedule, rule, limits};
+                } else {
+                    sureleap::detail::fail("server: the parts do not go together");  // check_parts says why
                 }
-                stopwatch const watch{D::is_parallel ? times_.head : times_.draft};
-                std::visit([&]<class R>(R const&) { drafter.draw(forward, typename R::draft_rule{}, block, rng_); },
-                           rule_);
             },
-            drafter_);
-        {
+            drafter_, schedule_, rule_);
+    }
+
+    void round(std::span<request_view const> requests) {
+        bool const anybody_drafts = [&] {
             stopwatch const watch{times_.accept};
-            sureleap::flatten(block, scheduler_.admit(budget, memory_), memory_.batch);
-        }
+            return std::visit([&](auto& s) { return sureleap::begin_round(s, requests, memory_); }, schedule_);
+        }();
+        if (anybody_drafts) std::visit([&](auto& drafter) { draft(drafter); }, drafter_);
+        auto const& batch = [&]() -> sureleap::verify_batch const& {
+            stopwatch const watch{times_.accept};
+            return std::visit([&](auto const& s) -> auto const& { return sureleap::admit(s, memory_); }, schedule_);
+        }();
         auto const rows = [&] {
             stopwatch const watch{times_.verify};
-            return target_.score(memory_.batch);
+            return target_.score(batch);
         }();
-        std::span<sureleap::verdict const> verdicts;
         {
             stopwatch const watch{times_.accept};
-            verdicts = std::visit(
-                [&](auto const& r) { return sureleap::accept(r, rows, sureleap::no_logits_hook{}, rng_, memory_); },
-                rule_);
+            std::visit([&](auto const& r) { sureleap::accept(r, rows, sureleap::no_logits_hook{}, rng_, memory_); },
+                       rule_);
+            last_ = std::visit([&](auto& s) { return sureleap::end_round(s, memory_); }, schedule_);
         }
-        commit(verdicts);
+        commit(last_.verdicts);
+    }
+
+    template <class D>
+    void draft(D& drafter) {
+        auto const forward = [&] {
+            stopwatch const watch{times_.draft};
+            return drafter.forward(memory_.requests());
+        }();
+        {
+            stopwatch const watch{times_.accept};
+            std::visit(
+                [&]<class S>(S const& s) {
+                    if constexpr (plans_for<D, S>) sureleap::plan(s, drafter, forward, memory_);
+                },
+                schedule_);
+        }
+        stopwatch const watch{D::is_parallel ? times_.head : times_.draft};
+        std::visit([&](auto const& r) { sureleap::draw(drafter, forward, r, rng_, memory_); }, rule_);
     }
 
     // Nothing before this has changed a request. The target needs no commit: its cache has no length.
@@ -212,7 +227,6 @@ private:
             observe_emitted(verdicts);
         }
         stopwatch const watch{times_.accept};
-        scheduler_.remember(memory_);
         report_.record(verdicts);
         for (auto const& v : verdicts) {
             sequence& s = *slots_[v.slot];
@@ -230,9 +244,9 @@ private:
         kept_features_.clear();
         next_tokens_.clear();
         for (std::size_t r = 0; r < verdicts.size(); ++r) {
-            std::size_t const first = memory_.batch.first_row(r);
+            std::size_t const first = memory_.batch().first_row(r);
             for (std::size_t k = 0; k < verdicts[r].emitted.size(); ++k) {
-                append_row(verdicts[r].slot, memory_.batch.positions()[first + k]);
+                append_row(verdicts[r].slot, memory_.batch().positions()[first + k]);
                 auto const row = features.row(first + k);
                 kept_features_.insert(kept_features_.end(), row.begin(), row.end());
                 next_tokens_.push_back(verdicts[r].emitted[k]);
@@ -247,10 +261,11 @@ private:
     target<Real>& target_;
     any_drafter<Real>& drafter_;
     draft_model<Real>* observer_;
-    scheduler scheduler_;
+    any_schedule schedule_;
     any_rule rule_;
     Rng rng_;
-    sureleap::round_memory<Real, Real> memory_;
+    memory_type memory_;
+    sureleap::round_record last_;
     sureleap::round_report report_;
     phase_times times_;
     std::deque<sequence> waiting_;

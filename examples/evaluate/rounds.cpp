@@ -35,8 +35,7 @@ public:
         for (std::size_t done = 0; server_.step();) {
             if (server_.report().target_calls() == calls) continue;  // a prompt's chunk, and nobody to decode
             calls = server_.report().target_calls();
-            auto const& round = server_.last_round();
-            for (std::size_t r = 0; r < round.batch.requests().size(); ++r) observe(r, on_round);
+            for (std::size_t r = 0; r < server_.last_round().size(); ++r) observe(r, on_round);
             for (engine::server_event const& event : server_.events()) {
                 auto& generated = generated_[text_of(event.id)];
                 generated += event.tokens.size();
@@ -65,11 +64,11 @@ private:
         }
         if (generated_[index] == 0 || generated_[index] >= tokens_) return;
         for (std::size_t k = 0; k < v.drafted; ++k) {
-            confidences_[k] = static_cast<double>(round.block.table().survivals.at(r, k).confidence) /
+            confidences_[k] = static_cast<double>(round.survivals.at(r, k).confidence) /
                               static_cast<double>(sureleap::certain);
         }
-        auto outcome = outcome_of(index, v, round.block.tokens(r).first(v.verified), stop_tokens_);
-        outcome.position = round.batch.requests()[r].position;
+        auto outcome = outcome_of(index, v, server_.last_block().tokens(r).first(v.verified), stop_tokens_);
+        outcome.position = round.requests[r].position;
         outcome.confidences = std::span<double const>(confidences_).first(v.drafted);
         on_round(outcome);
     }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <variant>
 #include <vector>
@@ -28,12 +27,10 @@ public:
         : loaded_(loaded),
           settings_(settings),
           memory_(std::visit(
-              [&](auto const& d) {
-                  return sureleap::round_memory<float, float>(d, sureleap::token_rejection<>{},
-                                                              {.max_requests = slots(), .executor = pool});
+              [&](auto const& d) -> sureleap::round_memory<float, float> {
+                  return {d, schedule_, rule, {.max_requests = slots(), .executor = pool}};
               },
-              loaded.drafter)),
-          lengths_(slots()) {
+              loaded.drafter)) {
         for (std::size_t slot = 0; slot < slots(); ++slot) {
             views_.push_back(
                 {.id = slot + 1, .slot = slot, .anchor = 0, .remaining = block() + 1, .settings = &settings_});
@@ -49,29 +46,38 @@ public:
 
     void operator()(std::size_t batch_tokens) {
         auto const requests = std::span(views_).first(std::min(batch_tokens, slots()));
-        auto& block = memory_.block;
-        block.begin(requests);
-        std::visit([&](auto& d) { d.draw(d.forward(requests), sureleap::categorical_draft{}, block, randomness_); },
-                   loaded_.drafter);
-        std::size_t left = batch_tokens - requests.size();
-        for (std::size_t r = 0; r < requests.size(); ++r) {
-            lengths_[r] = static_cast<std::uint32_t>(std::min(left, block.size(r)));
-            left -= lengths_[r];
+        for (std::size_t slot = 0; slot < slots(); ++slot) memory_.join(slot);  // a round like no other before
+        schedule_.left = batch_tokens - requests.size();
+        if (sureleap::begin_round(schedule_, requests, memory_)) {
+            std::visit([&](auto& d) { sureleap::draw(d, d.forward(memory_.requests()), rule, randomness_, memory_); },
+                       loaded_.drafter);
         }
-        sureleap::flatten(block, lengths_, memory_.batch);
-        static_cast<void>(loaded_.target->score(memory_.batch));
+        static_cast<void>(loaded_.target->score(sureleap::admit(schedule_, memory_)));
     }
 
 private:
     [[nodiscard]] std::size_t slots() const { return loaded_.target->limits().slots; }
     [[nodiscard]] std::size_t block() const { return loaded_.block_size(); }
 
+    /// Whole blocks as far as the batch goes. Drafts have no need to be good, so it looks at none.
+    struct fill_batch {
+        static constexpr bool needs_confidence = false;
+        std::size_t left = 0;
+
+        void admit(sureleap::causal_frontier& frontier) const noexcept {
+            for (std::size_t r = 0; r < frontier.requests(); ++r) {
+                while (frontier.has_next(r) && frontier.admitted() < left) frontier.admit(r);
+            }
+        }
+    };
+    static constexpr sureleap::token_rejection<> rule{};
+
     models& loaded_;
     sureleap::request_settings settings_;
     sureleap::philox_randomness randomness_;
+    fill_batch schedule_;
     sureleap::round_memory<float, float> memory_;
     std::vector<sureleap::request_view> views_;
-    std::vector<std::uint32_t> lengths_;
 };
 
 }  // namespace

@@ -44,7 +44,7 @@ struct decoder_options {
     /// Times the rounds; must outlive the decoder. Default: nobody does.
     clock_ref clock{};
 
-    [[nodiscard]] round_limits limits() const noexcept { return {max_requests, kernels, executor, calibration}; }
+    [[nodiscard]] round_limits limits() const noexcept { return {max_requests, kernels, executor, calibration, clock}; }
 };
 
 /// Speculative decoding of many requests; the parts are those of round_runner.
@@ -68,7 +68,7 @@ public:
     decoder(Target target, Drafter drafter, Schedule schedule, Rule rule, decoder_options const& options = {},
             Hook hook = {}, Rng rng = {})
         : runner_(std::forward<Target>(target), std::forward<Drafter>(drafter), std::move(schedule), std::move(rule),
-                  options.limits(), options.clock, std::move(hook), std::move(rng)),
+                  options.limits(), std::move(hook), std::move(rng)),
           places_(options.max_requests),
           views_(options.max_requests),
           events_(options.max_requests),

@@ -147,6 +147,7 @@ template <class Schedule, class T, class Q, class Hook>
     for (std::size_t r = 0; r < requests.size(); ++r) detail::check_request(r, requests[r], round.parts);
     round.attempts.check(requests);
 
+    round.began = round.clock();
     auto const views = round.requests.first(requests.size());
     std::copy(requests.begin(), requests.end(), views.begin());
     detail::weigh(views);
@@ -349,14 +350,11 @@ void accept(Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng&
     round.at.judged = true;
 }
 
-/// End. Commits the verdicts to the models that have commit(verdicts), the target first; remembers the round for planners; lets
-/// the schedule observe it. Returns its record, with the verdicts, valid until the next round begins. `seconds`: how long the
-/// round took, if somebody measured; a number, or a function that is called when the models have committed.
-///
-/// An engine that rolls back its caches itself names no models and does so by the record.
-template <class Schedule, class T, class Q, class Hook, class Seconds, class... Models>
-round_record end_round(Schedule& schedule, round_memory<T, Q, Hook>& memory, Seconds const& seconds,
-                       Models&... models) {
+/// End. Commits the verdicts to the models that have commit(verdicts), in the order given, the target first; remembers the
+/// round for planners; lets the schedule observe it. Returns its record, with the verdicts, valid until the next round
+/// begins. An engine that rolls back its caches itself names no models and does so by the record.
+template <class Schedule, class T, class Q, class Hook, class... Models>
+round_record end_round(Schedule& schedule, round_memory<T, Q, Hook>& memory, Models&... models) {
     auto& round = detail::round_access::state(memory);
     detail::expect_schedule<Schedule>(round.parts, "end_round");
     detail::expect_round(round.at.judged, "end_round: the round is not judged; call accept first");
@@ -374,19 +372,10 @@ round_record end_round(Schedule& schedule, round_memory<T, Q, Hook>& memory, Sec
                         round.block.table().survivals,
                         round.block.raw_confidences(),
                         round.block.load(),
-                        std::numeric_limits<double>::quiet_NaN()};
-    if constexpr (std::is_invocable_r_v<double, Seconds const&>) {
-        record.seconds = seconds();
-    } else {
-        record.seconds = seconds;
-    }
+                        round.clock() - round.began};
     record.load.batch_tokens = round.batch.rows();
     if constexpr (round_observer<Schedule>) schedule.observe(record);
     return record;
-}
-template <class Schedule, class T, class Q, class Hook>
-round_record end_round(Schedule& schedule, round_memory<T, Q, Hook>& memory) {
-    return end_round(schedule, memory, std::numeric_limits<double>::quiet_NaN());
 }
 
 SURELEAP_END_NAMESPACE

@@ -50,15 +50,14 @@ public:
     static_assert(randomness<Rng>, "decoder: the random source does not model sureleap::randomness");
 
     round_runner(Target target, Drafter drafter, Schedule schedule, Rule rule, round_limits const& limits,
-                 clock_ref const& clock, Hook hook, Rng rng)
+                 Hook hook, Rng rng)
         : target_(std::forward<Target>(target)),
           drafter_(std::forward<Drafter>(drafter)),
           schedule_(std::move(schedule)),
           rule_(std::move(rule)),
           hook_(std::move(hook)),
           rng_(std::move(rng)),
-          memory_(make_memory(limits)),
-          clock_(clock) {
+          memory_(make_memory(limits)) {
         if constexpr (requires {
                           { target_.vocabulary() } -> std::convertible_to<std::size_t>;
                       }) {
@@ -77,14 +76,13 @@ public:
     /// Runs a round for these requests and returns its record, valid until the next one. A failure of the target or the
     /// drafter propagates, with nothing committed; the round may be run again. Allocates nothing itself.
     round_record run(std::span<request_view const> requests) {
-        double const start = clock_();
         if (begin_round(schedule_, requests, memory_)) {
             auto const forward = drafter_.forward(memory_.requests());
             plan(schedule_, drafter_, forward, memory_);
             draw(drafter_, forward, rule_, rng_, memory_);
         }
         accept(rule_, score(target_, admit(schedule_, memory_)), hook_, rng_, memory_);
-        return end_round(schedule_, memory_, [&] { return clock_() - start; }, target_, drafter_);
+        return end_round(schedule_, memory_, target_, drafter_);
     }
 
     [[nodiscard]] drafter_type const& drafter_part() const noexcept { return drafter_; }
@@ -108,7 +106,6 @@ private:
     [[no_unique_address]] Hook hook_;
     [[no_unique_address]] Rng rng_;
     memory_type memory_;
-    clock_ref clock_;
 };
 
 SURELEAP_END_NAMESPACE

@@ -23,6 +23,7 @@
 #include <sureleap/executor.hpp>
 #include <sureleap/round/attempts.hpp>
 #include <sureleap/round_check.hpp>
+#include <sureleap/round_record.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/planning.hpp>
 #include <sureleap/verdict.hpp>
@@ -45,6 +46,8 @@ struct round_limits {
     executor_ref executor{};
     /// Applied to every confidence, live and at the anchor; must outlive the memory. Default: none.
     calibration_ref calibration{};
+    /// Times the rounds, from begin_round to the end of the commits; must outlive the memory. Default: nobody does.
+    clock_ref clock{};
 };
 
 namespace detail {
@@ -82,6 +85,8 @@ template <class T, class Q, class Hook>
 struct round_state {
     round_parts parts{};
     round_progress at{};
+    clock_ref clock{};
+    double began = 0.0;
     std::span<request_view> requests{};
     round_attempts attempts{};
     draft_block<Q> block{};
@@ -173,6 +178,7 @@ private:
         if (limits.executor.width() == 0) detail::fail("round_limits: the executor's width is 0, expected at least 1");
         state_.parts = {detail::tag_of<Drafter>(), detail::tag_of<Schedule>(), detail::tag_of<Rule>(),
                         is_greedy_only_v<Rule>, drafter.target_vocabulary()};
+        state_.clock = limits.clock;
         draft_shape const shape = shape_of<Drafter, Rule>(drafter, limits);
         workspace sizer;
         state_.carve(sizer, shape);

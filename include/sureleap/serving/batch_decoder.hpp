@@ -52,7 +52,7 @@ struct batch_options {
     calibration_ref calibration{};
     clock_ref clock{};
 
-    [[nodiscard]] round_limits limits() const noexcept { return {max_requests, kernels, executor, calibration}; }
+    [[nodiscard]] round_limits limits() const noexcept { return {max_requests, kernels, executor, calibration, clock}; }
 };
 
 /// What became of the requests. submitted == waiting + placed + finished + cancelled, always.
@@ -78,7 +78,7 @@ public:
     batch_decoder(Target target, Drafter drafter, Schedule schedule, Rule rule, batch_options const& options = {},
                   Hook hook = {}, Rng rng = {})
         : runner_(std::forward<Target>(target), std::forward<Drafter>(drafter), std::move(schedule), std::move(rule),
-                  options.limits(), options.clock, std::move(hook), std::move(rng)),
+                  options.limits(), std::move(hook), std::move(rng)),
           slots_(options.max_requests),
           views_(options.max_requests),
           events_(options.max_requests),
