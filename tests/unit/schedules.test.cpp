@@ -15,6 +15,7 @@
 #include <sureleap/acceptance/rejection.hpp>
 #include <sureleap/drafter/parallel.hpp>
 #include <sureleap/round.hpp>
+#include <sureleap/schedule/capacity.hpp>
 #include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/planned.hpp>
