@@ -187,8 +187,7 @@ struct host_blocks {
     draft_block<float> block;
 
     template <class DraftRule>
-    host_blocks(scene<W, U> const& s, DraftRule rule, fixed_probability floor = 0,
-                vocabulary_map const* map = nullptr)
+    host_blocks(scene<W, U> const& s, DraftRule rule, fixed_probability floor = 0, vocabulary_map const* map = nullptr)
         : views(s.views) {
         for (request_view& view : views) view.draft_floor = floor;
         auto const backbone = [&](std::span<request_view const> requests) {

@@ -298,8 +298,7 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
     philox_randomness rng;
     std::vector<std::uint32_t> lengths;
     given_lengths schedule{&lengths};
-    round_memory<T, float> memory{
-        drafter, schedule, rule, {.max_requests = requests, .kernels = &scalar_row_kernels}};
+    round_memory<T, float> memory{drafter, schedule, rule, {.max_requests = requests, .kernels = &scalar_row_kernels}};
     auto const draft = [&] {
         for (std::size_t r = 0; r < requests; ++r) memory.join(r);
         static_cast<void>(begin_round(schedule, std::span<request_view const>(views), memory));
