@@ -179,12 +179,13 @@ void step(benchmark::State& state, std::size_t requests, Make const& make, Read 
     auto drafter = semi_autoregressive{
         backbone, make(m),
         drafter_options{.block_size = gamma, .vocabulary = m.vocabulary, .hidden_size = hidden_size}};
-    round_memory<float, float> memory(drafter, token_rejection<>{}, {.max_requests = requests});
+    fixed_schedule schedule;
+    token_rejection<> const rule;
+    round_memory<float, float> memory(drafter, schedule, rule, {.max_requests = requests});
     request_settings const settings{.max_new_tokens = 1000};
     std::vector<request_view> views;
-    std::vector<token_id> context(1, 1);
     for (std::size_t r = 0; r < requests; ++r) {
-        views.push_back({.id = r, .slot = r, .context = context, .remaining = 1000, .settings = &settings});
+        views.push_back({.id = r, .slot = r, .remaining = 1000, .settings = &settings});
     }
     philox_randomness rng;
     std::vector<double> drafting;
@@ -196,21 +197,22 @@ void step(benchmark::State& state, std::size_t requests, Make const& make, Read 
             views[r].position = ++round;
             views[r].seed = 7 * r;
             views[r].anchor = static_cast<token_id>(round * 7919 % m.vocabulary);
+            memory.join(r);  // no round is ended: every one is of other requests
         }
         // Base logits are what the backbone has just written.
         benchmark::DoNotOptimize(rivals::read(backbone.rows(), gamma * m.vocabulary));
-        memory.block.begin(views);
-        auto const forward = drafter.forward(views);
+        if (!begin_round(schedule, std::span<request_view const>(views), memory)) state.SkipWithError("nobody drafts");
+        auto const forward = drafter.forward(memory.requests());
         auto const start = std::chrono::steady_clock::now();
-        drafter.draw(forward, categorical_draft{}, memory.block, rng);
+        draw(drafter, forward, rule, rng, memory);
         double const took = seconds_since(start);
-        benchmark::DoNotOptimize(memory.block.tokens(0).data());
+        benchmark::DoNotOptimize(memory.block().tokens(0).data());
         drafting.push_back(took / static_cast<double>(gamma));
         state.SetIterationTime(took);  // a block's, so that a repetition is not gamma times as long as asked for
         reading.push_back(read(m));
     }
     for (std::size_t r = 0; r < requests; ++r) {
-        if (memory.block.size(r) != gamma) state.SkipWithError("a block is short of gamma tokens");
+        if (memory.block().size(r) != gamma) state.SkipWithError("a block is short of gamma tokens");
     }
     double const one = median(drafting);
     state.counters["us"] = one * 1e6;

@@ -101,17 +101,43 @@ material const& material_of(std::size_t vocabulary) {
     return *m;
 }
 
+/// The draws of a later position: one block is judged in many ways.
+struct shifted_randomness {
+    static constexpr bool is_concurrent = true;
+    std::uint64_t by;
+    philox_randomness own{};
+
+    [[nodiscard]] draw_key shifted(draw_key key) const noexcept {
+        key.position += by;
+        return key;
+    }
+    template <class... Odds>
+    [[nodiscard]] bool bernoulli(draw_key const& key, Odds&&... odds) const noexcept {
+        return own.bernoulli(shifted(key), std::forward<Odds>(odds)...);
+    }
+    template <class Weights>
+    [[nodiscard]] token_id categorical(draw_key const& key, Weights const& weights) const noexcept {
+        return own.categorical(shifted(key), weights);
+    }
+    template <class Weights>
+    [[nodiscard]] token_id race(draw_key const& key, Weights const& weights,
+                                token_id likely = no_token) const noexcept {
+        return own.race(shifted(key), weights, likely);
+    }
+};
+
 /// Memories of rounds with and without threads, and the stages over them.
 template <class Drafter>
 class rounds {
 public:
     rounds(material const& with, Drafter drafter, std::size_t requests)
-        : with_(with), drafter_(std::move(drafter)), lengths_(requests, gamma), views_(requests) {
-        memories_.emplace_back(drafter_, token_rejection<>{}, round_limits{.max_requests = requests});
-        memories_.emplace_back(drafter_, token_rejection<>{},
+        : with_(with), drafter_(std::move(drafter)), views_(requests) {
+        memories_.emplace_back(drafter_, schedule_, token_rejection<>{}, round_limits{.max_requests = requests});
+        memories_.emplace_back(drafter_, schedule_, token_rejection<>{},
                                round_limits{.max_requests = requests, .executor = pool()});
     }
     void begin(std::size_t round) {
+        round_ = round;
         for (std::size_t r = 0; r < views_.size(); ++r) {
             views_[r] = {.id = r,
                          .slot = r,
@@ -124,21 +150,26 @@ public:
         }
     }
     void draw(std::size_t i) {
-        memories_[i].block.begin(views_);
-        drafter_.draw(drafter_.forward(views_), categorical_draft{}, memories_[i].block, rng_);
-        flatten(memories_[i].block, lengths_, memories_[i].batch);
+        auto& memory = memories_[i];
+        for (std::size_t r = 0; r < views_.size(); ++r) memory.join(r);  // no round is ended
+        benchmark::DoNotOptimize(begin_round(schedule_, std::span<request_view const>(views_), memory));
+        sureleap::draw(drafter_, drafter_.forward(memory.requests()), token_rejection<>{}, rng_, memory);
+        benchmark::DoNotOptimize(admit(schedule_, memory).rows());
     }
+    /// Judges the block that was drawn in round 0.
     void accept(std::size_t i) {
         logits_rows<float> const rows{{with_.target.data(), views_.size() * (gamma + 1), with_.vocabulary}, {}, {}};
-        benchmark::DoNotOptimize(
-            sureleap::accept(token_rejection<>{}, rows, no_logits_hook{}, rng_, memories_[i]).data());
+        shifted_randomness rng{round_};
+        sureleap::accept(token_rejection<>{}, rows, no_logits_hook{}, rng, memories_[i]);
+        benchmark::ClobberMemory();
     }
 
 private:
     material const& with_;
     Drafter drafter_;
-    std::vector<std::uint32_t> lengths_;
+    fixed_schedule schedule_;
     std::vector<request_view> views_;
+    std::size_t round_ = 0;
     request_settings settings_{};
     philox_randomness rng_;
     std::vector<round_memory<float, float>> memories_;

@@ -360,7 +360,7 @@ round_record end_round(Schedule& schedule, round_memory<T, Q, Hook>& memory, Mod
     detail::expect_round(round.at.judged, "end_round: the round is not judged; call accept first");
     auto const requests = memory.requests();
     std::span<verdict const> const verdicts = round.verdicts.first(requests.size());
-    auto const commit = [verdicts](auto& model) {
+    [[maybe_unused]] auto const commit = [verdicts](auto& model) {  // an engine may name no models
         if constexpr (requires { model.commit(verdicts); }) model.commit(verdicts);
     };
     (commit(models), ...);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// An engine that calls the stages itself asks for the same check.
+// An engine that calls the stages itself meets the same check, where it makes the memory of its rounds.
 // expect-error: this schedule looks ahead
 // expect-error: Use a schedule that only sees the causal_frontier
 #include "parts.hpp"
@@ -8,12 +8,14 @@
 using namespace parts;
 
 int main() {
-    using draft = decltype(make_drafter());
+    auto const drafter = make_drafter();
+    retrospective_schedule looks_ahead{curve{}};
 #ifdef SURELEAP_EXPECT_FAILURE
-    check_round<draft, retrospective_schedule<curve>, token_rejection<>>();
+    round_memory<float, float> const memory{drafter, looks_ahead, token_rejection<>{}, {}};
 #else
-    check_round<draft, greedy_schedule<curve>, token_rejection<>>();
-    check_round<draft, retrospective_schedule<curve>, keyed_coupling>();
-    check_round<draft, retrospective_schedule<curve>, token_rejection<>, true>();
+    greedy_schedule live{curve{}};
+    round_memory<float, float> const memory{drafter, live, token_rejection<>{}, {}};
+    round_memory<float, float> const coupled{drafter, looks_ahead, keyed_coupling{}, {}};
+    round_memory<float, float> const lossy{drafter, looks_ahead, token_rejection<>{}, allow_lossy, {}};
 #endif
 }

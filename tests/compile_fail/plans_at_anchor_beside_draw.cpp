@@ -7,12 +7,12 @@
 using namespace parts;
 
 int main() {
-    survival_history const history(1, 2, 2, 0.8);
-    planning_memory memory;
+    auto const drafter = make_parallel(top1_confidence{});
 #ifdef SURELEAP_EXPECT_FAILURE
-    planned_schedule const schedule{curve{}};
+    planned_schedule schedule{curve{}};
 #else
-    top_k_schedule const schedule{curve{}};
+    top_k_schedule schedule{curve{}};
 #endif
-    return plan(schedule, std::span<request_view const>{}, history, memory) ? 1 : 0;
+    round_memory<float, float> memory{drafter, schedule, token_rejection<>{}, {}};
+    plan(schedule, memory);
 }

@@ -15,6 +15,7 @@
 #include <engine/dspark.hpp>
 #include <engine/parts.hpp>
 
+#include "support/drafted.hpp"
 #include "support/golden_engine.hpp"
 
 namespace {
@@ -128,8 +129,7 @@ TEMPLATE_TEST_CASE("golden: two rounds of the DSpark backbone", "[golden][engine
             if (mode == "t1") uniforms = f.f64(r + "t1.u_sample").values;
             std::size_t used = 0;
             scripted rng{uniforms, &used};
-            sureleap::round_memory<Real, Real> memory{drafter, sureleap::token_rejection<>{}, {.max_requests = 1}};
-            memory.block.begin(requests);
+            support::drafted<Real> memory{drafter, sureleap::token_rejection<>{}, requests};
             drafter.draw(forward, sureleap::categorical_draft{}, memory.block, rng);
             auto const tokens = memory.block.tokens(0);
             REQUIRE(ids[0] == request.anchor);

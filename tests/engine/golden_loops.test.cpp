@@ -199,8 +199,8 @@ void check_dspark_loop(std::string const& name, double temperature, double thres
                     if (k < accepted) ++accepted_at[k];
                 }
                 // Confidences as the drafter computed them: from its last pass, whose block is still in its buffers.
-                auto const request = server.last_round().block.requests()[0];
-                auto const tokens = server.last_round().block.tokens(0);
+                auto const request = server.last_round().requests[0];
+                auto const tokens = server.last_block().tokens(0);
                 auto const hidden = model.last_forward().hidden;
                 std::vector<double> c;
                 std::vector<std::uint8_t> labels;
@@ -284,7 +284,7 @@ TEMPLATE_TEST_CASE("golden: Eagle3 decoding at temperature 1", "[golden][engine]
         auto const expected = f.f64(sample + "draft_logits");
         std::size_t row = 0;
         auto const got = run_sample<Real>(f, sample, server, s, 1.0, made, [&](std::size_t, std::size_t) {
-            for (auto const& q : server.last_round().block.laws(0)) {
+            for (auto const& q : server.last_block().laws(0)) {
                 if (row == expected.dim(0)) return;
                 auto const logits = expected.row(row++);
                 double largest = -INFINITY, sum = 0;

@@ -24,6 +24,7 @@
 #include <engine/server.hpp>
 
 #include "support/dice.hpp"
+#include "support/drafted.hpp"
 #include "support/error_text.hpp"
 #include "support/tiny_models.hpp"
 
@@ -478,12 +479,8 @@ std::vector<token_id> draft_alone(tiny::served& alone, std::size_t position, tok
     std::span<sureleap::request_view const> const requests(&request, 1);
     return std::visit(
         [&](auto& d) {
-            sureleap::round_memory<float, float> memory(d, sureleap::token_rejection<>{}, {.max_requests = 1});
-            sureleap::philox_randomness rng;
-            auto const forward = d.forward(requests);
-            memory.block.begin(requests);
-            d.draw(forward, sureleap::categorical_draft{}, memory.block, rng);
-            auto const tokens = memory.block.tokens(0);
+            auto const drafted = support::draft<float>(d, sureleap::token_rejection<>{}, requests);
+            auto const tokens = drafted.block.tokens(0);
             return std::vector<token_id>(tokens.begin(), tokens.end());
         },
         alone.drafter);
@@ -506,7 +503,7 @@ TEST_CASE("server: a block is drafted from the features of its own past", "[engi
         std::map<std::pair<request_id, std::size_t>, std::vector<token_id>> drafted;  // at an anchor's position
         outputs out;
         while (out.step(server)) {
-            auto const& block = server.last_round().block;
+            auto const& block = server.last_block();
             for (std::size_t r = 0; r < server.events().size(); ++r) {
                 auto const& request = block.requests()[r];
                 auto const tokens = block.tokens(r);

@@ -102,7 +102,7 @@ void verify(verify_case const& c, row_kernels const& kernels = native_row_kernel
         return logits_rows<Real>{{rows.data(), c.n + 1, c.vocabulary}, {}};
     };
     token_rejection<> const rule;
-    fixed_schedule const schedule;
+    fixed_schedule schedule;
     scripted_randomness rng{&c};
     no_logits_hook const hook;
 
@@ -113,14 +113,13 @@ void verify(verify_case const& c, row_kernels const& kernels = native_row_kernel
         .id = 7, .anchor = c.ids[0], .position = 40, .remaining = c.n + 1, .settings = &settings};
     std::span<request_view const> const requests{&request, 1};
 
-    round_memory<Real, Real> memory{drafter, rule, {.max_requests = 1, .kernels = &kernels}};
-    memory.block.begin(requests);
-    auto const forward = drafter.forward(requests);
-    survival_history const none;
-    auto const budget = plan(schedule, drafter, forward, memory.block, none, memory.planning);
-    drafter.draw(forward, token_rejection<>::draft_rule{}, memory.block, rng);
-    flatten(memory.block, admit(schedule, memory.block.table(), budget, memory.frontier), memory.batch);
-    verdict const v = accept(rule, score(target, memory.batch), hook, rng, memory).front();
+    round_memory<Real, Real> memory{drafter, schedule, rule, {.max_requests = 1, .kernels = &kernels}};
+    CHECK(begin_round(schedule, requests, memory) == (c.n > 0));
+    auto const forward = drafter.forward(memory.requests());
+    plan(schedule, drafter, forward, memory);
+    draw(drafter, forward, rule, rng, memory);
+    accept(rule, score(target, admit(schedule, memory)), hook, rng, memory);
+    verdict const v = end_round(schedule, memory).verdicts.front();
 
     REQUIRE(v.outcome == status::ok);
     CHECK(v.drafted == c.n);

@@ -183,7 +183,7 @@ outcome run(blocks const& world, Schedule& schedule, Cost const& cost, Load cons
                         .settings = options.settings ? &(*options.settings)[r] : &plain};
         }
         std::span<request_view> const round{views.data(), n};
-        weigh(round);
+        detail::weigh(round);
         if constexpr (draft_limiter<Schedule>) schedule.limit_drafts(round);
         fixed_probability floor = 0;
         if constexpr (draft_stopper<Schedule>) floor = schedule.draft_floor();

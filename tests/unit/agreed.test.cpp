@@ -254,10 +254,9 @@ TEST_CASE("a budget from past rounds is planned beside the draw") {
     auto const tokens_of = [&](bool beside) {
         auto drafter = semi_of(w);
         token_rejection<> const rule;
-        auto const schedule = lagged_top_k<2>(machine{.padded_to = 4}, 0.7);
+        auto schedule = lagged_top_k<2>(machine{.padded_to = 4}, 0.7);
         constexpr std::size_t count = 5;
-        round_memory<double, double> memory(drafter, rule, {.max_requests = count});
-        survival_history history(count, w.block_size, 2, schedule.prior());
+        round_memory<double, double> memory(drafter, schedule, rule, {.max_requests = count});
         std::vector<std::vector<token_id>> texts;
         for (std::size_t r = 0; r < count; ++r) texts.push_back({static_cast<token_id>(r % w.vocabulary)});
         request_settings const settings{.max_new_tokens = 1000};
@@ -276,29 +275,27 @@ TEST_CASE("a budget from past rounds is planned beside the draw") {
                                  .remaining = 500,
                                  .settings = &settings});
             }
-            memory.block.begin(views);
-            auto const forward = drafter.forward(views);
-            verify_budget budget{};
+            REQUIRE(begin_round(schedule, std::span<request_view const>(views), memory));
+            auto const forward = drafter.forward(memory.requests());
             if (beside) {
                 std::atomic<bool> begun{false};
                 std::thread planning([&] {
                     begun = true;
-                    budget = plan(schedule, views, history, memory.planning);
+                    plan(schedule, memory);
                 });
                 while (!begun) std::this_thread::yield();
-                drafter.draw(forward, categorical_draft{}, memory.block, rng);
+                draw(drafter, forward, rule, rng, memory);
                 planning.join();
             } else {
-                budget = plan(schedule, drafter, forward, memory.block, history, memory.planning);
-                drafter.draw(forward, categorical_draft{}, memory.block, rng);
+                plan(schedule, drafter, forward, memory);
+                draw(drafter, forward, rule, rng, memory);
             }
-            flatten(memory.block, admit(schedule, memory.block.table(), budget, memory.frontier), memory.batch);
-            auto const rows = score(target, memory.batch);
-            for (verdict const& v : accept(rule, rows, hook, rng, memory)) {
+            accept(rule, score(target, admit(schedule, memory)), hook, rng, memory);
+            round_record const record = end_round(schedule, memory);
+            for (verdict const& v : record.verdicts) {
                 texts[v.slot].insert(texts[v.slot].end(), v.emitted.begin(), v.emitted.end());
             }
-            history.push(views, memory.block.table().survivals);
-            batches.push_back(memory.batch.rows());
+            batches.push_back(record.load.batch_tokens);
         }
         texts.push_back({batches.begin(), batches.end()});
         return texts;

@@ -942,7 +942,6 @@ namespace {
 template <class Target, class Drafter, class Schedule, class Rule>
 std::vector<tokens> engine_run(Target& target, Drafter drafter, Schedule schedule, Rule rule,
                                std::vector<job> const& jobs, std::size_t places) {
-    check_round<Drafter, Schedule, Rule>();
     struct sequence {
         bool running = false;
         std::size_t job = 0;
@@ -950,20 +949,16 @@ std::vector<tokens> engine_run(Target& target, Drafter drafter, Schedule schedul
     };
     std::vector<sequence> sequences(places);
     std::vector<tokens> out(jobs.size());
-    round_memory<target_value_t<Target>, typename Drafter::value_type> memory{drafter, rule, {places}};
+    round_memory<target_value_t<Target>, typename Drafter::value_type> memory{drafter, schedule, rule, {places}};
     philox_randomness rng;
     no_logits_hook const hook;
-    survival_history history;
-    constexpr bool has_history = requires { Schedule::lag; };
-    if constexpr (has_history)
-        history = survival_history(places, drafter.block_size(), Schedule::lag, schedule.prior());
 
     std::vector<request_view> views;
     for (std::size_t next = 0;;) {
         for (std::size_t i = 0; i < places && next < jobs.size(); ++i) {
             if (sequences[i].running) continue;
             sequences[i] = {true, next, jobs[next].prompt};
-            if constexpr (has_history) history.join(i);
+            memory.join(i);
             ++next;
         }
         views.clear();
@@ -982,17 +977,15 @@ std::vector<tokens> engine_run(Target& target, Drafter drafter, Schedule schedul
         }
         if (views.empty()) return out;
 
-        memory.block.begin(views);
-        auto const forward = drafter.forward(views);
-        auto const budget = plan(schedule, drafter, forward, memory.block, history, memory.planning);
-        drafter.draw(forward, typename Rule::draft_rule{}, memory.block, rng);
-        auto const lengths = admit(schedule, memory.block.table(), budget, memory.frontier);
-        flatten(memory.block, lengths, memory.batch);
-        auto const rows = score(target, memory.batch);
-        auto const verdicts = accept(rule, rows, hook, rng, memory);
-        if constexpr (has_history) history.push(views, memory.block.table().survivals);
+        if (begin_round(schedule, std::span<request_view const>(views), memory)) {
+            auto const forward = drafter.forward(memory.requests());
+            plan(schedule, drafter, forward, memory);
+            draw(drafter, forward, rule, rng, memory);
+        }
+        auto const rows = score(target, admit(schedule, memory));
+        accept(rule, rows, hook, rng, memory);
 
-        for (verdict const& v : verdicts) {
+        for (verdict const& v : end_round(schedule, memory).verdicts) {
             REQUIRE(v.outcome == status::ok);
             sequence& s = sequences[v.slot];
             REQUIRE(v.id == 100 + s.job);

@@ -31,10 +31,10 @@
 #include <sureleap/head/shortlist.hpp>
 #include <sureleap/int8.hpp>
 #include <sureleap/random.hpp>
-#include <sureleap/round.hpp>
 #include <sureleap/vocabulary.hpp>
 
 #include "support/dice.hpp"
+#include "support/drafted.hpp"
 #include "support/error_text.hpp"
 
 using namespace sureleap;
@@ -106,12 +106,8 @@ struct scene {
     }
 
     template <class Drafter, class DraftRule = categorical_draft>
-    [[nodiscard]] round_memory<Real, Real> draw(Drafter& drafter, DraftRule rule = {}) {
-        round_memory<Real, Real> memory{drafter, token_rejection<DraftRule>{}, {views.size()}};
-        philox_randomness rng;
-        memory.block.begin(views);
-        drafter.draw(drafter.forward(views), rule, memory.block, rng);
-        return memory;
+    [[nodiscard]] support::drafted<Real> draw(Drafter& drafter, DraftRule = {}) {
+        return support::draft<Real>(drafter, token_rejection<DraftRule>{}, views);
     }
 };
 
@@ -367,11 +363,7 @@ void compare_batches(std::uint64_t seed) {
             auto const check = [&](auto rule) {
                 // A rule that reads no rows keeps none: then positions share their memory.
                 auto const draw = [&](std::span<request_view const> views) {
-                    round_memory<float, float> memory{drafter, rule, {views.size()}};
-                    philox_randomness rng;
-                    memory.block.begin(views);
-                    drafter.draw(drafter.forward(views), typename decltype(rule)::draft_rule{}, memory.block, rng);
-                    return memory;
+                    return support::draft<float>(drafter, rule, views);
                 };
                 auto const together = draw(s.views);
                 for (std::size_t r = 0; r < requests; ++r) {
@@ -536,16 +528,10 @@ TEST_CASE("semi-autoregressive: at the anchor a shortlist plans by the best of t
     auto const check = [&](auto const& head) {
         semi_autoregressive drafter{backbone, head, top1_confidence{}, {.block_size = gamma, .vocabulary = size}};
         static_assert(decltype(drafter)::lists_tokens && decltype(drafter)::plans_at_anchor);
-        round_memory<float, float> memory{drafter, token_rejection<>{}, {requests}};
-        memory.block.begin(s.views);
-        workspace sizer;
-        static_cast<void>(planning_memory::carve(sizer, requests, gamma));
-        std::vector<std::byte> buffer(sizer.used());
-        workspace ws{buffer};
-        auto planning = planning_memory::carve(ws, requests, gamma);
-        planning.start(memory.block.requests());
-        drafter.plan(drafter.forward(s.views), memory.block, planning);
-        survival_table const table = planning.view();
+        support::drafted<float> memory{drafter, token_rejection<>{}, s.views};
+        memory.planning.start(memory.block.requests());
+        drafter.plan(drafter.forward(s.views), memory.block, memory.planning);
+        survival_table const table = memory.planning.view();
         for (std::size_t r = 0; r < requests; ++r) {
             INFO("request " << r);
             REQUIRE(table.sizes[r] == (r == 2 ? gamma - 1 : gamma));

@@ -421,7 +421,9 @@ TEST_CASE("executor: memory grows with the width, up to one scratch a request") 
     auto const drafter = by_block(rows);
     auto const bytes = [&](std::size_t requests, std::size_t width) {
         test_executor lent{task_order::ascending, width};
-        return round_memory<float, float>{drafter, token_rejection<>{}, {.max_requests = requests, .executor = lent}}
+        fixed_schedule all;
+        return round_memory<float, float>{
+            drafter, all, token_rejection<>{}, {.max_requests = requests, .executor = lent}}
             .bytes();
     };
     CHECK(bytes(3, 1) < bytes(3, 2));
@@ -432,9 +434,10 @@ TEST_CASE("executor: memory grows with the width, up to one scratch a request") 
 TEST_CASE("executor: one that runs nothing at once is refused") {
     recorded rows(35);
     test_executor none{task_order::ascending, 0};
+    fixed_schedule all;
     std::string const text = support::error_text([&] {
         round_memory<float, float> const memory{
-            by_block(rows), token_rejection<>{}, {.max_requests = 2, .executor = none}};
+            by_block(rows), all, token_rejection<>{}, {.max_requests = 2, .executor = none}};
     });
     CHECK(support::says(text, "the executor's width is 0, expected at least 1"));
 }

@@ -68,15 +68,16 @@ struct stage {
     template <class Rule>
     [[nodiscard]] verdict decide(Rule const& rule, logits_rows<float> const& rows, std::uint64_t position) {
         parallel drafter{backbone{&q}, drafter_options{.block_size = block, .vocabulary = vocabulary}};
-        round_memory<float, float> memory{drafter, rule, {.max_requests = 1}};
+        fixed_schedule schedule;
+        round_memory<float, float> memory{drafter, schedule, rule, {.max_requests = 1}};
         philox_randomness rng;
         request_view const request{
             .anchor = 0, .position = position, .seed = 3, .remaining = 100, .settings = &settings};
-        memory.block.begin({&request, 1});
-        drafter.draw(drafter.forward({&request, 1}), typename Rule::draft_rule{}, memory.block, rng);
-        std::uint32_t const length = block;
-        flatten(memory.block, {&length, 1}, memory.batch);
-        verdict out = accept(rule, rows, no_logits_hook{}, rng, memory)[0];
+        REQUIRE(begin_round(schedule, std::span(&request, 1), memory));
+        draw(drafter, drafter.forward(memory.requests()), rule, rng, memory);
+        REQUIRE(admit(schedule, memory).rows() == block + 1);
+        accept(rule, rows, no_logits_hook{}, rng, memory);
+        verdict out = end_round(schedule, memory).verdicts[0];
         emitted.assign(out.emitted.begin(), out.emitted.end());
         return out;
     }

@@ -12,10 +12,9 @@
 
 #include <sureleap/acceptance/rejection.hpp>
 #include <sureleap/drafter/lookup.hpp>
-#include <sureleap/random.hpp>
-#include <sureleap/round.hpp>
 
 #include "support/dice.hpp"
+#include "support/drafted.hpp"
 
 using namespace sureleap;
 using tokens = std::vector<token_id>;
@@ -142,10 +141,7 @@ TEST_CASE("lookup: fills blocks up to each request's cap, with one-hot laws and 
         {.anchor = 3, .position = 2, .context = fresh, .remaining = 50, .settings = &settings},
         {.anchor = 2, .position = 7, .context = repeated, .remaining = 50, .settings = &capped},
         {.anchor = 2, .position = 7, .context = repeated, .remaining = 2, .settings = &settings}};
-    round_memory<float, float> memory{drafter, token_rejection<>{}, {views.size()}};
-    philox_randomness rng;
-    memory.block.begin(views);
-    drafter.draw(drafter.forward(views), categorical_draft{}, memory.block, rng);
+    auto const memory = support::draft<float>(drafter, token_rejection<>{}, views);
     auto const drafted = [&](std::size_t r) {
         return tokens(memory.block.tokens(r).begin(), memory.block.tokens(r).end());
     };
@@ -161,9 +157,7 @@ TEST_CASE("lookup: fills blocks up to each request's cap, with one-hot laws and 
     }
 
     // The same in a block of another compute type: an engine in double looks up as well.
-    round_memory<double, double> wide{drafter, token_rejection<>{}, {views.size()}};
-    wide.block.begin(views);
-    drafter.draw(drafter.forward(views), categorical_draft{}, wide.block, rng);
+    auto const wide = support::draft<double>(drafter, token_rejection<>{}, views);
     auto const found = wide.block.tokens(0);
     CHECK(tokens(found.begin(), found.end()) == drafted(0));
 }

@@ -136,18 +136,26 @@ TEST_CASE("a floor ends chains before the first position whose survival would be
 TEST_CASE("priorities weigh survivals relative to the most important request") {
     std::vector<request_settings> const settings{{.priority = 4.0}, {.priority = 1.0}, {.priority = 1e-300}};
     std::vector<request_view> views;
-    for (auto const& s : settings) views.push_back({.remaining = 9, .settings = &s});
-    weigh(views);
-    CHECK(views[0].weight == certain);
-    CHECK(views[1].weight == certain / 4);
-    CHECK(views[2].weight == 1);
+    for (auto const& s : settings) {
+        views.push_back({.id = 1, .slot = views.size(), .anchor = 2, .remaining = 9, .settings = &s});
+    }
+    std::size_t calls = 0;
+    auto const drafter = drafter_of(calls, {1, 1, 1, 1});
+    fixed_schedule all;
+    round_memory<float, float> memory{drafter, all, token_rejection<>{}, {.max_requests = 3}};
+    auto const weights = [&] {
+        REQUIRE(begin_round(all, std::span<request_view const>(views), memory));
+        std::vector<fixed_probability> found;
+        for (request_view const& r : memory.requests()) found.push_back(r.weight);
+        for (request_view const& r : memory.requests()) memory.join(r.slot);
+        return found;
+    };
+    CHECK(weights() == std::vector<fixed_probability>{certain, certain / 4, 1});
     views.erase(views.begin());
-    weigh(views);
-    CHECK(views[0].weight == certain);
+    CHECK(weights() == std::vector<fixed_probability>{certain, 1});
 
     // Two alike requests and room for one chain: it is the important one's.
     auto target = target_of();
-    std::size_t calls = 0;
     auto const lengths_of = [&](double first, double second) {
         decoder dec{target,
                     drafter_of(calls, {0.8, 0.8, 0.8, 0.8}),

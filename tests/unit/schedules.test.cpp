@@ -8,12 +8,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include <sureleap/acceptance/rejection.hpp>
 #include <sureleap/drafter/parallel.hpp>
 #include <sureleap/round.hpp>
+#include <sureleap/schedule/capacity.hpp>
 #include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/planned.hpp>
@@ -522,6 +524,35 @@ TEST_CASE("top_k: this round's and younger tables cannot change the budget") {
     CHECK(budgets == std::vector<std::size_t>{2, 2, 0, 2, 2, 0});
 }
 
+namespace {
+
+/// The schedule, and the budget that it gave.
+template <class Schedule>
+struct telling {
+    using origin = typename Schedule::origin;
+    Schedule schedule;
+    std::optional<std::size_t>* budget_given;
+
+    [[nodiscard]] std::size_t budget(planning_table<origin> const& table) const {
+        *budget_given = schedule.budget(table);
+        return **budget_given;
+    }
+};
+
+/// A drafter that counts how often it is asked for confidences at the anchor.
+template <class Drafter>
+struct asked : Drafter {
+    std::size_t* plans;
+
+    template <class Forward, class Block>
+    void plan(Forward const& forward, Block const& block, planning_memory& memory) const {
+        ++*plans;
+        Drafter::plan(forward, block, memory);
+    }
+};
+
+}  // namespace
+
 TEST_CASE("planned: the budget comes from the anchor's confidences alone") {
     support::dice roll(35);
     INFO("seed " << roll.seed());
@@ -559,23 +590,39 @@ TEST_CASE("planned: the budget comes from the anchor's confidences alone") {
             }
         }
         auto const curve = random_capacity(roll, roll.below(std::size(shapes)), requests * (gamma + 1));
-        round_memory<double, double> memory{drafter, token_rejection<>{}, {requests}};
-        memory.block.begin(views);
-        auto const forward = drafter.forward(views);
-        survival_history const none;
-        auto const budget = plan(planned_schedule{curve}, drafter, forward, memory.block, none, memory.planning);
+        std::optional<std::size_t> budget;
+        telling schedule{planned_schedule{curve}, &budget};
+        round_memory<double, double> memory{drafter, schedule, token_rejection<>{}, {requests}};
+        static_cast<void>(begin_round(schedule, std::span<request_view const>(views), memory));
+        plan(schedule, drafter, drafter.forward(memory.requests()), memory);
         INFO("trial " << trial);
         REQUIRE(budget.has_value());
         REQUIRE(*budget == brute_budget(expected.view(), curve));
-        for (std::size_t r = 0; r < requests; ++r) REQUIRE(memory.block.size(r) == 0);  // nothing was drawn
+        for (std::size_t r = 0; r < requests; ++r) REQUIRE(memory.block().size(r) == 0);  // nothing was drawn
     }
 }
 
 TEST_CASE("a schedule that decides live plans nothing") {
-    auto const backbone = [](std::span<request_view const>) { return block_forward<float>{}; };
-    parallel drafter{backbone, {.block_size = 2, .vocabulary = 3}};
-    round_memory<float, float> memory{drafter, token_rejection<>{}, {1}};
-    survival_history const none;
-    CHECK_FALSE(
-        plan(fixed_schedule{}, drafter, block_forward<float>{}, memory.block, none, memory.planning).has_value());
+    std::vector<float> const logits(6);
+    auto const backbone = [&](std::span<request_view const>) {
+        return block_forward<float>{{}, {{logits.data(), 2, 3}, {}}};
+    };
+    std::size_t plans = 0;
+    auto const batch_rows = [&](auto schedule) {
+        parallel own{backbone, top1_confidence{}, {.block_size = 2, .vocabulary = 3}};
+        asked<decltype(own)> drafter{own, &plans};
+        round_memory<float, float> memory{drafter, schedule, token_rejection<>{}, {1}};
+        philox_randomness rng;
+        request_settings const settings;
+        request_view const request{.anchor = 0, .remaining = 3, .settings = &settings};
+        REQUIRE(begin_round(schedule, std::span(&request, 1), memory));
+        auto const forward = drafter.forward(memory.requests());
+        plan(schedule, drafter, forward, memory);
+        draw(drafter, forward, token_rejection<>{}, rng, memory);
+        return admit(schedule, memory).rows();
+    };
+    CHECK(batch_rows(fixed_schedule{}) == 3);  // no budget of 0
+    CHECK(plans == 0);
+    static_cast<void>(batch_rows(planned_schedule{analytic_capacity(1.0, 1.0)}));
+    CHECK(plans == 1);
 }

@@ -183,11 +183,13 @@ private:
 template <class W, class U, class Confidence = sureleap::no_confidence>
 struct host_blocks {
     std::vector<std::byte> memory;
+    std::vector<request_view> views;
     draft_block<float> block;
 
     template <class DraftRule>
-    host_blocks(scene<W, U> const& s, DraftRule rule, fixed_probability floor = 0,
-                vocabulary_map const* map = nullptr) {
+    host_blocks(scene<W, U> const& s, DraftRule rule, fixed_probability floor = 0, vocabulary_map const* map = nullptr)
+        : views(s.views) {
+        for (request_view& view : views) view.draft_floor = floor;
         auto const backbone = [&](std::span<request_view const> requests) {
             block_forward<U> forward;
             forward.base_logits.values = {s.base.data(), requests.size() * s.shape.block_size, s.shape.vocabulary,
@@ -210,9 +212,9 @@ struct host_blocks {
         memory.resize(sizer.used());
         sureleap::workspace ws{memory};
         block = draft_block<float>(ws, shape);
-        block.begin(s.views, floor);
+        block.begin(views);
         philox_randomness rng;
-        drafter.draw(drafter.forward(s.views), rule, block, rng);
+        drafter.draw(drafter.forward(views), rule, block, rng);
     }
 };
 

@@ -147,10 +147,13 @@ struct requests {
 /// What the host drafts, by the reference's row functions.
 struct host_drafts {
     std::vector<std::byte> memory;
+    std::vector<request_view> views;
     draft_block<float> block;
 
     template <class DraftRule, class Drafter>
-    host_drafts(DraftRule rule, Drafter&& drafter, std::span<request_view const> views, fixed_probability floor = 0) {
+    host_drafts(DraftRule rule, Drafter&& drafter, std::span<request_view const> requests, fixed_probability floor = 0)
+        : views(requests.begin(), requests.end()) {
+        for (request_view& view : views) view.draft_floor = floor;
         draft_shape shape{.requests = views.size(),
                           .block_size = drafter.block_size(),
                           .vocabulary = drafter.vocabulary(),
@@ -162,7 +165,7 @@ struct host_drafts {
         memory.resize(sizer.used());
         sureleap::workspace ws{memory};
         block = draft_block<float>(ws, shape);
-        block.begin(views, floor);
+        block.begin(views);
         philox_randomness rng;
         drafter.draw(drafter.forward(views), rule, block, rng);
     }

@@ -30,6 +30,7 @@
 #include "cuda/support/rows.hpp"
 #include "support/catch.hpp"
 #include "support/dice.hpp"
+#include "support/given_lengths.hpp"
 
 namespace support {
 
@@ -198,6 +199,18 @@ inline device::law law_of(distribution<float> const& q, std::span<float const> r
     return result;
 }
 
+/// A drafter that fails one request, if there is one of that number.
+template <class Drafter>
+struct failing : Drafter {
+    std::size_t request;
+
+    template <class Forward, class DraftRule, class Rng>
+    void draw(Forward const& forward, DraftRule rule, draft_block<float>& block, Rng& rng) {
+        Drafter::draw(forward, rule, block, rng);
+        if (request < block.requests().size()) block.reject(request, status::invalid_draft);
+    }
+};
+
 /// One random round, judged by both.
 template <class Rule, class T>
 void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
@@ -279,30 +292,33 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
     auto const backbone = [&](std::span<request_view const>) {
         return block_forward<T>{{}, {{base.data(), requests * gamma, drafts}, {}}};
     };
-    parallel drafter{backbone, {.block_size = gamma, .vocabulary = drafts, .map = map ? &*map : nullptr}};
+    parallel own{backbone, {.block_size = gamma, .vocabulary = drafts, .map = map ? &*map : nullptr}};
+    failing<decltype(own)> drafter{own, bad_rows && roll.chance(0.3) ? roll.below(requests) : requests};
     no_logits_hook const hook;
     philox_randomness rng;
-    round_memory<T, float> memory{drafter, rule, {.max_requests = requests, .kernels = &scalar_row_kernels}};
-    memory.block.begin(views);
-    drafter.draw(drafter.forward(views), typename Rule::draft_rule{}, memory.block, rng);
-    if (bad_rows && roll.chance(0.3)) memory.block.reject(roll.below(requests), status::invalid_draft);
     std::vector<std::uint32_t> lengths;
+    given_lengths schedule{&lengths};
+    round_memory<T, float> memory{drafter, schedule, rule, {.max_requests = requests, .kernels = &scalar_row_kernels}};
+    auto const draft = [&] {
+        for (std::size_t r = 0; r < requests; ++r) memory.join(r);
+        static_cast<void>(begin_round(schedule, std::span<request_view const>(views), memory));
+        draw(drafter, drafter.forward(memory.requests()), rule, rng, memory);
+    };
+    draft();
     for (std::size_t r = 0; r < requests; ++r) {
-        std::size_t const size = memory.block.size(r);
+        std::size_t const size = memory.block().size(r);
         lengths.push_back(
             static_cast<std::uint32_t>(wishes.needs_passes || roll.chance(0.6) ? size : roll.below(size + 1)));
     }
-    flatten(memory.block, lengths, memory.batch);
-
-    std::vector<T> rows(memory.batch.rows() * vocabulary);
+    std::vector<T> rows(admit(schedule, memory).rows() * vocabulary);
     for (std::size_t r = 0; r < requests; ++r) {
         std::copy_n(target_logits.begin() + static_cast<std::ptrdiff_t>(r * (gamma + 1) * vocabulary),
                     (lengths[r] + 1) * vocabulary,
-                    rows.begin() + static_cast<std::ptrdiff_t>(memory.batch.first_row(r) * vocabulary));
+                    rows.begin() + static_cast<std::ptrdiff_t>(memory.batch().first_row(r) * vocabulary));
     }
     if (bad_rows) {
         float const none = std::numeric_limits<float>::infinity();
-        T* const row = rows.data() + roll.below(memory.batch.rows()) * vocabulary;
+        T* const row = rows.data() + roll.below(memory.batch().rows()) * vocabulary;
         switch (roll.below(4)) {
             case 0: row[roll.below(vocabulary)] = T(std::numeric_limits<float>::quiet_NaN()); break;
             case 1: row[roll.below(vocabulary)] = T(none); break;
@@ -316,7 +332,7 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
     std::vector<float> normalisers;
     std::vector<float> block_sums;
     if (normalised) {
-        for (std::size_t i = 0; i < memory.batch.rows(); ++i) {
+        for (std::size_t i = 0; i < memory.batch().rows(); ++i) {
             auto const row = std::span(rows).subspan(i * vocabulary, vocabulary);
             double top = -std::numeric_limits<double>::infinity();
             for (T const& l : row) top = std::max(top, static_cast<double>(load(l)));
@@ -332,8 +348,8 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
             }
         }
     }
-    sureleap::logits_rows<T> host_rows{{rows.data(), memory.batch.rows(), vocabulary}, normalisers, {}};
-    if (!block_sums.empty()) host_rows.block_sums = {block_sums.data(), memory.batch.rows(), blocks};
+    sureleap::logits_rows<T> host_rows{{rows.data(), memory.batch().rows(), vocabulary}, normalisers, {}};
+    if (!block_sums.empty()) host_rows.block_sums = {block_sums.data(), memory.batch().rows(), blocks};
     struct outcome {
         status what;
         std::size_t accepted;
@@ -342,7 +358,8 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
         bool stopped;
     };
     std::vector<outcome> expected;
-    for (verdict const& v : accept(rule, host_rows, hook, rng, memory)) {
+    accept(rule, host_rows, hook, rng, memory);
+    for (verdict const& v : end_round(schedule, memory).verdicts) {
         expected.push_back({v.outcome,
                             v.accepted,
                             {v.emitted.begin(), v.emitted.end()},
@@ -366,10 +383,10 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
     REQUIRE(round.ready());
     REQUIRE(verification.ready());
 
-    std::size_t const batch_rows = memory.batch.rows() + finished;
+    std::size_t const batch_rows = memory.batch().rows() + finished;
     std::size_t const stride = vocabulary + (roll.chance(0.5) ? 8 - vocabulary % 8 : roll.below(3));
     std::vector<T> device_rows(batch_rows * stride, T(std::numeric_limits<float>::quiet_NaN()));
-    for (std::size_t i = 0; i < memory.batch.rows(); ++i) {
+    for (std::size_t i = 0; i < memory.batch().rows(); ++i) {
         std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>(i * vocabulary), vocabulary,
                     device_rows.begin() + static_cast<std::ptrdiff_t>((i + finished) * stride));
     }
@@ -389,26 +406,26 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
         seeds[d] = views[r].seed;
         targets[d] = settings[r].target_transform();
         remaining[d] = static_cast<std::uint32_t>(views[r].remaining);
-        sizes[d] = static_cast<std::uint32_t>(memory.block.size(r));
+        sizes[d] = static_cast<std::uint32_t>(memory.block().size(r));
         batch_lengths[d] = lengths[r];
-        statuses[d] = memory.block.outcome(r);
+        statuses[d] = memory.block().outcome(r);
         std::copy(settings[r].stop_tokens.begin(), settings[r].stop_tokens.end(),
                   stop_columns.begin() + static_cast<std::ptrdiff_t>(d * 3));
-        offsets.push_back(static_cast<std::int32_t>(memory.batch.first_row(r) + lengths[r] + 1 + finished));
-        auto const laws_of_block = memory.block.laws(r);
-        for (std::size_t k = 0; k < memory.block.size(r); ++k) {
+        offsets.push_back(static_cast<std::int32_t>(memory.batch().first_row(r) + lengths[r] + 1 + finished));
+        auto const laws_of_block = memory.block().laws(r);
+        for (std::size_t k = 0; k < memory.block().size(r); ++k) {
             std::vector<float> row;
             for (std::size_t i = 0; i < drafts; ++i) row.push_back(load(base[(r * gamma + k) * drafts + i]));
             laws[d * gamma + k] = law_of(laws_of_block[k], row, settings[r].draft_transform());
-            drafted[d * gamma + k] = memory.block.tokens(r)[k];
-            probabilities[d * gamma + k] = laws_of_block[k].probability(memory.block.tokens(r)[k]);
+            drafted[d * gamma + k] = memory.block().tokens(r)[k];
+            probabilities[d * gamma + k] = laws_of_block[k].probability(memory.block().tokens(r)[k]);
         }
         for (std::size_t k = 0; k < gamma; ++k) {
             std::copy_n(base.begin() + static_cast<std::ptrdiff_t>((r * gamma + k) * drafts), drafts,
                         device_base.begin() + static_cast<std::ptrdiff_t>((d * gamma + k) * (drafts + 1)));
         }
     }
-    std::copy(memory.batch.tokens().begin(), memory.batch.tokens().end(),
+    std::copy(memory.batch().tokens().begin(), memory.batch().tokens().end(),
               tokens.begin() + static_cast<std::ptrdiff_t>(finished));
     put(round.requests.count, {static_cast<std::uint32_t>(all)});
     put(round.requests.positions, positions);
@@ -485,7 +502,9 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
             if (emitted != e.emitted || out_accepted[d] != e.accepted) {
                 if (margins.empty()) {
                     narrowest const measured{&margins};
-                    static_cast<void>(accept(rule, host_rows, hook, measured, memory));
+                    draft();  // the same round once more, judged by one that keeps what it sees
+                    static_cast<void>(admit(schedule, memory));
+                    accept(rule, host_rows, hook, measured, memory);
                 }
                 INFO("margin " << margins[views[r].seed] << ", accepted " << out_accepted[d] << " instead of "
                                << e.accepted << ", last " << (emitted.empty() ? no_token : emitted.back())
