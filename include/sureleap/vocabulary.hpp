@@ -42,9 +42,10 @@ public:
     [[nodiscard]] token_id to_target(token_id draft) const noexcept {
         return to_target_[static_cast<std::size_t>(draft)];
     }
-    /// Draft id of a target token, or no_token if the draft cannot say it.
+    /// Draft id of a target token, or no_token if the draft cannot say it: so of an id that is no target token.
     [[nodiscard]] token_id to_draft(token_id target) const noexcept {
-        return to_draft_[static_cast<std::size_t>(target)];
+        auto const v = static_cast<std::size_t>(target);  // a negative id becomes one that is larger than any
+        return v < to_draft_.size() ? to_draft_[v] : no_token;
     }
 
 private:

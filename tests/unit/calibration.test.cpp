@@ -225,7 +225,7 @@ TEST_CASE("temperature scaling: values, fixed points and order") {
 
 TEST_CASE("temperature scaling: unusable temperatures") {
     CHECK(says(error_text([] { sequential_temperature_scaling({}); }), "no temperatures"));
-    for (double const t : {0.0, -1.0, nan_value, infinity}) {
+    for (double const t : {0.0, -1.0, 1e-320, nan_value, infinity}) {
         CHECK(says(error_text([t] { sequential_temperature_scaling({1.0, t}); }), "temperature at position 1 is"));
     }
 }

@@ -123,7 +123,7 @@ TEST_CASE("Platt scaling: maps by hand, and the order they keep") {
         }
     }
     CHECK(says(error_text([] { sequential_platt_scaling({}); }), "sequential_platt_scaling: no temperatures"));
-    for (double const t : {0.0, -1.0, nan_value, infinity}) {
+    for (double const t : {0.0, -1.0, 1e-320, nan_value, infinity}) {
         CHECK(says(error_text([t] { sequential_platt_scaling({{1.0, 0.0}, {t, 0.0}}); }), "temperature at position 1"));
     }
     for (double const b : {nan_value, infinity}) {

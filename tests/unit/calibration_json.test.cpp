@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sureleap/ext/calibration_json.hpp>
@@ -82,4 +83,44 @@ TEST_CASE("what is no evidence is refused, with its field") {
         {"squares": [1, 5, 1, 0, 0, 0], "moments": [0, 0, 0], "observations": 2, "accepted": 1}]})"),
                "expected sums that observations can have"));
     CHECK(says(error_text([] { (void)load_evidence("no such file.json"); }), "cannot be opened"));
+    CHECK(text(replaced(good, "\"accepted\":", "\"accepted\": 0, \"accepted\":")) ==
+          "f.json: field 'positions[0].accepted' occurs twice, expected each key once");
+}
+
+TEST_CASE("evidence that no rounds give is refused, and what is accepted gives maps that are maps") {
+    auto const document = [](std::string const& squares, std::string const& moments, std::string const& counts) {
+        return R"({"format": "sureleap.online_evidence", "version": 1, "block_size": 1, "positions": [
+            {"squares": [)" +
+               squares + R"(], "moments": [)" + moments + R"(], )" + counts + "}]}";
+    };
+    std::string const few = R"("observations": 2, "accepted": 1)";
+    auto const text = [&](std::string const& squares, std::string const& moments, std::string const& counts) {
+        return error_text([&] { (void)evidence_from_json(document(squares, moments, counts), "f.json"); });
+    };
+    CHECK(says(text("1e200, 1e200, 1e200, 0, 0, 0", "0, 0, 0", few),
+               "f.json: field 'positions[0].squares[0]' is 1e+200, expected a number in [-1e12, 1e12]"));
+    CHECK(says(text("1, 0, 1, 0, 0, 0", "0, -2e12, 0", few), "field 'positions[0].moments[1]' is -2000000000000.0"));
+    CHECK(says(text("1, 0, 1, 0, 0, 0", "0, 0, 0", R"("observations": 1e13, "accepted": 1)"),
+               "field 'positions[0].observations' is 10000000000000.0"));
+    CHECK(says(text("1, 0, 1, 0, 0, 0", "0, 0, 0", R"("observations": 2, "accepted": 3)"), "field 'positions[0]'"));
+    // Singular to the last digit, and as large as it may be: rounding must not make a map of NaN.
+    for (auto const& [squares, moments] :
+         {std::pair{"1e12, 1e12, 1e12, 1e12, 1e12, 1e12", "1e12, -1e12, 1e12"},
+          std::pair{"1e12, 999999999999.9, 1e12, 0, 0, 1e-300", "-1e12, 1e12, 1e12"},
+          std::pair{"999999999000, 999999999400, 999999999000, 0, 0, 0", "1e12, 1e12, 0"},
+          std::pair{"0, 0, 0, 0, 0, 0", "1e12, 1e12, 1e12"}}) {
+        for (auto const terms : {online_terms::temperature, online_terms::platt, online_terms::history}) {
+            auto const evidence = evidence_from_json(document(squares, moments, few), "f.json");
+            online_settings settings;
+            settings.terms = terms;
+            online_maps maps(1, settings);
+            maps.restore(evidence);
+            INFO(squares);
+            for (double const c : {0.0, 0.1, 0.5, 1.0}) {
+                double const calibrated = maps(0, c);
+                REQUIRE(calibrated >= 0.0);
+                REQUIRE(calibrated <= 1.0);
+            }
+        }
+    }
 }

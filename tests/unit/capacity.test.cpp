@@ -137,6 +137,32 @@ TEST_CASE("capacity: unusable tables are refused with index and value") {
     CHECK(says(rejects({{1, inf}}), "expected a positive finite number"));
 }
 
+TEST_CASE("capacity: numbers that no step can have are refused, and their neighbours are not") {
+    // A second has an inverse, and sums and products of what a table holds stay finite and within std::size_t.
+    CHECK(says(rejects({{1, 1e-320}}), {"capacity_table: seconds at index 0 (batch tokens 1): got 9.9998",
+                                        "e-321, expected a positive finite number in [1e-15, 1e9]"}));
+    CHECK(says(rejects({{1, 1.0}, {2, 5e-16}}), "seconds at index 1 (batch tokens 2): got 5e-16"));
+    CHECK(says(rejects({{1, 1e300}}), "seconds at index 0 (batch tokens 1): got 1e+300"));
+    CHECK(says(rejects({{1, -0.0}}), "got -0"));
+    std::size_t const most = std::size_t{1} << 62;
+    CHECK(says(rejects({{1, 1.0}, {std::numeric_limits<std::size_t>::max(), 1.0}}),
+               "batch tokens at index 1: got 18446744073709551615, expected at most 2^62 = 4611686018427387904"));
+    CHECK(says(rejects({{most + 1, 1.0}}), "batch tokens at index 0: got 4611686018427387905"));
+    CHECK(rejects({{1, 1e-15}, {2, 1e9}}).empty());
+    CHECK(rejects({{1, 1.0}, {most, 2.0}}).empty());
+    capacity_table<staircase> const widest({{1, 1e-15}, {most, 1e9}});
+    capacity_table<> const steepest({{1, 1e-15}, {2, 1e9}});
+    for (std::size_t const b : {std::size_t{1}, std::size_t{2}, most, 2 * most}) {
+        CHECK(std::isfinite(widest.steps_per_second(b)));
+        CHECK(std::isfinite(steepest.steps_per_second(b)));
+        CHECK(steepest.steps_per_second(b) > 0.0);
+        CHECK(widest.convex_until(b) > b);
+        CHECK(steepest.convex_until(b) > b);
+    }
+    CHECK(says(error_text([&] { (void)sureleap::profile([](std::size_t) {}, {1, most + 1}); }),
+               "profile: batch tokens at index 1"));
+}
+
 TEST_CASE("capacity: closed form") {
     analytic_capacity const curve(8000.0, 96.0);
     CHECK(curve.steps_per_second(4) == 80.0);
@@ -146,6 +172,14 @@ TEST_CASE("capacity: closed form") {
     CHECK(says(error_text([] { analytic_capacity(1.0, -1.0); }), "overhead is -1"));
     CHECK(says(error_text([] { analytic_capacity(std::nan(""), 1.0); }), "rate is"));
     CHECK(says(error_text([] { analytic_capacity(1.0, std::nan("")); }), "overhead is"));
+    CHECK(
+        says(error_text([] { analytic_capacity(1e300, 0.0); }),
+             "analytic_capacity: with a rate of 1e+300 and an overhead of 0 a step of one token takes 1e-300 seconds, "
+             "expected a number in [1e-15, 1e9]"));
+    CHECK(says(error_text([] { analytic_capacity(5e-324, 1.0); }), "takes inf seconds"));
+    CHECK(says(error_text([] { analytic_capacity(1.0, 1e300); }), "takes 1e+300 seconds"));
+    CHECK(error_text([] { analytic_capacity(1e15, 0.0); }).empty());
+    CHECK(error_text([] { analytic_capacity(1.0, 1e8); }).empty());
 }
 
 namespace {

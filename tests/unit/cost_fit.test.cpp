@@ -329,6 +329,14 @@ TEST_CASE("profile: a bad grid is refused before anything runs") {
     CHECK(says(text({{1, 4, 0, 0, 0}}, {}), "the median of load 0 (requests 1, batch tokens 4) is 0 seconds"));
     CHECK(says(error_text([] { (void)profile_grid({.max_requests = 0}); }), "max_requests is 0"));
     CHECK(says(error_text([] { (void)profile_grid({.contexts = {}}); }), "contexts is empty"));
+    CHECK(
+        says(error_text([] { (void)profile_grid({.max_requests = SIZE_MAX}); }),
+             "profile_grid: max_requests is 18446744073709551615 and block_size 1, expected a largest step of at most "
+             "2^62 = 4611686018427387904 tokens"));
+    CHECK(says(error_text([] { (void)profile_grid({.max_requests = 2, .block_size = SIZE_MAX}); }),
+               "expected a largest"));
+    CHECK(says(error_text([] { (void)profile_grid({.max_requests = 4, .contexts = {1, std::uint64_t{1} << 61}}); }),
+               "profile_grid: context 1 is 2305843009213693952 tokens for each of 4 requests, expected"));
 }
 
 TEST_CASE("profile: the grid tells all prices apart, and a profiled engine is priced exactly") {

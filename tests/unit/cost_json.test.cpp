@@ -36,7 +36,7 @@ cost_table example() {
     return {.prices = {9e-3, 0.0, 1.0 / 3.0, 3e-9, 1e-3, 5e-324, 2e-5},
             .cells = {{{1, 8, 1, 7, 1024}, 0.1}, {{2, 2, 0, 0, 0}, 6.02e8}},
             .token_sizes = {1, 2, 4, 8},
-            .request_sizes = {2, 9007199254740993},
+            .request_sizes = {2, 9007199254740993},  // no double holds it
             .measured_on = here,
             .measured_at = noon};
 }
@@ -167,6 +167,32 @@ TEST_CASE("cost json: what is wrong is named") {
     CHECK(says(with("\"seconds\": 0.1", "\"seconds\": 0.0"), "field 'cells': sample 0: seconds is 0"));
     CHECK(says(with("\"draft_tokens\": 7", "\"draft_tokens\": 7.5"), "field 'cells[0].draft_tokens' is 7.5"));
     CHECK(says(with("\"cells\": [", "\"cells\": {}, \"more\": ["), "field 'cells' is an object, expected an array"));
+}
+
+TEST_CASE("cost json: numbers that no table can have, and keys that stand twice, are refused") {
+    std::string const text = to_json(example());
+    auto const with = [&](std::string const& from, std::string const& to) { return bad(replaced(text, from, to)); };
+    std::string const huge = "18446744073709551615";
+    CHECK(says(with("\"seconds\": 0.1", "\"seconds\": 1e-320"),
+               {"field 'cells': sample 0: seconds is 9.9998", "e-321, expected a number in [1e-15, 1e9]"}));
+    CHECK(says(with("\"batch_tokens\": 8", "\"batch_tokens\": " + huge),
+               "field 'cells': sample 0: batch_tokens is 18446744073709551615, expected at most 2^62"));
+    CHECK(says(with("\"draft_tokens\": 7", "\"draft_tokens\": " + huge),
+               "field 'cells': sample 0: draft_tokens is 18446744073709551615, expected at most 2^62"));
+    CHECK(says(with("\"context_tokens\": 1024", "\"context_tokens\": " + huge),
+               "field 'cells': sample 0: context_tokens is 18446744073709551615, expected at most 2^62"));
+    CHECK(says(with("9007199254740993", huge),
+               "field 'request_sizes' at index 1: got 18446744073709551615, expected at most 2^62"));
+    CHECK(says(with("    4,\n    8", "    4,\n    4611686018427387905"), "field 'token_sizes' at index 3: got"));
+    CHECK(with("    4,\n    8", "    4,\n    4611686018427387904").empty());
+    CHECK(says(with("\"fixed\": 0.009", "\"fixed\": 1e400"), "field 'prices.fixed' is 1e400, expected a number that"));
+    CHECK(with("\"request\": 0.0", "\"request\": -0.0").empty());  // is 0, in every sum
+    CHECK(with("\"driver\": \"580.65\"", "\"driver\": \"1\", \"driver\": \"580.65\"") ==
+          "c.json: field 'measured_on.driver' occurs twice, expected each key once");
+    CHECK(with("\"seconds\": 0.1", "\"seconds\": 0.2, \"seconds\": 0.1") ==
+          "c.json: field 'cells[0].seconds' occurs twice, expected each key once");
+    CHECK(with("\"fixed\": 0.009", "\"fixed\": 1, \"fixed\": 0.009") ==
+          "c.json: field 'prices.fixed' occurs twice, expected each key once");
 }
 
 TEST_CASE("cost json: a document with something else in it is a table or an error, never anything else") {

@@ -163,6 +163,39 @@ TEST_CASE("padded cost: unusable sizes are refused by index") {
     CHECK(says(error_text([&] { padded_cost(model, {}, {0}); }), "request_sizes at index 0: got 0"));
 }
 
+TEST_CASE("cost models: sizes that overflow when they are added are refused") {
+    additive_cost const model({.fixed = 1.0});
+    std::size_t const most = std::size_t{1} << 62;
+    CHECK(says(error_text([&] { padded_cost(model, {4, most + 1}); }),
+               "token_sizes at index 1: got 4611686018427387905, expected at most 2^62 = 4611686018427387904"));
+    CHECK(says(error_text([&] { padded_cost(model, {}, {SIZE_MAX}); }), "request_sizes at index 0: got"));
+    padded_cost const widest{model, {most}, {most}};
+    CHECK(widest.step_seconds(load_of(1, 8)) == 1.0);
+    CHECK(widest.step_seconds(load_of(most, most)) == 1.0);
+    CHECK(widest.convex_until(load_of(1, 8)) == most);
+    auto const cells = [&](step_load const& load) { return error_text([&] { cell_cost(model, {{load, 1.0}}); }); };
+    CHECK(says(cells(load_of(1, SIZE_MAX)),
+               "cell_cost: sample 0: batch_tokens is 18446744073709551615, expected at most"));
+    CHECK(says(cells(load_of(most + 1, most + 1)), "cell_cost: sample 0: requests is 4611686018427387905"));
+    CHECK(says(cells(load_of(1, 1, 1, SIZE_MAX)), "draft_tokens is 18446744073709551615"));
+    CHECK(says(cells(load_of(1, 1, 0, 0, UINT64_MAX)), "context_tokens is 18446744073709551615"));
+    CHECK(cells(load_of(1, most, 1, most, most)).empty());
+}
+
+TEST_CASE("cell cost: a model whose times are none is refused with the sample") {
+    struct broken {
+        double value;
+        [[nodiscard]] double step_seconds(step_load const&) const noexcept { return value; }
+    };
+    auto const text = [](double value) {
+        return error_text([&] { cell_cost(broken{value}, {{load_of(1, 1), 1.0}, {load_of(2, 2), 1.0}}); });
+    };
+    CHECK(says(text(0.0), "cell_cost: sample 0: the model says 0 seconds, expected a finite number of at least 1e-15"));
+    CHECK(says(text(std::numeric_limits<double>::quiet_NaN()), "the model says"));
+    CHECK(says(text(1e-320), "the model says 9.9998"));
+    CHECK(text(1e-15).empty());
+}
+
 TEST_CASE("cell cost: measurements override, the model goes on") {
     additive_cost const model({.fixed = 8.0, .batch_token = 1.0, .context_token = 0.5, .draft_fixed = 2.0});
     cell_cost const cost{model,

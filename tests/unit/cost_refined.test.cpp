@@ -247,5 +247,18 @@ TEST_CASE("refined cost: settings out of range are refused by name") {
     CHECK(says(text({.clip = 0.0}), "clip is 0, expected a positive finite number"));
     CHECK(says(text({.clip = std::nan("")}), "clip is"));
     CHECK(says(text({.most = 1.0}), "most is 1"));
+    CHECK(says(text({.clip = 1e300}), "clip is 1e+300, expected a positive finite number of at most 1e6"));
+    CHECK(says(text({.most = 1e300}), "most is 1e+300, expected a finite factor above 1 and at most 1e6"));
+    CHECK(text({.clip = 1e6, .most = 1e6}).empty());
     CHECK(text({}).empty());
+}
+
+TEST_CASE("refined cost: no time that anybody measures makes it forget what a number is") {
+    refined_cost cost{model, {.clip = 1e6, .most = 1e6}};
+    step_load const load{.requests = 4, .batch_tokens = 9};
+    for (double const seconds : {1.7e308, 1e-320, 1.7e308, 1.7e308, 5e-324, 1.0}) {
+        for (int i = 0; i < 100; ++i) cost.observe(load, seconds);
+        REQUIRE(std::isfinite(cost.step_seconds(load)));
+        REQUIRE(cost.step_seconds(load) > 0.0);
+    }
 }

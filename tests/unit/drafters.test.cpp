@@ -762,6 +762,86 @@ TEST_CASE("drafters: a model whose shapes are not the promised ones costs the ro
     CHECK(outcomes(model(2, 5)) == refused);
 }
 
+TEST_CASE("drafters: a request whose anchor is no token drafts nothing, and others what they would alone") {
+    std::size_t const gamma = 3, size = 5, rank = 2, d = 2, requests = 4;
+    support::dice roll(97);
+    auto const w1 = random_values<float>(roll, size * rank, 1.0), w2 = random_values<float>(roll, size * rank, 1.0);
+    auto const gate = random_values<float>(roll, rank * (d + rank), 1.0);
+    auto const gate_bias = random_values<float>(roll, rank, 1.0);
+    auto const joint = random_values<float>(roll, 3 * rank * (2 * rank + d), 1.0);
+    auto const joint_bias = random_values<float>(roll, 3 * rank, 1.0);
+    auto const confidence_weights = random_values<float>(roll, d + rank, 1.0);
+    auto const hidden = random_values<float>(roll, requests * gamma * d, 1.0);
+    auto const logits = random_values<float>(roll, requests * gamma * size, 1.0);
+    matrix_view<float> const w1_view{w1.data(), size, rank}, w2_view{w2.data(), size, rank};
+    auto const backbone = [&](std::span<request_view const> views) {
+        return block_forward<float>{{hidden.data(), views.size() * gamma, d},
+                                    {{logits.data(), views.size() * gamma, size}, {}}};
+    };
+    confidence_head<float> const embeds{{confidence_weights.data(), 1, d + rank}, 0.25f, w1_view};
+    confidence_head<float> const reads_hidden{{confidence_weights.data(), 1, d}, 0.25f};
+    drafter_options const options{gamma, size, d};
+    scene<float> s(roll, requests, gamma, size);
+    for (auto& settings : s.settings) settings = {};
+    for (auto& view : s.views) view.remaining = gamma + 1;
+
+    auto const drafted = [&](auto& drafter) {
+        auto const memory = s.draw(drafter);
+        std::vector<tokens> all;
+        for (std::size_t r = 0; r < requests; ++r) {
+            CHECK(memory.block.outcome(r) == status::ok);
+            all.emplace_back(memory.block.tokens(r).begin(), memory.block.tokens(r).end());
+        }
+        return all;
+    };
+    auto const planned = [&](auto& drafter) {
+        round_memory<float, float> memory{drafter, token_rejection<>{}, {requests}};
+        memory.block.begin(s.views);
+        memory.planning.start(s.views);
+        drafter.plan(drafter.forward(s.views), memory.block, memory.planning);
+        return std::vector<std::uint32_t>(memory.planning.sizes.begin(), memory.planning.sizes.end());
+    };
+    auto const check = [&](char const* name, auto drafter, bool reads_anchor) {
+        INFO(name);
+        for (auto& view : s.views) view.anchor = 1;
+        auto const expected = drafted(drafter);
+        auto const plan = planned(drafter);
+        for (token_id const foreign : {-200, no_token, static_cast<token_id>(size),
+                                       std::numeric_limits<token_id>::max(), std::numeric_limits<token_id>::min()}) {
+            INFO("anchor " << foreign);
+            s.views[1].anchor = s.views[3].anchor = foreign;
+            auto const found = drafted(drafter);
+            auto const counts = planned(drafter);
+            for (std::size_t r = 0; r < requests; ++r) {
+                bool const follows = r % 2 == 0 || !reads_anchor;
+                CHECK(found[r] == (follows ? expected[r] : tokens{}));
+                CHECK(counts[r] == (follows ? plan[r] : 0u));
+            }
+        }
+        s.views[1].anchor = 0;
+        s.views[3].anchor = static_cast<token_id>(size - 1);
+        auto const known = drafted(drafter);
+        CHECK(known[1].size() == gamma);
+        CHECK(known[3].size() == gamma);
+    };
+    markov_head<float> const markov{w1_view, w2_view};
+    check("markov", semi_autoregressive{backbone, markov, embeds, options}, true);
+    check("gated",
+          semi_autoregressive{backbone, gated_head<float>{w1_view, w2_view, {gate.data(), rank, d + rank}, gate_bias},
+                              reads_hidden, options},
+          true);
+    check("rnn",
+          semi_autoregressive{backbone,
+                              rnn_head<float>{w1_view, w2_view, {joint.data(), 3 * rank, 2 * rank + d}, joint_bias},
+                              reads_hidden, options},
+          true);
+    std::vector<token_id> const successors{0, 1, 1, 2, 2, 3, 3, 4, 0, 4};
+    shortlist_head const list{markov, 2, {successors.data(), size, 2}};
+    check("shortlist", semi_autoregressive{backbone, list, reads_hidden, options}, true);
+    check("a confidence that embeds", parallel{backbone, embeds, options}, true);
+    check("nothing that embeds", parallel{backbone, reads_hidden, options}, false);
+}
+
 TEST_CASE("drafters: commit reaches the model") {
     struct backbone_with_cache {
         std::size_t* commits;

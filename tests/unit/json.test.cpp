@@ -59,7 +59,7 @@ sureleap::temperature_fit small_fit() {
 }  // namespace
 
 TEST_CASE("json: a capacity table reads back bit for bit") {
-    capacity_table<> const table({{1, 0.1}, {7, 1.0 / 3.0}, {4096, 6.02e23}, {4097, 4.9e-324}});
+    capacity_table<> const table({{1, 0.1}, {7, 1.0 / 3.0}, {4096, 6.02e8}, {4097, 1e-15}});
     auto const again = sureleap::capacity_from_json(sureleap::to_json(table));
     REQUIRE(again.points().size() == table.points().size());
     for (std::size_t i = 0; i < again.points().size(); ++i) CHECK(again.points()[i] == table.points()[i]);
@@ -134,6 +134,70 @@ TEST_CASE("json: wrong capacity documents name the field") {
     CHECK(says(bad_capacity(replaced(good, "linear_step_time", "\xff")), "c.json: malformed"));
 }
 
+TEST_CASE("json: numbers that no table can have are refused with their field") {
+    std::string const good = sureleap::to_json(capacity_table<>({{1, 0.5}, {2, 0.75}}));
+    auto const seconds = [&](std::string const& text) { return bad_capacity(replaced(good, "0.75", text)); };
+    auto const tokens = [&](std::string const& text) {
+        return bad_capacity(replaced(good, "\"batch_tokens\": 2", "\"batch_tokens\": " + text));
+    };
+    CHECK(says(seconds("1e-320"), {"c.json: field 'points': seconds at index 1 (batch tokens 2): got 9.9998",
+                                   "expected a positive finite number in [1e-15, 1e9]"}));
+    CHECK(says(seconds("1e-400"), "seconds at index 1 (batch tokens 2): got 0"));
+    CHECK(says(seconds("1e300"), "seconds at index 1 (batch tokens 2): got 1e+300"));
+    CHECK(says(seconds("-0.0"), "seconds at index 1 (batch tokens 2): got -0"));
+    CHECK(says(seconds("1e400"),
+               "c.json: malformed JSON: field 'points[1].seconds' is 1e400, expected a number that a double holds"));
+    CHECK(says(seconds("-1e400"), "field 'points[1].seconds' is -1e400"));
+    CHECK(says(seconds("Infinity"), "c.json: malformed or truncated JSON at byte"));
+    CHECK(says(seconds("true"), "field 'points[1].seconds' is true, expected a finite number"));
+    CHECK(says(tokens("18446744073709551615"),
+               {"c.json: field 'points': batch tokens at index 1: got 18446744073709551615", "expected at most 2^62"}));
+    CHECK(says(tokens("18446744073709551616"), "field 'points[1].batch_tokens' is 1.8446744073709552e+19"));
+    CHECK(says(tokens("4611686018427387905"), "batch tokens at index 1: got 4611686018427387905"));
+    CHECK(says(tokens("2.0"), "field 'points[1].batch_tokens' is 2.0, expected a non-negative integer"));
+    CHECK(says(tokens("-0"), "field 'points[1].batch_tokens' is"));
+    CHECK(says(tokens("\"2\""), "field 'points[1].batch_tokens' is \"2\", expected a non-negative integer"));
+    CHECK(tokens("4611686018427387904").empty());
+    CHECK(seconds("1e9").empty());
+    CHECK(seconds("7").empty());
+}
+
+TEST_CASE("json: a key that occurs twice is refused, at any depth") {
+    std::string const good = sureleap::to_json(capacity_table<>({{1, 0.5}, {2, 0.75}}));
+    auto const text = [&](std::string const& from, std::string const& to) {
+        return bad_capacity(replaced(good, from, to));
+    };
+    CHECK(text("\"version\": 1", "\"version\": 2, \"version\": 1") ==
+          "c.json: field 'version' occurs twice, expected each key once");
+    CHECK(text("\"seconds\": 0.75", "\"seconds\": 0.5, \"seconds\": 0.75") ==
+          "c.json: field 'points[1].seconds' occurs twice, expected each key once");
+    CHECK(text("\"batch_tokens\": 1", "\"batch_tokens\": 1, \"batch_\\u0074okens\": 1") ==
+          "c.json: field 'points[0].batch_tokens' occurs twice, expected each key once");
+    CHECK(text("\"seconds\": 0.75",
+               "\"seconds\": 0.75, \"more\": [[], [{\"a\": {}}, {\"b\": 1, \"c\": {\"b\": 2}, \"b\": 3}]]") ==
+          "c.json: field 'points[1].more[1][1].b' occurs twice, expected each key once");
+    // In different objects, or as a value, a name may come again; fields that nobody reads may stand beside the others.
+    CHECK(text("\"seconds\": 0.75",
+               "\"seconds\": 0.75, \"more\": [{\"a\": 1}, {\"a\": 2}, \"a\", {\"b\": {\"a\": \"a\"}}]")
+              .empty());
+    CHECK(says(bad_temperatures(replaced(sureleap::to_json(small_fit()), "\"fit\": 2", "\"fit\": 2, \"fit\": 2")),
+               "t.json: field 'samples.fit' occurs twice"));
+}
+
+TEST_CASE("json: brackets without end and text behind the document are refused") {
+    std::string const good = sureleap::to_json(capacity_table<>({{1, 0.5}, {2, 0.75}}));
+    auto const nested = [&](std::size_t depth) {
+        return bad_capacity(
+            replaced(good, "0.75", "0.75, \"more\": " + std::string(depth, '[') + std::string(depth, ']')));
+    };
+    CHECK(nested(20).empty());
+    CHECK(says(nested(100), "is nested deeper than 64"));
+    CHECK(says(nested(1000000), {"c.json: field 'points[1].more[0][0]", "is nested deeper than 64"}));
+    CHECK(says(bad_capacity(good + " {}"), "c.json: malformed or truncated JSON at byte"));
+    CHECK(says(bad_capacity(good + std::string(1, '\0') + "{}"), "c.json: malformed or truncated JSON at byte"));
+    CHECK(bad_capacity(good + " \n").empty());
+}
+
 TEST_CASE("json: a temperature fit reads back bit for bit with its record") {
     auto const fit = small_fit();
     scratch_file const file("sureleap_temperatures_");
@@ -191,6 +255,25 @@ TEST_CASE("json: wrong temperature documents name the field") {
           sureleap::temperature_objective::log_loss);
     CHECK(says(bad_temperatures(replaced(good, "\"version\": 2", "\"version\": 1")), "'version' is 1, expected 2"));
     CHECK(says(bad_temperatures(replaced(good, "\"samples\"", "\"sample\"")), "field 'samples' is missing"));
+    CHECK(says(bad_temperatures(replaced(good, "1.5", "1e-320")),
+               "'positions[0].temperature' is 1e-320, expected a number in [0.1, 10], the range of 'settings'"));
+    CHECK(says(bad_temperatures(replaced(good, "1.5", "10.1")), "'positions[0].temperature' is 10.1"));
+    CHECK(bad_temperatures(replaced(good, "1.5", "10")).empty());
+    CHECK(says(bad_temperatures(replaced(good, "\"lowest\": 0.1", "\"lowest\": 1e-320")),
+               "'settings': lowest temperature is 9.9998"));
+    CHECK(says(bad_temperatures(replaced(good, "\"bins\": 15", "\"bins\": 18446744073709551615")),
+               "field 'settings.bins' is 18446744073709551615, expected at most 2^62"));
+    CHECK(says(bad_temperatures(replaced(good, "\"fit\": 5", "\"fit\": 18446744073709551615")),
+               "field 'samples.fit' is 18446744073709551615, expected at most 2^62"));
+    // Fewer samples reach a position than the one before it.
+    std::string const second = R"(, {"temperature": 1, "fit_observed": 5, "evaluation_observed": 3,
+                                     "ece_before": 0, "ece_after": 0}])";
+    std::string const two = replaced(replaced(good, "}]", "}" + second), "\"block_size\": 1", "\"block_size\": 2");
+    CHECK(bad_temperatures(two).empty());
+    CHECK(bad_temperatures(replaced(two, "\"evaluation_observed\": 3", "\"evaluation_observed\": 4")).empty());
+    CHECK(says(bad_temperatures(replaced(two, "\"fit_observed\": 5, \"evaluation_observed\": 4",
+                                         "\"fit_observed\": 4, \"evaluation_observed\": 4")),
+               "'positions[1].fit_observed' is 5, expected at most the 4 of the position before"));
     CHECK(says(bad_temperatures(replaced(good, "\"fit\": 5", "\"fit\": true")), "field 'samples.fit' is true"));
 }
 

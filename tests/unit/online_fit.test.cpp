@@ -312,5 +312,32 @@ TEST_CASE("settings of maps are checked") {
     CHECK(text([](auto& s) { s.prior = {{1.0, 0.0}}; }) ==
           "online_settings: prior has 1 positions, expected block_size (gamma) = 2");
     CHECK(text([](auto& s) { s.prior = {{1.0, 0.0}, {-1.0, 0.0}}; }) ==
-          "online_settings: prior: temperature at position 1 is -1, expected a positive finite number");
+          "online_settings: prior: temperature at position 1 is -1, expected a positive finite number whose inverse is "
+          "finite");
+    CHECK(text([](auto& s) {
+              s.prior = {{1e-320, 0.0}, {1.0, 0.0}};
+          }).starts_with("online_settings: prior: temperature at position 0 is 9.9998"));
+}
+
+TEST_CASE("a prior beyond what maps can be leaves them maps") {
+    for (auto const& prior : {logit_scaling{1e-300, 0.0}, logit_scaling{1e300, -1e300}, logit_scaling{1e-9, 1e308}}) {
+        for (auto const terms : {online_terms::temperature, online_terms::platt, online_terms::history}) {
+            online_settings settings;
+            settings.prior = {prior};
+            settings.terms = terms;
+            online_maps maps(1, settings);
+            support::dice roll(7);
+            for (int round = 0; round < 50; ++round) {
+                for (int r = 0; r < 20; ++r) {
+                    maps.observe(0, logit_terms::of_confidence(roll.real(), roll.bell()), roll.chance(0.6));
+                }
+                maps.close_round(20);
+                for (double const c : {0.0, 0.1, 0.5, 1.0}) {
+                    INFO("temperature " << prior.temperature << ", offset " << prior.offset << ", round " << round);
+                    REQUIRE(maps(0, c) >= 0.0);
+                    REQUIRE(maps(0, c) <= 1.0);
+                }
+            }
+        }
+    }
 }

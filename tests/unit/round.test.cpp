@@ -38,10 +38,11 @@ struct flat_capacity {
     [[nodiscard]] double steps_per_second(std::size_t b) const { return 1.0 / (8.0 + static_cast<double>(b)); }
 };
 
+world const w{5, 3, 3};
+
 /// An engine with its requests; every stage can be called, left out or called at the wrong time.
-template <class Schedule = fixed_schedule, class Rule = token_rejection<>, class Drafter = decltype(semi_of(std::declval<world const&>()))>
+template <class Schedule = fixed_schedule, class Rule = token_rejection<>, class Drafter = decltype(semi_of(w))>
 struct engine {
-    world w{5, 3, 3};
     Drafter drafter;
     Schedule schedule;
     Rule rule{};
@@ -53,7 +54,7 @@ struct engine {
     round_memory<double, typename Drafter::value_type> memory;
 
     explicit engine(Schedule s = Schedule{}, std::size_t requests = 2)
-        requires std::is_same_v<Drafter, decltype(semi_of(std::declval<world const&>()))>
+        requires std::is_same_v<Drafter, decltype(semi_of(w))>
         : engine(std::move(s), requests, semi_of(w)) {}
     engine(Schedule s, std::size_t requests, Drafter d)
         : drafter(std::move(d)),

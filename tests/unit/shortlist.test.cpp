@@ -252,6 +252,23 @@ TEST_CASE("shortlist_head: the list is the best and the successors, its logits a
     check_lists<double, double>(704);
 }
 
+TEST_CASE("shortlist_head: a token that has no row of successors is followed by the best alone") {
+    std::vector<float> const w1{1, 2, 3, 4}, w2{4, 3, 2, 1}, base{0.0f, 3.0f, 1.0f, 2.0f};
+    std::vector<token_id> const successors{0, 1, 2, 0};
+    shortlist_head const head{markov_head<float>{{w1.data(), 4, 1}, {w2.data(), 4, 1}}, 1, {successors.data(), 4, 1}};
+    std::vector<token_id> ids(decltype(head)::scratch_type::candidate_count(1)), tokens(head.capacity());
+    std::vector<float> values(decltype(head)::scratch_type::value_count(1, 4));
+    auto const listed = [&](token_id previous) {
+        std::size_t const count = head.choose(std::span<float const>(base), previous, {ids, values}, tokens);
+        return std::vector<token_id>(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count));
+    };
+    CHECK(listed(0) == std::vector<token_id>{0, 1});
+    CHECK(listed(2) == std::vector<token_id>{1, 2});
+    for (token_id const foreign : {no_token, token_id{-200}, token_id{4}, std::numeric_limits<token_id>::max()}) {
+        CHECK(listed(foreign) == std::vector<token_id>{1});
+    }
+}
+
 TEST_CASE("shortlist_head: NaN is not listed, a row of nothing else gives an empty list") {
     std::vector<float> const w(5, 1.0f);
     matrix_view<float> const view{w.data(), 5, 1};

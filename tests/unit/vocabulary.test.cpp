@@ -4,6 +4,7 @@
 #include "support/catch.hpp"
 
 #include <cstddef>
+#include <limits>
 #include <vector>
 
 #include <sureleap/vocabulary.hpp>
@@ -26,6 +27,18 @@ TEST_CASE("vocabulary_map: there and back") {
         CHECK(map.to_draft(expected[d]) == d);
     }
     for (token_id const v : {1, 2, 4, 5, 6, 8}) CHECK(map.to_draft(v) == no_token);
+}
+
+TEST_CASE("vocabulary_map: what is no token of the target is none of the draft") {
+    std::vector<token_id> const ids{2, 0};
+    vocabulary_map const map(ids, 4);
+    for (token_id const foreign : {no_token, token_id{-200}, token_id{4}, std::numeric_limits<token_id>::max(),
+                                   std::numeric_limits<token_id>::min()}) {
+        CHECK(map.to_draft(foreign) == no_token);
+        CHECK(vocabulary_view(&map).to_draft(foreign) == no_token);
+    }
+    CHECK(map.to_draft(2) == 0);
+    CHECK(map.to_draft(3) == no_token);
 }
 
 TEST_CASE("vocabulary_map: refuses ids out of range, twice, or none at all") {

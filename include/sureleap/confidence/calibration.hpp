@@ -60,8 +60,9 @@ namespace detail {
 inline void check_scalings(char const* who, std::span<logit_scaling const> positions) {
     if (positions.empty()) fail_with(who, ": no temperatures, expected one per position");
     for (std::size_t k = 0; k < positions.size(); ++k) {
-        if (double const t = positions[k].temperature; !(t > 0.0 && std::isfinite(t))) {
-            fail_with(who, ": temperature at position ", k, " is ", t, ", expected a positive finite number");
+        if (double const t = positions[k].temperature; !(t > 0.0 && std::isfinite(t) && std::isfinite(1.0 / t))) {
+            fail_with(who, ": temperature at position ", k, " is ", t,
+                      ", expected a positive finite number whose inverse is finite");
         }
         if (double const b = positions[k].offset; !std::isfinite(b)) {
             fail_with(who, ": offset at position ", k, " is ", b, ", expected a finite number");

@@ -170,14 +170,16 @@ public:
 
 private:
     using matrix = std::array<std::array<double, 3>, 3>;  // the lower triangle
+    static constexpr double least_pivot = 0x1p-30;
 
-    // The first n unknowns of a x = b, for a positive definite a, by Cholesky; the others are 0.
+    // The first n unknowns of a x = b, for a positive definite a, by Cholesky; the others are 0. A pivot is at least the
+    // prior's precision, except where rounding has eaten it: then it counts as next to nothing, and x stays finite.
     [[nodiscard]] static std::array<double, 3> solve(matrix a, std::array<double, 3> b, std::size_t n) noexcept {
         for (std::size_t i = 0; i < n; ++i) {
             for (std::size_t j = 0; j <= i; ++j) {
                 double sum = a[i][j];
                 for (std::size_t m = 0; m < j; ++m) sum -= a[i][m] * a[j][m];
-                a[i][j] = i == j ? std::sqrt(sum) : sum / a[j][j];
+                a[i][j] = i == j ? std::sqrt(sum > least_pivot ? sum : least_pivot) : sum / a[j][j];
             }
             for (std::size_t m = 0; m < i; ++m) b[i] -= a[i][m] * b[m];
             b[i] /= a[i][i];

@@ -97,7 +97,12 @@ public:
             has_prior_ = prior_is_trusted_ = true;
         }
         for (std::size_t k = 0; k < settings.prior.size(); ++k) {
-            positions_[k].prior = {1.0 / settings.prior[k].temperature, settings.prior[k].offset, 0.0};
+            // Where maps end in any case: from further away, differences between a fit and its prior could overflow.
+            positions_[k].prior = {
+                std::clamp(1.0 / settings.prior[k].temperature, logit_evidence::lowest_slope,
+                           logit_evidence::highest_slope),
+                std::clamp(settings.prior[k].offset, -logit_evidence::largest_offset, logit_evidence::largest_offset),
+                0.0};
         }
         refit(nullptr);
     }

@@ -69,8 +69,8 @@ struct temperature_fit {
 namespace detail {
 
 inline void check_temperature_range(std::string const& who, double lowest, double highest) {
-    if (!(lowest > 0.0 && lowest <= 1.0)) {
-        fail_with(who, ": lowest temperature is ", lowest, ", expected a number in (0, 1]");
+    if (!(lowest > 0.0 && lowest <= 1.0 && std::isfinite(1.0 / lowest))) {
+        fail_with(who, ": lowest temperature is ", lowest, ", expected a number in (0, 1] whose inverse is finite");
     }
     if (!(highest >= 1.0 && std::isfinite(highest))) {
         fail_with(who, ": highest temperature is ", highest, ", expected a finite number of at least 1");

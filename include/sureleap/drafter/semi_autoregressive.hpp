@@ -22,7 +22,8 @@
 SURELEAP_BEGIN_NAMESPACE
 
 /// Backbone + sequential head + confidence. Models drafter. Parts are held by value, or by reference where an lvalue
-/// was given to the deduction guide: a function that returns a drafter must move its local parts in.
+/// was given to the deduction guide: a function that returns a drafter must move its local parts in. A request whose anchor
+/// is outside 0 .. V-1 drafts nothing if head or confidence embeds it.
 template <class Backbone, class Head, class Confidence = no_confidence>
 class semi_autoregressive {
     using head_type = std::remove_cvref_t<Head>;
@@ -114,6 +115,7 @@ public:
             memory.begin(r);
             if (!well_shaped(forward, mine.requests().size())) return;
             request_view const& request = mine.requests()[r];
+            if (!can_follow(request.anchor)) return;
             for (std::size_t k = 0; k < request.draft_cap(block_size()); ++k) {
                 std::size_t const i = r * block_size() + k;
                 double c = 0.0;
@@ -200,9 +202,20 @@ private:
     [[nodiscard]] std::size_t plan_size() const noexcept {
         return pre_token_confidence<confidence_type, value_type> ? options_.hidden_size : draw_size();
     }
+    // A head or a confidence that embeds the token before has a row for each of V. An anchor comes from the engine and may be
+    // none of them, such as a placeholder of an image or an added token: nothing is drafted behind it.
+    [[nodiscard]] bool can_follow(token_id anchor) const noexcept {
+        bool embeds = head_.previous_vocabulary() != 0;
+        if constexpr (requires { confidence_.previous_vocabulary(); }) {
+            embeds = embeds || confidence_.previous_vocabulary() != 0;
+        }
+        return !embeds || (anchor >= 0 && static_cast<std::size_t>(anchor) < target_vocabulary());
+    }
     // Request r drafts position k.
     [[nodiscard]] bool drafts(draft_block<value_type> const& block, std::size_t r, std::size_t k) const noexcept {
-        return block.outcome(r) == status::ok && block.size(r) == k && k < block.requests()[r].draft_cap(block_size());
+        request_view const& request = block.requests()[r];
+        return block.outcome(r) == status::ok && block.size(r) == k && k < request.draft_cap(block_size()) &&
+               can_follow(request.anchor);
     }
     [[nodiscard]] static token_id before(draft_block<value_type> const& block, std::size_t r) noexcept {
         return block.size(r) == 0 ? block.requests()[r].anchor : block.tokens(r).back();

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -102,7 +103,7 @@ void write_positions(Fit const& fit, nlohmann::ordered_json& document, Write con
 
 template <class Read>
 [[nodiscard]] sequential_fit read_positions(json_field const& root, Read const& read) {
-    sequential_fit fit{root["samples"]["fit"].natural(), root["samples"]["evaluation"].natural(), {}};
+    sequential_fit fit{root["samples"]["fit"].count(), root["samples"]["evaluation"].count(), {}};
     auto const list = root["positions"];
     if (list.size() == 0) list.wrong("one entry per position");
     if (root["block_size"].natural() != list.size()) {
@@ -113,16 +114,22 @@ template <class Read>
         if (double const value = field.number(); value >= 0.0 && value <= 1.0 && observed > 0) return value;
         field.wrong(observed > 0 ? "a number in [0, 1]" : "null, as nothing was observed");
     };
-    auto const count = [](json_field const& field, std::uint64_t samples) -> std::uint64_t {
-        std::size_t const observed = field.natural();
+    auto const count = [](json_field const& field, std::uint64_t samples, std::uint64_t before) -> std::uint64_t {
+        std::size_t const observed = field.count();
         if (observed > samples) field.wrong("at most the number of samples");
+        if (observed > before) {
+            field.wrong(("at most the " + std::to_string(before) + " of the position before").c_str());
+        }
         return observed;
     };
     for (std::size_t k = 0; k < list.size(); ++k) {
         position_fit p;
         p.scaling = read(list[k]);
-        p.fit_observed = count(list[k]["fit_observed"], fit.fit_samples);
-        p.evaluation_observed = count(list[k]["evaluation_observed"], fit.evaluation_samples);
+        bool const first = k == 0;
+        p.fit_observed = count(list[k]["fit_observed"], fit.fit_samples,
+                               first ? fit.fit_samples : fit.positions.back().fit_observed);
+        p.evaluation_observed = count(list[k]["evaluation_observed"], fit.evaluation_samples,
+                                      first ? fit.evaluation_samples : fit.positions.back().evaluation_observed);
         p.ece_before = ece(list[k]["ece_before"], p.evaluation_observed);
         p.ece_after = ece(list[k]["ece_after"], p.evaluation_observed);
         fit.positions.push_back(p);
@@ -130,9 +137,16 @@ template <class Read>
     return fit;
 }
 
-[[nodiscard]] inline double read_temperature(json_field const& position) {
+/// Within the range that the document says it was fitted in; the ends come out of a logarithm.
+template <class Settings>
+[[nodiscard]] double read_temperature(json_field const& position, Settings const& settings) {
     double const t = position["temperature"].number();
     if (!(t > 0.0)) position["temperature"].wrong("a positive number");
+    if (!(t >= settings.lowest * (1.0 - 1e-9) && t <= settings.highest * (1.0 + 1e-9))) {
+        std::ostringstream range;
+        range << "a number in [" << settings.lowest << ", " << settings.highest << "], the range of 'settings'";
+        position["temperature"].wrong(range.str().c_str());
+    }
     return t;
 }
 
@@ -174,11 +188,11 @@ template <class Read>
     detail::json_field const root(document, source, "");
     auto const written = root["settings"];
     temperature_settings const settings{written["lowest"].number(), written["highest"].number(),
-                                        written["temperatures"].natural(), written["bins"].natural(),
+                                        written["temperatures"].count(), written["bins"].count(),
                                         detail::read_objective(written["objective"])};
     detail::check_temperature_settings(source + ": field 'settings'", settings);
     auto fit = detail::read_positions(
-        root, [](detail::json_field const& p) { return logit_scaling{detail::read_temperature(p)}; });
+        root, [&](detail::json_field const& p) { return logit_scaling{detail::read_temperature(p, settings)}; });
     std::vector<double> temperatures;
     for (position_fit const& p : fit.positions) temperatures.push_back(p.scaling.temperature);
     return {sequential_temperature_scaling(std::move(temperatures)), settings, fit.fit_samples, fit.evaluation_samples,
@@ -212,10 +226,10 @@ inline void save(temperature_fit const& fit, std::string const& file) {
     nlohmann::json const document = detail::parse_document(text, source, detail::platt_format, 1);
     detail::json_field const root(document, source, "");
     auto const written = root["settings"];
-    platt_settings const settings{written["lowest"].number(), written["highest"].number(), written["bins"].natural()};
+    platt_settings const settings{written["lowest"].number(), written["highest"].number(), written["bins"].count()};
     detail::check_platt_settings(source + ": field 'settings'", settings);
-    auto fit = detail::read_positions(root, [](detail::json_field const& p) {
-        return logit_scaling{detail::read_temperature(p), p["offset"].number()};
+    auto fit = detail::read_positions(root, [&](detail::json_field const& p) {
+        return logit_scaling{detail::read_temperature(p, settings), p["offset"].number()};
     });
     return {sequential_platt_scaling(fit.scalings()), settings, fit.fit_samples, fit.evaluation_samples,
             std::move(fit.positions)};

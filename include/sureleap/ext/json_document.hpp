@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // How ext/json.hpp reads and writes documents. Reading trusts nothing: a truncated or malformed text, another format or
-// version, a missing field, a wrong type or an impossible value is a sureleap::error that names the source, the field
-// and the expectation. Types are checked by hand, not by catching what the parser throws, so that -fno-exceptions builds
-// get the same diagnosis.
+// version, a missing field, a key that occurs twice, a wrong type or an impossible value is a sureleap::error that names
+// the source, the field and the expectation. Types are checked by hand, not by catching what the parser throws, so that
+// -fno-exceptions builds get the same diagnosis.
 #pragma once
 
 #if !__has_include(<nlohmann/json.hpp>)
@@ -15,13 +15,16 @@
 #include <cstdint>
 #include <fstream>
 #include <limits>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include <sureleap/config.hpp>
 #include <sureleap/error.hpp>
+#include <sureleap/schedule/cost_sample.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -59,9 +62,21 @@ public:
         if (wide > std::numeric_limits<std::size_t>::max()) wrong("an integer that fits this platform");
         return static_cast<std::size_t>(wide);
     }
+    /// How many there are of something: counts may be added up without overflow.
+    [[nodiscard]] std::size_t count() const {
+        std::size_t const n = natural();
+        if (n > most_tokens) wrong(most_tokens_text);
+        return n;
+    }
     [[nodiscard]] double number() const {
         if (!value_->is_number() || !std::isfinite(value_->get<double>())) wrong("a finite number");
         return value_->get<double>();
+    }
+    /// `expected` says what the bounds are.
+    [[nodiscard]] double number_within(double low, double high, char const* expected) const {
+        double const x = number();
+        if (!(x >= low && x <= high)) wrong(expected);
+        return x;
     }
     [[nodiscard]] bool is_null() const { return value_->is_null(); }
 
@@ -84,38 +99,98 @@ private:
     std::string path_;
 };
 
-/// Listens to a parse only for the place where it fails.
-struct json_fault {
+/// Listens to a parse for what the document made of it does not show any more: the place where a text is malformed; a key
+/// that occurs twice in an object, of which nlohmann::json silently keeps the last value; a number that no double holds; and
+/// brackets without end.
+class json_listener {
     using json = nlohmann::json;
-    std::size_t position = 0;
 
-    bool null() { return true; }
-    bool boolean(bool) { return true; }
-    bool number_integer(json::number_integer_t) { return true; }
-    bool number_unsigned(json::number_unsigned_t) { return true; }
-    bool number_float(json::number_float_t, json::string_t const&) { return true; }
-    bool string(json::string_t&) { return true; }
-    bool binary(json::binary_t&) { return true; }
-    bool start_object(std::size_t) { return true; }
-    bool key(json::string_t&) { return true; }
-    bool end_object() { return true; }
-    bool start_array(std::size_t) { return true; }
-    bool end_array() { return true; }
-    bool parse_error(std::size_t where, std::string const&, nlohmann::detail::exception const&) {
-        position = where;
-        return false;
+public:
+    json_listener(std::string const& source, std::size_t size, char const* format)
+        : source_(&source), size_(size), format_(format) {}
+
+    bool null() { return next(); }
+    bool boolean(bool) { return next(); }
+    bool number_integer(json::number_integer_t) { return next(); }
+    bool number_unsigned(json::number_unsigned_t) { return next(); }
+    bool number_float(json::number_float_t, json::string_t const&) { return next(); }
+    bool string(json::string_t&) { return next(); }
+    bool binary(json::binary_t&) { return next(); }
+
+    bool start_object(std::size_t) { return open(false); }
+    bool start_array(std::size_t) { return open(true); }
+    bool end_object() { return close(); }
+    bool end_array() { return close(); }
+    bool key(json::string_t& name) {
+        bracket& here = open_.back();
+        here.key = name;
+        if (!here.keys.insert(name).second) fail_with(*source_, field(), " occurs twice, expected each key once");
+        return true;
     }
+    bool parse_error(std::size_t where, std::string const& token, json::exception const& why) {
+        if (why.id == 406) {
+            fail_with(*source_, ": malformed JSON", field(), " is ", token, ", expected a number that a double holds");
+        }
+        malformed(where);
+    }
+
+    [[noreturn]] void malformed(std::size_t where) const {
+        fail_with(*source_, ": malformed or truncated JSON at byte ", where, " of ", size_,
+                  ", expected a document of format ", format_);
+    }
+
+private:
+    static constexpr std::size_t deepest = 64;
+
+    struct bracket {
+        bool is_array = false;
+        std::size_t index = 0;  ///< of the value that comes, in an array
+        std::string key{};      ///< the last one, in an object
+        std::set<std::string> keys{};
+    };
+
+    bool next() {
+        if (!open_.empty()) ++open_.back().index;
+        return true;
+    }
+    bool open(bool is_array) {
+        if (open_.size() == deepest) {
+            fail_with(*source_, field(), " is nested deeper than ", deepest, ", expected a document of format ",
+                      format_);
+        }
+        open_.push_back({.is_array = is_array});
+        return true;
+    }
+    bool close() {
+        open_.pop_back();
+        return next();
+    }
+    /// The way to where the parse stands.
+    [[nodiscard]] std::string field() const {
+        std::string path;
+        for (bracket const& b : open_) {
+            if (b.is_array) {
+                path += "[" + std::to_string(b.index) + "]";
+            } else {
+                path += (path.empty() ? "" : ".") + b.key;
+            }
+        }
+        return ": field '" + path + "'";
+    }
+
+    std::string const* source_;
+    std::size_t size_;
+    char const* format_;
+    std::vector<bracket> open_{};
 };
 
 [[nodiscard]] inline nlohmann::json parse_document(std::string const& text, std::string const& source,
                                                    char const* format, std::size_t version) {
+    json_listener listener(source, text.size(), format);
+    // The parser takes a NUL for the end of its input and would not see what follows.
+    if (auto const nul = text.find('\0'); nul != std::string::npos) listener.malformed(nul + 1);
+    nlohmann::json::sax_parse(text, &listener);
     nlohmann::json document = nlohmann::json::parse(text, nullptr, false);
-    if (document.is_discarded()) {
-        json_fault fault;
-        nlohmann::json::sax_parse(text, &fault);
-        fail_with(source, ": malformed or truncated JSON at byte ", fault.position, " of ", text.size(),
-                  ", expected a document of format ", format);
-    }
     json_field const root(document, source, "");
     if (!document.is_object()) fail_with(source, ": expected an object of format ", format);
     if (root["format"].text() != format) root["format"].wrong(format);

@@ -271,15 +271,16 @@ public:
         head_.add_bias(state, hidden, previous, logits);
     }
 
-    /// The list of a position, ascending, into `tokens` [capacity()]; returns its length. `previous` = no_token lists by
-    /// base logits alone, for plans made at the anchor.
+    /// The list of a position, ascending, into `tokens` [capacity()]; returns its length. `previous` = no_token, or any
+    /// other id without a row of successors, lists by base logits alone, for plans made at the anchor.
     template <class T>
     [[nodiscard]] std::size_t choose(std::span<T const> base, token_id previous, scratch_type const& scratch,
                                      std::span<token_id> tokens) const noexcept {
         std::size_t const count = detail::best_tokens(base, best_, scratch);
         auto const best = scratch.candidates.first(count);
         std::span<token_id const> next{};
-        if (previous != no_token && successors_.rows != 0) next = successors_.row(static_cast<std::size_t>(previous));
+        // A negative id becomes one that is larger than any.
+        if (auto const row = static_cast<std::size_t>(previous); row < successors_.rows) next = successors_.row(row);
         return static_cast<std::size_t>(
             std::set_union(best.begin(), best.end(), next.begin(), next.end(), tokens.begin()) - tokens.begin());
     }

@@ -24,13 +24,14 @@
 
 #include <sureleap/config.hpp>
 #include <sureleap/error.hpp>
+#include <sureleap/schedule/cost_sample.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
 /// One measurement: a step with this many batch tokens (anchors included) took this long.
 struct capacity_point {
-    std::size_t batch_tokens = 0;  ///< >= 1
-    double seconds = 0.0;          ///< > 0
+    std::size_t batch_tokens = 0;  ///< 1 .. 2^62
+    double seconds = 0.0;          ///< in [1e-15, 1e9]: it has an inverse, and sums stay finite
 
     [[nodiscard]] bool operator==(capacity_point const&) const = default;
 };
@@ -140,9 +141,13 @@ inline void check_capacity_points(std::string const& who, std::span<capacity_poi
         if (points[i].batch_tokens == 0) {
             fail_with(who, ": batch tokens at index ", i, ": got 0, expected at least 1");
         }
-        if (!(points[i].seconds > 0.0 && std::isfinite(points[i].seconds))) {
+        if (points[i].batch_tokens > most_tokens) {
+            fail_with(who, ": batch tokens at index ", i, ": got ", points[i].batch_tokens, ", expected ",
+                      most_tokens_text);
+        }
+        if (!(points[i].seconds >= least_seconds && points[i].seconds <= most_seconds)) {
             fail_with(who, ": seconds at index ", i, " (batch tokens ", points[i].batch_tokens, "): got ",
-                      points[i].seconds, ", expected a positive finite number");
+                      points[i].seconds, ", expected a positive finite number in [1e-15, 1e9]");
         }
         if (i > 0 && points[i].batch_tokens == points[i - 1].batch_tokens) {
             fail_with(who, ": batch tokens at index ", i, ": got ", points[i].batch_tokens,
@@ -171,7 +176,7 @@ class capacity_table {
 public:
     using interpolation_type = Interpolation;
 
-    /// Error if the points are empty, unsorted, repeated, zero, non-positive or not finite, with index and value.
+    /// Error if the points are empty, unsorted, repeated or outside the bounds of capacity_point, with index and value.
     explicit capacity_table(std::vector<capacity_point> points) : points_(std::move(points)) {
         detail::check_capacity_points("capacity_table", points_);
         if constexpr (detail::knows_convexity<Interpolation>) {
@@ -224,13 +229,19 @@ private:
 /// that grows with the batch. Models capacity_curve. For examples, tests, and engines without a profile.
 class analytic_capacity {
 public:
-    /// rate in tokens per second, positive; overhead in tokens, not negative; both finite.
+    /// rate in tokens per second, positive; overhead in tokens, not negative; both finite, and so that a step of one token
+    /// takes 1e-15 to 1e9 seconds.
     analytic_capacity(double rate, double overhead) : rate_(rate), overhead_(overhead) {
         if (!(rate > 0.0 && std::isfinite(rate))) {
             detail::fail_with("analytic_capacity: rate is ", rate, ", expected a positive finite number");
         }
         if (!(overhead >= 0.0 && std::isfinite(overhead))) {
             detail::fail_with("analytic_capacity: overhead is ", overhead, ", expected a finite number of at least 0");
+        }
+        double const least = (overhead + 1.0) / rate;
+        if (!(least >= detail::least_seconds && least <= detail::most_seconds)) {
+            detail::fail_with("analytic_capacity: with a rate of ", rate, " and an overhead of ", overhead,
+                              " a step of one token takes ", least, " seconds, expected a number in [1e-15, 1e9]");
         }
     }
 

@@ -41,10 +41,17 @@ public:
     using model_type = Model;
 
     /// Samples in any order. Several of one (requests, batch tokens), under other drafts or contexts, count as their
-    /// mean. Error if a load or a time is none, with its index.
+    /// mean. Error if a load or a time is none, measured or modelled, with its index.
     explicit cell_cost(Model model, std::vector<cost_sample> samples) : model_(std::move(model)) {
         if (samples.empty()) return;
         detail::check_samples("cell_cost", samples);
+        for (std::size_t i = 0; i < samples.size(); ++i) {
+            double const seconds = static_cast<double>(model_.step_seconds(samples[i].load));
+            if (!(seconds >= detail::least_seconds && std::isfinite(seconds))) {
+                detail::fail_with("cell_cost: sample ", i, ": the model says ", seconds,
+                                  " seconds, expected a finite number of at least 1e-15");
+            }
+        }
         std::sort(samples.begin(), samples.end(),
                   [](cost_sample const& a, cost_sample const& b) { return in_full(a) < in_full(b); });
         std::vector<double> counts;

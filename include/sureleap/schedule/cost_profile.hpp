@@ -137,6 +137,19 @@ struct profile_grid_settings {
 [[nodiscard]] inline std::vector<step_load> profile_grid(profile_grid_settings const& settings) {
     if (settings.max_requests == 0) detail::fail("profile_grid: max_requests is 0, expected at least 1");
     if (settings.contexts.empty()) detail::fail("profile_grid: contexts is empty, expected at least one length");
+    // With the anchors: (gamma + 1) tokens a request.
+    if (settings.block_size >= detail::most_tokens ||
+        settings.max_requests > detail::most_tokens / (settings.block_size + 1)) {
+        detail::fail_with("profile_grid: max_requests is ", settings.max_requests, " and block_size ",
+                          settings.block_size, ", expected a largest step of ", detail::most_tokens_text, " tokens");
+    }
+    for (std::size_t i = 0; i < settings.contexts.size(); ++i) {
+        if (settings.contexts[i] > (std::uint64_t{1} << 62) / settings.max_requests) {
+            detail::fail_with("profile_grid: context ", i, " is ", settings.contexts[i], " tokens for each of ",
+                              settings.max_requests,
+                              " requests, expected at most 2^62 = 4611686018427387904 tokens in all");
+        }
+    }
     std::vector<step_load> grid;
     for (std::size_t r = 1;; r = std::min(2 * r, settings.max_requests)) {
         for (std::uint64_t const context : settings.contexts) {

@@ -20,6 +20,7 @@
 #include <sureleap/concepts.hpp>
 #include <sureleap/config.hpp>
 #include <sureleap/error.hpp>
+#include <sureleap/schedule/cost_sample.hpp>
 #include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -29,6 +30,8 @@ namespace detail {
 inline void check_graph_sizes(std::string const& who, std::vector<std::size_t> const& sizes) {
     for (std::size_t i = 0; i < sizes.size(); ++i) {
         if (sizes[i] == 0) fail_with(who, " at index ", i, ": got 0, expected at least 1");
+        if (sizes[i] > most_tokens)
+            fail_with(who, " at index ", i, ": got ", sizes[i], ", expected ", most_tokens_text);
         if (i > 0 && sizes[i] <= sizes[i - 1]) {
             fail_with(who, " at index ", i, ": got ", sizes[i], " after ", sizes[i - 1],
                       ", expected strictly ascending sizes");
@@ -53,7 +56,7 @@ class padded_cost {
 public:
     using model_type = Model;
 
-    /// Error if sizes are 0 or do not ascend.
+    /// Error if sizes are 0 or above 2^62, or do not ascend.
     explicit padded_cost(Model model, std::vector<std::size_t> token_sizes, std::vector<std::size_t> request_sizes = {})
         : model_(std::move(model)), token_sizes_(std::move(token_sizes)), request_sizes_(std::move(request_sizes)) {
         detail::check_graph_sizes("padded_cost: token_sizes", token_sizes_);

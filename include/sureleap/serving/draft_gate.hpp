@@ -57,8 +57,12 @@ public:
             for (std::size_t k = 0; k < record.verdicts[r].verified; ++k) {
                 expected += trust[k] * static_cast<double>(survival[k]);
             }
-            p.expected += rate * (expected - p.expected);
-            p.accepted += rate * (static_cast<double>(record.verdicts[r].accepted) * request.weight - p.accepted);
+            // In tokens and not in what they are worth: evidence of a request of little weight would count for nothing beside
+            // that of all requests, and a place's weight may change from round to round.
+            double const whole = static_cast<double>(certain) / static_cast<double>(request.weight);
+            double const accepted = static_cast<double>(record.verdicts[r].accepted) * static_cast<double>(certain);
+            p.expected += rate * (whole * expected - p.expected);
+            p.accepted += rate * (accepted - p.accepted);
             // As of all requests, until this one has shown something else.
             double const strength = static_cast<double>(certain) / 4.0;
             double const own = (p.accepted + strength) / (p.expected + strength);
@@ -79,9 +83,9 @@ private:
         bool used = false;
         bool shut = false;
         double rounds = 0.0;    // in which it drafted
-        double expected = 0.0;  // means over about a window
+        double expected = 0.0;  // tokens of a round, of 2^-24; means over about a window
         double accepted = 0.0;
-        double earned = 0.0;
+        double earned = 0.0;  // weighted tokens
 
         /// Otherwise it is of the one who had the slot before.
         [[nodiscard]] bool is_of(request_view const& r) const noexcept { return used && id == r.id; }

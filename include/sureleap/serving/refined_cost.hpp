@@ -42,7 +42,7 @@ struct refined_cost_settings {
     double idle = 4096.0;  ///< rounds after which a knot counts 1/e that nothing was seen of; > 1
     double prior = 8.0;    ///< observations that the machine's factor counts for at a knot, and 1 in the machine's, > 0
     double clip = 0.5;     ///< an observation counts as at most 1 + clip times longer, or shorter, than predicted; > 0
-    double most = 8.0;     ///< factors stay in [1/2, most], > 1
+    double most = 8.0;     ///< factors stay in [1/2, most], > 1; like clip at most 1e6, so that every product is finite
 };
 
 /// How predictions compare with what was measured, over the memory.
@@ -75,8 +75,10 @@ public:
               "a finite number of rounds above 1");
         check(settings.prior > 0.0 && std::isfinite(settings.prior), "prior", settings.prior,
               "a positive finite number of observations");
-        check(settings.clip > 0.0 && std::isfinite(settings.clip), "clip", settings.clip, "a positive finite number");
-        check(settings.most > 1.0 && std::isfinite(settings.most), "most", settings.most, "a finite factor above 1");
+        check(settings.clip > 0.0 && settings.clip <= 1e6, "clip", settings.clip,
+              "a positive finite number of at most 1e6");
+        check(settings.most > 1.0 && settings.most <= 1e6, "most", settings.most,
+              "a finite factor above 1 and at most 1e6");
         forget();
     }
 

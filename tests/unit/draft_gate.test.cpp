@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+//
+// The gate of requests that are not worth drafting for: what a request's drafts did is judged by its own measure, whatever
+// its tokens are worth beside those of others.
+#include "support/catch.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <sureleap/serving/draft_gate.hpp>
+
+#include "support/dice.hpp"
+
+using namespace sureleap;
+
+namespace {
+
+constexpr std::size_t block = 3;  // gamma
+
+/// One round of one request whose drafts were all verified.
+void observe(draft_gate& gate, request_view const& request, std::vector<fixed_probability> const& survival,
+             std::size_t accepted, fixed_probability worth) {
+    std::array<double, block> const trust{1.0, 1.0, 1.0};
+    std::array<fixed_probability, block> const confidence{};
+    auto const size = static_cast<std::uint32_t>(block);
+    verdict const v{.drafted = block, .verified = block, .accepted = accepted};
+    gate.observe(
+        {.requests = {&request, 1}, .verdicts = {&v, 1}, .survivals = {block, {&size, 1}, confidence, survival}}, worth,
+        trust);
+}
+
+}  // namespace
+
+TEST_CASE("draft gate: a request of less weight is judged as one of full weight, at prices of its own measure") {
+    support::dice roll(83);
+    INFO("seed " << roll.seed());
+    request_settings const settings;
+    std::size_t shut = 0, open = 0;
+    for (int trial = 0; trial < 200; ++trial) {
+        // A power of two: then everything scales to the last bit.
+        fixed_probability const part = 1u << (1 + roll.below(12));
+        request_view const full{.id = 7, .remaining = 100, .settings = &settings};
+        request_view less = full;
+        less.weight = certain / part;
+        draft_gate one(1), other(1);
+        double const price = roll.between(0.0, 2.0);
+        double const honesty = roll.real();  // how often drafts keep what survivals promise
+        fixed_probability const worth = static_cast<fixed_probability>(roll.below(certain / 2 / part)) * part;
+        for (int round = 0; round < 60; ++round) {
+            bool const shuts = one.shuts(full, price);
+            INFO("trial " << trial << ", round " << round << ", weight 1 / " << part);
+            REQUIRE(other.shuts(less, price / part) == shuts);
+            (shuts ? shut : open) += 1;
+            std::vector<fixed_probability> survival, weighted;
+            std::size_t accepted = 0;
+            bool goes_on = true;
+            for (std::size_t k = 0; k < block; ++k) {
+                fixed_probability const before = k == 0 ? certain / part : weighted[k - 1];
+                weighted.push_back(static_cast<fixed_probability>(before * roll.between(0.6, 1.0)));
+                survival.push_back(weighted[k] * part);
+                goes_on = goes_on && roll.chance(honesty);
+                accepted += goes_on ? 1u : 0u;
+            }
+            observe(one, full, survival, accepted, worth);
+            observe(other, less, weighted, accepted, worth / part);
+        }
+    }
+    CHECK(shut > 1000);
+    CHECK(open > 1000);
+}
