@@ -2,6 +2,11 @@
 //
 // Every bug of support/mutants.hpp is put back and must be caught. Where a bug needs the keyed noise to be seen, the test
 // shows that the fresh one is blind to it.
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
 #include "support/mutants.hpp"
 
 using namespace mutants;
@@ -327,4 +332,135 @@ TEST_CASE("mutant: a step priced by what was drafted, where chains end by a floo
     };
     CHECK(bias(0) <= tolerance);  // chains as long as their caps say, which everybody may know
     CHECK(bias(certain / 2) > visible);
+}
+
+TEST_CASE("mutant: a sampling rule with the noise of absolute positions", "[mutant]") {
+    auto const bias = [](std::size_t vocabulary, auto const& schedule, auto const& rule) {
+        return worst([&](std::uint64_t seed) {
+            world const w{seed, vocabulary, 3};
+            return bias_of(
+                enumerator::noise::keyed, w, {{{}}, 4, 1}, [&] { return semi_of(w); }, schedule, rule);
+        });
+    };
+    CHECK(bias(2, fixed_schedule{}, block_verification<coupled_draft>{}) > visible);
+    // Token rejection looks at nothing behind a rejection, but a budget from the confidences of past rounds did.
+    CHECK(bias(2, lagged_top_k<1>(cliff_capacity{}, 0.7), token_rejection<coupled_draft>{}) > visible);
+    CHECK(bias(2, fixed_schedule{}, keyed_coupling{}) <= tolerance);
+    CHECK(bias(2, lagged_top_k<1>(cliff_capacity{}, 0.7), keyed_coupling{}) <= tolerance);
+}
+
+namespace {
+
+/// Verifies nothing in the round after one that failed: an engine that answers a failure by doing less.
+struct less_after_failure {
+    bool const* failed;
+    static constexpr bool needs_confidence = false;
+    void admit(causal_frontier& frontier) const {
+        if (!*failed) fixed_schedule{}.admit(frontier);
+    }
+};
+
+/// The target fails once at every batch that is long because of what was drafted (a token of 1 makes the chain go on).
+struct short_of_memory {
+    world const* w;
+    bool* failed;
+    [[nodiscard]] logits_rows<double> score(verify_batch const& batch) {
+        if (!*failed && batch.rows() > 2) {
+            *failed = true;
+            throw std::runtime_error("out of memory");
+        }
+        rows.clear();
+        for (std::size_t i = 0; i < batch.rows(); ++i) {
+            std::vector<token_id> context(batch.requests()[0].context.begin(), batch.requests()[0].context.end());
+            for (std::size_t k = 1; k <= i; ++k) context.push_back(batch.tokens()[k]);
+            std::vector<double> logits(w->vocabulary);
+            w->target(context, logits);
+            rows.insert(rows.end(), logits.begin(), logits.end());
+        }
+        return {{rows.data(), batch.rows(), w->vocabulary}, {}, {}};
+    }
+    std::vector<double> rows{};
+};
+
+/// Runs a round that failed again, in the decoder that remembers it or as a request that is new to it.
+template <class Rule>
+class retrying_decoder {
+public:
+    retrying_decoder(world const& w, Rule const& rule, bool rejoins, enumerator::source rng)
+        : failed_(std::make_unique<bool>(false)),
+          rejoins_(rejoins),
+          decoder_(short_of_memory{&w, failed_.get()}, semi_of(w), adapt(failed_.get()), rule,
+                   decoder_options{.seed = 1}, no_logits_hook{}, rng) {}
+
+    request_id join(std::span<token_id const> prompt, request_settings const& settings) {
+        text_.assign(prompt.begin(), prompt.end());
+        settings_ = settings;
+        return id_ = decoder_.join(prompt, settings);
+    }
+    void leave(request_id) { decoder_.leave(inner()); }
+    bool step() {
+        try {
+            if (!decoder_.step()) return false;
+        } catch (std::runtime_error const&) {
+            if (rejoins_) {
+                decoder_.leave(inner());
+                moved_ = decoder_.join(text_, settings_);
+            }
+            decoder_.step();
+        }
+        *failed_ = false;
+        events_.assign(decoder_.events().begin(), decoder_.events().end());
+        for (request_event& e : events_) {
+            e.request = id_;
+            text_.insert(text_.end(), e.tokens.begin(), e.tokens.end());
+            settings_.max_new_tokens -= e.tokens.size();
+        }
+        return true;
+    }
+    [[nodiscard]] std::span<request_event const> events() const { return events_; }
+
+private:
+    // The chain ends where confidences are low, so its length tells of the drafted tokens.
+    struct chained : less_after_failure {
+        [[nodiscard]] fixed_probability draft_floor() const { return certain / 3; }
+    };
+    static chained adapt(bool const* failed) { return {{failed}}; }
+    [[nodiscard]] request_id inner() const { return moved_ != 0 ? moved_ : id_; }
+
+    std::unique_ptr<bool> failed_;
+    bool rejoins_;
+    request_id id_ = 0;
+    request_id moved_ = 0;
+    std::vector<token_id> text_;
+    request_settings settings_;
+    std::vector<request_event> events_;
+    decoder<short_of_memory, decltype(semi_of(std::declval<world const&>())), chained, Rule, no_logits_hook,
+            enumerator::source>
+        decoder_;
+};
+
+}  // namespace
+
+TEST_CASE("mutant: a round that failed is run again with other lengths", "[mutant]") {
+    auto const bias = [](bool rejoins, auto const& rule) {
+        return worst([&](std::uint64_t seed) {
+            world const w{seed, 2, 3};
+            scene const s{{{}}, 3, 1};
+            law result;
+            enumerator walk{enumerator::noise::keyed};
+            walk.for_each_path([&] {
+                retrying_decoder<std::remove_cvref_t<decltype(rule)>> dec(w, rule, rejoins, walk.handle());
+                outcome const seen = play(dec, s);
+                result[seen] += walk.weight();
+            });
+            return total_variation(result, autoregressive_law(w, s));
+        });
+    };
+    CHECK(bias(false, token_rejection<>{}) <= tolerance);
+    CHECK(bias(false, block_verification<>{}) <= tolerance);
+    CHECK(bias(false, keyed_coupling{}) <= tolerance);
+    // The same request, the same seed, and nobody who remembers what was decided: nothing in the library can see that.
+    CHECK(bias(true, token_rejection<>{}) > visible);
+    CHECK(bias(true, block_verification<>{}) > visible);
+    CHECK(bias(true, keyed_coupling{}) <= tolerance);
 }
