@@ -277,8 +277,9 @@ template <class S>
 concept draft_limiter = requires(S& s, std::span<request_view> requests) { s.limit_drafts(requests); };
 
 /// A schedule that ends chains early: a request drafts no further than to the first position whose survival, which begins
-/// with the request's weight, would be below draft_floor(): a price, that is, and no probability. The position's confidence is known before its token is drawn, so this is causal wherever the floor is
-/// one of past rounds. Promise: constant during a round.
+/// with the request's weight, would be below draft_floor(): a price, that is, and no probability. The position's confidence
+/// is known before its token is drawn, so this is causal wherever the floor is one of past rounds. Promise: constant during
+/// a round.
 template <class S>
 concept draft_stopper = requires(S const& s) {
     { s.draft_floor() } -> std::convertible_to<fixed_probability>;

@@ -318,6 +318,25 @@ TEST_CASE("What is no logit ends its own block, at every position", "[emulated]"
     }
 }
 
+TEST_CASE("Nothing is drafted behind an anchor that is no token", "[emulated]") {
+    support::dice roll(36);
+    INFO("seed " << roll.seed());
+    sizes const of{.vocabulary = 150, .rank = 16, .requests = 7, .block_size = 3};
+    scene<bf16, bf16> s(roll, of, 1.0);
+    s.drafts_all();
+    token_id const foreign[] = {-200, no_token, 150, 151, std::numeric_limits<token_id>::max()};
+    for (std::size_t i = 0; i < std::size(foreign); ++i) s.views[i].anchor = foreign[i];
+    s.views[5].anchor = 149;
+    device_scene<bf16, bf16> there(s, of.requests);
+    require_cuda(device::draw_chain<categorical_draft>(there.head, device::top1_confidence{}, there.forward,
+                                                       there.chain, there.round, nullptr));
+    host_blocks<bf16, bf16, sureleap::top1_confidence> const host(s, categorical_draft{});
+    tally seen;
+    compare<categorical_draft>(s, there, host.block, seen, {}, 32);
+    auto const drafted = downloaded(there.round.drafts.sizes, of.requests);
+    CHECK(drafted == std::vector<std::uint32_t>{0, 0, 0, 0, 0, 3, 3});
+}
+
 TEST_CASE("Confidences are recorded, and end blocks below the floor", "[emulated]") {
     support::dice roll(35);
     INFO("seed " << roll.seed());

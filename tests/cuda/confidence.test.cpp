@@ -169,6 +169,25 @@ TEMPLATE_TEST_CASE("cuda: confidences are the host's, live and at the anchor", "
             compare_plans(there, round, asked, bound, at_anchor);
             compare_plans(scaled, round, asked, 2 * bound,
                           [&](std::size_t r, std::size_t k) { return maps[k].of_confidence(at_anchor(r, k)); });
+
+            // Behind an anchor that is no token nothing is drafted, so nothing is planned.
+            auto foreign = asked.there;
+            foreign[0].anchor = -200;
+            foreign[4].anchor = static_cast<token_id>(of.vocabulary);
+            device_array<std::uint32_t> planned(limits.requests);
+            device_array<fixed_probability> survival(std::size_t{limits.requests} * gamma);
+            auto const sizes_of = [&](auto const& all) {
+                round.write(all);
+                support::in_graph([&](cudaStream_t stream) {
+                    return gpu::plan_at_anchor(there, round.get(), {planned.data(), survival.data()}, stream);
+                });
+                auto sizes = planned.download();
+                sizes.resize(count);
+                return sizes;
+            };
+            auto expected = sizes_of(asked.there);
+            expected[0] = expected[4] = 0;
+            REQUIRE(sizes_of(foreign) == expected);
         }
     }
 }

@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(draw_threads)
         round.drafts.sizes[r] = 0;
         round.drafts.statuses[r] = status::ok;
     }
-    if (round.requests.draft_cap(r, round.limits.block_size) == 0) return;
+    if (round.chain_cap(r) == 0) return;
     make_code(head, codes, list, r, 0, round.requests.anchors[r], s);
 }
 
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(draw_threads)
     std::uint32_t const k = step.k;
     draft_columns const& drafts = round.drafts;
     if (r >= *round.requests.count) return;
-    std::uint32_t const cap = round.requests.draft_cap(r, round.limits.block_size);
+    std::uint32_t const cap = round.chain_cap(r);
     if (k >= cap || drafts.sizes[r] != k || drafts.statuses[r] != status::ok) return;
     std::size_t const i = static_cast<std::size_t>(r) * round.limits.block_size + k;
     token_id const previous = k == 0 ? round.requests.anchors[r] : drafts.tokens[i - 1];
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(draw_threads)
 
 /// Drafts a block for every request of `round`: drafts.tokens, laws, token_probabilities, confidence, survival, sizes and
 /// statuses. DraftRule: categorical_draft, argmax_draft or coupled_draft, the host's types. Request r drafts at most
-/// requests.draft_cap(r, gamma) tokens; one whose row holds NaN, +inf or no finite logit, or whose confidence is no
+/// round.chain_cap(r) tokens; one whose row holds NaN, +inf or no finite logit, or whose confidence is no
 /// probability, drafts none and has a status that says so; so does one with a truncated draft law if the memory keeps no
 /// rows. coupled_draft needs rows; where the draft has a vocabulary of its own, its races cost a call of Philox for every token.
 ///

@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(confidence_threads)
     std::uint32_t const r = blockIdx.x * (confidence_threads / warp_size) + warp_index();
     if (r >= *round.requests.count) return;
     std::uint32_t const gamma = round.limits.block_size;
-    std::uint32_t const cap = round.requests.draft_cap(r, gamma);
+    std::uint32_t const cap = round.chain_cap(r);
     token_id const anchor = round.requests.anchors[r];
     fixed_probability survival = round.requests.weights[r];
     std::uint32_t size = 0;

@@ -113,6 +113,14 @@ struct device_round {
 
     /// Carved, from a workspace that was large enough.
     [[nodiscard]] bool ready() const noexcept { return limits.valid() && requests.count != nullptr; }
+
+    /// Positions that a chain may draft for request r: draft_cap, and none behind an anchor outside 0 .. V-1 (a placeholder,
+    /// an added token), for which the tables of heads and confidences have no row.
+    [[nodiscard]] __device__ std::uint32_t chain_cap(std::uint32_t r) const {
+        token_id const anchor = requests.anchors[r];
+        bool const known = anchor >= 0 && static_cast<std::uint32_t>(anchor) < limits.vocabulary;
+        return known ? requests.draft_cap(r, limits.block_size) : 0;
+    }
 };
 
 /// Columns out of `ws`. If that only counts or is too small, the result is not ready(), and every stage refuses it.

@@ -337,7 +337,7 @@ __global__ void __launch_bounds__(shortlist_threads, 2)
     if (r >= *round.requests.count) return;
     draft_columns const& drafts = round.drafts;
     std::uint32_t const gamma = round.limits.block_size;
-    std::uint32_t const cap = round.requests.draft_cap(r, gamma);
+    std::uint32_t const cap = round.chain_cap(r);
     transform const how = round.requests.drafts[r];
     bool const takes_mode = DraftRule::is_deterministic || how.greedy();
     token_id previous = round.requests.anchors[r];
