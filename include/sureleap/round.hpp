@@ -75,6 +75,7 @@ public:
         if (limits.max_requests == 0) detail::fail("round_limits: max_requests is 0, expected at least 1");
         if (limits.kernels == nullptr)
             detail::fail("round_limits: kernels is null, expected a table that outlives the memory");
+        limits.calibration.expect_serves({limits.max_requests, drafter.block_size()});
         if (limits.executor.width() == 0) detail::fail("round_limits: the executor's width is 0, expected at least 1");
         workspace ws{buffer_};
         carve(ws, shape_of<Drafter, Rule>(drafter, limits), drafter.target_vocabulary());
