@@ -5,16 +5,21 @@
 // policy of the confidence itself and needs none of this.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <type_traits>
 
 #include <sureleap/config.hpp>
+#include <sureleap/error.hpp>
 #include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
 /// A view of a calibration, which must outlive it: called as c(request, k, confidence) or, as a calibrator, as
 /// c(k, confidence). By default none: confidences stay what they are.
+///
+/// A calibration that answers for so many positions only says so by block_size(), and one that knows so many slots only by
+/// max_requests(). Rounds that have more are refused at set-up.
 ///
 /// Promise: increasing in the confidence, constant during a round, noexcept, and concurrently callable where threads are
 /// lent. One that learned from a token of the round in which it is asked would look ahead.
@@ -25,6 +30,7 @@ public:
         requires(!std::is_same_v<std::remove_const_t<C>, calibration_ref>)
     calibration_ref(C const& lent) noexcept  // NOLINT: a calibration is lent where one is asked for
         : lent_(&lent),
+          sizes_(sizes_of(lent)),
           call_([](void const* c, request_view const& request, std::size_t k, double confidence) noexcept {
               C const& calibration = *static_cast<C const*>(c);
               if constexpr (with_request<C>) {
@@ -47,12 +53,48 @@ public:
         return call_ == nullptr ? confidence : call_(lent_, request, k, confidence);
     }
 
+    /// Positions that it answers for, and slots; the largest std::size_t where there is no end.
+    [[nodiscard]] std::size_t positions() const noexcept { return sizes_.block_size; }
+    [[nodiscard]] std::size_t slots() const noexcept { return sizes_.max_requests; }
+
+    /// Error if rounds of these sizes would ask beyond what it answers for.
+    void expect_serves(round_sizes const& sizes) const {
+        if (sizes.block_size > positions()) {
+            detail::fail_with("calibration: the one that was lent has ", positions(),
+                              " positions, expected at least the ", "drafter's block_size = ", sizes.block_size,
+                              "; lend one that was made for this drafter");
+        }
+        if (sizes.max_requests > slots()) {
+            detail::fail_with("calibration: the one that was lent has ", slots(),
+                              " slots, expected at least max_requests = ", sizes.max_requests,
+                              " of the rounds; raise max_requests in its settings");
+        }
+    }
+
 private:
     template <class C>
     static constexpr bool with_request =
         std::is_nothrow_invocable_r_v<double, C const&, request_view const&, std::size_t, double>;
 
+    static constexpr round_sizes endless{static_cast<std::size_t>(-1), static_cast<std::size_t>(-1)};
+    template <class C>
+    [[nodiscard]] static round_sizes sizes_of(C const& lent) noexcept {
+        round_sizes sizes = endless;
+        if constexpr (requires {
+                          { lent.block_size() } -> std::convertible_to<std::size_t>;
+                      }) {
+            sizes.block_size = lent.block_size();
+        }
+        if constexpr (requires {
+                          { lent.max_requests() } -> std::convertible_to<std::size_t>;
+                      }) {
+            sizes.max_requests = lent.max_requests();
+        }
+        return sizes;
+    }
+
     void const* lent_ = nullptr;
+    round_sizes sizes_ = endless;
     double (*call_)(void const*, request_view const&, std::size_t, double) noexcept = nullptr;
 };
 

@@ -254,7 +254,8 @@ template <class S>
 concept frontier_scheduler = requires(S const& s, causal_frontier& frontier) { s.admit(frontier); };
 
 /// Decides how many positions to verify from a table made before the block was drawn (S::origin says which); the
-/// library fills the budget with the best live candidates. Promise: reads nothing but its argument.
+/// library fills the budget with the best live candidates. Promise: reads nothing but its argument, and decides alike,
+/// asked again, until observe is called (round_observer).
 template <class S>
 concept planner = requires(S const& s, planning_table<typename S::origin> const& table) {
     { s.budget(table) } -> std::convertible_to<std::size_t>;
@@ -272,28 +273,33 @@ concept scheduler = frontier_scheduler<S> || planner<S> || table_scheduler<S>;
 
 /// A schedule that limits drafting: limit_drafts(requests) is called before the drafter runs, with weights set by the
 /// priorities, and may lower draft_limit and change weight. Where nobody may draft, forward is not called at all.
-/// Promise: decides by past rounds and by what it is given, which is known before anything is drafted.
+/// Promise: decides by past rounds and by what it is given, which is known before anything is drafted; and decides alike,
+/// asked again, until observe is called, whoever else it was asked about meanwhile. A round that failed is run again: had
+/// it other limits then, its length would depend on why it failed, and so on the tokens that were drafted.
 template <class S>
 concept draft_limiter = requires(S& s, std::span<request_view> requests) { s.limit_drafts(requests); };
 
 /// A schedule that ends chains early: a request drafts no further than to the first position whose survival, which begins
 /// with the request's weight, would be below draft_floor(): a price, that is, and no probability. The position's confidence
 /// is known before its token is drawn, so this is causal wherever the floor is one of past rounds. Promise: constant during
-/// a round.
+/// a round, and the same when the round is run again (draft_limiter).
 template <class S>
 concept draft_stopper = requires(S const& s) {
     { s.draft_floor() } -> std::convertible_to<fixed_probability>;
 };
 
-/// A schedule that keeps something for each slot or position. set_up(sizes) is called once, before the first round, and
-/// allocates; sizes() tells for what, zeros before. So the sizes stand in one place, the limits of the rounds.
+/// A schedule that keeps something for each slot or position. set_up(sizes) is called before the first round, and allocates;
+/// sizes() tells for what, zeros before. So the sizes stand in one place, the limits of the rounds. The same sizes again
+/// change nothing; a schedule that was moved to rounds of other sizes makes room for them and forgets what it cannot keep.
+/// What wraps a sized part is one, and passes the call on.
 template <class S>
 concept sized_part = requires(S& s, S const& constant, round_sizes const& sizes) {
     s.set_up(sizes);
     { constant.sizes() } -> std::same_as<round_sizes>;
 };
 
-/// A part that learns between rounds: observe(record) is called after commit (round_record.hpp).
+/// A part that learns between rounds: observe(record) is called after commit (round_record.hpp), once for every round that
+/// was committed and never for one that failed. Promise: it is the only call by which later decisions change.
 template <class S>
 concept round_observer = requires(S& s, round_record const& record) { s.observe(record); };
 

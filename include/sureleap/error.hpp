@@ -5,6 +5,7 @@
 // precondition aborts (SURELEAP_EXPECTS).
 #pragma once
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -50,6 +51,20 @@ template <class... Parts>
     std::string text;
     (text.append(show(parts)), ...);
     fail(text);
+}
+
+/// What learns from rounds has memory for so many positions. Looked at once a record, in release builds too.
+inline void expect_block(char const* who, std::size_t positions, std::size_t block_size) {
+    if (positions > block_size) {
+        fail_with(who, ": a block of ", positions, " positions, expected at most its own block_size = ", block_size,
+                  "; make it with the drafter's block_size()");
+    }
+}
+inline void expect_position(char const* who, std::size_t k, std::size_t block_size) {
+    if (k >= block_size) {
+        fail_with(who, ": position ", k, ", expected one below its block_size = ", block_size,
+                  "; make it with the drafter's block_size()");
+    }
 }
 
 }  // namespace detail

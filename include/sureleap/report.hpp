@@ -15,7 +15,7 @@
 SURELEAP_BEGIN_NAMESPACE
 
 /// Accumulates verdicts. Allocates at construction only. Rounds are counted per request: a step with R requests is one
-/// target call and R rounds.
+/// target call and R rounds. Positions from block_size() on are counted in totals alone: by position it says 0 of them.
 class round_report {
 public:
     round_report() = default;
@@ -56,14 +56,19 @@ public:
     [[nodiscard]] double tokens_per_target_call() const noexcept { return ratio(emitted_, target_calls_); }
     /// P(x_{k+1} accepted | verified, and everything before it accepted): Figure 2 of the paper. 0 if never reached.
     [[nodiscard]] double conditional_acceptance(std::size_t k) const noexcept {
-        return ratio(accepted_at_[k], reached_at_[k]);
+        return ratio(at(accepted_at_, k), at(reached_at_, k));
     }
     /// P(x_{k+1} accepted | verified): the prefix survival.
-    [[nodiscard]] double survival(std::size_t k) const noexcept { return ratio(accepted_at_[k], verified_at_[k]); }
+    [[nodiscard]] double survival(std::size_t k) const noexcept {
+        return ratio(at(accepted_at_, k), at(verified_at_, k));
+    }
     /// Rounds that reached position k: the weight of conditional_acceptance(k).
-    [[nodiscard]] std::uint64_t reached(std::size_t k) const noexcept { return reached_at_[k]; }
+    [[nodiscard]] std::uint64_t reached(std::size_t k) const noexcept { return at(reached_at_, k); }
 
 private:
+    [[nodiscard]] static std::uint64_t at(std::vector<std::uint64_t> const& counts, std::size_t k) noexcept {
+        return k < counts.size() ? counts[k] : 0;
+    }
     [[nodiscard]] static double ratio(std::uint64_t part, std::uint64_t whole) noexcept {
         return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
     }

@@ -5,10 +5,8 @@
 #include "support/exactness.hpp"
 
 #include <sureleap/acceptance/block.hpp>
-#include <sureleap/schedule/agreed.hpp>
-#include <sureleap/schedule/hysteresis.hpp>
-#include <sureleap/serving/never_lose.hpp>
-#include <sureleap/serving/speed_targets.hpp>
+
+#include "support/adapters.hpp"
 
 using namespace exactness;
 
@@ -21,29 +19,6 @@ struct dear_drafts {
     }
 };
 
-struct as_said {
-    [[nodiscard]] std::size_t operator()(std::size_t batch) const noexcept { return batch; }
-    [[nodiscard]] double seconds(double) const noexcept { return 1.0; }
-};
-
-never_lose_options const careful{.prior = 0.6, .probing = 0.3};
-
-template <class Visit>
-void for_each_adapter(Visit&& visit) {
-    speed_target_options const targets{.window = 2.0, .step = 2.0, .most = 3.0, .patience = 1};
-    dear_drafts const cost;
-    visit("never lose, planned", never_lose{planned_schedule{cost}, careful});
-    visit("never lose, lagged", never_lose{lagged_top_k<1>(cost, 0.7), careful});
-    visit("never lose, greedy", never_lose{greedy_schedule{cost}, careful});
-    visit("never lose, fixed", never_lose{fixed_schedule{}, cost, careful});
-    visit("hysteresis, planned", hysteresis{planned_schedule{jagged_capacity{}}, {.margin = 0.3}});
-    visit("hysteresis, lagged", hysteresis{lagged_top_k<1>(jagged_capacity{}, 0.7), {.margin = 0.3}});
-    visit("targets, greedy", speed_targets{greedy_schedule{cost}, targets});
-    visit("targets, planned", speed_targets{planned_schedule{cost}, targets});
-    visit("all of them",
-          agreed{never_lose{speed_targets{hysteresis{top_k_schedule{cost, 0.7}}, targets}, careful}, as_said{}});
-}
-
 template <class Rule>
 void check_rule(Rule const& rule) {
     for (trial t : trials()) {
@@ -51,7 +26,7 @@ void check_rule(Rule const& rule) {
         // Priorities and targets that differ: weights do something.
         t.what.requests[0].settings.tokens_per_second = 1.1;
         t.what.requests.back().settings.priority = 0.4;
-        for_each_adapter([&](std::string const& name, auto const& schedule) {
+        adapters::for_each_adapter(dear_drafts{}, [&](std::string const& name, auto const& schedule) {
             auto const make = [&] { return semi_of(t.where); };
             check_exact(name, enumerator::noise::keyed, t.where, t.what, make, schedule, rule);
         });
@@ -71,7 +46,7 @@ TEST_CASE("adapters: block verification keeps the law", "[exact][long]") {
 TEST_CASE("adapters act in the scenes that they are judged on") {
     // Exactness of something that never does anything would be no news: limits, floors and weights differ between paths.
     dear_drafts const cost;
-    never_lose schedule{planned_schedule{cost}, careful};
+    never_lose schedule{planned_schedule{cost}, adapters::careful};
     world const w{12, 2, 2};
     auto target = target_of(w);
     std::size_t limited = 0;

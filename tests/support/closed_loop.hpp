@@ -124,6 +124,7 @@ struct outcome {
     std::vector<double> by_slot{};         ///< emitted tokens, as drawn
     std::vector<std::size_t> batches{};    ///< batch tokens of every round
     std::vector<std::uint32_t> lengths{};  ///< of every request in every round
+    std::vector<std::uint64_t> decisions{};  ///< of every round: each request's limit and weight, the floor, the budget
     std::vector<double> round_tokens{};
     std::vector<double> round_seconds{};
 
@@ -137,7 +138,23 @@ struct run_options {
     double noise = 0.0;  ///< of the seconds that are told
     std::uint64_t noise_seed = 99;
     bool tell_confidences = true;  ///< otherwise every confidence is told as 1
+    /// Not 0: a seed, and rounds fail. The schedule is asked again for the same requests, or for others in between.
+    std::uint64_t failures = 0;
 };
+
+/// What a schedule is asked before a round, for a round that nobody will observe: some of the requests, or others in their
+/// slots, each of them weighed anew.
+template <class Schedule>
+void fail_a_round(Schedule& schedule, std::span<request_view const> requests, support::dice& roll) {
+    std::vector<request_view> views(requests.begin(), requests.end());
+    if (roll.chance(0.5)) {
+        views.resize(roll.below(views.size() + 1));
+        for (request_view& r : views) r.id += roll.chance(0.5) ? 1u << 20 : 0;
+    }
+    weigh(views);
+    if constexpr (draft_limiter<Schedule>) schedule.limit_drafts(views);
+    if constexpr (draft_stopper<Schedule>) (void)schedule.draft_floor();
+}
 
 /// Runs a schedule over the blocks; `load(t)`: how many requests there are in round t, slots 0, 1 ...
 template <class Schedule, class Cost, class Load>
@@ -168,6 +185,7 @@ outcome run(blocks const& world, Schedule& schedule, Cost const& cost, Load cons
     outcome out;
     out.by_slot.resize(most);
     support::dice roll(options.noise_seed);
+    support::dice fate(options.failures);
     for (std::size_t t = 0; t < world.rounds; ++t) {
         std::size_t const n = load(t);
         for (std::size_t r = 0; r < n; ++r) {
@@ -183,6 +201,8 @@ outcome run(blocks const& world, Schedule& schedule, Cost const& cost, Load cons
                         .settings = options.settings ? &(*options.settings)[r] : &plain};
         }
         std::span<request_view> const round{views.data(), n};
+        std::size_t const failures = options.failures == 0 ? 0 : fate.below(4);
+        for (std::size_t i = 0; i < failures; ++i) fail_a_round(schedule, round, fate);
         detail::weigh(round);
         if constexpr (draft_limiter<Schedule>) schedule.limit_drafts(round);
         fixed_probability floor = 0;
@@ -208,7 +228,8 @@ outcome run(blocks const& world, Schedule& schedule, Cost const& cost, Load cons
         if constexpr (planner<Schedule>) {
             if (step.drafting > 0) {
                 if constexpr (reads_history_v<Schedule>) {
-                    budget = schedule.budget(history.template lagged<Schedule::origin::lag>(round, planning));
+                    auto const plannable = history.template lagged<Schedule::origin::lag>(round, planning);
+                    for (std::size_t i = 0; i <= failures; ++i) budget = schedule.budget(plannable);
                 } else {
                     planning.start(round);
                     for (std::size_t r = 0; r < n; ++r) {
@@ -217,11 +238,17 @@ outcome run(blocks const& world, Schedule& schedule, Cost const& cost, Load cons
                             planning.append(r, world.anchor[(t * most + r) * gamma + k]);
                         }
                     }
-                    budget =
-                        schedule.budget(detail::planning_access::make<from_anchor>(planning.view(), planning.walk));
+                    auto const plannable = detail::planning_access::make<from_anchor>(planning.view(), planning.walk);
+                    for (std::size_t i = 0; i <= failures; ++i) budget = schedule.budget(plannable);
                 }
             }
         }
+        for (request_view const& r : round) {
+            out.decisions.push_back(r.draft_limit);
+            out.decisions.push_back(r.weight);
+        }
+        out.decisions.push_back(floor);
+        out.decisions.push_back(budget.value_or(0));
         auto const lengths = admit(schedule, draft_table{table, {}, {}}, budget, frontier);
         double tokens = 0.0;
         step.batch_tokens = n;

@@ -56,8 +56,8 @@ struct drift_report {
     std::uint64_t detected = 0;  ///< the round whose end raised the alarm
 };
 
-/// Watches predictions of one block. All memory is taken at construction, O(gamma); observing is O(1), allocates nothing
-/// and throws nothing. Rounds are counted from 0.
+/// Watches predictions of one block. All memory is taken at construction, O(gamma); observing is O(1) and allocates nothing;
+/// a position beyond block_size() is an error. Rounds are counted from 0.
 class drift_monitor {
 public:
     explicit drift_monitor(std::size_t block_size, drift_settings const& settings = {})
@@ -78,8 +78,8 @@ public:
 
     /// One outcome whose prediction was made before it: position k was reached and verified, and x_k accepted or not,
     /// with sigmoid(argument) predicted.
-    void observe(std::size_t k, double argument, bool accepted) noexcept {
-        SURELEAP_EXPECTS(k < block_size());
+    void observe(std::size_t k, double argument, bool accepted) {
+        detail::expect_position("drift_monitor", k, block_size());
         watched& at = positions_[k];
         double const odds = std::exp(std::clamp(argument, -30.0, 30.0));
         double const against = 1.0 / odds;

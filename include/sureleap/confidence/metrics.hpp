@@ -74,8 +74,9 @@ struct calibration_metrics {
 }
 
 /// A streaming recorder of (prediction, label) pairs per position. All memory is taken at construction,
-/// O(gamma (bins + auroc_bins)); observing is O(1) per position, allocates nothing and throws nothing. One recorder
-/// per thread: observing is not synchronised.
+/// O(gamma (bins + auroc_bins)); observing is O(1) per position and allocates nothing. A round of more
+/// positions than block_size() is an error, and nothing of it is recorded. One recorder per thread: observing is not
+/// synchronised.
 class calibration_recorder {
 public:
     explicit calibration_recorder(std::size_t block_size, metric_settings settings = {}) : settings_(settings) {
@@ -103,8 +104,7 @@ public:
     /// the accepted prefix. Only the first `length` positions count (the verified length, or less if generation
     /// ended there); both spans have at least that many values, labels are 0 or 1. A confidence that is NaN or
     /// outside [0, 1] among them: invalid_confidence, and nothing of the round is recorded.
-    status observe(std::span<double const> confidences, std::span<std::uint8_t const> labels,
-                   std::size_t length) noexcept {
+    status observe(std::span<double const> confidences, std::span<std::uint8_t const> labels, std::size_t length) {
         if (!usable(confidences, labels, length)) return status::invalid_confidence;
         grid const g = grid_;
         double survival = 1.0;
@@ -117,7 +117,7 @@ public:
 
     /// One round, from predictions that are survivals already (the output of a calibrator's running product, say).
     status observe_survivals(std::span<double const> survivals, std::span<std::uint8_t const> labels,
-                             std::size_t length) noexcept {
+                             std::size_t length) {
         if (!usable(survivals, labels, length)) return status::invalid_confidence;
         grid const g = grid_;
         for (std::size_t k = 0; k < length; ++k) record(g, k, survivals[k], labels[k]);
@@ -125,8 +125,8 @@ public:
     }
 
     /// One pair. Requires k < block_size() and a prediction in [0, 1].
-    void add(std::size_t k, double prediction, bool label) noexcept {
-        SURELEAP_EXPECTS(k < block_size());
+    void add(std::size_t k, double prediction, bool label) {
+        detail::expect_position("calibration_recorder", k, block_size());
         SURELEAP_EXPECTS(prediction >= 0.0 && prediction <= 1.0);
         record(grid_, k, prediction, label ? 1 : 0);
     }
@@ -230,8 +230,9 @@ private:
     };
 
     [[nodiscard]] bool usable(std::span<double const> values, std::span<std::uint8_t const> labels,
-                              std::size_t length) const noexcept {
-        SURELEAP_EXPECTS(length <= block_size() && length <= values.size() && length <= labels.size());
+                              std::size_t length) const {
+        detail::expect_block("calibration_recorder", length, block_size());
+        SURELEAP_EXPECTS(length <= values.size() && length <= labels.size());
         for (std::size_t k = 0; k < length; ++k) {
             SURELEAP_EXPECTS(labels[k] <= 1);
             if (!(values[k] >= 0.0 && values[k] <= 1.0)) return false;

@@ -121,16 +121,17 @@ public:
     }
 
     /// Position k was verified and reached, and x_k accepted or not. x is what its confidence was made of.
-    void observe(std::size_t k, logit_terms const& x, bool accepted) noexcept {
-        SURELEAP_EXPECTS(k < block_size());
+    void observe(std::size_t k, logit_terms const& x, bool accepted) {
+        detail::expect_position("online_maps", k, block_size());
         position& at = positions_[k];
         if (is_established(at) && at.step < watched_step) drift_.observe(k, at.own.argument(x), accepted);
         at.evidence.add(x, accepted, at.map);
     }
 
     /// What a round says: raw confidences of a block of which l tokens were verified and a <= l accepted.
-    void observe_round(std::span<double const> raw, std::size_t verified, std::size_t accepted) noexcept {
+    void observe_round(std::span<double const> raw, std::size_t verified, std::size_t accepted) {
         SURELEAP_EXPECTS(accepted <= verified && verified <= raw.size());
+        detail::expect_block("online_maps", verified, block_size());
         for (std::size_t k = 0; k < verified && k <= accepted; ++k) {
             observe(k, logit_terms::of_confidence(raw[k]), k < accepted);
         }

@@ -175,6 +175,7 @@ private:
         if (limits.max_requests == 0) detail::fail("round_limits: max_requests is 0, expected at least 1");
         if (limits.kernels == nullptr)
             detail::fail("round_limits: kernels is null, expected a table that outlives the memory");
+        limits.calibration.expect_serves(sizes_);
         if (limits.executor.width() == 0) detail::fail("round_limits: the executor's width is 0, expected at least 1");
         state_.parts = {detail::tag_of<Drafter>(), detail::tag_of<Schedule>(), detail::tag_of<Rule>(),
                         is_greedy_only_v<Rule>, drafter.target_vocabulary()};

@@ -183,7 +183,7 @@ struct serving_metrics_settings {
 };
 
 /// Counts rounds. One thread observes, any number of threads read meanwhile. All memory is taken at construction:
-/// O(gamma bins). observe() allocates nothing, throws nothing and waits for nobody: O(drafted tokens) for counting and
+/// O(gamma bins). observe() allocates nothing and waits for nobody: O(drafted tokens) for counting and
 /// 3 gamma bins stores for publishing.
 class serving_metrics {
 public:
@@ -195,9 +195,10 @@ public:
 
     [[nodiscard]] std::size_t block_size() const noexcept { return empty_.positions.size(); }
 
-    /// One round. predicted_seconds is what a cost model said of a step with its load; NaN if nobody asked one.
-    void observe(round_record const& round,
-                 double predicted_seconds = std::numeric_limits<double>::quiet_NaN()) noexcept {
+    /// One round. predicted_seconds is what a cost model said of a step with its load; NaN if nobody asked one. Error, with
+    /// nothing counted, if the round's blocks have more positions than the metrics.
+    void observe(round_record const& round, double predicted_seconds = std::numeric_limits<double>::quiet_NaN()) {
+        detail::expect_block("serving_metrics", round.survivals.block_size, block_size());
         ++counts_.rounds;
         if (round.load.drafting == 0) ++counts_.undrafted_rounds;
         counts_.request_rounds += round.requests.size();
@@ -215,7 +216,7 @@ public:
     }
     /// One round, and what `cost` predicts for it.
     template <step_cost Cost>
-    void observe(round_record const& round, Cost const& cost) noexcept {
+    void observe(round_record const& round, Cost const& cost) {
         if constexpr (cost_model<Cost>) {
             observe(round, static_cast<double>(cost.step_seconds(round.load)));
         } else {

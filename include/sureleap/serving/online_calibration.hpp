@@ -23,6 +23,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <utility>
@@ -41,7 +42,7 @@ SURELEAP_BEGIN_NAMESPACE
 
 struct online_calibration_settings {
     online_settings maps{};
-    /// Slots whose history is kept, for online_terms::history; the decoder's max_requests.
+    /// Slots whose history is kept, for online_terms::history. Rounds that have more do not take the calibration.
     std::size_t max_requests = 0;
     /// Places for maps of tenants (request_settings::tenant), rounded up to whole sets of 8. 0: one map for everybody.
     std::size_t tenants = 0;
@@ -65,6 +66,7 @@ public:
     explicit online_calibration(std::size_t block_size, online_calibration_settings const& settings = {})
         : shared_weight_(settings.shared_weight),
           shares_(settings.shares_between_tenants),
+          relies_on_slots_(settings.maps.terms == online_terms::history),
           shared_(block_size, settings.maps),
           recent_(settings.max_requests) {
         if (!(shared_weight_ >= 1.0 && std::isfinite(shared_weight_))) {
@@ -87,6 +89,11 @@ public:
 
     [[nodiscard]] std::size_t block_size() const noexcept { return shared_.block_size(); }
 
+    /// Slots that it knows; no limit where maps rely on no history.
+    [[nodiscard]] std::size_t max_requests() const noexcept {
+        return relies_on_slots_ ? recent_.size() : std::numeric_limits<std::size_t>::max();
+    }
+
     /// The calibrated confidence of position k < block_size() of a request. O(1).
     [[nodiscard]] double operator()(request_view const& request, std::size_t k, double c) const noexcept {
         online_maps const& maps = maps_of(request);
@@ -94,8 +101,9 @@ public:
     }
 
     /// Learns from a round and ends it. O(gamma) for each request and each tenant among them, and a look at every place.
-    void observe(round_record const& round) noexcept {
-        SURELEAP_EXPECTS(round.survivals.block_size == block_size());
+    /// Error, with nothing learned, if the round's blocks have more positions than the calibration.
+    void observe(round_record const& round) {
+        detail::expect_block("online_calibration", round.survivals.block_size, block_size());
         for (std::size_t r = 0; r < round.size(); ++r) {
             verdict const& v = round.verdicts[r];
             if (v.outcome != status::ok) continue;
@@ -109,8 +117,9 @@ public:
     /// l tokens of the block were verified and a <= l accepted; raw(k) is the confidence of position k < l before it was
     /// calibrated.
     template <class Raw>
-    void learn(request_view const& request, std::size_t verified, std::size_t accepted, Raw const& raw) noexcept {
-        SURELEAP_EXPECTS(accepted <= verified && verified <= block_size());
+    void learn(request_view const& request, std::size_t verified, std::size_t accepted, Raw const& raw) {
+        SURELEAP_EXPECTS(accepted <= verified);
+        detail::expect_block("online_calibration", verified, block_size());
         place* const own = take_place(request.settings->tenant);
         online_maps const& in_force = maps_of(request);
         double const history = history_of(request, in_force);
@@ -232,6 +241,7 @@ private:
 
     double shared_weight_;
     bool shares_;
+    bool relies_on_slots_;
     online_maps shared_;
     std::size_t shared_requests_ = 0;
     std::vector<place> places_;
