@@ -238,7 +238,7 @@ void judge(std::size_t r, Rule const& rule, logits_rows<T> const& rows, bool sha
     auto const drafted = batch.drafted(r);
     decision d{};
     verification<T, Q, Hook> view{request, drafted, memory.block.laws(r), rows, batch.first_row(r), hook, scratch};
-    if (shaped) d = rule(view, rng);
+    if (shaped) d = view.decide_by(rule, rng);
     if (!d.valid) {
         out.outcome = status::invalid_target;
         return;
