@@ -4,6 +4,9 @@
 // p(v) = exp((l_v - shift) / T) / total for kept tokens, 0 otherwise. Probabilities are never materialised; whoever
 // needs p(v) evaluates it, and whoever needs all of them makes a pass.
 //
+// Total and block sums may come with the row (logits_row). They are bounds or sums that can be checked, never more: the law
+// is that of the row.
+//
 // Target and draft go through the same code, each with its own transform, so the q that is sampled is by construction
 // the q that is recorded.
 #pragma once
@@ -54,10 +57,10 @@ public:
     /// target ids. O(size), plus O(m log size) for a top-p that keeps m tokens; O(size / 1024) where the row brings its
     /// normaliser and block sums.
     ///
-    /// With totals::bounded a row of several blocks that is not truncated may be left with bounds of its sums, and with
-    /// totals::none any without sums. The law is the same and answers every question, in a pass where the answer needs
-    /// total(); settle() makes that pass once and for all. With totals::none valid() says nothing before that. Copies
-    /// share `sums`.
+    /// With totals::bounded a row of several blocks that is not truncated may be left with bounds of its sums, one that
+    /// brings its normaliser is, and with totals::none any is left without sums. The law is the same and answers every
+    /// question, in a pass where the answer needs total(); settle() makes that pass once and for all. With totals::none
+    /// valid() says nothing before that. Copies share `sums`.
     distribution(logits_row<T> row, transform const& how, std::span<token_id> order, vocabulary_view map = {},
                  row_kernels const& kernels = native_row_kernels(), std::span<double> sums = {},
                  totals made = totals::exact) noexcept
@@ -66,7 +69,7 @@ public:
         SURELEAP_EXPECTS(sums.empty() || sums.size() == row_blocks(row.values.size()));
         size_ = map_ ? map_.target_size() : logits_.size();
         if (row.log_normaliser && how.temperature == 1.0 && !how.truncates()) {
-            take(row);
+            take(row, made);
             return;
         }
         if (how.greedy()) {
@@ -80,6 +83,7 @@ public:
             shift_ = load(logits_[static_cast<std::size_t>(mode_)]);
             cutoff_ = detail::truncate(logits_, how, mode_, order);
             sum_kept();
+            if (!is_sum(total_)) return;
         } else if (real const near = typical_logit(); !put_off(near, made) && !sum_up(near)) {
             return;
         }
@@ -123,22 +127,65 @@ public:
     }
     /// The sum of all weights.
     [[nodiscard]] double total() const noexcept {
-        return is_settled() ? total_ : functions_->sum(logits_.data(), logits_.size(), shift_, scale_, nullptr);
+        bool const is_known = is_settled() || (known_ == totals::bounded && loose_ == 0.0);
+        return is_known ? total_ : functions_->sum(logits_.data(), logits_.size(), shift_, scale_, nullptr);
     }
-    /// total() is known.
+    /// total() is known, and every draw finds a token.
     [[nodiscard]] bool is_settled() const noexcept { return known_ == totals::exact; }
-    /// Makes it known. O(size) if it is not.
+    /// Makes it so. O(size) if it is not; O(size / 1024) if the row brought block sums.
     void settle() noexcept {
         if (is_settled()) return;
+        if (is_given_) {
+            add_up();
+            known_ = totals::exact;
+            return;
+        }
         known_ = totals::exact;
         if (!sum_up(shift_)) kind_ = kind::invalid;
     }
     /// Brings the bounds of total() closer, together at last: first the sums of the heavy blocks are made, which hold most
-    /// of the mass in a small part of the row, then all.
+    /// of the mass in a small part of the row, then all. What a row brought is added up.
     void narrow() noexcept {
+        if (is_given_ && !is_settled()) return add_up();
         if (known_ == totals::bounded && loose_ == total_ && sum_heavy_blocks()) return;
         settle();
     }
+    /// The same of a row that brought its normaliser, before it is drawn from: then total() is known. Nothing of others.
+    void add_up() noexcept {
+        if (!is_given_ || loose_ == 0.0) return;
+        if (given_.empty()) return recount();
+        double const sum = detail::sum_of<real>(given_);
+        if (!adds_up(sum)) {
+            misled_ = true;
+            return recount();
+        }
+        total_ = sum;
+        loose_ = 0.0;
+    }
+    /// Settles by a pass over the row, whatever it brought.
+    void recount() noexcept {
+        if (!is_given_) return settle();
+        is_given_ = false;
+        given_ = {};
+        loose_ = 0.0;
+        known_ = totals::exact;
+        total_ =
+            functions_->sum(logits_.data(), logits_.size(), shift_, scale_, sums_.empty() ? nullptr : sums_.data());
+        if (adds_up(total_)) return;
+        misled_ = true;
+        if (!sum_up(typical_logit())) kind_ = kind::invalid;
+    }
+    /// A draw missed. Bounds do as a matter of course; where the row brought block sums they say more than the block holds,
+    /// by a rounding or because they are wrong, and a pass says which.
+    void doubt() noexcept {
+        if (is_given_) recount();
+    }
+    /// There is no such weight, if the sum is what the row brought.
+    [[nodiscard]] bool doubts(double weight) const noexcept {
+        return is_given_ && !(weight <= 1.0 + normaliser_tolerance);
+    }
+    /// What the row brought proved wrong. The law is the row's own now; what was decided by it before may not be.
+    [[nodiscard]] bool misled() const noexcept { return misled_; }
     /// What total() is at least and at most; without a pass where that is known, and both total() where that is.
     [[nodiscard]] double least_total() const noexcept {
         return known_ == totals::bounded ? total_ - loose_ * (1.0 - 1.0 / loosest_bound) : total();
@@ -156,15 +203,19 @@ public:
         if (weight > 1e-30) return std::log(weight / total());
         return static_cast<double>(exponent(static_cast<std::size_t>(i))) - std::log(total());
     }
-    /// The first token, in the order of the row, whose cumulative weight exceeds u * total(); never one of weight zero.
-    /// If only bounds of it are known, no_token for some u: the others are spread over the tokens by their weights, so a
-    /// draw that tries another u then has the law.
+    /// The first token, in the order of the row, whose cumulative weight exceeds u * total(); never one of weight zero. The
+    /// few u that rounded sums leave to no token, behind the weights of a block, are spread over all tokens by their weights:
+    /// each token has its probability, up to the rounding of sums in double.
+    ///
+    /// If only bounds of total() are known, no_token for some u: the others are spread over the tokens by their weights, so
+    /// a draw that tries another u then has the law. no_token if there is no law.
     [[nodiscard]] token_id quantile(double u) const noexcept {
         if (kind_ == kind::one_hot) return mode();
+        if (kind_ == kind::invalid) return no_token;
         double const threshold = u * largest_total();
-        std::size_t const i = known_ == totals::none ? find<double>({}, threshold)
-                              : given_.empty()       ? find<double>(sums_, threshold)
-                                                     : find<real>(given_, threshold);
+        std::size_t const i = !given_.empty()   ? find<real>(given_, threshold, given_room())
+                              : sums_are_made() ? find<double>(sums_, threshold, sum_rounding<real>)
+                                                : find<double>({}, threshold, sum_rounding<real>);
         if (i == logits_.size()) return no_token;
         return map_ ? map_.to_target(static_cast<token_id>(i)) : static_cast<token_id>(i);
     }
@@ -203,7 +254,7 @@ public:
             if (sums.empty()) return std::size_t{0};
             return row_block * static_cast<std::size_t>(std::max_element(sums.begin(), sums.end()) - sums.begin());
         };
-        std::size_t const first = known_ == totals::none ? 0 : given_.empty() ? heaviest(sums_) : heaviest(given_);
+        std::size_t const first = !given_.empty() ? heaviest(given_) : sums_are_made() ? heaviest(sums_) : 0;
         std::size_t const count = std::min(row_block, logits_.size() - first);
         std::size_t const i = functions_->mode(logits_.data() + first, count);
         return i == count ? no_token : static_cast<token_id>(first + i);
@@ -235,33 +286,61 @@ private:
         }
     }
 
-    // The producer's normaliser: exp(l - log_normaliser) is p itself, and a NaN or +inf would have reached it.
-    void take(logits_row<T> const& row) noexcept {
+    // The producer's normaliser: exp(l - log_normaliser) is p itself up to its own error, and a NaN or +inf would have
+    // reached it. So their sum is 1 within the tolerance, which is bounds of it.
+    void take(logits_row<T> const& row, totals made) noexcept {
         shift_ = *row.log_normaliser;
         if (!std::isfinite(shift_)) return;
         kind_ = kind::dense;
-        total_ = 1.0;
-        sums_ = {};
+        is_given_ = true;
         if (row.block_sums.size() == row_blocks(row.values.size())) given_ = row.block_sums;
+        known_ = totals::bounded;
+        total_ = 1.0 + normaliser_tolerance;
+        loose_ = 2.0 * normaliser_tolerance / (1.0 - 1.0 / loosest_bound);
+        if (made == totals::exact) settle();
     }
-    // The entry of the row whose cumulative weight exceeds `threshold`, the size if there is none.
+    // What rounding a block sum and the normaliser is of it, and of an exponent that the normaliser is taken from.
+    [[nodiscard]] double given_room() const noexcept {
+        constexpr double unit = 0.5 * static_cast<double>(std::numeric_limits<real>::epsilon());
+        return sum_rounding<real> + (4.0 + 2.0 * std::abs(static_cast<double>(shift_))) * unit;
+    }
+    [[nodiscard]] static bool adds_up(double sum) noexcept { return std::abs(sum - 1.0) <= normaliser_tolerance; }
+    // There are numbers in sums_, of which a draw finds its block.
+    [[nodiscard]] bool sums_are_made() const noexcept { return known_ != totals::none && !is_given_; }
+    // The entry of the row whose cumulative weight exceeds `threshold`, the size if there is none. The sum of a block may be
+    // less than its weights by `room` of itself.
     template <class Sum>
-    [[nodiscard]] std::size_t find(std::span<Sum const> sums, double threshold) const noexcept {
+    [[nodiscard]] std::size_t find(std::span<Sum const> sums, double threshold, double room) const noexcept {
         auto const block = detail::find_block(sums, logits_.size(), threshold);
         std::size_t const end = sums.empty() ? logits_.size() : std::min(block.first + row_block, logits_.size());
-        bool const bounds = known_ == totals::bounded;
-        if (cutoff_.keeps_all()) {
-            std::size_t const count = end - block.first;
+        if (!cutoff_.keeps_all()) {
             std::size_t const i =
-                functions_->reach(logits_.data() + block.first, count, shift_, scale_, threshold - block.before);
-            if (i < count) return block.first + i;
-            if (bounds) return logits_.size();
+                detail::find_weight<real>(block, end, detail::block_sums_are::exact, threshold,
+                                          [this](std::size_t first, std::span<real> out) { row_weights(first, out); });
+            return i == end ? logits_.size() : i;
         }
-        // Truncated, or rounding ran past the end of the block.
-        std::size_t const i = detail::find_weight<real>(
-            block, end, bounds ? detail::block_sums_are::bounds : detail::block_sums_are::exact, threshold,
-            [this](std::size_t first, std::span<real> out) { row_weights(first, out); });
-        return i == end ? logits_.size() : i;
+        // Bounds have room enough.
+        double const widened = known_ == totals::bounded && !is_given_ ? 1.0 : 1.0 + room;
+        double const within = (threshold - block.before) * widened;
+        std::size_t const count = end - block.first;
+        std::size_t const i = functions_->reach(logits_.data() + block.first, count, shift_, scale_, within);
+        if (i < count) return block.first + i;
+        if (known_ == totals::bounded) return logits_.size();
+        double const claimed = sums.empty() ? largest_total() : static_cast<double>(sums[block.first / row_block]);
+        return find_leftover(block.first, count, claimed * widened, within);
+    }
+    // Where `within`, behind the weights of `count` entries from `first` on and before `claimed`, leads to.
+    [[nodiscard]] std::size_t find_leftover(std::size_t first, std::size_t count, double claimed,
+                                            double within) const noexcept {
+        double weights = 0.0;
+        detail::stretch<real> some;
+        for (std::size_t i = 0; i < count; i += some.size()) {
+            auto const here = std::span(some).first(std::min(some.size(), count - i));
+            row_weights(first + i, here);
+            weights += detail::sum_of<real>(here);
+        }
+        return detail::find_share<real>(logits_.size(), detail::share_between(weights, claimed, within),
+                                        [this](std::size_t at, std::span<real> out) { row_weights(at, out); });
     }
     // Some logit of ordinary size, so that one pass does: weights are taken relative to it, and need not be below 1.
     [[nodiscard]] real typical_logit() const noexcept {
@@ -278,6 +357,9 @@ private:
         shift_ = shift;
         total_ = functions_->sum(logits_.data(), logits_.size(), shift, scale_, sums_.empty() ? nullptr : sums_.data());
         return total_ > 0.5 && total_ < 1e30;
+    }
+    [[nodiscard]] static bool is_sum(double total) noexcept {
+        return total > 0.0 && total < std::numeric_limits<double>::infinity();
     }
     // Leaves the sum for later, if that was wanted and may save something.
     [[nodiscard]] bool put_off(real shift, totals made) noexcept {
@@ -313,16 +395,16 @@ private:
         return any;
     }
     // If `shift` is too far below others, or the row has no law: for those that have one the largest logit does, and for
-    // numbers near the end of their range the reference, which subtracts before it multiplies.
+    // numbers near the end of their range the reference, which subtracts before it multiplies. False if there is none, also
+    // where weights are no numbers: 1 / temperature is 0 where the temperature is beyond the format, and 0 times -inf is NaN.
     [[nodiscard]] bool sum_up(real shift) noexcept {
         if (sum_from(shift)) return true;
         if (!find_mode()) return false;
         real const top = load(logits_[static_cast<std::size_t>(mode_)]);
-        if (!sum_from(top)) {
-            functions_ = &scalar_row_kernels.get<T>();
-            static_cast<void>(sum_from(top));
-        }
-        return true;
+        if (sum_from(top)) return true;
+        functions_ = &scalar_row_kernels.get<T>();
+        static_cast<void>(sum_from(top));
+        return is_sum(total_);
     }
     void sum_kept() noexcept {
         total_ = 0.0;
@@ -359,6 +441,8 @@ private:
     token_id mode_ = no_token;  // index into the row, if known; a target id when there is no row
     kind kind_ = kind::invalid;
     totals known_ = totals::exact;  // of total_ and sums_
+    bool is_given_ = false;         // total_ rests on what the row brought, sums_ is not made
+    bool misled_ = false;           // what it brought proved wrong
 };
 
 /// sum_v min(p(v), q(v)) = 1 - TV(p, q): the probability that token rejection accepts x ~ q. Also eq. 8's label c*.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <limits>
 #include <span>
 
 #include <sureleap/config.hpp>
@@ -101,6 +102,32 @@ template <class Real, class Evaluate>
         ++v;
     }
     return what == block_sums_are::exact ? last : end;
+}
+
+/// The weight in [0, size) that the part `share` < 1 of their sum stands for, by a pass that makes the sum and another one
+/// that searches; `size` if there is no sum.
+///
+/// What a draw by approximate sums leaves over goes this way: with `share` the place of its number in that rest, which is
+/// uniform, the rest is spread over all weights, and the draw has their law. Given to the last weight before it, it would
+/// make that as probable as sums are rounded, whatever it weighs.
+template <class Real, class Evaluate>
+[[nodiscard]] std::size_t find_share(std::size_t size, double share, Evaluate const& evaluate) noexcept {
+    stretch<Real> some;
+    double sum = 0.0;
+    for (std::size_t first = 0; first < size; first += some.size()) {
+        auto const here = std::span(some).first(std::min(some.size(), size - first));
+        evaluate(first, here);
+        sum += sum_of<Real>(here);
+    }
+    if (!(sum > 0.0 && sum < std::numeric_limits<double>::infinity())) return size;
+    return find_weight<Real>({0, 0.0}, size, block_sums_are::exact, share * sum, evaluate);
+}
+
+/// Where `threshold` is between `from` and `to`, 0 .. 1 without 1; just below 1 where rounding leaves nothing between them.
+[[nodiscard]] inline double share_between(double from, double to, double threshold) noexcept {
+    constexpr double below_one = 1.0 - 0x1p-53;
+    double const share = (threshold - from) / (to - from);
+    return share < below_one ? std::max(share, 0.0) : below_one;
 }
 
 }  // namespace detail

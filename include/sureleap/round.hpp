@@ -290,7 +290,7 @@ void judge(std::size_t r, Rule const& rule, logits_rows<T> const& rows, bool sha
     auto const drafted = batch.drafted(r);
     decision d{};
     verification<T, Q, Hook> view{request, drafted, round.block.laws(r), rows, batch.first_row(r), hook, scratch};
-    if (shaped) d = rule(view, rng);
+    if (shaped) d = view.decide_by(rule, rng);
     bool const is_token = d.next >= 0 && static_cast<std::size_t>(d.next) < round.parts.target_vocabulary;
     if (!d.valid || d.accepted > drafted.size() || !is_token) {
         out.outcome = status::invalid_target;

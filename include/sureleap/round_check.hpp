@@ -90,9 +90,9 @@ constexpr void check_round() noexcept {
 template <class Rule = void>
 void check_settings(request_settings const& s) {
     auto const check = [](char const* which, transform const& t) {
-        if (!(t.temperature >= 0.0) || !std::isfinite(t.temperature)) {
+        if (!(t.temperature >= 0.0 && t.temperature <= largest_temperature)) {
             detail::fail_with("request_settings: ", which, "temperature is ", t.temperature,
-                              ", expected a finite number >= 0");
+                              ", expected a finite number >= 0 and at most ", largest_temperature);
         }
         if (t.top_k < 0)
             detail::fail_with("request_settings: ", which, "top_k is ", t.top_k, ", expected >= 0 (0 keeps all)");

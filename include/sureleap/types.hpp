@@ -132,15 +132,38 @@ struct matrix_view {
     [[nodiscard]] bool empty() const noexcept { return rows == 0 || cols == 0; }
 };
 
+/// How far the weights of a row that brings its normaliser may be from adding up to 1.
+inline constexpr double normaliser_tolerance = 0x1p-10;
+
 /// One row of logits in storage format T: unnormalised log-probabilities over the vocabulary, -inf for masked tokens.
 /// Not a probability_row: the two cannot be mixed up.
+///
+/// What a row brings along must be of these very values: of all of them, as they are stored, at temperature 1, after the
+/// last change to any of them. A mask, a bias or a penalty that comes later makes it wrong; masked tokens are masked before
+/// the sum, and a logits hook does it at the right place. It is used for laws at temperature 1 that are not truncated, and
+/// not read for others.
+///
+/// A normaliser is not believed, it bounds the sum: sum exp(values - log_normaliser) is taken to be within
+/// normaliser_tolerance of 1. A decision that falls the same way for all such sums needs no pass; others, and draws, make
+/// the sum, of block_sums if there are any and else of the row. So the law is the row's own, however the normaliser is
+/// rounded, and is not off where the normaliser is, up to that tolerance.
+///
+/// What is seen in every round, at no cost: a sum that was made and is beyond the tolerance, which is one row of every
+/// verification (all its decisions are then made again without what the rows brought); a probability above 1; block sums
+/// that do not add up to 1; a draw that finds less in a block than its sum says. What is not seen without a pass: that a row
+/// of which all tokens were accepted brought a wrong normaliser; that logits were raised behind block sums that are as they
+/// were. A NaN that the normaliser does not show is seen where it is read.
 template <class T>
 struct logits_row {
     std::span<T const> values;
-    /// log(sum exp(values)), if the producer has it already (an LM head's epilogue); saves the pass that computes it.
+    /// log(sum exp(values)), if the producer has it already (an LM head's epilogue). It saves the pass that computes it for
+    /// rows that nothing is drawn from.
     std::optional<compute_t<T>> log_normaliser{};
     /// sum exp(values - log_normaliser) over tokens 0 .. 1023, 1024 .. 2047 and so on (row_block), if the producer has
-    /// that as well: with it a law is made and drawn from without a pass. Read only with a log_normaliser.
+    /// that as well: with it a law is made and drawn from without a pass. Read only with a log_normaliser. Their sum is the
+    /// row's, so they are relative to the same normaliser (not to the row's maximum) and add up to 1 within
+    /// normaliser_tolerance. Each is exact up to rounding them and the normaliser; by what one is too small beyond that, the
+    /// last tokens of its block are drawn too rarely. One that is too large does no harm.
     std::span<compute_t<T> const> block_sums{};
 };
 
@@ -168,20 +191,23 @@ struct probability_row {
 
 // ---- settings --------------------------------------------------------------------------------------------------
 
-/// Beyond it a distribution is uniform for all that a float can tell, and its inverse no longer scales.
+/// The least temperature that is not greedy. Logits are multiplied with its inverse: below it, rounding them would decide.
+inline constexpr double least_temperature = 1e-5;
+/// The largest temperature that a request may ask for. Far below where its inverse is 0 as a float (1.4e45), and far above
+/// where laws of any real logits are level.
 inline constexpr double largest_temperature = 1e6;
 
 /// How logits become a distribution: temperature, then top-k, then top-p, then min-p, each on what the one before left,
 /// renormalised. Truncation keeps tokens in the order (logit descending, id ascending), so ties are resolved alike
-/// everywhere. Temperature 0 (in fact anything below 1e-5, as in the reference code) is greedy: all mass on the first
-/// largest logit.
+/// everywhere. Temperature 0 (in fact anything below least_temperature, as in the reference code) is greedy: all mass on the
+/// first largest logit.
 struct transform {
-    double temperature = 1.0;  ///< >= 0
+    double temperature = 1.0;  ///< 0 .. largest_temperature; below least_temperature greedy
     int top_k = 0;             ///< keep the k largest; 0 keeps all
     double top_p = 1.0;        ///< keep the smallest prefix with mass >= top_p; in (0, 1]
     double min_p = 0.0;        ///< keep tokens with p >= min_p * max p; in [0, 1]
 
-    [[nodiscard]] SURELEAP_HOST_DEVICE bool greedy() const noexcept { return temperature < 1e-5; }
+    [[nodiscard]] SURELEAP_HOST_DEVICE bool greedy() const noexcept { return temperature < least_temperature; }
     [[nodiscard]] SURELEAP_HOST_DEVICE bool truncates() const noexcept {
         return top_k > 0 || top_p < 1.0 || min_p > 0.0;
     }
@@ -190,7 +216,7 @@ struct transform {
 
 /// What a request may choose for itself. An aggregate: `decoder.join(prompt, {.temperature = 0.7, .seed = 42})`.
 struct request_settings {
-    double temperature = 1.0;
+    double temperature = 1.0;  ///< 0 .. largest_temperature; below least_temperature greedy
     int top_k = 0;
     double top_p = 1.0;
     double min_p = 0.0;

@@ -16,9 +16,12 @@
 
 #include <sureleap/concepts.hpp>
 #include <sureleap/distribution.hpp>
+#include <sureleap/kernel/native.hpp>
+#include <sureleap/round_check.hpp>
 #include <sureleap/vocabulary.hpp>
 
 #include "support/dice.hpp"
+#include "support/error_text.hpp"
 
 using namespace sureleap;
 
@@ -252,10 +255,20 @@ TEMPLATE_TEST_CASE("distribution: a normaliser the producer has is used, and onl
     for (double const bad : {nan_value, inf, -inf}) {
         CHECK_FALSE((distribution<T>{{row, static_cast<real>(bad)}, {}, {}}.valid()));
     }
-    // A wrong one shows that it was used: p = exp(l - normaliser).
-    distribution<T> const believed{{row, real(0.5)}, {}, {}};
-    CHECK(std::abs(believed.probability(1) - 1.0) < 1e-6);
+    // One that is a little off shows that it was used, weights being exp(l - normaliser), and does no harm.
+    auto const normaliser = static_cast<real>(0.5 + std::log(3.0) + 0.9 * normaliser_tolerance);
+    distribution<T> const believed{{row, normaliser}, {}, {}};
+    CHECK(std::abs(static_cast<double>(believed[1]) * 3.0 - std::exp(-0.9 * normaliser_tolerance)) < 1e-6);
+    CHECK(std::abs(believed.probability(1) - 1.0 / 3.0) < 1e-15);
+    // One that is far off is not used.
+    for (double const off : {-1.2, 1.2, -1e3, 1e3}) {
+        auto const wrong = static_cast<real>(0.5 + std::log(3.0) + off * normaliser_tolerance);
+        distribution<T> const refused{{row, wrong}, {}, {}};
+        CHECK(refused.misled());
+        CHECK(std::abs(refused.probability(1) - 1.0 / 3.0) < 1e-15);
+    }
     distribution<T> const ignored{{row, real(0.5)}, {.temperature = 0.5}, {}};
+    CHECK_FALSE(ignored.misled());
     CHECK(std::abs(ignored.probability(1) - 1.0 / 3.0) < 1e-6);
 }
 
@@ -409,4 +422,68 @@ TEST_CASE("total variation and overlap") {
     CHECK(total_variation(x, y) == 1.0);
     CHECK(overlap(x, y) == 0.0);
     CHECK(overlap(x, x) == 1.0);
+}
+
+TEMPLATE_TEST_CASE("distribution: a row whose weights add up to no number has no law, and no token is drawn", "",
+                   double, float, bf16, half) {
+    using T = TestType;
+    // 1 / temperature underflows to 0 in the compute type, and 0 times -inf, the exponent of a masked token, is no number.
+    double const hot = std::is_same_v<T, double> ? std::numeric_limits<double>::infinity() : 1e50;
+    for (std::size_t const size : {std::size_t{3}, std::size_t{3000}}) {
+        std::vector<T> row(size, narrowed<T>(0.5));
+        row[1] = narrowed<T>(-inf);
+        std::vector<token_id> order(size);
+        for (row_kernels const* const kernels : available_row_kernels()) {
+            INFO("size " << size << ", kernels " << kernels->name);
+            for (totals const made : {totals::exact, totals::bounded, totals::none}) {
+                for (int const top_k : {0, 2, static_cast<int>(size)}) {
+                    std::vector<double> sums(row_blocks(size));
+                    distribution<T> law{{row, {}}, {.temperature = hot, .top_k = top_k}, order, {}, *kernels, sums,
+                                        made};
+                    law.settle();
+                    double const total = law.total();
+                    CHECK(law.valid() == (std::isfinite(total) && total > 0.0));
+                    for (double const u : {0.0, 0.3, 0.999}) CHECK((inverse_cdf(law, u) == no_token) != law.valid());
+                }
+            }
+        }
+    }
+    // Whoever is no law draws nothing.
+    CHECK(inverse_cdf(distribution<T>{}, 0.5) == no_token);
+    std::vector<T> const broken(3, narrowed<T>(nan_value));
+    CHECK(inverse_cdf(distribution<T>{{broken, {}}, {}, {}}, 0.5) == no_token);
+}
+
+TEST_CASE("settings: temperatures beyond what laws can hold are refused, of target and draft") {
+    auto const text = [](request_settings const& s) { return support::error_text([&] { check_settings(s); }); };
+    CHECK(text({.temperature = largest_temperature}).empty());
+    CHECK(text({.draft = transform{.temperature = largest_temperature}}).empty());
+    CHECK(text({.temperature = least_temperature}).empty());
+    CHECK(text({.temperature = 0.0}).empty());
+    for (double const t : {std::nextafter(largest_temperature, 1e9), 1e45, 1e300, -1e-300, inf, nan_value}) {
+        INFO("temperature " << t);
+        CHECK(text({.temperature = t}).find("request_settings: temperature is ") != std::string::npos);
+        CHECK(text({.temperature = t}).find("expected a finite number >= 0 and at most 1000000") != std::string::npos);
+        request_settings drafts;
+        drafts.draft = transform{.temperature = t};
+        CHECK(text(drafts).find("request_settings: draft temperature is ") != std::string::npos);
+    }
+    // Greedy below the least temperature, and not from there on.
+    CHECK(transform{.temperature = std::nextafter(least_temperature, 0.0)}.greedy());
+    CHECK_FALSE(transform{.temperature = least_temperature}.greedy());
+    // At both ends of what is allowed every row with a law has one, masked tokens or not.
+    support::dice roll(47);
+    INFO("seed " << roll.seed());
+    for (int trial = 0; trial < 200; ++trial) {
+        std::size_t const size = 1 + roll.below(40);
+        auto const row = random_row<float>(roll, size);
+        bool const lawful = std::any_of(row.begin(), row.end(), [](float l) { return std::isfinite(l); });
+        for (row_kernels const* const kernels : available_row_kernels()) {
+            for (double const t : {least_temperature, largest_temperature}) {
+                distribution<float> const law{{row, {}}, {.temperature = t}, {}, {}, *kernels};
+                REQUIRE(law.valid() == lawful);
+                if (lawful) REQUIRE(law[inverse_cdf(law, roll.real())] > 0.0f);
+            }
+        }
+    }
 }

@@ -65,18 +65,19 @@ struct stage {
     };
     request_settings settings{};
 
-    template <class Rule>
-    [[nodiscard]] verdict decide(Rule const& rule, logits_rows<float> const& rows, std::uint64_t position) {
+    template <class Rule, class Hook = no_logits_hook>
+    [[nodiscard]] verdict decide(Rule const& rule, logits_rows<float> const& rows, std::uint64_t position,
+                                 Hook const& hook = {}) {
         parallel drafter{backbone{&q}, drafter_options{.block_size = block, .vocabulary = vocabulary}};
         fixed_schedule schedule;
-        round_memory<float, float> memory{drafter, schedule, rule, {.max_requests = 1}};
+        round_memory<float, float, Hook> memory{drafter, schedule, rule, {.max_requests = 1}};
         philox_randomness rng;
         request_view const request{
             .anchor = 0, .position = position, .seed = 3, .remaining = 100, .settings = &settings};
         REQUIRE(begin_round(schedule, std::span(&request, 1), memory));
         draw(drafter, drafter.forward(memory.requests()), rule, rng, memory);
         REQUIRE(admit(schedule, memory).rows() == block + 1);
-        accept(rule, rows, no_logits_hook{}, rng, memory);
+        accept(rule, rows, hook, rng, memory);
         verdict out = end_round(schedule, memory).verdicts[0];
         emitted.assign(out.emitted.begin(), out.emitted.end());
         return out;
@@ -173,4 +174,310 @@ TEST_CASE("given rows: a normaliser that is no number is a row without a law") {
     target.normalisers[0] = std::numeric_limits<float>::quiet_NaN();
     CHECK(one.decide(token_rejection<>{}, target.whole(), 1).outcome == status::invalid_target);
     CHECK(one.decide(block_verification<>{}, target.whole(), 1).outcome == status::invalid_target);
+}
+
+// ---- statistics that are not exact, or wrong --------------------------------------------------------------------
+
+namespace {
+
+constexpr float inf = std::numeric_limits<float>::infinity();
+
+/// How often each token is drawn, by u on a grid of n numbers in the middle of equal parts.
+template <class Law>
+std::vector<double> drawn_by_grid(Law const& law, int n) {
+    std::vector<double> drawn(law.size());
+    for (int i = 0; i < n; ++i) {
+        token_id const x = law.quantile((i + 0.5) / n);
+        REQUIRE(x != no_token);
+        drawn[static_cast<std::size_t>(x)] += 1.0 / n;
+    }
+    return drawn;
+}
+
+std::vector<double> softmax(std::span<float const> row) {
+    std::vector<double> p;
+    double const top = static_cast<double>(*std::max_element(row.begin(), row.end()));
+    double sum = 0.0;
+    for (float const l : row) sum += p.emplace_back(std::exp(static_cast<double>(l) - top));
+    for (double& x : p) x /= sum;
+    return p;
+}
+
+double distance(std::vector<double> const& a, std::vector<double> const& b) {
+    double sum = 0.0;
+    for (std::size_t v = 0; v < a.size(); ++v) sum += 0.5 * std::abs(a[v] - b[v]);
+    return sum;
+}
+
+/// What an engine may make of the statistics of its rows.
+enum class fault {
+    none,
+    normalisers_off,  ///< by 20 %
+    no_room,          ///< too small by 20 %: the last tokens would be out of reach
+    of_maximum,       ///< block sums relative to the row's largest logit
+    never_filled,     ///< zeros
+    of_nothing,       ///< block sums that are NaN
+    of_another_row,
+};
+char const* name_of(fault f) {
+    constexpr char const* names[] = {
+        "none", "normalisers too large", "normalisers too small", "of maximum", "never filled", "NaN", "another row"};
+    return names[static_cast<int>(f)];
+}
+logits_rows<float> spoil(given_rows& rows, fault f, bool with_blocks) {
+    std::size_t const blocks = row_blocks(vocabulary);
+    for (std::size_t r = 0; r < rows.normalisers.size(); ++r) {
+        auto const sums = std::span(rows.sums).subspan(r * blocks, blocks);
+        float const top = *std::max_element(rows.logits.begin() + static_cast<std::ptrdiff_t>(r * vocabulary),
+                                            rows.logits.begin() + static_cast<std::ptrdiff_t>((r + 1) * vocabulary));
+        float const by = f == fault::normalisers_off ? 0.2f : f == fault::no_room ? -0.2f : 0.0f;
+        for (float& s : sums) {
+            s *= std::exp(-by);
+            if (f == fault::of_maximum) s *= std::exp(rows.normalisers[r] - top);
+            if (f == fault::never_filled) s = 0.0f;
+            if (f == fault::of_nothing) s = std::numeric_limits<float>::quiet_NaN();
+        }
+        rows.normalisers[r] += by;
+        if (f == fault::never_filled) rows.normalisers[r] = 0.0f;
+    }
+    if (f == fault::of_another_row) {
+        // Of a row that is as heavy as two of these.
+        for (float& n : rows.normalisers) n += std::log(2.0f);
+    }
+    auto given = rows.whole();
+    if (!with_blocks) given.block_sums = {};
+    return given;
+}
+
+}  // namespace
+
+TEST_CASE("given rows: what rounding leaves over is nobody's: a padded tail is not drawn") {
+    // The last tokens of the row have 1.7e-28 each. Whatever a rounded normaliser leaves over is not theirs.
+    support::dice roll(94);
+    INFO("seed " << roll.seed());
+    auto row = random_rows(roll, 1);
+    std::fill(row.end() - 200, row.end(), -60.0f);
+    for (row_kernels const* const kernels : available_row_kernels()) {
+        std::vector<double> blocks(row_blocks(vocabulary));
+        double const total = kernels->for_float.sum(row.data(), vocabulary, 0.0f, 1.0f, blocks.data());
+        for (double const off : {0.0, 3e-7, 1e-5, 5e-4, 5e-3, 0.5}) {
+            for (bool const with_blocks : {true, false}) {
+                INFO("kernels " << kernels->name << ", normaliser off by " << off << ", blocks " << with_blocks);
+                auto const normaliser = static_cast<float>(std::log(total) + off);
+                std::vector<float> given;
+                for (double const sum : blocks) given.push_back(static_cast<float>(sum / total));
+                std::vector<double> sums(row_blocks(vocabulary));
+                logits_row<float> brought{row, normaliser, {}};
+                if (with_blocks) brought.block_sums = given;
+                for (totals const made : {totals::exact, totals::bounded, totals::none}) {
+                    distribution<float> law{brought, {}, {}, {}, *kernels, sums, made};
+                    philox_randomness rng;
+                    for (std::uint64_t i = 0; i < 300; ++i) {
+                        double const u = 1.0 - roll.real() * 1e-6;
+                        token_id const x = law.quantile(u);
+                        if (made == totals::exact) REQUIRE(x != no_token);
+                        REQUIRE(x < static_cast<token_id>(vocabulary - 200));
+                        token_id const y = draw(law, {1, i, 0, purpose::bonus}, rng);
+                        REQUIRE(y >= 0);
+                        REQUIRE(y < static_cast<token_id>(vocabulary - 200));
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("given rows: draws have the row's law, however the normaliser is rounded or off") {
+    support::dice roll(95);
+    INFO("seed " << roll.seed());
+    // Few tokens, and the last of each block are as good as others: what is cut off at an end shows.
+    std::vector<float> row(vocabulary, -inf);
+    for (std::size_t const v : {3u, 500u, 1022u, 1023u, 1024u, 1800u, 2047u, 2400u, 2498u, 2499u}) {
+        row[v] = static_cast<float>(roll.between(-3.0, 0.0));
+    }
+    row[2499] = -5.5f;
+    auto const p = softmax(row);
+    std::vector<double> blocks(row_blocks(vocabulary));
+    double const total = scalar_row_kernels.for_float.sum(row.data(), vocabulary, 0.0f, 1.0f, blocks.data());
+    int const n = 20'000;
+    for (double const off : {0.0, 9e-4, -9e-4, 0.01, -0.01, 1.0, -1.0, 200.0, -200.0}) {
+        for (bool const with_blocks : {true, false}) {
+            INFO("normaliser off by " << off << ", blocks " << with_blocks);
+            std::vector<float> given;
+            for (double const sum : blocks) given.push_back(static_cast<float>(sum / total * std::exp(-off)));
+            std::vector<double> sums(row_blocks(vocabulary));
+            logits_row<float> brought{row, static_cast<float>(std::log(total) + off), {}};
+            if (with_blocks) brought.block_sums = given;
+            distribution<float> const law{brought, {}, {}, {}, native_row_kernels(), sums};
+            REQUIRE(law.valid());
+            CHECK(law.misled() == (std::abs(off) > normaliser_tolerance));
+            CHECK(distance(drawn_by_grid(law, n), p) < 10.0 / n);
+            for (std::size_t v = 0; v < vocabulary; ++v) {
+                REQUIRE(std::abs(law.probability(static_cast<token_id>(v)) - p[v]) <= 1e-6 * p[v]);
+            }
+        }
+    }
+}
+
+TEST_CASE("given rows: decisions are those of the exact sum while a normaliser is as exact as it must be") {
+    support::dice roll(96);
+    INFO("seed " << roll.seed());
+    stage with{random_rows(roll, block)};
+    stage without{with.q};
+    auto values = with.q;
+    for (float& l : values) l += static_cast<float>(roll.between(-0.7, 0.7));
+    auto const last = random_rows(roll, 1);
+    values.insert(values.end(), last.begin(), last.end());
+    for (double const off : {0.0, 9e-4, -9e-4}) {
+        given_rows target(values);
+        for (float& n : target.normalisers) n += static_cast<float>(off);
+        for (float& s : target.sums) s *= static_cast<float>(std::exp(-off));
+        auto rows = target.whole();
+        for (bool const with_blocks : {true, false}) {
+            if (!with_blocks) rows.block_sums = {};
+            INFO("normalisers off by " << off << ", blocks " << with_blocks);
+            std::size_t different = 0, kept = 0;
+            for (std::uint64_t position = 0; position < 400; ++position) {
+                verdict const a = with.decide(token_rejection<>{}, rows, position);
+                verdict const b = without.decide(token_rejection<>{}, target.bare(), position);
+                REQUIRE(a.outcome == status::ok);
+                different += a.accepted != b.accepted;
+                kept += b.accepted;
+            }
+            CHECK(different == 0);
+            CHECK(kept > 400);
+        }
+    }
+}
+
+TEMPLATE_TEST_CASE("given rows: statistics that prove wrong are not used, and verdicts are those of the bare rows", "",
+                   token_rejection<>, block_verification<>, target_match<>, keyed_coupling) {
+    support::dice roll(97);
+    INFO("seed " << roll.seed());
+    stage with{random_rows(roll, block)};
+    stage without{with.q};
+    auto values = with.q;
+    for (float& l : values) l += static_cast<float>(roll.between(-0.7, 0.7));
+    auto const last = random_rows(roll, 1);
+    values.insert(values.end(), last.begin(), last.end());
+    given_rows const exact(values);
+    for (fault const f : {fault::normalisers_off, fault::no_room, fault::of_maximum, fault::never_filled,
+                          fault::of_nothing, fault::of_another_row}) {
+        for (bool const with_blocks : {true, false}) {
+            if (!with_blocks && (f == fault::of_maximum || f == fault::of_nothing)) continue;  // normalisers are right
+            if (with_blocks && f == fault::of_another_row) continue;  // sums that add up to 1: see below
+            given_rows spoiled = exact;
+            auto const rows = spoil(spoiled, f, with_blocks);
+            INFO(name_of(f) << ", blocks " << with_blocks);
+            for (std::uint64_t position = 0; position < 60; ++position) {
+                verdict const a = with.decide(TestType{}, rows, position);
+                verdict const b = without.decide(TestType{}, exact.bare(), position);
+                REQUIRE(a.outcome == status::ok);
+                REQUIRE(a.accepted == b.accepted);
+                REQUIRE(with.emitted == without.emitted);
+            }
+        }
+    }
+}
+
+TEST_CASE("given rows: a probability above 1 is not believed") {
+    // Block sums add up to 1, the normaliser is another row's: only the weights show it.
+    support::dice roll(98);
+    INFO("seed " << roll.seed());
+    stage with{std::vector<float>(block * vocabulary, 0.0f)};
+    for (std::size_t k = 0; k < block; ++k) with.q[k * vocabulary + 70 + k] = 12.0f;  // nearly always drafted
+    stage without{with.q};
+    auto values = with.q;
+    auto const last = random_rows(roll, 1);
+    values.insert(values.end(), last.begin(), last.end());
+    for (std::size_t k = 0; k < block; ++k) values[k * vocabulary + 9] = 12.0f;  // and half as probable as it looks
+    given_rows target(values);
+    for (float& n : target.normalisers) n -= 1.0f;
+    for (std::uint64_t position = 0; position < 100; ++position) {
+        verdict const a = with.decide(token_rejection<>{}, target.whole(), position);
+        verdict const b = without.decide(token_rejection<>{}, target.bare(), position);
+        REQUIRE(a.accepted == b.accepted);
+        REQUIRE(with.emitted == without.emitted);
+    }
+}
+
+TEST_CASE("given rows: a row without a law gives no token, wherever its NaN stands") {
+    support::dice roll(99);
+    INFO("seed " << roll.seed());
+    stage one{random_rows(roll, block)};
+    for (std::size_t const at : {std::size_t{0}, std::size_t{1023}, std::size_t{2000}, vocabulary - 1}) {
+        given_rows target(random_rows(roll, block + 1));
+        for (std::size_t r = 0; r <= block; ++r) {
+            target.logits[r * vocabulary + at] = std::numeric_limits<float>::quiet_NaN();
+        }
+        auto rows = target.whole();
+        for (bool const with_blocks : {true, false}) {
+            if (!with_blocks) rows.block_sums = {};
+            std::size_t refused = 0;
+            for (std::uint64_t position = 0; position < 40; ++position) {
+                verdict const a = one.decide(token_rejection<>{}, rows, position);
+                verdict const b = one.decide(block_verification<>{}, rows, position);
+                verdict const c = one.decide(target_match<>{}, rows, position);
+                for (verdict const* const v : {&a, &b, &c}) {
+                    for (token_id const x : v->emitted) REQUIRE(x >= 0);
+                    REQUIRE((v->outcome == status::ok) == !v->emitted.empty());
+                    refused += v->outcome == status::invalid_target;
+                }
+            }
+            // Without block sums whoever draws reads the row; with them a block of it.
+            CHECK(refused >= (with_blocks ? 1u : 100u));
+        }
+    }
+}
+
+TEST_CASE("given rows: statistics are not read where a hook, a temperature or a truncation makes another law") {
+    support::dice roll(100);
+    INFO("seed " << roll.seed());
+    stage with{random_rows(roll, block)};
+    stage without{with.q};
+    given_rows target(random_rows(roll, block + 1));
+    for (float& n : target.normalisers) n = 0.3f;
+    for (float& s : target.sums) s = 77.0f;
+    auto const hook = [](hook_context const&, std::span<float> row) { row[5] = -inf; };
+    request_settings all[4];
+    all[1].temperature = 0.8;
+    all[2].top_k = 30;
+    all[3].top_p = 0.9;
+    for (request_settings const& settings : all) {
+        with.settings = without.settings = settings;
+        for (std::uint64_t position = 0; position < 30; ++position) {
+            bool const hooked = &settings == all;
+            verdict const a = hooked ? with.decide(token_rejection<>{}, target.whole(), position, hook)
+                                     : with.decide(token_rejection<>{}, target.whole(), position);
+            verdict const b = hooked ? without.decide(token_rejection<>{}, target.bare(), position, hook)
+                                     : without.decide(token_rejection<>{}, target.bare(), position);
+            REQUIRE(a.outcome == status::ok);
+            REQUIRE(a.accepted == b.accepted);
+            REQUIRE(with.emitted == without.emitted);
+        }
+    }
+}
+
+namespace {
+
+/// Whatever a rule makes of a row: a token that is none is not emitted.
+struct nothing {
+    static constexpr fidelity guarantee = fidelity::lossy;
+    static constexpr q_access access = q_access::none;
+    using draft_rule = categorical_draft;
+    template <class Verification, class Rng>
+    [[nodiscard]] decision operator()(Verification& v, Rng&) const {
+        return {true, v.length() / 2, no_token};
+    }
+};
+
+}  // namespace
+
+TEST_CASE("given rows: a decision without a token is none") {
+    support::dice roll(101);
+    stage one{random_rows(roll, block)};
+    given_rows const target(random_rows(roll, block + 1));
+    verdict const out = one.decide(nothing{}, target.bare(), 1);
+    CHECK(out.outcome == status::invalid_target);
+    CHECK(out.emitted.empty());
 }

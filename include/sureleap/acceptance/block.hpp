@@ -72,8 +72,8 @@ private:
     }
     // p_{k+1} from p_k. The same number twice once the sums are known.
     void multiply(std::size_t k) noexcept {
-        auto const& p = v_.outline(k);
-        auto const weight = static_cast<double>(p[v_.token(k)]);
+        auto& p = v_.outline(k);
+        double const weight = weight_of(p, v_.token(k));
         double const q = v_.draft(k).probability(v_.token(k));
         low_[k] = survival(of(k).low * (weight / p.largest_total()), q);
         high_[k] = survival(of(k).high * (weight / p.least_total()), q);

@@ -47,12 +47,44 @@ template <class P>
     }
 }
 
+/// `p` as its own row says, whatever that brought along.
+template <class P>
+P& recounted(P& p) noexcept {
+    if constexpr (requires { p.recount(); }) p.recount();
+    return settled(p);
+}
+
+/// `p` ready to be drawn from: block sums that its row brought are added up.
+template <class P>
+void add_up(P& p) noexcept {
+    if constexpr (requires { p.add_up(); }) p.add_up();
+}
+
+/// What `p` makes of a draw that missed.
+template <class P>
+void doubt(P& p) noexcept {
+    if constexpr (requires { p.doubt(); }) p.doubt();
+}
+
+/// The weight of x. One that cannot be, by what the row brought, shows that it is wrong.
+template <class P>
+[[nodiscard]] double weight_of(P& p, token_id x) noexcept {
+    auto const weight = static_cast<double>(p[x]);
+    if constexpr (requires { p.recount(); }) {
+        if (p.doubts(weight)) {
+            p.recount();
+            return static_cast<double>(p[x]);
+        }
+    }
+    return weight;
+}
+
 /// The claim (decide) that is true with probability min(1, p(x) / q(x)); q(x) > 0.
 template <class P, class Q>
 class keep_claim {
 public:
     keep_claim(P& p, Q const& q, token_id x) noexcept
-        : p_(p), x_(x), weight_(static_cast<double>(p[x])), drafted_(q.probability(x)) {}
+        : p_(p), x_(x), weight_(weight_of(p, x)), drafted_(q.probability(x)) {}
 
     [[nodiscard]] odds low() const noexcept { return at(total_of(p_).high); }
     [[nodiscard]] odds high() const noexcept { return at(total_of(p_).low); }
@@ -85,7 +117,7 @@ template <class P, class Rng>
             if (token_id const y = rng.race(key, p, likely); y != no_token) return y;
         }
     }
-    return settled(p).valid() ? rng.race(key, p) : no_token;
+    return recounted(p).valid() ? rng.race(key, p) : no_token;
 }
 
 /// How often `draw` draws before it makes the pass. A draw misses with probability 0.06 at most.
@@ -95,11 +127,12 @@ inline constexpr std::uint32_t draws_by_bounds = 7;
 template <class P, class Rng>
 [[nodiscard]] token_id draw(P& p, draw_key const& key, Rng& rng) {
     draw_key named = key;
+    add_up(p);
     for (std::uint32_t i = 0; !p.is_settled() && i < draws_by_bounds; ++i) {
-        named.index = key.index | i << 16;
         if (token_id const y = rng.categorical(named, p); y != no_token) return y;
+        named.index = key.index | (i + 1) << 16;
+        doubt(p);
     }
-    if (!p.is_settled()) named.index = key.index | draws_by_bounds << 16;
     return rng.categorical(named, settled(p));
 }
 

@@ -35,6 +35,7 @@ public:
             if (!of_p.empty() && !of_q.empty()) {
                 mass_ = p.functions().residual(of_p.data(), p.side(scale), of_q.data(), q.side(1.0), of_p.size(),
                                                sums.empty() ? nullptr : sums.data());
+                widen(sums, scale);
                 return;
             }
         }
@@ -48,6 +49,7 @@ public:
             if (!sums.empty()) sums[first / row_block] += sum;
             mass_ += sum;
         }
+        claimed_ = mass_;
     }
 
     [[nodiscard]] std::size_t size() const noexcept { return p_.size(); }
@@ -66,18 +68,45 @@ public:
         }
     }
     [[nodiscard]] double total() const noexcept { return mass_; }
-    /// The first token whose cumulative weight exceeds u * total(); never one of weight zero.
+    /// The first token whose cumulative weight exceeds u * total(); never one of weight zero. What rounded masses leave to no
+    /// token is spread over all by their weights, as by distribution::quantile: where p and q nearly agree that is most.
     [[nodiscard]] token_id quantile(double u) const noexcept {
-        double const threshold = u * mass_;
+        double const threshold = u * claimed_;
         auto const block = detail::find_block(sums_, size(), threshold);
         std::size_t const end = sums_.empty() ? size() : std::min(block.first + row_block, size());
-        std::size_t const i = detail::find_weight<double>(
-            block, end, detail::block_sums_are::exact, threshold,
-            [this](std::size_t first, std::span<double> out) { evaluate(static_cast<token_id>(first), out); });
-        return i == end ? no_token : static_cast<token_id>(i);
+        auto const weights = [this](std::size_t first, std::span<double> out) {
+            evaluate(static_cast<token_id>(first), out);
+        };
+        std::size_t i = detail::find_weight<double>(block, end, detail::block_sums_are::bounds, threshold, weights);
+        if (i == end && block.first < end) i = find_leftover(block, end, threshold);
+        return i < size() ? static_cast<token_id>(i) : no_token;
     }
 
 private:
+    // A pass in the compute type rounds what is left of a weight by a part of the weight: the mass of a block may be less
+    // than what its weights leave by as much of scale p. As much is added to it, so that none of them is out of reach.
+    void widen(std::span<double> sums, double scale) noexcept {
+        double const room = scale * 2.0 * sum_rounding<typename P::weight_type>;
+        for (double& sum : sums) sum += room;
+        claimed_ = mass_ + room * static_cast<double>(std::max<std::size_t>(sums.size(), 1));
+    }
+    // Where `threshold`, behind the weights of a block that ends at `end`, leads to.
+    [[nodiscard]] std::size_t find_leftover(detail::part_of_row const& block, std::size_t end,
+                                            double threshold) const noexcept {
+        double weights = 0.0;
+        detail::stretch<double> some;
+        for (std::size_t first = block.first; first < end; first += some.size()) {
+            auto const here = std::span(some).first(std::min(some.size(), end - first));
+            evaluate(static_cast<token_id>(first), here);
+            weights += detail::sum_of<double>(here);
+        }
+        double const claimed = sums_.empty() ? claimed_ : sums_[block.first / row_block];
+        double const share = detail::share_between(weights, claimed, threshold - block.before);
+        return detail::find_share<double>(size(), share, [this](std::size_t first, std::span<double> out) {
+            evaluate(static_cast<token_id>(first), out);
+        });
+    }
+
     // Two rows in the formats that one function reads.
     static constexpr bool reads_rows = requires(P const& p, Q const& q) {
         p.functions().residual(p.plain_row().data(), p.side(1.0), q.plain_row().data(), q.side(1.0), 1, nullptr);
@@ -94,6 +123,7 @@ private:
     double factor_;  // scale / p.total()
     double ratio_;
     double mass_ = 0.0;
+    double claimed_ = 0.0;  // mass_ and room for what is rounded
     std::span<double const> sums_;
 };
 
@@ -130,7 +160,7 @@ template <class P, class Q, class Scale>
 class proposal_claim {
 public:
     proposal_claim(P& p, Q const& q, token_id y, Scale& scale) noexcept
-        : p_(p), scale_(scale), y_(y), weight_(static_cast<double>(p[y])), drafted_(q.probability(y)) {}
+        : p_(p), scale_(scale), y_(y), weight_(weight_of(p, y)), drafted_(q.probability(y)) {}
 
     [[nodiscard]] odds low() const noexcept {
         if (!open()) return exact();
@@ -184,12 +214,16 @@ template <class P, class Q, class Rng>
                                      std::span<double> sums, std::uint32_t proposals) {
     auto const exact = [scale] { return scale; };
     number_by_bounds known{bounds{scale, scale}, exact};
+    if (proposals > 0) add_up(p);
     for (std::uint32_t i = 0; i < proposals; ++i) {
         draw_key named = key;
         named.index = key.index | i << 16;
         named.use = purpose::proposal;
         token_id const y = rng.categorical(named, p);
-        if (y == no_token) continue;
+        if (y == no_token) {
+            doubt(p);
+            continue;
+        }
         named.use = purpose::proposal_accept;
         if (decide(rng, named, proposal_claim{p, q, y, known})) return y;
     }
@@ -228,7 +262,7 @@ template <class P, class Q, class Scale, class Rng>
         named.index = key.index | turn;
         named.use = purpose::proposal;
         token_id const y = draw(p, named, rng);
-        if (y == no_token) continue;  // sums that a producer gave and that hold nothing
+        if (y == no_token) continue;  // no law, as it turned out
         named.use = purpose::proposal_accept;
         if (decide(rng, named, proposal_claim{p, q, y, scale})) return y;
     }

@@ -84,6 +84,20 @@ public:
     /// The same law, of whose sums perhaps only bounds are known yet, or nothing (acceptance/bounded.hpp).
     [[nodiscard]] law& outline(std::size_t k) noexcept { return put_off(k, totals::bounded); }
     [[nodiscard]] law& unsummed(std::size_t k) noexcept { return put_off(k, totals::none); }
+    /// What `rule` decides, and once more without what the rows brought along where that proved wrong: an engine that is wrong
+    /// in every row is found out in every round, since each ends with a draw from one of them, and loses time and nothing
+    /// else. A decision without a token is none.
+    template <class Rule, class Rng>
+    [[nodiscard]] decision decide_by(Rule const& rule, Rng& rng) {
+        decision d = rule(*this, rng);
+        if (is_misled()) {
+            bare_ = true;
+            made_ = 0;
+            d = rule(*this, rng);
+        }
+        if (d.next == no_token) d.valid = false;
+        return d;
+    }
     /// Name of a draw of this block, and of the noise of the token at position k.
     [[nodiscard]] draw_key key(std::size_t k, purpose use) const noexcept { return block_key(request_, k, use); }
     [[nodiscard]] draw_key noise(std::size_t k) const noexcept { return noise_key(request_, k); }
@@ -98,12 +112,17 @@ private:
         for (; made_ <= k; ++made_) memory_.laws[made_] = make(made_, made);
         return memory_.laws[k];
     }
+    [[nodiscard]] bool is_misled() const noexcept {
+        return std::any_of(memory_.laws.begin(), memory_.laws.begin() + static_cast<std::ptrdiff_t>(made_),
+                           [](law const& p) { return p.misled(); });
+    }
     [[nodiscard]] std::span<double> sums_of(std::size_t k) const noexcept {
         std::size_t const blocks = row_blocks(rows_.values.cols);
         return memory_.sums.subspan(k * blocks, blocks);
     }
     [[nodiscard]] law make(std::size_t k, totals made) const noexcept {
-        logits_row<T> const row = rows_.row(first_row_ + k);
+        logits_row<T> row = rows_.row(first_row_ + k);
+        if (bare_) row.log_normaliser.reset();
         transform const how = request_.settings->target_transform();
         if constexpr (memory_type::hooked) {
             auto const copy = memory_.rows.subspan(k * row.values.size(), row.values.size());
@@ -123,6 +142,7 @@ private:
     Hook const& hook_;
     memory_type memory_;
     std::size_t made_ = 0;
+    bool bare_ = false;  // nothing is read of rows but their logits
 };
 
 SURELEAP_END_NAMESPACE

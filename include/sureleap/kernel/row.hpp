@@ -13,7 +13,8 @@
 // All tables keep these promises, and law and draws rest on them:
 //   - a weight is a function of its logit, shift and scale alone, wherever the logit stands, in every function;
 //   - the weight of -inf is 0, no weight is negative, and one that is too large, of +inf or of NaN is not finite;
-//   - the sum of a block is that of its weights up to rounding, in an order of the table's own.
+//   - the sum of a block is that of its weights up to rounding, in an order of the table's own: within sum_rounding;
+//   - reach finds its token by sums in double, so a token is not out of reach beside others that dwarf it.
 // Two tables agree up to rounding: exp within 2e-7, and an argument of exp that is exact to 1e-7 of itself.
 #pragma once
 
@@ -41,6 +42,11 @@ inline constexpr std::size_t row_block = 1024;
 
 /// Tokens that share a threshold in row_functions::above, and the smallest exponential of a race (race.hpp).
 inline constexpr std::size_t row_group = 128;
+
+/// How far, as a part of itself, the sum of a block may be from that of its weights in double. Vector code adds up eight
+/// floats first, which takes three roundings of 2^-24 each.
+template <class Real>
+inline constexpr double sum_rounding = std::is_same_v<Real, double> ? 0x1p-42 : 0x1p-22;
 
 /// See row_functions::bound.
 inline constexpr double loosest_bound = 1.0625;
@@ -76,8 +82,8 @@ struct row_functions {
     /// how many. It may name some whose weight is less by a tenth, and leaves none out.
     std::size_t (*above)(T const* row, std::size_t size, real shift, real scale, double const* least,
                          std::uint32_t* out);
-    /// The first token whose weight and those before it add up to more than `threshold` >= 0, never one of weight zero;
-    /// `size` if there is none, or if sums that are rounded otherwise do not agree on it. Reads as far as that token.
+    /// The first token whose weight and those before it, summed in double, add up to more than `threshold` >= 0, never one
+    /// of weight zero; `size` if there is none. Reads as far as that token.
     std::size_t (*reach)(T const* row, std::size_t size, real shift, real scale, double threshold);
 };
 

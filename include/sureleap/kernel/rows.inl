@@ -307,8 +307,12 @@ struct rows {
     }
     /// By steps, then by registers, then by lanes: one by one, additions would wait for each other. Without branches on
     /// where the token is, which cannot be predicted, all of a block would have to be read, and that takes longer.
+    ///
+    /// Steps are added up in float, which is off by less than `unsure` of the sum. Where that leaves open which token it is
+    /// (once in a thousand times at most, unless the row is long), sums in double say so.
     SURELEAP_KERNEL static std::size_t reach(T const* row, std::size_t size, float shift, float scale,
                                              double threshold) {
+        constexpr double unsure = sum_rounding<float>;
         exponent const e = make(shift, scale);
         float some[step];
         double sum = 0.0;
@@ -319,19 +323,48 @@ struct rows {
                 sum += here;
                 continue;
             }
+            double const margin = unsure * sum;
             for (std::size_t k = 0; k < step; k += width) {
                 sums acc = isa::zero();
                 isa::add(acc, isa::load(some + k));
                 double const next = sum + isa::total(acc);
                 if (next > threshold) {
                     for (std::size_t lane = k; lane < k + width; ++lane) {
+                        double const before = sum;
                         sum += static_cast<double>(some[lane]);
-                        if (sum > threshold) return i + lane;
+                        if (!(sum > threshold)) continue;
+                        if (before + margin <= threshold && sum - margin > threshold) return i + lane;
+                        return reach_exactly(row, size, e, threshold);
                     }
                 }
                 sum = next;
             }
-            return size;
+            return reach_exactly(row, size, e, threshold);
+        }
+        if (sum + unsure * sum <= threshold) return size;
+        return reach_exactly(row, size, e, threshold);
+    }
+    SURELEAP_KERNEL static std::size_t reach_exactly(T const* row, std::size_t size, exponent const& e,
+                                                     double threshold) {
+        float some[step];
+        double sum = 0.0;
+        for (std::size_t i = 0; i < size; i += step) {
+            if (i + step <= size) {
+                static_cast<void>(weigh_step(row + i, e, some));
+            } else {
+                static_cast<void>(weigh_step(tail<T>(row + i, size - i).values, e, some));
+            }
+            sums acc = isa::zero();
+            for (std::size_t k = 0; k < step; k += width) isa::add(acc, isa::load(some + k));
+            double const next = sum + isa::total(acc);
+            if (next > threshold) {
+                for (std::size_t lane = 0; lane < step; ++lane) {
+                    if (!(some[lane] > 0.0f)) continue;
+                    sum += static_cast<double>(some[lane]);
+                    if (sum > threshold) return i + lane;
+                }
+            }
+            sum = next;
         }
         return size;
     }
