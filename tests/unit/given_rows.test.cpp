@@ -460,9 +460,9 @@ TEST_CASE("given rows: statistics are not read where a hook, a temperature or a 
 
 namespace {
 
-/// Whatever a rule makes of a row: a token that is none is not emitted.
+/// Whatever a rule says of itself and makes of a row: a token that is none is not emitted.
 struct nothing {
-    static constexpr fidelity guarantee = fidelity::lossy;
+    static constexpr fidelity guarantee = fidelity::pathwise;
     static constexpr q_access access = q_access::none;
     using draft_rule = categorical_draft;
     template <class Verification, class Rng>

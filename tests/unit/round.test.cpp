@@ -327,7 +327,7 @@ TEST_CASE("round: a request that cannot take part is refused with what is wrong"
     CHECK(says(refusal([&] { e.views[1].slot = 3; }), "has slot 3, expected a slot below max_requests = 3"));
     CHECK(says(refusal([&] { e.views[1].slot = 0; }), "which another request of this round has"));
     CHECK(says(refusal([&] { e.settings[1].temperature = -1.0; }), "temperature is -1"));
-    CHECK(says(refusal([&] { e.settings[1].temperature = 1e46; }), "temperature is 1e+46"));
+    CHECK(says(refusal([&] { e.settings[1].temperature = 1e46; }), "temperature is 1e+46, expected a finite number >= 0 and at most 1000000"));
     CHECK(says(refusal([&] { e.settings[1].top_p = 0.0; }), "top_p is 0"));
     CHECK(says(refusal([&] { e.settings[1].draft = transform{.min_p = 2.0}; }), "draft min_p is 2"));
     CHECK(says(refusal([&] { e.settings[1].priority = 0.0; }), "priority is 0"));
