@@ -131,8 +131,9 @@ inline constexpr bool goes_together = (!sureleap::needs_confidence_v<Schedule> |
 
 /// What the compiler refuses of a fixed combination (check_round), split for parts that are chosen at run time: that
 /// none is lossy it still proves, for all of them; what a drafter cannot give a schedule is an error here.
-template <class... Drafters>
-void check_parts(std::variant<Drafters...> const& drafter, any_schedule const& schedule, any_rule const& rule) {
+template <class... Drafters, class... Schedules>
+void check_parts(std::variant<Drafters...> const& drafter, std::variant<Schedules...> const& schedule,
+                 any_rule const& rule) {
     std::visit(
         []<class D, class S, class R>(D const&, S const&, R const&) {
             static_assert(

@@ -37,15 +37,15 @@ struct server_event {
     bool finished = false;                            ///< its last event
 };
 
-/// Real: numbers of models and rounds. Rng: sureleap::randomness.
-template <class Real, class Rng = sureleap::philox_randomness>
+/// Real: numbers of models and rounds. Rng: sureleap::randomness. Schedules: a variant of those that it may be given.
+template <class Real, class Rng = sureleap::philox_randomness, class Schedules = any_schedule>
 class server {
     using memory_type = sureleap::round_memory<Real, Real>;
 
 public:
     /// The models must outlive the server. `observer` is the model inside the drafter, if it feeds on features; it has the
     /// target's limits. A drafter that needs no features has none.
-    server(target<Real>& served, any_drafter<Real>& drafter, draft_model<Real>* observer, any_schedule schedule,
+    server(target<Real>& served, any_drafter<Real>& drafter, draft_model<Real>* observer, Schedules schedule,
            any_rule rule, thread_pool& pool, Rng rng = {})
         : target_(served),
           drafter_(drafter),
@@ -261,7 +261,7 @@ private:
     target<Real>& target_;
     any_drafter<Real>& drafter_;
     draft_model<Real>* observer_;
-    any_schedule schedule_;
+    Schedules schedule_;
     any_rule rule_;
     Rng rng_;
     memory_type memory_;
