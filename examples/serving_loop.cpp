@@ -67,7 +67,7 @@ int main() {
 
     // What the engine believes, and what corrects it. Both are owned here and lent.
     refined_cost cost{additive_cost{{.fixed = 0.005, .batch_token = 0.0002, .draft_token = 0.0001}}};
-    online_calibration calibration{block_size, {.max_requests = places}};
+    online_calibration calibration{block_size};
     serving_metrics metrics{block_size};
 
     auto const schedule = never_lose{top_k_schedule{cost_ref{cost}}};

@@ -56,8 +56,7 @@ public:
         sureleap::batch_options options{.max_requests = places, .seed = 1, .clock = clock_};
         if (add.refined) refined_.emplace(believed_);
         if (add.calibrated) {
-            calibration_.emplace(where.texts.block_size(),
-                                 sureleap::online_calibration_settings{.max_requests = places});
+            calibration_.emplace(where.texts.block_size());
             options.calibration = *calibration_;
         }
         decoder_.emplace(target_, drafter_,

@@ -21,9 +21,11 @@
 #include <sureleap/decoder.hpp>
 #include <sureleap/report.hpp>
 #include <sureleap/round.hpp>
+#include <sureleap/schedule/planning.hpp>
 #include <sureleap/serving/batch_decoder.hpp>
 #include <sureleap/serving/metrics.hpp>
 #include <sureleap/serving/online_calibration.hpp>
+#include <sureleap/workspace.hpp>
 
 #include "support/adapters.hpp"
 #include "support/error_text.hpp"
@@ -216,6 +218,38 @@ TEST_CASE("used before it was set up, or for a slot beyond it, a sized part says
             CHECK(schedule.sizes() == round_sizes{4, 3});
         }
     });
+}
+
+TEST_CASE("a history refuses rounds that it was not made for") {
+    std::vector<std::byte> buffer(4096);
+    workspace ws{buffer};
+    auto memory = planning_memory::carve(ws, 4, 3);
+    std::vector<request_view> const fits{request_in(0), request_in(1)};
+    std::vector<request_view> const outside{request_in(0), request_in(2)};
+    one_request const round(0, 3);
+    one_request const beyond(2, 3);
+    auto const push = [](survival_history& history, one_request const& r) {
+        return error_text([&] { history.push(r.views, r.record().survivals); });
+    };
+    auto const lagged = [&](survival_history const& history, std::vector<request_view> const& views) {
+        return error_text([&] { (void)history.lagged<1>(views, memory); });
+    };
+
+    survival_history few(2, 3, 1, 0.5);
+    CHECK(lagged(few, fits).empty());
+    CHECK(push(few, round).empty());
+    CHECK(says(lagged(few, outside), {"request 1 has slot 2", "max_requests = 2"}));
+    CHECK(says(push(few, beyond), {"request 0 has slot 2", "max_requests = 2"}));
+    few.join(2);
+
+    for (std::size_t const block : {std::size_t{2}, std::size_t{4}}) {
+        survival_history other(4, block, 1, 0.5);
+        CHECK(says(lagged(other, fits), {"block_size of 3", "survival_history"}));
+        CHECK(says(push(other, round), {"block_size of 3", "survival_history"}));
+    }
+    survival_history none;
+    CHECK(says(lagged(none, fits), {"survival_history", "expected"}));
+    CHECK(says(push(none, round), {"survival_history", "expected"}));
 }
 
 // ---- calibrations ---------------------------------------------------------------------------------------------------

@@ -118,6 +118,8 @@ struct planning_memory {
 /// lagged<N>() answers with each request's table of exactly N rounds ago; a request that was not in that round (it
 /// joined later, or paused) is given the prior, so a budget is always for the current set of requests. A chain that ended
 /// before its cap (draft_floor, a stop token) is taken to end there again.
+///
+/// Asked of rounds that it was not made for (a slot beyond its own, another gamma), it throws, in release builds too.
 class survival_history {
 public:
     survival_history() = default;
@@ -130,17 +132,18 @@ public:
         if (lag == 0) detail::fail("survival_history: lag is 0, expected at least 1 round");
     }
 
-    /// Forgets slot's past; call when a request takes it.
+    /// Forgets slot's past; call when a request takes it. Of a slot that it does not have there is nothing to forget.
     void join(std::size_t slot) noexcept {
-        if (entries_.empty()) return;
+        if (slot >= slots()) return;
         for (std::size_t i = 0; i < lag_; ++i) entries_[slot * lag_ + i] = {};
     }
 
     /// The table a planner may read in the coming round. Positions a request may not draft are left out.
     template <std::size_t Lag>
     [[nodiscard]] planning_table<from_rounds<Lag>> lagged(std::span<request_view const> requests,
-                                                          planning_memory& memory) const noexcept {
+                                                          planning_memory& memory) const {
         SURELEAP_EXPECTS(Lag == lag_);
+        expect(requests, memory.block_size);
         memory.start(requests);
         for (std::size_t r = 0; r < requests.size(); ++r) {
             std::size_t const cap = requests[r].draft_cap(block_size_);
@@ -159,7 +162,8 @@ public:
     }
 
     /// Remembers this round's confidences; call once at the end of every round.
-    void push(std::span<request_view const> requests, survival_table const& table) noexcept {
+    void push(std::span<request_view const> requests, survival_table const& table) {
+        expect(requests, table.block_size);
         for (std::size_t r = 0; r < requests.size(); ++r) {
             std::size_t const ring = requests[r].slot * lag_ + round_ % lag_;
             bool const ended = table.sizes[r] < requests[r].draft_cap(block_size_);
@@ -176,6 +180,19 @@ private:
         bool used = false;
         bool ended = false;  // its chain ended before its cap: nothing worth drafting came behind
     };
+
+    [[nodiscard]] std::size_t slots() const noexcept { return entries_.size() / lag_; }
+    void expect(std::span<request_view const> requests, std::size_t block_size) const {
+        if (block_size != block_size_) {
+            detail::fail_with("survival_history: a round with a block_size of ", block_size, ", expected its own, ",
+                              block_size_, "; make it with the drafter's block_size()");
+        }
+        for (std::size_t r = 0; r < requests.size(); ++r) {
+            if (requests[r].slot < slots()) continue;
+            detail::fail_with("survival_history: request ", r, " has slot ", requests[r].slot,
+                              ", expected one below max_requests = ", slots(), ", which it was made for");
+        }
+    }
 
     std::size_t block_size_ = 0;
     std::size_t lag_ = 1;

@@ -4,7 +4,7 @@
 // learns from what was accepted. What it learns acts from the next round on, so it is made of past rounds only and costs
 // no losslessness.
 //
-//     online_calibration calibration{drafter.block_size(), {.max_requests = 64, .tenants = 16}};
+//     online_calibration calibration{drafter.block_size(), {.tenants = 16}};
 //     decoder dec{target, drafter, schedule, rule, {.max_requests = 64, .calibration = calibration}};
 //     while (dec.step()) calibration.observe(dec.round());
 //
