@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // A planner of past rounds says what to assume of a request that has no past.
-// expect-error: decoder: a planner of past rounds needs prior.., the confidence of requests that have no past
+// expect-error: round_memory: a planner of past rounds needs prior.., the confidence of requests that have no past
 #include "parts.hpp"
 
 using namespace parts;
