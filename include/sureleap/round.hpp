@@ -54,7 +54,6 @@ template <class Target>
 using target_value_t = typename decltype(score(std::declval<std::remove_reference_t<Target>&>(),
                                                std::declval<verify_batch const&>()))::value_type;
 
-
 // ---- what stages ask before they do anything -------------------------------------------------------------------
 
 namespace detail {
@@ -67,14 +66,16 @@ inline void expect_round(bool so, char const* otherwise) {
 template <class Schedule>
 void expect_schedule(round_parts const& parts, char const* stage) {
     if (parts.schedule == tag_of<Schedule>()) return;
-    fail_with(stage, ": the round_memory was made with a schedule of another type; give all stages the schedule that it "
-                     "was made with");
+    fail_with(stage,
+              ": the round_memory was made with a schedule of another type; give all stages the schedule that it "
+              "was made with");
 }
 template <class Rule>
 void expect_rule(round_parts const& parts, char const* stage) {
     if (parts.rule == tag_of<Rule>()) return;
-    fail_with(stage, ": the round_memory was made for another acceptance rule, and may keep nothing of what this one "
-                     "reads; make a round_memory for each rule");
+    fail_with(stage,
+              ": the round_memory was made for another acceptance rule, and may keep nothing of what this one "
+              "reads; make a round_memory for each rule");
 }
 
 /// The settings are read in every round, so they are checked in every round: the text is only made where they are wrong.
@@ -105,8 +106,9 @@ inline void check_request(std::size_t r, request_view const& request, round_part
                   ", but its context ends with ", request.context.back(), "; expected the same token");
     }
     if (request.remaining == 0) {
-        fail_with("begin_round: request ", r, " (id ", request.id,
-                  ") has remaining = 0, expected at least 1: a round emits a token; a request that is done takes no part");
+        fail_with(
+            "begin_round: request ", r, " (id ", request.id,
+            ") has remaining = 0, expected at least 1: a round emits a token; a request that is done takes no part");
     }
 }
 
@@ -141,8 +143,8 @@ template <class Schedule, class T, class Q, class Hook>
                              "object that the stages are given, and not with a copy of it");
     }
     if (requests.size() > memory.sizes().max_requests) {
-        detail::fail_with("begin_round: there are ", requests.size(), " requests, expected at most max_requests = ",
-                          memory.sizes().max_requests);
+        detail::fail_with("begin_round: there are ", requests.size(),
+                          " requests, expected at most max_requests = ", memory.sizes().max_requests);
     }
     for (std::size_t r = 0; r < requests.size(); ++r) detail::check_request(r, requests[r], round.parts);
     round.attempts.check(requests);
@@ -215,9 +217,14 @@ void draw(Drafter& drafter, Forward const& forward, Rule const&, Rng& rng, round
     bool const same = round.parts.drafter == detail::tag_of<Drafter>() && drafter.block_size() == shape.block_size &&
                       drafter.vocabulary() == shape.vocabulary && drafter.state_size() == shape.state_size &&
                       drafter.target_vocabulary() == round.parts.target_vocabulary;
-    detail::expect_round(same, "draw: the round_memory was made for a drafter of another type or shape; make one for each");
+    detail::expect_round(same,
+                         "draw: the round_memory was made for a drafter of another type or shape; make one for each");
     round.at.drawn = true;
-    drafter.draw(forward, typename Rule::draft_rule{}, round.block, rng);
+    constexpr bool fits = requires { drafter.draw(forward, typename Rule::draft_rule{}, round.block, rng); };
+    static_assert(fits,
+                  "draw: the drafter cannot fill this round's block: the round_memory's second parameter has to be the "
+                  "drafter's value_type, and the forward pass the drafter's own");
+    if constexpr (fits) drafter.draw(forward, typename Rule::draft_rule{}, round.block, rng);
 }
 
 /// What the plan stage hands to admit: how many positions to verify, if a planner decided that.
@@ -261,8 +268,8 @@ template <class Schedule, class T, class Q, class Hook>
     for (std::size_t r = 0; r < requests.size(); ++r) {
         std::uint32_t const drafted = table.survivals.sizes[r];
         if (lengths[r] > drafted) {
-            detail::fail_with("admit: the schedule gives request ", r, " the length ", lengths[r], ", expected at most ",
-                              drafted, ", the tokens that it drafted");
+            detail::fail_with("admit: the schedule gives request ", r, " the length ", lengths[r],
+                              ", expected at most ", drafted, ", the tokens that it drafted");
         }
         std::uint32_t const length = std::min(round.attempts.length(requests[r], lengths[r]), drafted);
         round.attempts.admit(requests[r], drafted, length);
@@ -312,6 +319,37 @@ void judge(std::size_t r, Rule const& rule, logits_rows<T> const& rows, bool sha
     if (request.settings->log_probabilities) out.log_probabilities = round.log_probabilities.subspan(first, count);
 }
 
+/// The accept stage, of what fits.
+template <class Rule, class T, class Q, class Hook, class Rng>
+void accept_rows(Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng& rng,
+                 round_memory<T, Q, Hook>& memory) {
+    auto& round = round_access::state(memory);
+    expect_rule<Rule>(round.parts, "accept");
+    expect_round(round.at.admitted, "accept: there is no batch; call admit, and score what it returns");
+    verify_batch const& batch = round.batch;
+    std::size_t const vocabulary = round.parts.target_vocabulary;
+    bool const shaped = rows.values.data != nullptr && rows.values.rows >= batch.rows() &&
+                        rows.values.cols == vocabulary &&
+                        (rows.log_normalisers.empty() || rows.log_normalisers.size() >= batch.rows()) &&
+                        (rows.block_sums.empty() ||
+                         (rows.block_sums.rows >= batch.rows() && rows.block_sums.cols == row_blocks(vocabulary)));
+    std::size_t const requests = batch.requests().size();
+    if constexpr (concurrent_randomness<Rng>) {
+        executor_ref const& executor = round.block.threads();
+        // About half of the rows are touched, mostly by bounds, which take half as long as a sum.
+        std::size_t const workers = executor.worth(batch.rows() * vocabulary / 4);
+        share_out(executor, std::min(workers, round.verifications.size()), requests,
+                  [&](std::size_t worker, std::size_t r) {
+                      judge(r, rule, rows, shaped, hook, std::as_const(rng), round.verifications[worker], round);
+                  });
+    } else {
+        for (std::size_t r = 0; r < requests; ++r) {
+            judge(r, rule, rows, shaped, hook, rng, round.verifications[0], round);
+        }
+    }
+    round.at.judged = true;
+}
+
 }  // namespace detail
 
 /// Accept. Judges each request by the target's rows, one a row of the batch. Rows of the wrong shape or without a law give the
@@ -319,35 +357,20 @@ void judge(std::size_t r, Rule const& rule, logits_rows<T> const& rows, bool sha
 ///
 /// Requests are divided among the threads that were lent, if there is work for them and draws may be made at once
 /// (concurrent_randomness); then rule and hook are called concurrently, and neither may throw.
-template <class Rule, class T, class Q, class Hook, class Rng>
-void accept(Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng& rng,
+template <class Rule, class Row, class RowHook, class Rng, class T, class Q, class Hook>
+void accept(Rule const& rule, logits_rows<Row> const& rows, RowHook const& hook, Rng& rng,
             round_memory<T, Q, Hook>& memory) {
-    auto& round = detail::round_access::state(memory);
-    detail::expect_rule<Rule>(round.parts, "accept");
-    detail::expect_round(round.at.admitted, "accept: there is no batch; call admit, and score what it returns");
-    verify_batch const& batch = round.batch;
-    std::size_t const vocabulary = round.parts.target_vocabulary;
-    bool const shaped = rows.values.data != nullptr && rows.values.rows >= batch.rows() &&
-                        rows.values.cols == vocabulary && rows.values.stride >= vocabulary &&
-                        (rows.log_normalisers.empty() || rows.log_normalisers.size() >= batch.rows()) &&
-                        (rows.block_sums.empty() || (rows.block_sums.rows >= batch.rows() &&
-                                                     rows.block_sums.cols == row_blocks(vocabulary)));
-    std::size_t const requests = batch.requests().size();
-    if constexpr (concurrent_randomness<Rng>) {
-        executor_ref const& executor = round.block.threads();
-        // About half of the rows are touched, mostly by bounds, which take half as long as a sum.
-        std::size_t const workers = executor.worth(batch.rows() * vocabulary / 4);
-        detail::share_out(executor, std::min(workers, round.verifications.size()), requests,
-                          [&](std::size_t worker, std::size_t r) {
-                              detail::judge(r, rule, rows, shaped, hook, std::as_const(rng),
-                                            round.verifications[worker], round);
-                          });
-    } else {
-        for (std::size_t r = 0; r < requests; ++r) {
-            detail::judge(r, rule, rows, shaped, hook, rng, round.verifications[0], round);
-        }
+    static_assert(
+        std::is_same_v<Row, T>,
+        "accept: the target's rows are stored in another format than the round_memory was made for; its first "
+        "parameter is that format (target_value_t)");
+    static_assert(
+        std::is_same_v<RowHook, Hook>,
+        "accept: the hook is not the one that the round_memory was made for; its third parameter is the hook's "
+        "type, by default no_logits_hook");
+    if constexpr (std::is_same_v<Row, T> && std::is_same_v<RowHook, Hook>) {
+        detail::accept_rows(rule, rows, hook, rng, memory);
     }
-    round.at.judged = true;
 }
 
 /// End. Commits the verdicts to the models that have commit(verdicts), in the order given, the target first; remembers the

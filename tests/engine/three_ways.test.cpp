@@ -67,8 +67,15 @@ void append(history& to, round_record const& round) {
         request_view const& request = round.requests[r];
         verdict const& v = round.verdicts[r];
         REQUIRE(v.outcome == status::ok);
-        request_round seen{request.id, request.draft_cap(drafter_shape.block_size), request.weight,
-                           request.draft_floor, v.drafted, v.verified, v.accepted, {}, {}};
+        request_round seen{request.id,
+                           request.draft_cap(drafter_shape.block_size),
+                           request.weight,
+                           request.draft_floor,
+                           v.drafted,
+                           v.verified,
+                           v.accepted,
+                           {},
+                           {}};
         seen.emitted.assign(v.emitted.begin(), v.emitted.end());
         for (std::size_t k = 0; k < v.drafted; ++k) seen.survivals.push_back(round.survivals.at(r, k).survival);
         here.emplace(request.id, std::move(seen));

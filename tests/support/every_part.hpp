@@ -124,7 +124,9 @@ struct acts<Schedule, looking_ahead> final : acts_beside<Schedule, looking_ahead
 template <class Schedule, class Origin>
 struct acts<Schedule, planning<Origin>> final : acts_beside<Schedule, planning<Origin>> {
     using acts_beside<Schedule, planning<Origin>>::acts_beside;
-    [[nodiscard]] std::size_t budget(planning_table<Origin> const& t) const override { return this->schedule.budget(t); }
+    [[nodiscard]] std::size_t budget(planning_table<Origin> const& t) const override {
+        return this->schedule.budget(t);
+    }
     [[nodiscard]] double prior() const override {
         if constexpr (requires { this->schedule.prior(); }) return this->schedule.prior();
         return 0.5;
@@ -377,7 +379,7 @@ template <class Rule, class Kind>
     enumerator walk{enumerator::noise::keyed};
     walk.for_each_path([&] {
         persistent_decoder<some_schedule<Kind>, Rule, enumerator::source> dec(w, s.requests.size(), what, schedule,
-                                                                             rule, walk.handle(), struck);
+                                                                              rule, walk.handle(), struck);
         outcome const seen = play(dec, s);
         result[seen] += walk.weight();
     });

@@ -191,7 +191,8 @@ TEST_CASE("round: memory of one rule, drafter or schedule refuses another") {
     CHECK(says(error_text([&] { accept(target_match<argmax_draft>{}, rows, no_logits_hook{}, e.rng, e.memory); }),
                "made for another acceptance rule"));
     threshold_schedule other{0.5};
-    CHECK(says(error_text([&] { static_cast<void>(begin_round(other, e.views, e.memory)); }), "schedule of another type"));
+    CHECK(says(error_text([&] { static_cast<void>(begin_round(other, e.views, e.memory)); }),
+               "schedule of another type"));
     CHECK(says(error_text([&] { static_cast<void>(admit(other, e.memory)); }), "schedule of another type"));
     CHECK(says(error_text([&] { static_cast<void>(end_round(other, e.memory)); }), "schedule of another type"));
 
@@ -227,8 +228,8 @@ struct stubborn_drafter {
                 auto const row = block.next_row(r);
                 row[0] = 0.1, row[1] = 0.5, row[2] = 0.3;
                 auto const law = block.law_of(r, row, {});
-                token_id const x = claims ? block.draw(r, categorical_draft{}, law, 1.0, rng)
-                                          : block.draw(r, Habit{}, law, 1.0, rng);
+                token_id const x =
+                    claims ? block.draw(r, categorical_draft{}, law, 1.0, rng) : block.draw(r, Habit{}, law, 1.0, rng);
                 if (x == no_token) break;
             }
         }
@@ -327,7 +328,8 @@ TEST_CASE("round: a request that cannot take part is refused with what is wrong"
     CHECK(says(refusal([&] { e.views[1].slot = 3; }), "has slot 3, expected a slot below max_requests = 3"));
     CHECK(says(refusal([&] { e.views[1].slot = 0; }), "which another request of this round has"));
     CHECK(says(refusal([&] { e.settings[1].temperature = -1.0; }), "temperature is -1"));
-    CHECK(says(refusal([&] { e.settings[1].temperature = 1e46; }), "temperature is 1e+46, expected a finite number >= 0 and at most 1000000"));
+    CHECK(says(refusal([&] { e.settings[1].temperature = 1e46; }),
+               "temperature is 1e+46, expected a finite number >= 0 and at most 1000000"));
     CHECK(says(refusal([&] { e.settings[1].top_p = 0.0; }), "top_p is 0"));
     CHECK(says(refusal([&] { e.settings[1].draft = transform{.min_p = 2.0}; }), "draft min_p is 2"));
     CHECK(says(refusal([&] { e.settings[1].priority = 0.0; }), "priority is 0"));

@@ -76,8 +76,8 @@ public:
         for (request_view const& request : requests) {
             slot_state& at = slots_[request.slot];
             if (at.phase == phase::admitted) continue;
-            at = {request.id,     request.seed,        request.position, at.round,
-                  phase::begun,   request.draft_limit, request.weight,   request.draft_floor};
+            at = {request.id,   request.seed,        request.position, at.round,
+                  phase::begun, request.draft_limit, request.weight,   request.draft_floor};
         }
     }
     /// The length that request r was given in a round that failed, or `otherwise`.
@@ -121,10 +121,11 @@ private:
 
     static void check_position(std::size_t r, request_view const& request, slot_state const& at) {
         if (at.phase == phase::ended && request.position < at.position) {
-            detail::fail_with("begin_round: request ", r, " (id ", request.id, ") is at position ", request.position,
-                              ", expected ", at.position,
-                              " or later: its last round has ended there. Append what a verdict emitted before the next "
-                              "round; call join(slot) if this is another request with the same id");
+            detail::fail_with(
+                "begin_round: request ", r, " (id ", request.id, ") is at position ", request.position, ", expected ",
+                at.position,
+                " or later: its last round has ended there. Append what a verdict emitted before the next "
+                "round; call join(slot) if this is another request with the same id");
         }
         if ((at.phase == phase::begun || at.phase == phase::admitted) && request.position != at.position) {
             detail::fail_with("begin_round: request ", r, " (id ", request.id, ") is at position ", request.position,

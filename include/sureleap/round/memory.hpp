@@ -111,8 +111,8 @@ struct round_state {
         std::size_t const workers = std::min(shape.executor.width(), shape.requests);
         verifications = ws.take<verification_memory<T, Hook>>(workers);
         for (std::size_t w = 0; w < workers; ++w) {
-            auto const one = verification_memory<T, Hook>::carve(ws, shape.block_size, parts.target_vocabulary,
-                                                                 *shape.kernels);
+            auto const one =
+                verification_memory<T, Hook>::carve(ws, shape.block_size, parts.target_vocabulary, *shape.kernels);
             if (!ws.counting()) verifications[w] = one;
         }
         verdicts = ws.take<verdict>(shape.requests);
@@ -147,8 +147,8 @@ public:
     /// Forgets what is known of the slot: the request that takes it is another one, though it may have the same id.
     void join(std::size_t slot) {
         if (slot >= sizes_.max_requests) {
-            detail::fail_with("round_memory: slot ", slot, " was taken, expected a slot below max_requests = ",
-                              sizes_.max_requests);
+            detail::fail_with("round_memory: slot ", slot,
+                              " was taken, expected a slot below max_requests = ", sizes_.max_requests);
         }
         state_.attempts.forget(slot);
         state_.history.join(slot);
@@ -202,8 +202,7 @@ private:
     [[nodiscard]] static draft_shape shape_of(Drafter const& d, round_limits const& limits) noexcept {
         constexpr bool rows = Rule::access == q_access::row && !drafts_deterministically_v<Drafter, Rule>;
         // Of a drafter that says it is deterministic no rows are kept, so it is held to it.
-        constexpr drawn_by how =
-            Drafter::is_deterministic ? drawn_by::argmax : drawn_by_v<typename Rule::draft_rule>;
+        constexpr drawn_by how = Drafter::is_deterministic ? drawn_by::argmax : drawn_by_v<typename Rule::draft_rule>;
         draft_shape shape{.requests = limits.max_requests,
                           .block_size = d.block_size(),
                           .vocabulary = d.vocabulary(),
