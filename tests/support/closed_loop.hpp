@@ -151,7 +151,7 @@ void fail_a_round(Schedule& schedule, std::span<request_view const> requests, su
         views.resize(roll.below(views.size() + 1));
         for (request_view& r : views) r.id += roll.chance(0.5) ? 1u << 20 : 0;
     }
-    weigh(views);
+    detail::weigh(views);
     if constexpr (draft_limiter<Schedule>) schedule.limit_drafts(views);
     if constexpr (draft_stopper<Schedule>) (void)schedule.draft_floor();
 }
