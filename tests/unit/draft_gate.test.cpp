@@ -19,16 +19,16 @@ namespace {
 
 constexpr std::size_t block = 3;  // gamma
 
-/// One round of one request whose drafts were all verified.
+/// One round of one request whose drafts were all verified, asked about at one price.
 void observe(draft_gate& gate, request_view const& request, std::vector<fixed_probability> const& survival,
-             std::size_t accepted, fixed_probability worth) {
+             std::size_t accepted, double price, fixed_probability worth) {
     std::array<double, block> const trust{1.0, 1.0, 1.0};
     std::array<fixed_probability, block> const confidence{};
     auto const size = static_cast<std::uint32_t>(block);
     verdict const v{.drafted = block, .verified = block, .accepted = accepted};
     gate.observe(
-        {.requests = {&request, 1}, .verdicts = {&v, 1}, .survivals = {block, {&size, 1}, confidence, survival}}, worth,
-        trust);
+        {.requests = {&request, 1}, .verdicts = {&v, 1}, .survivals = {block, {&size, 1}, confidence, survival}}, price,
+        price, worth, trust);
 }
 
 }  // namespace
@@ -63,8 +63,8 @@ TEST_CASE("draft gate: a request of less weight is judged as one of full weight,
                 goes_on = goes_on && roll.chance(honesty);
                 accepted += goes_on ? 1u : 0u;
             }
-            observe(one, full, survival, accepted, worth);
-            observe(other, less, weighted, accepted, worth / part);
+            observe(one, full, survival, accepted, price, worth);
+            observe(other, less, weighted, accepted, price / part, worth / part);
         }
     }
     CHECK(shut > 1000);

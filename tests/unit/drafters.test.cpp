@@ -795,8 +795,7 @@ TEST_CASE("drafters: a request whose anchor is no token drafts nothing, and othe
         return all;
     };
     auto const planned = [&](auto& drafter) {
-        round_memory<float, float> memory{drafter, token_rejection<>{}, {requests}};
-        memory.block.begin(s.views);
+        support::drafted<float> memory{drafter, token_rejection<>{}, s.views};
         memory.planning.start(s.views);
         drafter.plan(drafter.forward(s.views), memory.block, memory.planning);
         return std::vector<std::uint32_t>(memory.planning.sizes.begin(), memory.planning.sizes.end());

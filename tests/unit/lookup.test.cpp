@@ -91,10 +91,7 @@ TEST_CASE("lookup: a block never holds an id that is no token") {
     for (tokens const* c : {&context, &beyond, &none}) {
         views.push_back({.anchor = 2, .position = 7, .context = *c, .remaining = 50, .settings = &settings});
     }
-    round_memory<float, float> memory{drafter, token_rejection<>{}, {views.size()}};
-    philox_randomness rng;
-    memory.block.begin(views);
-    drafter.draw(drafter.forward(views), categorical_draft{}, memory.block, rng);
+    auto const memory = support::draft<float>(drafter, token_rejection<>{}, views);
     auto const drafted = [&](std::size_t r) {
         return tokens(memory.block.tokens(r).begin(), memory.block.tokens(r).end());
     };

@@ -266,8 +266,9 @@ TEST_CASE("a calibration of fewer positions than the drafter's is refused at set
                               batch_options{.max_requests = requests, .seed = 1, .calibration = calibration}};
         });
         std::string const by_memory = error_text([&] {
+            fixed_schedule all;
             round_memory<double, double> memory{
-                semi_of(w), token_rejection<>{}, {.max_requests = requests, .calibration = calibration}};
+                semi_of(w), all, token_rejection<>{}, {.max_requests = requests, .calibration = calibration}};
         });
         CHECK(by_batch == by_decoder);
         CHECK(by_memory == by_decoder);
