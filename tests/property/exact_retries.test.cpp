@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+//
+// Two more ways in which rounds fail and are run again (the others are in every_part.hpp): a draft model that throws when it
+// sees a drafted token, and an engine whose batch was too large and which runs its requests one by one. Some seconds.
+#include "support/every_part.hpp"
+
+#include <sureleap/serving/batch_decoder.hpp>
+
+using namespace every_part;
+
+namespace {
+
+/// Long batches pay.
+struct cheap_rows {
+    [[nodiscard]] double steps_per_second(std::size_t b) const { return 1.0 / (8.0 + static_cast<double>(b)); }
+};
+
+/// The schedules that need nothing at the anchor, in the adapters that change their minds.
+template <class Visit>
+void for_each_live_or_lagged(Visit&& visit) {
+    visit("fixed", fixed_schedule{});
+    visit("threshold", threshold_schedule{0.6});
+    visit("greedy in never_lose",
+          never_lose{greedy_schedule{cheap_rows{}}, dear_drafts{}, {.prior = 0.6, .probing = 0.3}});
+    visit("top-K, lag 1", lagged_top_k<1>(cliff_capacity{}, 0.7));
+    visit("top-K, lag 2, in hysteresis", hysteresis{top_k_schedule{cheap_rows{}, 0.7}, {.margin = 0.3}});
+}
+
+/// An autoregressive draft model that fails once, in a round in which it is shown a drafted token of 1.
+struct failing_draft_model {
+    world const* w;
+    bad_luck* luck;
+    std::vector<double> rows{};
+
+    [[nodiscard]] logits_rows<double> forward(std::span<request_view const> requests, draft_prefixes prefixes) {
+        rows.clear();
+        for (std::size_t r = 0; r < requests.size(); ++r) {
+            token_id const last = prefixes.size == 0 ? requests[r].anchor : prefixes.of(r).back();
+            bool const drafts = prefixes.size < requests[r].draft_cap(w->block_size);
+            if (drafts && prefixes.size > 0 && last == 1 && luck->strikes(trouble::forward))
+                throw failed_round("draft");
+            for (std::size_t v = 0; v < w->vocabulary; ++v) {
+                rows.push_back(4.0 * hash01(w->seed, 5, last, prefixes.size % 2, v) - 2.0);
+            }
+        }
+        return {{rows.data(), requests.size(), w->vocabulary}, {}, {}};
+    }
+};
+
+template <class Schedule, class Rule>
+void check_failing_drafter(std::string const& name, Schedule const& schedule, Rule const& rule) {
+    for (trial const& t : scenes<Rule>()) {
+        std::size_t struck = 0;
+        auto target = target_of(t.where);
+        law result;
+        enumerator walk{enumerator::noise::keyed};
+        walk.for_each_path([&] {
+            bad_luck luck{trouble::forward};
+            drafter_options const shape{.block_size = t.where.block_size, .vocabulary = t.where.vocabulary};
+            auto make = [&] { return autoregressive{failing_draft_model{&t.where, &luck}, top1_confidence{}, shape}; };
+            struct persistent {
+                bad_luck& luck;
+                decoder<decltype(target)&, decltype(make()), Schedule, Rule, no_logits_hook, enumerator::source> inner;
+                request_id join(std::span<token_id const> prompt, request_settings const& settings) {
+                    return inner.join(prompt, settings);
+                }
+                void leave(request_id id) { inner.leave(id); }
+                bool step() {
+                    for (luck.armed = true;; luck.armed = false) {
+                        try {
+                            return inner.step();
+                        } catch (failed_round const&) {
+                        }
+                    }
+                }
+                [[nodiscard]] std::span<request_event const> events() const { return inner.events(); }
+            };
+            persistent dec{
+                luck,
+                {target, make(), schedule, rule, decoder_options{.max_requests = t.what.requests.size(), .seed = 1},
+                 no_logits_hook{}, walk.handle()}};
+            outcome const seen = play(dec, t.what);
+            result[seen] += walk.weight();
+            struck += luck.struck;
+        });
+        INFO(name << ", world " << t.where.seed << ", requests " << t.what.requests.size());
+        CHECK(struck > 0);
+        CHECK(largest_difference(result, autoregressive_law(t.where, t.what)) <= tolerance);
+    }
+}
+
+/// Runs everybody together and, when the batch was too large, each alone.
+template <class Schedule, class Rule>
+class splitting_engine {
+    using target_type = decltype(unlucky_target{target_of(std::declval<world const&>()), nullptr});
+
+public:
+    splitting_engine(world const& w, std::size_t requests, Schedule const& schedule, Rule const& rule,
+                     enumerator::source rng, std::size_t& split)
+        : luck_(std::make_unique<bad_luck>(bad_luck{trouble::score})),
+          split_(&split),
+          engine_(unlucky_target{target_of(w), luck_.get()}, semi_of(w), schedule, rule,
+                  batch_options{.max_requests = requests, .seed = 1}, no_logits_hook{}, rng) {}
+
+    request_id join(std::span<token_id const> prompt, request_settings const& settings) {
+        ids_.push_back(*engine_.submit(prompt, settings));
+        return ids_.back();
+    }
+    void leave(request_id id) { engine_.cancel(id); }
+    bool step() {
+        events_.clear();
+        texts_.clear();
+        luck_->armed = true;
+        try {
+            if (!engine_.step()) return false;
+            keep();
+        } catch (failed_round const&) {
+            ++*split_;
+            luck_->armed = false;
+            std::vector<request_id> running;
+            for (request_id const id : ids_) {
+                if (engine_.knows(id) && engine_.state(id) == request_state::running) running.push_back(id);
+            }
+            // The last one first: nothing depends on the order.
+            for (request_id const id : running) engine_.pause(id);
+            for (auto id = running.rbegin(); id != running.rend(); ++id) {
+                engine_.resume(*id);
+                REQUIRE(engine_.step());
+                keep();
+                if (engine_.knows(*id)) engine_.pause(*id);
+            }
+            for (request_id const id : running) {
+                if (engine_.knows(id)) engine_.resume(id);
+            }
+        }
+        for (std::size_t i = 0; i < events_.size(); ++i) events_[i].tokens = texts_[i];
+        return true;
+    }
+    [[nodiscard]] std::span<request_event const> events() const { return events_; }
+
+private:
+    void keep() {
+        for (request_event const& e : engine_.events()) {
+            events_.push_back(e);
+            texts_.emplace_back(e.tokens.begin(), e.tokens.end());
+        }
+    }
+
+    std::unique_ptr<bad_luck> luck_;
+    std::size_t* split_;
+    std::vector<request_id> ids_;
+    std::vector<request_event> events_;
+    std::vector<std::vector<token_id>> texts_;
+    batch_decoder<target_type, decltype(semi_of(std::declval<world const&>())), Schedule, Rule, no_logits_hook,
+                  enumerator::source>
+        engine_;
+};
+
+template <class Schedule, class Rule>
+void check_splitting(std::string const& name, Schedule const& schedule, Rule const& rule) {
+    for (trial const& t : scenes<Rule>()) {
+        if (t.what.requests.size() < 2) continue;
+        std::size_t split = 0;
+        law result;
+        enumerator walk{enumerator::noise::keyed};
+        walk.for_each_path([&] {
+            splitting_engine<Schedule, Rule> dec(t.where, t.what.requests.size(), schedule, rule, walk.handle(), split);
+            outcome const seen = play(dec, t.what);
+            result[seen] += walk.weight();
+        });
+        INFO(name << ", world " << t.where.seed);
+        CHECK(split > 0);
+        CHECK(largest_difference(result, autoregressive_law(t.where, t.what)) <= tolerance);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a draft model that fails at what it drafted: exact", "[exact][long]") {
+    for_each_live_or_lagged([](std::string const& name, auto const& schedule) {
+        check_failing_drafter(name, schedule, token_rejection<>{});
+        check_failing_drafter(name, schedule, block_verification<>{});
+    });
+}
+
+TEST_CASE("requests of a batch that was too large, one by one: exact", "[exact][long]") {
+    for_each_live_or_lagged([](std::string const& name, auto const& schedule) {
+        check_splitting(name, schedule, token_rejection<>{});
+        check_splitting(name, schedule, block_verification<>{});
+        check_splitting(name, schedule, keyed_coupling{});
+    });
+    check_splitting("planned", planned_schedule{cheap_rows{}}, token_rejection<>{});
+}
