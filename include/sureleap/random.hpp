@@ -35,8 +35,8 @@ concept has_quantile = requires(Weights const& weights, double u) { weights.quan
 }  // namespace detail
 
 /// First index whose cumulative weight exceeds u * total, in the order of the index or of the weights' own quantile().
-/// Zero weights are never chosen, not even at u = 0; if rounding runs past the end, the last positive weight is. O(size),
-/// or what quantile() takes.
+/// Zero weights are never chosen, not even at u = 0; if rounding runs past the end of sums in double, the last positive
+/// weight is. O(size), or what quantile() takes.
 template <class Weights>
 [[nodiscard]] token_id inverse_cdf(Weights const& weights, double u) noexcept {
     if constexpr (detail::has_quantile<Weights>) return weights.quantile(u);
@@ -81,7 +81,10 @@ template <class Rng, class Claim>
 
 // ---- the production source -------------------------------------------------------------------------------------
 
-/// Every draw is a pure function of its key. Stateless, so concurrently usable. categorical has a resolution of 2^-53.
+/// Every draw is a pure function of its key. Stateless, so concurrently usable. categorical has a resolution of 2^-53, and a
+/// token its probability up to the rounding of sums in double, also where a row was summed in float
+/// (distribution::quantile): a token of 1e-12 beside one that has all the rest is drawn that often. A race resolves 2^-52 of
+/// each token's own time.
 class philox_randomness {
 public:
     static constexpr bool is_concurrent = true;  ///< see concurrent_randomness

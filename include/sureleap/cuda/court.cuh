@@ -105,20 +105,27 @@ public:
         p.kind = p.shift > -infinity && p.shift < infinity ? law_kind::dense : law_kind::invalid;
         return p;
     }
-    /// The cumulative sums of a law that was taken, which draws look at. Nothing else has them: a row that is not drawn
-    /// from needs none.
-    __device__ void sum_taken(std::uint32_t k, law const& p) {
-        float const* const given = task_.rows.block_sums;
-        if (given == nullptr) {
-            static_cast<void>(sum_blocks(k, p, [](std::uint32_t) { return true; }));
-            return;
+    /// BLOCK collective: a law that was taken, with the cumulative sums that draws look at and with its total, which is their
+    /// sum: what a normaliser is off by is no token's. Block sums that do not add up to 1 are not used. No law if there is
+    /// no sum. Nothing else has the sums: a row that is not drawn from needs none.
+    [[nodiscard]] __device__ law sum_taken(std::uint32_t k, law p) {
+        double total = 0.0;
+        if (task_.rows.block_sums != nullptr) {
+            float const* const sums = task_.rows.block_sums + static_cast<std::size_t>(first_row() + k) * blocks();
+            if (warp_index() == 0) {
+                double const sum =
+                    sum_in_order(blocks(), upto(k), [&](std::uint32_t b) { return static_cast<double>(sums[b]); });
+                if (lane_index() == 0) s_.total = sum;
+            }
+            __syncthreads();
+            total = s_.total;
         }
-        float const* const sums = given + static_cast<std::size_t>(first_row() + k) * blocks();
-        if (warp_index() == 0) {
-            static_cast<void>(
-                sum_in_order(blocks(), upto(k), [&](std::uint32_t b) { return static_cast<double>(sums[b]); }));
+        if (!(fabs(total - 1.0) <= normaliser_tolerance)) {
+            total = sum_blocks(k, p, [](std::uint32_t) { return true; });
         }
-        __syncthreads();
+        p.total = total;
+        if (!(total > 0.0 && total < static_cast<double>(infinity))) p.kind = law_kind::invalid;
+        return p;
     }
     /// The cumulative sums of a law by a pass over the row, but for blocks that may_weigh(b) says have no weight; returns
     /// the total.
@@ -150,8 +157,8 @@ public:
     /// The correction at position k, or its pass is on the way: a token with probability max(p - q, 0) / its mass
     /// (draw_residual). Ends the request, now or then.
     __device__ void correct(std::uint32_t k) {
-        law const p = target(k).p;
         prepare_draw(k);
+        law const p = target(k).p;
         draw_key const name = key(k, purpose::residual);
         // All of a one-hot law that is left once anything is taken out of it is its token.
         token_id y = p.is_one_hot() ? p.mode : no_token;
@@ -168,8 +175,8 @@ public:
     /// Block verification's test of a prefix of k tokens that survives with probability `scale` < 1, and the correction
     /// behind it (correct_or_reject): a token, rejected_token, or no_token if its pass is on the way.
     [[nodiscard]] __device__ token_id correct_or_reject(std::uint32_t k, double scale) {
-        law const p = target(k).p;
         prepare_draw(k);
+        law const p = target(k).p;
         if (blocks() > 1) {
             draw_key const test = key(k - 1, purpose::accept);
             draw_key const name = key(k, purpose::residual);
@@ -245,8 +252,9 @@ public:
 
     // ---- verdicts ----------------------------------------------------------------------------------------------
 
-    /// Emits x_1 .. x_accepted and `last`, or up to the first stop token of these.
+    /// Emits x_1 .. x_accepted and `last`, or up to the first stop token of these; nothing if `last` is none.
     __device__ void emit(std::uint32_t accepted, token_id last) {
+        if (last == no_token) return refuse();
         if (warp_index() != 0) return;
         std::uint32_t const most_stops = memory().limits.stop_tokens;
         verdict_columns const& verdicts = task_.round.verdicts;
@@ -293,7 +301,10 @@ public:
     }
     /// WARP collective: a token of p by the draw of that name; its sums must be there.
     [[nodiscard]] __device__ token_id draw_by_warp(std::uint32_t k, law const& p, draw_key const& name) const {
-        return draw_token(row(k), vocabulary(), p, upto(k), uniform(name));
+        // What rounding block sums and a normaliser is of them: distribution's given_room.
+        bool const given = task_.rows.block_sums != nullptr && is_taken();
+        double const room = given ? block_room + (4.0 + 2.0 * fabs(static_cast<double>(p.shift))) * 0x1p-24 : block_room;
+        return draw_token(row(k), vocabulary(), p, upto(k), uniform(name), room);
     }
 
     [[nodiscard]] __device__ verify_memory const& memory() const { return task_.memory; }
@@ -312,7 +323,10 @@ private:
     }
     [[nodiscard]] __device__ double* left() const { return memory().left + static_cast<std::size_t>(r_) * blocks(); }
     __device__ void prepare_draw(std::uint32_t k) {
-        if (is_taken()) sum_taken(k, target(k).p);
+        if (!is_taken() || !target(k).p.valid()) return;
+        law const p = sum_taken(k, target(k).p);  // with a barrier: all have read the law that is replaced
+        if (threadIdx.x == 0) target(k).p = p;
+        __syncthreads();
     }
     /// The token that the first warp finds, in all threads.
     template <class Find>

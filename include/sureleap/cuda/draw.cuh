@@ -4,6 +4,10 @@
 // in the block, of which a warp evaluates all weights at once. The sums of blocks are added up one after the other, as on the
 // host: in any order that is a tree the sum up to an empty block may differ from the one before by a rounding, and then
 // there are numbers that stand for a token of weight zero.
+//
+// Sums of blocks are rounded otherwise than weights. A block is searched with some room behind its weights, so that none of
+// them is out of reach, and a number that falls into what is left there is spread over the row: given to the last weight
+// of the block, it would make that as probable as sums are rounded, whatever it weighs.
 #pragma once
 
 #include <cstdint>
@@ -141,26 +145,63 @@ template <class T>
     return warp_sum(sum);
 }
 
+/// How far, as a part of itself, the sum of a block may be below that of its weights for all of them to be in reach: the
+/// host's, since it moves numbers from token to token. Sums of exponents far below the block's largest are off by more, up to
+/// 1e-6, and by that the last tokens of a block may be drawn too rarely.
+inline constexpr double block_room = sum_rounding<float>;
+
+/// WARP collective: the token that the part `share` < 1 of the sum of all weights stands for, by two passes; no_token if
+/// there is no sum.
+template <class T>
+[[nodiscard]] __device__ __noinline__ token_id draw_share(T const* row, std::uint32_t size, law const& p, double share) {
+    std::uint32_t const blocks = count_blocks(size);
+    double total = 0.0;
+    for (std::uint32_t b = 0; b < blocks; ++b) total += sum_block(row, size, b, p);
+    if (!(total > 0.0 && total < static_cast<double>(infinity))) return no_token;
+    double const threshold = share * total;
+    std::uint32_t block = no_place;
+    double before = 0.0;
+    double upto = 0.0;
+    for (std::uint32_t b = 0; b < blocks && !(upto > threshold); ++b) {
+        double const sum = sum_block(row, size, b, p);
+        if (!(sum > 0.0)) continue;
+        block = b;
+        before = upto;
+        upto += sum;
+    }
+    std::uint32_t const first = block * block_tokens;
+    std::uint32_t const place =
+        find_place<row_lanes<T>::together>(0, before, threshold, [&](unsigned i, unsigned e) {
+            std::uint32_t const v = first + row_lanes<T>::place(i, e);
+            return v < size ? static_cast<double>(p.weight(load(row[v]), static_cast<token_id>(v))) : 0.0;
+        });
+    return place == no_place ? no_token : static_cast<token_id>(first + place);
+}
+
 /// WARP collective: the token that `u` stands for under p, whose blocks' cumulative sums are `upto` (not read of a one-hot
-/// law). no_token if no token has weight there, as of sums that a producer gave and that do not hold.
+/// law). no_token if no token has weight, as of sums that a producer gave and that do not hold. `room`: of a block's sum, for
+/// what it may lack of its weights.
 ///
 /// All of the block is asked for at once, and summed by parts; the part that matters is then in the cache.
 template <class T>
 [[nodiscard]] __device__ __noinline__ token_id draw_token(T const* row, std::uint32_t size, law const& p,
-                                                          double const* upto, double u) {
+                                                          double const* upto, double u,
+                                                       double room = block_room) {
     using lanes = row_lanes<T>;
     if (p.is_one_hot()) return p.mode;
     double const threshold = u * p.total;
     std::uint32_t const block = find_block(upto, count_blocks(size), threshold);
     if (block == no_place) return no_token;
     std::uint32_t const first = block * block_tokens;
-    double before = block == 0 ? 0.0 : upto[block - 1];
+    double const before_block = block == 0 ? 0.0 : upto[block - 1];
+    double const within = (threshold - before_block) * (1.0 + room);
+    double before = 0.0;
     unsigned part = 0;
     double before_part = before;
+    bool found = false;
     {
         lanes logits;
         read_block(row, size, block, logits);
-        bool found = false;
 #pragma unroll
         for (unsigned i = 0; i < lanes::vectors; ++i) {
             double sum = 0.0;
@@ -173,10 +214,15 @@ template <class T>
             part = i;
             before_part = before;
             before += sum;
-            found = before > threshold;
+            found = before > within;
         }
     }
-    std::uint32_t const place = find_place<lanes::together>(part, before_part, threshold, [&](unsigned i, unsigned e) {
+    if (!found) {
+        double const claimed = (upto[block] - before_block) * (1.0 + room);
+        double const share = (within - before) / (claimed - before);
+        return draw_share(row, size, p, share < 1.0 ? fmax(share, 0.0) : 1.0 - 0x1p-53);
+    }
+    std::uint32_t const place = find_place<lanes::together>(part, before_part, within, [&](unsigned i, unsigned e) {
         std::uint32_t const v = first + lanes::place(i, e);
         return v < size ? static_cast<double>(p.weight(load(row[v]), static_cast<token_id>(v))) : 0.0;
     });

@@ -35,8 +35,11 @@ struct logits_rows {
     T const* data = nullptr;                 ///< [rows, stride]
     std::uint32_t rows = 0;                  ///< that there is room for
     std::size_t stride = 0;                  ///< elements from row to row, at least the vocabulary
-    float const* log_normalisers = nullptr;  ///< [rows] log(sum exp(row)), or null if the producer has none
-    float const* block_sums = nullptr;       ///< [rows, row_blocks(vocabulary)] as on the host, or null
+    /// [rows] log(sum exp(row)) of the row as it is stored, or null if the producer has none. Drafts are judged by it: what it
+    /// is off by, the probability of a judged draft is off by. Draws make the sum, of block sums or the row. The host
+    /// (logits_row) also decides exactly by bounds, and judges again what a wrong one decided; here nobody does.
+    float const* log_normalisers = nullptr;
+    float const* block_sums = nullptr;  ///< [rows, row_blocks(vocabulary)] as on the host, or null
 
     [[nodiscard]] __device__ T const* row(std::uint32_t i) const { return data + i * stride; }
     /// Normalisers were given that are those of `how`: laws take no pass over their rows.

@@ -191,6 +191,11 @@ __device__ __noinline__ void weigh_tile(verify_task<T, DraftRows> const& task, c
 
 // ---- laws ------------------------------------------------------------------------------------------------------
 
+/// A float rounds this normaliser by more than 4e-6, which the probability of a judged draft would be off by.
+[[nodiscard]] __device__ __forceinline__ bool is_rounded_far(float log_normaliser) {
+    return fabsf(log_normaliser) > 64.0f;
+}
+
 /// WARP collective: the law of a row from the weights of its blocks, without truncation, and its cumulative sums.
 template <class T, class DraftRows>
 [[nodiscard]] __device__ law law_of(court<T, DraftRows> const& c, std::uint32_t k, row_reading const& how) {
@@ -243,6 +248,7 @@ __device__ void make_target(verify_task<T, DraftRows> const& task, verify_shared
         p = s.p;
     } else if (c.is_taken()) {
         p = c.take_law(k);
+        if (p.valid() && is_rounded_far(p.shift)) p = c.sum_taken(k, p);
     }
     if (how.cut && p.valid()) {
         row_facts const facts{p.shift, p.total, c.weights(k)};
@@ -319,10 +325,8 @@ __device__ __noinline__ void judge_taken(verify_task<T, DraftRows> const& task, 
     court<T, DraftRows> c{task, s.court, r, 0};
     std::uint32_t next = 0;
     for (std::uint32_t k = 0; k <= c.length(); ++k) {
-        law const p = c.take_law(k);
-        if constexpr (Rule::chooses) {
-            if (p.valid()) c.sum_taken(k, p);
-        }
+        law p = c.take_law(k);
+        if (p.valid() && (Rule::chooses || is_rounded_far(p.shift))) p = c.sum_taken(k, p);
         if (warp_index() == 0) {
             token_id choice = no_token;
             if constexpr (Rule::chooses) {
