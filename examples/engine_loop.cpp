@@ -153,11 +153,15 @@ private:
 };
 
 auto make_drafter(toy_weights const& weights, toy_target& target) {
-    return semi_autoregressive{toy_backbone{weights, target}, markov_head{weights.embeddings(), weights.outputs()},
-                               top1_confidence{}, {.block_size = gamma, .vocabulary = V, .hidden_size = rank}};
+    return semi_autoregressive{toy_backbone{weights, target},
+                               markov_head{weights.embeddings(), weights.outputs()},
+                               top1_confidence{},
+                               {.block_size = gamma, .vocabulary = V, .hidden_size = rank}};
 }
 
-auto make_schedule() { return top_k_schedule{analytic_capacity{8000.0, 64.0}}; }
+auto make_schedule() {
+    return top_k_schedule{analytic_capacity{8000.0, 64.0}};
+}
 
 using rule = block_verification<>;
 

@@ -64,8 +64,8 @@ private:
         }
         if (generated_[index] == 0 || generated_[index] >= tokens_) return;
         for (std::size_t k = 0; k < v.drafted; ++k) {
-            confidences_[k] = static_cast<double>(round.survivals.at(r, k).confidence) /
-                              static_cast<double>(sureleap::certain);
+            confidences_[k] =
+                static_cast<double>(round.survivals.at(r, k).confidence) / static_cast<double>(sureleap::certain);
         }
         auto outcome = outcome_of(index, v, server_.last_block().tokens(r).first(v.verified), stop_tokens_);
         outcome.position = round.requests[r].position;

@@ -27,14 +27,14 @@ SURELEAP_BEGIN_NAMESPACE
 
 /// Sizes of a round; fixed at set-up.
 struct draft_shape {
-    std::size_t requests = 0;    ///< most requests in a round
-    std::size_t block_size = 0;  ///< gamma
-    std::size_t vocabulary = 0;  ///< length of a draft logits row; 0 if the drafter has none
-    std::size_t state_size = 0;  ///< numbers a sequential head keeps for a request
-    bool lists_tokens = false;   ///< rows run over lists of tokens, which are kept beside them
-    std::size_t candidates = 0;  ///< scratch of a choice of tokens: ids,
-    std::size_t values = 0;      ///< and numbers
-    bool keep_rows = true;       ///< the acceptance rule reads q rows, so they must outlive the draw
+    std::size_t requests = 0;       ///< most requests in a round
+    std::size_t block_size = 0;     ///< gamma
+    std::size_t vocabulary = 0;     ///< length of a draft logits row; 0 if the drafter has none
+    std::size_t state_size = 0;     ///< numbers a sequential head keeps for a request
+    bool lists_tokens = false;      ///< rows run over lists of tokens, which are kept beside them
+    std::size_t candidates = 0;     ///< scratch of a choice of tokens: ids,
+    std::size_t values = 0;         ///< and numbers
+    bool keep_rows = true;          ///< the acceptance rule reads q rows, so they must outlive the draw
     drawn_by rule = drawn_by::any;  ///< how tokens have to be drawn
     row_kernels const* kernels = &native_row_kernels();
     executor_ref executor{};

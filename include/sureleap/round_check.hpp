@@ -61,10 +61,11 @@ constexpr void check_round() noexcept {
                       "sureleap: the acceptance rule's draft_rule is unknown; it is categorical_draft, argmax_draft or "
                       "coupled_draft");
         constexpr bool noise_is_new = !noise_returns_v<Drafter, Rule> || Rule::guarantee != fidelity::distribution;
-        static_assert(AllowLossy || noise_is_new,
-                      "sureleap: coupled_draft names its noise by absolute position, so a position that is drafted "
-                      "again meets noise that decided about it before, which biases rules that sample. Give "
-                      "token_rejection and block_verification categorical_draft or argmax_draft, or use keyed_coupling");
+        static_assert(
+            AllowLossy || noise_is_new,
+            "sureleap: coupled_draft names its noise by absolute position, so a position that is drafted "
+            "again meets noise that decided about it before, which biases rules that sample. Give "
+            "token_rejection and block_verification categorical_draft or argmax_draft, or use keyed_coupling");
         static_assert(AllowLossy || Rule::guarantee == fidelity::lossy || !noise_is_new ||
                           is_lossless_round_v<Rule, Schedule, Drafter>,
                       "sureleap: this schedule looks ahead (it sees drafted tokens it decides about), which biases "

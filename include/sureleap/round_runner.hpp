@@ -49,8 +49,8 @@ public:
                   "decoder: the hook must be callable as hook(hook_context const&, std::span<real>)");
     static_assert(randomness<Rng>, "decoder: the random source does not model sureleap::randomness");
 
-    round_runner(Target target, Drafter drafter, Schedule schedule, Rule rule, round_limits const& limits,
-                 Hook hook, Rng rng)
+    round_runner(Target target, Drafter drafter, Schedule schedule, Rule rule, round_limits const& limits, Hook hook,
+                 Rng rng)
         : target_(std::forward<Target>(target)),
           drafter_(std::forward<Drafter>(drafter)),
           schedule_(std::move(schedule)),

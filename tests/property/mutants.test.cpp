@@ -338,8 +338,7 @@ TEST_CASE("mutant: a sampling rule with the noise of absolute positions", "[muta
     auto const bias = [](std::size_t vocabulary, auto const& schedule, auto const& rule) {
         return worst([&](std::uint64_t seed) {
             world const w{seed, vocabulary, 3};
-            return bias_of(
-                enumerator::noise::keyed, w, {{{}}, 4, 1}, [&] { return semi_of(w); }, schedule, rule);
+            return bias_of(enumerator::noise::keyed, w, {{{}}, 4, 1}, [&] { return semi_of(w); }, schedule, rule);
         });
     };
     CHECK(bias(2, fixed_schedule{}, block_verification<coupled_draft>{}) > visible);

@@ -121,9 +121,9 @@ struct outcome {
     double seconds = 0.0;
     double verified = 0.0;
     double drafted = 0.0;
-    std::vector<double> by_slot{};         ///< emitted tokens, as drawn
-    std::vector<std::size_t> batches{};    ///< batch tokens of every round
-    std::vector<std::uint32_t> lengths{};  ///< of every request in every round
+    std::vector<double> by_slot{};           ///< emitted tokens, as drawn
+    std::vector<std::size_t> batches{};      ///< batch tokens of every round
+    std::vector<std::uint32_t> lengths{};    ///< of every request in every round
     std::vector<std::uint64_t> decisions{};  ///< of every round: each request's limit and weight, the floor, the budget
     std::vector<double> round_tokens{};
     std::vector<double> round_seconds{};

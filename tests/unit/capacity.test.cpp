@@ -106,8 +106,8 @@ TEST_CASE("capacity: linear policy agrees with a scan over all segments") {
                 auto const& l = points[i];
                 auto const& r = points[i + 1];
                 if (b < l.batch_tokens || b > r.batch_tokens) continue;
-                double const t = static_cast<double>(b - l.batch_tokens) /
-                                 static_cast<double>(r.batch_tokens - l.batch_tokens);
+                double const t =
+                    static_cast<double>(b - l.batch_tokens) / static_cast<double>(r.batch_tokens - l.batch_tokens);
                 expected = (1.0 - t) * l.seconds + t * r.seconds;
             }
             REQUIRE(std::abs(table.step_seconds(b) - expected) <= 1e-13 * expected);
@@ -202,12 +202,11 @@ TEST_CASE("capacity: profile takes the median of the timed runs") {
     auto const step = [&](std::size_t tokens) {
         calls.push_back(tokens);
         auto cost = std::chrono::milliseconds(10 + tokens);
-        if (calls.size() <= 4) cost *= 100;                 // warm-up
+        if (calls.size() <= 4) cost *= 100;                       // warm-up
         if (calls.size() == 7 || calls.size() == 12) cost *= 50;  // a disturbed run of each size
         scripted_clock::current += cost;
     };
-    auto const table =
-        sureleap::profile<staircase, scripted_clock>(step, {2, 8}, {.warm_up = 2, .repeats = 5});
+    auto const table = sureleap::profile<staircase, scripted_clock>(step, {2, 8}, {.warm_up = 2, .repeats = 5});
     REQUIRE(calls.size() == 2 * (2 + 5));
     REQUIRE(table.points().size() == 2);
     CHECK(table.points()[0].batch_tokens == 2);
@@ -226,7 +225,7 @@ TEST_CASE("capacity: profile takes the median of the timed runs") {
 }
 
 TEST_CASE("capacity: profile times real work with the default clock") {
-    volatile double sink = 0.0;
+    double volatile sink = 0.0;
     auto const table = sureleap::profile(
         [&](std::size_t tokens) {
             for (std::size_t i = 0; i < tokens * 200000; ++i) sink = sink + 1.0;
@@ -243,5 +242,5 @@ TEST_CASE("capacity: profile refuses a bad grid before it runs anything") {
     CHECK(says(error_text([&] { (void)sureleap::profile(step, {1}, {.repeats = 0}); }), "repeats is 0"));
     CHECK(runs == 0);
     CHECK(says(error_text([&] { (void)sureleap::profile<linear_step_time, scripted_clock>(step, {1}); }),
-              "the median at index 0 (batch tokens 1) is 0 seconds"));
+               "the median at index 0 (batch tokens 1) is 0 seconds"));
 }

@@ -131,7 +131,8 @@ private:
             detail::fail_with("begin_round: request ", r, " (id ", request.id, ") is at position ", request.position,
                               ", expected ", at.position,
                               ", where its last round began, which has not ended. Call end_round after accept; run a "
-                              "round that failed again from the same place");
+                              "round that failed again from the same place; call join(slot) for another request with "
+                              "the same id");
         }
     }
 
