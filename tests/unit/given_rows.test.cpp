@@ -415,14 +415,15 @@ TEST_CASE("given rows: a row without a law gives no token, wherever its NaN stan
             if (!with_blocks) rows.block_sums = {};
             std::size_t refused = 0;
             for (std::uint64_t position = 0; position < 40; ++position) {
-                verdict const a = one.decide(token_rejection<>{}, rows, position);
-                verdict const b = one.decide(block_verification<>{}, rows, position);
-                verdict const c = one.decide(target_match<>{}, rows, position);
-                for (verdict const* const v : {&a, &b, &c}) {
-                    for (token_id const x : v->emitted) REQUIRE(x >= 0);
-                    REQUIRE((v->outcome == status::ok) == !v->emitted.empty());
-                    refused += v->outcome == status::invalid_target;
-                }
+                auto const judge = [&](auto const& rule) {
+                    verdict const v = one.decide(rule, rows, position);
+                    for (token_id const x : one.emitted) REQUIRE(x >= 0);
+                    REQUIRE((v.outcome == status::ok) == !one.emitted.empty());
+                    refused += v.outcome == status::invalid_target;
+                };
+                judge(token_rejection<>{});
+                judge(block_verification<>{});
+                judge(target_match<>{});
             }
             // Without block sums whoever draws reads the row; with them a block of it.
             CHECK(refused >= (with_blocks ? 1u : 100u));
@@ -470,6 +471,7 @@ struct nothing {
         return {true, v.length() / 2, no_token};
     }
 };
+static_assert(acceptance_sampler<nothing>);
 
 }  // namespace
 

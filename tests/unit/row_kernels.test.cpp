@@ -641,3 +641,39 @@ TEMPLATE_TEST_CASE("distribution: every token is drawn as often as sums in doubl
         CHECK(others >= 200);
     }
 }
+
+TEST_CASE("row kernels mutant: sums of eight floats put small tokens out of reach", "[mutant]") {
+    // reach as it was: what is looked for in sums of eight weights in float is found up to their rounding.
+    auto const reach_in_float = [](std::span<float const> weights, double threshold) {
+        constexpr std::size_t together = 8;
+        double sum = 0.0;
+        for (std::size_t i = 0; i < weights.size(); i += together) {
+            float here = 0.0f;
+            for (std::size_t k = i; k < i + together; ++k) here += weights[k];
+            if (sum + static_cast<double>(here) > threshold) {
+                for (std::size_t k = i; k < i + together; ++k) {
+                    if ((sum += static_cast<double>(weights[k])) > threshold) return k;
+                }
+            }
+            sum += static_cast<double>(here);
+        }
+        return weights.size();
+    };
+    std::vector<float> row(32, -inf), weights(32);
+    row[2] = 0.0f;
+    for (std::size_t const small : {3u, 7u, 20u}) row[small] = -19.0f;  // 6e-9
+    with_every_table<float>([&](row_functions<float> const& rows) {
+        rows.weights(row.data(), row.size(), 0.0f, 1.0f, weights.data());
+        double before = 0.0;
+        std::size_t lost = 0;
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            auto const w = static_cast<double>(weights[i]);
+            if (w > 0.0) {
+                CHECK(rows.reach(row.data(), row.size(), 0.0f, 1.0f, before + w / 2.0) == i);
+                lost += reach_in_float(weights, before + w / 2.0) != i;
+            }
+            before += w;
+        }
+        CHECK(lost >= 2);
+    });
+}
