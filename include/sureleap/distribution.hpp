@@ -163,7 +163,7 @@ public:
         loose_ = 0.0;
     }
     /// Settles by a pass over the row, whatever it brought.
-    void recount() noexcept {
+    [[gnu::cold, gnu::noinline]] void recount() noexcept {
         if (!is_given_) return settle();
         is_given_ = false;
         given_ = {};
@@ -213,9 +213,7 @@ public:
         if (kind_ == kind::one_hot) return mode();
         if (kind_ == kind::invalid) return no_token;
         double const threshold = u * largest_total();
-        std::size_t const i = !given_.empty()   ? find<real>(given_, threshold, given_room())
-                              : sums_are_made() ? find<double>(sums_, threshold, sum_rounding<real>)
-                                                : find<double>({}, threshold, sum_rounding<real>);
+        std::size_t const i = find(threshold);
         if (i == logits_.size()) return no_token;
         return map_ ? map_.to_target(static_cast<token_id>(i)) : static_cast<token_id>(i);
     }
@@ -307,31 +305,49 @@ private:
     [[nodiscard]] static bool adds_up(double sum) noexcept { return std::abs(sum - 1.0) <= normaliser_tolerance; }
     // There are numbers in sums_, of which a draw finds its block.
     [[nodiscard]] bool sums_are_made() const noexcept { return known_ != totals::none && !is_given_; }
-    // The entry of the row whose cumulative weight exceeds `threshold`, the size if there is none. The sum of a block may be
-    // less than its weights by `room` of itself.
+    // The block in which the cumulative weight exceeds `threshold`, or the row, what its sum is taken to be (of a row see
+    // total()), and by how much of that the sum may be less than the weights.
+    struct found_block {
+        detail::part_of_row at;
+        std::size_t count;
+        double sum;
+        double room;
+    };
+    static constexpr double sum_of_row = -1.0;
     template <class Sum>
-    [[nodiscard]] std::size_t find(std::span<Sum const> sums, double threshold, double room) const noexcept {
-        auto const block = detail::find_block(sums, logits_.size(), threshold);
-        std::size_t const end = sums.empty() ? logits_.size() : std::min(block.first + row_block, logits_.size());
-        if (!cutoff_.keeps_all()) {
-            std::size_t const i =
-                detail::find_weight<real>(block, end, detail::block_sums_are::exact, threshold,
-                                          [this](std::size_t first, std::span<real> out) { row_weights(first, out); });
-            return i == end ? logits_.size() : i;
-        }
-        // Bounds have room enough.
-        double const widened = known_ == totals::bounded && !is_given_ ? 1.0 : 1.0 + room;
-        double const within = (threshold - block.before) * widened;
-        std::size_t const count = end - block.first;
+    [[nodiscard]] found_block find_block(std::span<Sum const> sums, double threshold, double room) const noexcept {
+        auto const at = detail::find_block(sums, logits_.size(), threshold);
+        if (at.first == logits_.size()) return {at, 0, 0.0, room};  // there is no weight in any of them
+        return {at, std::min(row_block, logits_.size() - at.first), static_cast<double>(sums[at.first / row_block]),
+                room};
+    }
+    [[nodiscard]] found_block find_block(double threshold) const noexcept {
+        if (!given_.empty()) return find_block(given_, threshold, given_room());
+        bool const bounds = known_ == totals::bounded && !is_given_;  // which have room enough
+        double const room = bounds ? 0.0 : sum_rounding<real>;
+        if (sums_are_made() && !sums_.empty()) return find_block(std::span<double const>(sums_), threshold, room);
+        return {{0, 0.0}, logits_.size(), sum_of_row, room};
+    }
+    // The entry of the row whose cumulative weight exceeds `threshold`, the size if there is none.
+    [[nodiscard]] std::size_t find(double threshold) const noexcept {
+        auto const [block, count, sum, room] = find_block(threshold);
+        if (!cutoff_.keeps_all()) return find_kept(block, block.first + count, threshold);
+        double const within = (threshold - block.before) * (1.0 + room);
         std::size_t const i = functions_->reach(logits_.data() + block.first, count, shift_, scale_, within);
         if (i < count) return block.first + i;
         if (known_ == totals::bounded) return logits_.size();
-        double const claimed = sums.empty() ? largest_total() : static_cast<double>(sums[block.first / row_block]);
-        return find_leftover(block.first, count, claimed * widened, within);
+        return find_leftover(block.first, count, (sum == sum_of_row ? total() : sum) * (1.0 + room), within);
+    }
+    [[nodiscard, gnu::noinline]] std::size_t find_kept(detail::part_of_row const& block, std::size_t end,
+                                                       double threshold) const noexcept {
+        std::size_t const i =
+            detail::find_weight<real>(block, end, detail::block_sums_are::exact, threshold,
+                                      [this](std::size_t first, std::span<real> out) { row_weights(first, out); });
+        return i == end ? logits_.size() : i;
     }
     // Where `within`, behind the weights of `count` entries from `first` on and before `claimed`, leads to.
-    [[nodiscard]] std::size_t find_leftover(std::size_t first, std::size_t count, double claimed,
-                                            double within) const noexcept {
+    [[nodiscard, gnu::cold, gnu::noinline]] std::size_t find_leftover(std::size_t first, std::size_t count,
+                                                                      double claimed, double within) const noexcept {
         double weights = 0.0;
         detail::stretch<real> some;
         for (std::size_t i = 0; i < count; i += some.size()) {

@@ -85,8 +85,8 @@ public:
 
 private:
     // Where `threshold`, behind the weights of a block that ends at `end`, leads to.
-    [[nodiscard]] std::size_t find_leftover(detail::part_of_row const& block, std::size_t end,
-                                            double threshold) const noexcept {
+    [[nodiscard, gnu::cold, gnu::noinline]] std::size_t find_leftover(detail::part_of_row const& block, std::size_t end,
+                                                                      double threshold) const noexcept {
         double weights = 0.0;
         detail::stretch<double> some;
         for (std::size_t first = block.first; first < end; first += some.size()) {

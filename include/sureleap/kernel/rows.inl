@@ -344,7 +344,7 @@ struct rows {
         if (sum + unsure * sum <= threshold) return size;
         return reach_exactly(row, size, e, threshold);
     }
-    SURELEAP_KERNEL static std::size_t reach_exactly(T const* row, std::size_t size, exponent const& e,
+    [[gnu::cold, gnu::noinline]] SURELEAP_KERNEL static std::size_t reach_exactly(T const* row, std::size_t size, exponent const& e,
                                                      double threshold) {
         float some[step];
         double sum = 0.0;
