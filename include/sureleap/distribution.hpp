@@ -324,7 +324,7 @@ private:
     [[nodiscard]] found_block find_block(double threshold) const noexcept {
         if (!given_.empty()) return find_block(given_, threshold, given_room());
         bool const bounds = known_ == totals::bounded && !is_given_;  // which have room enough
-        double const room = bounds ? 0.0 : sum_rounding<real>;
+        double const room = bounds ? 0.0 : sum_rounding_of<real>(logits_.size());
         if (sums_are_made() && !sums_.empty()) return find_block(std::span<double const>(sums_), threshold, room);
         return {{0, 0.0}, logits_.size(), sum_of_row, room};
     }

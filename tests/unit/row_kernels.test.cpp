@@ -570,7 +570,12 @@ TEMPLATE_TEST_CASE("row kernels: sums are near enough for the room that draws le
             double exact = 0.0;
             for (real const w : weights) exact += static_cast<double>(w);
             double const sum = rows.sum(row.data(), row_block, real(0), real(1), nullptr);
-            REQUIRE(std::abs(sum - exact) <= sum_rounding<real> * exact);
+            REQUIRE(std::abs(sum - exact) <= sum_rounding_of<real>(row_block) * exact);
+            // The same block beside others.
+            row.resize(row_block + 1, static_cast<T>(-std::numeric_limits<real>::infinity()));
+            double sums[2] = {};
+            static_cast<void>(rows.sum(row.data(), row.size(), real(0), real(1), sums));
+            REQUIRE(std::abs(sums[0] - exact) <= sum_rounding_of<real>(row.size()) * exact);
         }
     });
 }

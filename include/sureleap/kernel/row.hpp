@@ -13,7 +13,7 @@
 // All tables keep these promises, and law and draws rest on them:
 //   - a weight is a function of its logit, shift and scale alone, wherever the logit stands, in every function;
 //   - the weight of -inf is 0, no weight is negative, and one that is too large, of +inf or of NaN is not finite;
-//   - the sum of a block is that of its weights up to rounding, in an order of the table's own: within sum_rounding;
+//   - the sum of a block is that of its weights up to rounding, in an order of the table's own: within sum_rounding_of;
 //   - reach finds its token by sums in double, so a token is not out of reach beside others that dwarf it.
 // Two tables agree up to rounding: exp within 2e-7, and an argument of exp that is exact to 1e-7 of itself.
 #pragma once
@@ -44,9 +44,14 @@ inline constexpr std::size_t row_block = 1024;
 inline constexpr std::size_t row_group = 128;
 
 /// How far, as a part of itself, the sum of a block may be from that of its weights in double. Vector code adds up eight
-/// floats first, which takes three roundings of 2^-24 each.
+/// floats first, which takes three roundings of 2^-24 each. A row that is one block is summed in double: it costs next to
+/// nothing there.
 template <class Real>
 inline constexpr double sum_rounding = std::is_same_v<Real, double> ? 0x1p-42 : 0x1p-22;
+template <class Real>
+[[nodiscard]] constexpr double sum_rounding_of(std::size_t size) noexcept {
+    return size <= row_block ? sum_rounding<double> : sum_rounding<Real>;
+}
 
 /// See row_functions::bound.
 inline constexpr double loosest_bound = 1.0625;

@@ -87,9 +87,26 @@ struct rows {
         isa::add(acc, sum_of(w));
     }
 
+    /// Of a row that is one block, every register in double.
+    SURELEAP_KERNEL static double sum_one(T const* row, std::size_t size, exponent const& e) {
+        sums acc = isa::zero();
+        std::size_t i = 0;
+        for (; i + width <= size; i += width) isa::add(acc, weigh(isa::load(row + i), e));
+        if (i < size) {
+            tail<T, width> const last(row + i, size - i);
+            isa::add(acc, weigh(isa::load(last.values), e));
+        }
+        return isa::total(acc);
+    }
+
     SURELEAP_KERNEL static double sum(T const* row, std::size_t size, float shift, float scale, double* out) {
         exponent const e = make(shift, scale);
         double total = 0.0;
+        if (size <= row_block) {
+            total = sum_one(row, size, e);
+            if (out != nullptr) *out = total;
+            return total;
+        }
         for (std::size_t first = 0; first < size; first += row_block) {
             std::size_t const end = first + row_block < size ? first + row_block : size;
             sums acc = isa::zero();
