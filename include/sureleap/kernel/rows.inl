@@ -361,8 +361,8 @@ struct rows {
         if (sum + unsure * sum <= threshold) return size;
         return reach_exactly(row, size, e, threshold);
     }
-    [[gnu::cold, gnu::noinline]] SURELEAP_KERNEL static std::size_t reach_exactly(T const* row, std::size_t size, exponent const& e,
-                                                     double threshold) {
+    [[gnu::cold, gnu::noinline]] SURELEAP_KERNEL static std::size_t reach_exactly(T const* row, std::size_t size,
+                                                                                  exponent const& e, double threshold) {
         float some[step];
         double sum = 0.0;
         for (std::size_t i = 0; i < size; i += step) {
