@@ -129,9 +129,11 @@ inline void weigh(std::span<request_view> requests) noexcept {
 /// Begin. Takes the requests of the round, which are copied; weighs them by their priorities, lets the schedule limit what
 /// they draft, and empties the block. False if nobody drafts: forward, plan and draw may be left out then.
 ///
-/// Throws if a request cannot take part: no settings or unusable ones, an anchor that is no token, nothing left to emit, a
-/// slot that is out of range or taken twice, a position that its last round did not lead to. A round that failed is begun
-/// again with the same requests at the same places; they are given the limits and lengths of the first time.
+/// Throws if a request cannot take part: it has no usable settings, its anchor is no token, or it has nothing left to emit.
+/// The same goes for a slot that is out of range or taken twice, and for a position that its last round did not lead to.
+///
+/// A round that failed is begun again with the same requests at the same places. They are given the limits and lengths of
+/// the first time.
 template <class Schedule, class T, class Q, class Hook>
 [[nodiscard]] bool begin_round(Schedule& schedule, std::span<request_view const> requests,
                                round_memory<T, Q, Hook>& memory) {
