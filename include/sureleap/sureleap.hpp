@@ -28,11 +28,6 @@
 #include <sureleap/kernel/philox.hpp>
 #include <sureleap/kernel/philox_native.hpp>
 #include <sureleap/kernel/row.hpp>
-#include <sureleap/kernel/sample.hpp>
-#include <sureleap/kernel/sample_avx2.hpp>
-#include <sureleap/kernel/sample_avx512.hpp>
-#include <sureleap/kernel/sample_native.hpp>
-#include <sureleap/kernel/sample_neon.hpp>
 #include <sureleap/kernel/survivals.hpp>
 #include <sureleap/kernel/survivals_native.hpp>
 #include <sureleap/quantile.hpp>
@@ -54,9 +49,8 @@
 #include <sureleap/acceptance/residual.hpp>
 #include <sureleap/acceptance/verification.hpp>
 #include <sureleap/confidence/calibration.hpp>
-#include <sureleap/confidence/calibration_columns.hpp>
 #include <sureleap/confidence/calibration_data.hpp>
-#include <sureleap/confidence/calibration_reference.hpp>
+#include <sureleap/confidence/sequential_fit.hpp>
 #include <sureleap/confidence/drift.hpp>
 #include <sureleap/confidence/estimate.hpp>
 #include <sureleap/confidence/head.hpp>
@@ -65,7 +59,6 @@
 #include <sureleap/confidence/online_maps.hpp>
 #include <sureleap/confidence/platt_fit.hpp>
 #include <sureleap/confidence/temperature_fit.hpp>
-#include <sureleap/confidence/temperature_search.hpp>
 #include <sureleap/head/gated.hpp>
 #include <sureleap/head/markov.hpp>
 #include <sureleap/head/none.hpp>

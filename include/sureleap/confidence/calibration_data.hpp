@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// What calibrations are fitted on, and what their fits report. How the fits go through it is
-// confidence/calibration_columns.hpp; the same written down plainly, confidence/calibration_reference.hpp.
+// What calibrations are fitted on, and what their fits report. How the fits go through it: sequential_fit.hpp.
 #pragma once
 
 #include <algorithm>

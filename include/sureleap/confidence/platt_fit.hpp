@@ -22,13 +22,11 @@
 #include <vector>
 
 #include <sureleap/confidence/calibration.hpp>
-#include <sureleap/confidence/calibration_columns.hpp>
 #include <sureleap/confidence/calibration_data.hpp>
+#include <sureleap/confidence/sequential_fit.hpp>
 #include <sureleap/confidence/temperature_fit.hpp>
 #include <sureleap/config.hpp>
 #include <sureleap/error.hpp>
-#include <sureleap/kernel/sample.hpp>
-#include <sureleap/kernel/sample_native.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -60,7 +58,7 @@ inline void check_platt_settings(std::string const& who, platt_settings const& s
 /// The loss of one position as a function of (w, b).
 class platt_objective {
 public:
-    platt_objective(scaled_samples const& samples, double lowest_w, double highest_w)
+    platt_objective(calibration_half const& samples, double lowest_w, double highest_w)
         : samples_(samples), lowest_w_(lowest_w), highest_w_(highest_w) {}
 
     /// From the identity, downhill until a step gains nothing.
@@ -90,8 +88,7 @@ private:
     };
 
     [[nodiscard]] double value(point x) const {
-        return static_cast<double>(samples_.observed()) * samples_.log_loss({1.0 / x.w, x.b}).value +
-               0.5 * ((x.w - 1.0) * (x.w - 1.0) + x.b * x.b);
+        return samples_.log_loss_sum({1.0 / x.w, x.b}) + 0.5 * ((x.w - 1.0) * (x.w - 1.0) + x.b * x.b);
     }
 
     // With u = 1 - s and r = u / (1 - A s), the derivative in the sigmoid's argument is r (a - y), and its expected
@@ -99,31 +96,29 @@ private:
     [[nodiscard]] point scoring_step(point x) const {
         double g_w = x.w - 1.0, g_b = x.b;
         double h_ww = 1.0, h_wb = 0.0, h_bb = 1.0;
-        for (std::size_t i = 0; i < samples_.observed(); ++i) {
-            double const prefix = samples_.prefix()[i];
-            double const logit = samples_.logits()[i];
-            if (!std::isfinite(logit)) continue;  // certain under every map
+        samples_.for_each([&](double prefix, double logit, bool label) {
+            if (!std::isfinite(logit)) return;  // certain under every map
             double const argument = x.w * logit + x.b;
             double const s = 1.0 / (1.0 + std::exp(-argument));
             double const u = 1.0 / (1.0 + std::exp(argument));
             double const ends = (1.0 - prefix) + prefix * u;
-            if (!(ends > 0.0)) continue;
+            if (!(ends > 0.0)) return;
             double const a = prefix * s;
-            double const slope = u / ends * (a - samples_.labels()[i]);
+            double const slope = u / ends * (a - (label ? 1.0 : 0.0));
             double const weight = u * u / ends * a;
             g_w += slope * logit;
             g_b += slope;
             h_ww += weight * logit * logit;
             h_wb += weight * logit;
             h_bb += weight;
-        }
+        });
         bool const held = (x.w <= lowest_w_ && g_w > 0.0) || (x.w >= highest_w_ && g_w < 0.0);
         if (held) return {0.0, -g_b / h_bb};
         double const determinant = h_ww * h_bb - h_wb * h_wb;
         return {(h_wb * g_b - h_bb * g_w) / determinant, (h_wb * g_w - h_ww * g_b) / determinant};
     }
 
-    scaled_samples const& samples_;
+    calibration_half const& samples_;
     double lowest_w_;
     double highest_w_;
 };
@@ -131,10 +126,9 @@ private:
 }  // namespace detail
 
 /// Halves, determinism and errors are those of fit_temperatures. O(n gamma) time with a factor of about ten, O(n) memory.
-[[nodiscard]] inline platt_fit fit_platt(calibration_data const& data, platt_settings const& settings = {},
-                                         sample_kernels const& kernels = native_sample_kernels()) {
+[[nodiscard]] inline platt_fit fit_platt(calibration_data const& data, platt_settings const& settings = {}) {
     detail::check_platt_settings("platt_settings", settings);
-    auto fit = detail::fit_sequentially(data, settings.bins, kernels, [&](detail::scaled_samples const& samples) {
+    auto fit = detail::fit_sequentially(data, settings.bins, [&](detail::calibration_half const& samples) {
         return detail::platt_objective(samples, 1.0 / settings.highest, 1.0 / settings.lowest).minimum();
     });
     return {sequential_platt_scaling(fit.scalings()), settings, fit.fit_samples, fit.evaluation_samples,

@@ -8,9 +8,6 @@
 // where few prefixes survive the lowest point may lie anywhere on it. The log loss is smooth in the temperature: fits of
 // the same rounds before and after their logits were scaled differ by that scale, where ECE's may not
 // (docs/evaluation.md). It is the choice for comparing temperatures, or following them over time.
-//
-// The grid is searched without going through it: temperature_search.hpp. The temperatures are those of
-// fit_temperatures_exhaustively, which does.
 #pragma once
 
 #include <algorithm>
@@ -18,20 +15,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <sureleap/confidence/calibration.hpp>
-#include <sureleap/confidence/calibration_columns.hpp>
 #include <sureleap/confidence/calibration_data.hpp>
-#include <sureleap/confidence/calibration_reference.hpp>
-#include <sureleap/confidence/temperature_search.hpp>
+#include <sureleap/confidence/sequential_fit.hpp>
 #include <sureleap/config.hpp>
 #include <sureleap/error.hpp>
-#include <sureleap/kernel/sample.hpp>
-#include <sureleap/kernel/sample_native.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -40,6 +32,9 @@ enum class temperature_objective {
     calibration_error,  ///< ECE of a_k (paper)
     log_loss,           ///< -log of the probability that a_k gave to what happened
 };
+
+/// A candidate beats another by more than this: figures that differ by less differ by rounding.
+inline constexpr double temperature_tie = 1e-12;
 
 /// The grid search at every position, written out so that a fit can be repeated.
 ///
@@ -105,114 +100,36 @@ inline void check_temperature_settings(std::string const& who, temperature_setti
     return out;
 }
 
-/// The reference's figures for the half that is fitted on, where rounding could decide.
-class temperature_arbiter {
-public:
-    temperature_arbiter(calibration_data const& data, temperature_settings const& settings)
-        : data_(data), settings_(settings) {}
-
-    [[nodiscard]] double operator()(scaled_samples const& samples, double temperature) {
-        if (!half_) half_.emplace(data_, 0, settings_.bins);
-        for (; settled_ < samples.position(); ++settled_) half_->fix(settled_, samples.scalings()[settled_]);
-        return settings_.objective == temperature_objective::calibration_error
-                   ? half_->ece(settled_, {temperature})
-                   : half_->mean_log_loss(settled_, {temperature});
-    }
-
-private:
-    calibration_data const& data_;
-    temperature_settings const& settings_;
-    std::optional<reference_half> half_;
-    std::size_t settled_ = 0;
-};
-
-[[nodiscard]] inline temperature_fit as_temperature_fit(sequential_fit fit, temperature_settings const& settings) {
-    std::vector<double> temperatures;
-    for (position_fit const& p : fit.positions) temperatures.push_back(p.scaling.temperature);
-    return {sequential_temperature_scaling(std::move(temperatures)), settings, fit.fit_samples, fit.evaluation_samples,
-            std::move(fit.positions)};
-}
-
 }  // namespace detail
 
 /// Fits on samples 0, 2, 4, ... and evaluates on samples 1, 3, 5, ... Deterministic on a platform; another
 /// platform's exp may differ in the last place. If neighbouring samples belong together (rounds of one request),
 /// hand them over shuffled or by request, or the halves are less independent than they look.
 ///
-/// The temperatures are those of fit_temperatures_exhaustively, whatever the kernels: where a figure is too close to
-/// another's for vector arithmetic to tell, the reference's decides. The figures of the record agree with its own to
-/// about 1e-12.
-///
-/// O(n gamma) time with a factor of about ten where temperatures move the mean of a_k, which is what candidates are first
-/// judged by; O(n gamma temperatures) at worst, where all of them serve alike. O(n gamma) memory. Errors: no samples,
-/// gamma 0, sizes that disagree, a NaN logit, a label other than 0 and 1 or no prefix mask, observed beyond gamma, unusable
-/// settings.
+/// O(n gamma temperatures) time: 0.4 s for 100,000 samples of 7 positions and 100 temperatures. O(n) memory. Errors: no
+/// samples, gamma 0, sizes that disagree, a NaN logit, a label other than 0 and 1 or no prefix mask, observed beyond gamma,
+/// unusable settings.
 [[nodiscard]] inline temperature_fit fit_temperatures(calibration_data const& data,
-                                                      temperature_settings const& settings = {},
-                                                      sample_kernels const& kernels = native_sample_kernels()) {
+                                                      temperature_settings const& settings = {}) {
     detail::check_temperature_settings("temperature_settings", settings);
-    std::vector<double> candidates = detail::temperature_candidates(settings);
-    // Twice the same temperature ties with itself.
-    candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
-    detail::temperature_arbiter arbiter(data, settings);
-    auto const by_ece = [&](detail::scaled_samples& samples) {
-        detail::mean_bound const bound(samples, settings.highest);
-        return detail::least_candidate(candidates.size(), 4, [&](std::size_t candidate, int level) {
-            double const t = candidates[candidate];
-            if (level == 0) return detail::bracket{bound.least_ece(t), 1.0};
-            if (level == 1) return detail::around(samples.screened_ece(t));
-            if (level == 2) return detail::around(samples.ece({t}));
-            return detail::exactly(arbiter(samples, t));
-        });
-    };
-    auto const by_log_loss = [&](detail::scaled_samples& samples) {
-        return detail::least_candidate(candidates.size(), 2, [&](std::size_t candidate, int level) {
-            double const t = candidates[candidate];
-            return level == 0 ? detail::around(samples.log_loss({t})) : detail::exactly(arbiter(samples, t));
-        });
-    };
-    bool const ece = settings.objective == temperature_objective::calibration_error;
-    auto fit = detail::fit_sequentially(data, settings.bins, kernels, [&](detail::scaled_samples& samples) {
-        return logit_scaling{candidates[ece ? by_ece(samples) : by_log_loss(samples)]};
-    });
-    return detail::as_temperature_fit(std::move(fit), settings);
-}
-
-/// The reference: every candidate at every position, one sample after another. O(n gamma temperatures) time. For tests,
-/// and for whoever doubts the above.
-[[nodiscard]] inline temperature_fit fit_temperatures_exhaustively(calibration_data const& data,
-                                                                   temperature_settings const& settings = {}) {
-    detail::check_temperature_settings("temperature_settings", settings);
-    detail::check_calibration_shapes(data);
-    detail::check_calibration_values(data);
-    detail::reference_half fitted(data, 0, settings.bins);
-    detail::reference_half held_out(data, 1, settings.bins);
-    detail::reference_half untouched(data, 1, settings.bins);
-    detail::sequential_fit out{fitted.samples(), held_out.samples(), {}};
-    for (std::size_t k = 0; k < data.block_size; ++k) {
-        position_fit p;
-        p.fit_observed = fitted.observed(k);
-        p.evaluation_observed = held_out.observed(k);
+    std::vector<double> const candidates = detail::temperature_candidates(settings);
+    auto fit = detail::fit_sequentially(data, settings.bins, [&](detail::calibration_half& half) {
+        auto const samples = static_cast<double>(half.observed());
         double least = std::numeric_limits<double>::infinity();
-        for (double const t : detail::temperature_candidates(settings)) {
-            if (p.fit_observed == 0) break;
+        logit_scaling best;
+        for (double const t : candidates) {
             bool const by_ece = settings.objective == temperature_objective::calibration_error;
-            double const error = by_ece ? fitted.ece(k, {t}) : fitted.mean_log_loss(k, {t});
-            if (error < least - temperature_tie) {
-                least = error;
-                p.scaling = {t};
-            }
+            double const error = by_ece ? half.ece({t}) : half.log_loss_sum({t}) / samples;
+            if (!(error < least - temperature_tie)) continue;
+            least = error;
+            best = {t};
         }
-        if (p.evaluation_observed > 0) {
-            p.ece_before = untouched.ece(k, {});
-            p.ece_after = held_out.ece(k, p.scaling);
-        }
-        fitted.fix(k, p.scaling);
-        held_out.fix(k, p.scaling);
-        untouched.fix(k, {});
-        out.positions.push_back(p);
-    }
-    return detail::as_temperature_fit(std::move(out), settings);
+        return best;
+    });
+    std::vector<double> temperatures;
+    for (position_fit const& p : fit.positions) temperatures.push_back(p.scaling.temperature);
+    return {sequential_temperature_scaling(std::move(temperatures)), settings, fit.fit_samples, fit.evaluation_samples,
+            std::move(fit.positions)};
 }
 
 SURELEAP_END_NAMESPACE
