@@ -23,7 +23,7 @@ class Sureleap(ConanFile):
     no_copy_source = True
 
     def set_version(self):
-        config = load(self, os.path.join(self.recipe_folder, "include", "sureleap", "config.hpp"))
+        config = load(self, os.path.join(self.recipe_folder, "include", "sureleap", "core", "config.hpp"))
         parts = [re.search(rf"#define SURELEAP_VERSION_{part} (\d+)", config) for part in ("MAJOR", "MINOR", "PATCH")]
         self.version = ".".join(part.group(1) for part in parts)
 

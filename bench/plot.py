@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Draws how times grow, from what suite.py merged.
 
-    plot.py build/bench/all.json --out docs/figures
+    plot.py build/bench/results/all.json --out docs/figures
 
     performance_requests.svg    R, requests of a scheduler
     performance_gamma.svg       gamma, the length of a block

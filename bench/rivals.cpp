@@ -93,64 +93,6 @@ std::int32_t eigen_rejection(block const& b, float* scratch) {
     });
 }
 
-void scalar_temperatures(rounds const& r, double const* grid, std::size_t size, double* prefix, double* chosen) {
-    constexpr std::size_t bins = 15;
-    std::fill(prefix, prefix + r.n, 1.0);
-    for (std::size_t k = 0; k < r.gamma; ++k) {
-        double best = 2.0;
-        for (std::size_t t = 0; t < size; ++t) {
-            double predicted[bins] = {};
-            double happened[bins] = {};
-            for (std::size_t i = 0; i < r.n; i += 2) {
-                std::size_t const at = i * r.gamma + k;
-                double const a = prefix[i] / (1.0 + std::exp(-r.logits[at] / grid[t]));
-                auto const bin = std::min(static_cast<std::size_t>(a * bins), bins - 1);
-                predicted[bin] += a;
-                happened[bin] += r.labels[at];
-            }
-            double error = 0.0;
-            for (std::size_t b = 0; b < bins; ++b) error += std::abs(predicted[b] - happened[b]);
-            error /= static_cast<double>((r.n + 1) / 2);
-            if (error < best) {
-                best = error;
-                chosen[k] = grid[t];
-            }
-        }
-        for (std::size_t i = 0; i < r.n; i += 2) prefix[i] /= 1.0 + std::exp(-r.logits[i * r.gamma + k] / chosen[k]);
-    }
-}
-
-double scalar_metrics(rounds const& r, double* memory) {
-    constexpr std::size_t bins = 20;
-    constexpr std::size_t scores = 1000;
-    constexpr std::size_t each = 3 * bins + 2 * scores + 1;
-    std::fill(memory, memory + r.gamma * each, 0.0);
-    for (std::size_t i = 0; i < r.n; ++i) {
-        double a = 1.0;
-        for (std::size_t k = 0; k < r.gamma; ++k) {
-            a *= r.logits[i * r.gamma + k];
-            double const p = std::clamp(a, 1e-8, 1.0 - 1e-8);
-            double const y = r.labels[i * r.gamma + k];
-            double* const m = memory + k * each;
-            auto const bin = std::min(static_cast<std::size_t>(p * bins), bins - 1);
-            m[3 * bin] += 1.0;
-            m[3 * bin + 1] += p;
-            m[3 * bin + 2] += y;
-            auto const score = std::min(static_cast<std::size_t>(p * scores), scores - 1);
-            m[3 * bins + 2 * score + (y != 0.0 ? 1 : 0)] += 1.0;
-            m[each - 1] += (p - y) * (p - y);
-        }
-    }
-    double error = 0.0;
-    for (std::size_t k = 0; k < r.gamma; ++k) {
-        for (std::size_t b = 0; b < bins; ++b) {
-            double const* const bin = memory + k * each + 3 * b;
-            error += std::abs(bin[1] - bin[2]);
-        }
-    }
-    return error / static_cast<double>(r.n * r.gamma);
-}
-
 float read_in_order(float const* data, std::size_t size) {
     constexpr std::size_t width = 64;
     float sums[width] = {};

@@ -50,20 +50,4 @@ std::int32_t scalar_step(head_step const& s, float* scratch);
 /// The same with Eigen.
 std::int32_t eigen_step(head_step const& s, float* scratch);
 
-/// Rounds as a user has them, row-major [n, gamma], all positions observed.
-struct rounds {
-    double const* logits;
-    std::uint8_t const* labels;  ///< 1 while the prefix survived
-    std::size_t n;
-    std::size_t gamma;
-};
-
-/// Sequential temperature scaling on every second round: every temperature of the grid at every position, 15 bins.
-/// `prefix` holds n doubles; chosen [gamma].
-void scalar_temperatures(rounds const& r, double const* grid, std::size_t size, double* prefix, double* chosen);
-
-/// Streaming ECE (20 bins), AUROC (1000) and Brier score of survivals, from confidences c [n, gamma] in the place of
-/// logits: sums into `memory`, which holds gamma * (3 * 20 + 2 * 1000 + 1) doubles, and their mean ECE.
-double scalar_metrics(rounds const& r, double* memory);
-
 }  // namespace rivals

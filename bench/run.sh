@@ -9,7 +9,7 @@
 #   bench/run.sh --filter 'V:151936'    these cases alone
 #   bench/run.sh --plot                 draws docs/figures/performance_*.svg as well
 #
-# What each program measured goes to build/bench/<program>.json, all together to build/bench/all.json. bars.json says
+# What each program measured goes to build/bench/results/<program>.json, all together to all.json beside them. bars.json says
 # what is asked of whom. Other flags: python3 bench/suite.py --help
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -29,11 +29,11 @@ python=/usr/bin/python3 # the one that python3-matplotlib belongs to
 
 log="$(mktemp)"
 trap 'rm -f "${log}"' EXIT
-echo "building the benchmarks in ${PWD}/build/release" >&2
-if ! (cmake --preset release && cmake --build build/release --target sureleap_bench -j "$(nproc)") >"${log}" 2>&1; then
+echo "building the benchmarks in ${PWD}/build/bench" >&2
+if ! (cmake --preset bench && cmake --build --preset bench -j "$(nproc)") >"${log}" 2>&1; then
     cat "${log}" >&2
     exit 1
 fi
 
-"${python}" bench/suite.py --build build/release --out build/bench "${arguments[@]}"
-[[ ${plot} == no ]] || "${python}" bench/plot.py build/bench/all.json --out docs/figures
+"${python}" bench/suite.py --build build/bench --out build/bench/results "${arguments[@]}"
+[[ ${plot} == no ]] || "${python}" bench/plot.py build/bench/results/all.json --out docs/figures

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Runs the benchmark programs of a build one after another, merges what they measured, prints the table.
 
-    suite.py --build build/release --out build/bench [--quick | --smoke] [--filter REGEX] [program ...]
+    suite.py --build build/bench --out build/bench/results [--quick | --smoke] [--filter REGEX] [program ...]
 
 Every program is one of Google Benchmark. Repetitions come in random order, so that a machine that slows down for a
 while does so for all; what counts is the median, figure by figure. Programs run one at a time.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Prints merged measurements (suite.py), then what is asked of them (bars.json), for a terminal of 120 columns.
 
-    table.py build/bench/all.json
+    table.py build/bench/results/all.json
 
 A rule asks a figure of the cases of a benchmark (`of`, or any name below it) that have the arguments in `where`. The figure
 is a counter, or the time: "us", "ms", or "time" with `over`, this case's over that of another benchmark's case of equal

@@ -65,7 +65,8 @@ struct job {
 };
 
 auto make_drafter() {
-    return autoregressive{model_of<float>(letters.size(), draft_logits), top1_confidence{},
+    return autoregressive{model_of<float>(letters.size(), draft_logits),
+                          top1_confidence{},
                           {.block_size = 4, .vocabulary = letters.size()}};
 }
 
@@ -128,7 +129,8 @@ int main() {
     auto other_target = model_of<float>(letters.size(), target_logits);
     decoder alone{other_target, make_drafter(), fixed_schedule{}, keyed_coupling{}};
     request_id const id = alone.join(jobs[3].prompt, jobs[3].settings);
-    while (alone.step()) {}
+    while (alone.step()) {
+    }
     bool const same = decode(alone.generated(id)) == jobs[3].text;
     std::printf("%s alone is %s\n", jobs[3].name, same ? "the same" : "different");
     return same ? 0 : 1;

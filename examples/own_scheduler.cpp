@@ -98,7 +98,8 @@ void generate(char const* name, Schedule schedule) {
     std::vector<std::vector<token_id>> const prompts{{11, 4}, {19, 14}, {12, 8}};
     std::vector<request_id> ids;
     for (auto const& prompt : prompts) ids.push_back(dec.join(prompt, {.temperature = 0.7, .max_new_tokens = 32}));
-    while (dec.step()) {}
+    while (dec.step()) {
+    }
     round_report const& report = dec.report();
     std::printf("%s: %.2f letters per request and step, %.0f %% of verified drafts accepted\n", name, report.tau(),
                 100.0 * static_cast<double>(report.accepted()) / static_cast<double>(report.verified()));

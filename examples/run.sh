@@ -5,7 +5,6 @@
 # question with a drafter and without.
 #
 #   examples/run.sh [flags of generate]         examples/run.sh --prompt "def is_prime(n):" --temperature 0.7
-#   examples/run.sh ngram [flags of ngram]      speculates on any text file, with drafters counted from it
 #   examples/run.sh serve [flags of serve]      simulates a server under load: schedules side by side
 #
 # --help after either shows the flags.
@@ -14,7 +13,7 @@ root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 source "${root}/cmake/require_packages.sh"
 
 program=generate
-if [[ ${1:-} == ngram || ${1:-} == serve ]]; then
+if [[ ${1:-} == serve ]]; then
     program=$1
     shift
 fi
@@ -22,11 +21,16 @@ fi
 require_packages build-essential cmake ninja-build libeigen3-dev libcli11-dev nlohmann-json3-dev libpcre2-dev \
     libutf8proc-dev
 
-# Arguments may name files: the example runs where the user is, and building stays silent unless it fails.
+# Arguments may name files: the example runs where the user is. Building shows how far it is, and its output if it fails.
 log="$(mktemp)"
 trap 'rm -f "${log}"' EXIT
-echo "building the examples in ${root}/build/examples"
-if ! (cd "${root}" && cmake --preset examples && cmake --build --preset examples -j "$(nproc)") >"${log}" 2>&1; then
+echo "building ${program} in ${root}/build/examples" >&2
+end=$'\n'
+[[ ! -t 2 ]] || end=$'\r'
+if ! (cd "${root}" && cmake --preset examples && cmake --build build/examples --target "${program}" -j "$(nproc)") 2>&1 |
+    tee "${log}" | while read -r line; do
+        [[ ! ${line} =~ ^(\[[0-9]+/[0-9]+\]) ]] || printf '%s %s' "${BASH_REMATCH[1]}" "${end}" >&2
+    done; then
     cat "${log}" >&2
     exit 1
 fi

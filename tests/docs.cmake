@@ -2,7 +2,7 @@
 #
 # Code in the documentation is code that was compiled: in README.md and docs/*.md, a block after the line
 #   <!-- from examples/first.cpp -->
-# must stand in that file word for word.
+# must stand in that file word for word. Links lead to files that exist, and so does every header that is named.
 #   cmake -D SOURCE_DIR=<checkout> -P docs.cmake
 cmake_minimum_required(VERSION 3.22)
 
@@ -36,4 +36,45 @@ foreach(document IN LISTS documents)
         math(EXPR count "${count} + 1")
     endwhile()
 endforeach()
-message(STATUS "${count} quoted blocks")
+
+set(links 0)
+set(names 0)
+file(GLOB_RECURSE headers RELATIVE ${SOURCE_DIR}/include/sureleap ${SOURCE_DIR}/include/sureleap/*.hpp
+     ${SOURCE_DIR}/include/sureleap/*.cuh ${SOURCE_DIR}/include/sureleap/*.inl)
+file(GLOB_RECURSE others RELATIVE ${SOURCE_DIR} ${SOURCE_DIR}/tests/*.hpp ${SOURCE_DIR}/examples/*.hpp ${SOURCE_DIR}/bench/*.hpp
+     ${SOURCE_DIR}/include/*.hpp ${SOURCE_DIR}/include/*.cuh)
+list(APPEND documents ${SOURCE_DIR}/examples/train/README.md)
+foreach(document IN LISTS documents)
+    file(READ ${document} text)
+    cmake_path(GET document PARENT_PATH folder)
+    string(REPLACE "[" "(" plain "${text}")  # what CMake's lists stumble over
+    string(REPLACE "]" ")" plain "${plain}")
+    string(REPLACE ";" " " plain "${plain}")
+    string(REGEX MATCHALL "\\)\\([^() \n]+\\)" targets "${plain}")
+    foreach(target IN LISTS targets)
+        string(REGEX REPLACE "^\\)\\(([^)#]*).*$" "\\1" target "${target}")
+        if(target MATCHES "^https?:" OR NOT target MATCHES "[./]|^[A-Z]+$")  # code has brackets as well
+            continue()
+        endif()
+        if(NOT EXISTS ${folder}/${target})
+            message(SEND_ERROR "${document} links to ${target}, which does not exist")
+        endif()
+        math(EXPR links "${links} + 1")
+    endforeach()
+    string(REGEX MATCHALL "[a-z_0-9/]*[a-z_0-9][.](hpp|cuh|inl)" named "${plain}")
+    foreach(name IN LISTS named)
+        string(REGEX REPLACE "^(include/)?sureleap/" "" name "${name}")
+        set(found FALSE)
+        foreach(file IN LISTS headers others)
+            if(file STREQUAL name OR file MATCHES "/${name}$")
+                set(found TRUE)
+                break()
+            endif()
+        endforeach()
+        if(NOT found AND NOT name MATCHES "^(/?include/|catch)")
+            message(SEND_ERROR "${document} names ${name}, which does not exist")
+        endif()
+        math(EXPR names "${names} + 1")
+    endforeach()
+endforeach()
+message(STATUS "${count} quoted blocks, ${links} links, ${names} names of headers")

@@ -1,64 +1,26 @@
 # SPDX-License-Identifier: MIT
 #
-# The rule of layers, on what the headers really include:
+# The order of folders, on what the headers really include:
 #   cmake -D INCLUDE_DIR=<dir that holds sureleap/> -P layers.cmake
 #
-#   1. A header includes only strictly lower layers. Headers of one folder may include each other, but not in a circle.
-#      Anything else inside a layer has to stand in the list `inside` below; siblings in different folders never do.
-#   2. ext/ and cuda/ may use every layer below draft_block (4); nothing includes ext/, cuda/ or testing/. Device code, and only
-#      that, includes CUDA's own headers.
-#   3. The core includes nothing but itself and the standard library; sureleap.hpp includes all of it, and only it.
-#   4. A header that no layer names is an error: whoever adds one says where it belongs.
+#   1. A header includes headers of its own folder, but not in a circle, and of folders above it in the list below.
+#   2. What stands in `private` is included by its own folders and by `doors` that name it: the user chooses what to bring.
+#   3. The core includes nothing but itself and the standard library. CUDA's own headers are for cuda/, what others ship for
+#      ext/.
+#   4. A door includes every header of the folders that it opens.
 cmake_minimum_required(VERSION 3.22)
 
-set(layer_0 march.hpp config.hpp error.hpp types.hpp workspace.hpp executor.hpp)
-set(layer_1 guarantee.hpp draw_key.hpp quantile.hpp race.hpp random.hpp truncation.hpp verdict.hpp vocabulary.hpp concepts.hpp
-            calibration_ref.hpp kernel/)
-set(layer_2 distribution.hpp linear.hpp int8.hpp)
-set(layer_3 head/ confidence/ schedule/ acceptance/ training/)
-set(layer_4 draft_block.hpp verify_batch.hpp context_model.hpp drafter/)
-set(layer_5 round_check.hpp round_record.hpp round/ round.hpp round_runner.hpp report.hpp request_place.hpp decoder.hpp)
-set(layer_6 serving/)
-set(layer_7 testing/)  # tools for tests: may use everything, nothing uses them
-set(lowest_layer_closed_to_ext 4)  # and to cuda/
-
-# "<who> -> <whom>" inside a layer; <who> may be a folder.
-set(inside
-    # Everything starts with the version and the macros.
-    "config.hpp -> march.hpp"
-    "error.hpp -> config.hpp"
-    "types.hpp -> config.hpp"
-    "workspace.hpp -> config.hpp"
-    "executor.hpp -> config.hpp"
-    # The concepts are stated in terms of guarantees and of randomness.
-    "concepts.hpp -> guarantee.hpp"
-    "concepts.hpp -> random.hpp"
-    # Draws are named by keys, which are Philox's; races go by groups of the blocks that passes over rows sum.
-    "draw_key.hpp -> kernel/philox.hpp"
-    "draw_key.hpp -> kernel/philox_native.hpp"
-    "race.hpp -> draw_key.hpp"
-    "race.hpp -> kernel/row.hpp"
-    "random.hpp -> draw_key.hpp"
-    "random.hpp -> race.hpp"
-    "quantile.hpp -> kernel/row.hpp"
-    # Drafters fill a draft block; a context model is scored on a verify batch.
-    "drafter/ -> draft_block.hpp"
-    "context_model.hpp -> verify_batch.hpp"
-    # A round checks its parts where they meet, and leaves a record.
-    "round/ -> round_check.hpp"
-    "round/ -> round_record.hpp"
-    "round.hpp -> round/memory.hpp"
-    "round.hpp -> round_check.hpp"
-    "round.hpp -> round_record.hpp"
-    "round_runner.hpp -> round_check.hpp"
-    "round_runner.hpp -> round_record.hpp"
-    "round_runner.hpp -> round.hpp"
-    # The decoder is rounds in a loop with places for requests, and reports on them.
-    "decoder.hpp -> round_check.hpp"
-    "decoder.hpp -> round_record.hpp"
-    "decoder.hpp -> round_runner.hpp"
-    "decoder.hpp -> request_place.hpp"
-    "decoder.hpp -> report.hpp")
+# Folders, and the doors that stand in the open. A folder's name ends with "/".
+set(order
+    core/ detail/kernel/ sampling/ concepts.hpp head/ confidence/ cost/ schedule/ verify/
+    cuda/core/ cuda/sampling/ cuda/head/ cuda/confidence/ cuda/cost/ cuda/schedule/ cuda/drafter/ cuda/verify/ cuda/round/ cuda.cuh
+    drafter/ training/ training.hpp ext/ round/ decoder.hpp serving/ sureleap.hpp testing/)
+set(private cuda/ training/ ext/ testing/)
+set(doors sureleap.hpp training.hpp cuda.cuh)
+set(opened_by_training.hpp "^training/")
+set(opened_by_cuda.cuh "^cuda/")
+set(opened_by_sureleap.hpp
+    "^(core|detail/kernel|sampling|head|confidence|cost|schedule|verify|drafter|round|serving)/|^(concepts|decoder)[.]hpp$")
 
 set(errors 0)
 macro(complain)
@@ -67,32 +29,24 @@ macro(complain)
     math(EXPR errors "${errors} + 1")
 endmacro()
 
-# The folder of a header ("" at the top), its layer ("" if none names it).
-function(folder_of header result)
-    if(header MATCHES "^([^/]+/)")
-        set(${result} ${CMAKE_MATCH_1} PARENT_SCOPE)
-    else()
-        set(${result} "" PARENT_SCOPE)
+# The folder of a header with all folders above it, or the header itself at the top.
+function(place_of header result)
+    string(REGEX REPLACE "[^/]+$" "" folder ${header})
+    if(folder STREQUAL "")
+        set(folder ${header})
     endif()
+    set(${result} ${folder} PARENT_SCOPE)
 endfunction()
 
-function(layer_of header result)
-    folder_of(${header} folder)
+# The entry of `private` that a header lies in, or nothing.
+function(private_of header result)
     set(${result} "" PARENT_SCOPE)
-    foreach(layer RANGE 7)
-        if(header IN_LIST layer_${layer} OR (folder AND folder IN_LIST layer_${layer}))
-            set(${result} ${layer} PARENT_SCOPE)
+    foreach(folder IN LISTS private)
+        string(FIND ${header} ${folder} at)
+        if(at EQUAL 0)
+            set(${result} ${folder} PARENT_SCOPE)
         endif()
     endforeach()
-endfunction()
-
-function(allowed_inside header included result)
-    folder_of(${header} folder)
-    if("${header} -> ${included}" IN_LIST inside OR (folder AND "${folder} -> ${included}" IN_LIST inside))
-        set(${result} TRUE PARENT_SCOPE)
-    else()
-        set(${result} FALSE PARENT_SCOPE)
-    endif()
 endfunction()
 
 file(GLOB_RECURSE headers RELATIVE ${INCLUDE_DIR}/sureleap ${INCLUDE_DIR}/sureleap/*.hpp ${INCLUDE_DIR}/sureleap/*.cuh)
@@ -101,21 +55,16 @@ if(count EQUAL 0)
     message(FATAL_ERROR "no header under ${INCLUDE_DIR}/sureleap")
 endif()
 
-set(core)  # everything but ext/, cuda/, testing/ and the umbrella
 foreach(header IN LISTS headers)
-    folder_of(${header} folder)
-    layer_of(${header} layer)
-    if(folder STREQUAL "cuda/" AND NOT header MATCHES "[.]cuh$" OR NOT folder STREQUAL "cuda/" AND header MATCHES "[.]cuh$")
-        complain("${header}: device code, and nothing else, lies in cuda/ and is named .cuh")
+    place_of(${header} place)
+    private_of(${header} privacy)
+    list(FIND order ${place} rank)
+    if(rank EQUAL -1)
+        complain("${header}: no folder of tests/layers.cmake; put it into the stage that it belongs to")
+        continue()
     endif()
-    if(NOT header STREQUAL "sureleap.hpp" AND NOT folder MATCHES "^(ext|cuda)/$")
-        if(NOT folder STREQUAL "testing/")
-            list(APPEND core ${header})
-        endif()
-        if(layer STREQUAL "")
-            complain("${header} belongs to no layer: name it in tests/layers.cmake")
-            continue()
-        endif()
+    if(header MATCHES "^cuda[/.]" AND NOT header MATCHES "[.]cuh$" OR NOT header MATCHES "^cuda[/.]" AND header MATCHES "[.]cuh$")
+        complain("${header}: device code, and nothing else, lies in cuda/ and is named .cuh")
     endif()
 
     set(includes_${header})
@@ -130,46 +79,39 @@ foreach(header IN LISTS headers)
         if(NOT included MATCHES "^sureleap/(.*)$")
             # Headers of the standard library have neither a folder nor an ending. A compiler's own instructions come
             # with the compiler, and are for the kernels.
-            if(folder STREQUAL "kernel/" AND included MATCHES "^(immintrin|arm_neon)[.]h$")
+            if(place STREQUAL "detail/kernel/" AND included MATCHES "^(immintrin|arm_neon)[.]h$")
                 continue()
             endif()
-            if(folder STREQUAL "cuda/" AND included MATCHES "^cuda_(runtime|pipeline)[.]h$|^cub/")
+            if(place MATCHES "^cuda/" AND included MATCHES "^cuda_(runtime|pipeline)[.]h$|^cub/")
                 continue()
             endif()
-            if(NOT folder STREQUAL "ext/" AND included MATCHES "[/.]")
+            if(NOT place STREQUAL "ext/" AND included MATCHES "[/.]")
                 complain("${header} includes <${included}>: the core depends on the standard library only; use ext/")
             endif()
             continue()
         endif()
         set(included ${CMAKE_MATCH_1})
         list(APPEND includes_${header} ${included})
-
-        folder_of(${included} included_folder)
-        layer_of(${included} included_layer)
         if(NOT EXISTS ${INCLUDE_DIR}/sureleap/${included})
             complain("${header} includes ${included}, which does not exist")
-        elseif(included_folder STREQUAL "cuda/" AND NOT folder STREQUAL "cuda/")
-            complain("${header} includes ${included}: nothing on the host includes cuda/")
-        elseif(included_folder STREQUAL "ext/" AND NOT folder STREQUAL "ext/")
-            complain("${header} includes ${included}: nothing includes ext/, the user chooses what to bring")
-        elseif(included_folder STREQUAL "testing/" AND NOT folder STREQUAL "testing/")
-            complain("${header} includes ${included}: nothing includes testing/")
-        elseif(header STREQUAL "sureleap.hpp" OR (folder AND folder STREQUAL included_folder))
-            # The umbrella may include all; headers of a folder are one family.
-        elseif(included_layer STREQUAL "")
-            complain("${header} includes ${included}, which belongs to no layer")
-        elseif(folder MATCHES "^(ext|cuda)/$")
-            if(included_layer GREATER_EQUAL lowest_layer_closed_to_ext)
-                complain("${header} includes ${included} of layer ${included_layer}: ${folder} stays below layer "
-                         "${lowest_layer_closed_to_ext}")
-            endif()
-        elseif(included_layer GREATER layer)
-            complain("${header} of layer ${layer} includes ${included} of layer ${included_layer}, which is higher")
-        elseif(included_layer EQUAL layer)
-            allowed_inside(${header} ${included} allowed)
-            if(NOT allowed)
-                complain("${header} includes ${included} of the same layer ${layer}: siblings do not know each other")
-            endif()
+            continue()
+        endif()
+
+        place_of(${included} included_place)
+        private_of(${included} included_privacy)
+        list(FIND order ${included_place} included_rank)
+        set(opened FALSE)
+        if(header IN_LIST doors AND included MATCHES "${opened_by_${header}}")
+            set(opened TRUE)
+        endif()
+        if(included_rank EQUAL -1)
+            complain("${header} includes ${included}, which belongs to no folder")
+        elseif(included_privacy AND NOT included_privacy STREQUAL privacy AND NOT opened)
+            complain("${header} includes ${included}: nothing includes ${included_privacy}, the user chooses what to bring")
+        elseif(included IN_LIST doors)
+            complain("${header} includes ${included}: doors are for users")
+        elseif(included_rank GREATER rank)
+            complain("${header} includes ${included}: ${included_place} comes after ${place}")
         endif()
     endforeach()
 endforeach()
@@ -196,15 +138,33 @@ if(left)
     complain("headers that include each other in a circle are among: ${left}")
 endif()
 
-if("sureleap.hpp" IN_LIST headers)
-    foreach(header IN LISTS core)
-        if(NOT header IN_LIST includes_sureleap.hpp)
-            complain("sureleap.hpp does not include ${header}")
+foreach(door IN LISTS doors)
+    if(NOT door IN_LIST headers)
+        complain("there is no ${door}")
+        continue()
+    endif()
+    foreach(header IN LISTS headers)
+        if(header MATCHES "${opened_by_${door}}" AND NOT header IN_LIST includes_${door})
+            complain("${door} does not include ${header}")
         endif()
     endforeach()
-else()
-    complain("there is no umbrella header sureleap.hpp")
-endif()
+endforeach()
 
-list(LENGTH core count)
-message(STATUS "${count} headers in layers, ${errors} errors")
+# What a sketch of the house would show: rooms, floors, arrows between rooms.
+set(rooms)
+set(arrows)
+foreach(header IN LISTS headers)
+    place_of(${header} place)
+    list(APPEND rooms ${place})
+    foreach(included IN LISTS includes_${header})
+        place_of(${included} included_place)
+        if(NOT included_place STREQUAL place AND NOT header IN_LIST doors)
+            list(APPEND arrows "${place} ${included_place}")
+        endif()
+    endforeach()
+endforeach()
+list(REMOVE_DUPLICATES rooms)
+list(REMOVE_DUPLICATES arrows)
+list(LENGTH rooms rooms)
+list(LENGTH arrows arrows)
+message(STATUS "${count} headers in ${rooms} rooms with ${arrows} arrows between them, ${errors} errors")

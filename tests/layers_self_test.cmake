@@ -6,21 +6,23 @@ cmake_minimum_required(VERSION 3.22)
 
 # The files of a tree: "<header>: <include> <include> ...". Later entries of the same header replace earlier ones.
 set(good
-    "config.hpp: <cstdio>"
-    "types.hpp: <sureleap/config.hpp>"
-    "random.hpp: <sureleap/types.hpp>"
-    "concepts.hpp: <sureleap/random.hpp>"
+    "core/config.hpp: <cstdio>"
+    "core/types.hpp: <sureleap/core/config.hpp>"
+    "sampling/random.hpp: <sureleap/core/types.hpp>"
+    "concepts.hpp: <sureleap/sampling/random.hpp>"
     "schedule/frontier.hpp: <sureleap/concepts.hpp>"
     "schedule/greedy.hpp: <sureleap/schedule/frontier.hpp>"
-    "head/markov.hpp: <sureleap/types.hpp>"
-    "draft_block.hpp: <sureleap/types.hpp>"
-    "drafter/parallel.hpp: <sureleap/draft_block.hpp>"
-    "cuda/device.cuh: <cuda_runtime.h> <sureleap/config.hpp>"
-    "cuda/kernels.cuh: <cub/cub.cuh> <sureleap/cuda/device.cuh> <sureleap/head/markov.hpp>"
-    "testing/enumerator.hpp: <sureleap/drafter/parallel.hpp>"
+    "head/markov.hpp: <sureleap/core/types.hpp>"
+    "drafter/draft_block.hpp: <sureleap/core/types.hpp>"
+    "training/losses.hpp: <sureleap/head/markov.hpp>"
+    "training.hpp: <sureleap/training/losses.hpp>"
+    "cuda/core/runtime.cuh: <cuda_runtime.h> <sureleap/core/config.hpp>"
+    "cuda/head/kernels.cuh: <cub/cub.cuh> <sureleap/cuda/core/runtime.cuh> <sureleap/head/markov.hpp>"
+    "cuda.cuh: <sureleap/cuda/core/runtime.cuh> <sureleap/cuda/head/kernels.cuh>"
+    "testing/enumerator.hpp: <sureleap/drafter/draft_block.hpp>"
     "ext/eigen.hpp: <Eigen/Core> <sureleap/head/markov.hpp>")
 set(all
-    "<sureleap/config.hpp> <sureleap/types.hpp> <sureleap/random.hpp> <sureleap/concepts.hpp> <sureleap/schedule/frontier.hpp> <sureleap/schedule/greedy.hpp> <sureleap/head/markov.hpp> <sureleap/draft_block.hpp> <sureleap/drafter/parallel.hpp>"
+    "<sureleap/core/config.hpp> <sureleap/core/types.hpp> <sureleap/sampling/random.hpp> <sureleap/concepts.hpp> <sureleap/schedule/frontier.hpp> <sureleap/schedule/greedy.hpp> <sureleap/head/markov.hpp> <sureleap/drafter/draft_block.hpp>"
 )
 
 # expect(<name> <expected report, "" for none> <changed file>...)
@@ -48,40 +50,42 @@ function(expect name expected)
 endfunction()
 
 expect(good "")
-expect(upwards "random.hpp of layer 1 includes draft_block.hpp of layer 4"
-       "random.hpp: <sureleap/draft_block.hpp>")
-expect(same_layer "types.hpp includes error.hpp of the same layer" "error.hpp: <sureleap/config.hpp>"
-       "types.hpp: <sureleap/error.hpp>")
-expect(sibling_folder "schedule/greedy.hpp includes head/markov.hpp of the same layer"
-       "schedule/greedy.hpp: <sureleap/head/markov.hpp>")
-expect(out_of_list "draft_block.hpp includes drafter/parallel.hpp of the same layer"
-       "draft_block.hpp: <sureleap/drafter/parallel.hpp>")
+expect(upwards "sampling/random.hpp includes drafter/draft_block.hpp: drafter/ comes after sampling/"
+       "sampling/random.hpp: <sureleap/drafter/draft_block.hpp>")
+expect(door_too_early "core/types.hpp includes concepts.hpp: concepts.hpp comes after core/"
+       "core/types.hpp: <sureleap/concepts.hpp>" "sampling/random.hpp: <sureleap/core/config.hpp>")
 expect(circle "circle are among: .*schedule/frontier.hpp schedule/greedy.hpp"
        "schedule/frontier.hpp: <sureleap/schedule/greedy.hpp>")
-expect(core_uses_ext "draft_block.hpp includes ext/eigen.hpp: nothing includes ext/"
-       "draft_block.hpp: <sureleap/ext/eigen.hpp>")
+expect(core_uses_ext "drafter/draft_block.hpp includes ext/eigen.hpp: nothing includes ext/"
+       "drafter/draft_block.hpp: <sureleap/ext/eigen.hpp>")
+expect(core_uses_training "drafter/draft_block.hpp includes training/losses.hpp: nothing includes training/"
+       "drafter/draft_block.hpp: <sureleap/training/losses.hpp>")
+expect(core_uses_the_umbrella "drafter/draft_block.hpp includes sureleap.hpp: doors are for users"
+       "drafter/draft_block.hpp: <sureleap/sureleap.hpp>")
 expect(umbrella_uses_ext "sureleap.hpp includes ext/eigen.hpp" "sureleap.hpp: ${all} <sureleap/ext/eigen.hpp>")
-expect(umbrella_uses_cuda "sureleap.hpp includes cuda/kernels.cuh" "sureleap.hpp: ${all} <sureleap/cuda/kernels.cuh>")
-expect(ext_uses_cuda "ext/eigen.hpp includes cuda/device.cuh: nothing on the host includes cuda/"
-       "ext/eigen.hpp: <sureleap/cuda/device.cuh>")
-expect(core_uses_cuda_runtime "random.hpp includes <cuda_runtime.h>: the core depends on the standard library only"
-       "random.hpp: <cuda_runtime.h>")
-expect(cuda_too_high "cuda/kernels.cuh includes draft_block.hpp of layer 4: cuda/ stays below layer 4"
-       "cuda/kernels.cuh: <sureleap/draft_block.hpp>")
-expect(cuda_circle "circle are among: .*cuda/device.cuh cuda/kernels.cuh" "cuda/device.cuh: <sureleap/cuda/kernels.cuh>"
-       "cuda/kernels.cuh: <sureleap/cuda/device.cuh>")
-expect(cuda_third_party "cuda/kernels.cuh includes <cutlass/cutlass.h>" "cuda/kernels.cuh: <cutlass/cutlass.h>")
-expect(cuda_on_host "cuda/kernels.hpp: device code, and nothing else, lies in cuda/" "cuda/kernels.hpp: <sureleap/config.hpp>")
+expect(umbrella_uses_cuda "sureleap.hpp includes cuda/head/kernels.cuh" "sureleap.hpp: ${all} <sureleap/cuda/head/kernels.cuh>")
+expect(ext_uses_cuda "ext/eigen.hpp includes cuda/core/runtime.cuh: nothing includes cuda/"
+       "ext/eigen.hpp: <sureleap/cuda/core/runtime.cuh>")
+expect(core_uses_cuda_runtime "sampling/random.hpp includes <cuda_runtime.h>: the core depends on the standard library only"
+       "sampling/random.hpp: <cuda_runtime.h>")
+expect(cuda_too_high "cuda/head/kernels.cuh includes drafter/draft_block.hpp: drafter/ comes after cuda/head/"
+       "cuda/head/kernels.cuh: <sureleap/drafter/draft_block.hpp>")
+expect(cuda_upwards "cuda/core/runtime.cuh includes cuda/head/kernels.cuh: cuda/head/ comes after cuda/core/"
+       "cuda/core/runtime.cuh: <sureleap/cuda/head/kernels.cuh>" "cuda/head/kernels.cuh: <sureleap/head/markov.hpp>")
+expect(cuda_third_party "cuda/head/kernels.cuh includes <cutlass/cutlass.h>" "cuda/head/kernels.cuh: <cutlass/cutlass.h>")
+expect(cuda_on_host "cuda/head/kernels.hpp: device code, and nothing else, lies in cuda/"
+       "cuda/head/kernels.hpp: <sureleap/core/config.hpp>")
 expect(device_code_elsewhere "head/markov.cuh: device code, and nothing else, lies in cuda/"
-       "head/markov.cuh: <sureleap/config.hpp>")
+       "head/markov.cuh: <sureleap/core/config.hpp>")
 expect(umbrella_uses_testing "sureleap.hpp includes testing/enumerator.hpp"
        "sureleap.hpp: ${all} <sureleap/testing/enumerator.hpp>")
-expect(core_uses_testing "random.hpp includes testing/enumerator.hpp: nothing includes testing/"
-       "random.hpp: <sureleap/testing/enumerator.hpp>")
-expect(umbrella_forgets "sureleap.hpp does not include random.hpp" "sureleap.hpp: <sureleap/types.hpp>")
-expect(ext_too_high "ext/eigen.hpp includes draft_block.hpp of layer 4" "ext/eigen.hpp: <sureleap/draft_block.hpp>")
-expect(third_party "random.hpp includes <Eigen/Core>: the core depends on the standard library only"
-       "random.hpp: <Eigen/Core>")
-expect(quoted "write <sureleap/...>" "random.hpp: \"types.hpp\"")
-expect(unknown "surprise.hpp belongs to no layer" "surprise.hpp: <sureleap/config.hpp>")
-expect(dangling "random.hpp includes nowhere.hpp, which does not exist" "random.hpp: <sureleap/nowhere.hpp>")
+expect(core_uses_testing "sampling/random.hpp includes testing/enumerator.hpp: nothing includes testing/"
+       "sampling/random.hpp: <sureleap/testing/enumerator.hpp>")
+expect(umbrella_forgets "sureleap.hpp does not include sampling/random.hpp" "sureleap.hpp: <sureleap/core/types.hpp>")
+expect(cuda_door_forgets "cuda.cuh does not include cuda/head/kernels.cuh" "cuda.cuh: <sureleap/cuda/core/runtime.cuh>")
+expect(third_party "sampling/random.hpp includes <Eigen/Core>: the core depends on the standard library only"
+       "sampling/random.hpp: <Eigen/Core>")
+expect(quoted "write <sureleap/...>" "sampling/random.hpp: \"types.hpp\"")
+expect(loose "surprise.hpp: no folder of tests/layers.cmake" "surprise.hpp: <sureleap/core/config.hpp>")
+expect(new_folder "extra/surprise.hpp: no folder of tests/layers.cmake" "extra/surprise.hpp: <sureleap/core/config.hpp>")
+expect(dangling "sampling/random.hpp includes nowhere.hpp, which does not exist" "sampling/random.hpp: <sureleap/nowhere.hpp>")

@@ -1,48 +1,79 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# The whole test suite, from a clean clone: installs what is missing, configures, builds, runs.
+# The tests, from a clean clone: installs what is missing, configures, builds, runs.
 #
-#   tests/run.sh               g++ (release) and clang++-19 with ASan + UBSan (without the tests tagged [long])
-#   tests/run.sh --gcc-only    g++ alone, where there is no clang++-19
+#   tests/run.sh               g++, optimised: the library, the engine, what must not compile, the package; minutes
+#   tests/run.sh block         what belongs to a header: every test with `block` in its name
+#   tests/run.sh --all         everything: examples, benchmarks, kernels, fuzzing, soak, both compilers, and once more with
+#                              clang++-19 and ASan + UBSan (without the test cases tagged [long])
+#   tests/run.sh --all --gcc-only    where there is no clang++-19
 #
-# Both builds are tested in one run of ctest, whose summary comes last and counts everything: tests of the second build
-# are named asan.*, and a build that fails is a failed test as well. Other arguments go to ctest: tests/run.sh -L unit
+# With --all both builds are tested in one run of ctest, whose summary comes last and counts everything: tests of the second
+# build are named asan.*, and a build that fails is a failed test as well. What follows `--` goes to ctest:
+# tests/run.sh -- -L unit
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source cmake/require_packages.sh
 
-presets=(release asan)
-if [[ ${1:-} == --gcc-only ]]; then
-    presets=(release)
+presets=(test)
+name=
+while [[ $# -gt 0 ]]; do
+    case $1 in
+        --all) presets=(release asan) ;;
+        --gcc-only) presets=("${presets[0]}") ;;
+        --)
+            shift
+            break
+            ;;
+        -*)
+            echo "tests/run.sh: $1 is no flag of it; what ctest is to see stands behind --" >&2
+            exit 2
+            ;;
+        *) name=$1 ;;
+    esac
     shift
-fi
+done
 
 require_packages build-essential cmake ninja-build catch2 libeigen3-dev libxsimd-dev nlohmann-json3-dev \
-    libbenchmark-dev libcli11-dev libpcre2-dev libutf8proc-dev python3
+    libbenchmark-dev libcli11-dev libpcre2-dev libutf8proc-dev python3 clang-format-19
 if [[ " ${presets[*]} " == *" asan "* ]]; then
     require_packages clang-19 libclang-rt-19-dev
     if ! command -v clang++-19 >/dev/null; then
-        echo "clang++-19 is missing: install clang-19 and libclang-rt-19-dev, or run tests/run.sh --gcc-only" >&2
+        echo "clang++-19 is missing: install clang-19 and libclang-rt-19-dev, or run tests/run.sh --all --gcc-only" >&2
         exit 1
     fi
 fi
 
 jobs=$(nproc)
+export UBSAN_OPTIONS=print_stacktrace=1
+
+if [[ -n ${name} ]]; then
+    cmake --preset test >/dev/null
+    mapfile -t targets < <(ninja -C build/test -t targets all |
+        sed -nE "s/^((unit|property|golden|static|engine)\.[a-z0-9_.]*${name}[a-z0-9_.]*): phony.*/\1/p" | sort -u)
+    if [[ ${#targets[@]} -eq 0 ]]; then
+        echo "tests/run.sh: no test has '${name}' in its name; ctest --test-dir build/test -N lists them" >&2
+        exit 2
+    fi
+    cmake --build build/test -j "${jobs}" --target "${targets[@]}"
+    exec ctest --test-dir build/test -j "${jobs}" --output-on-failure --no-tests=error \
+        -R "^($(IFS='|' && echo "${targets[*]//./\\.}"))$" "$@"
+fi
+
 failed=0
 for preset in "${presets[@]}"; do
     cmake --preset "${preset}"
     # Keeps going, so that ctest can report on all the rest.
-    cmake --build "build/${preset}" -j "${jobs}" -- -k 0 || failed=1
+    cmake --build --preset "${preset}" -j "${jobs}" -- -k 0 || failed=1
 done
 
-# A tree of its own that holds both builds, for one summary.
+# A tree of its own that holds all builds, for one summary.
 mkdir -p build/all
 : >build/all/CTestTestfile.cmake
 for preset in "${presets[@]}"; do
     echo "subdirs(\"${PWD}/build/${preset}\")" >>build/all/CTestTestfile.cmake
 done
-
-export UBSAN_OPTIONS=print_stacktrace=1
+[[ ${presets[0]} != test ]] || set -- -LE '^(example|build)$' "$@"
 ctest --test-dir build/all -j "${jobs}" --output-on-failure --no-tests=error "$@" || failed=1
 exit "${failed}"

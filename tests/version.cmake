@@ -4,7 +4,7 @@
 #   cmake -D SOURCE_DIR=<checkout> -D VERSION=<CMake's PROJECT_VERSION> -P version.cmake
 cmake_minimum_required(VERSION 3.22)
 
-file(READ ${SOURCE_DIR}/include/sureleap/config.hpp config)
+file(READ ${SOURCE_DIR}/include/sureleap/core/config.hpp config)
 set(parts)
 foreach(part IN ITEMS MAJOR MINOR PATCH)
     if(NOT config MATCHES "#define SURELEAP_VERSION_${part} ([0-9]+)\n")
@@ -26,8 +26,8 @@ endif()
 
 # The recipe reads config.hpp. The test is that it does, and that no version is written beside it.
 file(READ ${SOURCE_DIR}/conanfile.py conan)
-if(NOT conan MATCHES "\"include\", \"sureleap\", \"config.hpp\"" OR NOT conan MATCHES "#define SURELEAP_VERSION_")
-    message(SEND_ERROR "conanfile.py does not read its version from include/sureleap/config.hpp")
+if(NOT conan MATCHES "\"include\", \"sureleap\", \"core\", \"config.hpp\"" OR NOT conan MATCHES "#define SURELEAP_VERSION_")
+    message(SEND_ERROR "conanfile.py does not read its version from include/sureleap/core/config.hpp")
 endif()
 if(conan MATCHES "\n *version = \"")
     message(SEND_ERROR "conanfile.py states a version of its own")

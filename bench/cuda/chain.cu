@@ -17,8 +17,8 @@
 
 #include <benchmark/benchmark.h>
 
-#include <sureleap/cuda/chain.cuh>
-#include <sureleap/guarantee.hpp>
+#include <sureleap/core/guarantee.hpp>
+#include <sureleap/cuda/drafter/chain.cuh>
 
 #include "data.cuh"
 #include "measure.cuh"

@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <vector>
 
-#include <sureleap/cuda/round.cuh>
-#include <sureleap/draw_key.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/cuda/core/columns.cuh>
+#include <sureleap/sampling/draw_key.hpp>
 
 #include "measure.cuh"
 

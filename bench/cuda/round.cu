@@ -14,12 +14,12 @@
 
 #include <benchmark/benchmark.h>
 
-#include <sureleap/acceptance/rejection.hpp>
-#include <sureleap/cuda/advance.cuh>
-#include <sureleap/cuda/chain.cuh>
-#include <sureleap/cuda/schedule.cuh>
-#include <sureleap/cuda/shortlist.cuh>
-#include <sureleap/cuda/verify.cuh>
+#include <sureleap/cuda/drafter/chain.cuh>
+#include <sureleap/cuda/drafter/shortlist.cuh>
+#include <sureleap/cuda/round/admit.cuh>
+#include <sureleap/cuda/round/advance.cuh>
+#include <sureleap/cuda/verify/verify.cuh>
+#include <sureleap/verify/rejection.hpp>
 
 #include "data.cuh"
 #include "measure.cuh"

@@ -14,9 +14,9 @@
 
 #include <benchmark/benchmark.h>
 
-#include <sureleap/cuda/flatten.cuh>
-#include <sureleap/cuda/schedule.cuh>
-#include <sureleap/schedule/capacity.hpp>
+#include <sureleap/cost/capacity.hpp>
+#include <sureleap/cuda/round/admit.cuh>
+#include <sureleap/cuda/verify/flatten.cuh>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/survival.hpp>

@@ -16,12 +16,12 @@
 
 #include <benchmark/benchmark.h>
 
-#include <sureleap/acceptance/block.hpp>
-#include <sureleap/acceptance/coupled.hpp>
-#include <sureleap/acceptance/match.hpp>
-#include <sureleap/acceptance/rejection.hpp>
-#include <sureleap/cuda/flatten.cuh>
-#include <sureleap/cuda/verify.cuh>
+#include <sureleap/cuda/verify/flatten.cuh>
+#include <sureleap/cuda/verify/verify.cuh>
+#include <sureleap/verify/block.hpp>
+#include <sureleap/verify/coupled.hpp>
+#include <sureleap/verify/match.hpp>
+#include <sureleap/verify/rejection.hpp>
 
 #include "data.cuh"
 #include "measure.cuh"

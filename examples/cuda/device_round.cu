@@ -14,11 +14,11 @@
 #include <random>
 #include <vector>
 
-#include <sureleap/cuda/advance.cuh>
-#include <sureleap/cuda/chain.cuh>
-#include <sureleap/cuda/flatten.cuh>
-#include <sureleap/cuda/schedule.cuh>
-#include <sureleap/cuda/verify.cuh>
+#include <sureleap/cuda/drafter/chain.cuh>
+#include <sureleap/cuda/round/admit.cuh>
+#include <sureleap/cuda/round/advance.cuh>
+#include <sureleap/cuda/verify/flatten.cuh>
+#include <sureleap/cuda/verify/verify.cuh>
 #include <sureleap/sureleap.hpp>
 
 namespace {

@@ -18,8 +18,8 @@
 #include <string_view>
 #include <vector>
 
-#include <sureleap/error.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
 
 #include "tokenizer.hpp"
 

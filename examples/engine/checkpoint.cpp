@@ -11,8 +11,8 @@
 #include <system_error>
 #include <utility>
 
-#include <sureleap/error.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
 
 namespace engine {
 namespace {

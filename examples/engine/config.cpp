@@ -5,7 +5,7 @@
 #include <system_error>
 #include <utility>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include "json_field.hpp"
 

@@ -22,7 +22,7 @@
 #include <string_view>
 #include <vector>
 
-#include <sureleap/types.hpp>
+#include <sureleap/core/types.hpp>
 
 #include "kernels.hpp"
 #include "text_file.hpp"

@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include "checkpoint.hpp"
 #include "config.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 namespace engine {
 

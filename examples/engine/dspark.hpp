@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include <sureleap/types.hpp>
+#include <sureleap/core/types.hpp>
 
 #include "checkpoint.hpp"
 #include "draft_model.hpp"

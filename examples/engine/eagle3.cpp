@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 namespace engine {
 

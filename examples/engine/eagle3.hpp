@@ -17,7 +17,7 @@
 #include <vector>
 
 #include <sureleap/concepts.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/types.hpp>
 
 #include "checkpoint.hpp"
 #include "draft_model.hpp"

@@ -18,13 +18,13 @@
 
 #include <sureleap/concepts.hpp>
 #include <sureleap/confidence/head.hpp>
-#include <sureleap/distribution.hpp>
+#include <sureleap/core/types.hpp>
 #include <sureleap/head/gated.hpp>
+#include <sureleap/head/linear.hpp>
 #include <sureleap/head/markov.hpp>
 #include <sureleap/head/none.hpp>
 #include <sureleap/head/rnn.hpp>
-#include <sureleap/linear.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/sampling/distribution.hpp>
 
 #include "checkpoint.hpp"
 #include "config.hpp"

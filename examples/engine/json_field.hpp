@@ -16,7 +16,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include "text/utf8.hpp"
 

@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <vector>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include "kernels_table.hpp"
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <memory>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 namespace engine {
 

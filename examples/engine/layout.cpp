@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 namespace engine {
 

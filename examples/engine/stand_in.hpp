@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include "target.hpp"
 

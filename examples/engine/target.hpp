@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include <sureleap/types.hpp>
-#include <sureleap/verify_batch.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/verify/verify_batch.hpp>
 
 #include "kernels.hpp"
 

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <system_error>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 namespace engine {
 

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <utility>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include "text/pipeline.hpp"
 #include "text/tokenizer_file.hpp"

@@ -33,7 +33,7 @@
 #include <string_view>
 #include <vector>
 
-#include <sureleap/types.hpp>
+#include <sureleap/core/types.hpp>
 
 #include "text/utf8.hpp"
 

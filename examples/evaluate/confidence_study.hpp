@@ -26,8 +26,8 @@
 #include <sureleap/confidence/metrics.hpp>
 #include <sureleap/confidence/platt_fit.hpp>
 #include <sureleap/confidence/temperature_fit.hpp>
-#include <sureleap/error.hpp>
-#include <sureleap/random.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/sampling/random.hpp>
 
 namespace evaluate {
 

@@ -7,7 +7,7 @@
 #include <engine/heads.hpp>
 #include <engine/parts.hpp>
 #include <generate/numbers.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 namespace evaluate {
 namespace {

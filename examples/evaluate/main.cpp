@@ -18,7 +18,7 @@
 #include <engine/text_file.hpp>
 #include <engine/thread_pool.hpp>
 #include <generate/status_line.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include "json_text.hpp"
 #include "options.hpp"

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include <engine/json_field.hpp>
-#include <sureleap/error.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
 
 namespace evaluate {
 

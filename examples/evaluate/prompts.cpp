@@ -8,7 +8,7 @@
 #include <utility>
 
 #include <engine/tokenizer.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include "prompt_line.hpp"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <sureleap/types.hpp>
+#include <sureleap/core/types.hpp>
 
 #include "options.hpp"
 #include "table.hpp"

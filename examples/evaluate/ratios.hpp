@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 namespace evaluate {
 

@@ -11,7 +11,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 namespace generate {
 

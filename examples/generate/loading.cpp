@@ -18,7 +18,7 @@
 #include <engine/kernels.hpp>
 #include <engine/qwen3.hpp>
 #include <engine/stand_in.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include "numbers.hpp"
 #include "schedule.hpp"

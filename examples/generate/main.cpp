@@ -13,7 +13,7 @@
 
 #include <engine/read_floor.hpp>
 #include <engine/thread_pool.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include "decoding.hpp"
 #include "display.hpp"

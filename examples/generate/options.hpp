@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include <sureleap/types.hpp>
+#include <sureleap/core/types.hpp>
 
 namespace generate {
 

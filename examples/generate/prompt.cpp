@@ -8,7 +8,7 @@
 
 #include <engine/chat.hpp>
 #include <engine/config.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include "tiny.hpp"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <engine/tokenizer.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/types.hpp>
 
 #include "options.hpp"
 

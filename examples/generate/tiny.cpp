@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 // The build says where the files are, so that the program runs from any directory.
 #ifndef GENERATE_GOLDEN_DIR

@@ -10,8 +10,8 @@
 
 #include <engine/checkpoint.hpp>
 #include <engine/stand_in.hpp>
+#include <sureleap/core/types.hpp>
 #include <sureleap/ext/safetensors.hpp>
-#include <sureleap/types.hpp>
 
 namespace generate {
 

@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include <engine/text_file.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include "keyed.hpp"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include <sureleap/types.hpp>
+#include <sureleap/core/types.hpp>
 
 namespace serve {
 

@@ -15,7 +15,7 @@
 #include <engine/text_file.hpp>
 #include <evaluate/json_text.hpp>
 #include <evaluate/table.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include "options.hpp"
 #include "session.hpp"

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include <sureleap/round_record.hpp>
-#include <sureleap/verdict.hpp>
+#include <sureleap/round/record.hpp>
+#include <sureleap/verify/verdict.hpp>
 
 namespace serve {
 

@@ -9,7 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include <generate/command_line.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include "policies.hpp"
 

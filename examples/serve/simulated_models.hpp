@@ -18,10 +18,10 @@
 #include <span>
 #include <vector>
 
-#include <sureleap/draft_block.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/schedule/planning.hpp>
-#include <sureleap/types.hpp>
-#include <sureleap/verify_batch.hpp>
+#include <sureleap/verify/verify_batch.hpp>
 
 #include "cost_world.hpp"
 #include "texts.hpp"

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include "keyed.hpp"
 

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include <sureleap/request_place.hpp>
-#include <sureleap/round_record.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/round/record.hpp>
+#include <sureleap/round/request_place.hpp>
 
 #include "cost_world.hpp"
 #include "measures.hpp"

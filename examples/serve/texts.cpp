@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include "keyed.hpp"
 

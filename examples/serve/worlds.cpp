@@ -10,7 +10,7 @@
 
 #include <engine/json_field.hpp>
 #include <engine/text_file.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 namespace serve {
 namespace {

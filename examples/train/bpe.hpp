@@ -28,7 +28,7 @@
 #include <utility>
 #include <vector>
 
-#include <sureleap/types.hpp>
+#include <sureleap/core/types.hpp>
 
 namespace train {
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include <engine/config.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include "elementwise.hpp"
 #include "gemm.hpp"

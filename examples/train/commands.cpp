@@ -14,7 +14,7 @@
 #include <engine/synthetic.hpp>
 #include <engine/thread_pool.hpp>
 #include <engine/tokenizer.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include "bpe.hpp"
 #include "causal_lm.hpp"

@@ -10,10 +10,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 #include <sureleap/ext/safetensors.hpp>
 #include <sureleap/ext/safetensors_writer.hpp>
-#include <sureleap/random.hpp>
+#include <sureleap/sampling/random.hpp>
 
 #include "checksum.hpp"
 

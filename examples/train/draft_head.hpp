@@ -15,7 +15,7 @@
 #include <vector>
 
 #include <engine/config.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 #include <sureleap/training/confidence_logit.hpp>
 #include <sureleap/training/gated_code.hpp>
 #include <sureleap/training/loss_report.hpp>

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include <engine/config.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 #include <sureleap/training/packing.hpp>
 
 #include "draft_head.hpp"

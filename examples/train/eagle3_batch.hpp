@@ -12,7 +12,7 @@
 #include <span>
 
 #include <engine/config.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include "draft_model.hpp"  // draft_block
 #include "parameters.hpp"

@@ -14,7 +14,7 @@
 #include <span>
 
 #include <engine/config.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 #include <sureleap/training/loss_report.hpp>
 #include <sureleap/training/supervision.hpp>
 

@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include <sureleap/linear.hpp>
+#include <sureleap/head/linear.hpp>
 
 #include "gemm.hpp"
 

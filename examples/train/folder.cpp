@@ -7,7 +7,7 @@
 
 #include <engine/checkpoint.hpp>
 #include <engine/synthetic.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 #include <sureleap/ext/safetensors_writer.hpp>
 
 namespace train {

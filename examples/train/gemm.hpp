@@ -19,8 +19,8 @@
 
 #include <Eigen/Core>
 
+#include <sureleap/core/types.hpp>
 #include <sureleap/training/rows.hpp>
-#include <sureleap/types.hpp>
 
 namespace train {
 

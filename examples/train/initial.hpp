@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-#include <sureleap/random.hpp>
+#include <sureleap/sampling/random.hpp>
 
 #include "parameters.hpp"
 

@@ -6,7 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include "eagle3_model.hpp"  // eagle3_losses
 

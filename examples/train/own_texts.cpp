@@ -11,7 +11,7 @@
 #include <engine/checkpoint.hpp>
 #include <engine/qwen3.hpp>
 #include <engine/server.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 namespace train {
 

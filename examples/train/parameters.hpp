@@ -21,7 +21,7 @@
 
 #include <engine/checkpoint.hpp>
 #include <engine/kernels.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 #include <sureleap/training/rows.hpp>
 
 namespace train {

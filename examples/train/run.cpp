@@ -8,7 +8,7 @@
 #include <exception>
 #include <mutex>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 #include <sureleap/ext/safetensors.hpp>
 #include <sureleap/ext/safetensors_writer.hpp>
 

@@ -18,11 +18,11 @@
 #include <span>
 #include <type_traits>
 
-#include <sureleap/config.hpp>
-#include <sureleap/executor.hpp>
-#include <sureleap/guarantee.hpp>
-#include <sureleap/random.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/executor.hpp>
+#include <sureleap/core/guarantee.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/sampling/random.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -298,7 +298,7 @@ concept sized_part = requires(S& s, S const& constant, round_sizes const& sizes)
     { constant.sizes() } -> std::same_as<round_sizes>;
 };
 
-/// A part that learns between rounds: observe(record) is called after commit (round_record.hpp), once for every round that
+/// A part that learns between rounds: observe(record) is called after commit (round/record.hpp), once for every round that
 /// was committed and never for one that failed. Promise: it is the only call by which later decisions change.
 template <class S>
 concept round_observer = requires(S& s, round_record const& record) { s.observe(record); };

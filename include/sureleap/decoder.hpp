@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // The decoder owns the loop: requests join and leave between rounds, each with its own settings and seed, and every
-// step() runs one round for all of them through the stages of round.hpp.
+// step() runs one round for all of them through the stages of round/stages.hpp.
 //
 //     decoder dec{target, drafter, greedy_schedule{capacity}, token_rejection{}};
 //     auto id = dec.join(prompt, {.temperature = 0.7, .seed = 42, .max_new_tokens = 200});
@@ -18,16 +18,16 @@
 #include <utility>
 #include <vector>
 
-#include <sureleap/calibration_ref.hpp>
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
-#include <sureleap/executor.hpp>
-#include <sureleap/kernel/native.hpp>
-#include <sureleap/report.hpp>
-#include <sureleap/request_place.hpp>
-#include <sureleap/round_check.hpp>
-#include <sureleap/round_record.hpp>
-#include <sureleap/round_runner.hpp>
+#include <sureleap/core/calibration_ref.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/executor.hpp>
+#include <sureleap/detail/kernel/native.hpp>
+#include <sureleap/round/check.hpp>
+#include <sureleap/round/record.hpp>
+#include <sureleap/round/report.hpp>
+#include <sureleap/round/request_place.hpp>
+#include <sureleap/round/runner.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

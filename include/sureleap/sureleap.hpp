@@ -1,56 +1,55 @@
 // SPDX-License-Identifier: MIT
 //
-// Everything of the library that needs the standard library only. Glue to other libraries (ext/) and tools for tests
-// (testing/) are included by name.
+// Everything that serving needs and that depends on the standard library alone. Named for themselves: training.hpp, device
+// code (cuda.cuh), glue to other libraries (ext/), tools for tests (testing/).
 #pragma once
 
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
-#include <sureleap/executor.hpp>
-#include <sureleap/march.hpp>
-#include <sureleap/types.hpp>
-#include <sureleap/workspace.hpp>
+#include <sureleap/core/abi_tag.hpp>
+#include <sureleap/core/calibration_ref.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/executor.hpp>
+#include <sureleap/core/guarantee.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/core/workspace.hpp>
 
-#include <sureleap/calibration_ref.hpp>
+#include <sureleap/detail/kernel/avx2.hpp>
+#include <sureleap/detail/kernel/avx512.hpp>
+#include <sureleap/detail/kernel/cpu.hpp>
+#include <sureleap/detail/kernel/head.hpp>
+#include <sureleap/detail/kernel/head_avx2.hpp>
+#include <sureleap/detail/kernel/head_avx512.hpp>
+#include <sureleap/detail/kernel/head_native.hpp>
+#include <sureleap/detail/kernel/head_neon.hpp>
+#include <sureleap/detail/kernel/native.hpp>
+#include <sureleap/detail/kernel/neon.hpp>
+#include <sureleap/detail/kernel/philox.hpp>
+#include <sureleap/detail/kernel/philox_native.hpp>
+#include <sureleap/detail/kernel/row.hpp>
+#include <sureleap/detail/kernel/survivals.hpp>
+#include <sureleap/detail/kernel/survivals_native.hpp>
+
+#include <sureleap/sampling/distribution.hpp>
+#include <sureleap/sampling/draw_key.hpp>
+#include <sureleap/sampling/gumbel_max.hpp>
+#include <sureleap/sampling/quantile.hpp>
+#include <sureleap/sampling/random.hpp>
+#include <sureleap/sampling/truncation.hpp>
+#include <sureleap/sampling/vocabulary_map.hpp>
+
 #include <sureleap/concepts.hpp>
-#include <sureleap/draw_key.hpp>
-#include <sureleap/guarantee.hpp>
-#include <sureleap/kernel/avx2.hpp>
-#include <sureleap/kernel/avx512.hpp>
-#include <sureleap/kernel/cpu.hpp>
-#include <sureleap/kernel/head.hpp>
-#include <sureleap/kernel/head_avx2.hpp>
-#include <sureleap/kernel/head_avx512.hpp>
-#include <sureleap/kernel/head_native.hpp>
-#include <sureleap/kernel/head_neon.hpp>
-#include <sureleap/kernel/native.hpp>
-#include <sureleap/kernel/neon.hpp>
-#include <sureleap/kernel/philox.hpp>
-#include <sureleap/kernel/philox_native.hpp>
-#include <sureleap/kernel/row.hpp>
-#include <sureleap/kernel/survivals.hpp>
-#include <sureleap/kernel/survivals_native.hpp>
-#include <sureleap/quantile.hpp>
-#include <sureleap/race.hpp>
-#include <sureleap/random.hpp>
-#include <sureleap/truncation.hpp>
-#include <sureleap/verdict.hpp>
 
-#include <sureleap/distribution.hpp>
-#include <sureleap/int8.hpp>
-#include <sureleap/linear.hpp>
-#include <sureleap/vocabulary.hpp>
+#include <sureleap/head/gated.hpp>
+#include <sureleap/head/int8.hpp>
+#include <sureleap/head/linear.hpp>
+#include <sureleap/head/markov.hpp>
+#include <sureleap/head/none.hpp>
+#include <sureleap/head/output.hpp>
+#include <sureleap/head/rnn.hpp>
+#include <sureleap/head/shortlist.hpp>
 
-#include <sureleap/acceptance/block.hpp>
-#include <sureleap/acceptance/bounded.hpp>
-#include <sureleap/acceptance/coupled.hpp>
-#include <sureleap/acceptance/match.hpp>
-#include <sureleap/acceptance/rejection.hpp>
-#include <sureleap/acceptance/residual.hpp>
-#include <sureleap/acceptance/verification.hpp>
 #include <sureleap/confidence/calibration.hpp>
 #include <sureleap/confidence/calibration_data.hpp>
-#include <sureleap/confidence/sequential_fit.hpp>
 #include <sureleap/confidence/drift.hpp>
 #include <sureleap/confidence/estimate.hpp>
 #include <sureleap/confidence/head.hpp>
@@ -58,70 +57,63 @@
 #include <sureleap/confidence/online_fit.hpp>
 #include <sureleap/confidence/online_maps.hpp>
 #include <sureleap/confidence/platt_fit.hpp>
+#include <sureleap/confidence/sequential_fit.hpp>
 #include <sureleap/confidence/temperature_fit.hpp>
-#include <sureleap/head/gated.hpp>
-#include <sureleap/head/markov.hpp>
-#include <sureleap/head/none.hpp>
-#include <sureleap/head/output.hpp>
-#include <sureleap/head/rnn.hpp>
-#include <sureleap/head/shortlist.hpp>
+
+#include <sureleap/cost/additive.hpp>
+#include <sureleap/cost/capacity.hpp>
+#include <sureleap/cost/cell.hpp>
+#include <sureleap/cost/fit.hpp>
+#include <sureleap/cost/least_squares.hpp>
+#include <sureleap/cost/padded.hpp>
+#include <sureleap/cost/profile.hpp>
+#include <sureleap/cost/sample.hpp>
+#include <sureleap/cost/table.hpp>
+#include <sureleap/cost/views.hpp>
+
 #include <sureleap/schedule/adapter.hpp>
-#include <sureleap/schedule/additive_cost.hpp>
 #include <sureleap/schedule/agreed.hpp>
-#include <sureleap/schedule/batch_cost.hpp>
 #include <sureleap/schedule/budget.hpp>
 #include <sureleap/schedule/bulk_walk.hpp>
-#include <sureleap/schedule/capacity.hpp>
-#include <sureleap/schedule/cell_cost.hpp>
-#include <sureleap/schedule/cost_fit.hpp>
-#include <sureleap/schedule/cost_profile.hpp>
-#include <sureleap/schedule/cost_ref.hpp>
-#include <sureleap/schedule/cost_sample.hpp>
-#include <sureleap/schedule/cost_table.hpp>
-#include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/hysteresis.hpp>
-#include <sureleap/schedule/least_squares.hpp>
-#include <sureleap/schedule/padded_cost.hpp>
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/planning.hpp>
-#include <sureleap/schedule/priced_round.hpp>
-#include <sureleap/schedule/retrospective.hpp>
+#include <sureleap/schedule/simple.hpp>
 #include <sureleap/schedule/survival.hpp>
-#include <sureleap/schedule/threshold.hpp>
 #include <sureleap/schedule/throughput.hpp>
 #include <sureleap/schedule/top_k.hpp>
 #include <sureleap/schedule/when_priced.hpp>
-#include <sureleap/training/anchors.hpp>
-#include <sureleap/training/confidence_logit.hpp>
-#include <sureleap/training/gated_code.hpp>
-#include <sureleap/training/loss_report.hpp>
-#include <sureleap/training/losses.hpp>
-#include <sureleap/training/markov_code.hpp>
-#include <sureleap/training/packing.hpp>
-#include <sureleap/training/rnn_code.hpp>
-#include <sureleap/training/rows.hpp>
-#include <sureleap/training/supervision.hpp>
 
-#include <sureleap/context_model.hpp>
-#include <sureleap/draft_block.hpp>
+#include <sureleap/verify/block.hpp>
+#include <sureleap/verify/bounded.hpp>
+#include <sureleap/verify/coupled.hpp>
+#include <sureleap/verify/match.hpp>
+#include <sureleap/verify/rejection.hpp>
+#include <sureleap/verify/residual.hpp>
+#include <sureleap/verify/verdict.hpp>
+#include <sureleap/verify/verification.hpp>
+#include <sureleap/verify/verify_batch.hpp>
+
 #include <sureleap/drafter/autoregressive.hpp>
+#include <sureleap/drafter/context_model.hpp>
+#include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/drafter/lookup.hpp>
 #include <sureleap/drafter/options.hpp>
 #include <sureleap/drafter/parallel.hpp>
 #include <sureleap/drafter/semi_autoregressive.hpp>
-#include <sureleap/verify_batch.hpp>
+
+#include <sureleap/round/attempts.hpp>
+#include <sureleap/round/check.hpp>
+#include <sureleap/round/memory.hpp>
+#include <sureleap/round/record.hpp>
+#include <sureleap/round/report.hpp>
+#include <sureleap/round/request_place.hpp>
+#include <sureleap/round/runner.hpp>
+#include <sureleap/round/stages.hpp>
 
 #include <sureleap/decoder.hpp>
-#include <sureleap/report.hpp>
-#include <sureleap/request_place.hpp>
-#include <sureleap/round.hpp>
-#include <sureleap/round/attempts.hpp>
-#include <sureleap/round/memory.hpp>
-#include <sureleap/round_check.hpp>
-#include <sureleap/round_record.hpp>
-#include <sureleap/round_runner.hpp>
 
 #include <sureleap/serving/batch_decoder.hpp>
 #include <sureleap/serving/draft_gate.hpp>

@@ -6,21 +6,19 @@
 #include <cstddef>
 #include <span>
 
-#include <sureleap/acceptance/block.hpp>
-#include <sureleap/acceptance/coupled.hpp>
-#include <sureleap/acceptance/match.hpp>
-#include <sureleap/acceptance/rejection.hpp>
 #include <sureleap/confidence/estimate.hpp>
-#include <sureleap/context_model.hpp>
 #include <sureleap/decoder.hpp>
 #include <sureleap/drafter/autoregressive.hpp>
+#include <sureleap/drafter/context_model.hpp>
 #include <sureleap/drafter/parallel.hpp>
-#include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/planned.hpp>
-#include <sureleap/schedule/retrospective.hpp>
-#include <sureleap/schedule/threshold.hpp>
+#include <sureleap/schedule/simple.hpp>
 #include <sureleap/schedule/top_k.hpp>
+#include <sureleap/verify/block.hpp>
+#include <sureleap/verify/coupled.hpp>
+#include <sureleap/verify/match.hpp>
+#include <sureleap/verify/rejection.hpp>
 
 namespace parts {
 
@@ -33,8 +31,12 @@ struct curve {
 inline auto make_target() {
     return model_of<float>(4, [](std::span<token_id const>, std::span<float>) {});
 }
-inline auto make_unsure_drafter() { return autoregressive{make_target(), {.block_size = 2, .vocabulary = 4}}; }
-inline auto make_drafter() { return autoregressive{make_target(), top1_confidence{}, {.block_size = 2, .vocabulary = 4}}; }
+inline auto make_unsure_drafter() {
+    return autoregressive{make_target(), {.block_size = 2, .vocabulary = 4}};
+}
+inline auto make_drafter() {
+    return autoregressive{make_target(), top1_confidence{}, {.block_size = 2, .vocabulary = 4}};
+}
 
 struct backbone_model {
     block_forward<float> forward(std::span<request_view const>) { return {}; }

@@ -8,13 +8,14 @@ using namespace parts;
 
 struct alternating {
 #ifdef SURELEAP_EXPECT_FAILURE
-    void admit(causal_frontier& frontier) {
+    void admit(causal_frontier& frontier){
 #else
     void admit(causal_frontier& frontier) const {
 #endif
         while (!frontier.empty()) frontier.admit(frontier.best().request);
-    }
-};
+}
+}
+;
 
 int main() {
     decoder dec{make_target(), make_drafter(), alternating{}, token_rejection{}};

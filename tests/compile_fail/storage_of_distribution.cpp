@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect-error: distribution: T must be float, double, sureleap::bf16 or sureleap::half
-#include <sureleap/distribution.hpp>
+#include <sureleap/sampling/distribution.hpp>
 
 int main() {
 #ifdef SURELEAP_EXPECT_FAILURE

@@ -4,7 +4,7 @@
 // expect-error: task_ref: a task is called as task.std::size_t., must not throw and says so: noexcept
 #include <cstddef>
 
-#include <sureleap/executor.hpp>
+#include <sureleap/core/executor.hpp>
 
 int main() {
     sureleap::executor_ref const here;

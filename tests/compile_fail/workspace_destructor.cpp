@@ -4,7 +4,7 @@
 // expect-error: workspace: nothing is ever destroyed; keep types with a destructor outside the workspace
 #include <string>
 
-#include <sureleap/workspace.hpp>
+#include <sureleap/core/workspace.hpp>
 
 int main() {
     sureleap::workspace ws;

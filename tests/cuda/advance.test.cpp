@@ -3,17 +3,17 @@
 // How requests move on: by hand, and beside a decoder on the host, whose rounds the device schedules, flattens and moves on
 // with the decoder's drafts and verdicts.
 
-#include <sureleap/cuda/advance.cuh>
-#include <sureleap/cuda/flatten.cuh>
-#include <sureleap/cuda/schedule.cuh>
+#include <sureleap/cuda/round/admit.cuh>
+#include <sureleap/cuda/round/advance.cuh>
+#include <sureleap/cuda/verify/flatten.cuh>
 
-#include <sureleap/acceptance/rejection.hpp>
 #include <sureleap/confidence/estimate.hpp>
-#include <sureleap/context_model.hpp>
+#include <sureleap/cost/capacity.hpp>
 #include <sureleap/decoder.hpp>
 #include <sureleap/drafter/autoregressive.hpp>
-#include <sureleap/schedule/capacity.hpp>
+#include <sureleap/drafter/context_model.hpp>
 #include <sureleap/schedule/greedy.hpp>
+#include <sureleap/verify/rejection.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -10,7 +10,7 @@
 #include <limits>
 #include <vector>
 
-#include <sureleap/cuda/best_tokens.cuh>
+#include <sureleap/cuda/head/top_tokens.cuh>
 
 #include "cuda/support/captured.hpp"
 #include "cuda/support/device_array.hpp"

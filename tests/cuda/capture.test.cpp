@@ -2,7 +2,7 @@
 //
 // What graphs mean here, in the emulator and on a device: arguments are those of the capture, memory that of the replay. And
 // that a stage which could not be captured would be found.
-#include <sureleap/cuda/device.cuh>
+#include <sureleap/cuda/core/runtime.cuh>
 
 #include <exception>
 #include <string>

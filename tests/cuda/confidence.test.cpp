@@ -13,8 +13,8 @@
 #include <vector>
 
 #include <sureleap/confidence/estimate.hpp>
-#include <sureleap/cuda/base_peaks.cuh>
-#include <sureleap/distribution.hpp>
+#include <sureleap/cuda/confidence/top1.cuh>
+#include <sureleap/sampling/distribution.hpp>
 #include <sureleap/schedule/planning.hpp>
 
 #include "cuda/support/captured.hpp"

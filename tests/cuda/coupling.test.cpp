@@ -3,7 +3,7 @@
 // Keyed coupling on the device: what it promises of equal laws.
 #include "cuda/support/verify_round.hpp"
 
-#include <sureleap/acceptance/coupled.hpp>
+#include <sureleap/verify/coupled.hpp>
 
 using namespace support;
 

@@ -11,7 +11,7 @@
 #include <limits>
 #include <vector>
 
-#include <sureleap/cuda/draw.cuh>
+#include <sureleap/cuda/sampling/draw.cuh>
 
 #include "cuda/support/device_array.hpp"
 #include "support/dice.hpp"

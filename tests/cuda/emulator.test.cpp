@@ -2,8 +2,8 @@
 //
 // The emulator itself: kernels as they are usually written pass under many orders of their threads, and each kernel with one
 // thing left out is caught, by a wrong result under some order or by a report.
-#include <sureleap/cuda/device.cuh>
-#include <sureleap/cuda/mma.cuh>
+#include <sureleap/cuda/core/mma.cuh>
+#include <sureleap/cuda/core/runtime.cuh>
 
 #include <cuda_pipeline.h>
 

@@ -2,12 +2,12 @@
 //
 // The device's batch is verify_batch's, and the layouts of attention kernels say the same of it.
 
-#include <sureleap/cuda/flatten.cuh>
-#include <sureleap/cuda/padded.cuh>
-#include <sureleap/cuda/schedule.cuh>
+#include <sureleap/cuda/round/admit.cuh>
+#include <sureleap/cuda/verify/flatten.cuh>
+#include <sureleap/cuda/verify/padded.cuh>
 
-#include <sureleap/verify_batch.hpp>
-#include <sureleap/workspace.hpp>
+#include <sureleap/core/workspace.hpp>
+#include <sureleap/verify/verify_batch.hpp>
 
 #include <algorithm>
 #include <cstddef>

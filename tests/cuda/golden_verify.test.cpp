@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include <sureleap/acceptance/rejection.hpp>
-#include <sureleap/cuda/flatten.cuh>
-#include <sureleap/cuda/verify.cuh>
+#include <sureleap/cuda/verify/flatten.cuh>
+#include <sureleap/cuda/verify/verify.cuh>
+#include <sureleap/verify/rejection.hpp>
 
 #include "cuda/support/device_array.hpp"
 #include "cuda/support/device_rounds.hpp"

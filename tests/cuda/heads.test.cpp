@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include <sureleap/cuda/chain.cuh>
-#include <sureleap/cuda/shortlist.cuh>
+#include <sureleap/cuda/drafter/chain.cuh>
+#include <sureleap/cuda/drafter/shortlist.cuh>
 
 #include "cuda/support/captured.hpp"
 #include "cuda/support/head_world.hpp"

@@ -2,11 +2,11 @@
 //
 // The device's memory of past rounds is survival_history: over random rounds in which requests come, pause and go.
 
-#include <sureleap/cuda/budget.cuh>
-#include <sureleap/cuda/history.cuh>
-#include <sureleap/cuda/schedule.cuh>
+#include <sureleap/cuda/round/admit.cuh>
+#include <sureleap/cuda/schedule/budget.cuh>
+#include <sureleap/cuda/schedule/history.cuh>
 
-#include <sureleap/schedule/capacity.hpp>
+#include <sureleap/cost/capacity.hpp>
 #include <sureleap/schedule/planning.hpp>
 #include <sureleap/schedule/top_k.hpp>
 

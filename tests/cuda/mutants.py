@@ -3,7 +3,7 @@
 """Leaves out the barriers, fences and waits of the kernels one at a time: some test in the emulator must notice.
 
     tests/cuda/mutants.py                        all of them, which takes the better part of an hour
-    tests/cuda/mutants.py --only truncate.cuh    those of one header; truncate.cuh:210 is that one
+    tests/cuda/mutants.py --only sampling/truncate.cuh    those of one header; sampling/truncate.cuh:210 is that one
     tests/cuda/mutants.py --divergent            barriers that thread 0 passes by, rather than none
 
 A test notices by failing or, if none does, under ThreadSanitizer, which sees what came out right by chance. Prints a line
@@ -26,39 +26,39 @@ KERNELS = ROOT / "include/sureleap/cuda"
 
 # Which tests run a header's kernels, the likeliest to notice first.
 TESTS = {
-    "advance.cuh": ["advance"],
-    "base_peaks.cuh": ["confidence"],
-    "best_tokens.cuh": ["best_tokens"],
-    "block_scan.cuh": ["flatten", "advance", "schedule"],
-    "block_sort.cuh": ["schedule"],
-    "budget.cuh": ["schedule", "history"],
-    "candidates.cuh": ["schedule"],
-    "chain.cuh": ["chain"],
-    "confidence.cuh": ["confidence", "heads"],
-    "court.cuh": ["verify_rows", "verify_rejection", "verify_block", "verify_match"],
-    "device_rules.cuh": ["verify_block", "verify_rejection", "verify_match"],
-    "draft_rows.cuh": ["verify_rejection"],
-    "draw.cuh": ["verify_rejection", "verify_match"],
-    "flatten.cuh": ["flatten"],
-    "gated.cuh": ["heads"],
-    "head.cuh": ["chain", "heads"],
-    "hidden_terms.cuh": ["heads"],
-    "history.cuh": ["history"],
-    "lengths.cuh": ["schedule"],
-    "linear.cuh": ["heads"],
-    "product_plain.cuh": ["chain_product", "chain"],
-    "product_tensor.cuh": ["chain_product", "chain"],
-    "race.cuh": ["race"],
-    "race_row.cuh": ["race", "shortlist", "verify_match"],
-    "recomputed_rows.cuh": ["chain"],
-    "rnn.cuh": ["heads"],
-    "row_draw.cuh": ["chain"],
-    "schedule.cuh": ["schedule", "flatten"],
-    "shortlist.cuh": ["shortlist"],
-    "truncate.cuh": ["truncate", "verify_rejection"],
-    "verify.cuh": ["verify_rows", "verify_long_rows", "verify_rejection", "verify_block", "verify_match"],
-    "verify_memory.cuh": ["verify_rejection", "verify_block"],
-    "walk.cuh": ["schedule"],
+    "confidence/head.cuh": ["confidence", "heads"],
+    "confidence/top1.cuh": ["confidence"],
+    "core/block_scan.cuh": ["flatten", "advance", "schedule"],
+    "core/block_sort.cuh": ["schedule"],
+    "core/linear.cuh": ["heads"],
+    "drafter/chain.cuh": ["chain"],
+    "drafter/shortlist.cuh": ["shortlist"],
+    "head/gated.cuh": ["heads"],
+    "head/hidden_terms.cuh": ["heads"],
+    "head/markov.cuh": ["chain", "heads"],
+    "head/product_plain.cuh": ["chain_product", "chain"],
+    "head/product_tensor.cuh": ["chain_product", "chain"],
+    "head/recomputed_rows.cuh": ["chain"],
+    "head/rnn.cuh": ["heads"],
+    "head/row_draw.cuh": ["chain"],
+    "head/top_tokens.cuh": ["best_tokens"],
+    "round/admit.cuh": ["schedule", "flatten"],
+    "round/advance.cuh": ["advance"],
+    "sampling/draw.cuh": ["verify_rejection", "verify_match"],
+    "sampling/gumbel_max.cuh": ["race"],
+    "sampling/gumbel_max_row.cuh": ["race", "shortlist", "verify_match"],
+    "sampling/truncate.cuh": ["truncate", "verify_rejection"],
+    "schedule/admission.cuh": ["schedule"],
+    "schedule/budget.cuh": ["schedule", "history"],
+    "schedule/candidates.cuh": ["schedule"],
+    "schedule/history.cuh": ["history"],
+    "schedule/lengths.cuh": ["schedule"],
+    "verify/draft_rows.cuh": ["verify_rejection"],
+    "verify/flatten.cuh": ["flatten"],
+    "verify/memory.cuh": ["verify_rejection", "verify_block"],
+    "verify/rules.cuh": ["verify_block", "verify_rejection", "verify_match"],
+    "verify/verification.cuh": ["verify_rows", "verify_rejection", "verify_block", "verify_match"],
+    "verify/verify.cuh": ["verify_rows", "verify_long_rows", "verify_rejection", "verify_block", "verify_match"],
 }
 
 # What is enough of a test that takes too long under ThreadSanitizer.
@@ -82,9 +82,11 @@ class Mutant:
         for entry in (ROOT / "include/sureleap").iterdir():
             if entry.name != "cuda":
                 (sureleap / entry.name).symlink_to(entry)
-        for entry in KERNELS.iterdir():
-            if entry.name != self.header:
-                (sureleap / "cuda" / entry.name).symlink_to(entry)
+        for entry in KERNELS.rglob("*.cuh"):
+            here = entry.relative_to(KERNELS)
+            (sureleap / "cuda" / here).parent.mkdir(exist_ok=True)
+            if str(here) != self.header:
+                (sureleap / "cuda" / here).symlink_to(entry)
         lines = (KERNELS / self.header).read_text().split("\n")
         here = lines[self.line - 1]
         instead = "{ if (threadIdx.x != 0) " + self.text + " }" if divergent else "{}"
@@ -171,7 +173,7 @@ def main():
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds a test may run")
     options = parser.parse_args()
 
-    mutants = [m for header in sorted(p.name for p in KERNELS.iterdir()) for m in mutants_of(header, options.divergent)]
+    mutants = [m for header in sorted(str(p.relative_to(KERNELS)) for p in KERNELS.rglob("*.cuh")) for m in mutants_of(header, options.divergent)]
     if options.only:
         mutants = [m for m in mutants if m.header in options.only or str(m) in options.only]
     if not mutants:

@@ -12,9 +12,9 @@
 #include <span>
 #include <vector>
 
-#include <sureleap/cuda/race_row.cuh>
-#include <sureleap/distribution.hpp>
-#include <sureleap/race.hpp>
+#include <sureleap/cuda/sampling/gumbel_max_row.cuh>
+#include <sureleap/sampling/distribution.hpp>
+#include <sureleap/sampling/gumbel_max.hpp>
 
 #include "cuda/support/device_array.hpp"
 #include "cuda/support/rows.hpp"

@@ -5,25 +5,25 @@
 // a graph once, before there is a request, and replayed. Everything that is drafted, scheduled and emitted must be the same,
 // round after round, while requests finish, others take their slots, and the batch grows and shrinks.
 
-#include <sureleap/cuda/advance.cuh>
-#include <sureleap/cuda/budget.cuh>
-#include <sureleap/cuda/chain.cuh>
-#include <sureleap/cuda/confidence.cuh>
-#include <sureleap/cuda/flatten.cuh>
-#include <sureleap/cuda/history.cuh>
-#include <sureleap/cuda/schedule.cuh>
-#include <sureleap/cuda/verify.cuh>
+#include <sureleap/cuda/confidence/head.cuh>
+#include <sureleap/cuda/drafter/chain.cuh>
+#include <sureleap/cuda/round/admit.cuh>
+#include <sureleap/cuda/round/advance.cuh>
+#include <sureleap/cuda/schedule/budget.cuh>
+#include <sureleap/cuda/schedule/history.cuh>
+#include <sureleap/cuda/verify/flatten.cuh>
+#include <sureleap/cuda/verify/verify.cuh>
 
-#include <sureleap/acceptance/block.hpp>
-#include <sureleap/acceptance/coupled.hpp>
-#include <sureleap/acceptance/rejection.hpp>
 #include <sureleap/confidence/head.hpp>
+#include <sureleap/cost/capacity.hpp>
 #include <sureleap/decoder.hpp>
 #include <sureleap/drafter/semi_autoregressive.hpp>
 #include <sureleap/head/markov.hpp>
-#include <sureleap/schedule/capacity.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/top_k.hpp>
+#include <sureleap/verify/block.hpp>
+#include <sureleap/verify/coupled.hpp>
+#include <sureleap/verify/rejection.hpp>
 
 #include <algorithm>
 #include <array>

@@ -2,14 +2,13 @@
 //
 // Lengths and budgets of the device are the host's, for every table and curve.
 
-#include <sureleap/cuda/budget.cuh>
-#include <sureleap/cuda/schedule.cuh>
+#include <sureleap/cuda/round/admit.cuh>
+#include <sureleap/cuda/schedule/budget.cuh>
 
+#include <sureleap/cost/capacity.hpp>
 #include <sureleap/schedule/budget.hpp>
-#include <sureleap/schedule/capacity.hpp>
-#include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/greedy.hpp>
-#include <sureleap/schedule/threshold.hpp>
+#include <sureleap/schedule/simple.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include <sureleap/cuda/shortlist.cuh>
+#include <sureleap/cuda/drafter/shortlist.cuh>
 #include <sureleap/head/shortlist.hpp>
 
 #include "cuda/support/captured.hpp"

@@ -14,9 +14,9 @@
 #include <span>
 #include <vector>
 
-#include <sureleap/cuda/truncate.cuh>
-#include <sureleap/kernel/row.hpp>
-#include <sureleap/truncation.hpp>
+#include <sureleap/cuda/sampling/truncate.cuh>
+#include <sureleap/detail/kernel/row.hpp>
+#include <sureleap/sampling/truncation.hpp>
 
 #include "cuda/support/device_array.hpp"
 #include "cuda/support/rows.hpp"

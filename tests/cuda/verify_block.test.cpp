@@ -3,7 +3,7 @@
 // Block verification on the device against the host.
 #include "cuda/support/verify_round.hpp"
 
-#include <sureleap/acceptance/block.hpp>
+#include <sureleap/verify/block.hpp>
 
 using namespace support;
 

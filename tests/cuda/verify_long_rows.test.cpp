@@ -4,10 +4,10 @@
 // whose cutoff is found by the block that completes the row.
 #include "cuda/support/verify_round.hpp"
 
-#include <sureleap/acceptance/block.hpp>
-#include <sureleap/acceptance/coupled.hpp>
-#include <sureleap/acceptance/match.hpp>
-#include <sureleap/acceptance/rejection.hpp>
+#include <sureleap/verify/block.hpp>
+#include <sureleap/verify/coupled.hpp>
+#include <sureleap/verify/match.hpp>
+#include <sureleap/verify/rejection.hpp>
 
 using namespace support;
 

@@ -3,10 +3,10 @@
 // On the device against the host: rules whose target chooses first, and rules over drafts that are an argmax.
 #include "cuda/support/verify_round.hpp"
 
-#include <sureleap/acceptance/block.hpp>
-#include <sureleap/acceptance/coupled.hpp>
-#include <sureleap/acceptance/match.hpp>
-#include <sureleap/acceptance/rejection.hpp>
+#include <sureleap/verify/block.hpp>
+#include <sureleap/verify/coupled.hpp>
+#include <sureleap/verify/match.hpp>
+#include <sureleap/verify/rejection.hpp>
 
 using namespace support;
 

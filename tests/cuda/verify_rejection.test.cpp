@@ -5,7 +5,7 @@
 
 #include "cuda/support/seeds.hpp"
 
-#include <sureleap/acceptance/rejection.hpp>
+#include <sureleap/verify/rejection.hpp>
 
 using namespace support;
 

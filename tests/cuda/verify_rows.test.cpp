@@ -5,9 +5,9 @@
 
 #include "cuda/support/seeds.hpp"
 
-#include <sureleap/acceptance/block.hpp>
-#include <sureleap/acceptance/match.hpp>
-#include <sureleap/acceptance/rejection.hpp>
+#include <sureleap/verify/block.hpp>
+#include <sureleap/verify/match.hpp>
+#include <sureleap/verify/rejection.hpp>
 
 using namespace support;
 

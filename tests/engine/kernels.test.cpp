@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include <sureleap/types.hpp>
+#include <sureleap/core/types.hpp>
 
 #include "engine/kernels.hpp"
 #include "engine/kernels_table.hpp"

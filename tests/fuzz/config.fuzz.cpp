@@ -15,7 +15,7 @@
 #include <string>
 #include <string_view>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include <engine/config.hpp>
 #include <engine/synthetic.hpp>

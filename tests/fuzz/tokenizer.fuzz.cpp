@@ -23,7 +23,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include "engine/text/byte_level.hpp"
 #include "engine/tokenizer.hpp"

@@ -57,14 +57,16 @@ std::vector<Real> check_variant(golden::file const& f, std::string const& varian
 TEMPLATE_TEST_CASE("golden: confidence head", "[golden][confidence]", double, float) {
     using real = TestType;
     golden::file const f("confidence_head");
-    auto const cast = [](golden::tensor<double> const& t) { return std::vector<real>(t.values.begin(), t.values.end()); };
+    auto const cast = [](golden::tensor<double> const& t) {
+        return std::vector<real>(t.values.begin(), t.values.end());
+    };
     auto const stored_w1 = f.f64("w1");
     auto const w1 = cast(stored_w1);
     auto const with_weight = cast(f.f64("with_markov.weight"));
     auto const plain_weight = cast(f.f64("plain.weight"));
-    sureleap::confidence_head<real> const with_markov(
-        matrix_view<real>(with_weight.data(), 1, with_weight.size()), static_cast<real>(f.f64("with_markov.bias")[0]),
-        matrix_view<real>(w1.data(), stored_w1.dim(0), stored_w1.dim(1)));
+    sureleap::confidence_head<real> const with_markov(matrix_view<real>(with_weight.data(), 1, with_weight.size()),
+                                                      static_cast<real>(f.f64("with_markov.bias")[0]),
+                                                      matrix_view<real>(w1.data(), stored_w1.dim(0), stored_w1.dim(1)));
     sureleap::confidence_head<real> const plain(matrix_view<real>(plain_weight.data(), 1, plain_weight.size()),
                                                 static_cast<real>(f.f64("plain.bias")[0]));
     check_variant<real>(f, "plain", plain);
@@ -81,8 +83,8 @@ TEMPLATE_TEST_CASE("golden: confidence head", "[golden][confidence]", double, fl
             INFO("request " << b << ", threshold " << thresholds[t]);
             std::size_t length = 0;
             bool decided = true;
-            while (length < gamma && (thresholds[t] <= 0.0 ||
-                                      !(static_cast<double>(c[b * gamma + length]) < thresholds[t]))) {
+            while (length < gamma &&
+                   (thresholds[t] <= 0.0 || !(static_cast<double>(c[b * gamma + length]) < thresholds[t]))) {
                 ++length;
             }
             for (std::size_t k = 0; k < gamma; ++k) {

@@ -16,9 +16,9 @@
 
 #include <sureleap/confidence/head.hpp>
 #include <sureleap/head/gated.hpp>
+#include <sureleap/head/linear.hpp>
 #include <sureleap/head/markov.hpp>
 #include <sureleap/head/rnn.hpp>
-#include <sureleap/linear.hpp>
 
 namespace {
 

@@ -17,7 +17,7 @@
 #include <tuple>
 #include <vector>
 
-#include <sureleap/linear.hpp>
+#include <sureleap/head/linear.hpp>
 #include <sureleap/training/anchors.hpp>
 #include <sureleap/training/loss_report.hpp>
 #include <sureleap/training/losses.hpp>

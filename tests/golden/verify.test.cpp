@@ -14,10 +14,10 @@
 #include <string>
 #include <vector>
 
-#include <sureleap/acceptance/rejection.hpp>
 #include <sureleap/drafter/parallel.hpp>
-#include <sureleap/round.hpp>
-#include <sureleap/schedule/fixed.hpp>
+#include <sureleap/round/stages.hpp>
+#include <sureleap/schedule/simple.hpp>
+#include <sureleap/verify/rejection.hpp>
 
 #include "support/golden_verification.hpp"
 

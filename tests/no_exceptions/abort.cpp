@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 static_assert(SURELEAP_EXCEPTIONS == 0, "this file is meant to be compiled with -fno-exceptions");
 

@@ -13,7 +13,7 @@ if(HOW STREQUAL "find_package" OR HOW STREQUAL "refusals")
                     COMMAND_ERROR_IS_FATAL ANY)
     # Packages are moved: nothing in it may remember where it was installed.
     file(RENAME ${SCRATCH}/elsewhere ${prefix})
-    foreach(file IN ITEMS include/sureleap/config.hpp include/sureleap/ext/eigen.hpp share/doc/sureleap/LICENSE)
+    foreach(file IN ITEMS include/sureleap/core/config.hpp include/sureleap/ext/eigen.hpp share/doc/sureleap/LICENSE)
         if(NOT EXISTS ${prefix}/${file})
             message(FATAL_ERROR "not installed: ${file}")
         endif()

@@ -4,7 +4,7 @@
 // the law as it is, under rules that a look ahead would bias.
 #include "support/exactness.hpp"
 
-#include <sureleap/acceptance/block.hpp>
+#include <sureleap/verify/block.hpp>
 
 #include "support/adapters.hpp"
 

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include <sureleap/cost/views.hpp>
 #include <sureleap/schedule/agreed.hpp>
-#include <sureleap/schedule/cost_ref.hpp>
 #include <sureleap/schedule/hysteresis.hpp>
 #include <sureleap/serving/batch_decoder.hpp>
 #include <sureleap/serving/never_lose.hpp>

@@ -12,11 +12,9 @@
 #include <string>
 #include <vector>
 
-#include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/planned.hpp>
-#include <sureleap/schedule/retrospective.hpp>
-#include <sureleap/schedule/threshold.hpp>
+#include <sureleap/schedule/simple.hpp>
 #include <sureleap/schedule/top_k.hpp>
 #include <sureleap/serving/never_lose.hpp>
 

@@ -16,7 +16,7 @@
 #include <sureleap/confidence/calibration.hpp>
 #include <sureleap/confidence/metrics.hpp>
 #include <sureleap/confidence/online_maps.hpp>
-#include <sureleap/schedule/capacity.hpp>
+#include <sureleap/cost/capacity.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/serving/online_calibration.hpp>

@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include <sureleap/head/int8.hpp>
 #include <sureleap/head/markov.hpp>
 #include <sureleap/head/rnn.hpp>
 #include <sureleap/head/shortlist.hpp>
-#include <sureleap/int8.hpp>
 
 #include "support/dice.hpp"
 #include "support/exactness.hpp"

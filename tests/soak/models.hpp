@@ -14,9 +14,9 @@
 #include <vector>
 
 #include <sureleap/concepts.hpp>
-#include <sureleap/types.hpp>
-#include <sureleap/verdict.hpp>
-#include <sureleap/verify_batch.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/verify/verdict.hpp>
+#include <sureleap/verify/verify_batch.hpp>
 
 #include "support/dice.hpp"
 #include "support/hash_models.hpp"

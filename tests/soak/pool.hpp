@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include <sureleap/executor.hpp>
+#include <sureleap/core/executor.hpp>
 
 namespace soak {
 

@@ -28,20 +28,16 @@
 #include <utility>
 #include <vector>
 
-#include <sureleap/acceptance/block.hpp>
-#include <sureleap/acceptance/coupled.hpp>
-#include <sureleap/acceptance/match.hpp>
-#include <sureleap/acceptance/rejection.hpp>
 #include <sureleap/confidence/head.hpp>
+#include <sureleap/cost/views.hpp>
 #include <sureleap/decoder.hpp>
 #include <sureleap/drafter/autoregressive.hpp>
 #include <sureleap/drafter/semi_autoregressive.hpp>
 #include <sureleap/head/markov.hpp>
-#include <sureleap/schedule/cost_ref.hpp>
-#include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/hysteresis.hpp>
 #include <sureleap/schedule/planned.hpp>
+#include <sureleap/schedule/simple.hpp>
 #include <sureleap/schedule/top_k.hpp>
 #include <sureleap/serving/batch_decoder.hpp>
 #include <sureleap/serving/metrics.hpp>
@@ -50,6 +46,10 @@
 #include <sureleap/serving/online_calibration.hpp>
 #include <sureleap/serving/refined_cost.hpp>
 #include <sureleap/serving/speed_targets.hpp>
+#include <sureleap/verify/block.hpp>
+#include <sureleap/verify/coupled.hpp>
+#include <sureleap/verify/match.hpp>
+#include <sureleap/verify/rejection.hpp>
 
 #include "soak/models.hpp"
 #include "soak/pool.hpp"

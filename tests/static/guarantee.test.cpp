@@ -75,12 +75,11 @@ static_assert(!enable_non_anticipating<retrospective_schedule<curve>> && !enable
 
 // ---- the table -------------------------------------------------------------------------------------------------
 
-using sampled = autoregressive<decltype([](std::span<request_view const>, draft_prefixes const&) {
-                                   return logits_rows<float>{};
-                               }),
-                               top1_confidence>;
-using sampled_block = parallel<decltype([](std::span<request_view const>) { return block_forward<float>{}; }),
-                               top1_confidence>;
+using sampled =
+    autoregressive<decltype([](std::span<request_view const>, draft_prefixes const&) { return logits_rows<float>{}; }),
+                   top1_confidence>;
+using sampled_block =
+    parallel<decltype([](std::span<request_view const>) { return block_forward<float>{}; }), top1_confidence>;
 using found = lookup;  // deterministic by nature
 
 template <class Rule, class Drafter>
@@ -141,10 +140,10 @@ constexpr std::array level{is_lossless_v<F, looks_ahead, false>, is_lossless_v<F
                            is_lossless_v<F, causal, false>, is_lossless_v<F, causal, true>};
 //                                                          anticipating   causal
 //                                                          sampled 1-hot  sampled 1-hot
-static_assert(level<fidelity::lossy> ==              std::array{lossy, lossy, lossy, lossy});
-static_assert(level<fidelity::distribution> ==       std::array{lossy, exact, exact, exact});
+static_assert(level<fidelity::lossy> == std::array{lossy, lossy, lossy, lossy});
+static_assert(level<fidelity::distribution> == std::array{lossy, exact, exact, exact});
 static_assert(level<fidelity::schedule_invariant> == std::array{exact, exact, exact, exact});
-static_assert(level<fidelity::pathwise> ==           std::array{exact, exact, exact, exact});
+static_assert(level<fidelity::pathwise> == std::array{exact, exact, exact, exact});
 
 // Weakest first, each level including the ones before.
 static_assert(fidelity::lossy < fidelity::distribution && fidelity::distribution < fidelity::schedule_invariant &&

@@ -60,10 +60,10 @@ static_assert(noexcept(std::declval<fixed_schedule const&>().admit(std::declval<
 static_assert(noexcept(std::declval<threshold_schedule const&>().admit(std::declval<causal_frontier&>())));
 static_assert(noexcept(std::declval<survival_threshold_schedule const&>().admit(std::declval<causal_frontier&>())));
 static_assert(noexcept(std::declval<greedy_schedule<curve> const&>().admit(std::declval<causal_frontier&>())));
-static_assert(noexcept(std::declval<planned_schedule<curve> const&>().budget(
-    std::declval<planning_table<from_anchor> const&>())));
-static_assert(noexcept(std::declval<top_k_schedule<curve> const&>().budget(
-    std::declval<planning_table<from_rounds<2>> const&>())));
+static_assert(noexcept(
+    std::declval<planned_schedule<curve> const&>().budget(std::declval<planning_table<from_anchor> const&>())));
+static_assert(noexcept(
+    std::declval<top_k_schedule<curve> const&>().budget(std::declval<planning_table<from_rounds<2>> const&>())));
 static_assert(noexcept(std::declval<round_report&>().record(std::span<verdict const>{})));
 
 // A decoder holds views of itself.

@@ -8,10 +8,10 @@
 #include <optional>
 
 #include <sureleap/schedule/agreed.hpp>
-#include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/hysteresis.hpp>
 #include <sureleap/schedule/planned.hpp>
+#include <sureleap/schedule/simple.hpp>
 #include <sureleap/schedule/top_k.hpp>
 #include <sureleap/schedule/when_priced.hpp>
 #include <sureleap/serving/never_lose.hpp>

@@ -12,9 +12,9 @@
 #include <span>
 #include <utility>
 
-#include <sureleap/round_record.hpp>
-#include <sureleap/types.hpp>
-#include <sureleap/verdict.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/round/record.hpp>
+#include <sureleap/verify/verdict.hpp>
 
 namespace adaptive {
 

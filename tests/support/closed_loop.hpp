@@ -16,12 +16,11 @@
 #include <vector>
 
 #include <sureleap/concepts.hpp>
-#include <sureleap/round.hpp>
-#include <sureleap/round_record.hpp>
-#include <sureleap/round_runner.hpp>
-#include <sureleap/schedule/fixed.hpp>
+#include <sureleap/round/record.hpp>
+#include <sureleap/round/runner.hpp>
+#include <sureleap/round/stages.hpp>
 #include <sureleap/schedule/planning.hpp>
-#include <sureleap/schedule/retrospective.hpp>
+#include <sureleap/schedule/simple.hpp>
 #include <sureleap/schedule/survival.hpp>
 
 #include "support/dice.hpp"

@@ -9,12 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include <sureleap/schedule/additive_cost.hpp>
-#include <sureleap/schedule/batch_cost.hpp>
-#include <sureleap/schedule/capacity.hpp>
-#include <sureleap/schedule/cell_cost.hpp>
-#include <sureleap/schedule/cost_ref.hpp>
-#include <sureleap/schedule/padded_cost.hpp>
+#include <sureleap/cost/additive.hpp>
+#include <sureleap/cost/capacity.hpp>
+#include <sureleap/cost/cell.hpp>
+#include <sureleap/cost/padded.hpp>
+#include <sureleap/cost/views.hpp>
 #include <sureleap/serving/refined_cost.hpp>
 
 #include "support/catch.hpp"

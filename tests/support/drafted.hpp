@@ -9,12 +9,12 @@
 #include <vector>
 
 #include <sureleap/concepts.hpp>
-#include <sureleap/draft_block.hpp>
-#include <sureleap/guarantee.hpp>
-#include <sureleap/random.hpp>
-#include <sureleap/round_check.hpp>
+#include <sureleap/core/guarantee.hpp>
+#include <sureleap/core/workspace.hpp>
+#include <sureleap/drafter/draft_block.hpp>
+#include <sureleap/round/check.hpp>
+#include <sureleap/sampling/random.hpp>
 #include <sureleap/schedule/planning.hpp>
-#include <sureleap/workspace.hpp>
 
 namespace support {
 

@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <string>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 namespace support {
 

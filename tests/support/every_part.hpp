@@ -22,15 +22,15 @@
 #include <utility>
 #include <vector>
 
-#include <sureleap/acceptance/block.hpp>
-#include <sureleap/acceptance/coupled.hpp>
-#include <sureleap/acceptance/match.hpp>
-#include <sureleap/acceptance/rejection.hpp>
 #include <sureleap/schedule/agreed.hpp>
 #include <sureleap/schedule/hysteresis.hpp>
 #include <sureleap/schedule/when_priced.hpp>
 #include <sureleap/serving/never_lose.hpp>
 #include <sureleap/serving/speed_targets.hpp>
+#include <sureleap/verify/block.hpp>
+#include <sureleap/verify/coupled.hpp>
+#include <sureleap/verify/match.hpp>
+#include <sureleap/verify/rejection.hpp>
 
 #include "support/exactness.hpp"
 

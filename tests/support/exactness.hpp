@@ -8,18 +8,16 @@
 #include <type_traits>
 #include <utility>
 
-#include <sureleap/acceptance/block.hpp>
-#include <sureleap/acceptance/coupled.hpp>
-#include <sureleap/acceptance/match.hpp>
-#include <sureleap/acceptance/rejection.hpp>
 #include <sureleap/drafter/lookup.hpp>
 #include <sureleap/drafter/parallel.hpp>
-#include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/planned.hpp>
-#include <sureleap/schedule/retrospective.hpp>
-#include <sureleap/schedule/threshold.hpp>
+#include <sureleap/schedule/simple.hpp>
 #include <sureleap/schedule/top_k.hpp>
+#include <sureleap/verify/block.hpp>
+#include <sureleap/verify/coupled.hpp>
+#include <sureleap/verify/match.hpp>
+#include <sureleap/verify/rejection.hpp>
 
 #include "support/catch.hpp"
 #include "support/small_world.hpp"

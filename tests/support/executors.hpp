@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include <sureleap/executor.hpp>
+#include <sureleap/core/executor.hpp>
 
 #include "support/dice.hpp"
 

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include <sureleap/types.hpp>
+#include <sureleap/core/types.hpp>
 
 #include "support/catch.hpp"
 #include "support/safetensors.hpp"

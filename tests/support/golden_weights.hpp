@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <vector>
 
-#include <sureleap/types.hpp>
+#include <sureleap/core/types.hpp>
 
 #include "support/safetensors.hpp"
 

@@ -9,9 +9,9 @@
 #include <span>
 #include <vector>
 
-#include <sureleap/context_model.hpp>
-#include <sureleap/random.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/drafter/context_model.hpp>
+#include <sureleap/sampling/random.hpp>
 
 namespace support {
 

@@ -11,11 +11,11 @@
 #include <span>
 #include <vector>
 
-#include <sureleap/context_model.hpp>
 #include <sureleap/decoder.hpp>
 #include <sureleap/drafter/autoregressive.hpp>
+#include <sureleap/drafter/context_model.hpp>
 #include <sureleap/drafter/semi_autoregressive.hpp>
-#include <sureleap/random.hpp>
+#include <sureleap/sampling/random.hpp>
 #include <sureleap/testing/enumerator.hpp>
 
 namespace small_world {

@@ -21,7 +21,7 @@
 #include <engine/checkpoint.hpp>
 #include <engine/config.hpp>
 #include <engine/synthetic.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/types.hpp>
 
 #include "support/dice.hpp"
 #include "support/tiny_models_shapes.hpp"

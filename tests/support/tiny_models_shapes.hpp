@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <engine/config.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/types.hpp>
 
 #include "support/dice.hpp"
 

@@ -11,7 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include "engine/tokenizer.hpp"
 

@@ -12,12 +12,12 @@
 #include <span>
 #include <vector>
 
-#include <sureleap/calibration_ref.hpp>
-#include <sureleap/round_record.hpp>
+#include <sureleap/core/calibration_ref.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/round/record.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/survival.hpp>
-#include <sureleap/types.hpp>
-#include <sureleap/verdict.hpp>
+#include <sureleap/verify/verdict.hpp>
 
 #include "support/dice.hpp"
 #include "support/survival_tables.hpp"

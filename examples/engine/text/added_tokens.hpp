@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include <sureleap/types.hpp>
+#include <sureleap/core/types.hpp>
 
 namespace engine::text {
 

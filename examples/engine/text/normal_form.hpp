@@ -19,7 +19,7 @@
 
 #include <utf8proc.h>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 namespace engine::text {
 

@@ -23,7 +23,7 @@
 
 #include <pcre2.h>
 
-#include <sureleap/error.hpp>
+#include <sureleap/core/error.hpp>
 
 #include "pattern_translator.hpp"
 #include "utf8.hpp"

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include <sureleap/types.hpp>
+#include <sureleap/core/types.hpp>
 
 #include "added_tokens.hpp"
 #include "bpe.hpp"

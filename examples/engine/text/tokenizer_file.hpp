@@ -22,8 +22,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include <sureleap/error.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
 
 #include "../json_field.hpp"
 #include "byte_level.hpp"

@@ -29,8 +29,8 @@
 #include <span>
 #include <vector>
 
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

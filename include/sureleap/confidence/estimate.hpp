@@ -9,8 +9,8 @@
 #include <utility>
 
 #include <sureleap/concepts.hpp>
-#include <sureleap/config.hpp>
-#include <sureleap/distribution.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/sampling/distribution.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

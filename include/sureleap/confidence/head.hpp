@@ -18,10 +18,10 @@
 #include <type_traits>
 #include <vector>
 
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
-#include <sureleap/linear.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/head/linear.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -19,9 +19,9 @@
 #include <span>
 #include <vector>
 
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

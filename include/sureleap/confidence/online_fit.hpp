@@ -22,7 +22,7 @@
 #include <cstdint>
 
 #include <sureleap/confidence/calibration.hpp>
-#include <sureleap/config.hpp>
+#include <sureleap/core/config.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

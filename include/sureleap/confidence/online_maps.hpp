@@ -36,8 +36,8 @@
 #include <sureleap/confidence/calibration.hpp>
 #include <sureleap/confidence/drift.hpp>
 #include <sureleap/confidence/online_fit.hpp>
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

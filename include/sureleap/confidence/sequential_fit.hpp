@@ -15,7 +15,7 @@
 #include <sureleap/confidence/calibration.hpp>
 #include <sureleap/confidence/calibration_data.hpp>
 #include <sureleap/confidence/metrics.hpp>
-#include <sureleap/config.hpp>
+#include <sureleap/core/config.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace detail {

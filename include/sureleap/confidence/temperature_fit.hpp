@@ -22,8 +22,8 @@
 #include <sureleap/confidence/calibration.hpp>
 #include <sureleap/confidence/calibration_data.hpp>
 #include <sureleap/confidence/sequential_fit.hpp>
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -10,10 +10,10 @@
 #include <utility>
 
 #include <sureleap/concepts.hpp>
-#include <sureleap/config.hpp>
-#include <sureleap/draft_block.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/drafter/options.hpp>
-#include <sureleap/verdict.hpp>
+#include <sureleap/verify/verdict.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -9,9 +9,9 @@
 #include <span>
 
 #include <sureleap/concepts.hpp>
-#include <sureleap/config.hpp>
-#include <sureleap/draft_block.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/drafter/draft_block.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -11,10 +11,10 @@
 
 #include <sureleap/concepts.hpp>
 #include <sureleap/confidence/estimate.hpp>
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
-#include <sureleap/types.hpp>
-#include <sureleap/vocabulary.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/sampling/vocabulary_map.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include <sureleap/config.hpp>
+#include <sureleap/core/config.hpp>
 #include <sureleap/drafter/semi_autoregressive.hpp>
 #include <sureleap/head/none.hpp>
 

@@ -20,7 +20,7 @@
 
 #include <sureleap/confidence/online_fit.hpp>
 #include <sureleap/confidence/online_maps.hpp>
-#include <sureleap/config.hpp>
+#include <sureleap/core/config.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -22,11 +22,11 @@
 
 #include <sureleap/ext/json_document.hpp>
 
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
-#include <sureleap/schedule/additive_cost.hpp>
-#include <sureleap/schedule/cost_sample.hpp>
-#include <sureleap/schedule/cost_table.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/cost/additive.hpp>
+#include <sureleap/cost/sample.hpp>
+#include <sureleap/cost/table.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

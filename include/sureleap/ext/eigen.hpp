@@ -24,9 +24,9 @@
 
 #include <Eigen/Core>
 
-#include <sureleap/config.hpp>
-#include <sureleap/linear.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/head/linear.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -24,9 +24,9 @@
 #include <sureleap/confidence/calibration_data.hpp>
 #include <sureleap/confidence/platt_fit.hpp>
 #include <sureleap/confidence/temperature_fit.hpp>
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
-#include <sureleap/schedule/capacity.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/cost/capacity.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

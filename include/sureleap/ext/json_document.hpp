@@ -22,9 +22,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
-#include <sureleap/schedule/cost_sample.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/cost/sample.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

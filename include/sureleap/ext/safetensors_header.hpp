@@ -31,9 +31,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

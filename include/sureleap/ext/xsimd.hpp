@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Glue to xsimd (8.1 or newer): a linear-algebra backend for the heads (linear.hpp), and a table of passes over rows of
-// logits (kernel/row.hpp), both for the architecture that the unit is compiled for.
+// logits (detail/kernel/row.hpp), both for the architecture that the unit is compiled for.
 //
 //     markov_head head{w1, w2, xsimd_backend{}};
 //     round_memory<float, float> memory{drafter, rule, {.max_requests = 8, .kernels = &xsimd_row_kernels<>}};
@@ -30,10 +30,10 @@
 
 #include <xsimd/xsimd.hpp>
 
-#include <sureleap/config.hpp>
-#include <sureleap/kernel/row.hpp>
-#include <sureleap/linear.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/detail/kernel/row.hpp>
+#include <sureleap/head/linear.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -131,7 +131,7 @@ struct patterns {
     typedef std::uint32_t wide __attribute__((vector_size(4 * Count)));
 };
 
-/// kernel/rows.inl over batches. Only what all versions have is used, which costs something where they differ: patterns
+/// detail/kernel/rows.inl over batches. Only what all versions have is used, which costs something where they differ: patterns
 /// are cast by std::bit_cast, and lanes go through memory where sums are widened and masks are read, which is rare. Without a fused multiply-add in the architecture
 /// products are rounded twice.
 template <class Arch>
@@ -169,7 +169,7 @@ struct xsimd_passes {
         static vec multiply_add(vec const& a, vec const& b, vec const& c) { return xsimd::fma(a, b, c); }
         static vec subtract_product(vec const& a, vec const& b, vec const& c) { return xsimd::fnma(b, c, a); }
 
-        /// As in kernel/avx2.hpp. Not xsimd::exp2, which is less exact, slower, and another function on another machine.
+        /// As in detail/kernel/avx2.hpp. Not xsimd::exp2, which is less exact, slower, and another function on another machine.
         static vec exp2(vec x) {
             x = max(fill(-200.0f), x);
             vec const n = xsimd::nearbyint(xsimd::min(fill(200.0f), x));  // whatever it makes of NaN: f stays one
@@ -231,7 +231,7 @@ struct xsimd_passes {
         static vec power(integers const& n) { return std::bit_cast<vec>((n + integers(127)) << 23); }
     };
 
-#include <sureleap/kernel/rows.inl>
+#include <sureleap/detail/kernel/rows.inl>
 #undef SURELEAP_KERNEL
 };
 

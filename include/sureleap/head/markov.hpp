@@ -19,10 +19,10 @@
 #include <cstddef>
 #include <span>
 
-#include <sureleap/config.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/head/linear.hpp>
 #include <sureleap/head/output.hpp>
-#include <sureleap/linear.hpp>
-#include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <span>
 
-#include <sureleap/config.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

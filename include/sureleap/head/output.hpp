@@ -12,12 +12,12 @@
 #include <span>
 #include <type_traits>
 
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
-#include <sureleap/executor.hpp>
-#include <sureleap/int8.hpp>
-#include <sureleap/linear.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/executor.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/head/int8.hpp>
+#include <sureleap/head/linear.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

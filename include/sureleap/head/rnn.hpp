@@ -15,11 +15,11 @@
 #include <span>
 #include <type_traits>
 
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/head/linear.hpp>
 #include <sureleap/head/output.hpp>
-#include <sureleap/linear.hpp>
-#include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -22,11 +22,11 @@
 #include <vector>
 
 #include <sureleap/concepts.hpp>
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
-#include <sureleap/executor.hpp>
-#include <sureleap/kernel/head_native.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/executor.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/detail/kernel/head_native.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -17,11 +17,11 @@
 #include <cstdint>
 #include <span>
 
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
-#include <sureleap/types.hpp>
-#include <sureleap/verdict.hpp>
-#include <sureleap/workspace.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/core/workspace.hpp>
+#include <sureleap/verify/verdict.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // All memory of an engine's rounds, carved once, and how far a round has come. It is made for a drafter, a schedule and a
-// rule, which is where their combination is checked, and the stages of round.hpp refuse others. What a stage leaves here is
+// rule, which is where their combination is checked, and the stages of round/stages.hpp refuse others. What a stage leaves here is
 // read by the next one and by nobody else's hands: a length that was changed behind the schedule's back, or a block of
 // the round before, would bias the output without a trace.
 #pragma once
@@ -14,20 +14,20 @@
 #include <type_traits>
 #include <vector>
 
-#include <sureleap/acceptance/verification.hpp>
-#include <sureleap/calibration_ref.hpp>
 #include <sureleap/concepts.hpp>
-#include <sureleap/config.hpp>
-#include <sureleap/draft_block.hpp>
-#include <sureleap/error.hpp>
-#include <sureleap/executor.hpp>
+#include <sureleap/core/calibration_ref.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/executor.hpp>
+#include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/round/attempts.hpp>
-#include <sureleap/round_check.hpp>
-#include <sureleap/round_record.hpp>
+#include <sureleap/round/check.hpp>
+#include <sureleap/round/record.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/planning.hpp>
-#include <sureleap/verdict.hpp>
-#include <sureleap/verify_batch.hpp>
+#include <sureleap/verify/verdict.hpp>
+#include <sureleap/verify/verification.hpp>
+#include <sureleap/verify/verify_batch.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -222,7 +222,7 @@ private:
 };
 
 namespace detail {
-/// For the stages of round.hpp.
+/// For the stages of round/stages.hpp.
 struct round_access {
     template <class T, class Q, class Hook>
     [[nodiscard]] static round_state<T, Q, Hook>& state(round_memory<T, Q, Hook>& memory) noexcept {

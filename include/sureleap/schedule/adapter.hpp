@@ -17,12 +17,12 @@
 #include <utility>
 
 #include <sureleap/concepts.hpp>
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/planning.hpp>
 #include <sureleap/schedule/survival.hpp>
-#include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -24,10 +24,10 @@
 #include <utility>
 
 #include <sureleap/concepts.hpp>
-#include <sureleap/config.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
 #include <sureleap/schedule/adapter.hpp>
 #include <sureleap/schedule/planning.hpp>
-#include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -8,9 +8,9 @@
 #include <cstddef>
 
 #include <sureleap/concepts.hpp>
-#include <sureleap/config.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/cost/views.hpp>
 #include <sureleap/schedule/frontier.hpp>
-#include <sureleap/schedule/priced_round.hpp>
 #include <sureleap/schedule/throughput.hpp>
 
 SURELEAP_BEGIN_NAMESPACE

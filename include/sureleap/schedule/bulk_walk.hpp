@@ -5,7 +5,7 @@
 // A walk is a rule that is asked of one prefix of the order after another, "do we go on to this one?", and what it
 // decides depends on prefixes only: how many candidates, and their sum (expected_step). The walk over a heap asks at
 // every candidate, which costs O(log R) each. This one asks about whole stretches of survivals first: between two
-// thresholds a pass over the table (kernel/survivals.hpp) tells how many candidates there are and their sum, and if the
+// thresholds a pass over the table (detail/kernel/survivals.hpp) tells how many candidates there are and their sum, and if the
 // rule can prove from that alone that it would go through all of them, they are passed. If not, the stretch is cut in two.
 // Stretches of some candidates that are left are sorted and walked, candidate by candidate; what comes out is therefore
 // the same, whatever the rule could or could not prove.
@@ -25,8 +25,8 @@
 #include <functional>
 #include <span>
 
-#include <sureleap/config.hpp>
-#include <sureleap/kernel/survivals.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/detail/kernel/survivals.hpp>
 #include <sureleap/schedule/survival.hpp>
 #include <sureleap/schedule/throughput.hpp>
 

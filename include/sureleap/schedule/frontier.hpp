@@ -18,13 +18,13 @@
 #include <cstdint>
 #include <span>
 
-#include <sureleap/config.hpp>
-#include <sureleap/kernel/survivals.hpp>
-#include <sureleap/kernel/survivals_native.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/workspace.hpp>
+#include <sureleap/detail/kernel/survivals.hpp>
+#include <sureleap/detail/kernel/survivals_native.hpp>
 #include <sureleap/schedule/bulk_walk.hpp>
 #include <sureleap/schedule/survival.hpp>
 #include <sureleap/schedule/throughput.hpp>
-#include <sureleap/workspace.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

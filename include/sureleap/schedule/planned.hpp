@@ -9,7 +9,7 @@
 #include <utility>
 
 #include <sureleap/concepts.hpp>
-#include <sureleap/config.hpp>
+#include <sureleap/core/config.hpp>
 #include <sureleap/schedule/budget.hpp>
 #include <sureleap/schedule/planning.hpp>
 

@@ -12,13 +12,13 @@
 #include <span>
 #include <vector>
 
-#include <sureleap/calibration_ref.hpp>
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/calibration_ref.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/core/workspace.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/survival.hpp>
-#include <sureleap/types.hpp>
-#include <sureleap/workspace.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

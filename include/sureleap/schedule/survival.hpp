@@ -16,8 +16,8 @@
 #include <cstdint>
 #include <span>
 
-#include <sureleap/config.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -36,8 +36,8 @@ SURELEAP_BEGIN_NAMESPACE
 
 /// One draft position that may be verified.
 struct candidate {
-    std::size_t request = 0;   ///< row of the table
-    std::size_t position = 0;  ///< k
+    std::size_t request = 0;           ///< row of the table
+    std::size_t position = 0;          ///< k
     fixed_probability confidence = 0;  ///< c_k
     fixed_probability survival = 0;    ///< weight x c_1 .. c_k: no probability where requests have priorities
 };

@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include <sureleap/concepts.hpp>
-#include <sureleap/config.hpp>
+#include <sureleap/core/config.hpp>
 #include <sureleap/schedule/survival.hpp>
 
 SURELEAP_BEGIN_NAMESPACE

@@ -20,13 +20,13 @@
 #include <utility>
 
 #include <sureleap/concepts.hpp>
-#include <sureleap/config.hpp>
-#include <sureleap/guarantee.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/guarantee.hpp>
+#include <sureleap/core/types.hpp>
 #include <sureleap/schedule/adapter.hpp>
-#include <sureleap/schedule/fixed.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/planning.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/schedule/simple.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -12,10 +12,10 @@
 #include <span>
 #include <vector>
 
-#include <sureleap/config.hpp>
-#include <sureleap/round_record.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/round/record.hpp>
 #include <sureleap/schedule/survival.hpp>
-#include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -23,9 +23,9 @@
 #include <string>
 #include <string_view>
 
-#include <sureleap/config.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
 #include <sureleap/serving/metrics.hpp>
-#include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -24,14 +24,14 @@
 #include <vector>
 
 #include <sureleap/concepts.hpp>
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
-#include <sureleap/round_record.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/cost/views.hpp>
+#include <sureleap/round/record.hpp>
 #include <sureleap/schedule/adapter.hpp>
-#include <sureleap/schedule/priced_round.hpp>
 #include <sureleap/serving/draft_gate.hpp>
 #include <sureleap/serving/draft_outlook.hpp>
-#include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -326,9 +326,9 @@ private:
     round_sizes sizes_{};
     survival_profile profile_;
     draft_gate gate_;
-    std::vector<double> open_;  // [gamma] requests that may draft the position
-    step_load load_{};          // of this round, without drafts
-    double anchors_ = 0.0;      // weights of this round's requests
+    std::vector<double> open_;      // [gamma] requests that may draft the position
+    step_load load_{};              // of this round, without drafts
+    double anchors_ = 0.0;          // weights of this round's requests
     std::vector<double> accepted_;  // [gamma], and what survivals promised
     std::vector<double> expected_;
     std::vector<double> trust_;

@@ -32,11 +32,11 @@
 #include <sureleap/confidence/drift.hpp>
 #include <sureleap/confidence/online_fit.hpp>
 #include <sureleap/confidence/online_maps.hpp>
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
-#include <sureleap/round_record.hpp>
-#include <sureleap/types.hpp>
-#include <sureleap/verdict.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/round/record.hpp>
+#include <sureleap/verify/verdict.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

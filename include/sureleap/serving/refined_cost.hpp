@@ -30,10 +30,10 @@
 #include <utility>
 
 #include <sureleap/concepts.hpp>
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
-#include <sureleap/round_record.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/round/record.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -26,12 +26,12 @@
 #include <vector>
 
 #include <sureleap/concepts.hpp>
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
-#include <sureleap/round_record.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/cost/views.hpp>
+#include <sureleap/round/record.hpp>
 #include <sureleap/schedule/adapter.hpp>
-#include <sureleap/schedule/priced_round.hpp>
-#include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

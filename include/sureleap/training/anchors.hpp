@@ -18,10 +18,10 @@
 #include <span>
 #include <vector>
 
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
-#include <sureleap/random.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/sampling/random.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

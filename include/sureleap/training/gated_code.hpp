@@ -14,12 +14,12 @@
 #include <span>
 #include <type_traits>
 
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
-#include <sureleap/linear.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/head/linear.hpp>
 #include <sureleap/training/markov_code.hpp>
 #include <sureleap/training/rows.hpp>
-#include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -26,9 +26,9 @@
 #include <cstddef>
 #include <span>
 
-#include <sureleap/config.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
 #include <sureleap/training/rows.hpp>
-#include <sureleap/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -21,8 +21,8 @@
 #include <utility>
 #include <vector>
 
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
 #include <sureleap/training/anchors.hpp>
 
 SURELEAP_BEGIN_NAMESPACE

@@ -15,9 +15,9 @@
 #include <span>
 #include <type_traits>
 
-#include <sureleap/config.hpp>
-#include <sureleap/linear.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/head/linear.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

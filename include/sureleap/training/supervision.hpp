@@ -29,11 +29,11 @@
 #include <span>
 #include <vector>
 
-#include <sureleap/config.hpp>
-#include <sureleap/error.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/core/workspace.hpp>
 #include <sureleap/training/rows.hpp>
-#include <sureleap/types.hpp>
-#include <sureleap/workspace.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

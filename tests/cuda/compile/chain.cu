@@ -3,9 +3,9 @@
 // Chains as an engine would ask for them: every rule, with and without tensor cores, and their rows.
 #include <type_traits>
 
-#include <sureleap/cuda/chain.cuh>
-#include <sureleap/guarantee.hpp>
-#include <sureleap/types.hpp>
+#include <sureleap/core/guarantee.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/cuda/drafter/chain.cuh>
 
 namespace {
 

@@ -3,9 +3,9 @@
 // Both element types and all loads of mma.cuh, with fragments that are bound to be kept.
 #include <cstdint>
 
-#include <sureleap/cuda/device.cuh>
-#include <sureleap/cuda/mma.cuh>
-#include <sureleap/types.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/cuda/core/mma.cuh>
+#include <sureleap/cuda/core/runtime.cuh>
 
 namespace {
 

@@ -10,11 +10,11 @@
 #include <limits>
 #include <vector>
 
-#include <sureleap/cuda/device.cuh>
-#include <sureleap/draw_key.hpp>
-#include <sureleap/random.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/sampling/draw_key.hpp>
+#include <sureleap/sampling/random.hpp>
 #include <sureleap/schedule/survival.hpp>
-#include <sureleap/types.hpp>
 
 #include "cuda/support/device_array.hpp"
 

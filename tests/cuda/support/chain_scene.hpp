@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include <sureleap/cuda/chain.cuh>
-#include <sureleap/draft_block.hpp>
+#include <sureleap/cuda/drafter/chain.cuh>
+#include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/drafter/semi_autoregressive.hpp>
 #include <sureleap/head/markov.hpp>
 

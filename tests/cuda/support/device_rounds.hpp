@@ -3,8 +3,8 @@
 // Rounds in device memory for tests: columns carved from memory that holds rubbish, and copies to and from them.
 #pragma once
 
-#include <sureleap/cuda/round.cuh>
-#include <sureleap/cuda/workspace.cuh>
+#include <sureleap/cuda/core/columns.cuh>
+#include <sureleap/cuda/core/workspace.cuh>
 
 #include <cstddef>
 #include <span>

@@ -14,17 +14,17 @@
 #include <vector>
 
 #include <sureleap/confidence/head.hpp>
-#include <sureleap/cuda/confidence.cuh>
-#include <sureleap/cuda/gated.cuh>
-#include <sureleap/cuda/head.cuh>
-#include <sureleap/cuda/rnn.cuh>
-#include <sureleap/draft_block.hpp>
+#include <sureleap/core/workspace.hpp>
+#include <sureleap/cuda/confidence/head.cuh>
+#include <sureleap/cuda/head/gated.cuh>
+#include <sureleap/cuda/head/markov.cuh>
+#include <sureleap/cuda/head/rnn.cuh>
+#include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/drafter/semi_autoregressive.hpp>
 #include <sureleap/head/gated.hpp>
 #include <sureleap/head/markov.hpp>
 #include <sureleap/head/rnn.hpp>
-#include <sureleap/random.hpp>
-#include <sureleap/workspace.hpp>
+#include <sureleap/sampling/random.hpp>
 
 #include "cuda/support/device_array.hpp"
 #include "cuda/support/round_on_device.hpp"

@@ -8,8 +8,8 @@
 #include <type_traits>
 #include <vector>
 
-#include <sureleap/cuda/round.cuh>
-#include <sureleap/types.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/cuda/core/columns.cuh>
 
 #include "cuda/support/device_array.hpp"
 

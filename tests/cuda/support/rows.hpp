@@ -9,7 +9,7 @@
 
 #include "support/dice.hpp"
 
-#include <sureleap/types.hpp>
+#include <sureleap/core/types.hpp>
 
 namespace support {
 

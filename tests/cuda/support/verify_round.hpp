@@ -18,12 +18,12 @@
 #include <type_traits>
 #include <vector>
 
-#include <sureleap/acceptance/block.hpp>
-#include <sureleap/acceptance/rejection.hpp>
-#include <sureleap/acceptance/residual.hpp>
-#include <sureleap/cuda/verify.cuh>
+#include <sureleap/cuda/verify/verify.cuh>
 #include <sureleap/drafter/parallel.hpp>
-#include <sureleap/round.hpp>
+#include <sureleap/round/stages.hpp>
+#include <sureleap/verify/block.hpp>
+#include <sureleap/verify/rejection.hpp>
+#include <sureleap/verify/residual.hpp>
 
 #include "cuda/support/captured.hpp"
 #include "cuda/support/device_array.hpp"

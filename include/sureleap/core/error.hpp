@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+//
+// What happens when data given at set-up is wrong, or stages of a round are called in a wrong order or with wrong parts:
+// sureleap::error, with the object, the index, the value and the expectation in its text. Inside a stage nothing throws; there
+// a request gets a status (types.hpp), or a broken precondition aborts (SURELEAP_EXPECTS).
+#pragma once
+
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+#include <sureleap/core/config.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// Thrown for unusable data at set-up. Under -fno-exceptions the text is printed and the program aborts.
+class error : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+namespace detail {
+
+[[noreturn, gnu::cold, gnu::noinline]] inline void fail(std::string const& text) {
+#if SURELEAP_EXCEPTIONS
+    throw error(text);
+#else
+    std::fprintf(stderr, "sureleap: %s\n", text.c_str());
+    std::abort();
+#endif
+}
+
+/// Text of a value for an error message; shorter than a stream and free of its locale.
+template <class T>
+[[nodiscard]] std::string show(T const& value) {
+    if constexpr (std::is_convertible_v<T const&, std::string>) {
+        return std::string(value);
+    } else if constexpr (std::is_floating_point_v<T>) {
+        char text[32];
+        std::snprintf(text, sizeof text, "%.9g", static_cast<double>(value));  // to_string would print 1e-9 as 0
+        return text;
+    } else {
+        return std::to_string(value);
+    }
+}
+
+/// fail(all parts joined). Cold by construction: the caller tests first, so the text is only built on failure.
+template <class... Parts>
+[[noreturn, gnu::cold]] void fail_with(Parts const&... parts) {
+    std::string text;
+    (text.append(show(parts)), ...);
+    fail(text);
+}
+
+/// What learns from rounds has memory for so many positions. Looked at once a record, in release builds too.
+inline void expect_block(char const* who, std::size_t positions, std::size_t block_size) {
+    if (positions > block_size) {
+        fail_with(who, ": a block of ", positions, " positions, expected at most its own block_size = ", block_size,
+                  "; make it with the drafter's block_size()");
+    }
+}
+inline void expect_position(char const* who, std::size_t k, std::size_t block_size) {
+    if (k >= block_size) {
+        fail_with(who, ": position ", k, ", expected one below its block_size = ", block_size,
+                  "; make it with the drafter's block_size()");
+    }
+}
+
+}  // namespace detail
+
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+//
+// Threads, lent. The library makes none: an engine has a pool, and a second one would fight it for the cores. Whoever wants
+// a round's passes over rows divided lends the pool as an executor:
+//
+//     struct lent_pool {
+//         my_pool& pool;
+//         void run(std::size_t tasks, sureleap::task_ref task) { pool.parallel_for(tasks, task); }
+//         std::size_t width() const { return pool.threads(); }
+//     };
+//     lent_pool lent{pool};
+//     round_memory<float, float> memory{drafter, rule, {.max_requests = 32, .executor = lent}};
+//
+// Results are the same bits whatever is lent. What is divided are requests and rows of a product, each of which is computed
+// by one thread as it would be alone and written to a place of its own; draws are functions of their keys. So nothing has
+// to be locked and no order matters.
+//
+// An executor runs numbered tasks and need not know which thread runs one. The library starts as many tasks as it has
+// scratch for, and tasks claim the work from a counter: one that starts late, or after the others, finds nothing left.
+// Rejected: thread indices, which not every pool has; a task for every request, which would leave it to the pool to keep
+// two of them from the same scratch; a template parameter in every part that touches a row, for a call a stage.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <concepts>
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+#include <sureleap/core/config.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// A view of a callable void(std::size_t) noexcept, which must outlive it. Two pointers, copied freely.
+class task_ref {
+public:
+    template <class F>
+        requires(!std::is_same_v<F, task_ref>)
+    task_ref(F const& f) noexcept  // NOLINT: a callable is a task
+        : f_(&f), call_([](void const* g, std::size_t i) noexcept { (*static_cast<F const*>(g))(i); }) {
+        static_assert(std::is_nothrow_invocable_v<F const&, std::size_t>,
+                      "task_ref: a task is called as task(std::size_t), must not throw and says so: noexcept");
+    }
+    void operator()(std::size_t i) const noexcept { call_(f_, i); }
+
+private:
+    void const* f_;
+    void (*call_)(void const*, std::size_t) noexcept;
+};
+
+/// Runs tasks on somebody's threads.
+///
+/// - run(tasks, task): calls task(0) .. task(tasks - 1), each exactly once, and returns when all have ended. What tasks
+///   wrote is there for the caller then, and what the caller wrote before is there for them.
+/// - width(): how many of them it runs at once, at least 1; constant. Scratch is carved for so many, and a run has no
+///   more tasks. 1 is an executor too: nothing is divided then.
+/// - grain(), optional: how many numbers (logits, weights) a task shall pass over at least; constant. default_grain where
+///   there is none.
+///
+/// Promise: run does not throw; an exception ends the program. Runs begin in the thread that calls a stage, one at a time
+/// and never inside a task, so a pool need not nest; engines in different threads that share one begin runs concurrently.
+/// Not promised: any order, any thread, that tasks overlap at all. Tasks never wait for each other.
+template <class E>
+concept executor = requires(E& e, E const& c, std::size_t tasks, task_ref task) {
+    e.run(tasks, task);
+    { c.width() } -> std::convertible_to<std::size_t>;
+};
+
+/// A task of so many numbers takes some 50 microseconds. To wake a thread that sleeps was seen to take 15 to 50, so less is
+/// not worth it. A pool whose threads spin can do with less.
+inline constexpr std::size_t default_grain = std::size_t{1} << 19;
+
+/// A view of an executor, which must outlive it. By default none: everything runs in the calling thread. Models executor.
+class executor_ref {
+public:
+    executor_ref() = default;
+    template <class E>
+        requires(!std::is_same_v<std::remove_const_t<E>, executor_ref>)
+    executor_ref(E& lent) noexcept {  // NOLINT: an executor is lent where one is asked for
+        static_assert(
+            executor<E>,
+            "sureleap: this is no sureleap::executor; give it run(std::size_t tasks, sureleap::task_ref task), "
+            "which calls task(0) .. task(tasks - 1) and returns when all have ended, and width() const, how "
+            "many it runs at once (executor.hpp)");
+        if constexpr (executor<E>) {
+            lent_ = const_cast<std::remove_const_t<E>*>(&lent);
+            run_ = [](void* e, std::size_t tasks, task_ref task) noexcept { static_cast<E*>(e)->run(tasks, task); };
+            width_ = static_cast<std::size_t>(std::as_const(lent).width());
+            if constexpr (requires { std::as_const(lent).grain(); }) {
+                grain_ = std::max(static_cast<std::size_t>(std::as_const(lent).grain()), std::size_t{1});
+            }
+        }
+    }
+
+    void run(std::size_t tasks, task_ref task) const noexcept {
+        if (run_ != nullptr) return run_(lent_, tasks, task);
+        for (std::size_t i = 0; i < tasks; ++i) task(i);
+    }
+    [[nodiscard]] std::size_t width() const noexcept { return width_; }
+    [[nodiscard]] std::size_t grain() const noexcept { return grain_; }
+    /// How many tasks to make of work that passes over `numbers`, at least 1.
+    [[nodiscard]] std::size_t worth(std::size_t numbers) const noexcept {
+        return std::clamp(numbers / grain_, std::size_t{1}, std::max(width_, std::size_t{1}));
+    }
+
+private:
+    void* lent_ = nullptr;
+    void (*run_)(void*, std::size_t, task_ref) noexcept = nullptr;
+    std::size_t width_ = 1;
+    std::size_t grain_ = default_grain;
+};
+
+namespace detail {
+
+/// f(worker, item) for every item below `items`, by at most `workers` tasks. No two calls of one worker overlap, so it may
+/// have scratch. f must not throw, except where workers <= 1.
+template <class F>
+void share_out(executor_ref const& executor, std::size_t workers, std::size_t items, F const& f) {
+    workers = std::min(workers, items);
+    if (workers <= 1) {
+        for (std::size_t i = 0; i < items; ++i) f(std::size_t{0}, i);
+        return;
+    }
+    std::atomic<std::size_t> next{0};
+    executor.run(workers, [&](std::size_t worker) noexcept {
+        for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < items;) f(worker, i);
+    });
+}
+
+}  // namespace detail
+
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+//
+// Views of a cost model: one that is lent, and what the tokens of one round cost. There everything is fixed that is known
+// before the batch is decided, which leaves a curve of B. So schedules search curves, and what else a step costs (drafting,
+// contexts, the number of requests) has no second form in them.
+#pragma once
+
+#include <cstddef>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// SPS(B) of a round of this load. Models capacity_curve, and piecewise_convex_capacity if the model does. A view.
+template <cost_model Cost>
+class priced_round {
+public:
+    priced_round(Cost const& cost, step_load const& load) noexcept : cost_(&cost), load_(load) {}
+
+    [[nodiscard]] double steps_per_second(std::size_t batch_tokens) const noexcept {
+        return 1.0 / static_cast<double>(cost_->step_seconds(with(batch_tokens)));
+    }
+    [[nodiscard]] std::size_t convex_until(std::size_t batch_tokens) const noexcept
+        requires requires(Cost const& c, step_load const& load) { c.convex_until(load); }
+    {
+        return cost_->convex_until(with(batch_tokens));
+    }
+
+private:
+    [[nodiscard]] step_load with(std::size_t batch_tokens) const noexcept {
+        step_load load = load_;
+        load.batch_tokens = batch_tokens;
+        return load;
+    }
+
+    Cost const* cost_;
+    step_load load_;
+};
+
+/// The curve of a round: a capacity curve as it is, a cost model with the round's load. `auto const& curve = curve_of(..)`.
+template <step_cost Cost>
+[[nodiscard]] decltype(auto) curve_of(Cost const& cost, step_load const& load) noexcept {
+    if constexpr (cost_model<Cost>) {
+        return priced_round<Cost>{cost, load};
+    } else {
+        return (cost);
+    }
+}
+
+/// A view of a model that must outlive it and must not change during a round. Schedules hold their cost by value; one that
+/// learns while serving (refined_cost), or that several schedules share, is owned by the engine and lent to them. Models
+/// cost_model; knows what the model knows.
+///
+///   refined_cost cost{model};
+///   decoder dec{target, drafter, greedy_schedule{cost_ref{cost}}, rule};
+///   while (dec.step()) cost.observe(dec.round());
+template <cost_model Model>
+class cost_ref {
+public:
+    using model_type = Model;
+
+    explicit cost_ref(Model const& model) noexcept : model_(&model) {}
+    cost_ref(Model const&&) = delete;  // would dangle
+
+    [[nodiscard]] double step_seconds(step_load const& load) const noexcept {
+        return static_cast<double>(model_->step_seconds(load));
+    }
+    [[nodiscard]] std::size_t convex_until(step_load const& load) const noexcept
+        requires requires(Model const& m) { m.convex_until(load); }
+    {
+        return model_->convex_until(load);
+    }
+
+    [[nodiscard]] Model const& model() const noexcept { return *model_; }
+
+private:
+    Model const* model_;
+};
+
+SURELEAP_END_NAMESPACE

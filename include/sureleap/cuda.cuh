@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+//
+// Everything for the device. A unit that needs one stage includes its headers alone: each takes nvcc some seconds.
+#pragma once
+
+#include <sureleap/cuda/core/block_scan.cuh>
+#include <sureleap/cuda/core/block_sort.cuh>
+#include <sureleap/cuda/core/columns.cuh>
+#include <sureleap/cuda/core/distribution.cuh>
+#include <sureleap/cuda/core/linear.cuh>
+#include <sureleap/cuda/core/mma.cuh>
+#include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/core/storage.cuh>
+#include <sureleap/cuda/core/survivals.cuh>
+#include <sureleap/cuda/core/workspace.cuh>
+
+#include <sureleap/cuda/sampling/draw.cuh>
+#include <sureleap/cuda/sampling/gumbel_max.cuh>
+#include <sureleap/cuda/sampling/gumbel_max_row.cuh>
+#include <sureleap/cuda/sampling/row.cuh>
+#include <sureleap/cuda/sampling/truncate.cuh>
+
+#include <sureleap/cuda/head/gated.cuh>
+#include <sureleap/cuda/head/hidden_terms.cuh>
+#include <sureleap/cuda/head/markov.cuh>
+#include <sureleap/cuda/head/product.cuh>
+#include <sureleap/cuda/head/product_plain.cuh>
+#include <sureleap/cuda/head/product_step.cuh>
+#include <sureleap/cuda/head/product_tensor.cuh>
+#include <sureleap/cuda/head/recomputed_rows.cuh>
+#include <sureleap/cuda/head/rnn.cuh>
+#include <sureleap/cuda/head/row_draw.cuh>
+#include <sureleap/cuda/head/top_tokens.cuh>
+
+#include <sureleap/cuda/confidence/head.cuh>
+#include <sureleap/cuda/confidence/policy.cuh>
+#include <sureleap/cuda/confidence/top1.cuh>
+
+#include <sureleap/cuda/cost/capacity.cuh>
+
+#include <sureleap/cuda/schedule/admission.cuh>
+#include <sureleap/cuda/schedule/budget.cuh>
+#include <sureleap/cuda/schedule/candidates.cuh>
+#include <sureleap/cuda/schedule/history.cuh>
+#include <sureleap/cuda/schedule/lengths.cuh>
+
+#include <sureleap/cuda/drafter/chain.cuh>
+#include <sureleap/cuda/drafter/chain_memory.cuh>
+#include <sureleap/cuda/drafter/shortlist.cuh>
+
+#include <sureleap/cuda/verify/draft_rows.cuh>
+#include <sureleap/cuda/verify/flatten.cuh>
+#include <sureleap/cuda/verify/memory.cuh>
+#include <sureleap/cuda/verify/padded.cuh>
+#include <sureleap/cuda/verify/rules.cuh>
+#include <sureleap/cuda/verify/verification.cuh>
+#include <sureleap/cuda/verify/verify.cuh>
+
+#include <sureleap/cuda/round/admit.cuh>
+#include <sureleap/cuda/round/advance.cuh>

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+//
+// The seam between the kernels of this folder and what compiles them: nvcc, or a host compiler with the emulator of the tests
+// (tests/cuda/emulator), which supplies the names of <cuda_runtime.h> and runs kernels on the processor. Everything else
+// in the folder is plain CUDA C++ and cannot tell the difference.
+//
+// Conventions of the whole folder:
+//   - A host function takes views and a stream, checks shapes and pointers, launches, and returns. It returns
+//     cudaErrorInvalidValue before anything is launched if they do not fit, never waits for the device, never allocates and
+//     never throws.
+//   - Launches have a shape that depends on limits alone; how many requests there are, how long their blocks are and which
+//     tokens they hold is read from device memory. So every call can be captured in a graph once and replayed.
+//   - Blocks never wait for each other: no launch depends on how many of them are resident.
+//   - Shared memory is dynamic and one struct per kernel, so that one look tells what a kernel keeps there.
+//   - Every kernel is a template, by `template <class = void>` if by nothing else: nvcc does not know inline kernels, and two
+//     files that include one that is neither would not link.
+//   - "no mutant" beside a barrier, fence or wait: no test misses it (tests/cuda/mutants.py leaves it in), and the comment says
+//     why it is there all the same.
+//   - Device code uses plain pointers and arrays: members of std:: containers may not be called without a flag of nvcc.
+#pragma once
+
+#if !defined(__CUDACC__) && !defined(SURELEAP_CUDA_EMULATED)
+#error \
+    "sureleap/cuda/ is device code: compile this file with nvcc (-x cu -std=c++20; the CMake target is sureleap::cuda). Host code includes <sureleap/sureleap.hpp>."
+#endif
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+namespace cuda {
+
+inline constexpr unsigned warp_size = 32;
+inline constexpr unsigned all_lanes = 0xffffffffu;
+
+/// std::numeric_limits is for the host.
+inline constexpr float infinity = __builtin_inff();
+
+/// The dynamic shared memory of the running block as a T, which is launched with sizeof(T) bytes. Nothing is constructed.
+template <class T>
+[[nodiscard]] __device__ __forceinline__ T& shared_memory() {
+    static_assert(alignof(T) <= 16, "shared_memory: T needs more than the 16 bytes of alignment that are sure");
+#if defined(SURELEAP_CUDA_EMULATED)
+    return *static_cast<T*>(::emulator::shared_memory());
+#else
+    extern __shared__ __align__(16) unsigned char sureleap_shared_memory[];
+    return *reinterpret_cast<T*>(sureleap_shared_memory);
+#endif
+}
+
+/// The lane and the warp of the calling thread, in blocks of one dimension.
+[[nodiscard]] __device__ __forceinline__ unsigned lane_index() {
+    return threadIdx.x % warp_size;
+}
+[[nodiscard]] __device__ __forceinline__ unsigned warp_index() {
+    return threadIdx.x / warp_size;
+}
+
+/// 2^x to two units in the last place, 0 below 2^-126: one instruction, where exp2f spends four to keep what is smaller.
+[[nodiscard]] __device__ __forceinline__ float quick_exp2(float x) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+#else
+    return exp2f(x);
+#endif
+}
+
+/// kernel<<<grid, block, shared_bytes, stream>>>(arguments...), with as much shared memory as the device has.
+template <class... Parameters, class... Arguments>
+[[nodiscard]] cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
+                                 cudaStream_t stream, Arguments&&... arguments) {
+    constexpr std::size_t without_asking = 48 * 1024;
+    if (shared_bytes > without_asking) {
+        cudaError_t const allowed =
+            cudaFuncSetAttribute(reinterpret_cast<void const*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(shared_bytes));
+        if (allowed != cudaSuccess) return allowed;
+    }
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+}
+
+/// Multiprocessors of the current device, for grids that divide work among blocks: so many blocks, a few times over.
+[[nodiscard]] inline cudaError_t count_multiprocessors(unsigned& count) {
+    int device = 0;
+    int found = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&found, cudaDevAttrMultiProcessorCount, device);
+    count = static_cast<unsigned>(found);
+    return error;
+}
+
+}  // namespace cuda
+SURELEAP_END_NAMESPACE

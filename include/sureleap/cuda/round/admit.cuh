@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT
+//
+// Verify lengths on the device, equal to the host's for the same table, always: survivals are integers, sums are exact, and
+// the one double product is the host's (capacity.cuh). From round.drafts to round.batch.lengths; flatten.cuh goes on.
+//
+//     schedule_greedy(round, capacity, stream)      greedy_schedule              Algorithm 1 with early stop, live
+//     schedule_top_k(round, budget, stream)         top_k_schedule, planned_schedule, with a budget from budget.cuh
+//     schedule_fixed(round, length, stream)         fixed_schedule
+//     schedule_threshold(round, c, stream)          threshold_schedule
+//     schedule_survival_threshold(round, a, stream) survival_threshold_schedule
+//
+// All of them keep every rule exact, and why is the same as on the host (frontier.hpp): confidences are pre-token, candidates
+// are taken in the order of admission, and what decides whether (r, k) is taken depends on candidates before it. Callers can
+// break that in two ways only. A confidence that has seen x_k, or a calibration that has, makes any of them biased; and so
+// does a budget, a threshold or a capacity array that was chosen by looking at this round's blocks (budget.cuh says which
+// tables may be looked at). There is no retrospective schedule on the device.
+//
+// One launch each and no memory but the block's own. Greedy and top-K are one block of threads (schedule/admission.cuh): what they decide
+// is one order over all requests. With a flat_batch as an argument they flatten too, up to 1,024 requests in the same launch.
+#pragma once
+
+#include <cstdint>
+
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/cuda/core/columns.cuh>
+#include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/cost/capacity.cuh>
+#include <sureleap/cuda/schedule/admission.cuh>
+#include <sureleap/cuda/schedule/budget.cuh>
+#include <sureleap/cuda/schedule/candidates.cuh>
+#include <sureleap/cuda/schedule/lengths.cuh>
+#include <sureleap/cuda/verify/flatten.cuh>
+#include <sureleap/schedule/survival.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+namespace cuda {
+namespace detail {
+
+/// The rule of Algorithm 1 (the host's while_theta_rises).
+class while_rising {
+public:
+    __device__ explicit while_rising(double const* steps_per_second) : steps_per_second_(steps_per_second) {}
+
+    /// Every candidate of the stretch raises Theta: SPS falls by less than the sum grows by the least of them.
+    [[nodiscard]] __device__ bool passes(device_stretch const& stretch) const {
+        auto const least = static_cast<double>(stretch.least);
+        double const most_before = static_cast<double>(stretch.to.accepts) - least;
+        double const growth = (1.0 + least / most_before) * (1.0 - device_proof_slack);
+        bool rises = true;
+        for (std::uint32_t b = stretch.from.batch_tokens + 1 + lane_index(); b <= stretch.to.batch_tokens;
+             b += warp_size) {
+            rises = rises && __ldg(steps_per_second_ + b) * growth > __ldg(steps_per_second_ + b - 1);
+        }
+        return rises;
+    }
+    __device__ void meet(device_step const&, walk_scratch&) const {}
+
+    [[nodiscard]] __device__ std::uint32_t take(std::uint32_t const (&key)[keys_each], std::uint32_t size,
+                                                device_step const& before, walk_scratch& s) const {
+        std::uint32_t stop = size;
+        double last = -1.0;
+        for_own_prefixes(key, size, before, steps_per_second_, s, [&](std::uint32_t taken, double theta) {
+            if (!(theta > last) && taken - 1 < stop) stop = taken - 1;
+            last = theta;
+        });
+        return least_of_block(stop, s.block);
+    }
+
+private:
+    double const* steps_per_second_;
+};
+
+/// Goes to a given number of candidates (the host's up_to).
+class up_to_budget {
+public:
+    __device__ up_to_budget(std::uint32_t budget, std::uint32_t requests) : batch_tokens_(requests + budget) {}
+
+    [[nodiscard]] __device__ bool passes(device_stretch const& stretch) const {
+        return stretch.to.batch_tokens <= batch_tokens_;
+    }
+    __device__ void meet(device_step const&, walk_scratch&) const {}
+    [[nodiscard]] __device__ std::uint32_t take(std::uint32_t const (&)[keys_each], std::uint32_t size,
+                                                device_step const& before, walk_scratch&) const {
+        std::uint32_t const left = batch_tokens_ - before.batch_tokens;
+        return left < size ? left : size;
+    }
+
+private:
+    std::uint32_t batch_tokens_;
+};
+
+/// Shared memory of a schedule: what it does, one after the other.
+struct schedule_scratch {
+    union {
+        walk_scratch walk;
+        flatten_scratch flatten;
+    };
+};
+
+/// What a schedule does with the lengths besides writing them.
+struct after_lengths {
+    flat_batch flat{};
+    bool flattens = false;
+};
+
+/// BLOCK collective: writes the lengths of a walk, and the batch if that was asked for.
+__device__ inline void finish(device_round const& round, candidate_table const& table, walk_end const& end,
+                              after_lengths const& after, schedule_scratch& s) {
+    write_lengths(table, end, round.limits.requests, round.batch.lengths, s.walk);
+    if (!after.flattens) return;
+    __syncthreads();  // no mutant: today a thread looks first at lengths that it wrote itself
+    flatten_requests(round, after.flat, 0, blockDim.x, true, s.flatten);
+}
+
+template <class = void>
+__global__ void __launch_bounds__(most_sorters, 1)
+    greedy_kernel(device_round round, after_lengths after, double const* steps_per_second) {
+    auto& s = shared_memory<schedule_scratch>();
+    candidate_table const table(round, live_table(round), s.walk);
+    while_rising rule(steps_per_second);
+    finish(round, table, walk(table, rule, s.walk), after, s);
+}
+
+/// budget: in device memory, or null for `fixed_budget`.
+template <class = void>
+__global__ void __launch_bounds__(most_sorters, 1)
+    top_k_kernel(device_round round, after_lengths after, std::uint32_t const* budget, std::uint32_t fixed_budget) {
+    auto& s = shared_memory<schedule_scratch>();
+    candidate_table const table(round, live_table(round), s.walk);
+    std::uint32_t const wanted = budget != nullptr ? *budget : fixed_budget;
+    walk_end end{table.candidates(), 0};
+    if (wanted < table.candidates()) {
+        up_to_budget rule(wanted, table.requests());
+        end = walk(table, rule, s.walk);
+    }
+    finish(round, table, end, after, s);
+}
+
+/// One block; a thread a request if it flattens.
+template <class... Parameters>
+[[nodiscard]] cudaError_t launch_walk(void (*kernel)(device_round, after_lengths, Parameters...),
+                                      device_round const& round, flat_batch const* flat, cudaStream_t stream,
+                                      Parameters... arguments) noexcept {
+    if (!round.ready() || !live_table(round).ready() || (flat != nullptr && !flat->valid())) {
+        return cudaErrorInvalidValue;
+    }
+    after_lengths after{};
+    unsigned threads = walk_threads(round.limits);
+    if (flat != nullptr && round.limits.requests <= most_sorters) {
+        after = {*flat, true};
+        while (threads < round.limits.requests) threads *= 2;
+    }
+    cudaError_t const error = launch(kernel, 1, threads, sizeof(schedule_scratch), stream, round, after, arguments...);
+    if (error != cudaSuccess || flat == nullptr || after.flattens) return error;
+    return flatten(round, *flat, stream);
+}
+
+[[nodiscard]] inline cudaError_t launch_greedy(device_round const& round, capacity_columns const& capacity,
+                                               flat_batch const* flat, cudaStream_t stream) noexcept {
+    if (!capacity.fits(round.limits)) return cudaErrorInvalidValue;
+    return launch_walk(greedy_kernel<>, round, flat, stream, static_cast<double const*>(capacity.steps_per_second));
+}
+
+inline constexpr unsigned threads_of_prefixes = 128;
+
+/// What a prefix is held to, position by position.
+enum class prefix_of : std::uint8_t { everything, confidences, survivals };
+
+/// Lengths up to `most`, or up to the first position below `threshold`. Survivals are made from confidences and not read,
+/// because those of the table begin with the request's weight. A thread a request.
+template <class = void>
+__global__ void __launch_bounds__(threads_of_prefixes)
+    prefix_kernel(device_round round, std::uint32_t most, prefix_of what, fixed_probability threshold) {
+    std::uint32_t const r = blockIdx.x * blockDim.x + threadIdx.x;
+    if (r >= round.limits.requests) return;
+    std::uint32_t length = 0;
+    if (r < *round.requests.count) {
+        std::uint32_t const gamma = round.limits.block_size;
+        std::uint32_t const size = round.drafts.sizes[r] < most ? round.drafts.sizes[r] : most;
+        fixed_probability const* const confidence = round.drafts.confidence + static_cast<std::size_t>(r) * gamma;
+        fixed_probability survival = certain;
+        for (; length < size && what != prefix_of::everything; ++length) {
+            survival = extend_survival(survival, confidence[length]);
+            if ((what == prefix_of::survivals ? survival : confidence[length]) < threshold) break;
+        }
+        if (what == prefix_of::everything) length = size;
+    }
+    round.batch.lengths[r] = length;
+}
+
+[[nodiscard]] inline cudaError_t launch_prefixes(device_round const& round, std::uint32_t most, prefix_of what,
+                                                 fixed_probability threshold, cudaStream_t stream) noexcept {
+    unsigned const blocks = (round.limits.requests + threads_of_prefixes - 1) / threads_of_prefixes;
+    return launch(prefix_kernel<>, blocks, threads_of_prefixes, 0, stream, round, most, what, threshold);
+}
+
+}  // namespace detail
+
+/// Algorithm 1: admits the likeliest survivor while that raises Theta.
+[[nodiscard]] inline cudaError_t schedule_greedy(device_round const& round, capacity_columns const& capacity,
+                                                 cudaStream_t stream) noexcept {
+    return detail::launch_greedy(round, capacity, nullptr, stream);
+}
+/// And flattens.
+[[nodiscard]] inline cudaError_t schedule_greedy(device_round const& round, capacity_columns const& capacity,
+                                                 flat_batch const& flat, cudaStream_t stream) noexcept {
+    return detail::launch_greedy(round, capacity, &flat, stream);
+}
+
+/// The first *budget candidates in the order of admission, or all there are. `budget`: one number in device memory.
+[[nodiscard]] inline cudaError_t schedule_top_k(device_round const& round, std::uint32_t const* budget,
+                                                cudaStream_t stream) noexcept {
+    if (budget == nullptr) return cudaErrorInvalidValue;
+    return detail::launch_walk(detail::top_k_kernel<>, round, nullptr, stream, budget, 0u);
+}
+/// And flattens.
+[[nodiscard]] inline cudaError_t schedule_top_k(device_round const& round, std::uint32_t const* budget,
+                                                flat_batch const& flat, cudaStream_t stream) noexcept {
+    if (budget == nullptr) return cudaErrorInvalidValue;
+    return detail::launch_walk(detail::top_k_kernel<>, round, &flat, stream, budget, 0u);
+}
+/// The same with a budget that the host knows.
+[[nodiscard]] inline cudaError_t schedule_top_k(device_round const& round, std::uint32_t budget,
+                                                cudaStream_t stream) noexcept {
+    return detail::launch_walk(detail::top_k_kernel<>, round, nullptr, stream,
+                               static_cast<std::uint32_t const*>(nullptr), budget);
+}
+[[nodiscard]] inline cudaError_t schedule_top_k(device_round const& round, std::uint32_t budget, flat_batch const& flat,
+                                                cudaStream_t stream) noexcept {
+    return detail::launch_walk(detail::top_k_kernel<>, round, &flat, stream, static_cast<std::uint32_t const*>(nullptr),
+                               budget);
+}
+
+/// The first `length` positions of each block.
+[[nodiscard]] inline cudaError_t schedule_fixed(device_round const& round, std::uint32_t length,
+                                                cudaStream_t stream) noexcept {
+    if (!round.ready()) return cudaErrorInvalidValue;
+    return detail::launch_prefixes(round, length, detail::prefix_of::everything, 0, stream);
+}
+
+/// The prefix before the first confidence below the threshold (quantise makes it of a probability).
+[[nodiscard]] inline cudaError_t schedule_threshold(device_round const& round, fixed_probability threshold,
+                                                    cudaStream_t stream) noexcept {
+    if (!round.ready() || threshold > certain) return cudaErrorInvalidValue;
+    return detail::launch_prefixes(round, round.limits.block_size, detail::prefix_of::confidences, threshold, stream);
+}
+
+/// The prefix whose survival, the product of its confidences, is at least the threshold; weights change nothing.
+[[nodiscard]] inline cudaError_t schedule_survival_threshold(device_round const& round, fixed_probability threshold,
+                                                             cudaStream_t stream) noexcept {
+    if (!round.ready() || threshold > certain) return cudaErrorInvalidValue;
+    return detail::launch_prefixes(round, round.limits.block_size, detail::prefix_of::survivals, threshold, stream);
+}
+
+}  // namespace cuda
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT
+//
+// Rows of target logits as warps read them: 1,024 tokens (row_block) at a time, all of a lane's 16-byte loads in flight before
+// the first number is used.
+//
+// A block is summed relative to its own largest logit, which takes one pass over memory and cannot underflow; the row's sum
+// is put together from its blocks when all are there. The other ways are a pass for the largest logit first, which reads
+// everything twice, and the host's guess of a typical logit, which needs a second try where the guess was bad.
+//
+// Exponents are fma(logit, rate, -reference) with reference = the block's largest logit times rate, rounded: whatever it was
+// rounded to is known exactly and taken into account where blocks are put together, so the one rounding is that of an
+// exponent near 0, however large the logits are.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/core/storage.cuh>
+#include <sureleap/detail/kernel/row.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+namespace cuda {
+
+/// Rows of logits in device memory; sureleap::logits_rows with plain pointers. T is float, half or bf16. Rows that begin at
+/// multiples of 16 bytes are read about four times as fast as others.
+template <class T>
+struct logits_rows {
+    static_assert(is_device_storage_v<T>,
+                  "logits_rows: logits on the device are float, sureleap::half or sureleap::bf16");
+    T const* data = nullptr;  ///< [rows, stride]
+    std::uint32_t rows = 0;   ///< that there is room for
+    std::size_t stride = 0;   ///< elements from row to row, at least the vocabulary
+    /// [rows] log(sum exp(row)) of the row as it is stored, or null if the producer has none. Drafts are judged by it: what it
+    /// is off by, the probability of a judged draft is off by. Draws make the sum, of block sums or the row. The host
+    /// (logits_row) also decides exactly by bounds, and judges again what a wrong one decided; here nobody does.
+    float const* log_normalisers = nullptr;
+    float const* block_sums = nullptr;  ///< [rows, row_blocks(vocabulary)] as on the host, or null
+
+    [[nodiscard]] __device__ T const* row(std::uint32_t i) const { return data + i * stride; }
+    /// Normalisers were given that are those of `how`: laws take no pass over their rows.
+    [[nodiscard]] __device__ bool are_normalised(transform const& how) const {
+        return log_normalisers != nullptr && how.temperature == 1.0 && !how.truncates();
+    }
+};
+
+/// row_block and row_blocks for device code.
+inline constexpr std::uint32_t block_tokens = static_cast<std::uint32_t>(row_block);
+[[nodiscard]] SURELEAP_HOST_DEVICE constexpr std::uint32_t count_blocks(std::uint32_t size) noexcept {
+    return (size + block_tokens - 1) / block_tokens;
+}
+
+// ---- warps -----------------------------------------------------------------------------------------------------
+
+template <class Real>
+[[nodiscard]] __device__ __forceinline__ Real warp_sum(Real x) {
+#pragma unroll
+    for (int mask = warp_size / 2; mask > 0; mask /= 2) x += __shfl_xor_sync(all_lanes, x, mask);
+    return x;
+}
+[[nodiscard]] __device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+    for (int mask = warp_size / 2; mask > 0; mask /= 2) x = fmaxf(x, __shfl_xor_sync(all_lanes, x, mask));
+    return x;
+}
+
+// ---- blocks ----------------------------------------------------------------------------------------------------
+
+/// A lane's 32 logits of a block, as they are stored: `vectors` times `together` consecutive ones.
+template <class T>
+struct row_lanes {
+    static constexpr unsigned together = vector_size<T>;
+    static constexpr unsigned vectors = block_tokens / warp_size / together;
+
+    uint4 raw[vectors];
+
+    /// Which token of the block number e of vector i is.
+    [[nodiscard]] static __device__ __forceinline__ std::uint32_t place(unsigned i, unsigned e) {
+        return (i * warp_size + lane_index()) * together + e;
+    }
+    /// Its logit; i and e known when this is compiled, or the registers become memory.
+    [[nodiscard]] __device__ __forceinline__ float operator()(unsigned i, unsigned e) const {
+        return detail::widen_from<T>(raw[i], e);
+    }
+};
+
+/// Tokens first, first + 1 ... of a row, as many as fit 16 bytes; -inf beyond its end.
+template <class T>
+[[nodiscard]] __device__ __forceinline__ uint4 gather_vector(T const* row, std::uint32_t size, std::uint32_t first) {
+    using bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>;
+    constexpr bits masked = static_cast<bits>(sizeof(T) == 4            ? 0xff800000u
+                                              : std::is_same_v<T, bf16> ? 0xff80u
+                                                                        : 0xfc00u);
+    constexpr unsigned in_word = 4 / sizeof(T);
+    std::uint32_t words[4];
+#pragma unroll
+    for (unsigned w = 0; w < 4; ++w) {
+        words[w] = 0;
+#pragma unroll
+        for (unsigned h = 0; h < in_word; ++h) {
+            std::uint32_t const i = first + w * in_word + h;
+            bits const stored = i < size ? sureleap::detail::bits_as<bits>(row[i]) : masked;
+            words[w] |= static_cast<std::uint32_t>(stored) << (h * 8 * sizeof(T) % 32);
+        }
+    }
+    return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+/// WARP collective: block `block` of a row of `size` logits. Marked as read once: what is read again is a block here and
+/// there, while laws, sums and drafts should stay in the cache.
+template <class T>
+__device__ __forceinline__ void read_block(T const* row, std::uint32_t size, std::uint32_t block, row_lanes<T>& out) {
+    std::uint32_t const first = block * block_tokens;
+    if (reinterpret_cast<std::uintptr_t>(row) % 16 == 0 && size - first >= block_tokens) {
+        auto const* const from = reinterpret_cast<uint4 const*>(row + first) + lane_index();
+#pragma unroll
+        for (unsigned i = 0; i < row_lanes<T>::vectors; ++i) out.raw[i] = __ldcs(from + i * warp_size);
+    } else {
+#pragma unroll
+        for (unsigned i = 0; i < row_lanes<T>::vectors; ++i) {
+            out.raw[i] = gather_vector(row, size, first + row_lanes<T>::place(i, 0));
+        }
+    }
+}
+
+// ---- sums ------------------------------------------------------------------------------------------------------
+
+/// What is known of a block: its largest logit and the sum of 2^(logit rate - reference); a sum that is NaN if a logit is NaN
+/// or +inf. The rate is log2(e) / temperature.
+struct block_weight {
+    float largest;
+    float sum;
+};
+
+[[nodiscard]] SURELEAP_HOST_DEVICE inline float rate_of(float scale) noexcept {
+    return static_cast<float>(static_cast<double>(scale) * 1.4426950408889634);
+}
+namespace detail {
+/// So large that a product of logit and rate may overflow: then differences come first.
+[[nodiscard]] __device__ __forceinline__ bool is_far(float reference) {
+    return !(fabsf(reference) < 1e30f);
+}
+}  // namespace detail
+/// What the sum of a block is relative to, as an exponent of 2.
+[[nodiscard]] __device__ __forceinline__ double reference_of(float largest, float rate) {
+    float const reference = largest * rate;
+    return detail::is_far(reference) ? static_cast<double>(largest) * static_cast<double>(rate)
+                                     : static_cast<double>(reference);
+}
+
+/// WARP collective. Five instructions a logit and a half: widening, maximum, fma, ex2, addition, and the shuffles.
+template <class T>
+[[nodiscard]] __device__ __forceinline__ block_weight weigh_block(row_lanes<T> const& logits, float rate) {
+    using lanes = row_lanes<T>;
+    float largest = -infinity;
+#pragma unroll
+    for (unsigned i = 0; i < lanes::vectors; ++i) {
+#pragma unroll
+        for (unsigned e = 0; e < lanes::together; ++e) largest = fmaxf(largest, logits(i, e));
+    }
+    largest = warp_max(largest);
+    float const top = largest > -infinity ? largest : 0.0f;  // of masked tokens alone: weights 0, where NaN still shows
+    float const reference = top * rate;
+    float sums[4] = {};
+    if (!detail::is_far(reference)) {
+#pragma unroll
+        for (unsigned i = 0; i < lanes::vectors; ++i) {
+#pragma unroll
+            for (unsigned e = 0; e < lanes::together; ++e)
+                sums[e % 4] += quick_exp2(fmaf(logits(i, e), rate, -reference));
+        }
+    } else {
+#pragma unroll
+        for (unsigned i = 0; i < lanes::vectors; ++i) {
+#pragma unroll
+            for (unsigned e = 0; e < lanes::together; ++e) sums[e % 4] += quick_exp2((logits(i, e) - top) * rate);
+        }
+    }
+    return {largest, warp_sum((sums[0] + sums[1]) + (sums[2] + sums[3]))};
+}
+
+}  // namespace cuda
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+//
+// How q is found again when a drafted token is judged. Acceptance asks for a few weights: of tokens that it proposes as a
+// correction, and of a whole row where proposals do not settle it. Where they come from is the draft's own affair: rows that
+// were written, a shortlist, or the code of a head that the logits are computed from once more.
+//
+// DraftRows is a trivially copyable struct that is passed to kernels by value, with
+//
+//     __device__ float weight(std::uint32_t r, std::uint32_t k, law const& q, token_id v) const;
+//         A WARP collective: same arguments in all lanes, same result in all. The weight of target token v under q, the dense
+//         law of position k (0-based) of request r; 0 if the draft cannot say v.
+//     __device__ void weights(std::uint32_t r, std::uint32_t k, law const& q, std::uint32_t block, float* out) const;
+//         A BLOCK collective of any number of warps: the weights of target tokens 1,024 block .. + 1,023 into out [1,024] in
+//         shared memory, 0 beyond the vocabulary. No barrier at its end.
+//
+// Promise: both give the numbers that q.total is the sum of, up to rounding. Laws that are one-hot are never asked about.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/cuda/core/distribution.cuh>
+#include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/sampling/row.cuh>
+
+SURELEAP_BEGIN_NAMESPACE
+namespace cuda {
+
+/// Rows of draft logits that are still in memory: row r * block_size + k.
+template <class T>
+struct dense_draft_rows {
+    T const* data = nullptr;  ///< [R gamma, draft vocabulary]
+    std::size_t stride = 0;   ///< elements from row to row
+    std::uint32_t block_size = 0;
+    std::uint32_t vocabulary = 0;  ///< of the target
+    token_id const* to_draft =
+        nullptr;  ///< [vocabulary] of target tokens, no_token where the draft has none; null: equal
+
+    [[nodiscard]] __device__ float weight(std::uint32_t r, std::uint32_t k, law const& q, token_id v) const {
+        token_id const i = to_draft == nullptr ? v : to_draft[v];
+        return i == no_token ? 0.0f : q.weight(load(row(r, k)[i]), i);
+    }
+    __device__ void weights(std::uint32_t r, std::uint32_t k, law const& q, std::uint32_t block, float* out) const {
+        for (std::uint32_t i = threadIdx.x; i < block_tokens; i += blockDim.x) {
+            std::uint32_t const v = block * block_tokens + i;
+            token_id const at = v >= vocabulary       ? no_token
+                                : to_draft == nullptr ? static_cast<token_id>(v)
+                                                      : to_draft[v];
+            out[i] = at == no_token ? 0.0f : q.weight(load(row(r, k)[at]), at);
+        }
+    }
+
+private:
+    [[nodiscard]] __device__ T const* row(std::uint32_t r, std::uint32_t k) const {
+        return data + (static_cast<std::size_t>(r) * block_size + k) * stride;
+    }
+};
+
+/// For drafts whose laws are all one-hot (argmax_draft, prompt lookup), and for rules that read nothing of q.
+struct one_hot_draft_rows {
+    [[nodiscard]] __device__ float weight(std::uint32_t, std::uint32_t, law const&, token_id) const { return 0.0f; }
+    __device__ void weights(std::uint32_t, std::uint32_t, law const&, std::uint32_t, float* out) const {
+        for (std::uint32_t i = threadIdx.x; i < block_tokens; i += blockDim.x) out[i] = 0.0f;
+    }
+};
+
+}  // namespace cuda
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT
+//
+// Memory of a verification, and the list of its rows. A row is named by request and position, r (gamma + 1) + k, wherever it
+// lies in the batch: what is known of a request then lies together.
+//
+// The list is made anew in every call, by the first kernel of it: nothing that a verification counts with is left over from
+// the one before, so a captured graph can be replayed, and a round that was broken off leaves nothing behind.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/cuda/core/columns.cuh>
+#include <sureleap/cuda/core/distribution.cuh>
+#include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/core/workspace.cuh>
+#include <sureleap/cuda/sampling/gumbel_max_row.cuh>
+#include <sureleap/cuda/sampling/row.cuh>
+
+SURELEAP_BEGIN_NAMESPACE
+namespace cuda {
+
+/// Threads of every block that weighs rows and judges.
+inline constexpr unsigned court_threads = 256;
+inline constexpr unsigned court_warps = court_threads / warp_size;
+
+/// What a row of the target is to the rule that judges it.
+struct target_row {
+    law p;
+    double kept = 0.0;           ///< p of the token that was drafted for this position; behind the block: 0
+    token_id choice = no_token;  ///< of rules that let the target choose first: its token
+};
+
+/// A pass over a row of p and of q that a request waits for.
+struct residual_pass {
+    std::uint32_t position = 0;
+    std::uint32_t judges = 0;  ///< 1: block verification's test and correction in one, 0: a correction
+    double scale = 1.0;        ///< of max(scale p - q, 0)
+};
+
+/// Where a request stands: a bit for each row that is complete (0 .. 31), how many completions nobody has looked at yet (from
+/// bit 32 on), and whether any row of it is still wanted (bit 63). One word, so that a completion is one atomic addition.
+using request_state = unsigned long long;
+inline constexpr request_state one_completion = request_state{1} << 32;
+inline constexpr request_state closed = request_state{1} << 63;
+[[nodiscard]] __device__ __forceinline__ std::uint32_t complete_rows(request_state s) {
+    return static_cast<std::uint32_t>(s);
+}
+[[nodiscard]] __device__ __forceinline__ std::uint32_t completions(request_state s) {
+    return static_cast<std::uint32_t>((s & ~closed) >> 32);
+}
+
+/// Requests wait for their first pass together, for a second one likewise; further ones each makes by itself.
+inline constexpr std::uint32_t pass_stages = 2;
+
+struct verify_counters {
+    std::uint32_t next = 0;      ///< work item that nobody took yet
+    std::uint32_t finished = 0;  ///< requests that are listed first, by themselves: their rows need not be read
+    std::uint32_t rows = 0;      ///< rows that are listed behind them
+    std::uint32_t waiting[pass_stages] = {};
+    std::uint32_t next_pass[pass_stages] = {};
+};
+
+/// Pointers, to be passed to kernels by value.
+struct verify_memory {
+    round_limits limits{};  ///< that it was carved for
+    verify_counters* counters = nullptr;
+    std::uint32_t* order = nullptr;        ///< [R (gamma + 1)] requests, then rows as request | position << 16
+    request_state* states = nullptr;       ///< [R]
+    std::uint32_t* next = nullptr;         ///< [R] position that is judged next
+    std::uint32_t* tiles = nullptr;        ///< [rows] parts of the row that are done
+    block_weight* weights = nullptr;       ///< [rows, blocks]
+    double* upto = nullptr;                ///< [rows, blocks] sums of the law's weights up to and with the block
+    race_result* races = nullptr;          ///< [rows, race_parts] who came first of what a warp looked at
+    target_row* targets = nullptr;         ///< [rows]
+    double* joint = nullptr;               ///< [R gamma] p_1 .. p_l of block verification
+    residual_pass* passes = nullptr;       ///< [R]
+    std::uint32_t* pass_blocks = nullptr;  ///< [R] blocks of the pass that are done
+    double* left = nullptr;                ///< [R, blocks] their masses
+    std::uint32_t* queues = nullptr;       ///< [pass_stages, R]
+
+    [[nodiscard]] bool ready() const noexcept { return counters != nullptr; }
+    [[nodiscard]] SURELEAP_HOST_DEVICE std::uint32_t blocks() const noexcept { return count_blocks(limits.vocabulary); }
+    /// At most as many warps look at a row: one for every block, of whole blocks of threads.
+    [[nodiscard]] SURELEAP_HOST_DEVICE std::uint32_t race_parts() const noexcept {
+        return (blocks() + court_warps - 1) / court_warps * court_warps;
+    }
+    [[nodiscard]] SURELEAP_HOST_DEVICE std::uint32_t row(std::uint32_t r, std::uint32_t k) const noexcept {
+        return r * (limits.block_size + 1) + k;
+    }
+};
+
+/// Out of `ws`; not ready() if that only counts or is too small, and then accept refuses it. About 32 bytes for every 1,024
+/// logits of a full batch.
+[[nodiscard]] inline verify_memory carve_verification(workspace& ws, round_limits const& limits) noexcept {
+    verify_memory memory{};
+    if (!limits.valid()) return memory;
+    std::size_t const requests = limits.requests;
+    std::size_t const rows = requests * (limits.block_size + 1);
+    std::size_t const blocks = count_blocks(limits.vocabulary);
+    memory.limits = limits;
+    memory.counters = ws.take<verify_counters>(1);
+    memory.order = ws.take<std::uint32_t>(rows);
+    memory.states = ws.take<request_state>(requests);
+    memory.next = ws.take<std::uint32_t>(requests);
+    memory.tiles = ws.take<std::uint32_t>(rows);
+    memory.weights = ws.take<block_weight>(rows * blocks);
+    memory.upto = ws.take<double>(rows * blocks);
+    memory.races = ws.take<race_result>(rows * memory.race_parts());
+    memory.targets = ws.take<target_row>(rows);
+    memory.joint = ws.take<double>(requests * limits.block_size);
+    memory.passes = ws.take<residual_pass>(requests);
+    memory.pass_blocks = ws.take<std::uint32_t>(requests);
+    memory.left = ws.take<double>(requests * blocks);
+    memory.queues = ws.take<std::uint32_t>(pass_stages * requests);
+    if (!ws.fits()) memory = {};
+    return memory;
+}
+
+// ---- the list --------------------------------------------------------------------------------------------------
+
+namespace detail {
+
+inline constexpr unsigned list_threads = 1024;
+
+struct list_shared {
+    std::uint32_t
+        counts[round_limits::longest_block + 2];  // of rows by position; the last one of requests without rows
+};
+
+/// What is to be read of a request's rows.
+enum class listing : std::uint32_t { nothing, request, rows };
+
+/// One block. Requests that have nothing to judge get their verdict here. Given normalisers make a law without a pass.
+template <class T>
+__global__ void list_rows(verify_memory memory, device_round round, logits_rows<T> rows, bool may_take) {
+    constexpr std::uint32_t alone = round_limits::longest_block + 1;
+    auto& s = shared_memory<list_shared>();
+    std::uint32_t const requests = *round.requests.count;
+    std::uint32_t const padded = (requests + warp_size - 1) / warp_size * warp_size;  // whole warps
+    unsigned const earlier_lanes = (1u << lane_index()) - 1;
+
+    auto const what = [&](std::uint32_t r) {
+        if (r >= requests || round.drafts.statuses[r] != status::ok || round.requests.remaining[r] == 0) {
+            return listing::nothing;
+        }
+        std::uint32_t const length = round.batch.lengths[r];
+        std::int32_t const first = round.batch.offsets[r];
+        if (first < 0 || length > memory.limits.block_size || static_cast<std::uint32_t>(first) + length >= rows.rows) {
+            return listing::nothing;
+        }
+        transform const& how = round.requests.targets[r];
+        bool const taken = may_take && rows.are_normalised(how);
+        return taken ? listing::request : listing::rows;
+    };
+    // The places of the requests in their lists, of as many as there are lanes: f(position, rank among the warp's).
+    auto const for_each_row = [&](std::uint32_t r, auto const& f) {
+        listing const mine = what(r);
+        f(alone, __ballot_sync(all_lanes, mine == listing::request));
+        std::uint32_t const length = mine == listing::rows ? round.batch.lengths[r] : 0;
+        for (std::uint32_t k = 0; k <= memory.limits.block_size; ++k) {
+            unsigned const with_row = __ballot_sync(all_lanes, mine == listing::rows && k <= length);
+            if (with_row == 0) break;
+            f(k, with_row);
+        }
+    };
+
+    if (threadIdx.x <= alone) s.counts[threadIdx.x] = 0;
+    __syncthreads();
+    for (std::uint32_t r = threadIdx.x; r < padded; r += blockDim.x) {
+        for_each_row(r, [&](std::uint32_t k, unsigned lanes) {
+            if (lane_index() == 0 && lanes != 0) atomicAdd(&s.counts[k], static_cast<unsigned>(__popc(lanes)));
+        });
+        if (r >= requests) continue;
+        memory.states[r] = 0;
+        memory.next[r] = 0;
+        for (std::uint32_t k = 0; k <= memory.limits.block_size; ++k) memory.tiles[memory.row(r, k)] = 0;
+        if (what(r) == listing::nothing) {
+            status const drafted = round.drafts.statuses[r];
+            bool const sound = drafted != status::ok || round.requests.remaining[r] == 0;
+            round.verdicts.statuses[r] = sound ? drafted : status::invalid_target;
+            round.verdicts.accepted[r] = 0;
+            round.verdicts.emitted[r] = 0;
+            round.verdicts.stopped[r] = 0;
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        verify_counters counters{};
+        counters.finished = s.counts[alone];
+        std::uint32_t first = counters.finished;
+        s.counts[alone] = 0;
+        for (std::uint32_t k = 0; k < alone; ++k) {
+            std::uint32_t const here = s.counts[k];
+            s.counts[k] = first;
+            first += here;
+        }
+        counters.rows = first - counters.finished;
+        *memory.counters = counters;
+    }
+    __syncthreads();
+    for (std::uint32_t r = threadIdx.x; r < padded; r += blockDim.x) {
+        for_each_row(r, [&](std::uint32_t k, unsigned lanes) {
+            std::uint32_t first = 0;
+            if (lane_index() == 0) first = atomicAdd(&s.counts[k], static_cast<unsigned>(__popc(lanes)));
+            first = __shfl_sync(all_lanes, first, 0);
+            if ((lanes >> lane_index() & 1u) == 0) return;
+            std::uint32_t const place = first + static_cast<std::uint32_t>(__popc(lanes & earlier_lanes));
+            memory.order[place] = r | (k == alone ? 0 : k << 16);
+        });
+    }
+}
+
+}  // namespace detail
+}  // namespace cuda
+SURELEAP_END_NAMESPACE

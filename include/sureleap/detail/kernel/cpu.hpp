@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+//
+// What the machine has, asked when the program runs, and the choice among tables of functions that follows from it:
+// nobody has to compile for it. Only what the system saves registers for counts, which is part of the compiler's answer.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <initializer_list>
+#include <span>
+
+#include <sureleap/core/config.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// Sets of instructions that vector code here is compiled for with attributes, named after the one that is missed first.
+/// What an AArch64 machine has is known when the program is compiled.
+struct cpu_features {
+    bool avx2 = false;    ///< AVX2, FMA, F16C, BMI, POPCNT
+    bool avx512 = false;  ///< those and AVX-512 F, BW, DQ, VL
+};
+
+/// Of this machine. O(1), asks the processor once.
+[[nodiscard]] inline cpu_features const& cpu() noexcept {
+    static cpu_features const found = []() noexcept {
+        cpu_features f;
+#if defined(__x86_64__) && defined(__GNUC__)
+        f.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+                 __builtin_cpu_supports("popcnt");  // F16C is older than all but POPCNT
+        f.avx512 = f.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#endif
+        return f;
+    }();
+    return found;
+}
+
+/// The tables of one kind that run on this machine, best first.
+template <class Table>
+class kernel_list {
+public:
+    struct candidate {
+        Table const* table;
+        bool runs;
+    };
+
+    /// Best first; the last is the reference, which runs everywhere.
+    kernel_list(std::initializer_list<candidate> candidates) noexcept {
+        SURELEAP_EXPECTS(candidates.size() <= tables_.size());
+        for (candidate const& c : candidates) {
+            if (c.runs) tables_[size_++] = c.table;
+        }
+    }
+    [[nodiscard]] std::span<Table const* const> tables() const noexcept { return {tables_.data(), size_}; }
+
+private:
+    std::array<Table const*, 4> tables_{};
+    std::size_t size_ = 0;
+};
+
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+//
+// What is computed of whole rows of logits, as a table of functions. A verification reads hundreds of thousands of logits
+// and does next to nothing else, so this is where its time goes; everything above works with what these passes return.
+//
+// The functions here are the reference: portable, std::exp, sums in double. Vector code with the same meaning is in
+// avx2.hpp and avx512.hpp, and native.hpp takes the best that the machine runs, when the program runs. A table is a
+// value that is passed in at set-up: an engine may bring its own, and a test may ask for any of them.
+//
+// A table of functions, not a template parameter of everything that touches a row: which instructions a machine has is
+// known when the program runs, and a call per row is nothing beside the row.
+//
+// All tables keep these promises, and law and draws rest on them:
+//   - a weight is a function of its logit, shift and scale alone, wherever the logit stands, in every function;
+//   - the weight of -inf is 0, no weight is negative, and one that is too large, of +inf or of NaN is not finite;
+//   - the sum of a block is that of its weights up to rounding, in an order of the table's own: within sum_rounding_of;
+//   - reach finds its token by sums in double, so a token is not out of reach beside others that dwarf it.
+// Two tables agree up to rounding: exp within 2e-7, and an argument of exp that is exact to 1e-7 of itself.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <type_traits>
+
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// Tokens that share a sum: a draw looks for its block among the sums and then for its token in that block, which costs
+/// V / 1024 + 1024 steps instead of V. Engines that hand over block sums with their rows sum the same blocks.
+inline constexpr std::size_t row_block = 1024;
+
+[[nodiscard]] constexpr std::size_t row_blocks(std::size_t size) noexcept {
+    return (size + row_block - 1) / row_block;
+}
+
+/// Tokens that share a threshold in row_functions::above, and the smallest exponential of a race (sampling/gumbel_max.hpp).
+inline constexpr std::size_t row_group = 128;
+
+/// How far, as a part of itself, the sum of a block may be from that of its weights in double. Vector code adds up eight
+/// floats first, which takes three roundings of 2^-24 each. A row that is one block is summed in double: it costs next to
+/// nothing there.
+template <class Real>
+inline constexpr double sum_rounding = std::is_same_v<Real, double> ? 0x1p-42 : 0x1p-22;
+template <class Real>
+[[nodiscard]] constexpr double sum_rounding_of(std::size_t size) noexcept {
+    return size <= row_block ? sum_rounding<double> : sum_rounding<Real>;
+}
+
+/// See row_functions::bound.
+inline constexpr double loosest_bound = 1.0625;
+
+/// One side of a residual: factor times the weights of shift and scale.
+template <class Real>
+struct row_side {
+    Real shift = 0;
+    Real scale = 1;
+    double factor = 1.0;
+};
+
+/// Passes over rows of `size` >= 1 logits in storage format T. Weights are exp((logit - shift) * scale), scale > 0.
+template <class T>
+struct row_functions {
+    using real = compute_t<T>;
+
+    /// out[i] = the weight of row[i].
+    void (*weights)(T const* row, std::size_t size, real shift, real scale, real* out);
+    /// The sum of all weights, not finite if one of them is not; those of the blocks into sums [row_blocks(size)], unless
+    /// that is null.
+    double (*sum)(T const* row, std::size_t size, real shift, real scale, double* sums);
+    /// The largest logit's index, the first among equals; `size` if a logit is NaN or +inf, or none is finite.
+    std::size_t (*mode)(T const* row, std::size_t size);
+    /// The sum of max(p.factor * weight of p[i] - q.factor * weight of q[i], 0); those of the blocks into sums, likewise.
+    double (*residual)(T const* p, row_side<real> const& of_p, real const* q, row_side<real> const& of_q,
+                       std::size_t size, double* sums);
+    /// Bounds of the blocks' sums, into bounds [row_blocks(size)], and their sum: each is at least the sum of its block and
+    /// at most `loosest_bound` times it, but for 2^-100. Not finite if a weight is not, and where weights are beyond what
+    /// the bound can do. As fast as the row can be read. Null if sums are as cheap.
+    double (*bound)(T const* row, std::size_t size, real shift, real scale, double* bounds);
+    /// The tokens i whose weight may exceed least[i / row_group] >= 0 or is no number, ascending, into out [size]; returns
+    /// how many. It may name some whose weight is less by a tenth, and leaves none out.
+    std::size_t (*above)(T const* row, std::size_t size, real shift, real scale, double const* least,
+                         std::uint32_t* out);
+    /// The first token whose weight and those before it, summed in double, add up to more than `threshold` >= 0, never one
+    /// of weight zero; `size` if there is none. Reads as far as that token.
+    std::size_t (*reach)(T const* row, std::size_t size, real shift, real scale, double threshold);
+};
+
+/// The functions for every storage format.
+struct row_kernels {
+    char const* name;
+    row_functions<float> for_float;
+    row_functions<double> for_double;
+    row_functions<bf16> for_bf16;
+    row_functions<half> for_half;
+
+    template <class T>
+    [[nodiscard]] row_functions<T> const& get() const noexcept {
+        static_assert(is_storage_v<T>, "row_kernels: T must be float, double, sureleap::bf16 or sureleap::half");
+        if constexpr (std::is_same_v<T, float>) {
+            return for_float;
+        } else if constexpr (std::is_same_v<T, double>) {
+            return for_double;
+        } else if constexpr (std::is_same_v<T, bf16>) {
+            return for_bf16;
+        } else {
+            return for_half;
+        }
+    }
+};
+
+// ---- the reference ---------------------------------------------------------------------------------------------
+
+namespace detail {
+
+template <class T>
+struct scalar_rows {
+    using real = compute_t<T>;
+
+    [[nodiscard]] static real weight(T const& logit, real shift, real scale) noexcept {
+        return std::exp((load(logit) - shift) * scale);
+    }
+
+    static void weights(T const* row, std::size_t size, real shift, real scale, real* out) {
+        for (std::size_t i = 0; i < size; ++i) out[i] = weight(row[i], shift, scale);
+    }
+
+    static double sum(T const* row, std::size_t size, real shift, real scale, double* sums) {
+        double total = 0.0;
+        for (std::size_t first = 0; first < size; first += row_block) {
+            double here = 0.0;
+            for (std::size_t i = first; i < std::min(first + row_block, size); ++i) {
+                here += static_cast<double>(weight(row[i], shift, scale));
+            }
+            if (sums != nullptr) sums[first / row_block] = here;
+            total += here;
+        }
+        return total;
+    }
+
+    static std::size_t mode(T const* row, std::size_t size) {
+        constexpr real inf = std::numeric_limits<real>::infinity();
+        std::size_t best = 0;
+        for (std::size_t i = 0; i < size; ++i) {
+            if (!(load(row[i]) < inf)) return size;  // true for NaN as well
+            if (load(row[i]) > load(row[best])) best = i;
+        }
+        return load(row[best]) > -inf ? best : size;
+    }
+
+    static double residual(T const* p, row_side<real> const& of_p, real const* q, row_side<real> const& of_q,
+                           std::size_t size, double* sums) {
+        // In units of p's weights: exactly 0 where both sides are the same, also if the compiler fuses the difference.
+        double const ratio = of_q.factor / of_p.factor;
+        double total = 0.0;
+        for (std::size_t first = 0; first < size; first += row_block) {
+            double here = 0.0;
+            for (std::size_t i = first; i < std::min(first + row_block, size); ++i) {
+                auto const wp = static_cast<double>(weight(p[i], of_p.shift, of_p.scale));
+                auto const wq = static_cast<double>(scalar_rows<real>::weight(q[i], of_q.shift, of_q.scale));
+                here += std::max(wp - ratio * wq, 0.0);
+            }
+            here *= of_p.factor;
+            if (sums != nullptr) sums[first / row_block] = here;
+            total += here;
+        }
+        return total;
+    }
+
+    static std::size_t above(T const* row, std::size_t size, real shift, real scale, double const* least,
+                             std::uint32_t* out) {
+        std::size_t count = 0;
+        for (std::size_t i = 0; i < size; ++i) {
+            if (!(static_cast<double>(weight(row[i], shift, scale)) <= least[i / row_group])) {
+                out[count++] = static_cast<std::uint32_t>(i);
+            }
+        }
+        return count;
+    }
+
+    static std::size_t reach(T const* row, std::size_t size, real shift, real scale, double threshold) {
+        double sum = 0.0;
+        for (std::size_t i = 0; i < size; ++i) {
+            sum += static_cast<double>(weight(row[i], shift, scale));
+            if (sum > threshold) return i;
+        }
+        return size;
+    }
+
+    static constexpr row_functions<T> table{weights, sum, mode, residual, nullptr, above, reach};
+};
+
+}  // namespace detail
+
+/// The reference, on every machine.
+inline constexpr row_kernels scalar_row_kernels{"scalar", detail::scalar_rows<float>::table,
+                                                detail::scalar_rows<double>::table, detail::scalar_rows<bf16>::table,
+                                                detail::scalar_rows<half>::table};
+
+SURELEAP_END_NAMESPACE

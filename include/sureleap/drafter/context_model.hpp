@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+//
+// The shortest way to a model: a function from a context to logits, as a target and as an autoregressive draft.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/verify/verify_batch.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// Wraps `f(std::span<token_id const> context, std::span<Real> logits)`, which fills the logits of the token after
+/// `context`. Models target_model and autoregressive_model. Needs request_view::context.
+///
+/// For small models, examples and tests: every row is computed from its whole context, one after another. Buffers grow
+/// on demand; reserve() keeps rounds free of allocation (of the object it is called on: a copy has buffers of its own).
+template <class Real, class Function>
+class context_model {
+public:
+    context_model(std::size_t vocabulary, Function f) : vocabulary_(vocabulary), f_(std::move(f)) {
+        if (vocabulary == 0) detail::fail("context_model: vocabulary is 0, expected the number of tokens V");
+    }
+
+    [[nodiscard]] std::size_t vocabulary() const noexcept { return vocabulary_; }
+
+    /// Room for `rows` rows in a call and contexts of up to `context` tokens.
+    void reserve(std::size_t rows, std::size_t context) {
+        logits_.reserve(rows * vocabulary_);
+        context_.reserve(context);
+    }
+
+    /// As a target.
+    [[nodiscard]] logits_rows<Real> score(verify_batch const& batch) {
+        logits_.resize(batch.rows() * vocabulary_);
+        for (std::size_t r = 0, row = 0; r < batch.requests().size(); ++r) {
+            auto const drafted = batch.drafted(r);
+            begin(batch.requests()[r]);
+            evaluate(row++);
+            for (token_id const x : drafted) {
+                context_.push_back(x);
+                evaluate(row++);
+            }
+        }
+        return {{logits_.data(), batch.rows(), vocabulary_}, {}};
+    }
+    /// As an autoregressive draft.
+    [[nodiscard]] logits_rows<Real> forward(std::span<request_view const> requests, draft_prefixes const& prefixes) {
+        logits_.resize(requests.size() * vocabulary_);
+        for (std::size_t r = 0; r < requests.size(); ++r) {
+            auto const prefix = prefixes.of(r);
+            begin(requests[r]);
+            context_.insert(context_.end(), prefix.begin(), prefix.end());
+            evaluate(r);
+        }
+        return {{logits_.data(), requests.size(), vocabulary_}, {}};
+    }
+
+private:
+    void begin(request_view const& request) { context_.assign(request.context.begin(), request.context.end()); }
+    void evaluate(std::size_t row) {
+        f_(std::span<token_id const>(context_), std::span<Real>(logits_).subspan(row * vocabulary_, vocabulary_));
+    }
+
+    std::size_t vocabulary_;
+    Function f_;
+    std::vector<Real> logits_;
+    std::vector<token_id> context_;
+};
+
+/// `auto target = model_of<float>(V, [](auto context, auto logits) { ... });`
+template <class Real, class Function>
+[[nodiscard]] context_model<Real, Function> model_of(std::size_t vocabulary, Function f) {
+    return {vocabulary, std::move(f)};
+}
+
+SURELEAP_END_NAMESPACE

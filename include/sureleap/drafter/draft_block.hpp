@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: MIT
+//
+// A round's drafts: tokens, the q each was drawn from, confidences and survivals, for R requests and gamma positions.
+//
+// A token travels with the q it was drawn from: one call draws and records it, so verification cannot use another q.
+// The confidence of a position is recorded in the same call, from an argument that was computed before the draw.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/core/calibration_ref.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/executor.hpp>
+#include <sureleap/core/guarantee.hpp>
+#include <sureleap/core/workspace.hpp>
+#include <sureleap/sampling/distribution.hpp>
+#include <sureleap/sampling/random.hpp>
+#include <sureleap/schedule/survival.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// Sizes of a round; fixed at set-up.
+struct draft_shape {
+    std::size_t requests = 0;       ///< most requests in a round
+    std::size_t block_size = 0;     ///< gamma
+    std::size_t vocabulary = 0;     ///< length of a draft logits row; 0 if the drafter has none
+    std::size_t state_size = 0;     ///< numbers a sequential head keeps for a request
+    bool lists_tokens = false;      ///< rows run over lists of tokens, which are kept beside them
+    std::size_t candidates = 0;     ///< scratch of a choice of tokens: ids,
+    std::size_t values = 0;         ///< and numbers
+    bool keep_rows = true;          ///< the acceptance rule reads q rows, so they must outlive the draw
+    drawn_by rule = drawn_by::any;  ///< how tokens have to be drawn
+    row_kernels const* kernels = &native_row_kernels();
+    executor_ref executor{};
+    calibration_ref calibration{};  ///< applied to every confidence; what it was before is kept then
+};
+
+/// Q is the compute type of the draft (float or double). A view of workspace memory.
+template <class Q>
+class draft_block {
+public:
+    draft_block() = default;
+    draft_block(workspace& ws, draft_shape const& shape) noexcept
+        : shape_(shape),
+          tokens_(ws.take<token_id>(shape.requests * shape.block_size)),
+          laws_(ws.take<distribution<Q>>(shape.requests * shape.block_size)),
+          token_probabilities_(ws.take<double>(shape.requests * shape.block_size)),
+          confidence_(ws.take<fixed_probability>(shape.requests * shape.block_size)),
+          survival_(ws.take<fixed_probability>(shape.requests * shape.block_size)),
+          raw_(ws.take<double>(shape.calibration ? shape.requests * shape.block_size : 0)),
+          sizes_(ws.take<std::uint32_t>(shape.requests)),
+          statuses_(ws.take<status>(shape.requests)),
+          rows_(ws.take<Q>(places(shape) * shape.vocabulary)),
+          lists_(ws.take<token_id>(shape.lists_tokens ? places(shape) * shape.vocabulary : 0)),
+          sums_(ws.take<double>(places(shape) * row_blocks(shape.vocabulary))),
+          order_(ws.take<token_id>(workers(shape) * shape.vocabulary)),
+          state_(ws.take<Q>(shape.requests * shape.state_size)),
+          codes_(ws.take<Q const*>(shape.requests)),
+          base_rows_(ws.take<Q const*>(shape.requests)),
+          code_rows_(ws.take<Q*>(shape.requests)),
+          candidates_(ws.take<token_id>(workers(shape) * shape.candidates)),
+          values_(ws.take<Q>(workers(shape) * shape.values)) {}
+
+    /// Empties the block for this round's requests.
+    void begin(std::span<request_view const> requests) noexcept {
+        SURELEAP_EXPECTS(requests.size() <= shape_.requests);
+        requests_ = requests;
+        load_ = load_of(requests, shape_.block_size);
+        weight_ = 0;
+        for (request_view const& r : requests) weight_ += r.weight;
+        std::fill_n(sizes_.begin(), requests.size(), 0u);
+        std::fill_n(statuses_.begin(), requests.size(), status::ok);
+    }
+
+    // ---- for drafters ------------------------------------------------------------------------------------------
+
+    /// Where the logits of the next position of request r go; vocabulary() numbers.
+    [[nodiscard]] std::span<Q> next_row(std::size_t r) const noexcept {
+        return rows_.subspan(place(r) * shape_.vocabulary, shape_.vocabulary);
+    }
+    /// Where the tokens go that the next row of request r runs over, if it runs over a list; ascending target ids.
+    [[nodiscard]] std::span<token_id> next_list(std::size_t r) const noexcept {
+        return lists_.subspan(place(r) * shape_.vocabulary, shape_.vocabulary);
+    }
+    /// q of the next position, from a filled row under the request's draft transform.
+    [[nodiscard]] distribution<Q> law_of(std::size_t r, std::span<Q const> row, vocabulary_view map) const noexcept {
+        auto const sums = sums_.subspan(place(r) * row_blocks(shape_.vocabulary), row_blocks(row.size()));
+        auto const order = order_.subspan(worker_ * shape_.vocabulary, shape_.vocabulary);
+        return {{row, {}}, requests_[r].settings->draft_transform(), order, map, *shape_.kernels, sums};
+    }
+    /// Draws the next token of request r from `q` as DraftRule says and records both, with the position's confidence.
+    /// Marks the request and returns no_token if q holds no law, if the confidence is no probability, or if the acceptance
+    /// rule asked for another DraftRule; returns no_token if the chain ends here, by its floor or its cap.
+    template <class DraftRule, class Rng>
+    token_id draw(std::size_t r, DraftRule, distribution<Q> const& q, double confidence, Rng& rng) noexcept {
+        fixed_probability c = 0;
+        std::size_t const k = sizes_[r];
+        if (shape_.rule != drawn_by::any && shape_.rule != drawn_by_v<DraftRule>) {
+            return reject(r, status::wrong_draft_rule);
+        }
+        if (is_full(r)) return no_token;
+        if (!q.valid()) return reject(r, status::invalid_draft);
+        if (!quantise(shape_.calibration(requests_[r], k, confidence), c)) return reject(r, status::invalid_confidence);
+        if (extend_survival(survival_before(r), c) < requests_[r].draft_floor) return no_token;
+        if (!raw_.empty()) raw_[r * shape_.block_size + k] = confidence;
+        token_id x = no_token;
+        if constexpr (std::is_same_v<DraftRule, argmax_draft>) {
+            x = q.mode();
+        } else if constexpr (std::is_same_v<DraftRule, coupled_draft>) {
+            x = rng.race(noise_key(requests_[r], k), q);
+        } else {
+            static_assert(std::is_same_v<DraftRule, categorical_draft>,
+                          "draft_block: unknown draft_rule; use categorical_draft, argmax_draft or coupled_draft");
+            x = rng.categorical(block_key(requests_[r], k, purpose::draft), q);
+        }
+        if (x == no_token) return reject(r, status::invalid_draft);
+        // An argmax was drawn from a one-hot law; recording the softmax instead is a bias of up to 0.34 seen.
+        record(r, x, DraftRule::is_deterministic ? distribution<Q>::one_hot(q.size(), x) : q, c);
+        return x;
+    }
+    /// Appends a token that was found rather than drawn (prompt lookup): q is one-hot over the target vocabulary. False, and
+    /// the chain ends, if x is no token of it: contexts hold placeholders and ids that only an embedding knows.
+    bool append_found(std::size_t r, token_id x, std::size_t target_vocabulary,
+                      fixed_probability c = certain) noexcept {
+        if (is_full(r) || x < 0 || static_cast<std::size_t>(x) >= target_vocabulary) return false;
+        if (!raw_.empty()) raw_[r * shape_.block_size + sizes_[r]] = static_cast<double>(c) * 0x1p-24;
+        record(r, x, distribution<Q>::one_hot(target_vocabulary, x), c);
+        return true;
+    }
+    /// Marks request r: its chain ends here, nothing of it is emitted, and its verdict reports `why`. What was drawn before stays
+    /// and is admitted as ever, since the same tokens will be drawn again (round/attempts.hpp).
+    token_id reject(std::size_t r, status why) noexcept {
+        statuses_[r] = why;
+        return no_token;
+    }
+    /// Of request r.
+    [[nodiscard]] std::span<Q> head_state(std::size_t r) const noexcept {
+        return state_.subspan(r * shape_.state_size, shape_.state_size);
+    }
+    /// Scratch of a product over several requests: a code, a row of base logits and a row of logits each.
+    [[nodiscard]] std::span<Q const*> codes() const noexcept { return codes_; }
+    [[nodiscard]] std::span<Q const*> base_rows() const noexcept { return base_rows_; }
+    [[nodiscard]] std::span<Q*> code_rows() const noexcept { return code_rows_; }
+    /// Scratch of a choice of tokens.
+    [[nodiscard]] std::span<token_id> candidates() const noexcept {
+        return candidates_.subspan(worker_ * shape_.candidates, shape_.candidates);
+    }
+    [[nodiscard]] std::span<Q> values() const noexcept {
+        return values_.subspan(worker_ * shape_.values, shape_.values);
+    }
+    [[nodiscard]] draft_prefixes prefixes(std::size_t k) const noexcept {
+        return {tokens_.data(), shape_.block_size, k};
+    }
+
+    /// Threads that may be used, for products of several requests.
+    [[nodiscard]] executor_ref const& threads() const noexcept { return shape_.executor; }
+    /// step(block, r) for every request, divided among the threads if it is worth it: a step passes over so many `numbers`
+    /// (logits, weights). The block it is given is this one, with scratch that no step at the same time has.
+    template <class Step>
+    void for_each_request(std::size_t numbers, Step const& step) const {
+        std::size_t const worth = shape_.executor.worth(numbers * requests_.size());
+        detail::share_out(shape_.executor, std::min(worth, workers(shape_)), requests_.size(),
+                          [&](std::size_t worker, std::size_t r) {
+                              draft_block with_scratch = *this;
+                              with_scratch.worker_ = worker;
+                              step(with_scratch, r);
+                          });
+    }
+    /// step(block, r, rng), for steps that draw. One after the other if `rng` may not be asked by several threads.
+    template <class Rng, class Step>
+    void for_each_request(std::size_t numbers, Rng& rng, Step const& step) {
+        if constexpr (concurrent_randomness<Rng>) {
+            for_each_request(numbers, [&](draft_block& block, std::size_t r) { step(block, r, std::as_const(rng)); });
+        } else {
+            for (std::size_t r = 0; r < requests_.size(); ++r) step(*this, r, rng);
+        }
+    }
+
+    // ---- for everybody -----------------------------------------------------------------------------------------
+
+    [[nodiscard]] std::span<request_view const> requests() const noexcept { return requests_; }
+    [[nodiscard]] std::size_t block_size() const noexcept { return shape_.block_size; }
+    /// Of the round before its batch is decided.
+    [[nodiscard]] step_load const& load() const noexcept { return load_; }
+    [[nodiscard]] std::size_t size(std::size_t r) const noexcept { return sizes_[r]; }
+    [[nodiscard]] status outcome(std::size_t r) const noexcept { return statuses_[r]; }
+    /// x_1..x_size of request r, and the laws they were drawn from.
+    [[nodiscard]] std::span<token_id const> tokens(std::size_t r) const noexcept {
+        return tokens_.subspan(r * shape_.block_size, sizes_[r]);
+    }
+    [[nodiscard]] std::span<distribution<Q> const> laws(std::size_t r) const noexcept {
+        return laws_.subspan(r * shape_.block_size, sizes_[r]);
+    }
+    [[nodiscard]] draft_table table() const noexcept {
+        return {{shape_.block_size, sizes_.first(requests_.size()), confidence_, survival_, load_, weight_},
+                tokens_,
+                token_probabilities_};
+    }
+    [[nodiscard]] draft_shape const& shape() const noexcept { return shape_; }
+    [[nodiscard]] calibration_ref const& calibration() const noexcept { return shape_.calibration; }
+    /// [R, gamma] confidences before they were calibrated; empty if no calibration was lent.
+    [[nodiscard]] std::span<double const> raw_confidences() const noexcept { return raw_; }
+
+private:
+    // Whatever the drafter believes: a longer chain would be written beside the memory, or emit more than may be emitted.
+    [[nodiscard]] bool is_full(std::size_t r) const noexcept {
+        return sizes_[r] >= requests_[r].draft_cap(shape_.block_size);
+    }
+    // Of the next position of request r; its positions share one place if nobody reads a row after its draw.
+    [[nodiscard]] std::size_t place(std::size_t r) const noexcept {
+        return shape_.keep_rows ? r * shape_.block_size + sizes_[r] : r;
+    }
+    [[nodiscard]] static std::size_t places(draft_shape const& shape) noexcept {
+        return shape.requests * (shape.keep_rows ? shape.block_size : 1);
+    }
+    // How many steps may have scratch at once.
+    [[nodiscard]] static std::size_t workers(draft_shape const& shape) noexcept {
+        return std::min(shape.executor.width(), shape.requests);
+    }
+    void record(std::size_t r, token_id x, distribution<Q> const& q, fixed_probability c) noexcept {
+        SURELEAP_EXPECTS(sizes_[r] < shape_.block_size);
+        std::size_t const i = r * shape_.block_size + sizes_[r];
+        tokens_[i] = x;
+        token_probabilities_[i] = q.probability(x);
+        laws_[i] = q;
+        confidence_[i] = c;
+        survival_[i] = extend_survival(survival_before(r), c);
+        ++sizes_[r];
+    }
+    // Of the next position: what the chain is worth so far.
+    [[nodiscard]] fixed_probability survival_before(std::size_t r) const noexcept {
+        return sizes_[r] == 0 ? requests_[r].weight : survival_[r * shape_.block_size + sizes_[r] - 1];
+    }
+
+    draft_shape shape_{};
+    std::size_t worker_ = 0;  // whose scratch this view uses
+    std::span<request_view const> requests_{};
+    step_load load_{};
+    std::uint64_t weight_ = 0;
+    std::span<token_id> tokens_{};
+    std::span<distribution<Q>> laws_{};
+    std::span<double> token_probabilities_{};
+    std::span<fixed_probability> confidence_{};
+    std::span<fixed_probability> survival_{};
+    std::span<double> raw_{};
+    std::span<std::uint32_t> sizes_{};
+    std::span<status> statuses_{};
+    std::span<Q> rows_{};
+    std::span<token_id> lists_{};
+    std::span<double> sums_{};
+    std::span<token_id> order_{};
+    std::span<Q> state_{};
+    std::span<Q const*> codes_{};
+    std::span<Q const*> base_rows_{};
+    std::span<Q*> code_rows_{};
+    std::span<token_id> candidates_{};
+    std::span<Q> values_{};
+};
+
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+//
+// What goes together: whether a drafter, a schedule and a rule keep the target's law, answered by the compiler with the
+// remedy in its message, and whether a request's settings can be honoured.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <type_traits>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/guarantee.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/schedule/planning.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// The draft is a function of the context: by the drafter's nature or because the rule asks for argmax drafts.
+template <class Drafter, class Rule>
+inline constexpr bool drafts_deterministically_v = Drafter::is_deterministic || Rule::draft_rule::is_deterministic;
+
+/// The rule's tokens are drawn with noise that a position meets again when it is drafted again.
+template <class Drafter, class Rule>
+inline constexpr bool noise_returns_v =
+    !drafts_deterministically_v<Drafter, Rule> && requires { requires Rule::draft_rule::noise_returns; };
+
+/// The rule has the law of requests at temperature 0 alone.
+template <class Rule>
+inline constexpr bool is_greedy_only_v = requires { requires Rule::greedy_only; };
+
+/// Rule, schedule and drafter together keep the target's law.
+template <class Rule, class Schedule, class Drafter>
+inline constexpr bool is_lossless_round_v =
+    is_lossless_v<Rule::guarantee, causality_of_v<Schedule>, drafts_deterministically_v<Drafter, Rule>,
+                  noise_returns_v<Drafter, Rule>>;
+
+/// The drafter's plan() gives confidences at the anchor; a drafter that does not say so cannot.
+template <class Drafter>
+inline constexpr bool plans_at_anchor_v = requires { requires Drafter::plans_at_anchor; };
+
+/// The checks of a combination, where its parts meet: round_memory, and so every decoder and every loop of stages.
+template <class Drafter, class Schedule, class Rule, bool AllowLossy = false>
+constexpr void check_round() noexcept {
+    static_assert(drafter<Drafter>,
+                  "sureleap: the drafter is no sureleap::drafter; wrap a model in autoregressive, "
+                  "parallel or semi_autoregressive, or see concepts.hpp for a drafter of your own");
+    static_assert(acceptance_sampler<Rule>,
+                  "sureleap: the acceptance rule is no acceptance_sampler; give it guarantee, access, draft_rule and a "
+                  "const call operator (verification&, rng&) that returns sureleap::decision (concepts.hpp)");
+    static_assert(scheduler<Schedule>,
+                  "sureleap: the schedule is no scheduler; give it admit(causal_frontier&) const to decide live, or an "
+                  "origin and budget(planning_table<origin> const&) const to plan before drafting (concepts.hpp)");
+    if constexpr (drafter<Drafter> && acceptance_sampler<Rule> && scheduler<Schedule>) {
+        static_assert(
+            AllowLossy || Rule::guarantee != fidelity::lossy,
+            "sureleap: this acceptance rule is lossy: the output would not have the target's law. Use "
+            "token_rejection, block_verification, target_match or keyed_coupling, or pass sureleap::allow_lossy");
+        static_assert(drawn_by_v<typename Rule::draft_rule> != drawn_by::any,
+                      "sureleap: the acceptance rule's draft_rule is unknown; it is categorical_draft, argmax_draft or "
+                      "coupled_draft");
+        constexpr bool noise_is_new = !noise_returns_v<Drafter, Rule> || Rule::guarantee != fidelity::distribution;
+        static_assert(
+            AllowLossy || noise_is_new,
+            "sureleap: coupled_draft names its noise by absolute position, so a position that is drafted "
+            "again meets noise that decided about it before, which biases rules that sample. Give "
+            "token_rejection and block_verification categorical_draft or argmax_draft, or use keyed_coupling");
+        static_assert(AllowLossy || Rule::guarantee == fidelity::lossy || !noise_is_new ||
+                          is_lossless_round_v<Rule, Schedule, Drafter>,
+                      "sureleap: this schedule looks ahead (it sees drafted tokens it decides about), which biases "
+                      "token_rejection and block_verification. Use a schedule that only sees the causal_frontier "
+                      "(greedy_schedule, threshold_schedule) or plans before drafting (planned_schedule, "
+                      "top_k_schedule), or a rule that is exact under any schedule (target_match, keyed_coupling), "
+                      "or deterministic drafts (token_rejection<argmax_draft>), or pass sureleap::allow_lossy");
+        static_assert(!needs_confidence_v<Schedule> || Drafter::has_confidence,
+                      "sureleap: this schedule reads confidences and the drafter has none. Give the drafter a "
+                      "confidence_head or top1_confidence, or use fixed_schedule");
+        if constexpr (planner<Schedule>) {
+            static_assert(
+                !std::is_same_v<typename Schedule::origin, from_anchor> || plans_at_anchor_v<Drafter>,
+                "sureleap: planned_schedule asks for confidences at the anchor, before any token is drawn. It "
+                "needs a parallel backbone (semi_autoregressive, parallel) and a confidence with at_anchor; use "
+                "top_k_schedule otherwise");
+        }
+    }
+}
+
+/// Throws if a request's settings cannot be honoured. With `check_settings<Rule>(s)` also if the rule cannot: one that
+/// decodes greedily (`greedy_only`) has the law of requests at temperature 0 alone.
+template <class Rule = void>
+void check_settings(request_settings const& s) {
+    auto const check = [](char const* which, transform const& t) {
+        if (!(t.temperature >= 0.0 && t.temperature <= largest_temperature)) {
+            detail::fail_with("request_settings: ", which, "temperature is ", t.temperature,
+                              ", expected a finite number >= 0 and at most ", largest_temperature);
+        }
+        if (t.top_k < 0)
+            detail::fail_with("request_settings: ", which, "top_k is ", t.top_k, ", expected >= 0 (0 keeps all)");
+        if (!(t.top_p > 0.0 && t.top_p <= 1.0)) {
+            detail::fail_with("request_settings: ", which, "top_p is ", t.top_p, ", expected a number in (0, 1]");
+        }
+        if (!(t.min_p >= 0.0 && t.min_p <= 1.0)) {
+            detail::fail_with("request_settings: ", which, "min_p is ", t.min_p, ", expected a number in [0, 1]");
+        }
+    };
+    check("", s.target_transform());
+    if (s.draft) check("draft ", *s.draft);
+    constexpr std::size_t most = std::size_t{1} << 31;  // a decoder reserves this many tokens when a request joins
+    if (s.max_new_tokens == 0 || s.max_new_tokens > most) {
+        detail::fail_with("request_settings: max_new_tokens is ", s.max_new_tokens, ", expected 1 .. ", most);
+    }
+    if (!(s.priority > 0.0) || !std::isfinite(s.priority)) {
+        detail::fail_with("request_settings: priority is ", s.priority, ", expected a positive finite number");
+    }
+    if (!(s.tokens_per_second >= 0.0) || !std::isfinite(s.tokens_per_second)) {
+        detail::fail_with("request_settings: tokens_per_second is ", s.tokens_per_second,
+                          ", expected a finite number >= 0 (0 asks for no speed)");
+    }
+    if constexpr (is_greedy_only_v<Rule>) {
+        if (!s.target_transform().greedy()) {
+            detail::fail_with("request_settings: temperature is ", s.temperature,
+                              ", expected 0: this acceptance rule decodes greedily; use another for sampling");
+        }
+    }
+}
+
+SURELEAP_END_NAMESPACE

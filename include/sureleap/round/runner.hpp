@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+//
+// Whole rounds: the parts of an engine, the memory of its rounds, and the stages of round/stages.hpp called in their order, with
+// what a schedule may do before and after them. The decoders are this with places for requests; an engine that keeps its
+// requests itself and whose forward passes are function calls can use it as it is, and one whose passes are not calls the
+// stages.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/core/calibration_ref.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/executor.hpp>
+#include <sureleap/detail/kernel/native.hpp>
+#include <sureleap/round/check.hpp>
+#include <sureleap/round/record.hpp>
+#include <sureleap/round/stages.hpp>
+#include <sureleap/sampling/random.hpp>
+#include <sureleap/schedule/planning.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// Target: target_model. Drafter: drafter. Schedule: scheduler. Rule: acceptance_sampler. Hook: logits_hook. Rng:
+/// randomness. Combinations whose output would not have the target's law do not compile, unless AllowLossy. Target and
+/// Drafter are references where lvalues were given. Not thread-safe, not copyable: models may hold on to its memory.
+template <class Target, class Drafter, class Schedule, class Rule, class Hook = no_logits_hook,
+          class Rng = philox_randomness, bool AllowLossy = false>
+class round_runner {
+    using drafter_type = std::remove_cvref_t<Drafter>;
+    static_assert(target_model<std::remove_reference_t<Target>>,
+                  "decoder: the target is no target_model; give it score(verify_batch const&) or a call operator that "
+                  "returns sureleap::logits_rows<T>, or wrap a function of a context with sureleap::model_of");
+    static_assert(drafter<drafter_type>,
+                  "decoder: the drafter is no sureleap::drafter; wrap a model in autoregressive, parallel or "
+                  "semi_autoregressive, or see concepts.hpp for a drafter of your own");
+
+public:
+    using target_value = target_value_t<Target>;
+    using draft_value = typename drafter_type::value_type;
+
+    static_assert(logits_hook<Hook, compute_t<target_value>>,
+                  "decoder: the hook must be callable as hook(hook_context const&, std::span<real>)");
+    static_assert(randomness<Rng>, "decoder: the random source does not model sureleap::randomness");
+
+    round_runner(Target target, Drafter drafter, Schedule schedule, Rule rule, round_limits const& limits, Hook hook,
+                 Rng rng)
+        : target_(std::forward<Target>(target)),
+          drafter_(std::forward<Drafter>(drafter)),
+          schedule_(std::move(schedule)),
+          rule_(std::move(rule)),
+          hook_(std::move(hook)),
+          rng_(std::move(rng)),
+          memory_(make_memory(limits)) {
+        if constexpr (requires {
+                          { target_.vocabulary() } -> std::convertible_to<std::size_t>;
+                      }) {
+            if (target_.vocabulary() != drafter_.target_vocabulary()) {
+                detail::fail_with("decoder: the target has ", target_.vocabulary(), " tokens, the drafter speaks of ",
+                                  drafter_.target_vocabulary(), "; expected equal vocabularies (or a vocabulary_map)");
+            }
+        }
+    }
+    round_runner(round_runner const&) = delete;
+    round_runner& operator=(round_runner const&) = delete;
+
+    /// Call when a request takes a slot: forgets the slot's past.
+    void join(std::size_t slot) { memory_.join(slot); }
+
+    /// Runs a round for these requests and returns its record, valid until the next one. A failure of the target or the
+    /// drafter propagates, with nothing committed; the round may be run again. Allocates nothing itself.
+    round_record run(std::span<request_view const> requests) {
+        if (begin_round(schedule_, requests, memory_)) {
+            auto const forward = drafter_.forward(memory_.requests());
+            plan(schedule_, drafter_, forward, memory_);
+            draw(drafter_, forward, rule_, rng_, memory_);
+        }
+        accept(rule_, score(target_, admit(schedule_, memory_)), hook_, rng_, memory_);
+        return end_round(schedule_, memory_, target_, drafter_);
+    }
+
+    [[nodiscard]] drafter_type const& drafter_part() const noexcept { return drafter_; }
+    [[nodiscard]] Schedule const& schedule() const noexcept { return schedule_; }
+    [[nodiscard]] std::size_t memory_bytes() const noexcept { return memory_.bytes(); }
+
+private:
+    using memory_type = round_memory<target_value, draft_value, Hook>;
+    [[nodiscard]] memory_type make_memory(round_limits const& limits) {
+        if constexpr (AllowLossy) {
+            return memory_type{drafter_, schedule_, rule_, allow_lossy, limits};
+        } else {
+            return memory_type{drafter_, schedule_, rule_, limits};
+        }
+    }
+
+    Target target_;
+    Drafter drafter_;
+    Schedule schedule_;
+    Rule rule_;
+    [[no_unique_address]] Hook hook_;
+    [[no_unique_address]] Rng rng_;
+    memory_type memory_;
+};
+
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: MIT
+//
+// A round, stage by stage:
+//
+//     begin_round -> forward -> plan -> draw -> admit -> score -> accept -> end_round
+//
+// An engine that owns its loop calls them in this order; the decoders make the same calls in a loop and give the same
+// tokens bit for bit. What one stage leaves for the next is in the round_memory, where nobody else can change it, so
+// between two stages an engine may do what it likes. A stage that is called out of order throws, before anything is
+// committed, and says what to call. Tokens come out of end_round, so that none is forgotten.
+//
+// No stage allocates, locks or enters the system, unless an executor that was lent does (executor.hpp), and none throws in
+// an order that is right. What a user's model does is the model's own affair: its failure propagates, nothing is committed,
+// and the round may be begun again from the same place (round/attempts.hpp).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/executor.hpp>
+#include <sureleap/drafter/draft_block.hpp>
+#include <sureleap/round/check.hpp>
+#include <sureleap/round/memory.hpp>
+#include <sureleap/round/record.hpp>
+#include <sureleap/schedule/frontier.hpp>
+#include <sureleap/schedule/planning.hpp>
+#include <sureleap/verify/verdict.hpp>
+#include <sureleap/verify/verification.hpp>
+#include <sureleap/verify/verify_batch.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// Score. target.score(batch), or target(batch) for a lambda.
+template <class Target>
+[[nodiscard]] auto score(Target& target, verify_batch const& batch) {
+    if constexpr (requires { target.score(batch); }) {
+        return target.score(batch);
+    } else {
+        return target(batch);
+    }
+}
+
+/// Storage format of a target's logits.
+template <class Target>
+using target_value_t = typename decltype(score(std::declval<std::remove_reference_t<Target>&>(),
+                                               std::declval<verify_batch const&>()))::value_type;
+
+// ---- what stages ask before they do anything -------------------------------------------------------------------
+
+namespace detail {
+
+/// The stage may run now, and with this part; `otherwise` says what is wrong and what to do.
+inline void expect_round(bool so, char const* otherwise) {
+    if (!so) fail(otherwise);
+}
+
+template <class Schedule>
+void expect_schedule(round_parts const& parts, char const* stage) {
+    if (parts.schedule == tag_of<Schedule>()) return;
+    fail_with(stage,
+              ": the round_memory was made with a schedule of another type; give all stages the schedule that it "
+              "was made with");
+}
+template <class Rule>
+void expect_rule(round_parts const& parts, char const* stage) {
+    if (parts.rule == tag_of<Rule>()) return;
+    fail_with(stage,
+              ": the round_memory was made for another acceptance rule, and may keep nothing of what this one "
+              "reads; make a round_memory for each rule");
+}
+
+/// The settings are read in every round, so they are checked in every round: the text is only made where they are wrong.
+[[nodiscard]] inline bool is_usable(transform const& t) noexcept {
+    return t.temperature >= 0.0 && t.temperature <= largest_temperature && t.top_k >= 0 && t.top_p > 0.0 &&
+           t.top_p <= 1.0 && t.min_p >= 0.0 && t.min_p <= 1.0;
+}
+
+inline void check_request(std::size_t r, request_view const& request, round_parts const& parts) {
+    if (request.settings == nullptr) {
+        fail_with("begin_round: request ", r, " (id ", request.id,
+                  ") has no settings, expected a pointer to some that outlive the round");
+    }
+    request_settings const& s = *request.settings;
+    bool const usable = is_usable(s.target_transform()) && (!s.draft || is_usable(*s.draft)) && s.priority > 0.0 &&
+                        s.priority <= std::numeric_limits<double>::max();
+    if (!usable) check_settings(s);
+    if (parts.greedy_only && !s.target_transform().greedy()) {
+        fail_with("begin_round: request ", r, " (id ", request.id, ") has temperature ", s.temperature,
+                  ", expected 0: this acceptance rule decodes greedily; use another for sampling");
+    }
+    if (request.anchor < 0 || static_cast<std::size_t>(request.anchor) >= parts.target_vocabulary) {
+        fail_with("begin_round: request ", r, " (id ", request.id, ") has anchor ", request.anchor,
+                  ", expected a token of the target, 0 .. ", parts.target_vocabulary - 1);
+    }
+    if (!request.context.empty() && request.context.back() != request.anchor) {
+        fail_with("begin_round: request ", r, " (id ", request.id, ") has anchor ", request.anchor,
+                  ", but its context ends with ", request.context.back(), "; expected the same token");
+    }
+    if (request.remaining == 0) {
+        fail_with(
+            "begin_round: request ", r, " (id ", request.id,
+            ") has remaining = 0, expected at least 1: a round emits a token; a request that is done takes no part");
+    }
+}
+
+/// Weights from priorities: each request's relative to the largest, at least 1 (of 2^24).
+inline void weigh(std::span<request_view> requests) noexcept {
+    double most = 0.0;
+    for (request_view const& r : requests) most = std::max(most, r.settings->priority);
+    for (request_view& r : requests) {
+        double const share = r.settings->priority / most * static_cast<double>(certain);
+        r.weight = std::max(static_cast<fixed_probability>(share), fixed_probability{1});
+    }
+}
+
+}  // namespace detail
+
+// ---- stages ----------------------------------------------------------------------------------------------------
+
+/// Begin. Takes the requests of the round, which are copied; weighs them by their priorities, lets the schedule limit what
+/// they draft, and empties the block. False if nobody drafts: forward, plan and draw may be left out then.
+///
+/// Throws if a request cannot take part: it has no usable settings, its anchor is no token, or it has nothing left to emit.
+/// The same goes for a slot that is out of range or taken twice, and for a position that its last round did not lead to.
+///
+/// A round that failed is begun again with the same requests at the same places. They are given the limits and lengths of
+/// the first time.
+template <class Schedule, class T, class Q, class Hook>
+[[nodiscard]] bool begin_round(Schedule& schedule, std::span<request_view const> requests,
+                               round_memory<T, Q, Hook>& memory) {
+    auto& round = detail::round_access::state(memory);
+    detail::expect_schedule<Schedule>(round.parts, "begin_round");
+    if constexpr (sized_part<Schedule>) {
+        detail::expect_round(schedule.sizes() == memory.sizes(),
+                             "begin_round: the schedule is not set up for these rounds; make the round_memory with the "
+                             "object that the stages are given, and not with a copy of it");
+    }
+    if (requests.size() > memory.sizes().max_requests) {
+        detail::fail_with("begin_round: there are ", requests.size(),
+                          " requests, expected at most max_requests = ", memory.sizes().max_requests);
+    }
+    for (std::size_t r = 0; r < requests.size(); ++r) detail::check_request(r, requests[r], round.parts);
+    round.attempts.check(requests);
+
+    round.began = round.clock();
+    auto const views = round.requests.first(requests.size());
+    std::copy(requests.begin(), requests.end(), views.begin());
+    detail::weigh(views);
+    if constexpr (draft_limiter<Schedule>) schedule.limit_drafts(views);
+    fixed_probability floor = 0;
+    if constexpr (draft_stopper<Schedule>) floor = schedule.draft_floor();
+    for (request_view& view : views) view.draft_floor = floor;
+    round.attempts.repeat_limits(views);
+    round.attempts.begin(views);
+    round.block.begin(views);
+    round.budget.reset();
+    round.at = {.begun = true};
+    return round.block.load().drafting > 0;
+}
+
+/// Plan from past rounds, by all that it reads: who takes part, and the tables that earlier rounds left. Nothing of it is
+/// written while a block is drawn, so it may run beside `draw` on another thread: the asynchronous scheduler of paper
+/// section 5.2.
+template <planner Schedule, class T, class Q, class Hook>
+void plan(Schedule const& schedule, round_memory<T, Q, Hook>& memory) {
+    static_assert(
+        !std::is_same_v<typename Schedule::origin, from_anchor>,
+        "plan: this schedule plans from this round's forward pass, so give it the drafter and what forward() returned; "
+        "only a planner of past rounds (top_k_schedule) may run beside the draw");
+    if constexpr (!std::is_same_v<typename Schedule::origin, from_anchor>) {
+        auto& round = detail::round_access::state(memory);
+        detail::expect_schedule<Schedule>(round.parts, "plan");
+        detail::expect_round(round.at.begun, "plan: no round has begun; call begin_round first");
+        round.budget =
+            schedule.budget(round.history.template lagged<Schedule::origin::lag>(memory.requests(), round.planning));
+        round.at.planned = true;
+    }
+}
+
+/// Plan. Before anything is drawn: asks a planner how many positions to verify, from the anchor or from past rounds. A
+/// schedule that decides live plans nothing.
+template <class Schedule, class Drafter, class Forward, class T, class Q, class Hook>
+void plan(Schedule const& schedule, Drafter const& drafter, Forward const& forward, round_memory<T, Q, Hook>& memory) {
+    if constexpr (planner<Schedule>) {
+        if constexpr (std::is_same_v<typename Schedule::origin, from_anchor>) {
+            auto& round = detail::round_access::state(memory);
+            detail::expect_schedule<Schedule>(round.parts, "plan");
+            detail::expect_round(round.at.begun, "plan: no round has begun; call begin_round first");
+            detail::expect_round(!round.at.drawn, "plan: the block is drawn already; plan before draw");
+            round.planning.start(memory.requests(), round.block.calibration());
+            drafter.plan(forward, round.block, round.planning);
+            round.budget =
+                schedule.budget(detail::planning_access::make<from_anchor>(round.planning.view(), round.planning.walk));
+            round.at.planned = true;
+        } else {
+            plan(schedule, memory);
+        }
+    }
+}
+
+/// Draw. The drafter fills the block, each token as the rule wants it drawn.
+template <class Drafter, class Forward, class Rule, class Rng, class T, class Q, class Hook>
+void draw(Drafter& drafter, Forward const& forward, Rule const&, Rng& rng, round_memory<T, Q, Hook>& memory) {
+    auto& round = detail::round_access::state(memory);
+    detail::expect_rule<Rule>(round.parts, "draw");
+    detail::expect_round(round.at.begun, "draw: no round has begun; call begin_round first");
+    detail::expect_round(!round.at.drawn && !round.at.admitted,
+                         "draw: the block is drawn or admitted already; begin the next round after end_round");
+    draft_shape const& shape = round.block.shape();
+    bool const same = round.parts.drafter == detail::tag_of<Drafter>() && drafter.block_size() == shape.block_size &&
+                      drafter.vocabulary() == shape.vocabulary && drafter.state_size() == shape.state_size &&
+                      drafter.target_vocabulary() == round.parts.target_vocabulary;
+    detail::expect_round(same,
+                         "draw: the round_memory was made for a drafter of another type or shape; make one for each");
+    round.at.drawn = true;
+    constexpr bool fits = requires { drafter.draw(forward, typename Rule::draft_rule{}, round.block, rng); };
+    static_assert(fits,
+                  "draw: the drafter cannot fill this round's block: the round_memory's second parameter has to be the "
+                  "drafter's value_type, and the forward pass the drafter's own");
+    if constexpr (fits) drafter.draw(forward, typename Rule::draft_rule{}, round.block, rng);
+}
+
+/// What the plan stage hands to admit: how many positions to verify, if a planner decided that.
+using verify_budget = std::optional<std::size_t>;
+
+/// The verify length of every request of a table, in memory.lengths: what admit asks a schedule, and what a simulation or a
+/// schedule's own test asks it.
+template <class Schedule>
+[[nodiscard]] std::span<std::uint32_t const> admit(Schedule const& schedule, draft_table const& table,
+                                                   verify_budget const& budget, frontier_memory const& memory) {
+    if constexpr (planner<Schedule>) {
+        causal_frontier frontier{table.survivals, memory};
+        frontier.admit_best(budget.value_or(0));
+    } else if constexpr (frontier_scheduler<Schedule>) {
+        causal_frontier frontier{table.survivals, memory};
+        schedule.admit(frontier);
+    } else {
+        schedule.admit(table, memory);
+    }
+    return memory.lengths.first(table.survivals.requests());
+}
+
+/// Admit. Decides how much of each block is verified, and returns the batch that the target has to score: anchors and
+/// admitted prefixes, request after request.
+///
+/// There is one way to verify less: to draft less, by draft_limit in begin_round. A batch that turns out too large for one
+/// pass of the target is scored in several, or fails; its requests then run alone, with the same lengths.
+template <class Schedule, class T, class Q, class Hook>
+[[nodiscard]] verify_batch const& admit(Schedule const& schedule, round_memory<T, Q, Hook>& memory) {
+    auto& round = detail::round_access::state(memory);
+    detail::expect_schedule<Schedule>(round.parts, "admit");
+    detail::expect_round(round.at.begun, "admit: no round has begun; call begin_round first");
+    if constexpr (planner<Schedule>) {
+        detail::expect_round(round.at.planned || !round.at.drawn,
+                             "admit: the schedule plans and was not asked; call plan before draw");
+    }
+    auto const requests = memory.requests();
+    draft_table const table = round.block.table();
+    auto const lengths = admit(schedule, table, round.budget, round.frontier);
+    round.batch.begin(requests);
+    for (std::size_t r = 0; r < requests.size(); ++r) {
+        std::uint32_t const drafted = table.survivals.sizes[r];
+        if (lengths[r] > drafted) {
+            detail::fail_with("admit: the schedule gives request ", r, " the length ", lengths[r],
+                              ", expected at most ", drafted, ", the tokens that it drafted");
+        }
+        std::uint32_t const length = std::min(round.attempts.length(requests[r], lengths[r]), drafted);
+        round.attempts.admit(requests[r], drafted, length);
+        round.batch.append(round.block.tokens(r).first(length));
+    }
+    round.at.admitted = true;
+    return round.batch;
+}
+
+namespace detail {
+
+/// The verdict on request r of the batch, with scratch of its own. It writes what is request r's alone.
+template <class Rule, class T, class Q, class Hook, class Rng>
+void judge(std::size_t r, Rule const& rule, logits_rows<T> const& rows, bool shaped, Hook const& hook, Rng& rng,
+           verification_memory<T, Hook> const& scratch, round_state<T, Q, Hook>& round) {
+    verify_batch const& batch = round.batch;
+    request_view const& request = batch.requests()[r];
+    verdict& out = round.verdicts[r];
+    out = {.id = request.id,
+           .slot = request.slot,
+           .outcome = round.block.outcome(r),
+           .drafted = round.block.size(r),
+           .verified = batch.length(r)};
+    if (out.outcome != status::ok) return;
+    auto const drafted = batch.drafted(r);
+    decision d{};
+    verification<T, Q, Hook> view{request, drafted, round.block.laws(r), rows, batch.first_row(r), hook, scratch};
+    if (shaped) d = view.decide_by(rule, rng);
+    bool const is_token = d.next >= 0 && static_cast<std::size_t>(d.next) < round.parts.target_vocabulary;
+    if (!d.valid || d.accepted > drafted.size() || !is_token) {
+        out.outcome = status::invalid_target;
+        return;
+    }
+    out.accepted = d.accepted;
+    std::size_t const first = r * (round.block.block_size() + 1);
+    std::size_t count = 0;
+    while (count <= d.accepted && !out.stopped) {
+        token_id const x = count < d.accepted ? drafted[count] : d.next;
+        round.emitted[first + count] = x;
+        if (request.settings->log_probabilities) {
+            round.log_probabilities[first + count] = view.target(count).log_probability(x);
+        }
+        out.stopped = request.settings->stops_at(x);
+        ++count;
+    }
+    out.emitted = round.emitted.subspan(first, count);
+    if (request.settings->log_probabilities) out.log_probabilities = round.log_probabilities.subspan(first, count);
+}
+
+/// The accept stage, of what fits.
+template <class Rule, class T, class Q, class Hook, class Rng>
+void accept_rows(Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng& rng,
+                 round_memory<T, Q, Hook>& memory) {
+    auto& round = round_access::state(memory);
+    expect_rule<Rule>(round.parts, "accept");
+    expect_round(round.at.admitted, "accept: there is no batch; call admit, and score what it returns");
+    verify_batch const& batch = round.batch;
+    std::size_t const vocabulary = round.parts.target_vocabulary;
+    bool const shaped = rows.values.data != nullptr && rows.values.rows >= batch.rows() &&
+                        rows.values.cols == vocabulary &&
+                        (rows.log_normalisers.empty() || rows.log_normalisers.size() >= batch.rows()) &&
+                        (rows.block_sums.empty() ||
+                         (rows.block_sums.rows >= batch.rows() && rows.block_sums.cols == row_blocks(vocabulary)));
+    std::size_t const requests = batch.requests().size();
+    if constexpr (concurrent_randomness<Rng>) {
+        executor_ref const& executor = round.block.threads();
+        // About half of the rows are touched, mostly by bounds, which take half as long as a sum.
+        std::size_t const workers = executor.worth(batch.rows() * vocabulary / 4);
+        share_out(executor, std::min(workers, round.verifications.size()), requests,
+                  [&](std::size_t worker, std::size_t r) {
+                      judge(r, rule, rows, shaped, hook, std::as_const(rng), round.verifications[worker], round);
+                  });
+    } else {
+        for (std::size_t r = 0; r < requests; ++r) {
+            judge(r, rule, rows, shaped, hook, rng, round.verifications[0], round);
+        }
+    }
+    round.at.judged = true;
+}
+
+}  // namespace detail
+
+/// Accept. Judges each request by the target's rows, one a row of the batch. Rows of the wrong shape or without a law give the
+/// request the status invalid_target. Asked again, the same comes out; verdicts are handed out by end_round.
+///
+/// Requests are divided among the threads that were lent, if there is work for them and draws may be made at once
+/// (concurrent_randomness); then rule and hook are called concurrently, and neither may throw.
+template <class Rule, class Row, class RowHook, class Rng, class T, class Q, class Hook>
+void accept(Rule const& rule, logits_rows<Row> const& rows, RowHook const& hook, Rng& rng,
+            round_memory<T, Q, Hook>& memory) {
+    static_assert(
+        std::is_same_v<Row, T>,
+        "accept: the target's rows are stored in another format than the round_memory was made for; its first "
+        "parameter is that format (target_value_t)");
+    static_assert(
+        std::is_same_v<RowHook, Hook>,
+        "accept: the hook is not the one that the round_memory was made for; its third parameter is the hook's "
+        "type, by default no_logits_hook");
+    if constexpr (std::is_same_v<Row, T> && std::is_same_v<RowHook, Hook>) {
+        detail::accept_rows(rule, rows, hook, rng, memory);
+    }
+}
+
+/// End. Commits the verdicts to the models that have commit(verdicts), in the order given, the target first; remembers the
+/// round for planners; lets the schedule observe it. Returns its record, with the verdicts, valid until the next round
+/// begins. An engine that rolls back its caches itself names no models and does so by the record.
+template <class Schedule, class T, class Q, class Hook, class... Models>
+round_record end_round(Schedule& schedule, round_memory<T, Q, Hook>& memory, Models&... models) {
+    auto& round = detail::round_access::state(memory);
+    detail::expect_schedule<Schedule>(round.parts, "end_round");
+    detail::expect_round(round.at.judged, "end_round: the round is not judged; call accept first");
+    auto const requests = memory.requests();
+    std::span<verdict const> const verdicts = round.verdicts.first(requests.size());
+    [[maybe_unused]] auto const commit = [verdicts](auto& model) {  // an engine may name no models
+        if constexpr (requires { model.commit(verdicts); }) model.commit(verdicts);
+    };
+    (commit(models), ...);
+    if constexpr (reads_history_v<Schedule>) round.history.push(requests, round.block.table().survivals);
+    round.attempts.end(requests, verdicts);
+    round.at = {};
+    round_record record{requests,
+                        verdicts,
+                        round.block.table().survivals,
+                        round.block.raw_confidences(),
+                        round.block.load(),
+                        round.clock() - round.began};
+    record.load.batch_tokens = round.batch.rows();
+    if constexpr (round_observer<Schedule>) schedule.observe(record);
+    return record;
+}
+
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT
+//
+// Races: token v arrives at time E_v / w_v, with an exponential E_v ~ Exp(1) that a key owns, and the first one wins,
+// which is token v with probability w_v / sum w (the Gumbel-max trick, written without logarithms of the weights).
+//
+// The exponentials are made in groups of 128 tokens: first the smallest of the group, which is exponential with rate 128,
+// then its place, which is any of the 128 with the same probability, then what each of the others is above it, which is
+// again Exp(1) and independent of all that (exponentials have no memory). These are 128 independent exponentials, exactly:
+// only the order in which they are looked at is special. With the smallest known, a token of the group can only win if its
+// weight is so large, which is one comparison. Drawing one number for each token first costs several times the reading of
+// the row, and the smaller those numbers are made, the more tokens remain that need another one.
+//
+// The exponentials are leaf rules: cuda/sampling/gumbel_max.cuh runs its races with the same ones.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/detail/kernel/row.hpp>
+#include <sureleap/sampling/draw_key.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+namespace detail {
+
+/// An exponential -log(1 - u), of 52 random bits and a half: never 0, never infinite.
+struct exponential_bits {
+    double u;
+    SURELEAP_HOST_DEVICE exponential_bits(std::uint32_t high, std::uint32_t low) noexcept
+        : u((static_cast<double>(((std::uint64_t{high} << 32) | low) >> 12) + 0.5) * 0x1p-52) {}
+    /// Not above value(), and near it where that is small.
+    [[nodiscard]] SURELEAP_HOST_DEVICE double bound() const noexcept { return u; }
+    [[nodiscard]] SURELEAP_HOST_DEVICE double value() const noexcept { return -std::log1p(-u); }
+};
+
+/// The smallest exponential of a group, and whose it is.
+class group_noise {
+public:
+    /// Of the bits of lane group / 2, of which two groups have two words each.
+    SURELEAP_HOST_DEVICE group_noise(std::uint32_t high, std::uint32_t low) noexcept
+        : bits_(high, low), place_(low % static_cast<std::uint32_t>(row_group)) {}
+    SURELEAP_HOST_DEVICE group_noise(key_bits const& bits, std::size_t group) noexcept
+        : group_noise(half_of(bits, group)) {}
+    SURELEAP_HOST_DEVICE group_noise(draw_key const& key, std::size_t group) noexcept
+        : group_noise(key_bits{key, static_cast<std::uint32_t>(group / 2)}, group) {}
+
+    [[nodiscard]] SURELEAP_HOST_DEVICE double bound() const noexcept {
+        return bits_.bound() / static_cast<double>(row_group);
+    }
+    [[nodiscard]] SURELEAP_HOST_DEVICE double smallest() const noexcept {
+        return bits_.value() / static_cast<double>(row_group);
+    }
+    [[nodiscard]] SURELEAP_HOST_DEVICE bool is_of(std::size_t v) const noexcept { return v % row_group == place_; }
+    /// How far token v is above it.
+    [[nodiscard]] static SURELEAP_HOST_DEVICE exponential_bits excess(draw_key const& key, std::size_t v) noexcept {
+        draw_key more = key;
+        more.use = purpose::excess;
+        two_words const half = half_of(key_bits{more, static_cast<std::uint32_t>(v / 2)}, v);
+        return {half.high, half.low};
+    }
+
+private:
+    struct two_words {
+        std::uint32_t high;
+        std::uint32_t low;
+    };
+    // No index that is known at run time: it would put the words into memory where there are no others in it (CUDA).
+    [[nodiscard]] static SURELEAP_HOST_DEVICE two_words half_of(key_bits const& bits, std::size_t which) noexcept {
+        bool const second = which % 2 != 0;
+        return {second ? bits.word[2] : bits.word[0], second ? bits.word[3] : bits.word[1]};
+    }
+    SURELEAP_HOST_DEVICE explicit group_noise(two_words const& half) noexcept : group_noise(half.high, half.low) {}
+
+    exponential_bits bits_;
+    std::uint32_t place_;  // of bits that u leaves
+};
+
+/// Weights that are evaluated many at a time: evaluate(v, out) writes those of v, v + 1 ..., with the values that they
+/// have one at a time.
+template <class Weights>
+concept evaluated_in_stretches = requires(Weights const& weights, token_id v,
+                                          std::span<typename Weights::weight_type> out) { weights.evaluate(v, out); };
+
+/// Weights that are searched many at a time, if can_list(): above(first, count, least, out) writes which of the tokens
+/// first .. first + count - 1, counted from `first`, may have more weight than their group's `least`, or none that is a
+/// number, and leaves none out. likely() is a token that may well win, or no_token.
+template <class Weights>
+concept lists_heavy_tokens = requires(Weights const& weights, double const* least, std::uint32_t* out) {
+    weights.can_list();
+    weights.above(std::size_t{}, std::size_t{}, least, out);
+    weights.likely();
+};
+
+/// Weights of a few tokens among many: support() lists those that may have any, ascending, or is empty.
+template <class Weights>
+concept has_support = requires(Weights const& weights) {
+    { weights.support() } -> std::convertible_to<std::span<token_id const>>;
+};
+
+/// Who is ahead, over tokens in any order.
+class race_leader {
+public:
+    explicit race_leader(draw_key const& key) noexcept : key_(key) {}
+
+    [[nodiscard]] token_id winner() const noexcept { return winner_; }
+
+    template <class Weights>
+    void meet_all(Weights const& weights) noexcept {
+        for (std::size_t first = 0; first < weights.size(); first += row_group) {
+            std::size_t const end = std::min(first + row_group, weights.size());
+            group_noise const noise{key_, first / row_group};
+            if constexpr (evaluated_in_stretches<Weights>) {
+                std::array<typename Weights::weight_type, row_group> some;
+                weights.evaluate(static_cast<token_id>(first), std::span(some).first(end - first));
+                for (std::size_t v = first; v < end; ++v) meet(v, noise, static_cast<double>(some[v - first]));
+            } else {
+                for (std::size_t v = first; v < end; ++v) {
+                    meet(v, noise, static_cast<double>(weights[static_cast<token_id>(v)]));
+                }
+            }
+        }
+    }
+    /// The same winner, among `tokens` only.
+    template <class Weights>
+    void meet_listed(Weights const& weights, std::span<token_id const> tokens) noexcept {
+        for (token_id const v : tokens) {
+            auto const at = static_cast<std::size_t>(v);
+            meet(at, {key_, at / row_group}, static_cast<double>(weights[v]));
+        }
+    }
+    /// The same winner. A likely one first, so that there is a time to beat; then those that may beat it. False if a
+    /// weight is no number, or of no use as one.
+    template <class Weights>
+    [[nodiscard]] bool meet_some(Weights const& weights, token_id likely) noexcept {
+        constexpr std::size_t groups = 2 * philox_lanes;
+        constexpr double too_large = 1e30;
+        auto const meet_one = [&](std::size_t v, group_noise const& noise) {
+            auto const weight = static_cast<double>(weights[static_cast<token_id>(v)]);
+            if (!(weight < too_large)) return false;
+            meet(v, noise, weight);
+            return true;
+        };
+        std::size_t const size = weights.size();
+        if (likely != no_token) {
+            auto const v = static_cast<std::size_t>(likely);
+            if (!meet_one(v, {key_, v / row_group})) return false;
+        }
+        philox_bits bits;
+        std::array<double, groups> least;
+        std::array<std::uint32_t, groups * row_group> some;
+        for (std::size_t first = 0; first < size; first += some.size()) {
+            std::size_t const group = first / row_group;
+            random_bits(key_, static_cast<std::uint32_t>(group / 2), bits);
+            double const rate = (1.0 - 1e-12) / best_;  // rounding leaves none out either
+            auto const noise = [&bits](std::size_t i) {
+                return group_noise{bits[i / 2][2 * (i % 2)], bits[i / 2][2 * (i % 2) + 1]};
+            };
+            for (std::size_t i = 0; i < groups; ++i) least[i] = noise(i).bound() * rate;
+            std::size_t const listed =
+                weights.above(first, std::min(some.size(), size - first), least.data(), some.data());
+            for (std::size_t i = 0; i < listed; ++i) {
+                if (!meet_one(first + some[i], noise(some[i] / row_group))) return false;
+            }
+        }
+        return true;
+    }
+
+private:
+    void meet(std::size_t v, group_noise const& noise, double weight) noexcept {
+        if (!(weight > 0.0)) return;
+        double const limit = best_ * weight;
+        if (!(noise.bound() < limit)) return;
+        double e = noise.smallest();
+        if (!noise.is_of(v)) {
+            auto const excess = group_noise::excess(key_, v);
+            if (!(e + excess.bound() < limit)) return;
+            e += excess.value();
+        }
+        if (!(e / weight < best_)) return;
+        best_ = e / weight;
+        winner_ = static_cast<token_id>(v);
+    }
+
+    draw_key key_;
+    double best_ = std::numeric_limits<double>::infinity();
+    token_id winner_ = no_token;
+};
+
+}  // namespace detail
+
+/// E_v ~ Exp(1), which `key` owns for token v. A token of probability 1e-15 still wins a race with that probability.
+[[nodiscard]] inline double exponential(draw_key const& key, std::size_t v) noexcept {
+    detail::group_noise const noise{key, v / row_group};
+    double const smallest = noise.smallest();
+    return noise.is_of(v) ? smallest : smallest + noise.excess(key, v).value();
+}
+
+/// argmin over v of E_v / weights[v] with the exponentials of `key`; no_token if no weight is positive, or if one that was
+/// met is no number. O(size): a call of Philox for 256 tokens, and two logarithms for a hundred tokens or so; less the
+/// better `likely` does, a guess of the winner that does not change it.
+template <class Weights>
+[[nodiscard]] token_id race_winner(draw_key const& key, Weights const& weights, token_id likely = no_token) noexcept {
+    detail::race_leader leader{key};
+    if constexpr (detail::lists_heavy_tokens<Weights>) {
+        if (weights.can_list()) {
+            if (likely == no_token) likely = weights.likely();
+            return leader.meet_some(weights, likely) ? leader.winner() : no_token;
+        }
+    }
+    if constexpr (detail::has_support<Weights>) {
+        if (auto const tokens = weights.support(); !tokens.empty()) {
+            leader.meet_listed(weights, tokens);
+            return leader.winner();
+        }
+    }
+    leader.meet_all(weights);
+    return leader.winner();
+}
+
+SURELEAP_END_NAMESPACE

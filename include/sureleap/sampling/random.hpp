@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+//
+// Randomness by meaning. Components ask for a Bernoulli, a categorical draw or a race, and name the draw with a key
+// (draw_key.hpp); they never see bits.
+#pragma once
+
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/sampling/draw_key.hpp>
+#include <sureleap/sampling/gumbel_max.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+// ---- leaf decisions --------------------------------------------------------------------------------------------
+
+/// True with probability min(1, num/den), without a division. u = 0 accepts only if num > 0: `u * den <= num` would
+/// accept tokens of probability 0.
+[[nodiscard]] SURELEAP_HOST_DEVICE inline bool accepts(double u, double num, double den) noexcept {
+    return u * den < num;
+}
+
+/// A probability of min(1, num/den); den > 0.
+struct odds {
+    double num;
+    double den;
+};
+
+namespace detail {
+
+/// Weights that find a token by its share of the total themselves: quantile(u) is the first token, in an order of their
+/// own, whose cumulative weight exceeds u * total; never one of weight zero.
+template <class Weights>
+concept has_quantile = requires(Weights const& weights, double u) { weights.quantile(u); };
+
+}  // namespace detail
+
+/// First index whose cumulative weight exceeds u * total, in the order of the index or of the weights' own quantile().
+/// Zero weights are never chosen, not even at u = 0; if rounding runs past the end of sums in double, the last positive
+/// weight is. O(size), or what quantile() takes.
+template <class Weights>
+[[nodiscard]] token_id inverse_cdf(Weights const& weights, double u) noexcept {
+    if constexpr (detail::has_quantile<Weights>) return weights.quantile(u);
+    double const threshold = u * static_cast<double>(weights.total());
+    double cumulative = 0.0;
+    token_id last = no_token;
+    auto const size = static_cast<token_id>(weights.size());
+    for (token_id v = 0; v < size; ++v) {
+        auto const weight = static_cast<double>(weights[v]);
+        if (!(weight > 0.0)) continue;
+        cumulative += weight;
+        last = v;
+        if (cumulative > threshold) break;
+    }
+    return last;
+}
+
+/// rng.bernoulli of exact(), which lies between `low` and `high`. Sources that cannot use bounds are told the number.
+template <class Rng, class Exact>
+[[nodiscard]] bool decide(Rng& rng, draw_key const& key, odds low, odds high, Exact&& exact) {
+    if constexpr (requires { rng.bernoulli(key, low, high, exact); }) {
+        return rng.bernoulli(key, low, high, exact);
+    } else {
+        odds const o = exact();
+        return rng.bernoulli(key, o.num, o.den);
+    }
+}
+
+/// The same of a claim: odds of which bounds are known, low() and high(), and that narrow() brings closer while it is
+/// open(). A source that can stops as soon as the bounds decide.
+template <class Rng, class Claim>
+[[nodiscard]] bool decide(Rng& rng, draw_key const& key, Claim&& claim) {
+    if constexpr (requires { rng.bernoulli(key, claim); }) {
+        return rng.bernoulli(key, claim);
+    } else {
+        return decide(rng, key, claim.low(), claim.high(), [&] {
+            while (claim.open()) claim.narrow();
+            return claim.low();
+        });
+    }
+}
+
+// ---- the production source -------------------------------------------------------------------------------------
+
+/// Every draw is a pure function of its key. Stateless, so concurrently usable. categorical has a resolution of 2^-53, and a
+/// token its probability up to the rounding of sums in double, also where a row was summed in float
+/// (distribution::quantile): a token of 1e-12 beside one that has all the rest is drawn that often. A race resolves 2^-52 of
+/// each token's own time.
+class philox_randomness {
+public:
+    static constexpr bool is_concurrent = true;  ///< see concurrent_randomness
+
+    /// True with probability min(1, num/den); den > 0, num >= 0.
+    [[nodiscard]] bool bernoulli(draw_key const& key, double num, double den) const noexcept {
+        return accepts(uniform(key), num, den);
+    }
+    /// The same of exact(), which lies between `low` and `high` and is only asked for when those do not decide.
+    template <class Exact>
+    [[nodiscard]] bool bernoulli(draw_key const& key, odds low, odds high, Exact&& exact) const noexcept {
+        double const u = uniform(key);
+        if (accepts(u, low.num, low.den)) return true;
+        if (!accepts(u, high.num, high.den)) return false;
+        odds const o = exact();
+        return accepts(u, o.num, o.den);
+    }
+    /// The same of a claim (decide), made as narrow as the decision needs.
+    template <class Claim>
+    [[nodiscard]] bool bernoulli(draw_key const& key, Claim&& claim) const noexcept {
+        double const u = uniform(key);
+        for (;; claim.narrow()) {
+            odds const low = claim.low();
+            if (accepts(u, low.num, low.den)) return true;
+            if (!claim.open()) return false;
+            odds const high = claim.high();
+            if (!accepts(u, high.num, high.den)) return false;
+        }
+    }
+    /// Index v with probability weights[v] / weights.total().
+    template <class Weights>
+    [[nodiscard]] token_id categorical(draw_key const& key, Weights const& weights) const noexcept {
+        return inverse_cdf(weights, uniform(key));
+    }
+    /// argmin over v of E_v / weights[v], with E_v ~ Exp(1) owned by (key, v): index v with probability
+    /// weights[v] / total, and the same E for every weights asked with this key; two similar weightings mostly get the
+    /// same winner. `likely` is a guess of the winner that does not change it.
+    template <class Weights>
+    [[nodiscard]] token_id race(draw_key const& key, Weights const& weights,
+                                token_id likely = no_token) const noexcept {
+        return race_winner(key, weights, likely);
+    }
+};
+
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+//
+// Block verification (Sun et al., "Block verification accelerates speculative decoding", ICLR 2025): tokens are judged
+// together instead of one by one, which accepts at least as many in expectation and is optimal among rules that emit
+// one draft prefix and a correction.
+//
+// With p_0 = 1 and p_i = min(1, p_{i-1} p(x_i)/q(x_i)), prefix i survives with probability p_i: that identity holds at
+// every node x^i, so the block may end at any length that is a function of x^i. Both the acceptance h_i and the
+// residual max(p_i p - q, 0) are this rule's own; taking either from token rejection biases the output.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/verify/bounded.hpp>
+#include <sureleap/verify/residual.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+namespace detail {
+
+/// p_1..p_l, by the bounds of the laws as long as they do.
+template <class Verification>
+class joint_survival {
+public:
+    explicit joint_survival(Verification& v) noexcept
+        : v_(v), low_(v.scratch().first(v.length())), high_(v.scratch().subspan(v.length(), v.length())) {}
+
+    /// Adds the next prefix: false if it does not survive. Its row must hold a law.
+    [[nodiscard]] bool extend() noexcept {
+        multiply(size_);
+        if (!(high_[size_] > 0.0)) return false;
+        ++size_;
+        return true;
+    }
+    [[nodiscard]] std::size_t size() const noexcept { return size_; }
+    [[nodiscard]] bounds of(std::size_t i) const noexcept {
+        return i == 0 ? bounds{1.0, 1.0} : bounds{low_[i - 1], high_[i - 1]};
+    }
+
+    /// p_i as a number by bounds.
+    class number {
+    public:
+        number(joint_survival& of, std::size_t i) noexcept : of_(of), i_(i) {}
+        [[nodiscard]] bounds known() const noexcept { return of_.of(i_); }
+        void narrow() noexcept { of_.narrow(i_); }
+
+    private:
+        joint_survival& of_;
+        std::size_t i_;
+    };
+
+private:
+    // One row at a time, of those since the survival was last known, which it is where it is 1 by all bounds: the one
+    // with the widest bounds, the first among equals, since all prefixes behind a row gain by it.
+    void narrow(std::size_t i) noexcept {
+        std::size_t row = i;
+        double widest = 0.0;
+        for (std::size_t k = i; k > 0 && of(k).low != of(k).high; --k) {
+            auto const& p = v_.outline(k - 1);
+            double const width = p.largest_total() / p.least_total();
+            if (width >= widest) {
+                widest = width;
+                row = k - 1;
+            }
+        }
+        v_.outline(row).narrow();
+        for (; row < size_; ++row) multiply(row);
+    }
+    // p_{k+1} from p_k. The same number twice once the sums are known.
+    void multiply(std::size_t k) noexcept {
+        auto& p = v_.outline(k);
+        double const weight = weight_of(p, v_.token(k));
+        double const q = v_.draft(k).probability(v_.token(k));
+        low_[k] = survival(of(k).low * (weight / p.largest_total()), q);
+        high_[k] = survival(of(k).high * (weight / p.least_total()), q);
+    }
+    [[nodiscard]] static double survival(double ratio, double q) noexcept { return ratio < q ? ratio / q : 1.0; }
+
+    Verification& v_;
+    std::span<double> low_;
+    std::span<double> high_;
+    std::size_t size_ = 0;
+};
+
+}  // namespace detail
+
+/// Exact in law under a non-anticipating schedule. Touches the target rows of the block up to the first p_i = 0, the one
+/// behind it if all of it is accepted, and of q the drafted tokens and those that are proposed.
+template <class DraftRule = categorical_draft>
+class block_verification {
+public:
+    static constexpr fidelity guarantee = fidelity::distribution;
+    static constexpr q_access access = q_access::row;
+    using draft_rule = DraftRule;
+
+    template <class Verification, class Rng>
+    [[nodiscard]] decision operator()(Verification& v, Rng& rng) const {
+        std::size_t const length = v.length();
+        detail::joint_survival joint{v};
+        while (joint.size() < length) {
+            if (!v.outline(joint.size()).valid()) return {};
+            if (!joint.extend()) break;
+        }
+        // The accepted prefix is the longest whose test succeeds, so testing from the end may stop at a success.
+        std::size_t accepted = joint.size();
+        for (; accepted > 0; --accepted) {
+            typename detail::joint_survival<Verification>::number survives{joint, accepted};
+            if (accepted == length) {  // h_l = p_l at the end of the block
+                if (decide(rng, v.key(accepted - 1, purpose::accept), number_claim{survives})) break;
+                continue;
+            }
+            auto& p = v.outline(accepted);
+            if (!p.valid()) return {};
+            if (survives.known().low >= 1.0) break;  // h_i = 1, whatever is left
+            token_id const next =
+                correct_or_reject(p, v.draft(accepted), survives, v.key(accepted - 1, purpose::accept),
+                                  v.key(accepted, purpose::residual), rng, v.block_sums());
+            if (next != no_token) return {true, accepted, next};
+        }
+        auto& p = v.outline(accepted);
+        if (!p.valid()) return {};
+        if (accepted == length) return {true, accepted, draw(p, v.key(accepted, purpose::bonus), rng)};
+        return {true, accepted,
+                draw_residual(p, v.draft(accepted), 1.0, v.key(accepted, purpose::residual), rng, v.block_sums())};
+    }
+};
+
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: MIT
+//
+// The residual distribution: what the target has left once the draft's mass is taken out.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/sampling/distribution.hpp>
+#include <sureleap/sampling/random.hpp>
+#include <sureleap/verify/bounded.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// Weights max(scale p(v) - q(v), 0) over target ids. scale = 1 is token rejection's residual (Leviathan et al. 2023);
+/// block verification uses scale = p_i < 1 (Sun et al. 2025). Both are indexed by token id, never by place in a list.
+/// Construction sums the mass, O(V); each weight is evaluated again when asked. `sums` [row_blocks(V)] keeps the masses
+/// of the blocks, so that a draw looks at one block, and must outlive the residual; it may be empty.
+template <class P, class Q>
+class residual {
+public:
+    using weight_type = double;
+
+    residual(P const& p, Q const& q, double scale = 1.0, std::span<double> sums = {}) noexcept
+        : p_(p), q_(q), factor_(scale / p.total()), ratio_(p.total() / (q.total() * scale)), sums_(sums) {
+        SURELEAP_EXPECTS(p.size() == q.size());
+        SURELEAP_EXPECTS(sums.empty() || sums.size() == row_blocks(p.size()));
+        if constexpr (reads_rows) {
+            auto const of_p = p.plain_row();
+            auto const of_q = q.plain_row();
+            if (!of_p.empty() && !of_q.empty()) {
+                mass_ = p.functions().residual(of_p.data(), p.side(scale), of_q.data(), q.side(1.0), of_p.size(),
+                                               sums.empty() ? nullptr : sums.data());
+                return;
+            }
+        }
+        std::fill(sums.begin(), sums.end(), 0.0);
+        detail::stretch<double> some;
+        for (std::size_t first = 0; first < size(); first += some.size()) {
+            auto const here = std::span(some).first(std::min(some.size(), size() - first));
+            evaluate(static_cast<token_id>(first), here);
+            double sum = 0.0;
+            for (double const weight : here) sum += weight;
+            if (!sums.empty()) sums[first / row_block] += sum;
+            mass_ += sum;
+        }
+    }
+
+    [[nodiscard]] std::size_t size() const noexcept { return p_.size(); }
+    [[nodiscard]] double operator[](token_id v) const noexcept {
+        return left(static_cast<double>(p_[v]), static_cast<double>(q_[v]));
+    }
+    /// The weights of tokens first, first + 1 ..., as many as fit `out`, at most a stretch.
+    void evaluate(token_id first, std::span<double> out) const noexcept {
+        detail::stretch<typename P::weight_type> p;
+        detail::stretch<typename Q::weight_type> q;
+        SURELEAP_EXPECTS(out.size() <= p.size());
+        p_.evaluate(first, std::span(p).first(out.size()));
+        q_.evaluate(first, std::span(q).first(out.size()));
+        for (std::size_t i = 0; i < out.size(); ++i) {
+            out[i] = left(static_cast<double>(p[i]), static_cast<double>(q[i]));
+        }
+    }
+    [[nodiscard]] double total() const noexcept { return mass_; }
+    /// The first token whose cumulative weight exceeds u * total(); never one of weight zero. What rounded masses leave to no
+    /// token is spread over all by their weights, as by distribution::quantile: where p and q nearly agree it may be most.
+    ///
+    /// A pass in float rounds what is left of a weight by a part of that weight: a block's mass may lack 2^-21 of its scale p.
+    /// By that the last tokens of a block may be drawn too rarely, in all at most one draw of p in two million.
+    [[nodiscard]] token_id quantile(double u) const noexcept {
+        double const threshold = u * mass_;
+        auto const block = detail::find_block(sums_, size(), threshold);
+        std::size_t const end = sums_.empty() ? size() : std::min(block.first + row_block, size());
+        auto const weights = [this](std::size_t first, std::span<double> out) {
+            evaluate(static_cast<token_id>(first), out);
+        };
+        std::size_t i = detail::find_weight<double>(block, end, detail::block_sums_are::bounds, threshold, weights);
+        if (i == end && block.first < end) i = find_leftover(block, end, threshold);
+        return i < size() ? static_cast<token_id>(i) : no_token;
+    }
+
+private:
+    // Where `threshold`, behind the weights of a block that ends at `end`, leads to.
+    [[nodiscard, gnu::cold, gnu::noinline]] std::size_t find_leftover(detail::part_of_row const& block, std::size_t end,
+                                                                      double threshold) const noexcept {
+        double weights = 0.0;
+        detail::stretch<double> some;
+        for (std::size_t first = block.first; first < end; first += some.size()) {
+            auto const here = std::span(some).first(std::min(some.size(), end - first));
+            evaluate(static_cast<token_id>(first), here);
+            weights += detail::sum_of<double>(here);
+        }
+        double const claimed = sums_.empty() ? mass_ : sums_[block.first / row_block];
+        double const share = detail::share_between(weights, claimed, threshold - block.before);
+        return detail::find_share<double>(size(), share, [this](std::size_t first, std::span<double> out) {
+            evaluate(static_cast<token_id>(first), out);
+        });
+    }
+
+    // Two rows in the formats that one function reads.
+    static constexpr bool reads_rows = requires(P const& p, Q const& q) {
+        p.functions().residual(p.plain_row().data(), p.side(1.0), q.plain_row().data(), q.side(1.0), 1, nullptr);
+    };
+
+    // In units of p's weights, of which q's are a fixed multiple: exactly 0 where both are the same.
+    [[nodiscard]] double left(double p, double q) const noexcept {
+        double const difference = p - q * ratio_;
+        return difference > 0.0 ? difference * factor_ : 0.0;
+    }
+
+    P const& p_;
+    Q const& q_;
+    double factor_;  // scale / p.total()
+    double ratio_;
+    double mass_ = 0.0;
+    std::span<double const> sums_;
+};
+
+/// A number known by bounds until exact() is asked for it.
+template <class Exact>
+class number_by_bounds {
+public:
+    number_by_bounds(bounds const& known, Exact& exact) noexcept : known_(known), exact_(exact) {}
+    [[nodiscard]] bounds known() const noexcept { return known_; }
+    void narrow() { known_.low = known_.high = exact_(); }
+
+private:
+    bounds known_;
+    Exact& exact_;
+};
+
+/// The claim that is true with the probability which a number by bounds is.
+template <class Number>
+class number_claim {
+public:
+    explicit number_claim(Number& number) noexcept : number_(number) {}
+    [[nodiscard]] odds low() const noexcept { return {number_.known().low, 1.0}; }
+    [[nodiscard]] odds high() const noexcept { return {number_.known().high, 1.0}; }
+    [[nodiscard]] bool open() const noexcept { return number_.known().low != number_.known().high; }
+    void narrow() { number_.narrow(); }
+
+private:
+    Number& number_;
+};
+
+/// The claim that y, drawn from p, is the correction, which it is with probability max(1 - q(y) / (scale p(y)), 0).
+/// `scale` is a number by bounds.
+template <class P, class Q, class Scale>
+class proposal_claim {
+public:
+    proposal_claim(P& p, Q const& q, token_id y, Scale& scale) noexcept
+        : p_(p), scale_(scale), y_(y), weight_(weight_of(p, y)), drafted_(q.probability(y)) {}
+
+    [[nodiscard]] odds low() const noexcept {
+        if (!open()) return exact();
+        double const survives = scale_.known().low * weight_;
+        return {std::max(survives - drafted_ * total_of(p_).high, 0.0), survives};
+    }
+    [[nodiscard]] odds high() const noexcept {
+        if (!open()) return exact();
+        double const survives = scale_.known().high * weight_;
+        return {std::max(survives - drafted_ * total_of(p_).low, 0.0), survives};
+    }
+    [[nodiscard]] bool open() const noexcept {
+        return total_of(p_).low != total_of(p_).high || scale_.known().low != scale_.known().high;
+    }
+    void narrow() noexcept {
+        if (total_of(p_).low != total_of(p_).high) {
+            sureleap::narrow(p_);
+        } else {
+            scale_.narrow();
+        }
+    }
+
+private:
+    [[nodiscard]] odds exact() const noexcept {
+        double const survives = scale_.known().low * p_.probability(y_);
+        return {std::max(survives - drafted_, 0.0), survives};
+    }
+    P& p_;
+    Scale& scale_;
+    token_id y_;
+    double weight_;
+    double drafted_;
+};
+
+/// How often draw_residual proposes before it makes a pass: as many proposals take about as long as the pass.
+inline constexpr std::uint32_t residual_proposals = 64;
+
+/// Draws the correction, a token with probability max(scale p - q, 0) / its mass. `key` names the draw
+/// (purpose::residual); `sums` is scratch of row_blocks(V) numbers.
+///
+/// Where a row has blocks, by rejection first: y ~ p is the correction with probability max(1 - q(y) / (scale p(y)), 0),
+/// which needs no pass over p and q. A proposal succeeds with the probability that brought the correction about, so on
+/// average one is made for every position examined. Where only bounds of p's sums are known, a draw that misses is one
+/// more proposal without success. After `proposals` failures comes the pass, and the law is the same: when to stop does
+/// not depend on what would have been drawn.
+///
+/// No mass left means p = q up to rounding, where rejection has probability 0 but can round into existence: then p itself
+/// is the law.
+template <class P, class Q, class Rng>
+[[nodiscard]] token_id draw_residual(P& p, Q const& q, double scale, draw_key const& key, Rng& rng,
+                                     std::span<double> sums, std::uint32_t proposals) {
+    auto const exact = [scale] { return scale; };
+    number_by_bounds known{bounds{scale, scale}, exact};
+    if (proposals > 0) add_up(p);
+    for (std::uint32_t i = 0; i < proposals; ++i) {
+        draw_key named = key;
+        named.index = key.index | i << 16;
+        named.use = purpose::proposal;
+        token_id const y = rng.categorical(named, p);
+        if (y == no_token) {
+            doubt(p);
+            continue;
+        }
+        named.use = purpose::proposal_accept;
+        if (decide(rng, named, proposal_claim{p, q, y, known})) return y;
+    }
+    residual const left{settled(p), q, scale, sums};
+    token_id const y = left.total() > 0.0 ? rng.categorical(key, left) : no_token;
+    return y != no_token ? y : rng.categorical(key, p);
+}
+template <class P, class Q, class Rng>
+[[nodiscard]] token_id draw_residual(P& p, Q const& q, double scale, draw_key const& key, Rng& rng,
+                                     std::span<double> sums = {}) {
+    return draw_residual(p, q, scale, key, rng, sums, p.size() > row_block ? residual_proposals : 0);
+}
+
+/// How often correct_or_reject proposes before it makes a pass.
+inline constexpr std::uint32_t judging_proposals = 32;
+
+/// Block verification's test of a prefix that survives with probability `scale` < 1, and the correction behind it in one:
+/// with R the mass of max(scale p - q, 0), a token of that law with probability h = R / (R + 1 - scale), else no_token.
+/// `scale` is a number by bounds; `accept` names the test, `key` the correction (purpose::residual).
+///
+/// R takes a pass over p and q, and h can be had without: with probability 1 - scale the prefix is rejected; else a token
+/// y ~ p is proposed, and if it is taken it is the correction; else all this once more. A turn ends in a correction with
+/// probability R, in a rejection with 1 - scale (the two-coin algorithm, Goncalves, Latuszynski and Roberts, "Barker's
+/// algorithm for Bayesian inference with intractable likelihoods", 2017). After `proposals` turns comes the pass: what a
+/// turn leaves open is open as it was before.
+template <class P, class Q, class Scale, class Rng>
+[[nodiscard]] token_id correct_or_reject(P& p, Q const& q, Scale& scale, draw_key const& accept, draw_key const& key,
+                                         Rng& rng, std::span<double> sums, std::uint32_t proposals) {
+    for (std::uint32_t i = 0; i < proposals; ++i) {
+        // Eight draws a turn, of which `draw` may need all.
+        std::uint32_t const turn = 8 * i << 16;
+        draw_key named = accept;
+        named.index = accept.index | turn;
+        if (!decide(rng, named, number_claim{scale})) return no_token;
+        named = key;
+        named.index = key.index | turn;
+        named.use = purpose::proposal;
+        token_id const y = draw(p, named, rng);
+        if (y == no_token) continue;  // no law, as it turned out
+        named.use = purpose::proposal_accept;
+        if (decide(rng, named, proposal_claim{p, q, y, scale})) return y;
+    }
+    while (scale.known().low != scale.known().high) scale.narrow();
+    double const survives = scale.known().low;
+    draw_key last = accept;
+    if (proposals > 0) last.index = accept.index | 1u << 16;
+    double const left = residual{settled(p), q, survives, sums}.total();
+    if (!rng.bernoulli(last, left, left + (1.0 - survives))) return no_token;
+    return draw_residual(p, q, survives, key, rng, sums, 0);
+}
+template <class P, class Q, class Scale, class Rng>
+[[nodiscard]] token_id correct_or_reject(P& p, Q const& q, Scale& scale, draw_key const& accept, draw_key const& key,
+                                         Rng& rng, std::span<double> sums = {}) {
+    return correct_or_reject(p, q, scale, accept, key, rng, sums, p.size() > row_block ? judging_proposals : 0);
+}
+/// The same of a scale that exact() tells and of which bounds are known.
+template <class P, class Q, class Exact, class Rng>
+[[nodiscard]] token_id correct_or_reject(P& p, Q const& q, bounds const& scale, Exact&& exact_scale,
+                                         draw_key const& accept, draw_key const& key, Rng& rng, std::span<double> sums,
+                                         std::uint32_t proposals) {
+    number_by_bounds known{scale, exact_scale};
+    return correct_or_reject(p, q, known, accept, key, rng, sums, proposals);
+}
+template <class P, class Q, class Exact, class Rng>
+[[nodiscard]] token_id correct_or_reject(P& p, Q const& q, bounds const& scale, Exact&& exact_scale,
+                                         draw_key const& accept, draw_key const& key, Rng& rng,
+                                         std::span<double> sums = {}) {
+    number_by_bounds known{scale, exact_scale};
+    return correct_or_reject(p, q, known, accept, key, rng, sums);
+}
+
+SURELEAP_END_NAMESPACE
