@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The worlds of the published figures, with the schedules, still give what docs/serving.md says of them.
+// The worlds of the published figures, with the schedules, still give what docs/serving_measured.md says of them.
 #include <cmath>
 #include <cstddef>
 #include <string>
