@@ -74,7 +74,7 @@
 #include <sureleap/schedule/adapter.hpp>
 #include <sureleap/schedule/agreed.hpp>
 #include <sureleap/schedule/budget.hpp>
-#include <sureleap/schedule/bulk_walk.hpp>
+#include <sureleap/schedule/bulk_admission.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/hysteresis.hpp>
@@ -116,8 +116,8 @@
 #include <sureleap/decoder.hpp>
 
 #include <sureleap/serving/batch_decoder.hpp>
-#include <sureleap/serving/draft_gate.hpp>
-#include <sureleap/serving/draft_outlook.hpp>
+#include <sureleap/serving/draft_forecast.hpp>
+#include <sureleap/serving/draft_worth.hpp>
 #include <sureleap/serving/metrics.hpp>
 #include <sureleap/serving/metrics_text.hpp>
 #include <sureleap/serving/never_lose.hpp>

@@ -206,7 +206,7 @@ TEST_CASE("cuda: confidences without a head", "[emulated]") {
     device_array<double> const base(peaks);
     gpu::forward_view<float> const forward{};
     gpu::planned_top1_confidence c{};
-    c.base_peaks = base.data();
+    c.base_top1 = base.data();
     c.block_size = gamma;
     auto const live = confidences_of(c, forward, round, previous, peaks);
     for (std::size_t i = 0; i < live.size(); ++i) {
@@ -237,9 +237,9 @@ TEMPLATE_TEST_CASE("cuda: plans by base logits alone are the host's", "[emulated
         round.write(asked.there);
         device_array<double> peaks(count * gamma);
         support::in_graph(
-            [&](cudaStream_t stream) { return gpu::base_peaks(base.device(), peaks.data(), round.get(), stream); });
+            [&](cudaStream_t stream) { return gpu::base_top1(base.device(), peaks.data(), round.get(), stream); });
         gpu::planned_top1_confidence c{};
-        c.base_peaks = peaks.data();
+        c.base_top1 = peaks.data();
         c.block_size = gamma;
         std::vector<token_id> order(vocabulary);
         compare_plans(c, round, asked, 2e-6, [&](std::size_t r, std::size_t k) {

@@ -159,14 +159,14 @@ private:
 
 template <class Schedule>
 std::vector<std::uint32_t> on_host(Schedule const& schedule, survival_table const& table) {
-    support::walk_memory memory(table.requests());
+    support::admission_memory memory(table.requests());
     causal_frontier frontier{table, memory.view()};
     schedule.admit(frontier);
     return memory.lengths;
 }
 
 std::vector<std::uint32_t> best_on_host(survival_table const& table, std::size_t budget) {
-    support::walk_memory memory(table.requests());
+    support::admission_memory memory(table.requests());
     causal_frontier frontier{table, memory.view()};
     frontier.admit_best(budget);
     return memory.lengths;
@@ -184,7 +184,7 @@ void check_curve(char const* name, Curve const& curve, table_case const& made, d
     survival_table const table = made.view();
     device.use(curve);
     CHECK(device.greedy() == on_host(greedy_schedule{curve}, table));
-    support::walk_memory memory(table.requests());
+    support::admission_memory memory(table.requests());
     std::size_t const best = best_budget(causal_frontier{table, memory.view()}, curve);
     CHECK(device.best() == best);
     CHECK(device.planned() == best_on_host(table, best));

@@ -343,43 +343,43 @@ struct line {
     }
 };
 
-std::vector<draft_outlook> outlooks(survival_profile const& profile, std::size_t requests) {
+std::vector<draft_forecast> forecasts(survival_profile const& profile, std::size_t requests) {
     std::vector<double> const open(profile.block_size(), static_cast<double>(requests));
     std::vector<double> const trust(profile.block_size(), 1.0);
-    std::vector<draft_outlook> all;
+    std::vector<draft_forecast> all;
     line const curve;
     profile.for_each_limit<true>(
         static_cast<double>(requests), requests, open, trust, [&](std::size_t) -> line const& { return curve; },
-        [&](draft_outlook const& o) { all.push_back(o); });
+        [&](draft_forecast const& o) { all.push_back(o); });
     return all;
 }
 
 }  // namespace
 
-TEST_CASE("an outlook is Theta of what was seen, for any number of requests") {
+TEST_CASE("an forecast is Theta of what was seen, for any number of requests") {
     survival_profile profile(2, 0.5);
     for (int i = 0; i < 200; ++i) profile.observe(told_round(8, 2, 2, 0.5).record(), 0, 100.0);
     // Every request offers 1/2 and 1/4. With R requests: R 1.5 / (10 + 2 R), R 1.75 / (10 + 3 R), R / (10 + R).
     for (std::size_t const requests : {1u, 4u, 40u}) {
         double const n = static_cast<double>(requests);
-        auto const all = outlooks(profile, requests);
+        auto const all = forecasts(profile, requests);
         REQUIRE(all.size() == 2);
         double const none = n / (10.0 + n);
         double const one = std::max(none, 1.5 * n / (10.0 + 2.0 * n));
         CHECK(std::abs(all[0].throughput - one) < 1e-6);
         CHECK(std::abs(all[1].throughput - std::max(one, 1.75 * n / (10.0 + 3.0 * n))) < 1e-6);
     }
-    CHECK(std::abs(outlooks(profile, 1)[1].batch_tokens - 3.0) < 1e-6);
-    CHECK(std::abs(outlooks(profile, 40)[1].batch_tokens - 40.0) < 1e-6);
+    CHECK(std::abs(forecasts(profile, 1)[1].batch_tokens - 3.0) < 1e-6);
+    CHECK(std::abs(forecasts(profile, 40)[1].batch_tokens - 40.0) < 1e-6);
 }
 
 TEST_CASE("where nobody looked nothing is learned") {
     survival_profile profile(2, 0.5);
     for (int i = 0; i < 200; ++i) profile.observe(told_round(8, 2, 2, 0.5).record(), 0, 100.0);
-    double const before = outlooks(profile, 1)[1].throughput;
+    double const before = forecasts(profile, 1)[1].throughput;
     SECTION("beyond a limit") {
         for (int i = 0; i < 200; ++i) profile.observe(told_round(8, 2, 1, 0.5).record(), 0, 100.0);
-        CHECK(std::abs(outlooks(profile, 1)[1].throughput - before) < 1e-6);
+        CHECK(std::abs(forecasts(profile, 1)[1].throughput - before) < 1e-6);
     }
     SECTION("below a floor: chains of 1/2 end before 1/4") {
         for (int i = 0; i < 200; ++i) {
@@ -387,7 +387,7 @@ TEST_CASE("where nobody looked nothing is learned") {
             for (auto& size : round.table.sizes) size = 1;
             profile.observe(round.record(), certain / 8 * 3, 100.0);
         }
-        CHECK(std::abs(outlooks(profile, 1)[1].throughput - before) < 1e-6);
+        CHECK(std::abs(forecasts(profile, 1)[1].throughput - before) < 1e-6);
     }
     SECTION("but what could have been seen and was not is gone") {
         for (int i = 0; i < 200; ++i) {
@@ -395,7 +395,7 @@ TEST_CASE("where nobody looked nothing is learned") {
             for (auto& size : round.table.sizes) size = 1;
             profile.observe(round.record(), 0, 100.0);
         }
-        CHECK(std::abs(outlooks(profile, 1)[1].throughput - 1.5 / 12.0) < 1e-6);
+        CHECK(std::abs(forecasts(profile, 1)[1].throughput - 1.5 / 12.0) < 1e-6);
     }
 }
 

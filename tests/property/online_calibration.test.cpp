@@ -105,7 +105,7 @@ readings expectations(small_engine const& engine, Admit const& admit) {
                 table.set(r, k, c);
             }
         }
-        support::walk_memory memory(requests);
+        support::admission_memory memory(requests);
         auto const walk = memory.view();
         causal_frontier frontier{table.view(), walk};
         admit(frontier);

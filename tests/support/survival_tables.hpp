@@ -36,10 +36,10 @@ struct owned_table {
 };
 
 /// The memory of one walk, filled with rubbish: a walk must not depend on what it finds.
-struct walk_memory {
+struct admission_memory {
     std::vector<std::uint32_t> lengths, heap, where;
 
-    explicit walk_memory(std::size_t requests)
+    explicit admission_memory(std::size_t requests)
         : lengths(requests, 0xdeadbeefu), heap(requests, 0xdeadbeefu), where(requests, 0xdeadbeefu) {}
     [[nodiscard]] sureleap::frontier_memory view(
         sureleap::survival_kernels const& kernels = sureleap::native_survival_kernels()) {

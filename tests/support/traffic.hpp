@@ -111,7 +111,7 @@ private:
     Schedule schedule_;
     dice roll_;
     owned_table table_;
-    walk_memory memory_;
+    admission_memory memory_;
     std::vector<sureleap::request_settings> settings_;
     std::vector<sureleap::request_view> views_;
     std::vector<sureleap::verdict> verdicts_;

@@ -10,7 +10,7 @@
 // Since survival can only fall along a request, taking the best revealed candidate again and again visits all
 // candidates in sorted order: Algorithm 1's sort is an R-way merge that stops early. The merge is a heap for schedulers
 // that look at candidates. Those of the library that only ask how far the order is worth going (admit_best, Algorithm 1)
-// get the same answer for many candidates at once (bulk_walk.hpp): same lengths, so still the same stopping time.
+// get the same answer for many candidates at once (bulk_admission.hpp): same lengths, so still the same stopping time.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 #include <sureleap/core/workspace.hpp>
 #include <sureleap/detail/kernel/survivals.hpp>
 #include <sureleap/detail/kernel/survivals_native.hpp>
-#include <sureleap/schedule/bulk_walk.hpp>
+#include <sureleap/schedule/bulk_admission.hpp>
 #include <sureleap/schedule/survival.hpp>
 #include <sureleap/schedule/throughput.hpp>
 
@@ -189,28 +189,28 @@ struct frontier_access {
     ///     while (!frontier.empty() && rule.take(step = step.with(frontier.best()))) frontier.admit(<that request>);
     ///
     /// and done so on a frontier that somebody has looked at; otherwise by passes over the table, at any R.
-    template <walk_rule Rule>
+    template <admission_rule Rule>
     static void admit_while(causal_frontier& frontier, Rule& rule) noexcept {
         if (frontier.touched()) return one_by_one(frontier, rule);
         frontier_memory const& memory = frontier.memory_;
         survival_rows const rows = rows_of(frontier.table_, *memory.kernels);
-        walk_end const end =
-            walk_in_bulk(rows, frontier.without_drafts(), rule, memory.heap, memory.where, *memory.kernels);
+        admission_end const end =
+            admit_in_bulk(rows, frontier.without_drafts(), rule, memory.heap, memory.where, *memory.kernels);
         admit_until(end, frontier.table_, rows, memory.lengths, *memory.kernels);
         frontier.admitted_ = end.batch_tokens - frontier.requests();
     }
 
     /// The same walk for the rule's own answer; what it leaves in the memory means nothing.
-    template <walk_rule Rule>
+    template <admission_rule Rule>
     static void walk(causal_frontier frontier, Rule& rule) noexcept {
         if (frontier.touched()) return one_by_one(frontier, rule);
         frontier_memory const& memory = frontier.memory_;
-        walk_in_bulk(rows_of(frontier.table_, *memory.kernels), frontier.without_drafts(), rule, memory.heap,
-                     memory.where, *memory.kernels);
+        admit_in_bulk(rows_of(frontier.table_, *memory.kernels), frontier.without_drafts(), rule, memory.heap,
+                      memory.where, *memory.kernels);
     }
 
 private:
-    template <walk_rule Rule>
+    template <admission_rule Rule>
     static void one_by_one(causal_frontier& frontier, Rule& rule) noexcept {
         auto step = frontier.without_drafts();
         while (!frontier.empty()) {

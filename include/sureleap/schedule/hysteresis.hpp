@@ -33,7 +33,7 @@ struct hysteresis_options {
 
 namespace detail {
 
-/// Keeps the best prefix with `low` <= B <= `high`. Models walk_rule.
+/// Keeps the best prefix with `low` <= B <= `high`. Models admission_rule.
 template <capacity_curve Curve>
 class best_between {
 public:

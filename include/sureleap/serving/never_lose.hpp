@@ -6,8 +6,8 @@
 //
 // A schedule chooses what to verify; what was drafted has been paid by then. This adapter decides before, from past rounds
 // and from who is there: the limit of drafts that promises most tokens per second at this load, by the cost model and by what
-// survivals have been (draft_outlook.hpp), or none, if plain decoding promises more; whose drafts are hopeless
-// (draft_gate.hpp); and the survival below which a chain is cut short, because its positions would not be admitted
+// survivals have been (draft_forecast.hpp), or none, if plain decoding promises more; whose drafts are hopeless
+// (draft_worth.hpp); and the survival below which a chain is cut short, because its positions would not be admitted
 // (draft_floor). All of it is known before a token is drawn, so the wrapped schedule keeps its causality.
 //
 // What is not drafted cannot be learned from. So some requests draft in full from time to time, as often as a set share of
@@ -30,8 +30,8 @@
 #include <sureleap/cost/views.hpp>
 #include <sureleap/round/record.hpp>
 #include <sureleap/schedule/adapter.hpp>
-#include <sureleap/serving/draft_gate.hpp>
-#include <sureleap/serving/draft_outlook.hpp>
+#include <sureleap/serving/draft_forecast.hpp>
+#include <sureleap/serving/draft_worth.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -95,13 +95,13 @@ public:
             trust_.assign(sizes.block_size, 1.0);
             settled_ = now_ = {};
         }
-        gate_ = draft_gate(sizes.max_requests);
+        gate_ = draft_worth(sizes.max_requests);
         sizes_ = sizes;
     }
     [[nodiscard]] round_sizes sizes() const noexcept { return sizes_; }
 
     /// Positions that are drafted at present, 0: none. Worth of a place in the batch. What was last promised.
-    [[nodiscard]] draft_outlook const& choice() const noexcept { return now_.choice; }
+    [[nodiscard]] draft_forecast const& choice() const noexcept { return now_.choice; }
     /// Tokens accepted of late at each position for each that survivals promised, [gamma]: 1 where confidences are calibrated.
     [[nodiscard]] std::span<double const> trust() const noexcept { return trust_; }
     /// What the schedule makes of drafts, of what the best batch would: low for one that a cliff of the curve stops.
@@ -150,9 +150,9 @@ public:
 private:
     /// What one round's decisions leave to the next, whether or not anybody drafted.
     struct decided {
-        draft_outlook choice{};
-        draft_outlook plain{};
-        draft_outlook best_drafting{};
+        draft_forecast choice{};
+        draft_forecast plain{};
+        draft_forecast best_drafting{};
         double price = 0.0;  // of drafting for one request, in tokens
         fixed_probability floor = 0;
         double reached = 1.0;  // Theta of the last rounds that drafted, and what was expected of them
@@ -207,12 +207,12 @@ private:
             now_.reached = now_.promised = 1.0;
         }
         double const plain_seconds = seconds(load_);
-        draft_outlook const plain{0, certain, anchors_ / plain_seconds, count, plain_seconds};
-        draft_outlook best = plain;
-        draft_outlook same = plain;  // as in the last round
+        draft_forecast const plain{0, certain, anchors_ / plain_seconds, count, plain_seconds};
+        draft_forecast best = plain;
+        draft_forecast same = plain;  // as in the last round
         now_.best_drafting = {};
         auto const price = [&](std::size_t limit) -> decltype(auto) { return curve_of(cost_, load_at(limit)); };
-        auto const consider = [&](draft_outlook found) {
+        auto const consider = [&](draft_forecast found) {
             found.throughput *= yield();
             if (found.throughput > now_.best_drafting.throughput) now_.best_drafting = found;
             if (found.throughput > best.throughput) best = found;
@@ -325,7 +325,7 @@ private:
     never_lose_options options_;
     round_sizes sizes_{};
     survival_profile profile_;
-    draft_gate gate_;
+    draft_worth gate_;
     std::vector<double> open_;      // [gamma] requests that may draft the position
     step_load load_{};              // of this round, without drafts
     double anchors_ = 0.0;          // weights of this round's requests

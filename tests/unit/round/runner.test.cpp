@@ -191,7 +191,7 @@ TEST_CASE("weighted tables: walks in bulk are walks one by one") {
         survival_table view = table.view();
         view.weight = weight;
         analytic_capacity const curve{1.0, roll.between(0.0, 4.0) * static_cast<double>(requests)};
-        support::walk_memory room(requests);
+        support::admission_memory room(requests);
         std::vector<std::uint32_t> const& lengths = room.lengths;
         frontier_memory const memory = room.view();
 
@@ -355,7 +355,7 @@ TEST_CASE("a cost model prices the round a schedule decides about") {
         auto table = support::random_table(roll, requests, 5, 30);
         survival_table view = table.view();
         view.load = {requests, requests, requests, roll.below(60), roll.below(4000)};
-        support::walk_memory room(requests);
+        support::admission_memory room(requests);
         std::vector<std::uint32_t> const& lengths = room.lengths;
         frontier_memory const memory = room.view();
 

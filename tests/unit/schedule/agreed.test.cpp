@@ -134,8 +134,8 @@ TEST_CASE("lengths are a function of the tables: any version of the passes, any 
             round_record record;
             record.load = {.requests = count, .batch_tokens = last, .drafting = 1};
             schedule.observe(record);
-            support::walk_memory planning(count);
-            support::walk_memory memory(count);
+            support::admission_memory planning(count);
+            support::admission_memory memory(count);
             auto const budget =
                 schedule.budget(detail::planning_access::make<from_anchor>(past.view(), planning.view(kernels)));
             (void)admit(schedule, draft_table{live.view(), {}, {}}, budget, memory.view(kernels));

@@ -139,7 +139,7 @@ TEST_CASE("frontier: taking the best again and again is a full sort") {
         std::size_t const requests = roll.below(20);
         std::size_t const gamma = 1 + roll.below(8);
         auto const table = support::random_table(roll, requests, gamma, trial % 3 == 0 ? 1 : 2 + roll.below(6));
-        support::walk_memory memory(requests);
+        support::admission_memory memory(requests);
         causal_frontier frontier{table.view(), memory.view()};
         auto const expected = support::sorted_candidates(table.view());
         bool equal = true;
@@ -162,7 +162,7 @@ TEST_CASE("frontier: any sequence of admit and close agrees with a model without
         std::size_t const requests = 1 + roll.below(12);
         std::size_t const gamma = 1 + roll.below(6);
         auto const table = support::random_table(roll, requests, gamma, 1 + roll.below(4));
-        support::walk_memory memory(requests);
+        support::admission_memory memory(requests);
         causal_frontier frontier{table.view(), memory.view()};
         naive_frontier model{table.view()};
         bool equal = true;
@@ -199,11 +199,11 @@ TEST_CASE("frontier: any sequence of admit and close agrees with a model without
 
 TEST_CASE("frontier: no requests, and requests without drafts") {
     support::owned_table const none(0, 4);
-    support::walk_memory no_memory(0);
+    support::admission_memory no_memory(0);
     CHECK(causal_frontier{none.view(), no_memory.view()}.empty());
 
     support::owned_table const idle(3, 4);  // all sizes 0
-    support::walk_memory memory(3);
+    support::admission_memory memory(3);
     causal_frontier const frontier{idle.view(), memory.view()};
     CHECK(frontier.empty());
     CHECK(frontier.requests() == 3);

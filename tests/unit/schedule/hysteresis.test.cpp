@@ -40,7 +40,7 @@ struct known_stairs : stairs {
 
 template <class Schedule>
 std::size_t budget_of(Schedule const& schedule, owned_table const& table) {
-    support::walk_memory memory(table.sizes.size());
+    support::admission_memory memory(table.sizes.size());
     return schedule.budget(detail::planning_access::make<from_anchor>(table.view(), memory.view()));
 }
 

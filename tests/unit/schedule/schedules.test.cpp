@@ -100,7 +100,7 @@ std::size_t brute_budget(survival_table const& table, listed_capacity const& cur
 /// The admit stage on a table alone.
 template <class Schedule>
 std::vector<std::uint32_t> lengths_of(Schedule const& schedule, owned_table const& table, verify_budget budget = {}) {
-    support::walk_memory memory(table.sizes.size());
+    support::admission_memory memory(table.sizes.size());
     auto const lengths = admit(schedule, draft_table{table.view(), {}, {}}, budget, memory.view());
     return {lengths.begin(), lengths.end()};
 }
@@ -214,7 +214,7 @@ TEST_CASE("best_budget: the smallest maximiser over all prefixes, and the optimu
     INFO("seed " << roll.seed());
     for (int trial = 0; trial < 5000; ++trial) {
         auto const c = make_case(roll, trial < 3000 ? 20 : 3, trial < 3000 ? 8 : 3);
-        support::walk_memory memory(c.table.sizes.size());
+        support::admission_memory memory(c.table.sizes.size());
         std::size_t const budget = best_budget(causal_frontier{c.table.view(), memory.view()}, c.curve);
         INFO("trial " << trial << ", curve " << shapes[c.shape]);
         REQUIRE(budget == brute_budget(c.table.view(), c.curve));
@@ -350,7 +350,7 @@ TEST_CASE("survival threshold: goes on from where a frontier stands") {
         auto const table = c.table.view();
         survival_threshold_schedule const schedule{roll.real()};
         auto const alone = lengths_of(schedule, c.table);
-        support::walk_memory memory(table.requests());
+        support::admission_memory memory(table.requests());
         causal_frontier frontier{table, memory.view()};
         std::vector<std::uint32_t> first(table.requests());
         for (std::size_t r = 0; r < table.requests(); ++r) {
@@ -375,7 +375,7 @@ TEST_CASE("lengths are a function of the inputs: memory and repetition do not ma
     INFO("seed " << roll.seed());
     for (int trial = 0; trial < 500; ++trial) {
         auto const c = make_case(roll, 12, 8);
-        support::walk_memory used(c.table.sizes.size());
+        support::admission_memory used(c.table.sizes.size());
         auto const again = [&](auto const& schedule, verify_budget budget) {
             auto const fresh = lengths_of(schedule, c.table, budget);
             for (int repeat = 0; repeat < 2; ++repeat) {

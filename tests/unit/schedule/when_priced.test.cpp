@@ -170,7 +170,7 @@ TEST_CASE("when priced: the fallback limits batches as well, of an engine that d
             expected.push_back(static_cast<std::uint32_t>(std::min<std::size_t>(size, length)));
             sum += expected.back();
         }
-        support::walk_memory memory(requests);
+        support::admission_memory memory(requests);
         causal_frontier frontier{owned.view(), memory.view()};
         when_priced<greedy>(std::nullopt, length).admit(frontier);
         CHECK(memory.lengths == expected);

@@ -90,12 +90,12 @@ struct confidence_head {
 
 /// c_k = max_v q_k(v), for drafters without a learned head, with what it needs in order to be planned by.
 struct planned_top1_confidence : top1_confidence {
-    double const* base_peaks = nullptr;  ///< [R, gamma] max_v softmax(U_k)(v) (confidence/top1.cuh)
-    std::uint32_t block_size = 0;        ///< gamma
+    double const* base_top1 = nullptr;  ///< [R, gamma] max_v softmax(U_k)(v) (confidence/top1.cuh)
+    std::uint32_t block_size = 0;       ///< gamma
 
-    [[nodiscard]] bool plans() const noexcept { return base_peaks != nullptr && block_size > 0; }
+    [[nodiscard]] bool plans() const noexcept { return base_top1 != nullptr && block_size > 0; }
     __device__ double at_anchor(std::uint32_t r, std::uint32_t k, token_id) const {
-        return base_peaks[std::size_t{r} * block_size + k];
+        return base_top1[std::size_t{r} * block_size + k];
     }
 };
 

@@ -54,10 +54,10 @@ public:
         }
         return rises;
     }
-    __device__ void meet(device_step const&, walk_scratch&) const {}
+    __device__ void meet(device_step const&, admission_scratch&) const {}
 
     [[nodiscard]] __device__ std::uint32_t take(std::uint32_t const (&key)[keys_each], std::uint32_t size,
-                                                device_step const& before, walk_scratch& s) const {
+                                                device_step const& before, admission_scratch& s) const {
         std::uint32_t stop = size;
         double last = -1.0;
         for_own_prefixes(key, size, before, steps_per_second_, s, [&](std::uint32_t taken, double theta) {
@@ -79,9 +79,9 @@ public:
     [[nodiscard]] __device__ bool passes(device_stretch const& stretch) const {
         return stretch.to.batch_tokens <= batch_tokens_;
     }
-    __device__ void meet(device_step const&, walk_scratch&) const {}
+    __device__ void meet(device_step const&, admission_scratch&) const {}
     [[nodiscard]] __device__ std::uint32_t take(std::uint32_t const (&)[keys_each], std::uint32_t size,
-                                                device_step const& before, walk_scratch&) const {
+                                                device_step const& before, admission_scratch&) const {
         std::uint32_t const left = batch_tokens_ - before.batch_tokens;
         return left < size ? left : size;
     }
@@ -93,7 +93,7 @@ private:
 /// Shared memory of a schedule: what it does, one after the other.
 struct schedule_scratch {
     union {
-        walk_scratch walk;
+        admission_scratch walk;
         flatten_scratch flatten;
     };
 };
@@ -105,7 +105,7 @@ struct after_lengths {
 };
 
 /// BLOCK collective: writes the lengths of a walk, and the batch if that was asked for.
-__device__ inline void finish(device_round const& round, candidate_table const& table, walk_end const& end,
+__device__ inline void finish(device_round const& round, candidate_table const& table, admission_end const& end,
                               after_lengths const& after, schedule_scratch& s) {
     write_lengths(table, end, round.limits.requests, round.batch.lengths, s.walk);
     if (!after.flattens) return;
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(most_sorters, 1)
     auto& s = shared_memory<schedule_scratch>();
     candidate_table const table(round, live_table(round), s.walk);
     std::uint32_t const wanted = budget != nullptr ? *budget : fixed_budget;
-    walk_end end{table.candidates(), 0};
+    admission_end end{table.candidates(), 0};
     if (wanted < table.candidates()) {
         up_to_budget rule(wanted, table.requests());
         end = walk(table, rule, s.walk);
@@ -139,14 +139,14 @@ __global__ void __launch_bounds__(most_sorters, 1)
 
 /// One block; a thread a request if it flattens.
 template <class... Parameters>
-[[nodiscard]] cudaError_t launch_walk(void (*kernel)(device_round, after_lengths, Parameters...),
-                                      device_round const& round, flat_batch const* flat, cudaStream_t stream,
-                                      Parameters... arguments) noexcept {
+[[nodiscard]] cudaError_t launch_admission(void (*kernel)(device_round, after_lengths, Parameters...),
+                                           device_round const& round, flat_batch const* flat, cudaStream_t stream,
+                                           Parameters... arguments) noexcept {
     if (!round.ready() || !live_table(round).ready() || (flat != nullptr && !flat->valid())) {
         return cudaErrorInvalidValue;
     }
     after_lengths after{};
-    unsigned threads = walk_threads(round.limits);
+    unsigned threads = admission_threads(round.limits);
     if (flat != nullptr && round.limits.requests <= most_sorters) {
         after = {*flat, true};
         while (threads < round.limits.requests) threads *= 2;
@@ -159,7 +159,8 @@ template <class... Parameters>
 [[nodiscard]] inline cudaError_t launch_greedy(device_round const& round, capacity_columns const& capacity,
                                                flat_batch const* flat, cudaStream_t stream) noexcept {
     if (!capacity.fits(round.limits)) return cudaErrorInvalidValue;
-    return launch_walk(greedy_kernel<>, round, flat, stream, static_cast<double const*>(capacity.steps_per_second));
+    return launch_admission(greedy_kernel<>, round, flat, stream,
+                            static_cast<double const*>(capacity.steps_per_second));
 }
 
 inline constexpr unsigned threads_of_prefixes = 128;
@@ -212,24 +213,24 @@ __global__ void __launch_bounds__(threads_of_prefixes)
 [[nodiscard]] inline cudaError_t schedule_top_k(device_round const& round, std::uint32_t const* budget,
                                                 cudaStream_t stream) noexcept {
     if (budget == nullptr) return cudaErrorInvalidValue;
-    return detail::launch_walk(detail::top_k_kernel<>, round, nullptr, stream, budget, 0u);
+    return detail::launch_admission(detail::top_k_kernel<>, round, nullptr, stream, budget, 0u);
 }
 /// And flattens.
 [[nodiscard]] inline cudaError_t schedule_top_k(device_round const& round, std::uint32_t const* budget,
                                                 flat_batch const& flat, cudaStream_t stream) noexcept {
     if (budget == nullptr) return cudaErrorInvalidValue;
-    return detail::launch_walk(detail::top_k_kernel<>, round, &flat, stream, budget, 0u);
+    return detail::launch_admission(detail::top_k_kernel<>, round, &flat, stream, budget, 0u);
 }
 /// The same with a budget that the host knows.
 [[nodiscard]] inline cudaError_t schedule_top_k(device_round const& round, std::uint32_t budget,
                                                 cudaStream_t stream) noexcept {
-    return detail::launch_walk(detail::top_k_kernel<>, round, nullptr, stream,
-                               static_cast<std::uint32_t const*>(nullptr), budget);
+    return detail::launch_admission(detail::top_k_kernel<>, round, nullptr, stream,
+                                    static_cast<std::uint32_t const*>(nullptr), budget);
 }
 [[nodiscard]] inline cudaError_t schedule_top_k(device_round const& round, std::uint32_t budget, flat_batch const& flat,
                                                 cudaStream_t stream) noexcept {
-    return detail::launch_walk(detail::top_k_kernel<>, round, &flat, stream, static_cast<std::uint32_t const*>(nullptr),
-                               budget);
+    return detail::launch_admission(detail::top_k_kernel<>, round, &flat, stream,
+                                    static_cast<std::uint32_t const*>(nullptr), budget);
 }
 
 /// The first `length` positions of each block.

@@ -37,13 +37,13 @@ namespace cuda {
 
 /// Where a walk ended: it took `count` candidates, all that survive better than `least` and as many of those that survive
 /// as well as are missing to `count`.
-struct walk_end {
+struct admission_end {
     std::uint32_t count = 0;
     fixed_probability least = certain + 1;
 };
 
 /// Threads of a walk: those that sort the largest table at once, if there can be so many.
-[[nodiscard]] inline unsigned walk_threads(round_limits const& limits) noexcept {
+[[nodiscard]] inline unsigned admission_threads(round_limits const& limits) noexcept {
     std::size_t const candidates = std::size_t{limits.requests} * limits.block_size;
     unsigned threads = 4 * warp_size;
     while (threads < most_sorters && threads * keys_each < candidates) threads *= 2;
@@ -72,7 +72,7 @@ inline constexpr double device_proof_slack = 0x1p-41;
 /// of them, in order. `taken` counts from `before` on. Of sorted keys, `size` of which are candidates.
 template <class Visit>
 __device__ void for_own_prefixes(std::uint32_t const (&key)[keys_each], std::uint32_t size, device_step const& before,
-                                 double const* steps_per_second, walk_scratch& s, Visit const& visit) {
+                                 double const* steps_per_second, admission_scratch& s, Visit const& visit) {
     std::uint32_t const first = keys_each * threadIdx.x;
     std::uint64_t mine = 0;
 #pragma unroll
@@ -88,21 +88,21 @@ __device__ void for_own_prefixes(std::uint32_t const (&key)[keys_each], std::uin
     }
 }
 
-// A rule is what a walk asks (the host's walk_rule), and may keep uniform state:
+// A rule is what a walk asks (the host's admission_rule), and may keep uniform state:
 //
 //   bool passes(device_stretch const&) const
 //       WARP collective in parts: true in all lanes proves that the walk goes through the stretch.
-//   void meet(device_step const&, walk_scratch&)
+//   void meet(device_step const&, admission_scratch&)
 //       BLOCK collective: every thread names a prefix that exists, ahead of the walk.
-//   std::uint32_t take(std::uint32_t const (&key)[keys_each], std::uint32_t size, device_step const& before, walk_scratch&)
+//   std::uint32_t take(std::uint32_t const (&key)[keys_each], std::uint32_t size, device_step const& before, admission_scratch&)
 //       BLOCK collective: how many of the next `size` candidates it takes, from sorted keys; `size` if it goes on.
 
 namespace detail {
 
 /// BLOCK collective. The next `size` candidates, sorted, are shown to the rule; false if it stopped among them.
 template <class Rule>
-__device__ bool walk_sorted(std::uint32_t const (&key)[keys_each], std::uint32_t size, device_step const& before,
-                            Rule& rule, walk_end& end, walk_scratch& s) {
+__device__ bool admit_sorted(std::uint32_t const (&key)[keys_each], std::uint32_t size, device_step const& before,
+                             Rule& rule, admission_end& end, admission_scratch& s) {
     std::uint32_t const taken = rule.take(key, size, before, s);
     end.count += taken;
     if (taken > 0) {
@@ -131,8 +131,8 @@ struct key_classes {
 
 /// BLOCK collective: the tally of all candidates before each class; `before` of those before the first.
 __device__ inline void tally_classes(candidate_table const& table, key_classes const& classes, tally const& before,
-                                     walk_scratch& s) {
-    for (std::uint32_t c = threadIdx.x; c < walk_scratch::classes; c += blockDim.x) {
+                                     admission_scratch& s) {
+    for (std::uint32_t c = threadIdx.x; c < admission_scratch::classes; c += blockDim.x) {
         s.classed.counts[c] = 0;
         s.classed.rests[c] = 0;
     }
@@ -140,13 +140,13 @@ __device__ inline void tally_classes(candidate_table const& table, key_classes c
     table.for_each_place([&](bool used, std::uint32_t, fixed_probability survival) {
         std::uint32_t const offset = candidate_table::key_of(survival) - classes.first;  // wraps before the first
         std::uint32_t const c = offset >> classes.shift;
-        if (!used || c >= walk_scratch::classes) return;
+        if (!used || c >= admission_scratch::classes) return;
         std::uint32_t const rest = offset - (c << classes.shift);
         atomicAdd(&s.classed.counts[c], 1u);
         if (rest > 0) atomicAdd(&s.classed.rests[c], rest);  // sums below 2^18 x 2^13
     });
     __syncthreads();
-    std::uint32_t const each = walk_scratch::classes / blockDim.x;
+    std::uint32_t const each = admission_scratch::classes / blockDim.x;
     std::uint32_t const first = each * threadIdx.x;
     auto const tally_of = [&](std::uint32_t c) {
         std::uint64_t const count = s.classed.counts[c];
@@ -160,17 +160,17 @@ __device__ inline void tally_classes(candidate_table const& table, key_classes c
         s.prefixes[c] = prefix;
         prefix += tally_of(c);
     }
-    if (threadIdx.x == blockDim.x - 1) s.prefixes[walk_scratch::classes] = prefix;
+    if (threadIdx.x == blockDim.x - 1) s.prefixes[admission_scratch::classes] = prefix;
     __syncthreads();
 }
 
-/// BLOCK collective: the first class from `from` on that the rule cannot pass; walk_scratch::classes if it passes all.
+/// BLOCK collective: the first class from `from` on that the rule cannot pass; admission_scratch::classes if it passes all.
 template <class Rule>
 [[nodiscard]] __device__ std::uint32_t first_open_class(candidate_table const& table, key_classes const& classes,
-                                                        std::uint32_t from, Rule const& rule, walk_scratch& s) {
-    if (threadIdx.x == 0) s.found = walk_scratch::classes;
+                                                        std::uint32_t from, Rule const& rule, admission_scratch& s) {
+    if (threadIdx.x == 0) s.found = admission_scratch::classes;
     __syncthreads();
-    for (std::uint32_t c = from + warp_index(); c < walk_scratch::classes; c += blockDim.x / warp_size) {
+    for (std::uint32_t c = from + warp_index(); c < admission_scratch::classes; c += blockDim.x / warp_size) {
         // Another warp may have found one before: later classes need no look. One lane reads, so that all agree.
         std::uint32_t const found = *static_cast<std::uint32_t const volatile*>(&s.found);
         if (c > __shfl_sync(all_lanes, found, 0)) break;
@@ -189,7 +189,7 @@ template <class Rule>
 
 /// BLOCK collective: this thread's share of the candidates with keys begin .. end - 1, unsorted.
 __device__ inline void collect_keys(candidate_table const& table, std::uint32_t begin, std::uint32_t end,
-                                    std::uint32_t (&key)[keys_each], walk_scratch& s) {
+                                    std::uint32_t (&key)[keys_each], admission_scratch& s) {
     if (threadIdx.x == 0) s.collected = 0;
     __syncthreads();
     table.for_each_place([&](bool used, std::uint32_t, fixed_probability survival) {
@@ -212,16 +212,16 @@ __device__ inline void collect_keys(candidate_table const& table, std::uint32_t 
 
 /// BLOCK collective, of most_sorters threads: a table of any size.
 template <class Rule>
-__device__ walk_end walk_by_classes(candidate_table const& table, Rule& rule, walk_scratch& s) {
+__device__ admission_end walk_by_classes(candidate_table const& table, Rule& rule, admission_scratch& s) {
     constexpr unsigned coarsest = 13;  // 2,048 classes of 2^13 keys: all but the last key, a survival of 0
     constexpr unsigned finer = 11;
     constexpr std::uint32_t together = 2048;  // candidates that are worth sorting with those of an open class
-    walk_end end{};
+    admission_end end{};
     key_classes classes{0, coarsest};
     tally before{};
     while (end.count < table.candidates() && classes.first <= certain) {
         tally_classes(table, classes, before, s);
-        for (std::uint32_t c = threadIdx.x; c < walk_scratch::classes; c += blockDim.x) {
+        for (std::uint32_t c = threadIdx.x; c < admission_scratch::classes; c += blockDim.x) {
             rule.meet(table.after({s.prefixes[c + 1]}), s);
         }
         std::uint32_t c = 0;
@@ -229,7 +229,7 @@ __device__ walk_end walk_by_classes(candidate_table const& table, Rule& rule, wa
             c = first_open_class(table, classes, c, rule, s);
             before = {s.prefixes[c]};
             end = {before.count(), certain + 1 - classes.begin(c)};
-            if (c == walk_scratch::classes) {
+            if (c == admission_scratch::classes) {
                 classes = {classes.begin(c), coarsest};
                 break;
             }
@@ -238,8 +238,8 @@ __device__ walk_end walk_by_classes(candidate_table const& table, Rule& rule, wa
             if (size <= most_keys) {
                 std::uint32_t last = c + 1;
                 // The furthest class whose candidates may be sorted along; prefixes only grow.
-                for (std::uint32_t step = walk_scratch::classes / 2; step > 0; step /= 2) {
-                    if (last + step <= walk_scratch::classes &&
+                for (std::uint32_t step = admission_scratch::classes / 2; step > 0; step /= 2) {
+                    if (last + step <= admission_scratch::classes &&
                         tally{s.prefixes[last + step]}.count() - end.count <= together) {
                         last += step;
                     }
@@ -247,7 +247,7 @@ __device__ walk_end walk_by_classes(candidate_table const& table, Rule& rule, wa
                 size = tally{s.prefixes[last]}.count() - end.count;
                 collect_keys(table, classes.begin(c), classes.begin(last), key, s);
                 sort_over_block(key, size, s.sort);
-                if (!walk_sorted(key, size, table.after(before), rule, end, s)) return end;
+                if (!admit_sorted(key, size, table.after(before), rule, end, s)) return end;
                 c = last;
             } else if (classes.shift > 0) {
                 classes = {classes.begin(c), classes.shift > finer ? classes.shift - finer : 0};
@@ -258,7 +258,7 @@ __device__ walk_end walk_by_classes(candidate_table const& table, Rule& rule, wa
                 for (std::uint32_t left = size; left > 0;) {
                     std::uint32_t const part = left < most_keys ? left : most_keys;
                     tally const so_far = tally::of(size - left, std::uint64_t{size - left} * (certain - value));
-                    if (!walk_sorted(key, part, table.after({before.word + so_far.word}), rule, end, s)) return end;
+                    if (!admit_sorted(key, part, table.after({before.word + so_far.word}), rule, end, s)) return end;
                     left -= part;
                 }
                 ++c;
@@ -270,15 +270,15 @@ __device__ walk_end walk_by_classes(candidate_table const& table, Rule& rule, wa
 
 }  // namespace detail
 
-/// BLOCK collective, of walk_threads(limits) threads: asks the rule from the first candidate on until it stops.
+/// BLOCK collective, of admission_threads(limits) threads: asks the rule from the first candidate on until it stops.
 template <class Rule>
-__device__ walk_end walk(candidate_table const& table, Rule& rule, walk_scratch& s) {
+__device__ admission_end walk(candidate_table const& table, Rule& rule, admission_scratch& s) {
     if (table.places() > keys_each * blockDim.x) return detail::walk_by_classes(table, rule, s);
-    walk_end end{};
+    admission_end end{};
     std::uint32_t key[keys_each];
     table.load_keys(key);
     sort_over_block(key, table.places(), s.sort);
-    detail::walk_sorted(key, table.candidates(), table.without_drafts(), rule, end, s);
+    detail::admit_sorted(key, table.candidates(), table.without_drafts(), rule, end, s);
     return end;
 }
 

@@ -49,13 +49,13 @@ public:
         return below;
     }
 
-    __device__ void meet(device_step const& some, walk_scratch& s) {
+    __device__ void meet(device_step const& some, admission_scratch& s) {
         double const theta = largest_of_block(some.throughput(steps_per_second_), s.block);
         if (theta > bar_) bar_ = theta;
     }
 
     __device__ std::uint32_t take(std::uint32_t const (&key)[keys_each], std::uint32_t size, device_step const& before,
-                                  walk_scratch& s) {
+                                  admission_scratch& s) {
         double best = theta_;
         std::uint32_t at = no_key;
         for_own_prefixes(key, size, before, steps_per_second_, s, [&](std::uint32_t taken, double theta) {
@@ -87,7 +87,7 @@ template <class = void>
 __global__ void __launch_bounds__(most_sorters, 1)
     best_budget_kernel(device_round round, survival_columns columns, double const* steps_per_second,
                        std::uint32_t* budget) {
-    auto& s = shared_memory<walk_scratch>();
+    auto& s = shared_memory<admission_scratch>();
     candidate_table const table(round, columns, s);
     best_prefix rule(steps_per_second, table.without_drafts());
     walk(table, rule, s);
@@ -107,8 +107,8 @@ __global__ void __launch_bounds__(most_sorters, 1)
         table.survival == round.drafts.survival || table.sizes == round.drafts.sizes) {
         return cudaErrorInvalidValue;
     }
-    return launch(detail::best_budget_kernel<>, 1, walk_threads(round.limits), sizeof(walk_scratch), stream, round,
-                  table, static_cast<double const*>(capacity.steps_per_second), budget);
+    return launch(detail::best_budget_kernel<>, 1, admission_threads(round.limits), sizeof(admission_scratch), stream,
+                  round, table, static_cast<double const*>(capacity.steps_per_second), budget);
 }
 
 }  // namespace cuda

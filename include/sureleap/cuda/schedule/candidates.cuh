@@ -31,7 +31,7 @@ struct table_facts {
 };
 
 /// Shared memory of a walk and of the lengths after it.
-struct walk_scratch {
+struct admission_scratch {
     static constexpr std::uint32_t classes = 2048;
     struct class_counts {
         std::uint32_t counts[classes];
@@ -70,7 +70,8 @@ struct tally {
 class candidate_table {
 public:
     /// BLOCK collective.
-    __device__ candidate_table(device_round const& round, survival_columns const& columns, walk_scratch& s) : s_(s) {
+    __device__ candidate_table(device_round const& round, survival_columns const& columns, admission_scratch& s)
+        : s_(s) {
         std::uint32_t const gamma = round.limits.block_size;
         std::uint32_t const requests =
             *round.requests.count < round.limits.requests ? *round.requests.count : round.limits.requests;
@@ -178,7 +179,7 @@ private:
         visit(there && place - r * table.block_size < s_.sizes[there ? r : 0], r, survival);
     }
 
-    walk_scratch const& s_;
+    admission_scratch const& s_;
 };
 
 }  // namespace cuda

@@ -28,14 +28,14 @@ struct admitted_run {
     [[nodiscard]] __device__ bool ties_at(std::uint32_t k) const { return above <= k && k < level; }
 };
 
-[[nodiscard]] __device__ __forceinline__ admitted_run run_of(walk_scratch const& s, std::uint32_t r) {
+[[nodiscard]] __device__ __forceinline__ admitted_run run_of(admission_scratch const& s, std::uint32_t r) {
     return {s.admitted[r] & 0xffffu, s.admitted[r] >> 16};
 }
 
 /// BLOCK collective: writes lengths when only `left` of those that tie are admitted. Shared memory of the walk's classes is
 /// free again: words for the ties of every 32 requests, and for those of each position.
 __device__ inline void admit_some_ties(std::uint32_t requests, std::uint32_t left, std::uint32_t* lengths,
-                                       walk_scratch& s) {
+                                       admission_scratch& s) {
     auto* const at_position = reinterpret_cast<std::uint32_t*>(s.prefixes);
     std::uint32_t* const at_request = at_position + warp_size;
     constexpr std::uint32_t positions = round_limits::longest_block;
@@ -87,8 +87,8 @@ __device__ inline void admit_some_ties(std::uint32_t requests, std::uint32_t lef
 }  // namespace detail
 
 /// BLOCK collective. [R] lengths, then zeros up to `most_requests`.
-__device__ inline void write_lengths(candidate_table const& table, walk_end const& end, std::uint32_t most_requests,
-                                     std::uint32_t* lengths, walk_scratch& s) {
+__device__ inline void write_lengths(candidate_table const& table, admission_end const& end,
+                                     std::uint32_t most_requests, std::uint32_t* lengths, admission_scratch& s) {
     std::uint32_t const requests = table.requests();
     __syncthreads();  // `admitted` shares memory with keys that others may still sort: a rule that takes nothing has no barrier
     for (std::uint32_t r = threadIdx.x; r < requests; r += blockDim.x) s.admitted[r] = 0;

@@ -23,8 +23,8 @@ SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 
 /// Threads of every block that weighs rows and judges.
-inline constexpr unsigned court_threads = 256;
-inline constexpr unsigned court_warps = court_threads / warp_size;
+inline constexpr unsigned verification_threads = 256;
+inline constexpr unsigned verification_warps = verification_threads / warp_size;
 
 /// What a row of the target is to the rule that judges it.
 struct target_row {
@@ -85,7 +85,7 @@ struct verify_memory {
     [[nodiscard]] SURELEAP_HOST_DEVICE std::uint32_t blocks() const noexcept { return count_blocks(limits.vocabulary); }
     /// At most as many warps look at a row: one for every block, of whole blocks of threads.
     [[nodiscard]] SURELEAP_HOST_DEVICE std::uint32_t race_parts() const noexcept {
-        return (blocks() + court_warps - 1) / court_warps * court_warps;
+        return (blocks() + verification_warps - 1) / verification_warps * verification_warps;
     }
     [[nodiscard]] SURELEAP_HOST_DEVICE std::uint32_t row(std::uint32_t r, std::uint32_t k) const noexcept {
         return r * (limits.block_size + 1) + k;

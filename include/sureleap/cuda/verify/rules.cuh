@@ -4,13 +4,13 @@
 // them, rows here arrive: a rule is told which are complete, goes as far as they let it, and is called again. Rows are judged
 // in order, by one block at a time, whatever the order is that they arrive in.
 //
-//     static bool advance(C& court, std::uint32_t& k, std::uint32_t complete);
+//     static bool advance(C& verification, std::uint32_t& k, std::uint32_t complete);
 //         From position k on, which moves along and is kept between calls. Bit k of `complete`: row k is. True if no further
 //         row is wanted.
-//     static void resume(C& court, residual_pass how, double mass);
-//         After a pass that was left to many blocks (court.correct and correct_or_reject).
+//     static void resume(C& verification, residual_pass how, double mass);
+//         After a pass that was left to many blocks (verification.correct and correct_or_reject).
 //
-// BLOCK collectives, with the same arguments in all threads; k is a register of each. Verdicts come out of court.emit and
+// BLOCK collectives, with the same arguments in all threads; k is a register of each. Verdicts come out of verification.emit and
 // refuse; a request that waits for a pass has none yet.
 #pragma once
 
@@ -48,16 +48,16 @@ struct matching_rule : judging_rule {
     static constexpr bool chooses = true;
 
     template <class C>
-    static __device__ bool advance(C& court, std::uint32_t& k, std::uint32_t complete) {
-        std::uint32_t const length = court.length();
+    static __device__ bool advance(C& verification, std::uint32_t& k, std::uint32_t complete) {
+        std::uint32_t const length = verification.length();
         for (; k <= length && (complete >> k & 1u) != 0; ++k) {
-            token_id const y = court.target(k).choice;
+            token_id const y = verification.target(k).choice;
             if (y == no_token) {
-                court.refuse();
+                verification.refuse();
                 return true;
             }
-            if (k == length || y != court.token(k)) {
-                court.emit(k, y);
+            if (k == length || y != verification.token(k)) {
+                verification.emit(k, y);
                 return true;
             }
         }
@@ -87,28 +87,28 @@ struct device_rule<token_rejection<DraftRule>> : judging_rule {
     static constexpr std::uint32_t passes = 1;
 
     template <class C>
-    static __device__ bool advance(C& court, std::uint32_t& k, std::uint32_t complete) {
-        std::uint32_t const length = court.length();
+    static __device__ bool advance(C& verification, std::uint32_t& k, std::uint32_t complete) {
+        std::uint32_t const length = verification.length();
         for (; k <= length && (complete >> k & 1u) != 0; ++k) {
-            target_row const& p = court.target(k);
+            target_row const& p = verification.target(k);
             if (!p.p.valid()) {
-                court.refuse();
+                verification.refuse();
                 return true;
             }
             if (k == length) {
-                court.emit(k, court.draw(k, court.key(k, purpose::bonus)));
+                verification.emit(k, verification.draw(k, verification.key(k, purpose::bonus)));
                 return true;
             }
-            if (!accepts(uniform(court.key(k, purpose::accept)), p.kept, court.drafted_with(k))) {
-                court.correct(k);
+            if (!accepts(uniform(verification.key(k, purpose::accept)), p.kept, verification.drafted_with(k))) {
+                verification.correct(k);
                 return true;
             }
         }
         return false;
     }
     template <class C>
-    static __device__ void resume(C& court, residual_pass const& how, double mass) {
-        court.emit(how.position, court.draw_left(how, mass));
+    static __device__ void resume(C& verification, residual_pass const& how, double mass) {
+        verification.emit(how.position, verification.draw_left(how, mass));
     }
 };
 
@@ -117,22 +117,22 @@ struct device_rule<block_verification<DraftRule>> : judging_rule {
     static constexpr std::uint32_t passes = pass_stages;
 
     template <class C>
-    static __device__ bool advance(C& court, std::uint32_t& k, std::uint32_t complete) {
-        std::uint32_t const length = court.length();
-        double* const joint = court.joint();
+    static __device__ bool advance(C& verification, std::uint32_t& k, std::uint32_t complete) {
+        std::uint32_t const length = verification.length();
+        double* const joint = verification.joint();
         double survives = k == 0 ? 1.0 : joint[k - 1];
         for (; k < length && (complete >> k & 1u) != 0; ++k) {
-            target_row const& p = court.target(k);
+            target_row const& p = verification.target(k);
             if (!p.p.valid()) {
-                court.refuse();
+                verification.refuse();
                 return true;
             }
-            double const q = court.drafted_with(k);
+            double const q = verification.drafted_with(k);
             double const ratio = survives * p.kept;
             survives = ratio < q ? ratio / q : 1.0;
             if (!(survives > 0.0)) {
                 __syncthreads();  // all that was written before
-                judge(court, k);
+                judge(verification, k);
                 return true;
             }
             if (threadIdx.x == 0) joint[k] = survives;
@@ -140,15 +140,15 @@ struct device_rule<block_verification<DraftRule>> : judging_rule {
         __syncthreads();
         if (k == length) {
             // The whole block survives with probability p_l; only then is the row behind it looked at.
-            if (length > 0 && !accepts(uniform(court.key(length - 1, purpose::accept)), survives, 1.0)) {
-                judge(court, length - 1);
+            if (length > 0 && !accepts(uniform(verification.key(length - 1, purpose::accept)), survives, 1.0)) {
+                judge(verification, length - 1);
                 return true;
             }
             if ((complete >> k & 1u) != 0) {
-                if (court.target(k).p.valid()) {
-                    court.emit(k, court.draw(k, court.key(k, purpose::bonus)));
+                if (verification.target(k).p.valid()) {
+                    verification.emit(k, verification.draw(k, verification.key(k, purpose::bonus)));
                 } else {
-                    court.refuse();
+                    verification.refuse();
                 }
                 return true;
             }
@@ -156,33 +156,33 @@ struct device_rule<block_verification<DraftRule>> : judging_rule {
         return false;
     }
     template <class C>
-    static __device__ void resume(C& court, residual_pass const& how, double mass) {
+    static __device__ void resume(C& verification, residual_pass const& how, double mass) {
         if (how.judges == 0) {
-            court.emit(how.position, court.draw_left(how, mass));
+            verification.emit(how.position, verification.draw_left(how, mass));
             return;
         }
-        token_id const y = court.judge_by_mass(how, mass);
+        token_id const y = verification.judge_by_mass(how, mass);
         if (y == rejected_token) {
-            judge(court, how.position - 1);
+            judge(verification, how.position - 1);
         } else {
-            court.emit(how.position, y);
+            verification.emit(how.position, y);
         }
     }
 
 private:
     /// The longest prefix of at most `accepted` tokens whose test succeeds, and the correction behind it.
     template <class C>
-    static __device__ void judge(C& court, std::uint32_t accepted) {
+    static __device__ void judge(C& verification, std::uint32_t accepted) {
         for (; accepted > 0; --accepted) {
-            double const survives = court.joint()[accepted - 1];
+            double const survives = verification.joint()[accepted - 1];
             if (survives >= 1.0) break;  // whatever is left
-            token_id const y = court.correct_or_reject(accepted, survives);
+            token_id const y = verification.correct_or_reject(accepted, survives);
             if (y == no_token) return;  // until its pass is done
             if (y == rejected_token) continue;
-            court.emit(accepted, y);
+            verification.emit(accepted, y);
             return;
         }
-        court.correct(accepted);
+        verification.correct(accepted);
     }
 };
 

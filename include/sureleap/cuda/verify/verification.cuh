@@ -37,11 +37,11 @@ struct verify_task {
     device_round round;
 };
 
-struct court_shared {
+struct verification_shared {
     float drafted[block_tokens];  ///< weights of q
-    double sums[court_warps];
+    double sums[verification_warps];
     double total;
-    token_id outcomes[court_warps];
+    token_id outcomes[verification_warps];
     token_id chosen;
 };
 
@@ -52,10 +52,11 @@ inline constexpr token_id rejected_token = -2;
 inline constexpr std::uint32_t short_row_blocks = 4;
 
 template <class T, class DraftRows>
-class court {
+class verification {
 public:
     /// `stage`: the next kernel that makes passes; pass_stages if there is none.
-    __device__ court(verify_task<T, DraftRows> const& task, court_shared& s, std::uint32_t r, std::uint32_t stage)
+    __device__ verification(verify_task<T, DraftRows> const& task, verification_shared& s, std::uint32_t r,
+                            std::uint32_t stage)
         : task_(task), s_(s), r_(r), stage_(stage), length_(task.round.batch.lengths[r]) {}
 
     [[nodiscard]] __device__ std::uint32_t request() const { return r_; }
@@ -132,7 +133,7 @@ public:
     template <class MayWeigh>
     [[nodiscard]] __device__ double sum_blocks(std::uint32_t k, law const& p, MayWeigh const& may_weigh) {
         double* const sums = upto(k);
-        for (std::uint32_t b = warp_index(); b < blocks(); b += court_warps) {
+        for (std::uint32_t b = warp_index(); b < blocks(); b += verification_warps) {
             double const sum = may_weigh(b) ? sum_block(row(k), vocabulary(), b, p) : 0.0;
             if (lane_index() == 0) sums[b] = sum;
         }
@@ -226,7 +227,7 @@ public:
         remainder const of = remainder_of(how);
         weigh_draft(how.position, b);
         double sum = 0.0;
-        for (std::uint32_t i = threadIdx.x; i < block_tokens; i += court_threads) sum += left_of(of, b, i);
+        for (std::uint32_t i = threadIdx.x; i < block_tokens; i += verification_threads) sum += left_of(of, b, i);
         sum = warp_sum(sum);
         if (lane_index() == 0) s_.sums[warp_index()] = sum;
         __syncthreads();
@@ -344,13 +345,13 @@ private:
     /// try_to(0), try_to(1) ..., a warp each: the first that is not no_token, which is what they return if none is.
     template <class Try>
     [[nodiscard]] __device__ token_id first_settled(std::uint32_t count, Try const& try_to) {
-        static_assert(residual_proposals % court_warps == 0 && judging_proposals % court_warps == 0);
+        static_assert(residual_proposals % verification_warps == 0 && judging_proposals % verification_warps == 0);
         token_id settled = no_token;
-        for (std::uint32_t first = 0; first < count && settled == no_token; first += court_warps) {
+        for (std::uint32_t first = 0; first < count && settled == no_token; first += verification_warps) {
             token_id const y = try_to(first + warp_index());
             if (lane_index() == 0) s_.outcomes[warp_index()] = y;
             __syncthreads();
-            for (unsigned w = court_warps; w-- > 0;) {
+            for (unsigned w = verification_warps; w-- > 0;) {
                 if (s_.outcomes[w] != no_token) settled = s_.outcomes[w];
             }
             __syncthreads();
@@ -375,7 +376,7 @@ private:
     __device__ void weigh_draft(std::uint32_t k, std::uint32_t b) {
         law const& q = drafted_from(k);
         if (q.is_one_hot()) {
-            for (std::uint32_t i = threadIdx.x; i < block_tokens; i += court_threads) {
+            for (std::uint32_t i = threadIdx.x; i < block_tokens; i += verification_threads) {
                 s_.drafted[i] = b * block_tokens + i == static_cast<std::uint32_t>(q.mode) ? 1.0f : 0.0f;
             }
         } else {
@@ -419,7 +420,7 @@ private:
     }
 
     verify_task<T, DraftRows> const& task_;
-    court_shared& s_;
+    verification_shared& s_;
     std::uint32_t r_;
     std::uint32_t stage_;
     std::uint32_t length_;

@@ -42,7 +42,7 @@ namespace cuda {
 namespace detail {
 
 /// Blocks of threads on a multiprocessor: 24 warps with 2 to 4 KiB in flight each are 48 to 96 KiB; some 36 would do.
-inline constexpr unsigned court_residency = 3;
+inline constexpr unsigned verification_residency = 3;
 
 /// Blocks of tokens that are a warp's part of a tile: 4 KiB of a row. Small tiles, since at small batches there are hardly more
 /// of a position than multiprocessors. A race needs some preparation, as much as looking at four blocks.
@@ -50,7 +50,7 @@ template <class Rule, class T>
 inline constexpr std::uint32_t warp_blocks = Rule::races ? 4 : 4 / sizeof(T);
 template <class Rule, class T>
 [[nodiscard]] SURELEAP_HOST_DEVICE constexpr std::uint32_t count_tiles(std::uint32_t blocks) noexcept {
-    return (blocks + court_warps * warp_blocks<Rule, T> - 1) / (court_warps * warp_blocks<Rule, T>);
+    return (blocks + verification_warps * warp_blocks<Rule, T> - 1) / (verification_warps * warp_blocks<Rule, T>);
 }
 
 struct work_item {
@@ -61,7 +61,7 @@ struct work_item {
 };
 
 struct verify_shared {
-    court_shared court;
+    verification_shared verification;
     union {
         truncate_shared truncation;
         race_shared race;
@@ -138,13 +138,14 @@ struct row_reading {
 
 /// A warp's part of a tile.
 template <class Rule, class T, class DraftRows>
-__device__ __noinline__ void weigh_tile(verify_task<T, DraftRows> const& task, court_shared& s, work_item const& item) {
-    court<T, DraftRows> const c{task, s, item.request, 0};
+__device__ __noinline__ void weigh_tile(verify_task<T, DraftRows> const& task, verification_shared& s,
+                                        work_item const& item) {
+    verification<T, DraftRows> const c{task, s, item.request, 0};
     std::uint32_t const k = item.position;
     row_reading const how = row_reading::of<Rule>(task, item.request);
     T const* const row = c.row(k);
     std::uint32_t const size = c.vocabulary();
-    std::uint32_t const part = item.tile * court_warps + warp_index();
+    std::uint32_t const part = item.tile * verification_warps + warp_index();
     std::uint32_t const begin = part * warp_blocks<Rule, T>;
     std::uint32_t const end = begin + warp_blocks<Rule, T> < c.blocks() ? begin + warp_blocks<Rule, T> : c.blocks();
     float const rate = rate_of(how.scale);
@@ -198,7 +199,7 @@ __device__ __noinline__ void weigh_tile(verify_task<T, DraftRows> const& task, c
 
 /// WARP collective: the law of a row from the weights of its blocks, without truncation, and its cumulative sums.
 template <class T, class DraftRows>
-[[nodiscard]] __device__ law law_of(court<T, DraftRows> const& c, std::uint32_t k, row_reading const& how) {
+[[nodiscard]] __device__ law law_of(verification<T, DraftRows> const& c, std::uint32_t k, row_reading const& how) {
     block_weight const* const weights = c.weights(k);
     std::uint32_t const blocks = c.blocks();
     float largest = -infinity;
@@ -236,7 +237,7 @@ template <class T, class DraftRows>
 /// BLOCK collective: the law of a complete row, and what its rule wants to know, into the targets.
 template <class Rule, class T, class DraftRows>
 __device__ void make_target(verify_task<T, DraftRows> const& task, verify_shared& s, std::uint32_t r, std::uint32_t k) {
-    court<T, DraftRows> c{task, s.court, r, 0};
+    verification<T, DraftRows> c{task, s.verification, r, 0};
     row_reading const how = row_reading::of<Rule>(task, r);
     law p{};
     if (how.weighed) {
@@ -267,7 +268,7 @@ __device__ void make_target(verify_task<T, DraftRows> const& task, verify_shared
     if (warp_index() != 0) return;
     token_id choice = no_token;
     if constexpr (Rule::races) {
-        if (how.races) won = first_of(c.races(k), count_tiles<Rule, T>(c.blocks()) * court_warps);
+        if (how.races) won = first_of(c.races(k), count_tiles<Rule, T>(c.blocks()) * verification_warps);
         choice = p.is_one_hot() ? p.mode : won.invalid != 0 ? no_token : won.token;
         if (c.is_taken() && !p.valid()) choice = no_token;
     } else if constexpr (Rule::greedy) {
@@ -296,7 +297,7 @@ __device__ __noinline__ void complete_row(verify_task<T, DraftRows> const& task,
     __syncthreads();
     request_state state = s.state;
     if ((state & closed) != 0) return;
-    court<T, DraftRows> c{task, s.court, r, 0};
+    verification<T, DraftRows> c{task, s.verification, r, 0};
     std::uint32_t next = memory.next[r];
     do {
         bool const over = Rule::advance(c, next, complete_rows(state));
@@ -322,7 +323,7 @@ __device__ __noinline__ void complete_row(verify_task<T, DraftRows> const& task,
 /// BLOCK collective: judges a request whose rows come with their normalisers, one row after the other.
 template <class Rule, class T, class DraftRows>
 __device__ __noinline__ void judge_taken(verify_task<T, DraftRows> const& task, verify_shared& s, std::uint32_t r) {
-    court<T, DraftRows> c{task, s.court, r, 0};
+    verification<T, DraftRows> c{task, s.verification, r, 0};
     std::uint32_t next = 0;
     for (std::uint32_t k = 0; k <= c.length(); ++k) {
         law p = c.take_law(k);
@@ -340,7 +341,7 @@ __device__ __noinline__ void judge_taken(verify_task<T, DraftRows> const& task, 
 }
 
 template <class Rule, class T, class DraftRows>
-__global__ void __launch_bounds__(court_threads, court_residency)
+__global__ void __launch_bounds__(verification_threads, verification_residency)
     judge_rows(verify_task<T, DraftRows> const __grid_constant__ task) {
     auto& s = shared_memory<verify_shared>();
     std::uint32_t const tiles = count_tiles<Rule, T>(task.memory.blocks());
@@ -350,7 +351,7 @@ __global__ void __launch_bounds__(court_threads, court_residency)
         work_item const item = s.item;
         if (item.what == listing::nothing) return;
         if (item.what == listing::rows) {
-            weigh_tile<Rule>(task, s.court, item);
+            weigh_tile<Rule>(task, s.verification, item);
         } else if constexpr (Rule::takes) {
             judge_taken<Rule>(task, s, item.request);
         }
@@ -366,7 +367,7 @@ __global__ void __launch_bounds__(court_threads, court_residency)
 /// Passes of the requests that waited when the kernel began, a block of tokens each. Who makes the last one of a request
 /// judges it; if that takes a further pass, it waits for the next kernel, or after the last one makes it alone.
 template <class Rule, class T, class DraftRows>
-__global__ void __launch_bounds__(court_threads, court_residency)
+__global__ void __launch_bounds__(verification_threads, verification_residency)
     make_passes(verify_task<T, DraftRows> const __grid_constant__ task, std::uint32_t stage) {
     auto& s = shared_memory<verify_shared>();
     verify_memory const& memory = task.memory;
@@ -379,7 +380,7 @@ __global__ void __launch_bounds__(court_threads, court_residency)
         if (i / blocks >= waiting) return;
         std::uint32_t const r = memory.queues[stage * memory.limits.requests + i / blocks];
         residual_pass const how = memory.passes[r];
-        court<T, DraftRows> c{task, s.court, r, stage + 1};
+        verification<T, DraftRows> c{task, s.verification, r, stage + 1};
         c.pass_block(how, i % blocks);
         if (threadIdx.x == 0) {
             __threadfence();
@@ -420,12 +421,12 @@ template <class Rule, class T, class DraftRows>
                    rows, rule::takes);
     if (error != cudaSuccess) return error;
     verify_task<T, DraftRows> const task{rows, drafts, memory, round};
-    unsigned const blocks = processors * detail::court_residency;
-    error = launch(detail::judge_rows<rule, T, DraftRows>, blocks, court_threads, sizeof(detail::verify_shared), stream,
-                   task);
+    unsigned const blocks = processors * detail::verification_residency;
+    error = launch(detail::judge_rows<rule, T, DraftRows>, blocks, verification_threads, sizeof(detail::verify_shared),
+                   stream, task);
     for (std::uint32_t stage = 0; stage != rule::passes && error == cudaSuccess; ++stage) {
-        error = launch(detail::make_passes<rule, T, DraftRows>, blocks, court_threads, sizeof(detail::verify_shared),
-                       stream, task, stage);
+        error = launch(detail::make_passes<rule, T, DraftRows>, blocks, verification_threads,
+                       sizeof(detail::verify_shared), stream, task, stage);
     }
     return error;
 }

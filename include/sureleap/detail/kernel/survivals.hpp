@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Passes over a table of survivals: how many are at least t and what they sum to, which lie between two values, how long
-// each row is above t. They are what a schedule over many requests costs (schedule/bulk_walk.hpp), so they exist in
+// each row is above t. They are what a schedule over many requests costs (schedule/bulk_admission.hpp), so they exist in
 // vectors as well (survivals_native.hpp). All versions count integers and agree exactly.
 //
 // A pass reads rows as they lie in the table and masks what is behind a row's end. Transposing the table, or zeroing what

@@ -41,7 +41,7 @@ namespace detail {
 /// - meet(prefix): says no more than that this prefix exists, ahead of the walk.
 /// - answer(): batch tokens of the prefix that the rule is after, once the walk is over.
 template <class R>
-concept walk_rule = requires(R& rule, R const& done, expected_step const& step, admission_stretch const& stretch) {
+concept admission_rule = requires(R& rule, R const& done, expected_step const& step, admission_stretch const& stretch) {
     { rule.take(step) } -> std::same_as<bool>;
     { rule.pass(stretch) } -> std::same_as<bool>;
     rule.meet(step);
@@ -49,7 +49,7 @@ concept walk_rule = requires(R& rule, R const& done, expected_step const& step, 
 };
 
 /// Where a walk ended.
-struct walk_end {
+struct admission_end {
     std::size_t batch_tokens = 0;
     fixed_probability least = 0;  ///< of the candidates taken; certain + 1 if there is none
 };
@@ -64,11 +64,11 @@ struct candidate_set {
 };
 
 /// One walk. `weight`: a candidate of the set stands for so many.
-class bulk_walk {
+class bulk_admission {
 public:
     /// Room for copies: a stretch is copied out when it fits and when that makes further passes four times shorter.
-    bulk_walk(survival_kernels const& kernels, candidate_set const& all, std::size_t weight,
-              std::span<std::uint32_t> first, std::span<std::uint32_t> second) noexcept
+    bulk_admission(survival_kernels const& kernels, candidate_set const& all, std::size_t weight,
+                   std::span<std::uint32_t> first, std::span<std::uint32_t> second) noexcept
         : kernels_(kernels), weight_(weight), sets_{all, {}, {}}, room_{first, second} {}
 
     /// The prefix of all candidates of at least t. Precondition: the innermost set reaches to t.
@@ -91,8 +91,8 @@ public:
         push(high, upper);
     }
 
-    template <walk_rule Rule>
-    walk_end run(Rule& rule) noexcept {
+    template <admission_rule Rule>
+    admission_end run(Rule& rule) noexcept {
         expected_step from = sets_[0].before;
         fixed_probability high = certain + 1;  // `from` is the prefix of all of at least `high`
         if (cuts_ == 0) push(0);
@@ -114,7 +114,7 @@ public:
             std::size_t const size = stretch.size() / weight_;
             bool const alike = stretch.least == stretch.most;
             if (size <= leaf) {
-                walk_end const end = walk_leaf(rule, stretch, size);
+                admission_end const end = walk_leaf(rule, stretch, size);
                 if (end.batch_tokens < stretch.to.batch_tokens) return end;
                 from = stretch.to;
                 --cuts_;
@@ -167,9 +167,10 @@ private:
     }
 
     template <class Rule>
-    [[nodiscard]] walk_end walk_leaf(Rule& rule, admission_stretch const& stretch, std::size_t size) const noexcept {
+    [[nodiscard]] admission_end walk_leaf(Rule& rule, admission_stretch const& stretch,
+                                          std::size_t size) const noexcept {
         std::array<std::uint32_t, leaf + survival_kernels::spare> values;
-        walk_end end{stretch.from.batch_tokens, stretch.most + 1};
+        admission_end end{stretch.from.batch_tokens, stretch.most + 1};
         if (stretch.least == stretch.most) {
             std::fill_n(values.begin(), size, stretch.least);
             end.least = stretch.least;  // some of these may have been taken before
@@ -214,11 +215,12 @@ struct up_to {
 }
 
 /// Walks over a whole table from `start`, the prefix without drafts. Room: [R] each, overwritten.
-template <walk_rule Rule>
-walk_end walk_in_bulk(survival_rows const& rows, expected_step const& start, Rule& rule, std::span<std::uint32_t> first,
-                      std::span<std::uint32_t> second, survival_kernels const& kernels) noexcept {
+template <admission_rule Rule>
+admission_end admit_in_bulk(survival_rows const& rows, expected_step const& start, Rule& rule,
+                            std::span<std::uint32_t> first, std::span<std::uint32_t> second,
+                            survival_kernels const& kernels) noexcept {
     std::size_t const size = rows.rows * rows.stride;
-    bulk_walk walk{kernels, {.rows = rows, .before = start, .size = size}, 1, first, second};
+    bulk_admission walk{kernels, {.rows = rows, .before = start, .size = size}, 1, first, second};
     if (rows.rows >= 1024) {
         // A sample of every 16th row of 4,096, of every 256th of a million.
         std::size_t every = 1;
@@ -231,13 +233,13 @@ walk_end walk_in_bulk(survival_rows const& rows, expected_step const& start, Rul
         if (sample.count > 0 && sample.count <= room) {
             candidate_set const all{.rows = {second.data(), 1, sample.count}, .before = start, .size = sample.count};
             Rule probe = rule;
-            walk_end const stop = bulk_walk(kernels, all, every, first, {}).run(probe);
+            admission_end const stop = bulk_admission(kernels, all, every, first, {}).run(probe);
             std::size_t const answer = (probe.answer() - start.batch_tokens) / every;
             // Some four standard deviations of a rank: more than three because survivals of a row are not independent.
             auto const margin = static_cast<std::size_t>(2.0 * std::sqrt(static_cast<double>(sample.count))) + 1;
             auto const at = [&](std::size_t rank) {
                 up_to there{start.batch_tokens + rank * every};
-                return bulk_walk(kernels, all, every, first, {}).run(there).least;
+                return bulk_admission(kernels, all, every, first, {}).run(there).least;
             };
             fixed_probability const high = answer > margin ? at(answer - margin) : certain + 1;
             fixed_probability const low = answer + margin < sample.count ? at(answer + margin) : 0;
@@ -249,7 +251,7 @@ walk_end walk_in_bulk(survival_rows const& rows, expected_step const& start, Rul
 }
 
 /// The lengths of the first candidates in the order of admission, where a walk ended.
-inline void admit_until(walk_end const& end, survival_table const& table, survival_rows const& rows,
+inline void admit_until(admission_end const& end, survival_table const& table, survival_rows const& rows,
                         std::span<std::uint32_t> lengths, survival_kernels const& kernels) noexcept {
     std::size_t const admitted = end.batch_tokens - table.requests();
     if (kernels.lengths(rows, end.least, lengths.data()) == admitted) return;

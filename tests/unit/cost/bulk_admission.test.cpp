@@ -36,7 +36,7 @@ struct walked {
 /// One candidate after another.
 template <class Cost>
 walked walk(survival_table const& table, Cost const& cost) {
-    support::walk_memory memory(table.requests());
+    support::admission_memory memory(table.requests());
     causal_frontier frontier{table, memory.view()};
     expected_step step{std::uint64_t{table.requests()} << 24, table.requests()};
     double last = theta(step, cost, table.load);
@@ -68,7 +68,7 @@ std::size_t compare(support::owned_table const& owned, step_load const& load, Co
     survival_table table = owned.view();
     table.load = load;
     walked const expected = walk(table, cost);
-    support::walk_memory memory(table.requests());
+    support::admission_memory memory(table.requests());
     causal_frontier frontier{table, memory.view()};
     greedy_schedule{cost}.admit(frontier);
     REQUIRE((memory.lengths == expected.greedy));

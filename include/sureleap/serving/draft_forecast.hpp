@@ -48,7 +48,7 @@ struct survival_class {
 };
 
 /// A choice of how to draft, and what it promises.
-struct draft_outlook {
+struct draft_forecast {
     std::size_t limit = 0;        ///< positions that are drafted; 0: none
     fixed_probability worth = 0;  ///< candidates below are not worth a place in the batch
     double throughput = 0.0;      ///< expected (weighted) tokens per second
@@ -123,7 +123,7 @@ public:
     /// The best that a round can do. `anchors`: the requests' weights in all, the tokens of a round without drafts.
     /// `open[k]`: requests that may draft position k. `trust[k]`: tokens accepted at position k for each that survivals
     /// promise. price(limit) -> the round's curve with drafts of that length, a capacity_curve. Tells of every limit from 1
-    /// to gamma what it finds: visit(draft_outlook). Some classes x gamma questions to the curve.
+    /// to gamma what it finds: visit(draft_forecast). Some classes x gamma questions to the curve.
     ///
     /// Ranks: the schedule fills a batch that it chooses with the best candidates. If not, it verifies what was drafted: the
     /// batch is what chains come to, and a floor makes it vary.
@@ -139,9 +139,9 @@ public:
     }
     /// The same for one limit.
     template <bool Ranks, capacity_curve Curve>
-    [[nodiscard]] draft_outlook at_limit(std::size_t limit, double anchors, std::size_t requests,
-                                         std::span<double const> open, std::span<double const> trust,
-                                         Curve const& curve) const noexcept {
+    [[nodiscard]] draft_forecast at_limit(std::size_t limit, double anchors, std::size_t requests,
+                                          std::span<double const> open, std::span<double const> trust,
+                                          Curve const& curve) const noexcept {
         sums all{.batch = static_cast<double>(requests)};
         for (std::size_t k = 0; k < limit; ++k) add(all, k, open[k], trust[k]);
         return best<Ranks>(anchors, static_cast<double>(requests), all, limit, curve);
@@ -185,9 +185,9 @@ private:
     /// The best batch along the classes from the likeliest on. Within a class candidates count alike, so Theta need only be
     /// looked at where the class ends, and where the curve takes its next step, if it says where that is.
     template <bool Ranks, capacity_curve Curve>
-    [[nodiscard]] static draft_outlook best(double anchors, double requests, sums const& all, std::size_t limit,
-                                            Curve const& curve) noexcept {
-        draft_outlook found{limit, certain, 0.0, requests, seconds_at(curve, requests)};
+    [[nodiscard]] static draft_forecast best(double anchors, double requests, sums const& all, std::size_t limit,
+                                             Curve const& curve) noexcept {
+        draft_forecast found{limit, certain, 0.0, requests, seconds_at(curve, requests)};
         found.throughput = anchors / found.seconds;
         auto const look = [&](double tokens, double batch, double paid, fixed_probability worth) {
             double const seconds = seconds_at(curve, paid);

@@ -38,7 +38,7 @@ double theta(expected_step const& s, Capacity const& capacity) {
 
 template <class Capacity>
 lengths_t walk_greedy(survival_table const& table, Capacity const& capacity) {
-    support::walk_memory memory(table.requests());
+    support::admission_memory memory(table.requests());
     causal_frontier frontier{table, memory.view()};
     expected_step step{std::uint64_t{table.requests()} << 24, table.requests()};
     while (!frontier.empty()) {
@@ -53,7 +53,7 @@ lengths_t walk_greedy(survival_table const& table, Capacity const& capacity) {
 
 template <class Capacity>
 std::size_t walk_budget(survival_table const& table, Capacity const& capacity) {
-    support::walk_memory memory(table.requests());
+    support::admission_memory memory(table.requests());
     causal_frontier frontier{table, memory.view()};
     expected_step step{std::uint64_t{table.requests()} << 24, table.requests()};
     double best = theta(step, capacity);
@@ -70,8 +70,8 @@ std::size_t walk_budget(survival_table const& table, Capacity const& capacity) {
     return budget;
 }
 
-lengths_t walk_first(survival_table const& table, std::size_t count) {
-    support::walk_memory memory(table.requests());
+lengths_t admit_first(survival_table const& table, std::size_t count) {
+    support::admission_memory memory(table.requests());
     causal_frontier frontier{table, memory.view()};
     while (!frontier.empty() && frontier.admitted() < count) frontier.admit(frontier.best().request);
     return memory.lengths;
@@ -198,7 +198,7 @@ struct outcome {
 template <class Capacity>
 outcome compare(support::dice& roll, owned_table const& owned, Capacity const& curve, survival_kernels const& kernels) {
     survival_table const table = owned.view();
-    support::walk_memory memory(table.requests());
+    support::admission_memory memory(table.requests());
     outcome seen;
     auto const check = [&](lengths_t const& expected) {
         REQUIRE((memory.lengths == expected));
@@ -217,12 +217,12 @@ outcome compare(support::dice& roll, owned_table const& owned, Capacity const& c
     REQUIRE(best_budget(causal_frontier{table, memory.view(kernels)}, curve) == budget);
     {
         retrospective_schedule{curve}.admit(draft_table{table, {}, {}}, memory.view(kernels));
-        check(walk_first(table, budget));
+        check(admit_first(table, budget));
     }
     std::size_t const count = roll.below(candidates(owned) + 3);
     causal_frontier frontier{table, memory.view(kernels)};
     frontier.admit_best(count);
-    REQUIRE(frontier.admitted() == check(walk_first(table, count)));
+    REQUIRE(frontier.admitted() == check(admit_first(table, count)));
     return seen;
 }
 
@@ -354,7 +354,7 @@ TEST_CASE("bulk walk: shows the prefixes of the sorted order, whatever is proved
 
         double const proofs = trial % 3 == 0 ? 0.0 : trial % 3 == 1 ? 0.3 : 0.8;
         curious_rule rule{&roll, proofs, requests + roll.below(order.size() + 2)};
-        support::walk_memory memory(requests);
+        support::admission_memory memory(requests);
         causal_frontier frontier{table.view(), memory.view()};
         detail::frontier_access::admit_while(frontier, rule);
         bool right = true;
@@ -380,7 +380,7 @@ TEST_CASE("bulk walk: what is admitted at once can be gone on with one by one, a
         std::size_t const requests = 1 + roll.below(40);
         std::size_t const gamma = 1 + roll.below(8);
         auto const table = make_table(roll, requests, gamma, roll.below(std::size(table_kinds)));
-        support::walk_memory memory(requests);
+        support::admission_memory memory(requests);
         causal_frontier frontier{table.view(), memory.view()};
         std::size_t admitted = 0;
         std::size_t const all = candidates(table);
@@ -410,7 +410,7 @@ TEST_CASE("bulk walk: a request that was closed gets nothing more") {
         table.sizes[r] = 4;
         for (std::size_t k = 0; k < 4; ++k) table.set(r, k, certain - static_cast<fixed_probability>(r));
     }
-    support::walk_memory memory(3);
+    support::admission_memory memory(3);
     causal_frontier frontier{table.view(), memory.view()};
     frontier.close(1);
     frontier.admit_best(6);
@@ -420,7 +420,7 @@ TEST_CASE("bulk walk: a request that was closed gets nothing more") {
 }
 
 TEST_CASE("bulk walk: no requests, and no positions") {
-    support::walk_memory none(0);
+    support::admission_memory none(0);
     owned_table const empty(0, 8);
     causal_frontier frontier{empty.view(), none.view()};
     greedy_schedule{analytic_capacity(1.0, 1.0)}.admit(frontier);
@@ -429,7 +429,7 @@ TEST_CASE("bulk walk: no requests, and no positions") {
     CHECK(best_budget(causal_frontier{empty.view(), none.view()}, analytic_capacity(1.0, 1.0)) == 0);
 
     owned_table const idle(2000, 8);  // all sizes 0
-    support::walk_memory memory(2000);
+    support::admission_memory memory(2000);
     causal_frontier still{idle.view(), memory.view()};
     greedy_schedule{analytic_capacity(1.0, 1.0)}.admit(still);
     CHECK(still.admitted() == 0);

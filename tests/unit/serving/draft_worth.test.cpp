@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <sureleap/serving/draft_gate.hpp>
+#include <sureleap/serving/draft_worth.hpp>
 
 #include "support/dice.hpp"
 
@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t block = 3;  // gamma
 
 /// One round of one request whose drafts were all verified, asked about at one price.
-void observe(draft_gate& gate, request_view const& request, std::vector<fixed_probability> const& survival,
+void observe(draft_worth& gate, request_view const& request, std::vector<fixed_probability> const& survival,
              std::size_t accepted, double price, fixed_probability worth) {
     std::array<double, block> const trust{1.0, 1.0, 1.0};
     std::array<fixed_probability, block> const confidence{};
@@ -44,7 +44,7 @@ TEST_CASE("draft gate: a request of less weight is judged as one of full weight,
         request_view const full{.id = 7, .remaining = 100, .settings = &settings};
         request_view less = full;
         less.weight = certain / part;
-        draft_gate one(1), other(1);
+        draft_worth one(1), other(1);
         double const price = roll.between(0.0, 2.0);
         double const honesty = roll.real();  // how often drafts keep what survivals promise
         fixed_probability const worth = static_cast<fixed_probability>(roll.below(certain / 2 / part)) * part;

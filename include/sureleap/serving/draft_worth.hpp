@@ -21,10 +21,10 @@ SURELEAP_BEGIN_NAMESPACE
 
 /// What is known of every slot's request. Memory is allocated at construction. It learns by observe() alone: asked before,
 /// as often as one likes, it answers alike. A slot that is not below max_requests is open, and nothing is learned of it.
-class draft_gate {
+class draft_worth {
 public:
-    draft_gate() = default;
-    explicit draft_gate(std::size_t max_requests) : places_(max_requests) {}
+    draft_worth() = default;
+    explicit draft_worth(std::size_t max_requests) : places_(max_requests) {}
 
     /// Whether the request's drafts were not worth `before` (weighted tokens a round) and, once that is remembered, are not
     /// worth `price`. A slot that was given to another request starts anew, open.
