@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// The price list of a step: so much for being launched, for every request, batch token and token of context, and, if
-// anything is drafted, for the draft. It is the plainest cost model, and close to the truth: a step at low load reads
-// the weights, which no load changes, and beyond that works in proportion to what it is given. Seven numbers
-// extrapolate sanely to loads that nobody measured, which a table does not; what they miss, padding (padded_cost) and
-// the odd shape of a machine (cell_cost, refined_cost), is laid around them.
+// A step's time as a sum of seven prices: for the step, for every request, batch token and token of context, and, if anything is
+// drafted, for the draft. A step at low load reads the weights, whatever the load; beyond that its work is proportional to what
+// it is given. So a sum extrapolates to loads that nobody measured, which a table of measurements does not. Padding
+// (padded_cost) and what a machine does otherwise (cell_cost, refined_cost) are models around this one.
 //
 //   additive_cost cost({.fixed = 9e-3, .batch_token = 40e-6, .draft_fixed = 1e-3});
 //   greedy_schedule schedule{cost};

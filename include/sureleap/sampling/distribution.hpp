@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// From logits to a law. A distribution is a description of constant size over a row that somebody else owns:
-// p(v) = exp((l_v - shift) / T) / total for kept tokens, 0 otherwise. Probabilities are never materialised; whoever
-// needs p(v) evaluates it, and whoever needs all of them makes a pass.
+// From logits to a distribution: p(v) = exp((l_v - shift) / T) / total for kept tokens v, 0 for others. The object has constant
+// size and refers to the row of logits, which somebody else owns. Probabilities are not stored: p(v) is evaluated when asked
+// for, and all of them take a pass over the row.
 //
-// Total and block sums may come with the row (logits_row). They are bounds or sums that can be checked, never more: the law
-// is that of the row.
+// A row may bring its total and its block sums (logits_row). They save passes and are checked: tokens keep the probabilities
+// that the logits give.
 //
-// Target and draft go through the same code, each with its own transform, so the q that is sampled is by construction
-// the q that is recorded.
+// Target and draft use the same code, each with its own transform. So the q that is recorded is the q that was sampled from.
 #pragma once
 
 #include <algorithm>
@@ -30,15 +29,14 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// What is made along with a law: the sums of its weights; bounds of them, as fast as the row can be read; nothing.
+/// What the constructor makes of the sums of weights: the sums; bounds of them, at the speed of reading the row; nothing.
 enum class totals : unsigned char { exact, bounded, none };
 
 /// A distribution over the target vocabulary given by a row of logits in storage format T, or one-hot.
 ///
-/// It is also a weight function (size, operator[], total): draws take it as it is. Weights are evaluated in the compute
-/// type of T by one table of passes (detail/kernel/row.hpp) and summed in double, so the law is exact for its own computed
-/// weights, up to the rounding of a sum. Trivially copyable; the row, the block sums, the table and the vocabulary map
-/// must outlive it.
+/// It is a weight function (size, operator[], total), so draws take it as it is. Weights are evaluated in the compute type of T
+/// by one table of passes (detail/kernel/row.hpp) and summed in double. The distribution is exact for these weights, up to the
+/// rounding of a sum. Trivially copyable; the row, the block sums, the table and the vocabulary map must outlive it.
 template <class T>
 class distribution {
     static_assert(is_storage_v<T>, "distribution: T must be float, double, sureleap::bf16 or sureleap::half");

@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: MIT
 //
-// The walk over candidates in the order of admission, without taking them one by one.
+// Admission of candidates in order, many at once. The lengths are those of admission one by one.
 //
-// A walk is a rule that is asked of one prefix of the order after another, "do we go on to this one?", and what it
-// decides depends on prefixes only: how many candidates, and their sum (expected_step). The walk over a heap asks at
-// every candidate, which costs O(log R) each. This one asks about whole stretches of survivals first: between two
-// thresholds a pass over the table (detail/kernel/survivals.hpp) tells how many candidates there are and their sum, and if the
-// rule can prove from that alone that it would go through all of them, they are passed. If not, the stretch is cut in two.
-// Stretches of some candidates that are left are sorted and walked, candidate by candidate; what comes out is therefore
-// the same, whatever the rule could or could not prove.
+// A rule decides about one prefix of the order after another: whether admission goes on to it. All that the rule sees of a
+// prefix is how many candidates it has and the sum of their survivals (expected_step). With a heap each candidate costs
+// O(log R). Here the rule is asked about a stretch first: all candidates between two thresholds of survival.
 //
-// Passes over the table are all that costs, so there must be few: a walk over a sample of the rows tells where to cut
-// first, and once a stretch is small it is copied out, to where the heap would be. A large table is then read about
-// twice, once to find the threshold and once for the lengths. The threshold of the round before would save the sample, a
-// few per cent of the time, and would be wrong whenever the load changes; and a schedule that remembers nothing is easier
-// to trust.
+//   1. One pass over the table gives the number of candidates in the stretch and their sum (detail/kernel/survivals.hpp).
+//   2. If the rule can prove from these two numbers that it admits all of them, the stretch is passed.
+//   3. Otherwise the stretch is cut in two. Short ones are sorted, and the rule decides candidate by candidate.
+//
+// The time is that of the passes, so there must be few. Admission over a sample of the rows says where to cut first. A
+// stretch that has become small is copied to where the heap would be. So a large table is read about twice: once to
+// find the threshold, once for the lengths.
 #pragma once
 
 #include <algorithm>

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
 //
-// Block verification (Sun et al., "Block verification accelerates speculative decoding", ICLR 2025): tokens are judged
-// together instead of one by one, which accepts at least as many in expectation and is optimal among rules that emit
-// one draft prefix and a correction.
+// Block verification (Sun et al., "Block verification accelerates speculative decoding", ICLR 2025). The drafted tokens of a
+// block are judged together. In expectation this accepts at least as many as judging them one by one, and no rule that emits
+// a prefix and a correction accepts more.
 //
-// With p_0 = 1 and p_i = min(1, p_{i-1} p(x_i)/q(x_i)), prefix i survives with probability p_i: that identity holds at
-// every node x^i, so the block may end at any length that is a function of x^i. Both the acceptance h_i and the
-// residual max(p_i p - q, 0) are this rule's own; taking either from token rejection biases the output.
+//     p_0 = 1,  p_i = min(1, p_{i-1} p(x_i) / q(x_i))     survival of prefix i
+//     r_i(v) = max(p_i p(v) - q(v), 0)                    residual behind prefix i
+//     h_i = sum_v r_i(v) / (sum_v r_i(v) + 1 - p_i)       acceptance of prefix i; h_l = p_l
+//
+// Prefix i survives with probability p_i, for every x_1..x_i. So the block may end at any length that is a function of
+// x_1..x_i. h_i and the residual are not those of token rejection: either of them taken from there biases the output.
 #pragma once
 
 #include <algorithm>
@@ -22,14 +25,15 @@ SURELEAP_BEGIN_NAMESPACE
 
 namespace detail {
 
-/// p_1..p_l, by the bounds of the laws as long as they do.
+/// p_1 .. p_l, each between two bounds. They follow from bounds of the target's sums (bounded.hpp), and come closer when a
+/// decision needs it.
 template <class Verification>
 class joint_survival {
 public:
     explicit joint_survival(Verification& v) noexcept
         : v_(v), low_(v.scratch().first(v.length())), high_(v.scratch().subspan(v.length(), v.length())) {}
 
-    /// Adds the next prefix: false if it does not survive. Its row must hold a law.
+    /// Adds the next prefix; false if it survives with probability 0. Its row must be valid.
     [[nodiscard]] bool extend() noexcept {
         multiply(size_);
         if (!(high_[size_] > 0.0)) return false;
@@ -41,7 +45,7 @@ public:
         return i == 0 ? bounds{1.0, 1.0} : bounds{low_[i - 1], high_[i - 1]};
     }
 
-    /// p_i as a number by bounds.
+    /// p_i as what `decide` asks: bounds, which narrow on demand.
     class number {
     public:
         number(joint_survival& of, std::size_t i) noexcept : of_(of), i_(i) {}
@@ -54,8 +58,8 @@ public:
     };
 
 private:
-    // One row at a time, of those since the survival was last known, which it is where it is 1 by all bounds: the one
-    // with the widest bounds, the first among equals, since all prefixes behind a row gain by it.
+    // Brings p_i's bounds closer by one row's sum. The candidates are the rows behind the last prefix whose survival is known
+    // exactly. The row with the widest bounds is chosen, the first among equals: all prefixes behind it gain.
     void narrow(std::size_t i) noexcept {
         std::size_t row = i;
         double widest = 0.0;
@@ -70,7 +74,7 @@ private:
         v_.outline(row).narrow();
         for (; row < size_; ++row) multiply(row);
     }
-    // p_{k+1} from p_k. The same number twice once the sums are known.
+    // The bounds of p_{k+1} from those of p_k. They are equal once the sums are known.
     void multiply(std::size_t k) noexcept {
         auto& p = v_.outline(k);
         double const weight = weight_of(p, v_.token(k));
@@ -88,8 +92,8 @@ private:
 
 }  // namespace detail
 
-/// Exact in law under a non-anticipating schedule. Touches the target rows of the block up to the first p_i = 0, the one
-/// behind it if all of it is accepted, and of q the drafted tokens and those that are proposed.
+/// Exact under a non-anticipating schedule. Reads the target rows of the block up to the first p_i = 0, and one more if the
+/// block is accepted; of q, the drafted tokens and those that draw_residual proposes.
 template <class DraftRule = categorical_draft>
 class block_verification {
 public:
@@ -105,7 +109,7 @@ public:
             if (!v.outline(joint.size()).valid()) return {};
             if (!joint.extend()) break;
         }
-        // The accepted prefix is the longest whose test succeeds, so testing from the end may stop at a success.
+        // The accepted prefix is the longest whose test succeeds. So prefixes are tested from the end, until one succeeds.
         std::size_t accepted = joint.size();
         for (; accepted > 0; --accepted) {
             typename detail::joint_survival<Verification>::number survives{joint, accepted};

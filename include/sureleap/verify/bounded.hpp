@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// Decisions about a law of which only bounds of the sums are known (totals::bounded). Most of them fall either way
-// whatever the sum is; the others make it known. Nothing of the law depends on the bounds: a decision is the one that the
-// sum would have brought about, and a draw that falls between a bound and what it bounds is drawn again.
+// Decisions and draws by bounds of a row's sum instead of the sum (totals::bounded). A bound costs half a pass.
+//
+// Most decisions are the same for both ends of the bounds. For the others the sum is made, so every decision is the one that
+// the sum gives. A draw that falls between a bound and the sum it bounds misses, and is drawn again under another key. So
+// tokens keep their probabilities.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +15,20 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// What a number is at least and at most.
+/// A number is at least `low` and at most `high`.
 struct bounds {
     double low;
     double high;
 };
 
-/// `p` with its total known. A law that is const is left as it is: total() is always right, and at worst a pass.
+/// Makes p's total known and returns p. A const distribution stays as it is: total() then makes a pass for each call.
 template <class P>
 P& settled(P& p) noexcept {
     if constexpr (requires { p.settle(); }) p.settle();
     return p;
 }
 
-/// `p` with bounds of its total that are closer.
+/// Brings the bounds of p's total closer.
 template <class P>
 void narrow(P& p) noexcept {
     if constexpr (requires { p.narrow(); }) {
@@ -36,7 +38,7 @@ void narrow(P& p) noexcept {
     }
 }
 
-/// Bounds of p's total. A law that is const cannot be settled: then it is a pass, once for each call.
+/// Bounds of p's total. Of a const distribution, which keeps none, the total itself: a pass for each call.
 template <class P>
 [[nodiscard]] bounds total_of(P& p) noexcept {
     if constexpr (requires { p.settle(); }) {
@@ -47,26 +49,26 @@ template <class P>
     }
 }
 
-/// `p` as its own row says, whatever that brought along.
+/// Settles p by a pass over its row. What the row brought along (a normaliser, block sums) is no longer used.
 template <class P>
 P& recounted(P& p) noexcept {
     if constexpr (requires { p.recount(); }) p.recount();
     return settled(p);
 }
 
-/// `p` ready to be drawn from: block sums that its row brought are added up.
+/// Before a draw: adds up the block sums that p's row brought, which gives the total. Nothing for other rows.
 template <class P>
 void add_up(P& p) noexcept {
     if constexpr (requires { p.add_up(); }) p.add_up();
 }
 
-/// What `p` makes of a draw that missed.
+/// After a draw that missed: sums that the row brought may be wrong, so they are made again.
 template <class P>
 void doubt(P& p) noexcept {
     if constexpr (requires { p.doubt(); }) p.doubt();
 }
 
-/// The weight of x. One that cannot be, by what the row brought, shows that it is wrong.
+/// p[x]. If it exceeds the sum that the row brought, that sum is wrong: it is made again, and p[x] read again.
 template <class P>
 [[nodiscard]] double weight_of(P& p, token_id x) noexcept {
     auto const weight = static_cast<double>(p[x]);
@@ -108,11 +110,12 @@ template <class P, class Q, class Rng>
     return decide(rng, key, keep_claim{p, q, x});
 }
 
-/// The winner of the race of `key` over p, whatever is known of its sum; no_token if p is no law. `likely` is a guess.
+/// The winner of the race of `key` over p; no_token if p is invalid. Needs no sum of p. `likely` is a guess of the winner,
+/// which makes the race shorter and does not change its outcome.
 template <class P, class Rng>
 [[nodiscard]] token_id race(P& p, draw_key const& key, token_id likely, Rng& rng) {
     if constexpr (requires { rng.race(key, p, likely); }) {
-        // The winner passes over numbers that no sum would stand: no law perhaps, or one that needs another scale.
+        // Without a winner p is invalid, or its logits need another reference: the pass below says which.
         if (p.can_list()) {
             if (token_id const y = rng.race(key, p, likely); y != no_token) return y;
         }
@@ -120,10 +123,10 @@ template <class P, class Rng>
     return recounted(p).valid() ? rng.race(key, p) : no_token;
 }
 
-/// How often `draw` draws before it makes the pass. A draw misses with probability 0.06 at most.
+/// How often `draw` draws by bounds before it makes the sum. Each misses with probability 0.06 at most.
 inline constexpr std::uint32_t draws_by_bounds = 7;
 
-/// A token of law p. Takes the keys of `key` and of 2^16, 2 2^16 ... 7 2^16 more in its index.
+/// A token drawn from p. Uses the keys `key` and those whose index is 2^16, 2 2^16, ... 7 2^16 larger.
 template <class P, class Rng>
 [[nodiscard]] token_id draw(P& p, draw_key const& key, Rng& rng) {
     draw_key named = key;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
 //
-// What a sequential head is on the device, and the Markov head. A head makes codes z_k [r] and owns the output matrix W2
-// that a step multiplies them with; what is common to all heads (the product, the draw, the recomputation of rows) knows
-// nothing else of them. Views point to device memory that outlives every launch; the head itself is passed to kernels by
-// value. The members, which the concept device_head asks for:
+// What a sequential head is on the device, and the Markov head. A head makes a code z_k [r] for each position and owns the
+// output matrix W2; the transition bias is W2 z_k. The product, the draw and the recomputation of rows are common to all heads.
+// A head is passed to kernels by value; its views point to device memory that outlives every launch. The members, which the
+// concept device_head asks for:
 //
 //     weight_type       storage of W1 and W2: bf16, half or float
-//     code_is_stored    codes are numbers of weight_type as they are. Codes of other heads are floats, and what is used of one is
-//                       the sum of two numbers of weight_type, the nearest to it and the nearest to what that leaves: by
-//                       definition, wherever a code is used, so that a row comes out the same whenever it is computed.
-//                       The two together have 16 bits of a bf16 code, 22 of a half; tensor cores multiply them as they are.
+//     code_is_stored    true: codes are numbers of weight_type. false: codes are floats. Then every use takes the sum of two
+//                       numbers of weight_type instead, the nearest to the code and the nearest to the rest, so that a row is
+//                       the same whenever it is computed. Together they have 16 bits in bf16, 22 in half; tensor cores
+//                       multiply them.
 //     w2                matrix_view [V_draft, r]: a row per draft token
 //     valid()           the shapes fit each other and what the kernels can do (fits() below)
 //     scratch_size()    floats of shared memory that code() needs beside z

@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: MIT
 //
-// The races of sampling/gumbel_max.hpp on the device: with the same key the same exponentials, and so the same winner. Token v arrives at
-// E_v / exp(logit scale); times are kept as logarithms in double, so they need no reference. The host takes weights relative
-// to some logit of the row; blocks that are looked at by different warps would have to agree on one, or carry theirs along,
-// and a weight that is far below its reference would be 0. The logarithm differs from the host's time by the rounding of its
-// float weight alone.
+// Gumbel-max draws (sampling/gumbel_max.hpp) on the device: the same key gives the same exponentials E_v, and so the same winner.
+// Token v arrives at E_v / exp(logit scale), and the first to arrive wins. Times are kept as logarithms in double. So warps that
+// look at different blocks of a row need no common reference, which the host's weights have. A time differs from the host's
+// by the rounding of the host's float weight alone.
 //
-// A race costs one comparison per logit, and no exponential. The smallest exponential of a group of 128 bounds those of all
-// its tokens from below, so against the best time so far a group has a threshold in logits, and only tokens above it get an
-// exponential of their own: some hundred of all of a row if the best time is the winner's from the start, and as many of
-// every doubling of what the warp has seen if it starts with nothing. So a warp is told of a likely winner, the drafted token,
-// and whoever has the smallest exponential of a group is thought of as well before any token is met.
+// A draw costs one comparison per logit. The smallest exponential of a group of 128 tokens bounds those of all its tokens from
+// below. With the best time so far this gives the group a threshold in logits, and only tokens above it get an exponential of
+// their own. These are some hundred of a row if the best time is the winner's from the start. So a warp starts with the time of
+// a likely winner, the drafted token, and with those of the tokens that have the smallest exponentials of their groups.
 //
-// One call of Philox in each lane makes the smallest exponentials of 64 groups, which are 8 blocks of the row. Getting ready
-// costs a warp as much as looking at three or four blocks, so it should have several that follow each other.
+// One call of Philox in each lane makes the smallest exponentials of 64 groups, which are 8 blocks of the row. That costs a warp
+// as much as looking at three or four blocks, so a warp should have several blocks that follow each other.
 //
-// Everything in float only screens, with a slack far beyond its rounding; who wins is decided in double. What a warp has met
-// or skipped changes the work of another, never the winner.
+// Floats only rule tokens out, with a slack far beyond their rounding; the winner is decided in double. What a warp skips
+// saves work and never changes the winner.
 #pragma once
 
 #include <cfloat>

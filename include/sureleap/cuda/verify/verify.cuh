@@ -6,17 +6,16 @@
 //     judge_rows    all blocks   weighs rows (row.cuh), makes their laws, judges requests (verify/rules.cuh, verify/verification.cuh)
 //     make_passes   all blocks   residuals that proposals left open; returns at once if there are none
 //
-// judge_rows reads every logit that it needs once, and does next to nothing else. Its work is parts of rows ("tiles"), all
-// requests' rows of position 0 first, then those of position 1 and so on, which blocks of threads take one after the other.
-// Who completes a row makes its law, and whoever finds that rows of a request are complete which nobody has looked at judges
-// them. Once a request is decided, what is left of its rows is passed over. So a row is rarely read in vain, and nobody ever
-// waits for a decision: where there is nothing better to do, the next rows are read on speculation. The alternatives:
-//   - a launch for each position reads nothing in vain and leaves the machine idle gamma times over;
-//   - a request per block reads nothing in vain either and needs more requests than there are multiprocessors;
-//   - all rows at once reads 1 + gamma where mostly 2 are needed.
+// judge_rows reads each logit that it needs once. Its work items are tiles, parts of rows: first those of all requests' rows of
+// position 0, then those of position 1, and so on. Blocks of threads take them one after the other. The block that completes a
+// row makes its distribution, and judges the rows of that request that are complete. Once a request is decided, its other
+// rows are passed over. So no block waits for a decision, and few rows are read in vain. The alternatives:
+//   - a launch for each position reads no row in vain, and the device idles at the end of each launch;
+//   - a block for each request reads no row in vain, and needs more requests than there are multiprocessors;
+//   - all rows at once reads 1 + gamma rows where mostly 2 are needed.
 //
-// Judging takes turns without locks: a completion is one atomic addition to the request's state, which counts completions
-// that nobody has looked at. Who finds the count at zero looks at them, until it can leave the count at zero again.
+// One block at a time judges a request, without locks. A completion is an atomic addition to the request's count of rows that
+// nobody has judged. The block that finds the count at zero judges, until it can leave the count at zero again.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What the machine has, asked when the program runs, and the choice among tables of functions that follows from it:
-// nobody has to compile for it. Only what the system saves registers for counts, which is part of the compiler's answer.
+// Which instructions the machine has, and the choice among tables of functions by that. The program asks when it runs, so
+// nobody has to compile for a machine. Instructions whose registers the operating system does not save count as missing.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// Sets of instructions that vector code here is compiled for with attributes, named after the one that is missed first.
-/// What an AArch64 machine has is known when the program is compiled.
+/// The sets of instructions that vector code of the library is compiled for, by attributes of its functions. On AArch64 there is
+/// nothing to ask: NEON is part of the architecture.
 struct cpu_features {
     bool avx2 = false;    ///< AVX2, FMA, F16C, BMI, POPCNT
     bool avx512 = false;  ///< those and AVX-512 F, BW, DQ, VL
