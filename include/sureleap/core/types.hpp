@@ -143,16 +143,15 @@ inline constexpr double normaliser_tolerance = 0x1p-10;
 /// the sum, and a logits hook does it at the right place. It is used for laws at temperature 1 that are not truncated, and
 /// not read for others.
 ///
-/// A normaliser is not believed, it bounds the sum: sum exp(values - log_normaliser) is taken to be within
-/// normaliser_tolerance of 1. A decision that falls the same way for all such sums needs no pass; others, and draws, make
-/// the sum, of block_sums if there are any and else of the row. So the law is the row's own, however the normaliser is
-/// rounded, and is not off where the normaliser is, up to that tolerance.
+/// A normaliser bounds the sum: sum exp(values - log_normaliser) is taken to be within normaliser_tolerance of 1. A
+/// decision that is the same for all such sums needs no pass. Others, and draws, make the sum: of block_sums if there are
+/// any, else of the row. So tokens keep the probabilities that the logits give, if the normaliser is within the tolerance.
 ///
-/// What is seen in every round, at no cost: a sum that was made and is beyond the tolerance, which is one row of every
-/// verification (all its decisions are then made again without what the rows brought); a probability above 1; block sums
-/// that do not add up to 1; a draw that finds less in a block than its sum says. What is not seen without a pass: that a row
-/// of which all tokens were accepted brought a wrong normaliser; that logits were raised behind block sums that are as they
-/// were. A NaN that the normaliser does not show is seen where it is read.
+/// Every round notices, at no cost, a sum that was made and is beyond the tolerance; a probability above 1; block sums that
+/// do not add up to 1; a draw that finds less in a block than its sum says. Each verification makes at least one sum. When
+/// one proves wrong, all decisions of that verification are made again without what the rows brought. Not noticed without a
+/// pass: a wrong normaliser of a row whose tokens were all accepted, and logits that were raised after their block sums
+/// were made. A NaN that the normaliser does not show is noticed where it is read.
 template <class T>
 struct logits_row {
     std::span<T const> values;

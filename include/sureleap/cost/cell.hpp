@@ -12,8 +12,8 @@
 //   can prove what it needs (convex_until). A ratio times a model is concave wherever the ratio falls.
 // - Differences, not times: between two cells of a padded engine the model's stairs remain. Better still is to put the
 //   padding outside, padded_cost<cell_cost<additive_cost>>, which then asks for measured sizes only.
-// - The nearest difference and not 0 beyond the cells: falling back to the plain model would put a cliff at the edge of
-//   what was measured, where there is none, and schedules are drawn to cliffs.
+// - Beyond the cells the nearest difference applies. A difference of 0 would be a cliff at the edge of what was measured,
+//   where the machine has none, and schedules choose the cheap side of a cliff.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Semi-autoregressive drafting (paper section 3.1): one backbone pass gives hidden states h and base logits U for the
-// whole block; a light sequential head then adds a transition bias token by token, so that every
-// q_k = softmax(U_k + B_k(x_{<k})) is exact (eq. 4) at the cost of one matrix-vector product.
+// Semi-autoregressive drafting (paper section 3.1). One backbone pass gives hidden states h and base logits U for the whole
+// block. A light sequential head then adds a transition bias token by token. So every q_k = softmax(U_k + B_k(x_{<k})) is
+// exact (eq. 4), at the cost of one matrix-vector product.
 #pragma once
 
 #include <algorithm>

@@ -99,9 +99,8 @@ private:
     std::string path_;
 };
 
-/// Listens to a parse for what the document made of it does not show any more: the place where a text is malformed; a key
-/// that occurs twice in an object, of which nlohmann::json silently keeps the last value; a number that no double holds; and
-/// brackets without end.
+/// Follows a parse for what the finished document does not show: where a text is malformed; a key that occurs twice in an
+/// object, of which nlohmann::json keeps the last value; a number that no double holds; brackets nested too deep.
 class json_listener {
     using json = nlohmann::json;
 

@@ -88,11 +88,11 @@ template <class Weight, class Real, class Native>
 
 }  // namespace detail
 
-/// The reference backend: portable, and the order of every sum is fixed. Lane l of 16 adds the elements l, l + 16,
-/// ... in order (bf16 otherwise: detail/kernel/head.hpp), then the lanes are added pairwise (l with l + 8, + 4, + 2, + 1). One
-/// running sum would be simpler to describe, but it waits for each addition and no compiler may vectorise it; 16 lanes
-/// are as fixed, more accurate, and fill any SIMD register. (Whether a * b + c rounds once or twice is the compiler's
-/// -ffp-contract, not the order.)
+/// The reference backend: portable, and the order of every sum is fixed. Lane l of 16 adds the elements l, l + 16, ... in
+/// order (bf16 otherwise: detail/kernel/head.hpp), then the lanes are added pairwise (l with l + 8, + 4, + 2, + 1). One
+/// running sum would wait for each addition, and no compiler may vectorise it. 16 lanes have a fixed order too, are more
+/// accurate, and fill any SIMD register. (Whether a * b + c rounds once or twice is the compiler's -ffp-contract, not the
+/// order.)
 struct scalar_backend {
     template <class Weight, std::floating_point Real>
     [[nodiscard]] static Real dot(std::span<Weight const> weights, std::span<Real const> x) noexcept {

@@ -3,12 +3,12 @@
 // Races: token v arrives at time E_v / w_v, with an exponential E_v ~ Exp(1) that a key owns, and the first one wins,
 // which is token v with probability w_v / sum w (the Gumbel-max trick, written without logarithms of the weights).
 //
-// The exponentials are made in groups of 128 tokens: first the smallest of the group, which is exponential with rate 128,
-// then its place, which is any of the 128 with the same probability, then what each of the others is above it, which is
-// again Exp(1) and independent of all that (exponentials have no memory). These are 128 independent exponentials, exactly:
-// only the order in which they are looked at is special. With the smallest known, a token of the group can only win if its
-// weight is so large, which is one comparison. Drawing one number for each token first costs several times the reading of
-// the row, and the smaller those numbers are made, the more tokens remain that need another one.
+// The exponentials are made in groups of 128 tokens. First the smallest of the group, which is exponential with rate 128.
+// Then its place, which is uniform among the 128. Then how much each of the others exceeds it, which is Exp(1) again and
+// independent, since exponentials have no memory. These are 128 independent exponentials, exactly: only the order in which
+// they are looked at is special. With the smallest known, a token of the group can only win if its weight is so large,
+// which is one comparison. Drawing one number for each token first costs several times the reading of the row, and the
+// smaller those numbers are made, the more tokens remain that need another one.
 //
 // The exponentials are leaf rules: cuda/sampling/gumbel_max.cuh runs its races with the same ones.
 #pragma once
@@ -90,8 +90,8 @@ concept evaluated_in_stretches = requires(Weights const& weights, token_id v,
                                           std::span<typename Weights::weight_type> out) { weights.evaluate(v, out); };
 
 /// Weights that are searched many at a time, if can_list(): above(first, count, least, out) writes which of the tokens
-/// first .. first + count - 1, counted from `first`, may have more weight than their group's `least`, or none that is a
-/// number, and leaves none out. likely() is a token that may well win, or no_token.
+/// first .. first + count - 1 may have more weight than their group's `least`, or a weight that is no number. Places count
+/// from `first`, and none is left out. likely() is a token that is likely to win, or no_token.
 template <class Weights>
 concept lists_heavy_tokens = requires(Weights const& weights, double const* least, std::uint32_t* out) {
     weights.can_list();

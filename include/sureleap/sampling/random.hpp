@@ -81,10 +81,10 @@ template <class Rng, class Claim>
 
 // ---- the production source -------------------------------------------------------------------------------------
 
-/// Every draw is a pure function of its key. Stateless, so concurrently usable. categorical has a resolution of 2^-53, and a
-/// token its probability up to the rounding of sums in double, also where a row was summed in float
-/// (distribution::quantile): a token of 1e-12 beside one that has all the rest is drawn that often. A race resolves 2^-52 of
-/// each token's own time.
+/// Every draw is a pure function of its key. Stateless, so concurrently usable. categorical has a resolution of 2^-53.
+/// Tokens keep their probabilities up to the rounding of sums in double, also where a row was summed in float
+/// (distribution::quantile). So a token of probability 1e-12 is drawn that often. A race resolves 2^-52 of each token's own
+/// time.
 class philox_randomness {
 public:
     static constexpr bool is_concurrent = true;  ///< see concurrent_randomness

@@ -13,8 +13,8 @@
 //     };
 //     agreed schedule{top_k_schedule{cost}, from_rank_0{ranks}};
 //
-// What is exchanged is the batch B = R + K and not the budget: for ranks that hold the same requests it comes to the same,
-// and ranks that hold requests of their own can agree by the maximum on the size that all of them pad to, and fill it.
+// Ranks exchange the batch B = R + K, not the budget. For ranks that hold the same requests it makes no difference. Ranks
+// that hold requests of their own can agree by the maximum on the size that all of them pad to, and fill it.
 #pragma once
 
 #include <algorithm>

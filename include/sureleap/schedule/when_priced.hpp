@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What to do without a cost table: no more speculation than the user asked for by number. A schedule that knows no
-// costs could verify everything, which is right at low load and slower than not speculating at all at high load; it is
-// the high load that an engine must survive.
+// What to do without a cost table: no more speculation than the user asked for by number. A schedule that knows no costs
+// could verify everything. That is right at low load, and at high load slower than not speculating at all, where an engine
+// can afford it least.
 //
 //   auto offer = find_cost("cost.json", {.machine = here, .max_age = 30 * 86400});       // ext/cost_json.hpp
 //   std::optional<planned_schedule<profiled_cost>> schedule;

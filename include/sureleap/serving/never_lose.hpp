@@ -4,11 +4,12 @@
 //
 //     never_lose schedule{planned_schedule{cost}};
 //
-// A schedule chooses what to verify; what was drafted has been paid by then. This adapter decides before, from past rounds
-// and from who is there: the limit of drafts that promises most tokens per second at this load, by the cost model and by what
-// survivals have been (draft_forecast.hpp), or none, if plain decoding promises more; whose drafts are hopeless
-// (draft_worth.hpp); and the survival below which a chain is cut short, because its positions would not be admitted
-// (draft_floor). All of it is known before a token is drawn, so the wrapped schedule keeps its causality.
+// A schedule chooses what to verify; what was drafted has been paid by then. This adapter decides before drafting, from
+// past rounds and the requests at hand. It sets the limit of drafts that promises most tokens per second at this load, by
+// the cost model and past survivals (draft_forecast.hpp); the limit is 0 if plain decoding promises more. It excludes
+// requests whose drafts are not worth their time (draft_worth.hpp). It sets the survival below which a chain ends, because
+// its positions would not be admitted (draft_floor). All of this is known before a token is drawn, so the wrapped schedule
+// keeps its causality.
 //
 // What is not drafted cannot be learned from. So some requests draft in full from time to time, as often as a set share of
 // the throughput pays for, and at once again if what they show comes near to changing the decision.

@@ -13,11 +13,11 @@
 // was, which in turn starts as 1. Between knots of one R the *difference* from the model is a line in B, as in
 // cell_cost: no cliffs where cells would meet, and a convex model stays convex from knot to knot.
 //
-// It must survive garbage. What is no positive finite number is not taken; anything else counts as at most 1 + `clip`
-// times what was predicted, so one observation moves a knot by at most clip / (1 + what was seen there), and factors
-// stay within bounds whatever comes. Only what goes on in one direction is believed more and more: then the machine has
-// changed. Rejected: medians over windows, which need the windows, per knot; means of logarithms, which differ between
-// maths libraries, while two ranks that are told the same seconds must come to the same factors.
+// It must survive garbage. A time that is no positive finite number is ignored. Any other counts as at most 1 + `clip`
+// times what was predicted. So one observation moves a knot by at most clip / (1 + what was seen there), and factors stay
+// within bounds. Only what goes on in one direction is believed more and more: then the machine has changed. Rejected:
+// medians over windows, which need the windows, per knot; means of logarithms, which differ between maths libraries, while
+// two ranks that are told the same seconds must come to the same factors.
 #pragma once
 
 #include <algorithm>

@@ -233,9 +233,9 @@ template <class P, class Q, class Rng>
 /// How often correct_or_reject proposes before it makes a pass.
 inline constexpr std::uint32_t judging_proposals = 32;
 
-/// Block verification's test of a prefix that survives with probability `scale` < 1, and the correction behind it in one:
-/// with R the mass of max(scale p - q, 0), a token of that law with probability h = R / (R + 1 - scale), else no_token.
-/// `scale` is a number by bounds; `accept` names the test, `key` the correction (purpose::residual).
+/// Block verification's test of a prefix that survives with probability `scale` < 1, together with the correction behind
+/// it. With R the mass of max(scale p - q, 0), a token drawn from that residual with probability h = R / (R + 1 - scale),
+/// else no_token. `scale` is a number by bounds; `accept` names the test, `key` the correction (purpose::residual).
 ///
 /// R takes a pass over p and q, and h can be had without: with probability 1 - scale the prefix is rejected; else a token
 /// y ~ p is proposed, and if it is taken it is the correction; else all this once more. A turn ends in a correction with

@@ -84,9 +84,9 @@ public:
     /// The same law, of whose sums perhaps only bounds are known yet, or nothing (verify/bounded.hpp).
     [[nodiscard]] law& outline(std::size_t k) noexcept { return put_off(k, totals::bounded); }
     [[nodiscard]] law& unsummed(std::size_t k) noexcept { return put_off(k, totals::none); }
-    /// What `rule` decides, and once more without what the rows brought along where that proved wrong: an engine that is wrong
-    /// in every row is found out in every round, since each ends with a draw from one of them, and loses time and nothing
-    /// else. A decision without a token is none.
+    /// What `rule` decides. If what the rows brought along proves wrong, the rule decides once more without it. An engine
+    /// whose rows are all wrong is noticed in every round, since each ends with a draw from one of them; it loses time and
+    /// nothing else. A decision without a token is none.
     template <class Rule, class Rng>
     [[nodiscard]] decision decide_by(Rule const& rule, Rng& rng) {
         decision d = rule(*this, rng);

@@ -5,8 +5,8 @@
 // the matrices of a gated or RNN head, confidences.
 //
 // Numbers are read eight at a time, an octet, whatever their format: 16 bytes of bf16 or half, 32 of float. A group of 8
-// lanes reads 128 contiguous bytes of a 16-bit row at once, so a warp has four rows in hand and adds lanes in three
-// shuffles instead of five for each row alone; a group of 32 is for rows that come one by one.
+// lanes reads 128 contiguous bytes of a 16-bit row at once. So a warp works on four rows, and adds lanes in three shuffles
+// where a row alone takes five. A group of 32 is for rows that come one by one.
 #pragma once
 
 #include <cstddef>

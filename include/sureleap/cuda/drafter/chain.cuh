@@ -9,10 +9,10 @@
 // of the groups find the group, then its 128 logits are computed again (64 KiB of W2 for r = 256) and searched in
 // ascending order. The confidence is asked before that, in the same kernel: nothing can make it depend on x_k.
 //
-// Truncated laws and races look at logits one by one, so the product leaves them a row (chain_shape::keeps_rows). A cutoff is
-// found in that row and recorded as the logit that its last token has when it is computed again, so that one is kept
-// by whoever looks at q later; another token that lies within rounding of it may be kept here and not there, and
-// counts as much as the rounding of a total.
+// Truncated laws and races look at logits one by one, so the product leaves them a row (chain_shape::keeps_rows). A cutoff
+// is found in that row. It is recorded as the logit that its last token has when it is computed again, so that token is
+// kept whenever q is read later. Another token within rounding of the cutoff may be kept in one place and not in the other;
+// its effect is that of the rounding of a total.
 #pragma once
 
 #include <algorithm>

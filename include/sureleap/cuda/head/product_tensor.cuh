@@ -2,9 +2,9 @@
 //
 // The product of a step (product_step.cuh) on tensor cores.
 //
-// A block owns the tile [up to 128 requests, 128 tokens] of a group. The codes stay in shared memory for the whole launch;
-// everything else is read once, in chunks of 128 rows x 128 bytes through a ring of five stages: the chunks of W2's 128
-// rows, then those of the base logits of the requests, then the next group's. Copies run four chunks (64 KiB) ahead of the
+// A block owns the tile [up to 128 requests, 128 tokens] of a group. The codes stay in shared memory for the whole launch.
+// Everything else is read once, in chunks of 128 rows x 128 bytes through a ring of five stages: the chunks of W2's 128
+// rows, then those of the requests' base logits, then those of the next group. Copies run four chunks (64 KiB) ahead of the
 // multiplication, across groups, so they go on while a group's statistics are made. Base logits are added after the
 // product, not before: tensor cores do not round sums to nearest, and the sum of the product is small.
 //

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// A draw from a row of which statistics of its groups are known (product.cuh), by a block of 256 threads: the host's inverse
-// CDF by larger and larger parts. Every thread adds up the weights of a few groups in order, a scan makes the cumulative
-// sums of the threads, and the one that a number falls into looks among its groups; then the 128 logits of that group are
-// computed again and searched by a warp in ascending order. All sums are in double and in a fixed order, so the same row gives
-// the same token in any batch.
+// A draw from a row of which statistics of its groups are known (product.cuh), by a block of 256 threads: the host's
+// inverse CDF by larger and larger parts. Every thread adds up the weights of a few groups in order, and a scan makes the
+// cumulative sums of the threads. The thread that the number falls into finds the group. The 128 logits of that group are
+// computed again, and a warp searches them in ascending order. All sums are in double and in a fixed order, so the same row
+// gives the same token in any batch.
 //
 // As on the host, nobody of weight zero is ever drawn: where rounding runs past the end of a part, its last token with weight
 // is taken.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
 // Which token a number between 0 and 1 stands for, on the device (quantile.hpp): by the cumulative sums of the blocks, then
-// in the block, of which a warp evaluates all weights at once. The sums of blocks are added up one after the other, as on the
-// host: in any order that is a tree the sum up to an empty block may differ from the one before by a rounding, and then
-// there are numbers that stand for a token of weight zero.
+// in the block, of which a warp evaluates all weights at once. The sums of blocks are added up one after the other, as on
+// the host. In a tree order the sum up to an empty block may differ from the one before by a rounding, and then some
+// numbers would lead to a token of weight zero.
 //
-// Sums of blocks are rounded otherwise than weights. A block is searched with some room behind its weights, so that none of
-// them is out of reach, and a number that falls into what is left there is spread over the row: given to the last weight
-// of the block, it would make that as probable as sums are rounded, whatever it weighs.
+// Sums of blocks are rounded otherwise than weights. A block is searched with some room behind its weights, so that each of
+// them can be reached. A number that falls into that room is spread over the row by weight. If the last token of the block
+// got it, that token would be as probable as the rounding of sums, whatever its weight.
 #pragma once
 
 #include <cstdint>

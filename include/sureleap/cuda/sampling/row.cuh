@@ -7,9 +7,9 @@
 // is put together from its blocks when all are there. The other ways are a pass for the largest logit first, which reads
 // everything twice, and the host's guess of a typical logit, which needs a second try where the guess was bad.
 //
-// Exponents are fma(logit, rate, -reference) with reference = the block's largest logit times rate, rounded: whatever it was
-// rounded to is known exactly and taken into account where blocks are put together, so the one rounding is that of an
-// exponent near 0, however large the logits are.
+// Exponents are fma(logit, rate, -reference) with reference = the block's largest logit times rate, rounded. The rounded
+// reference is a known number, which is taken into account where blocks are put together. So the only rounding is that of
+// an exponent near 0, however large the logits are.
 #pragma once
 
 #include <cmath>

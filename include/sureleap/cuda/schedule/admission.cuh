@@ -7,13 +7,13 @@
 // of where they come from, and when it has ended, at the candidate of rank n with a survival of a, lengths follow from
 // (n, a) in one pass (lengths.cuh).
 //
-// A table of up to 8 candidates a thread is sorted as a whole, and all prefixes are looked at together: each thread sums its
-// own 8, a scan tells it what comes before. A larger table would need many sorts. There the block counts survivals in
-// 2,048 classes first, which gives the exact prefix at every boundary between classes; a rule passes classes of which
-// it can prove from this alone that it would go through (the host's argument, schedule/throughput.hpp), and only
-// where it cannot prove it, as a rule in the one class where it stops, are candidates collected and sorted. A class
-// with more candidates than can be sorted is divided into classes of its own, down to single values, which need no sort.
-// Whatever a rule can or cannot prove, the answer is the same.
+// A table of up to 8 candidates a thread is sorted as a whole, and all prefixes are looked at together: each thread sums
+// its own 8, a scan tells it what comes before. A larger table would need many sorts. There the block first counts
+// survivals in 2,048 classes, which gives the exact prefix at every boundary between classes. A rule passes a class if it
+// can prove from the boundaries that it admits all of it (the host's argument, schedule/throughput.hpp). Otherwise the
+// candidates of the class are collected and sorted, mostly in the one class where the rule stops. A class with more
+// candidates than can be sorted is divided into classes of its own, down to single values, which need no sort. Whatever a
+// rule can or cannot prove, the answer is the same.
 //
 // Rejected: dividing a large table among blocks. They would have to meet after every stretch, that is in launches, of which
 // the number is not known before; and one multiprocessor reads the largest table, 1 MB, in some 10 microseconds.

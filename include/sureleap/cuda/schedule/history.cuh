@@ -147,9 +147,9 @@ __global__ void __launch_bounds__(threads_of_history) remember_kernel(device_rou
 
 }  // namespace detail
 
-/// The table that best_budget may read in the coming round: each request's confidences of `lag` rounds ago, continued by
-/// the prior where that block was shorter than this one may be, and ended where its chain had ended; the prior alone for
-/// requests that were not in that round. Positions that a request may not draft are left out. One launch.
+/// The table that best_budget may read in the coming round: each request's confidences of `lag` rounds ago. Where that
+/// block was shorter than this one may be, the prior continues it; where its chain had ended, it ends. Requests that were
+/// not in that round have the prior alone. Positions that a request may not draft are left out. One launch.
 [[nodiscard]] inline cudaError_t lagged_table(device_round const& round, history_columns const& history,
                                               survival_columns const& table, cudaStream_t stream) noexcept {
     if (!round.ready() || !history.fits(round.limits) || !table.ready()) return cudaErrorInvalidValue;
