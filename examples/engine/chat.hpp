@@ -37,7 +37,7 @@ namespace engine {
     std::vector<token_id> prompt;
     auto const special = [&](std::string_view name) {
         auto const id = tokens.id_of(name);
-        if (!id) sureleap::detail::fail_with("chat_prompt: the tokenizer has no '", std::string(name), "'");
+        if (!id) sureleap::fail_with("chat_prompt: the tokenizer has no '", std::string(name), "'");
         prompt.push_back(*id);
     };
     auto const plain = [&](std::string const& text) {

@@ -17,7 +17,7 @@
 namespace engine {
 namespace {
 
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 using sureleap::detail::show;
 using sureleap::safetensors::dtype;
 

@@ -40,7 +40,7 @@ public:
 /// features it was trained on. Throws otherwise.
 template <class Real>
 [[nodiscard]] draft_config checked_draft(checkpoint const& from, architecture expected, target<Real> const& served) {
-    using sureleap::detail::fail_with;
+    using sureleap::fail_with;
     std::string const where = from.folder().string();
     model_config const& config = from.config();
     if (config.kind != expected || !config.draft) {

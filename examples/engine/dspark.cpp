@@ -26,8 +26,8 @@ dspark<Real>::dspark(checkpoint from, target<Real> const& served, thread_pool& p
       hidden_(limits.slots * draft_.block_size * config().hidden_size),
       logits_(limits.slots * draft_.block_size * config().vocabulary) {
     if (limits.max_rows < limits.slots * draft_.block_size) {
-        sureleap::detail::fail_with("dspark: max_rows is ", limits.max_rows,
-                                    ", expected at least slots x block_size = ", limits.slots * draft_.block_size);
+        sureleap::fail_with("dspark: max_rows is ", limits.max_rows,
+                            ", expected at least slots x block_size = ", limits.slots * draft_.block_size);
     }
     layers_.reserve(config().layers);
     for (std::size_t i = 0; i < config().layers; ++i) {
@@ -40,7 +40,7 @@ dspark<Real>::dspark(checkpoint from, target<Real> const& served, thread_pool& p
 template <class Real>
 void dspark<Real>::observe(std::span<batch_row const> rows, Real const* features, std::span<sureleap::token_id const>) {
     if (rows.size() > limits_.max_rows) {
-        sureleap::detail::fail_with("dspark: ", rows.size(), " rows to observe, expected at most ", limits_.max_rows);
+        sureleap::fail_with("dspark: ", rows.size(), " rows to observe, expected at most ", limits_.max_rows);
     }
     injected_.resize(rows.size() * config().hidden_size);
     matmul(context_.pool, features, rows.size(), project_, injected_.data());
@@ -56,7 +56,7 @@ sureleap::block_forward<Real> dspark<Real>::forward(std::span<sureleap::request_
     std::size_t const gamma = draft_.block_size;
     std::size_t const d = config().hidden_size;
     if (requests.size() > limits_.slots) {
-        sureleap::detail::fail_with("dspark: ", requests.size(), " requests, expected at most ", limits_.slots);
+        sureleap::fail_with("dspark: ", requests.size(), " requests, expected at most ", limits_.slots);
     }
     rows_.clear();
     wanted_.clear();

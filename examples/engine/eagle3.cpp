@@ -28,8 +28,7 @@ eagle3<Real>::eagle3(checkpoint from, target<Real> const& served, thread_pool& p
       drafted_(committed_.size()),
       logits_(limits.slots * config().vocabulary) {
     if (limits.max_rows < limits.slots) {
-        sureleap::detail::fail_with("eagle3: max_rows is ", limits.max_rows, ", expected at least ", limits.slots,
-                                    " slots");
+        sureleap::fail_with("eagle3: max_rows is ", limits.max_rows, ", expected at least ", limits.slots, " slots");
     }
     rows_.reserve(limits.slots);
 }
@@ -54,7 +53,7 @@ void eagle3<Real>::observe(std::span<batch_row const> rows, Real const* features
                            std::span<sureleap::token_id const> next_tokens) {
     std::size_t const d = config().hidden_size;
     if (rows.size() > limits_.max_rows) {
-        sureleap::detail::fail_with("eagle3: ", rows.size(), " rows to observe, expected at most ", limits_.max_rows);
+        sureleap::fail_with("eagle3: ", rows.size(), " rows to observe, expected at most ", limits_.max_rows);
     }
     matmul(context_.pool, features, rows.size(), project_, stream_.data());
     for (std::size_t i = 0; i < rows.size(); ++i) pair(i, stream_.data() + i * d, next_tokens[i]);
@@ -79,7 +78,7 @@ sureleap::logits_rows<Real> eagle3<Real>::forward(std::span<sureleap::request_vi
     std::size_t const d = config().hidden_size;
     std::size_t const n = requests.size();
     if (n > limits_.slots) {
-        sureleap::detail::fail_with("eagle3: ", n, " requests, expected at most ", limits_.slots);
+        sureleap::fail_with("eagle3: ", n, " requests, expected at most ", limits_.slots);
     }
     rows_.clear();
     for (std::size_t r = 0; r < n; ++r) {

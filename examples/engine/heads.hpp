@@ -214,8 +214,8 @@ auto with_storage(storage type, F const& f) {
 template <class Stored>
 [[nodiscard]] sureleap::matrix_view<Stored> same_storage(checkpoint const& from, char const* name, weight const& part) {
     if (part.type != storage_of<Stored>) {
-        sureleap::detail::fail_with(from.folder().string(), ": tensor '", name, "' is stored otherwise than '",
-                                    first_tensor, "', expected one format for all tensors of the heads");
+        sureleap::fail_with(from.folder().string(), ": tensor '", name, "' is stored otherwise than '", first_tensor,
+                            "', expected one format for all tensors of the heads");
     }
     return as_view<Stored>(part);
 }

@@ -100,7 +100,7 @@ public:
     }
 
     [[noreturn]] void wrong(std::string const& expected) const {
-        sureleap::detail::fail_with(where(), " is ", shown(), ", expected ", expected);
+        sureleap::fail_with(where(), " is ", shown(), ", expected ", expected);
     }
     [[nodiscard]] std::string where() const { return *source_ + ": field '" + path_ + "'"; }
 
@@ -131,11 +131,10 @@ private:
         std::string why = e.what();  // "[json.exception.parse_error.101] parse error at line 1, column 18: ..."
         why.erase(0, why.find("] ") == why.npos ? 0 : why.find("] ") + 2);
         // It quotes the text, which may be anything.
-        sureleap::detail::fail_with(source, ": no valid JSON in ", text.size(),
-                                    " bytes: ", to_utf8(why.substr(0, 200)));
+        sureleap::fail_with(source, ": no valid JSON in ", text.size(), " bytes: ", to_utf8(why.substr(0, 200)));
     }
     if (!document.is_object()) {
-        sureleap::detail::fail_with(source, ": expected a JSON object, found ", document.type_name());
+        sureleap::fail_with(source, ": expected a JSON object, found ", document.type_name());
     }
     return document;
 }

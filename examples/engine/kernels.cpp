@@ -127,7 +127,7 @@ kernel_set const& choose_kernels(char const* wanted) {
     if (kernel_set const* const set = find_kernels(wanted)) return *set;
     std::string names;
     for (kernel_set const* const set : available()) names.append(names.empty() ? "" : ", ").append(set->name);
-    sureleap::detail::fail_with("ENGINE_ISA is '", wanted, "', expected one that this machine runs: ", names);
+    sureleap::fail_with("ENGINE_ISA is '", wanted, "', expected one that this machine runs: ", names);
 }
 
 void use_kernels(kernel_set const& set) noexcept {

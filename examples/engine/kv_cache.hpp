@@ -31,8 +31,8 @@ public:
         std::size_t const head = capacity * head_dim;
         constexpr std::size_t most = static_cast<std::size_t>(-1) / sizeof(Real);
         if (head == 0 || slots * layers * heads == 0 || head > most / 2 / (slots * layers * heads)) {
-            sureleap::detail::fail_with("kv_cache: ", slots, " slots x ", layers, " layers x ", heads, " heads x ",
-                                        capacity, " positions x ", head_dim, ", expected sizes >= 1 that fit memory");
+            sureleap::fail_with("kv_cache: ", slots, " slots x ", layers, " layers x ", heads, " heads x ", capacity,
+                                " positions x ", head_dim, ", expected sizes >= 1 that fit memory");
         }
         // Left uninitialised, so that positions nobody reached cost address space and no memory.
         data_ = std::make_unique_for_overwrite<Real[]>(2 * slots * layers * heads * head);

@@ -30,8 +30,7 @@ dtype dtype_of(storage type) noexcept {
 
 std::vector<tensor_spec> layout(model_config const& config, storage type) {
     if (parse_config(config_json(config), "synthetic model") != config) {  // with the reader's checks
-        sureleap::detail::fail_with(
-            "synthetic model: the configuration has settings that its architecture does not know");
+        sureleap::fail_with("synthetic model: the configuration has settings that its architecture does not know");
     }
     transformer_config const& c = config.transformer;
     std::size_t const d = c.hidden_size;

@@ -111,8 +111,8 @@ inline constexpr std::string_view rule_names = "token, token-argmax, block, matc
     if (name == "block") return sureleap::block_verification<>{};
     if (name == "match") return sureleap::target_match<>{};
     if (name == "coupled") return sureleap::keyed_coupling{};
-    sureleap::detail::fail_with("acceptance rule '", std::string(name), "' is unknown, expected one of ",
-                                std::string(rule_names));
+    sureleap::fail_with("acceptance rule '", std::string(name), "' is unknown, expected one of ",
+                        std::string(rule_names));
 }
 
 // ---- what goes together ----------------------------------------------------------------------------------------
@@ -140,11 +140,10 @@ void check_parts(std::variant<Drafters...> const& drafter, std::variant<Schedule
                 sureleap::is_lossless_round_v<R, S, D>,
                 "parts: a rule, schedule and drafter that can be chosen together would change the target's law");
             if (sureleap::needs_confidence_v<S> && !D::has_confidence) {
-                sureleap::detail::fail(
-                    "this schedule reads confidences and the drafter has none; use the fixed schedule");
+                sureleap::fail_with("this schedule reads confidences and the drafter has none; use the fixed schedule");
             }
             if (sureleap::planner<S> && !plans_for<D, S>) {
-                sureleap::detail::fail(
+                sureleap::fail_with(
                     "the planned schedule asks for confidences before any token is drawn, which "
                     "this drafter cannot give; use the top-k schedule");
             }

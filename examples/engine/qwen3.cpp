@@ -15,7 +15,7 @@ std::string layer_prefix(std::size_t layer) {
 
 transformer_config checked(checkpoint const& from, std::vector<int> const& feature_layers,
                            serving_limits const& limits) {
-    using sureleap::detail::fail_with;
+    using sureleap::fail_with;
     std::string const where = from.folder().string();
     model_config const& config = from.config();
     if (config.kind != architecture::qwen3) {
@@ -65,9 +65,8 @@ qwen3<Real>::qwen3(checkpoint from, std::vector<int> feature_layers, thread_pool
 template <class Real>
 void qwen3<Real>::prefill(std::size_t slot, std::size_t first, std::span<sureleap::token_id const> tokens) {
     if (first + tokens.size() > limits_.context_length || tokens.size() > limits_.max_rows) {
-        sureleap::detail::fail_with("qwen3: prefill of ", tokens.size(), " tokens at position ", first,
-                                    ", expected at most ", limits_.max_rows, " tokens within a context of ",
-                                    limits_.context_length);
+        sureleap::fail_with("qwen3: prefill of ", tokens.size(), " tokens at position ", first, ", expected at most ",
+                            limits_.max_rows, " tokens within a context of ", limits_.context_length);
     }
     check_slot(slot);
     rows_.clear();
@@ -81,15 +80,15 @@ void qwen3<Real>::prefill(std::size_t slot, std::size_t first, std::span<surelea
 template <class Real>
 sureleap::logits_rows<Real> qwen3<Real>::score(sureleap::verify_batch const& batch) {
     if (batch.rows() > limits_.max_rows) {
-        sureleap::detail::fail_with("qwen3: a verify batch of ", batch.rows(),
-                                    " rows, expected at most max_rows = ", limits_.max_rows);
+        sureleap::fail_with("qwen3: a verify batch of ", batch.rows(),
+                            " rows, expected at most max_rows = ", limits_.max_rows);
     }
     rows_.clear();
     for (std::size_t i = 0; i < batch.rows(); ++i) {
         std::uint64_t const position = batch.positions()[i];
         if (position >= limits_.context_length) {
-            sureleap::detail::fail_with("qwen3: row ", i, " of a verify batch is at position ", position,
-                                        ", expected less than the context length ", limits_.context_length);
+            sureleap::fail_with("qwen3: row ", i, " of a verify batch is at position ", position,
+                                ", expected less than the context length ", limits_.context_length);
         }
         std::size_t const slot = batch.requests()[batch.markers()[i]].slot;
         check_slot(slot);
@@ -103,7 +102,7 @@ sureleap::logits_rows<Real> qwen3<Real>::score(sureleap::verify_batch const& bat
 template <class Real>
 void qwen3<Real>::check_slot(std::size_t slot) const {
     if (slot >= limits_.slots) {
-        sureleap::detail::fail_with("qwen3: a sequence is in slot ", slot, ", expected less than ", limits_.slots);
+        sureleap::fail_with("qwen3: a sequence is in slot ", slot, ", expected less than ", limits_.slots);
     }
 }
 
@@ -116,8 +115,8 @@ void qwen3<Real>::forward(std::span<sureleap::token_id const> tokens, bool logit
     for (std::size_t i = 0; i < n; ++i) {
         auto const token = static_cast<std::size_t>(tokens[i]);  // a negative one becomes a large one
         if (token >= config().vocabulary) {
-            sureleap::detail::fail_with("qwen3: token ", i, " of a batch is ", tokens[i], ", expected 0 .. ",
-                                        config().vocabulary - 1);
+            sureleap::fail_with("qwen3: token ", i, " of a batch is ", tokens[i], ", expected 0 .. ",
+                                config().vocabulary - 1);
         }
         load_row(embeddings_, token, x + i * d);
     }

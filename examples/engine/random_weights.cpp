@@ -12,7 +12,7 @@
 namespace engine {
 namespace {
 
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 using sureleap::safetensors::dtype;
 using sureleap::safetensors::tensor_spec;
 

@@ -60,7 +60,7 @@ public:
           events_(slots_.size()) {
         std::size_t const rows = slots_.size() * (block_size() + 1);
         if (rows > target_.limits().max_rows) {
-            sureleap::detail::fail_with(
+            sureleap::fail_with(
                 "server: a verify batch may have ", rows, " rows (", slots_.size(),
                 " slots x (gamma + 1)), expected at most the target's max_rows = ", target_.limits().max_rows);
         }
@@ -69,18 +69,18 @@ public:
     /// Queues a request. Throws if the prompt or the settings cannot be served.
     request_id submit(std::vector<token_id> prompt, request_settings const& settings) {
         std::visit([&]<class R>(R const&) { sureleap::check_settings<R>(settings); }, rule_);
-        if (prompt.empty()) sureleap::detail::fail("server: the prompt is empty, expected at least one token");
+        if (prompt.empty()) sureleap::fail_with("server: the prompt is empty, expected at least one token");
         for (std::size_t i = 0; i < prompt.size(); ++i) {
             if (prompt[i] < 0 || static_cast<std::size_t>(prompt[i]) >= target_.vocabulary()) {
-                sureleap::detail::fail_with("server: prompt token ", i, " is ", prompt[i], ", expected 0 .. ",
-                                            target_.vocabulary() - 1);
+                sureleap::fail_with("server: prompt token ", i, " is ", prompt[i], ", expected 0 .. ",
+                                    target_.vocabulary() - 1);
             }
         }
         std::size_t const context = target_.limits().context_length;
         if (prompt.size() > context || settings.max_new_tokens > context - prompt.size()) {
-            sureleap::detail::fail_with(
-                "server: a prompt of ", prompt.size(), " tokens and max_new_tokens = ", settings.max_new_tokens,
-                " do not fit a context of ", context, " positions; shorten one of them or serve with a longer context");
+            sureleap::fail_with("server: a prompt of ", prompt.size(),
+                                " tokens and max_new_tokens = ", settings.max_new_tokens, " do not fit a context of ",
+                                context, " positions; shorten one of them or serve with a longer context");
         }
         waiting_.emplace_back(++last_id_, std::move(prompt), settings);
         return last_id_;
@@ -173,7 +173,7 @@ private:
                 if constexpr (goes_together<D, S, R>) {
                     return {drafter, schedule, rule, limits};
                 } else {
-                    sureleap::detail::fail("server: the parts do not go together");  // check_parts says why
+                    sureleap::fail_with("server: the parts do not go together");  // check_parts says why
                 }
             },
             drafter_, schedule_, rule_);

@@ -34,7 +34,7 @@ public:
     /// What the weights view must outlive the model.
     stand_in(weights const& w, std::vector<int> feature_layers, thread_pool& pool, serving_limits const& limits)
         : weights_(w), feature_layers_(std::move(feature_layers)), pool_(pool), limits_(limits) {
-        using sureleap::detail::fail_with;
+        using sureleap::fail_with;
         auto const check = [&](char const* name, weight const& m, std::size_t rows, std::size_t cols) {
             if (m.empty() || m.rows != rows || m.cols != cols) {
                 fail_with("stand_in: ", name, " is [", m.rows, ", ", m.cols, "], expected [", rows, ", ", cols, "]");
@@ -90,7 +90,7 @@ private:
 
     void begin(std::size_t rows) {
         if (rows > limits_.max_rows) {
-            sureleap::detail::fail_with("stand_in: ", rows, " rows, expected at most ", limits_.max_rows);
+            sureleap::fail_with("stand_in: ", rows, " rows, expected at most ", limits_.max_rows);
         }
         rows_ = rows;
     }

@@ -10,7 +10,7 @@
 
 namespace engine {
 
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 
 std::string read_text(std::filesystem::path const& file) {
     constexpr std::size_t most = std::size_t{64} << 20;

@@ -13,7 +13,7 @@
 namespace engine {
 namespace {
 
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 using text::normal_form;
 using text::normalized;
 using text::pipeline;

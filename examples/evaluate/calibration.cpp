@@ -19,7 +19,7 @@
 namespace evaluate {
 namespace {
 
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 
 /// [domain][half]; half 0 is for the fit.
 using halves = std::vector<std::array<confidence_rounds, 2>>;

@@ -164,7 +164,7 @@ void for_each_outcome(confidence_rounds const& rounds, sureleap::sequential_plat
 /// `seed` draws the outcomes of the perfect estimator.
 [[nodiscard]] inline confidence_study study(confidence_rounds const& rounds,
                                             sureleap::sequential_platt_scaling const& calibration, std::uint64_t seed) {
-    if (rounds.size() == 0) sureleap::detail::fail("confidence study: no rounds, expected at least one");
+    if (rounds.size() == 0) sureleap::fail_with("confidence study: no rounds, expected at least one");
     std::size_t const gamma = rounds.block_size();
     sureleap::metric_settings const settings{.bins = reliability_bins};
     sureleap::calibration_recorder survival(gamma, settings), conditional(gamma, settings);

@@ -12,7 +12,7 @@
 namespace evaluate {
 namespace {
 
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 
 bool is_folder(draft_source const& source) {
     return source.folder != "lookup" && source.folder != "none";

@@ -30,7 +30,7 @@ namespace {
 
 using namespace evaluate;
 using nlohmann::ordered_json;
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 
 std::map<std::string, std::function<section(session const&)>> const experiments{{"tau", run_tau},
                                                                                 {"rules", run_rules},

@@ -20,8 +20,7 @@ namespace {
 
 using generate::at_most;
 using generate::option_group;
-using sureleap::detail::fail;
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 
 constexpr char const* about =
     "Measures drafters of one target on prompts: the tables and figures of the DSpark paper that need no\n"

@@ -49,8 +49,8 @@ struct prompt_line {
             out.tokens.push_back(static_cast<sureleap::token_id>(ids[i].size(0, 0x7fffffff)));
         }
     } else {
-        sureleap::detail::fail_with(
-            where, ": none of the fields 'prompt', 'question', 'turns' and 'tokens', expected one of them");
+        sureleap::fail_with(where,
+                            ": none of the fields 'prompt', 'question', 'turns' and 'tokens', expected one of them");
     }
     return out;
 }

@@ -15,7 +15,7 @@
 namespace evaluate {
 namespace {
 
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 
 /// Reads files in the order they were given; domains come in the order they are first met.
 class reader {

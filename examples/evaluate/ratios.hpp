@@ -93,7 +93,7 @@ namespace detail {
     auto const& y = b.influences();
     bool same = x.size() == y.size();
     for (std::size_t d = 0; same && d < x.size(); ++d) same = x[d].size() == y[d].size();
-    if (!same) sureleap::detail::fail("statistics of different texts cannot be compared in pairs");
+    if (!same) sureleap::fail_with("statistics of different texts cannot be compared in pairs");
     std::vector<std::vector<double>> influences(x.size());
     for (std::size_t d = 0; d < x.size(); ++d) {
         for (std::size_t i = 0; i < x[d].size(); ++i) influences[d].push_back(by_a * x[d][i] + by_b * y[d][i]);

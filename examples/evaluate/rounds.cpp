@@ -59,8 +59,8 @@ private:
         sureleap::verdict const& v = round.verdicts[r];
         std::size_t const index = text_of(v.id);
         if (v.outcome != sureleap::status::ok) {
-            sureleap::detail::fail_with("text ", index + 1, " stopped after ", generated_[index],
-                                        " tokens: ", sureleap::to_string(v.outcome));
+            sureleap::fail_with("text ", index + 1, " stopped after ", generated_[index],
+                                " tokens: ", sureleap::to_string(v.outcome));
         }
         if (generated_[index] == 0 || generated_[index] >= tokens_) return;
         for (std::size_t k = 0; k < v.drafted; ++k) {

@@ -21,7 +21,7 @@ struct shortlist {
 
 }  // namespace
 
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 
 section run_shortlist(session const& s) {
     contestant who = s.load(s.chosen.closely(), s.chosen.batch);

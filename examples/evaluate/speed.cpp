@@ -75,7 +75,7 @@ struct runner {
                 steps.push_back((only == nullptr ? t.seconds : t.times.*only) / static_cast<double>(t.steps));
             }
         }
-        if (steps.empty()) sureleap::detail::fail("speed: nothing was decoded");
+        if (steps.empty()) sureleap::fail_with("speed: nothing was decoded");
         return median(std::move(steps));
     }
 };

@@ -63,7 +63,7 @@ inline constexpr char const* about_bf16 =
         std::fputs(app.help().c_str(), stdout);
         return false;
     } catch (CLI::ParseError const& problem) {
-        sureleap::detail::fail_with(problem.what(), "; --help explains all flags");
+        sureleap::fail_with(problem.what(), "; --help explains all flags");
     }
     return true;
 }

@@ -24,8 +24,8 @@ decoding decode(method const& how, job const& what, engine::target<float>& targe
         for (auto const& event : server.events()) {
             auto const copy = static_cast<std::size_t>(std::find(ids.begin(), ids.end(), event.id) - ids.begin());
             if (event.outcome != sureleap::status::ok) {
-                sureleap::detail::fail_with("decoding stopped at token ", done.outputs[copy].size(), " of copy ",
-                                            copy + 1, ": ", sureleap::to_string(event.outcome));
+                sureleap::fail_with("decoding stopped at token ", done.outputs[copy].size(), " of copy ", copy + 1,
+                                    ": ", sureleap::to_string(event.outcome));
             }
             done.outputs[copy].insert(done.outputs[copy].end(), event.tokens.begin(), event.tokens.end());
         }

@@ -28,7 +28,7 @@ namespace generate {
 namespace {
 
 using engine::architecture;
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 
 std::string last_name(std::filesystem::path const& folder) {
     return (folder.has_filename() ? folder : folder.parent_path()).filename().string();

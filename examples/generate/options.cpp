@@ -111,7 +111,7 @@ void add_running(CLI::App& app, options& o, bool& no_plain) {
 
 /// What the flags leave open, and what only all of them together get wrong.
 void complete(options& o, std::filesystem::path const& prompt_file, bool no_plain) {
-    using sureleap::detail::fail;
+    using sureleap::fail_with;
     o.plain = !no_plain;
     if (!prompt_file.empty()) o.prompt = engine::read_text(prompt_file);
     if (o.tiny() && o.prompt)
@@ -121,9 +121,9 @@ void complete(options& o, std::filesystem::path const& prompt_file, bool no_plai
     if (o.draft.empty()) o.draft = o.tiny() ? tiny_drafter().string() : "lookup";
     if (o.shortlist > 0 && !o.drafts_by_model()) fail("--shortlist needs a DSpark or DFlash folder as --draft");
     if (o.shortlist > 0 && o.listed_successors() >= o.shortlist) {
-        sureleap::detail::fail_with("--successors is ", o.listed_successors(),
-                                    ", expected fewer than --shortlist = ", o.shortlist,
-                                    ": at least one token is chosen by base logits");
+        sureleap::fail_with("--successors is ", o.listed_successors(),
+                            ", expected fewer than --shortlist = ", o.shortlist,
+                            ": at least one token is chosen by base logits");
     }
     if (!o.speculates() && !o.plain) fail("--draft none --no-plain leaves nothing to do");
     // A first run of the tiny models is worth more as a check than for its acceptance.

@@ -15,7 +15,7 @@
 namespace generate {
 namespace {
 
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 
 std::vector<token_id> as_chat(engine::tokenizer const& tokenizer, std::string const& message, bool think) {
     if (!engine::has_chat_tokens(tokenizer)) {

@@ -38,9 +38,9 @@ engine::any_schedule make_schedule(std::string const& name, std::function<engine
         if (kind == "top-k") return sureleap::top_k_schedule<engine::capacity>{measure()};
         if (kind == "planned") return sureleap::planned_schedule{measure()};
     }
-    sureleap::detail::fail_with("--schedule is '", name,
-                                "', expected fixed, fixed:N, threshold:C (with C in [0, 1]), "
-                                "greedy, top-k or planned");
+    sureleap::fail_with("--schedule is '", name,
+                        "', expected fixed, fixed:N, threshold:C (with C in [0, 1]), "
+                        "greedy, top-k or planned");
 }
 
 engine::capacity unmeasured() {

@@ -19,9 +19,9 @@ namespace {
 sureleap::safetensors::file open_arrays() {
     std::filesystem::path const file = std::filesystem::path(GENERATE_GOLDEN_DIR) / "loop_t1.safetensors";
     if (!std::filesystem::exists(file)) {
-        sureleap::detail::fail_with(file.string(),
-                                    ": the tiny models are not where they were when this program was "
-                                    "built; give --target a folder");
+        sureleap::fail_with(file.string(),
+                            ": the tiny models are not where they were when this program was "
+                            "built; give --target a folder");
     }
     return sureleap::safetensors::file::map(file);
 }

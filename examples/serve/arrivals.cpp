@@ -16,7 +16,7 @@
 namespace serve {
 namespace {
 
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 
 constexpr std::string_view header = "TIMESTAMP,ContextTokens,GeneratedTokens";
 

@@ -12,7 +12,7 @@
 namespace serve {
 namespace {
 
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 
 void check_line(std::string const& world, char const* what, polyline const& line) {
     if (line.at.empty() || line.at.size() != line.seconds.size()) {

@@ -63,13 +63,12 @@ std::string off_by(double simulated, double published) {
 }  // namespace
 
 section run_figure8(session const& s) {
-    if (!s.figures) sureleap::detail::fail("figure8: compares with published lines, give --figures FILE");
+    if (!s.figures) sureleap::fail_with("figure8: compares with published lines, give --figures FILE");
     auto const policies = s.policies({"planned", "lagged", "greedy"});
     section out;
     for (std::string const& name : s.chosen.worlds) {
         world const w = s.find(name);
-        if (!w.mtp1)
-            sureleap::detail::fail_with("figure8: world ", w.cost.name, " has no mtp1, expected it in its file");
+        if (!w.mtp1) sureleap::fail_with("figure8: world ", w.cost.name, " has no mtp1, expected it in its file");
         published_line const published = line_of(s, w.cost.name);
         auto const texts = s.texts(w, s.mixes().front());
         scenario const where{*texts, w.cost, s.believed(w.cost)};

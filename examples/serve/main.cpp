@@ -31,7 +31,7 @@ std::map<std::string, std::function<section(session const&)>> const experiments{
 void run(options const& chosen) {
     // Before minutes of work, not after them.
     if (!chosen.json.empty() && !std::ofstream(chosen.json, std::ios::app)) {
-        sureleap::detail::fail_with(chosen.json.string(), ": cannot be written");
+        sureleap::fail_with(chosen.json.string(), ": cannot be written");
     }
     generate::status_line status;
     session s{chosen, status, std::nullopt};

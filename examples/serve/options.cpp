@@ -18,7 +18,7 @@ namespace {
 
 using generate::at_most;
 using generate::option_group;
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 
 constexpr char const* about =
     "Simulates a speculating engine under load, in virtual time, with the library's own decoder and\n"

@@ -15,7 +15,7 @@
 namespace serve {
 namespace {
 
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 
 /// What a schedule reckons with: the scenario's belief, or what became of it by what was seen. Models cost_model.
 class price {

@@ -73,7 +73,7 @@ section run_run(session const& s) {
 section run_trace(session const& s) {
     options const& chosen = s.chosen;
     if (chosen.trace.empty() == (chosen.rate == 0)) {
-        sureleap::detail::fail("trace: expected either --trace FILE or --rate R");
+        sureleap::fail_with("trace: expected either --trace FILE or --rate R");
     }
     open_workload const load{
         chosen.trace.empty()

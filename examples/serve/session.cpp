@@ -14,7 +14,7 @@
 namespace serve {
 
 using nlohmann::ordered_json;
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 
 progress_observer run_progress::begin(std::string const& what) {
     ++begun_;

@@ -62,7 +62,7 @@ public:
 
     void step() {
         double const begin = now();
-        if (!decoder_->step()) sureleap::detail::fail("simulation: requests are open and none of them runs");
+        if (!decoder_->step()) sureleap::fail_with("simulation: requests are open and none of them runs");
         auto const& record = decoder_->round();
         if (measuring_) {
             out_.sums.add(record);

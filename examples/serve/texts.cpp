@@ -12,7 +12,7 @@
 namespace serve {
 namespace {
 
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 
 [[nodiscard]] double logistic(double x) noexcept {
     return 1.0 / (1.0 + std::exp(-x));
@@ -128,7 +128,7 @@ std::vector<double> centre_of(std::span<double const> acceptance, double request
 drawn_texts::drawn_texts(std::vector<domain_settings> domains, std::vector<mix> mixes, std::size_t block_size,
                          std::uint64_t seed)
     : mixes_(std::move(mixes)), block_size_(block_size), seed_(seed) {
-    if (domains.empty()) sureleap::detail::fail("texts: no domain, expected at least one");
+    if (domains.empty()) sureleap::fail_with("texts: no domain, expected at least one");
     if (mixes_.empty()) mixes_.push_back({0, std::vector<double>(domains.size(), 1.0)});
     for (mix& m : mixes_) {
         double const total = std::accumulate(m.weights.begin(), m.weights.end(), 0.0);
@@ -196,7 +196,7 @@ void drawn_texts::look(std::uint64_t index, std::uint64_t position, std::span<po
 
 recorded_texts::recorded_texts(std::vector<recorded_round> rounds, std::size_t block_size, std::uint64_t seed)
     : rounds_(std::move(rounds)), block_size_(block_size), seed_(seed) {
-    if (rounds_.empty()) sureleap::detail::fail("recorded rounds: there are none, expected at least one");
+    if (rounds_.empty()) sureleap::fail_with("recorded rounds: there are none, expected at least one");
     for (std::size_t i = 0; i < rounds_.size(); ++i) {
         recorded_round const& r = rounds_[i];
         if (r.confidences.empty()) fail_with("recorded round ", i, ": it drafted nothing, expected confidences");

@@ -16,7 +16,7 @@ namespace serve {
 namespace {
 
 using engine::json_field;
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 
 std::vector<double> numbers(json_field const& field) {
     std::vector<double> values;

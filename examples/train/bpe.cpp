@@ -24,7 +24,7 @@
 namespace train {
 namespace {
 
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 
 constexpr std::size_t bytes_in_all = 256;
 constexpr std::uint64_t fewest = 2;  // occurrences of a pair that is worth a token

@@ -137,8 +137,8 @@ private:
 
     [[nodiscard]] static engine::model_config const& checked(engine::model_config const& config) {
         if (config.kind != engine::architecture::qwen3) {
-            sureleap::detail::fail_with("causal_lm: architecture is ", name_of(config.kind), ", expected ",
-                                        name_of(engine::architecture::qwen3));
+            sureleap::fail_with("causal_lm: architecture is ", name_of(config.kind), ", expected ",
+                                name_of(engine::architecture::qwen3));
         }
         return config;
     }
@@ -148,8 +148,8 @@ private:
         tape.positions.clear();
         for (std::size_t d = 0; d < batch.lengths.size(); ++d) {
             if (batch.lengths[d] == 0 || batch.lengths[d] > angles_.size()) {
-                sureleap::detail::fail_with("token_batch: document ", d, " has ", batch.lengths[d],
-                                            " tokens, expected 1 .. ", angles_.size());
+                sureleap::fail_with("token_batch: document ", d, " has ", batch.lengths[d], " tokens, expected 1 .. ",
+                                    angles_.size());
             }
             std::size_t const begin = tape.sees.size();
             for (std::size_t i = 0; i < batch.lengths[d]; ++i) {
@@ -158,14 +158,14 @@ private:
             }
         }
         if (tape.sees.size() != batch.tokens.size()) {
-            sureleap::detail::fail_with("token_batch: lengths add up to ", tape.sees.size(), ", expected the ",
-                                        batch.tokens.size(), " tokens");
+            sureleap::fail_with("token_batch: lengths add up to ", tape.sees.size(), ", expected the ",
+                                batch.tokens.size(), " tokens");
         }
         for (std::size_t i = 0; i < batch.tokens.size(); ++i) {
             auto const token = batch.tokens[i];
             if (token >= 0 && static_cast<std::size_t>(token) < config_.transformer.vocabulary) continue;
-            sureleap::detail::fail_with("token_batch: tokens[", i, "] is ", token, ", expected a token below ",
-                                        config_.transformer.vocabulary);
+            sureleap::fail_with("token_batch: tokens[", i, "] is ", token, ", expected a token below ",
+                                config_.transformer.vocabulary);
         }
     }
 

@@ -32,7 +32,7 @@
 namespace train {
 namespace {
 
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 namespace fs = std::filesystem;
 
 constexpr char const* end_of_text = "<|endoftext|>";

@@ -20,7 +20,7 @@
 namespace train {
 namespace {
 
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 
 std::string string_field(nlohmann::json const& line, char const* name, std::string const& where) {
     auto const found = line.find(name);
@@ -173,7 +173,7 @@ void documents::save(std::filesystem::path const& file) const {
 
 batch_plan::batch_plan(documents const& all, std::size_t tokens, std::uint64_t seed)
     : all_(all), tokens_(tokens), seed_(seed) {
-    if (all.size() == 0) sureleap::detail::fail("batch_plan: there is no document, expected at least one");
+    if (all.size() == 0) sureleap::fail_with("batch_plan: there is no document, expected at least one");
     for (std::size_t i = 0; i < all.size(); ++i) {
         if (all[i].tokens.size() <= tokens) continue;
         fail_with("batch_plan: document ", i, " has ", all[i].tokens.size(), " tokens, expected at most the ", tokens,

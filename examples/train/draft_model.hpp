@@ -177,14 +177,14 @@ private:
     [[nodiscard]] static engine::model_config const& checked(engine::model_config const& config,
                                                              matrix_view<Real> embeddings, matrix_view<Real> lm_head) {
         if (config.kind != engine::architecture::dspark || !config.draft) {
-            sureleap::detail::fail_with("draft_model: architecture is ", name_of(config.kind), ", expected ",
-                                        name_of(engine::architecture::dspark));
+            sureleap::fail_with("draft_model: architecture is ", name_of(config.kind), ", expected ",
+                                name_of(engine::architecture::dspark));
         }
         auto const check_table = [&](char const* name, matrix_view<Real> table) {
             auto const& t = config.transformer;
             if (table.rows == t.vocabulary && table.cols == t.hidden_size) return;
-            sureleap::detail::fail_with("draft_model: ", name, " is [", table.rows, ", ", table.cols, "], expected [",
-                                        t.vocabulary, ", ", t.hidden_size, "] (vocabulary x hidden)");
+            sureleap::fail_with("draft_model: ", name, " is [", table.rows, ", ", table.cols, "], expected [",
+                                t.vocabulary, ", ", t.hidden_size, "] (vocabulary x hidden)");
         };
         check_table("embeddings", embeddings);
         check_table("lm_head", lm_head);
@@ -195,7 +195,7 @@ private:
         auto const& t = config_.transformer;
         auto const expect = [](char const* what, std::size_t is, std::size_t expected) {
             if (is == expected) return;
-            sureleap::detail::fail_with("draft_batch: ", what, " is ", is, ", expected ", expected);
+            sureleap::fail_with("draft_batch: ", what, " is ", is, ", expected ", expected);
         };
         expect("width of features", batch.features.cols, fc_.cols);
         expect("width of target_hidden", batch.target_hidden.cols, t.hidden_size);
@@ -206,22 +206,20 @@ private:
             draft_block const& block = batch.blocks[b];
             if (block.positions > block_size() || block.context.begin > block.context.end ||
                 block.context.end + block.positions > batch.features.rows) {
-                sureleap::detail::fail_with("draft_batch: block ", b, " has ", block.positions,
-                                            " positions after token rows [", block.context.begin, ", ",
-                                            block.context.end, "), expected at most ", block_size(), " within ",
-                                            batch.features.rows, " rows");
+                sureleap::fail_with("draft_batch: block ", b, " has ", block.positions, " positions after token rows [",
+                                    block.context.begin, ", ", block.context.end, "), expected at most ", block_size(),
+                                    " within ", batch.features.rows, " rows");
             }
             if (block.context.size() + block_size() > angles_.size()) {
-                sureleap::detail::fail_with("draft_batch: block ", b, " reaches position ",
-                                            block.context.size() + block_size() - 1, ", expected below ",
-                                            angles_.size());
+                sureleap::fail_with("draft_batch: block ", b, " reaches position ",
+                                    block.context.size() + block_size() - 1, ", expected below ", angles_.size());
             }
         }
         auto const check_tokens = [&](char const* name, std::span<token_id const> tokens) {
             for (std::size_t i = 0; i < tokens.size(); ++i) {
                 if (tokens[i] >= 0 && static_cast<std::size_t>(tokens[i]) < t.vocabulary) continue;
-                sureleap::detail::fail_with("draft_batch: ", name, "[", i, "] is ", tokens[i],
-                                            ", expected a token below ", t.vocabulary);
+                sureleap::fail_with("draft_batch: ", name, "[", i, "] is ", tokens[i], ", expected a token below ",
+                                    t.vocabulary);
             }
         };
         check_tokens("previous", batch.previous);

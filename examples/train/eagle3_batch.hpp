@@ -41,7 +41,7 @@ struct eagle3_batch {
 /// angles for max_positions.
 template <class Real>
 void check_batch(eagle3_batch<Real> const& batch, engine::model_config const& config, std::size_t max_positions) {
-    using sureleap::detail::fail_with;
+    using sureleap::fail_with;
     auto const expect = [](char const* what, std::size_t is, std::size_t expected) {
         if (is != expected) fail_with("eagle3_batch: ", what, " is ", is, ", expected ", expected);
     };

@@ -83,14 +83,14 @@ private:
     [[nodiscard]] static engine::model_config const& checked(engine::model_config const& config,
                                                              matrix_view<Real> embeddings, matrix_view<Real> lm_head) {
         if (config.kind != engine::architecture::eagle3 || !config.draft) {
-            sureleap::detail::fail_with("eagle3_model: architecture is ", name_of(config.kind), ", expected ",
-                                        name_of(engine::architecture::eagle3));
+            sureleap::fail_with("eagle3_model: architecture is ", name_of(config.kind), ", expected ",
+                                name_of(engine::architecture::eagle3));
         }
         auto const check_table = [&](char const* name, matrix_view<Real> table) {
             auto const& t = config.transformer;
             if (table.rows == t.vocabulary && table.cols == t.hidden_size) return;
-            sureleap::detail::fail_with("eagle3_model: ", name, " is [", table.rows, ", ", table.cols, "], expected [",
-                                        t.vocabulary, ", ", t.hidden_size, "] (vocabulary x hidden)");
+            sureleap::fail_with("eagle3_model: ", name, " is [", table.rows, ", ", table.cols, "], expected [",
+                                t.vocabulary, ", ", t.hidden_size, "] (vocabulary x hidden)");
         };
         check_table("embeddings", embeddings);
         check_table("lm_head", lm_head);

@@ -32,7 +32,7 @@ void write_model(std::filesystem::path const& folder, engine::model_config const
     auto const file = folder / "config.json";
     std::ofstream json(file);
     json << engine::config_json(config) << '\n';
-    if (!json.flush()) sureleap::detail::fail_with(file.string(), ": cannot be written");
+    if (!json.flush()) sureleap::fail_with(file.string(), ": cannot be written");
 }
 
 aligned_vector<float> read_parameters(std::filesystem::path const& folder, parameter_layout const& layout) {

@@ -60,8 +60,8 @@ inline double update(optimizer_settings const& settings, std::size_t steps, para
     }
     double const norm = std::sqrt(square);
     if (!std::isfinite(norm)) {
-        sureleap::detail::fail_with("optimizer: the norm of the gradients of step ", state.step, " is ", norm,
-                                    ", expected a finite number; lower the learning rate");
+        sureleap::fail_with("optimizer: the norm of the gradients of step ", state.step, " is ", norm,
+                            ", expected a finite number; lower the learning rate");
     }
     double const rate = learning_rate(settings, state.step, steps);
     double const count = static_cast<double>(state.step + 1);

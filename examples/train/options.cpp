@@ -13,7 +13,7 @@
 namespace train {
 namespace {
 
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 
 void add_run(CLI::App& command, run_options& run) {
     command.add_option("--out", run.out, "Folder to write the model to; its training state lies there as well")
@@ -142,7 +142,7 @@ std::optional<options> parse_options(int argc, char const* const* argv) {
         app.exit(help);
         return std::nullopt;
     } catch (CLI::ParseError const& e) {
-        sureleap::detail::fail(e.what());
+        sureleap::fail_with(e.what());
     }
     target.repeats = texts.repeats = parse_repeats(repeats);
 

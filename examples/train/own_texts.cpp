@@ -51,8 +51,8 @@ documents write_own_texts(std::filesystem::path const& folder, documents const& 
         for (auto const& event : server.events()) {
             std::size_t const i = documents_of.at(event.id);
             if (event.outcome != sureleap::status::ok) {
-                sureleap::detail::fail_with("text ", i, " ended at token ", texts[i].size(), ": ",
-                                            sureleap::to_string(event.outcome));
+                sureleap::fail_with("text ", i, " ended at token ", texts[i].size(), ": ",
+                                    sureleap::to_string(event.outcome));
             }
             texts[i].insert(texts[i].end(), event.tokens.begin(), event.tokens.end());
             written += event.tokens.size();

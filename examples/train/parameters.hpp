@@ -75,14 +75,14 @@ public:
         for (entry const& e : entries_) {
             if (e.name == name) return e.place;
         }
-        sureleap::detail::fail_with("parameters: no tensor '", name, "' among ", entries_.size());
+        sureleap::fail_with("parameters: no tensor '", name, "' among ", entries_.size());
     }
 
     /// Reads every tensor of the layout. Throws sureleap::error on one that is missing, misshapen or not finite.
     template <class Real>
     void load(engine::checkpoint const& from, std::span<Real> values) const {
         if (values.size() != size_) {
-            sureleap::detail::fail_with("parameters: room for ", values.size(), " values, expected ", size_);
+            sureleap::fail_with("parameters: room for ", values.size(), " values, expected ", size_);
         }
         for (entry const& e : entries_) {
             tensor const& t = e.place;
@@ -92,8 +92,8 @@ public:
                 engine::load_row(stored, i, out.row(i).data());
                 for (std::size_t j = 0; j < t.cols; ++j) {
                     if (std::isfinite(out.row(i)[j])) continue;
-                    sureleap::detail::fail_with("parameters: tensor '", e.name, "' is ", out.row(i)[j], " at [", i,
-                                                ", ", j, "], expected a finite number");
+                    sureleap::fail_with("parameters: tensor '", e.name, "' is ", out.row(i)[j], " at [", i, ", ", j,
+                                        "], expected a finite number");
                 }
             }
         }
@@ -113,9 +113,9 @@ private:
 /// Tensors that were declared one after the other, with equal widths, as one.
 [[nodiscard]] inline tensor stacked(tensor const& above, tensor const& below) {
     if (above.offset + above.size() != below.offset || above.cols != below.cols) {
-        sureleap::detail::fail_with("parameters: [", above.rows, ", ", above.cols, "] at ", above.offset, " and [",
-                                    below.rows, ", ", below.cols, "] at ", below.offset,
-                                    " cannot be stacked, expected neighbours of equal width");
+        sureleap::fail_with("parameters: [", above.rows, ", ", above.cols, "] at ", above.offset, " and [", below.rows,
+                            ", ", below.cols, "] at ", below.offset,
+                            " cannot be stacked, expected neighbours of equal width");
     }
     return {above.offset, above.rows + below.rows, above.cols};
 }

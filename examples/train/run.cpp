@@ -15,7 +15,7 @@
 namespace train {
 namespace {
 
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 using clock = std::chrono::steady_clock;
 
 std::sig_atomic_t volatile stop_requested = 0;

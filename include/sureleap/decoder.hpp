@@ -142,16 +142,15 @@ private:
         for (std::size_t i = 0; i < places_.size(); ++i) {
             if (places_[i]->state == request_state::finished) return i;
         }
-        detail::fail_with("decoder: all ", places_.size(),
-                          " places hold running requests; let one finish or leave, or "
-                          "raise decoder_options::max_requests");
+        fail_with("decoder: all ", places_.size(),
+                  " places hold running requests; let one finish or leave, or "
+                  "raise decoder_options::max_requests");
     }
     [[nodiscard]] std::size_t slot_of(request_id id) const {
         for (std::size_t i = 0; i < places_.size(); ++i) {
             if (places_[i] && places_[i]->id() == id) return i;
         }
-        detail::fail_with("decoder: no request with id ", id,
-                          "; it never joined, left, or was replaced after it finished");
+        fail_with("decoder: no request with id ", id, "; it never joined, left, or was replaced after it finished");
     }
 
     runner_type runner_;

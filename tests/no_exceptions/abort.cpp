@@ -25,5 +25,5 @@ extern "C" void check_text(int) {
 int main() {
     if (std::freopen(text_file, "w", stderr) == nullptr) return 2;
     std::signal(SIGABRT, check_text);
-    sureleap::detail::fail_with("table: wrong count at index ", 3, ": got ", 4, ", expected ", 5);
+    sureleap::fail_with("table: wrong count at index ", 3, ": got ", 4, ", expected ", 5);
 }

@@ -21,7 +21,7 @@ namespace support {
 [[nodiscard]] inline std::string file_text(std::string const& name) {
     std::filesystem::path const path = std::filesystem::path(SURELEAP_TESTS_DIR) / name;
     std::ifstream in(path, std::ios::binary);
-    if (!in) sureleap::detail::fail_with(path.string(), ": cannot be opened");
+    if (!in) sureleap::fail_with(path.string(), ": cannot be opened");
     return {std::istreambuf_iterator<char>(in), {}};
 }
 

@@ -58,7 +58,7 @@ inline void sort_marks(std::vector<utf8proc_int32_t>& characters) {
                                             static_cast<utf8proc_ssize_t>(text.size() - i), &character);
         auto const count = utf8proc_decompose_char(character, parts.data(), parts.size(), options, nullptr);
         if (bytes <= 0 || count < 0 || static_cast<std::size_t>(count) > parts.size()) {
-            sureleap::detail::fail_with("normalisation: byte ", i, " of a text is no character that utf8proc knows");
+            sureleap::fail_with("normalisation: byte ", i, " of a text is no character that utf8proc knows");
         }
         characters.insert(characters.end(), parts.begin(), parts.begin() + count);
         i += static_cast<std::size_t>(bytes);

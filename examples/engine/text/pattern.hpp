@@ -49,8 +49,8 @@ public:
             pattern_translator translator(text);
             translated = translator.translate();
             if (!translator.refused().empty()) {
-                sureleap::detail::fail_with(where_, ": the pattern has '", to_utf8(translator.refused()),
-                                            "', which Oniguruma and PCRE2 do not read alike or which is not supported");
+                sureleap::fail_with(where_, ": the pattern has '", to_utf8(translator.refused()),
+                                    "', which Oniguruma and PCRE2 do not read alike or which is not supported");
             }
         }
         std::unique_ptr<pcre2_compile_context, release> const context(allocated(pcre2_compile_context_create(nullptr)));
@@ -60,8 +60,8 @@ public:
         code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                                   PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP), &error, &offset, context.get()));
         if (!code_) {
-            sureleap::detail::fail_with(where_, ": PCRE2 does not take the pattern, at byte ", offset, " of '",
-                                        to_utf8(std::string_view(translated).substr(0, 200)), "': ", message(error));
+            sureleap::fail_with(where_, ": PCRE2 does not take the pattern, at byte ", offset, " of '",
+                                to_utf8(std::string_view(translated).substr(0, 200)), "': ", message(error));
         }
     }
 
@@ -79,8 +79,8 @@ public:
                                           PCRE2_NO_UTF_CHECK, data.get(), limits.get());
             if (found == PCRE2_ERROR_NOMATCH) break;
             if (found < 0) {
-                sureleap::detail::fail_with(where_, ": no answer from the pattern for a text of ", text.size(),
-                                            " bytes: ", message(found));
+                sureleap::fail_with(where_, ": no answer from the pattern for a text of ", text.size(),
+                                    " bytes: ", message(found));
             }
             PCRE2_SIZE const* const bounds = pcre2_get_ovector_pointer(data.get());
             auto const [begin, end] = std::pair{bounds[0], bounds[1]};

@@ -31,7 +31,7 @@
 
 namespace engine::text {
 
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 
 /// Far above any vocabulary, and small enough for everyone who makes a table of them.
 inline constexpr token_id largest_id = (token_id{1} << 24) - 1;

@@ -42,7 +42,7 @@ namespace detail {
 inline void check_calibration_shapes(calibration_data const& data) {
     std::size_t const gamma = data.block_size;
     std::size_t const n = data.samples();
-    if (gamma == 0) fail("calibration_data: block size is 0, expected at least 1");
+    if (gamma == 0) fail_with("calibration_data: block size is 0, expected at least 1");
     if (n < 2) fail_with("calibration_data: ", n, " samples, expected at least 2 (one to fit, one to evaluate on)");
     if (data.logits.size() / gamma != n || data.logits.size() % gamma != 0) {
         fail_with("calibration_data: ", data.logits.size(), " logits, expected ", n, " samples x ", gamma,

@@ -165,7 +165,7 @@ private:
 
     static void check(char const* what, double value, double least) {
         if (!(value >= least && std::isfinite(value))) {
-            detail::fail_with("drift_monitor: ", what, " is ", value, ", expected a finite number of at least ", least);
+            fail_with("drift_monitor: ", what, " is ", value, ", expected a finite number of at least ", least);
         }
     }
 

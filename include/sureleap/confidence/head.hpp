@@ -53,8 +53,8 @@ public:
         : w1_(w1), bias_(bias) {
         detail::check_weights<Real>("confidence_head", "w1", w1, w1.rows, w1.cols, "target vocabulary x rank");
         if (weight.cols <= w1.cols) {
-            detail::fail_with("confidence_head: weight has ", weight.cols,
-                              " columns, expected hidden size + rank, more than the rank ", w1.cols);
+            fail_with("confidence_head: weight has ", weight.cols,
+                      " columns, expected hidden size + rank, more than the rank ", w1.cols);
         }
         check(weight);
         hidden_weights_ = weight.row(0).first(weight.cols - w1.cols);
@@ -100,7 +100,7 @@ private:
     void check(matrix_view<Weight> weight) const {
         detail::check_weights<Real>("confidence_head", "weight", weight, 1, weight.cols,
                                     with_markov() ? "1 x (hidden size + rank)" : "1 x hidden size");
-        if (!std::isfinite(bias_)) detail::fail_with("confidence_head: bias is not finite: got ", bias_);
+        if (!std::isfinite(bias_)) fail_with("confidence_head: bias is not finite: got ", bias_);
     }
 
     [[nodiscard]] Real hidden_term(std::span<Real const> hidden) const noexcept {

@@ -80,11 +80,11 @@ struct calibration_metrics {
 class calibration_recorder {
 public:
     explicit calibration_recorder(std::size_t block_size, metric_settings settings = {}) : settings_(settings) {
-        if (block_size == 0) detail::fail("calibration_recorder: block size is 0, expected at least 1");
-        if (settings.bins == 0) detail::fail("calibration_recorder: bins is 0, expected at least 1");
-        if (settings.auroc_bins == 0) detail::fail("calibration_recorder: auroc_bins is 0, expected at least 1");
+        if (block_size == 0) fail_with("calibration_recorder: block size is 0, expected at least 1");
+        if (settings.bins == 0) fail_with("calibration_recorder: bins is 0, expected at least 1");
+        if (settings.auroc_bins == 0) fail_with("calibration_recorder: auroc_bins is 0, expected at least 1");
         if (!(settings.clamp >= 0.0 && settings.clamp < 0.5)) {
-            detail::fail_with("calibration_recorder: clamp is ", settings.clamp, ", expected a number in [0, 0.5)");
+            fail_with("calibration_recorder: clamp is ", settings.clamp, ", expected a number in [0, 0.5)");
         }
         grid_ = {settings.bins,
                  settings.auroc_bins,

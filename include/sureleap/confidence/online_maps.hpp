@@ -76,8 +76,7 @@ public:
           drift_(block_size, settings.drift) {
         auto const expect = [](char const* what, double value, double least) {
             if (!(value >= least && std::isfinite(value))) {
-                detail::fail_with("online_settings: ", what, " is ", value, ", expected a finite number of at least ",
-                                  least);
+                fail_with("online_settings: ", what, " is ", value, ", expected a finite number of at least ", least);
             }
         };
         expect("prior_weight", prior_weight_, 1.0);
@@ -85,13 +84,12 @@ public:
         expect("trusted_observations", trusted_observations_, 0.0);
         expect("tolerated_excess", tolerated_excess_, 0.0);
         if (!(assumed_acceptance_ > 0.0 && assumed_acceptance_ < 1.0)) {
-            detail::fail_with("online_settings: assumed_acceptance is ", assumed_acceptance_,
-                              ", expected a number in (0, 1)");
+            fail_with("online_settings: assumed_acceptance is ", assumed_acceptance_, ", expected a number in (0, 1)");
         }
         if (!settings.prior.empty()) {
             if (settings.prior.size() != block_size) {
-                detail::fail_with("online_settings: prior has ", settings.prior.size(),
-                                  " positions, expected block_size (gamma) = ", block_size);
+                fail_with("online_settings: prior has ", settings.prior.size(),
+                          " positions, expected block_size (gamma) = ", block_size);
             }
             detail::check_scalings("online_settings: prior", settings.prior);
             has_prior_ = prior_is_trusted_ = true;
@@ -219,8 +217,8 @@ public:
     [[nodiscard]] logit_evidence const& evidence(std::size_t k) const noexcept { return positions_[k].evidence; }
     void restore(std::span<logit_evidence const> evidence) {
         if (evidence.size() != block_size()) {
-            detail::fail_with("online_maps: restored evidence has ", evidence.size(),
-                              " positions, expected block_size (gamma) = ", block_size());
+            fail_with("online_maps: restored evidence has ", evidence.size(),
+                      " positions, expected block_size (gamma) = ", block_size());
         }
         for (std::size_t k = 0; k < evidence.size(); ++k) positions_[k].evidence = evidence[k];
         drift_.restart();

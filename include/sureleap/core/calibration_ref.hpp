@@ -60,14 +60,13 @@ public:
     /// Error if rounds of these sizes would ask beyond what it answers for.
     void expect_serves(round_sizes const& sizes) const {
         if (sizes.block_size > positions()) {
-            detail::fail_with("calibration: the one that was lent has ", positions(),
-                              " positions, expected at least the ", "drafter's block_size = ", sizes.block_size,
-                              "; lend one that was made for this drafter");
+            fail_with("calibration: the one that was lent has ", positions(), " positions, expected at least the ",
+                      "drafter's block_size = ", sizes.block_size, "; lend one that was made for this drafter");
         }
         if (sizes.max_requests > slots()) {
-            detail::fail_with("calibration: the one that was lent has ", slots(),
-                              " slots, expected at least max_requests = ", sizes.max_requests,
-                              " of the rounds; raise max_requests in its settings");
+            fail_with("calibration: the one that was lent has ", slots(),
+                      " slots, expected at least max_requests = ", sizes.max_requests,
+                      " of the rounds; raise max_requests in its settings");
         }
     }
 

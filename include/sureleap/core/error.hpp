@@ -22,15 +22,6 @@ public:
 
 namespace detail {
 
-[[noreturn, gnu::cold, gnu::noinline]] inline void fail(std::string const& text) {
-#if SURELEAP_EXCEPTIONS
-    throw error(text);
-#else
-    std::fprintf(stderr, "sureleap: %s\n", text.c_str());
-    std::abort();
-#endif
-}
-
 /// Text of a value for an error message; shorter than a stream and free of its locale.
 template <class T>
 [[nodiscard]] std::string show(T const& value) {
@@ -45,13 +36,27 @@ template <class T>
     }
 }
 
-/// fail(all parts joined). Cold by construction: the caller tests first, so the text is only built on failure.
+[[noreturn, gnu::cold, gnu::noinline]] inline void throw_error(std::string const& text) {
+#if SURELEAP_EXCEPTIONS
+    throw error(text);
+#else
+    std::fprintf(stderr, "sureleap: %s\n", text.c_str());
+    std::abort();
+#endif
+}
+
+}  // namespace detail
+
+/// Throws an error whose text is all parts joined: strings and numbers. Whoever reads a file for the library, or makes a part for
+/// it, fails in the same way. The text is built on failure alone, so the caller tests first.
 template <class... Parts>
 [[noreturn, gnu::cold]] void fail_with(Parts const&... parts) {
     std::string text;
-    (text.append(show(parts)), ...);
-    fail(text);
+    (text.append(detail::show(parts)), ...);
+    detail::throw_error(text);
 }
+
+namespace detail {
 
 /// What learns from rounds has memory for so many positions. Looked at once a record, in release builds too.
 inline void expect_block(char const* who, std::size_t positions, std::size_t block_size) {

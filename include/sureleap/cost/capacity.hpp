@@ -233,15 +233,15 @@ public:
     /// takes 1e-15 to 1e9 seconds.
     analytic_capacity(double rate, double overhead) : rate_(rate), overhead_(overhead) {
         if (!(rate > 0.0 && std::isfinite(rate))) {
-            detail::fail_with("analytic_capacity: rate is ", rate, ", expected a positive finite number");
+            fail_with("analytic_capacity: rate is ", rate, ", expected a positive finite number");
         }
         if (!(overhead >= 0.0 && std::isfinite(overhead))) {
-            detail::fail_with("analytic_capacity: overhead is ", overhead, ", expected a finite number of at least 0");
+            fail_with("analytic_capacity: overhead is ", overhead, ", expected a finite number of at least 0");
         }
         double const least = (overhead + 1.0) / rate;
         if (!(least >= detail::least_seconds && least <= detail::most_seconds)) {
-            detail::fail_with("analytic_capacity: with a rate of ", rate, " and an overhead of ", overhead,
-                              " a step of one token takes ", least, " seconds, expected a number in [1e-15, 1e9]");
+            fail_with("analytic_capacity: with a rate of ", rate, " and an overhead of ", overhead,
+                      " a step of one token takes ", least, " seconds, expected a number in [1e-15, 1e9]");
         }
     }
 
@@ -280,7 +280,7 @@ template <class Interpolation = linear_step_time, class Clock = std::chrono::ste
                                                     profile_settings const& settings = {}) {
     static_assert(std::invocable<Step&, std::size_t>,
                   "profile: the functor must be callable with the number of batch tokens (std::size_t)");
-    if (settings.repeats == 0) detail::fail("profile: repeats is 0, expected at least 1");
+    if (settings.repeats == 0) fail_with("profile: repeats is 0, expected at least 1");
     std::vector<capacity_point> points;
     for (std::size_t const b : batch_sizes) points.push_back({b, 1.0});
     detail::check_capacity_points("profile", points);  // the grid, before time is spent on it
@@ -302,9 +302,9 @@ template <class Interpolation = linear_step_time, class Clock = std::chrono::ste
         std::size_t const middle = s.size() / 2;
         points[j].seconds = s.size() % 2 == 1 ? s[middle] : 0.5 * (s[middle - 1] + s[middle]);
         if (!(points[j].seconds > 0.0)) {
-            detail::fail_with("profile: the median at index ", j, " (batch tokens ", points[j].batch_tokens,
-                              ") is 0 seconds: the functor returns before its work is done, or is too short for "
-                              "the clock");
+            fail_with("profile: the median at index ", j, " (batch tokens ", points[j].batch_tokens,
+                      ") is 0 seconds: the functor returns before its work is done, or is too short for "
+                      "the clock");
         }
     }
     return capacity_table<Interpolation>(std::move(points));

@@ -48,8 +48,8 @@ public:
         for (std::size_t i = 0; i < samples.size(); ++i) {
             double const seconds = static_cast<double>(model_.step_seconds(samples[i].load));
             if (!(seconds >= detail::least_seconds && std::isfinite(seconds))) {
-                detail::fail_with("cell_cost: sample ", i, ": the model says ", seconds,
-                                  " seconds, expected a finite number of at least 1e-15");
+                fail_with("cell_cost: sample ", i, ": the model says ", seconds,
+                          " seconds, expected a finite number of at least 1e-15");
             }
         }
         std::sort(samples.begin(), samples.end(),

@@ -176,7 +176,7 @@ private:
     search.run();
     auto const& prices = search.prices();
     if (!(prices[0] + prices[1] + prices[2] >= detail::least_seconds)) {
-        detail::fail(
+        fail_with(
             "fit_additive_cost: the samples leave nothing for what every step pays (fixed, request, batch_token); "
             "expected times of whole steps, in seconds");
     }
@@ -189,8 +189,8 @@ private:
         fit.prices[i] = {prices[i], report.error[i] * fit.spread, report.known[i], report.blurred_with[i]};
     }
     if ((fit.prices[2].blurred_with & 1u) != 0) {
-        detail::fail_with("fit_additive_cost: the samples determine ", fit.unknown(),
-                          "; expected steps that differ in batch tokens, or the price of one cannot be told");
+        fail_with("fit_additive_cost: the samples determine ", fit.unknown(),
+                  "; expected steps that differ in batch tokens, or the price of one cannot be told");
     }
     return fit;
 }

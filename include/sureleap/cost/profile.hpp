@@ -81,11 +81,11 @@ template <class Clock = std::chrono::steady_clock, class Step>
                                          step_profile_settings const& settings = {}) {
     static_assert(std::invocable<Step&, step_load const&>,
                   "profile_steps: the functor must be callable with a step_load, whose step it runs to its end");
-    if (settings.repeats == 0) detail::fail("profile_steps: repeats is 0, expected at least 1");
+    if (settings.repeats == 0) fail_with("profile_steps: repeats is 0, expected at least 1");
     if (!(settings.most_spread >= 0.0)) {
-        detail::fail_with("profile_steps: most_spread is ", settings.most_spread, ", expected a number of at least 0");
+        fail_with("profile_steps: most_spread is ", settings.most_spread, ", expected a number of at least 0");
     }
-    if (grid.empty()) detail::fail("profile_steps: the grid is empty, expected at least one load");
+    if (grid.empty()) fail_with("profile_steps: the grid is empty, expected at least one load");
     for (std::size_t i = 0; i < grid.size(); ++i) {
         detail::check_load("profile_steps: load " + std::to_string(i), grid[i]);
     }
@@ -113,10 +113,10 @@ template <class Clock = std::chrono::steady_clock, class Step>
             s.seconds = detail::median_of(sorted);
             s.runs = sorted.size();
             if (!(s.seconds > 0.0)) {
-                detail::fail_with("profile_steps: the median of load ", j, " (requests ", s.load.requests,
-                                  ", batch tokens ", s.load.batch_tokens,
-                                  ") is 0 seconds: the functor returns before its work is done, or is too short for "
-                                  "the clock");
+                fail_with("profile_steps: the median of load ", j, " (requests ", s.load.requests, ", batch tokens ",
+                          s.load.batch_tokens,
+                          ") is 0 seconds: the functor returns before its work is done, or is too short for "
+                          "the clock");
             }
             for (double& x : sorted) x = std::abs(x - s.seconds);
             s.spread = 1.4826 * detail::median_of(sorted) / s.seconds;
@@ -135,19 +135,18 @@ struct profile_grid_settings {
 /// Loads that tell all prices apart, if there are two contexts: requests 1, 2, 4 .. max_requests; of each, batches of
 /// 0, half and all drafts verified; nobody drafting, half of the requests half the block, everybody all of it.
 [[nodiscard]] inline std::vector<step_load> profile_grid(profile_grid_settings const& settings) {
-    if (settings.max_requests == 0) detail::fail("profile_grid: max_requests is 0, expected at least 1");
-    if (settings.contexts.empty()) detail::fail("profile_grid: contexts is empty, expected at least one length");
+    if (settings.max_requests == 0) fail_with("profile_grid: max_requests is 0, expected at least 1");
+    if (settings.contexts.empty()) fail_with("profile_grid: contexts is empty, expected at least one length");
     // With the anchors: (gamma + 1) tokens a request.
     if (settings.block_size >= detail::most_tokens ||
         settings.max_requests > detail::most_tokens / (settings.block_size + 1)) {
-        detail::fail_with("profile_grid: max_requests is ", settings.max_requests, " and block_size ",
-                          settings.block_size, ", expected a largest step of ", detail::most_tokens_text, " tokens");
+        fail_with("profile_grid: max_requests is ", settings.max_requests, " and block_size ", settings.block_size,
+                  ", expected a largest step of ", detail::most_tokens_text, " tokens");
     }
     for (std::size_t i = 0; i < settings.contexts.size(); ++i) {
         if (settings.contexts[i] > (std::uint64_t{1} << 62) / settings.max_requests) {
-            detail::fail_with("profile_grid: context ", i, " is ", settings.contexts[i], " tokens for each of ",
-                              settings.max_requests,
-                              " requests, expected at most 2^62 = 4611686018427387904 tokens in all");
+            fail_with("profile_grid: context ", i, " is ", settings.contexts[i], " tokens for each of ",
+                      settings.max_requests, " requests, expected at most 2^62 = 4611686018427387904 tokens in all");
         }
     }
     std::vector<step_load> grid;

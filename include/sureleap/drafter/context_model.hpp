@@ -24,7 +24,7 @@ template <class Real, class Function>
 class context_model {
 public:
     context_model(std::size_t vocabulary, Function f) : vocabulary_(vocabulary), f_(std::move(f)) {
-        if (vocabulary == 0) detail::fail("context_model: vocabulary is 0, expected the number of tokens V");
+        if (vocabulary == 0) fail_with("context_model: vocabulary is 0, expected the number of tokens V");
     }
 
     [[nodiscard]] std::size_t vocabulary() const noexcept { return vocabulary_; }

@@ -39,11 +39,10 @@ public:
     static constexpr bool plans_at_anchor = false;
 
     explicit lookup(lookup_options const& options) : options_(options) {
-        if (options_.block_size == 0) detail::fail("lookup: block_size (gamma) is 0, expected at least 1");
-        if (options_.target_vocabulary == 0) detail::fail("lookup: target_vocabulary is 0, expected V");
+        if (options_.block_size == 0) fail_with("lookup: block_size (gamma) is 0, expected at least 1");
+        if (options_.target_vocabulary == 0) fail_with("lookup: target_vocabulary is 0, expected V");
         if (options_.shortest == 0 || options_.shortest > options_.longest) {
-            detail::fail_with("lookup: shortest is ", options_.shortest,
-                              ", expected 1 .. longest = ", options_.longest);
+            fail_with("lookup: shortest is ", options_.shortest, ", expected 1 .. longest = ", options_.longest);
         }
     }
 

@@ -66,21 +66,21 @@ public:
           options_(options) {
         detail::check_options("semi_autoregressive", options_);
         if (head_.vocabulary() != 0 && head_.vocabulary() != options_.vocabulary) {
-            detail::fail_with("semi_autoregressive: the head has ", head_.vocabulary(),
-                              " output tokens, expected the draft vocabulary of ", options_.vocabulary);
+            fail_with("semi_autoregressive: the head has ", head_.vocabulary(),
+                      " output tokens, expected the draft vocabulary of ", options_.vocabulary);
         }
         if (lists_tokens && options_.map != nullptr) {
-            detail::fail(
+            fail_with(
                 "semi_autoregressive: a shortlist_head lists target tokens, expected a drafter without a "
                 "vocabulary map");
         }
         if (head_.previous_vocabulary() != 0 && head_.previous_vocabulary() != target_vocabulary()) {
-            detail::fail_with("semi_autoregressive: the head embeds ", head_.previous_vocabulary(),
-                              " previous tokens, expected the target vocabulary of ", target_vocabulary());
+            fail_with("semi_autoregressive: the head embeds ", head_.previous_vocabulary(),
+                      " previous tokens, expected the target vocabulary of ", target_vocabulary());
         }
         if (head_.hidden_size() != 0 && head_.hidden_size() != options_.hidden_size) {
-            detail::fail_with("semi_autoregressive: the head reads hidden states of size ", head_.hidden_size(),
-                              ", expected options.hidden_size = ", options_.hidden_size);
+            fail_with("semi_autoregressive: the head reads hidden states of size ", head_.hidden_size(),
+                      ", expected options.hidden_size = ", options_.hidden_size);
         }
         detail::check_confidence("semi_autoregressive", confidence_, options_);
     }

@@ -113,7 +113,7 @@ inline void save(cost_table const& table, std::string const& file) {
 /// Error if the file cannot be read, is broken, foreign or stale.
 [[nodiscard]] inline cost_table load_cost(std::string const& file, cost_demands const& demands) {
     cost_table table = cost_from_json(detail::read_text(file), file);
-    if (std::string const refusal = why_refused(table, demands, file); !refusal.empty()) detail::fail(refusal);
+    if (std::string const refusal = why_refused(table, demands, file); !refusal.empty()) fail_with(refusal);
     return table;
 }
 

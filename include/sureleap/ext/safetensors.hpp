@@ -122,20 +122,19 @@ public:
         tensor const& t = at(name);
         std::span<std::size_t const> const expected(shape.begin(), shape.size());
         if (t.type != dtype_of<T>) {
-            detail::fail_with(name_, ": tensor ", detail::named(name), " is ", name_of(t.type), ", expected ",
-                              name_of(dtype_of<T>));
+            fail_with(name_, ": tensor ", detail::named(name), " is ", name_of(t.type), ", expected ",
+                      name_of(dtype_of<T>));
         }
         if (!std::ranges::equal(t.shape, expected)) {
-            detail::fail_with(name_, ": tensor ", detail::named(name), " is ", detail::shown(t.shape), ", expected ",
-                              detail::shown(expected));
+            fail_with(name_, ": tensor ", detail::named(name), " is ", detail::shown(t.shape), ", expected ",
+                      detail::shown(expected));
         }
         if (t.bytes.empty()) return {};
         if (std::bit_cast<std::uintptr_t>(t.bytes.data()) % alignof(T) != 0) {
-            detail::fail_with(name_, ": tensor ", detail::named(name), " lies at byte ", t.bytes.data() - bytes_.get(),
-                              " of the file, at an address that is no multiple of ", alignof(T), " as ",
-                              name_of(t.type),
-                              " needs: copy its bytes, or write the file anew "
-                              "(sureleap/ext/safetensors_writer.hpp) with tensors sorted by falling element size");
+            fail_with(name_, ": tensor ", detail::named(name), " lies at byte ", t.bytes.data() - bytes_.get(),
+                      " of the file, at an address that is no multiple of ", alignof(T), " as ", name_of(t.type),
+                      " needs: copy its bytes, or write the file anew "
+                      "(sureleap/ext/safetensors_writer.hpp) with tensors sorted by falling element size");
         }
         return {reinterpret_cast<T const*>(t.bytes.data()), t.bytes.size() / sizeof(T)};
     }
@@ -162,7 +161,7 @@ private:
 inline file::file(std::string name, detail::file_bytes owned) : name_(std::move(name)), bytes_(std::move(owned)) {
     auto const bytes = this->bytes();
     if (bytes.size() < 8) {
-        detail::fail_with(name_, ": ", bytes.size(), " bytes, expected at least 8 (the length of the header)");
+        fail_with(name_, ": ", bytes.size(), " bytes, expected at least 8 (the length of the header)");
     }
     std::uint64_t length = 0;
     for (std::size_t i = 0; i < 8; ++i) length |= std::to_integer<std::uint64_t>(bytes[i]) << (8 * i);
@@ -185,12 +184,12 @@ inline file file::read(std::filesystem::path const& path) {
     std::uintmax_t const stored = std::filesystem::file_size(path, code);  // fails for directories, pipes and the like
     std::ifstream in;
     if (!code) in.open(path, std::ios::binary);
-    if (code || !in) detail::fail_with(name, ": cannot be opened for reading");
+    if (code || !in) fail_with(name, ": cannot be opened for reading");
     std::size_t const size = detail::memory_size(stored, name);
     auto const data = new std::byte[size];
     detail::file_bytes owned(data, {detail::release::kind::allocated, size});
     in.read(reinterpret_cast<char*>(data), static_cast<std::streamsize>(size));
-    if (!in) detail::fail_with(name, ": reading failed at byte ", in.gcount(), " of ", size);
+    if (!in) fail_with(name, ": reading failed at byte ", in.gcount(), " of ", size);
     return file(std::move(name), std::move(owned));
 }
 
@@ -206,12 +205,12 @@ inline file file::map(std::filesystem::path const& path) {
     descriptor const opened{::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a pipe would wait for a writer
     struct stat status{};
     if (opened.number < 0 || ::fstat(opened.number, &status) != 0 || !S_ISREG(status.st_mode)) {
-        detail::fail_with(name, ": cannot be opened for reading");
+        fail_with(name, ": cannot be opened for reading");
     }
     std::size_t const size = detail::memory_size(static_cast<std::uintmax_t>(status.st_size), name);
     if (size == 0) return file(std::move(name), {});  // nothing to map: fails like other files that are too short
     void* const data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, opened.number, 0);
-    if (data == MAP_FAILED) detail::fail_with(name, ": mapping ", size, " bytes into memory failed");
+    if (data == MAP_FAILED) fail_with(name, ": mapping ", size, " bytes into memory failed");
     return file(std::move(name), {static_cast<std::byte const*>(data), {detail::release::kind::mapped, size}});
 #else
     return read(path);
@@ -219,7 +218,7 @@ inline file file::map(std::filesystem::path const& path) {
 }
 
 inline void file::fail_missing(std::string_view name) const {
-    if (tensors_.empty()) detail::fail_with(name_, ": no tensor ", detail::named(name), ", the file has no tensors");
+    if (tensors_.empty()) fail_with(name_, ": no tensor ", detail::named(name), ", the file has no tensors");
     // Near is what shares the longest beginning and end: finds a wrong prefix as well as a typing error.
     auto const likeness = [name](tensor const& t) {
         std::string_view const other = t.name;
@@ -229,8 +228,8 @@ inline void file::fail_missing(std::string_view name) const {
         return front + (std::mismatch(rest.rbegin(), rest.rend(), tail.rbegin(), tail.rend()).first - rest.rbegin());
     };
     auto const nearest = std::ranges::max_element(tensors_, {}, likeness);
-    detail::fail_with(name_, ": no tensor ", detail::named(name), " among ", tensors_.size(), ", the nearest name is ",
-                      detail::named(nearest->name));
+    fail_with(name_, ": no tensor ", detail::named(name), " among ", tensors_.size(), ", the nearest name is ",
+              detail::named(nearest->name));
 }
 
 }  // namespace safetensors

@@ -53,7 +53,7 @@ enum class dtype : std::uint8_t {
 
 namespace detail {
 
-using sureleap::detail::fail_with;
+using sureleap::fail_with;
 
 inline constexpr std::array<char const*, 15> dtype_names{
     "BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "I16", "U16", "F16", "BF16", "I32", "U32", "F32", "F64", "I64", "U64"};

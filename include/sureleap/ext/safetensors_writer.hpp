@@ -167,9 +167,9 @@ public:
         if (bytes.empty()) return;
         std::size_t const missing = complete() ? 0 : plan_.sizes[current_] - written_;
         if (bytes.size() > missing) {
-            detail::fail_with(name_, ": ", bytes.size(), " bytes appended, expected at most ", missing,
-                              complete() ? " (all tensors are complete)"
-                                         : " (the rest of tensor " + detail::named(specs_[current_].name) + ")");
+            fail_with(name_, ": ", bytes.size(), " bytes appended, expected at most ", missing,
+                      complete() ? " (all tensors are complete)"
+                                 : " (the rest of tensor " + detail::named(specs_[current_].name) + ")");
         }
         part_.write({reinterpret_cast<char const*>(bytes.data()), bytes.size()});
         written_ += bytes.size();
@@ -180,8 +180,8 @@ public:
     /// keeps it.
     void finish() {
         if (!complete()) {
-            detail::fail_with(name_, ": tensor ", detail::named(specs_[current_].name), " (", current_ + 1, " of ",
-                              specs_.size(), ") has got ", written_, " of its ", plan_.sizes[current_], " bytes");
+            fail_with(name_, ": tensor ", detail::named(specs_[current_].name), " (", current_ + 1, " of ",
+                      specs_.size(), ") has got ", written_, " of its ", plan_.sizes[current_], " bytes");
         }
         part_.become(path_);
     }

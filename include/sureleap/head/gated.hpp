@@ -42,8 +42,8 @@ public:
           output_("gated_head", w2, w1.cols),
           bias_(bias) {
         if (gate.cols <= w1.cols) {
-            detail::fail_with("gated_head: gate has ", gate.cols,
-                              " columns, expected hidden size + rank, more than the rank ", w1.cols);
+            fail_with("gated_head: gate has ", gate.cols, " columns, expected hidden size + rank, more than the rank ",
+                      w1.cols);
         }
         detail::check_weights<Real>("gated_head", "gate", gate, w1.cols, gate.cols, "rank x (hidden size + rank)");
         detail::check_weights<Real>("gated_head", "bias", bias_, w1.cols, "one per row of gate");

@@ -45,7 +45,7 @@ public:
     explicit int8_matrix(matrix_view<W> weights)
         : values_(weights.rows * weights.cols), scales_(weights.rows), cols_(weights.cols) {
         if (cols_ > int8_view::most_columns) {
-            detail::fail_with("int8_matrix: rows have ", cols_, " columns, expected at most ", int8_view::most_columns);
+            fail_with("int8_matrix: rows have ", cols_, " columns, expected at most ", int8_view::most_columns);
         }
         for (std::size_t i = 0; i < weights.rows; ++i) {
             auto const row = weights.row(i);
@@ -53,8 +53,8 @@ public:
             for (std::size_t j = 0; j < cols_; ++j) {
                 auto const w = static_cast<double>(load(row[j]));
                 if (!std::isfinite(w)) {
-                    detail::fail_with("int8_matrix: weight at row ", i, ", column ", j, " is ", w,
-                                      ", expected a finite number");
+                    fail_with("int8_matrix: weight at row ", i, ", column ", j, " is ", w,
+                              ", expected a finite number");
                 }
                 largest = std::max(largest, std::fabs(w));
             }

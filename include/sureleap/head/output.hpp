@@ -33,18 +33,18 @@ public:
     output_layer(char const* owner, Weights weights, std::size_t rank) : weights_(weights) {
         if constexpr (is_int8) {
             if (weights.cols != rank || weights.rows == 0 || weights.values == nullptr || weights.scales == nullptr) {
-                detail::fail_with(owner, ": w2 is ", detail::shape_text(weights.rows, weights.cols), ", expected ",
-                                  detail::shape_text(weights.rows, rank),
-                                  " with values and scales (draft vocabulary x ", "rank of w1)");
+                fail_with(owner, ": w2 is ", detail::shape_text(weights.rows, weights.cols), ", expected ",
+                          detail::shape_text(weights.rows, rank), " with values and scales (draft vocabulary x ",
+                          "rank of w1)");
             }
             if (rank > int8_view::most_columns) {
-                detail::fail_with(owner, ": w2 has ", rank, " columns in eight bits, expected at most ",
-                                  int8_view::most_columns);
+                fail_with(owner, ": w2 has ", rank, " columns in eight bits, expected at most ",
+                          int8_view::most_columns);
             }
             for (std::size_t i = 0; i < weights.rows; ++i) {
                 if (!std::isfinite(weights.scales[i])) {
-                    detail::fail_with(owner, ": w2's scale of row ", i, " is ", weights.scales[i],
-                                      ", expected a finite number");
+                    fail_with(owner, ": w2's scale of row ", i, " is ", weights.scales[i],
+                              ", expected a finite number");
                 }
             }
         } else {

@@ -46,8 +46,8 @@ public:
           bias_(bias) {
         std::size_t const r = w1.cols;
         if (joint.cols <= 2 * r) {
-            detail::fail_with("rnn_head: joint has ", joint.cols,
-                              " columns, expected 2 * rank + hidden size, more than twice the rank ", r);
+            fail_with("rnn_head: joint has ", joint.cols,
+                      " columns, expected 2 * rank + hidden size, more than twice the rank ", r);
         }
         detail::check_weights<Real>("rnn_head", "joint", joint, 3 * r, joint.cols, "3 rank x (2 rank + hidden size)");
         detail::check_weights<Real>("rnn_head", "bias", bias_, 3 * r, "one per row of joint");

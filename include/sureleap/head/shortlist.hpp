@@ -203,9 +203,9 @@ public:
             for (std::size_t i = 0; i < n; ++i) {
                 std::size_t const count = detail::best_tokens<real, real>({to[i], V}, cols_, {candidates, values});
                 if (count != cols_) {  // weights are finite, but sums of large products need not be numbers
-                    detail::fail_with("successor_table: the bias after token ", first + i, " has ", count,
-                                      " values that are numbers, expected at least ", cols_,
-                                      ": products of the weights are too large");
+                    fail_with("successor_table: the bias after token ", first + i, " has ", count,
+                              " values that are numbers, expected at least ", cols_,
+                              ": products of the weights are too large");
                 }
                 table_.insert(table_.end(), candidates.begin(),
                               candidates.begin() + static_cast<std::ptrdiff_t>(count));
@@ -236,18 +236,18 @@ public:
     /// range or rows that do not ascend.
     explicit shortlist_head(Head head, std::size_t best, matrix_view<token_id> successors = {})
         : head_(std::move(head)), best_(std::min<std::size_t>(best, head_.vocabulary())), successors_(successors) {
-        if (best == 0) detail::fail("shortlist_head: best is 0, expected at least 1 token by base logits");
+        if (best == 0) fail_with("shortlist_head: best is 0, expected at least 1 token by base logits");
         if (successors.rows != 0 && successors.rows != head_.previous_vocabulary()) {
-            detail::fail_with("shortlist_head: successors of ", successors.rows, " tokens, expected ",
-                              head_.previous_vocabulary(), ", one row per previous token");
+            fail_with("shortlist_head: successors of ", successors.rows, " tokens, expected ",
+                      head_.previous_vocabulary(), ", one row per previous token");
         }
         for (std::size_t i = 0; i < successors.rows; ++i) {
             auto const row = successors.row(i);
             for (std::size_t j = 0; j < row.size(); ++j) {
                 token_id const least = j == 0 ? 0 : row[j - 1] + 1;
                 if (row[j] < least || static_cast<std::size_t>(row[j]) >= head_.vocabulary()) {
-                    detail::fail_with("shortlist_head: successor ", j, " of token ", i, " is ", row[j], ", expected ",
-                                      least, " .. ", head_.vocabulary() - 1, " (ascending ids of the vocabulary)");
+                    fail_with("shortlist_head: successor ", j, " of token ", i, " is ", row[j], ", expected ", least,
+                              " .. ", head_.vocabulary() - 1, " (ascending ids of the vocabulary)");
                 }
             }
         }

@@ -41,13 +41,13 @@ public:
         for (std::size_t r = 0; r < requests.size(); ++r) {
             request_view const& request = requests[r];
             if (request.slot >= slots_.size()) {
-                detail::fail_with("begin_round: request ", r, " (id ", request.id, ") has slot ", request.slot,
-                                  ", expected a slot below max_requests = ", slots_.size());
+                fail_with("begin_round: request ", r, " (id ", request.id, ") has slot ", request.slot,
+                          ", expected a slot below max_requests = ", slots_.size());
             }
             slot_state& at = slots_[request.slot];
             if (at.round == round_) {
-                detail::fail_with("begin_round: request ", r, " (id ", request.id, ") has slot ", request.slot,
-                                  ", which another request of this round has; expected a slot of its own");
+                fail_with("begin_round: request ", r, " (id ", request.id, ") has slot ", request.slot,
+                          ", which another request of this round has; expected a slot of its own");
             }
             if (at.phase != phase::empty && (at.id != request.id || at.seed != request.seed)) at = {};
             check_position(r, request, at);
@@ -65,9 +65,9 @@ public:
             request.draft_floor = drawn ? 0 : at.draft_floor;
             request.weight = at.weight;
             if (drawn && request.draft_cap(at.drafted) < at.drafted) {
-                detail::fail_with("begin_round: request ", r, " (id ", request.id, ") may draft ",
-                                  request.draft_cap(at.drafted), " tokens, but drafted ", at.drafted,
-                                  " in the round that failed; expected the request as it was then");
+                fail_with("begin_round: request ", r, " (id ", request.id, ") may draft ",
+                          request.draft_cap(at.drafted), " tokens, but drafted ", at.drafted,
+                          " in the round that failed; expected the request as it was then");
             }
         }
     }
@@ -121,18 +121,17 @@ private:
 
     static void check_position(std::size_t r, request_view const& request, slot_state const& at) {
         if (at.phase == phase::ended && request.position < at.position) {
-            detail::fail_with(
-                "begin_round: request ", r, " (id ", request.id, ") is at position ", request.position, ", expected ",
-                at.position,
-                " or later: its last round has ended there. Append what a verdict emitted before the next "
-                "round; call join(slot) if this is another request with the same id");
+            fail_with("begin_round: request ", r, " (id ", request.id, ") is at position ", request.position,
+                      ", expected ", at.position,
+                      " or later: its last round has ended there. Append what a verdict emitted before the next "
+                      "round; call join(slot) if this is another request with the same id");
         }
         if ((at.phase == phase::begun || at.phase == phase::admitted) && request.position != at.position) {
-            detail::fail_with("begin_round: request ", r, " (id ", request.id, ") is at position ", request.position,
-                              ", expected ", at.position,
-                              ", where its last round began, which has not ended. Call end_round after accept; run a "
-                              "round that failed again from the same place; call join(slot) for another request with "
-                              "the same id");
+            fail_with("begin_round: request ", r, " (id ", request.id, ") is at position ", request.position,
+                      ", expected ", at.position,
+                      ", where its last round began, which has not ended. Call end_round after accept; run a "
+                      "round that failed again from the same place; call join(slot) for another request with "
+                      "the same id");
         }
     }
 

@@ -92,35 +92,34 @@ template <class Rule = void>
 void check_settings(request_settings const& s) {
     auto const check = [](char const* which, transform const& t) {
         if (!(t.temperature >= 0.0 && t.temperature <= largest_temperature)) {
-            detail::fail_with("request_settings: ", which, "temperature is ", t.temperature,
-                              ", expected a finite number >= 0 and at most ", largest_temperature);
+            fail_with("request_settings: ", which, "temperature is ", t.temperature,
+                      ", expected a finite number >= 0 and at most ", largest_temperature);
         }
-        if (t.top_k < 0)
-            detail::fail_with("request_settings: ", which, "top_k is ", t.top_k, ", expected >= 0 (0 keeps all)");
+        if (t.top_k < 0) fail_with("request_settings: ", which, "top_k is ", t.top_k, ", expected >= 0 (0 keeps all)");
         if (!(t.top_p > 0.0 && t.top_p <= 1.0)) {
-            detail::fail_with("request_settings: ", which, "top_p is ", t.top_p, ", expected a number in (0, 1]");
+            fail_with("request_settings: ", which, "top_p is ", t.top_p, ", expected a number in (0, 1]");
         }
         if (!(t.min_p >= 0.0 && t.min_p <= 1.0)) {
-            detail::fail_with("request_settings: ", which, "min_p is ", t.min_p, ", expected a number in [0, 1]");
+            fail_with("request_settings: ", which, "min_p is ", t.min_p, ", expected a number in [0, 1]");
         }
     };
     check("", s.target_transform());
     if (s.draft) check("draft ", *s.draft);
     constexpr std::size_t most = std::size_t{1} << 31;  // a decoder reserves this many tokens when a request joins
     if (s.max_new_tokens == 0 || s.max_new_tokens > most) {
-        detail::fail_with("request_settings: max_new_tokens is ", s.max_new_tokens, ", expected 1 .. ", most);
+        fail_with("request_settings: max_new_tokens is ", s.max_new_tokens, ", expected 1 .. ", most);
     }
     if (!(s.priority > 0.0) || !std::isfinite(s.priority)) {
-        detail::fail_with("request_settings: priority is ", s.priority, ", expected a positive finite number");
+        fail_with("request_settings: priority is ", s.priority, ", expected a positive finite number");
     }
     if (!(s.tokens_per_second >= 0.0) || !std::isfinite(s.tokens_per_second)) {
-        detail::fail_with("request_settings: tokens_per_second is ", s.tokens_per_second,
-                          ", expected a finite number >= 0 (0 asks for no speed)");
+        fail_with("request_settings: tokens_per_second is ", s.tokens_per_second,
+                  ", expected a finite number >= 0 (0 asks for no speed)");
     }
     if constexpr (is_greedy_only_v<Rule>) {
         if (!s.target_transform().greedy()) {
-            detail::fail_with("request_settings: temperature is ", s.temperature,
-                              ", expected 0: this acceptance rule decodes greedily; use another for sampling");
+            fail_with("request_settings: temperature is ", s.temperature,
+                      ", expected 0: this acceptance rule decodes greedily; use another for sampling");
         }
     }
 }

@@ -147,8 +147,8 @@ public:
     /// Forgets what is known of the slot: the request that takes it is another one, though it may have the same id.
     void join(std::size_t slot) {
         if (slot >= sizes_.max_requests) {
-            detail::fail_with("round_memory: slot ", slot,
-                              " was taken, expected a slot below max_requests = ", sizes_.max_requests);
+            fail_with("round_memory: slot ", slot,
+                      " was taken, expected a slot below max_requests = ", sizes_.max_requests);
         }
         state_.attempts.forget(slot);
         state_.history.join(slot);
@@ -172,11 +172,11 @@ private:
                  std::bool_constant<AllowLossy>)
         : sizes_{limits.max_requests, drafter.block_size()} {
         check_round<Drafter, Schedule, Rule, AllowLossy>();
-        if (limits.max_requests == 0) detail::fail("round_limits: max_requests is 0, expected at least 1");
+        if (limits.max_requests == 0) fail_with("round_limits: max_requests is 0, expected at least 1");
         if (limits.kernels == nullptr)
-            detail::fail("round_limits: kernels is null, expected a table that outlives the memory");
+            fail_with("round_limits: kernels is null, expected a table that outlives the memory");
         limits.calibration.expect_serves(sizes_);
-        if (limits.executor.width() == 0) detail::fail("round_limits: the executor's width is 0, expected at least 1");
+        if (limits.executor.width() == 0) fail_with("round_limits: the executor's width is 0, expected at least 1");
         state_.parts = {detail::tag_of<Drafter>(), detail::tag_of<Schedule>(), detail::tag_of<Rule>(),
                         is_greedy_only_v<Rule>, drafter.target_vocabulary()};
         state_.clock = limits.clock;

@@ -62,8 +62,8 @@ public:
                           { target_.vocabulary() } -> std::convertible_to<std::size_t>;
                       }) {
             if (target_.vocabulary() != drafter_.target_vocabulary()) {
-                detail::fail_with("decoder: the target has ", target_.vocabulary(), " tokens, the drafter speaks of ",
-                                  drafter_.target_vocabulary(), "; expected equal vocabularies (or a vocabulary_map)");
+                fail_with("decoder: the target has ", target_.vocabulary(), " tokens, the drafter speaks of ",
+                          drafter_.target_vocabulary(), "; expected equal vocabularies (or a vocabulary_map)");
             }
         }
     }

@@ -60,7 +60,7 @@ namespace detail {
 
 /// The stage may run now, and with this part; `otherwise` says what is wrong and what to do.
 inline void expect_round(bool so, char const* otherwise) {
-    if (!so) fail(otherwise);
+    if (!so) fail_with(otherwise);
 }
 
 template <class Schedule>
@@ -145,8 +145,8 @@ template <class Schedule, class T, class Q, class Hook>
                              "object that the stages are given, and not with a copy of it");
     }
     if (requests.size() > memory.sizes().max_requests) {
-        detail::fail_with("begin_round: there are ", requests.size(),
-                          " requests, expected at most max_requests = ", memory.sizes().max_requests);
+        fail_with("begin_round: there are ", requests.size(),
+                  " requests, expected at most max_requests = ", memory.sizes().max_requests);
     }
     for (std::size_t r = 0; r < requests.size(); ++r) detail::check_request(r, requests[r], round.parts);
     round.attempts.check(requests);
@@ -270,8 +270,8 @@ template <class Schedule, class T, class Q, class Hook>
     for (std::size_t r = 0; r < requests.size(); ++r) {
         std::uint32_t const drafted = table.survivals.sizes[r];
         if (lengths[r] > drafted) {
-            detail::fail_with("admit: the schedule gives request ", r, " the length ", lengths[r],
-                              ", expected at most ", drafted, ", the tokens that it drafted");
+            fail_with("admit: the schedule gives request ", r, " the length ", lengths[r], ", expected at most ",
+                      drafted, ", the tokens that it drafted");
         }
         std::uint32_t const length = std::min(round.attempts.length(requests[r], lengths[r]), drafted);
         round.attempts.admit(requests[r], drafted, length);

@@ -21,17 +21,16 @@ public:
     /// `to_target[d]` is the target id of draft token d. Throws if an id is out of range or occurs twice.
     vocabulary_map(std::span<token_id const> to_target, std::size_t target_vocabulary)
         : to_target_(to_target.begin(), to_target.end()), to_draft_(target_vocabulary, no_token) {
-        if (to_target_.empty())
-            detail::fail("vocabulary_map: the draft vocabulary is empty, expected at least one token");
+        if (to_target_.empty()) fail_with("vocabulary_map: the draft vocabulary is empty, expected at least one token");
         for (std::size_t d = 0; d < to_target_.size(); ++d) {
             token_id const v = to_target_[d];
             if (v < 0 || static_cast<std::size_t>(v) >= target_vocabulary) {
-                detail::fail_with("vocabulary_map: draft token ", d, " maps to target token ", v, ", expected 0 .. ",
-                                  target_vocabulary - 1);
+                fail_with("vocabulary_map: draft token ", d, " maps to target token ", v, ", expected 0 .. ",
+                          target_vocabulary - 1);
             }
             if (to_draft_[static_cast<std::size_t>(v)] != no_token) {
-                detail::fail_with("vocabulary_map: draft tokens ", to_draft_[static_cast<std::size_t>(v)], " and ", d,
-                                  " both map to target token ", v, ", expected distinct target tokens");
+                fail_with("vocabulary_map: draft tokens ", to_draft_[static_cast<std::size_t>(v)], " and ", d,
+                          " both map to target token ", v, ", expected distinct target tokens");
             }
             to_draft_[static_cast<std::size_t>(v)] = static_cast<token_id>(d);
         }

@@ -140,10 +140,8 @@ class hysteresis : public schedule_adapter<Planner> {
 public:
     explicit hysteresis(Planner planner, hysteresis_options const& options = {})
         : base(std::move(planner)), options_(options) {
-        if (!(options.margin >= 0.0))
-            detail::fail_with("hysteresis: margin is ", options.margin, ", expected at least 0");
-        if (!(options.height >= 0.0))
-            detail::fail_with("hysteresis: height is ", options.height, ", expected at least 0");
+        if (!(options.margin >= 0.0)) fail_with("hysteresis: margin is ", options.margin, ", expected at least 0");
+        if (!(options.height >= 0.0)) fail_with("hysteresis: height is ", options.height, ", expected at least 0");
     }
 
     template <class Origin>

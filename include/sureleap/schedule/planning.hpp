@@ -127,9 +127,9 @@ public:
     survival_history(std::size_t max_requests, std::size_t block_size, std::size_t lag, double prior)
         : block_size_(block_size), lag_(lag), entries_(max_requests * lag), table_(max_requests * lag * block_size) {
         if (!quantise(prior, prior_)) {
-            detail::fail_with("survival_history: prior confidence is ", prior, ", expected a number in [0, 1]");
+            fail_with("survival_history: prior confidence is ", prior, ", expected a number in [0, 1]");
         }
-        if (lag == 0) detail::fail("survival_history: lag is 0, expected at least 1 round");
+        if (lag == 0) fail_with("survival_history: lag is 0, expected at least 1 round");
     }
 
     /// Forgets slot's past; call when a request takes it. Of a slot that it does not have there is nothing to forget.
@@ -184,13 +184,13 @@ private:
     [[nodiscard]] std::size_t slots() const noexcept { return entries_.size() / lag_; }
     void expect(std::span<request_view const> requests, std::size_t block_size) const {
         if (block_size != block_size_) {
-            detail::fail_with("survival_history: a round with a block_size of ", block_size, ", expected its own, ",
-                              block_size_, "; make it with the drafter's block_size()");
+            fail_with("survival_history: a round with a block_size of ", block_size, ", expected its own, ",
+                      block_size_, "; make it with the drafter's block_size()");
         }
         for (std::size_t r = 0; r < requests.size(); ++r) {
             if (requests[r].slot < slots()) continue;
-            detail::fail_with("survival_history: request ", r, " has slot ", requests[r].slot,
-                              ", expected one below max_requests = ", slots(), ", which it was made for");
+            fail_with("survival_history: request ", r, " has slot ", requests[r].slot,
+                      ", expected one below max_requests = ", slots(), ", which it was made for");
         }
     }
 

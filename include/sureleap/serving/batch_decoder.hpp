@@ -108,8 +108,8 @@ public:
         check_settings<Rule>(settings);
         detail::check_prompt("batch_decoder", prompt, runner_.drafter_part().target_vocabulary());
         if (std::size_t const tokens = prompt.size() + settings.max_new_tokens; tokens > max_tokens_) {
-            detail::fail_with("batch_decoder: the request may grow to ", tokens,
-                              " tokens, expected at most batch_options::max_tokens = ", max_tokens_);
+            fail_with("batch_decoder: the request may grow to ", tokens,
+                      " tokens, expected at most batch_options::max_tokens = ", max_tokens_);
         }
         if (counts().waiting >= max_waiting_) return std::nullopt;
         waiting_.reserve(waiting_.size() + 1);  // what can fail comes first
@@ -212,8 +212,8 @@ private:
     [[nodiscard]] entry const& find(request_id id) const {
         auto const at = requests_.find(id);
         if (at == requests_.end()) {
-            detail::fail_with("batch_decoder: no request with id ", id,
-                              "; it was never submitted, was cancelled, or finished before the last step");
+            fail_with("batch_decoder: no request with id ", id,
+                      "; it was never submitted, was cancelled, or finished before the last step");
         }
         return at->second;
     }

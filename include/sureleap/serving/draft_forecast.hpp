@@ -63,10 +63,10 @@ public:
     survival_profile() = default;
     /// Until rounds say otherwise every position is taken to survive with `prior`, given that the one before did.
     survival_profile(std::size_t block_size, double prior) : block_size_(block_size), cells_(block_size * classes) {
-        if (block_size == 0) detail::fail("survival_profile: block_size is 0, expected the drafter's gamma");
+        if (block_size == 0) fail_with("survival_profile: block_size is 0, expected the drafter's gamma");
         fixed_probability c = 0;
         if (!quantise(prior, c)) {
-            detail::fail_with("survival_profile: prior confidence is ", prior, ", expected a number in [0, 1]");
+            fail_with("survival_profile: prior confidence is ", prior, ", expected a number in [0, 1]");
         }
         fixed_probability survival = certain;
         for (std::size_t k = 0; k < block_size; ++k) {

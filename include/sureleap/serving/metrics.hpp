@@ -252,8 +252,8 @@ private:
                   "serving_metrics: 64-bit atomics take a lock on this machine, which a round must not");
 
     [[nodiscard]] static serving_counts zeros(std::size_t block_size, serving_metrics_settings const& settings) {
-        if (block_size == 0) detail::fail("serving_metrics: block size is 0, expected at least 1");
-        if (settings.bins == 0) detail::fail("serving_metrics: bins is 0, expected at least 1");
+        if (block_size == 0) fail_with("serving_metrics: block size is 0, expected at least 1");
+        if (settings.bins == 0) fail_with("serving_metrics: bins is 0, expected at least 1");
         check_bounds("batch_bounds", settings.batch_bounds);
         check_bounds("second_bounds", settings.second_bounds);
         check_bounds("ratio_bounds", settings.ratio_bounds);
@@ -270,11 +270,11 @@ private:
         return counts;
     }
     static void check_bounds(char const* name, std::vector<double> const& bounds) {
-        if (bounds.empty()) detail::fail_with("serving_metrics: ", name, " is empty, expected at least one bound");
+        if (bounds.empty()) fail_with("serving_metrics: ", name, " is empty, expected at least one bound");
         for (std::size_t i = 0; i < bounds.size(); ++i) {
             if (!std::isfinite(bounds[i]) || (i > 0 && !(bounds[i] > bounds[i - 1]))) {
-                detail::fail_with("serving_metrics: ", name, "[", i, "] is ", bounds[i],
-                                  ", expected finite numbers in ascending order");
+                fail_with("serving_metrics: ", name, "[", i, "] is ", bounds[i],
+                          ", expected finite numbers in ascending order");
             }
         }
     }

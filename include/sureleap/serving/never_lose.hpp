@@ -70,11 +70,10 @@ public:
     never_lose(Schedule schedule, Cost cost, never_lose_options const& options = {})
         : base(std::move(schedule)), cost_(std::move(cost)), options_(options) {
         if (fixed_probability unused = 0; !quantise(options.prior, unused)) {
-            detail::fail_with("never_lose: prior confidence is ", options.prior, ", expected a number in [0, 1]");
+            fail_with("never_lose: prior confidence is ", options.prior, ", expected a number in [0, 1]");
         }
         if (!(options.probing > 0.0 && options.probing < 1.0)) {
-            detail::fail_with("never_lose: probing is ", options.probing,
-                              ", expected a share of the throughput, in (0, 1)");
+            fail_with("never_lose: probing is ", options.probing, ", expected a share of the throughput, in (0, 1)");
         }
     }
     /// With the cost that the schedule has.

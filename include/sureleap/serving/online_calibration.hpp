@@ -70,16 +70,16 @@ public:
           shared_(block_size, settings.maps),
           recent_(settings.max_requests) {
         if (!(shared_weight_ >= 1.0 && std::isfinite(shared_weight_))) {
-            detail::fail_with("online_calibration_settings: shared_weight is ", shared_weight_,
-                              ", expected a finite number of at least 1");
+            fail_with("online_calibration_settings: shared_weight is ", shared_weight_,
+                      ", expected a finite number of at least 1");
         }
         if (!shares_ && settings.tenants == 0) {
-            detail::fail(
+            fail_with(
                 "online_calibration_settings: tenants is 0 and shares_between_tenants is false, expected places for "
                 "tenants, or maps that are shared");
         }
         if (settings.maps.terms == online_terms::history && settings.max_requests == 0) {
-            detail::fail(
+            fail_with(
                 "online_calibration_settings: max_requests is 0, expected the number of slots whose history the maps "
                 "rely on (online_terms::history)");
         }

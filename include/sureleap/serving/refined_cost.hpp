@@ -67,7 +67,7 @@ public:
     explicit refined_cost(Model model, refined_cost_settings const& settings = {})
         : model_(std::move(model)), settings_(settings), idle_keep_(1.0 - 1.0 / settings.idle) {
         auto const check = [](bool good, char const* name, double value, char const* expected) {
-            if (!good) detail::fail_with("refined_cost: ", name, " is ", value, ", expected ", expected);
+            if (!good) fail_with("refined_cost: ", name, " is ", value, ", expected ", expected);
         };
         check(settings.memory > 1.0 && std::isfinite(settings.memory), "memory", settings.memory,
               "a finite number of observations above 1");

@@ -64,12 +64,12 @@ class speed_targets : public schedule_adapter<Schedule> {
 public:
     speed_targets(Schedule schedule, Cost cost, speed_target_options const& options = {})
         : base(std::move(schedule)), cost_(std::move(cost)), options_(options) {
-        if (!(options.window >= 1.0)) detail::fail_with("speed_targets: window is ", options.window, ", expected >= 1");
-        if (!(options.step > 0.0)) detail::fail_with("speed_targets: step is ", options.step, ", expected > 0");
+        if (!(options.window >= 1.0)) fail_with("speed_targets: window is ", options.window, ", expected >= 1");
+        if (!(options.step > 0.0)) fail_with("speed_targets: step is ", options.step, ", expected > 0");
         if (!(options.most > 0.0 && options.most <= 1e4)) {
-            detail::fail_with("speed_targets: most is ", options.most, ", expected a number in (0, 10000]");
+            fail_with("speed_targets: most is ", options.most, ", expected a number in (0, 10000]");
         }
-        if (options.patience == 0) detail::fail("speed_targets: patience is 0, expected at least 1 round");
+        if (options.patience == 0) fail_with("speed_targets: patience is 0, expected at least 1 round");
     }
     /// With the cost that the schedule has.
     explicit speed_targets(Schedule schedule, speed_target_options const& options = {})

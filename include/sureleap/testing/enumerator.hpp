@@ -104,8 +104,7 @@ private:
         if (depth_ == path_.size()) {
             std::size_t first = 0;
             while (first < probabilities.size() && !(probabilities[first] > 0.0)) ++first;
-            if (first == probabilities.size())
-                detail::fail("enumerator: a draw has no outcome of positive probability");
+            if (first == probabilities.size()) fail_with("enumerator: a draw has no outcome of positive probability");
             path_.push_back({std::move(probabilities), first});
         }
         choice const& here = path_[depth_++];
@@ -174,7 +173,7 @@ private:
         std::size_t const size = weights.size();
         if (kind_ == noise::fresh) return categorical(key, weights);
         if (size != 2 && size != 3) {
-            detail::fail_with("enumerator: a keyed race over ", size, " tokens; exact only for vocabularies of 2 or 3");
+            fail_with("enumerator: a keyed race over ", size, " tokens; exact only for vocabularies of 2 or 3");
         }
         auto found = std::find_if(races_.begin(), races_.end(), [&](region const& r) { return r.key == key; });
         if (found == races_.end()) {

@@ -78,7 +78,7 @@ inline void block_previous(std::span<token_id const> tokens, std::size_t anchor,
 template <class Uniform>
 [[nodiscard]] std::vector<anchored_block> sample_blocks(std::span<std::uint8_t const> loss_mask, std::size_t count,
                                                         std::size_t block_size, Uniform const& uniform) {
-    if (block_size == 0) detail::fail("sample_blocks: block size (gamma) is 0, expected at least 1");
+    if (block_size == 0) fail_with("sample_blocks: block size (gamma) is 0, expected at least 1");
     struct drawn {
         double draw;
         std::size_t position;

@@ -36,8 +36,8 @@ public:
     confidence_logit(matrix_view<Real> weight, std::type_identity_t<std::span<Real const>> bias, std::size_t rank)
         : bias_(bias) {
         if (weight.cols <= rank) {
-            detail::fail_with("confidence_logit: weight has ", weight.cols,
-                              " columns, expected hidden size + rank, more than the rank ", rank);
+            fail_with("confidence_logit: weight has ", weight.cols,
+                      " columns, expected hidden size + rank, more than the rank ", rank);
         }
         detail::check_weights<Real>("confidence_logit", "weight", weight, 1, weight.cols, "1 x (hidden size + rank)");
         detail::check_weights<Real>("confidence_logit", "bias", bias_, 1, "1");

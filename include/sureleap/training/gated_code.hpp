@@ -38,8 +38,8 @@ public:
     gated_code(matrix_view<Real> gate, std::type_identity_t<std::span<Real const>> bias) : bias_(bias) {
         std::size_t const r = bias.size();
         if (gate.cols <= r) {
-            detail::fail_with("gated_code: gate has ", gate.cols,
-                              " columns, expected hidden size + rank, more than the rank ", r, " of bias");
+            fail_with("gated_code: gate has ", gate.cols, " columns, expected hidden size + rank, more than the rank ",
+                      r, " of bias");
         }
         detail::check_weights<Real>("gated_code", "gate", gate, r, gate.cols, "rank x (hidden size + rank)");
         detail::check_weights<Real>("gated_code", "bias", bias_, r, "one per row of gate");

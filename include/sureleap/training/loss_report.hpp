@@ -41,7 +41,7 @@ class loss_report {
 public:
     loss_report(loss_settings const& settings, std::size_t block_size) : settings_(settings), acceptance_(block_size) {
         check_losses(settings);
-        if (block_size == 0) detail::fail("loss_report: block size is 0, expected at least 1");
+        if (block_size == 0) fail_with("loss_report: block size is 0, expected at least 1");
     }
 
     /// A block's supervised positions, from its first on. At most block_size; none (a dummy block) changes nothing.

@@ -48,13 +48,13 @@ struct loss_settings {
 inline void check_losses(loss_settings const& settings) {
     auto const check = [](char const* name, double value) {
         if (!(value >= 0.0 && std::isfinite(value))) {
-            detail::fail_with("loss_settings: ", name, " is ", value, ", expected a finite number >= 0");
+            fail_with("loss_settings: ", name, " is ", value, ", expected a finite number >= 0");
         }
     };
     check("cross_entropy", settings.cross_entropy);
     check("total_variation", settings.total_variation);
     check("confidence", settings.confidence);
-    if (std::isnan(settings.decay)) detail::fail("loss_settings: decay is nan, expected a number");
+    if (std::isnan(settings.decay)) fail_with("loss_settings: decay is nan, expected a number");
 }
 
 /// w_k of position k, from 0.

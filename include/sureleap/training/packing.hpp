@@ -50,8 +50,8 @@ SURELEAP_BEGIN_NAMESPACE
     std::vector<std::size_t> order;
     for (std::size_t i = 0; i < rows.size(); ++i) {
         if (rows[i] > budget) {
-            detail::fail_with("pack_sequences: sequence ", i, " takes ", rows[i], " rows, expected at most the budget ",
-                              budget);
+            fail_with("pack_sequences: sequence ", i, " takes ", rows[i], " rows, expected at most the budget ",
+                      budget);
         }
         if (rows[i] > 0) order.push_back(i);
     }
@@ -99,7 +99,7 @@ public:
     };
 
     explicit packed_batch(std::size_t block_size) : block_size_(block_size) {
-        if (block_size == 0) detail::fail("packed_batch: block size (gamma) is 0, expected at least 1");
+        if (block_size == 0) fail_with("packed_batch: block size (gamma) is 0, expected at least 1");
     }
 
     /// Appends bounded_rows(blocks) token rows of sequence `index` and its supervised blocks; dummies are dropped, for
@@ -107,8 +107,8 @@ public:
     void add(std::size_t index, std::span<anchored_block const> blocks) {
         for (anchored_block const& b : blocks) {
             if (b.positions > block_size_) {
-                detail::fail_with("packed_batch: the block at ", b.anchor, " of sequence ", index, " has ", b.positions,
-                                  " positions, expected at most the block size ", block_size_);
+                fail_with("packed_batch: the block at ", b.anchor, " of sequence ", index, " has ", b.positions,
+                          " positions, expected at most the block size ", block_size_);
             }
         }
         sequences_.push_back({index, {rows(), rows() + bounded_rows(blocks)}});

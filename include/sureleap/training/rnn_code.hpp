@@ -43,11 +43,11 @@ public:
     rnn_code(matrix_view<Real> joint, std::type_identity_t<std::span<Real const>> bias) : bias_(bias) {
         std::size_t const r = bias.size() / 3;
         if (bias.size() % 3 != 0) {
-            detail::fail_with("rnn_code: bias has ", bias.size(), " elements, expected a multiple of 3 (3 rank)");
+            fail_with("rnn_code: bias has ", bias.size(), " elements, expected a multiple of 3 (3 rank)");
         }
         if (joint.cols <= 2 * r) {
-            detail::fail_with("rnn_code: joint has ", joint.cols,
-                              " columns, expected 2 * rank + hidden size, more than twice the rank ", r, " of bias");
+            fail_with("rnn_code: joint has ", joint.cols,
+                      " columns, expected 2 * rank + hidden size, more than twice the rank ", r, " of bias");
         }
         detail::check_weights<Real>("rnn_code", "joint", joint, 3 * r, joint.cols, "3 rank x (2 rank + hidden size)");
         detail::check_weights<Real>("rnn_code", "bias", bias_, 3 * r, "one per row of joint");

@@ -72,8 +72,8 @@ public:
     /// sources[s] is the target row of slot s: packed_batch::target_row of a supervised block row. O(n log n).
     /// Throws sureleap::error if a limit is 0.
     target_supervision(std::span<std::size_t const> sources, chunk_limits limits) {
-        if (limits.rows == 0) detail::fail("target_supervision: rows of a chunk is 0, expected at least 1");
-        if (limits.slots == 0) detail::fail("target_supervision: slots of a chunk is 0, expected at least 1");
+        if (limits.rows == 0) fail_with("target_supervision: rows of a chunk is 0, expected at least 1");
+        if (limits.slots == 0) fail_with("target_supervision: slots of a chunk is 0, expected at least 1");
         slots_.resize(sources.size());
         std::iota(slots_.begin(), slots_.end(), std::size_t{0});
         std::ranges::sort(slots_, [&](std::size_t s, std::size_t t) {
@@ -113,8 +113,8 @@ public:
             SURELEAP_EXPECTS(c.rows <= memory.logits.rows);
             auto const sources = std::span(sources_).subspan(c.first_row, c.rows);
             if (sources.back() >= hidden.rows) {  // ascending, so the last is the largest
-                detail::fail_with("target_supervision: a slot reads target row ", sources.back(), ", but there are ",
-                                  hidden.rows, " rows");
+                fail_with("target_supervision: a slot reads target row ", sources.back(), ", but there are ",
+                          hidden.rows, " rows");
             }
             auto const gathered = row_range(memory.hidden, 0, c.rows);
             auto const logits = row_range(memory.logits, 0, c.rows);
