@@ -111,6 +111,7 @@
 #include <sureleap/round/report.hpp>
 #include <sureleap/round/request_place.hpp>
 #include <sureleap/round/runner.hpp>
+#include <sureleap/round/stage_checks.hpp>
 #include <sureleap/round/stages.hpp>
 
 #include <sureleap/decoder.hpp>

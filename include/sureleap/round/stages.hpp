@@ -17,7 +17,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <span>
 #include <type_traits>
@@ -31,6 +30,7 @@
 #include <sureleap/round/check.hpp>
 #include <sureleap/round/memory.hpp>
 #include <sureleap/round/record.hpp>
+#include <sureleap/round/stage_checks.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/planning.hpp>
 #include <sureleap/verify/verdict.hpp>
@@ -54,64 +54,7 @@ template <class Target>
 using target_value_t = typename decltype(score(std::declval<std::remove_reference_t<Target>&>(),
                                                std::declval<verify_batch const&>()))::value_type;
 
-// ---- what stages ask before they do anything -------------------------------------------------------------------
-
 namespace detail {
-
-/// The stage may run now, and with this part; `otherwise` says what is wrong and what to do.
-inline void expect_round(bool so, char const* otherwise) {
-    if (!so) fail_with(otherwise);
-}
-
-template <class Schedule>
-void expect_schedule(round_parts const& parts, char const* stage) {
-    if (parts.schedule == tag_of<Schedule>()) return;
-    fail_with(stage,
-              ": the round_memory was made with a schedule of another type; give all stages the schedule that it "
-              "was made with");
-}
-template <class Rule>
-void expect_rule(round_parts const& parts, char const* stage) {
-    if (parts.rule == tag_of<Rule>()) return;
-    fail_with(stage,
-              ": the round_memory was made for another acceptance rule, and may keep nothing of what this one "
-              "reads; make a round_memory for each rule");
-}
-
-/// The settings are read in every round, so they are checked in every round: the text is only made where they are wrong.
-[[nodiscard]] inline bool is_usable(transform const& t) noexcept {
-    return t.temperature >= 0.0 && t.temperature <= largest_temperature && t.top_k >= 0 && t.top_p > 0.0 &&
-           t.top_p <= 1.0 && t.min_p >= 0.0 && t.min_p <= 1.0;
-}
-
-inline void check_request(std::size_t r, request_view const& request, round_parts const& parts) {
-    if (request.settings == nullptr) {
-        fail_with("begin_round: request ", r, " (id ", request.id,
-                  ") has no settings, expected a pointer to some that outlive the round");
-    }
-    request_settings const& s = *request.settings;
-    bool const usable = is_usable(s.target_transform()) && (!s.draft || is_usable(*s.draft)) && s.priority > 0.0 &&
-                        s.priority <= std::numeric_limits<double>::max();
-    if (!usable) check_settings(s);
-    if (parts.greedy_only && !s.target_transform().greedy()) {
-        fail_with("begin_round: request ", r, " (id ", request.id, ") has temperature ", s.temperature,
-                  ", expected 0: this acceptance rule decodes greedily; use another for sampling");
-    }
-    if (request.anchor < 0 || static_cast<std::size_t>(request.anchor) >= parts.target_vocabulary) {
-        fail_with("begin_round: request ", r, " (id ", request.id, ") has anchor ", request.anchor,
-                  ", expected a token of the target, 0 .. ", parts.target_vocabulary - 1);
-    }
-    if (!request.context.empty() && request.context.back() != request.anchor) {
-        fail_with("begin_round: request ", r, " (id ", request.id, ") has anchor ", request.anchor,
-                  ", but its context ends with ", request.context.back(), "; expected the same token");
-    }
-    if (request.remaining == 0) {
-        fail_with(
-            "begin_round: request ", r, " (id ", request.id,
-            ") has remaining = 0, expected at least 1: a round emits a token; a request that is done takes no part");
-    }
-}
-
 /// Weights from priorities: each request's relative to the largest, at least 1 (of 2^24).
 inline void weigh(std::span<request_view> requests) noexcept {
     double most = 0.0;
@@ -121,7 +64,6 @@ inline void weigh(std::span<request_view> requests) noexcept {
         r.weight = std::max(static_cast<fixed_probability>(share), fixed_probability{1});
     }
 }
-
 }  // namespace detail
 
 // ---- stages ----------------------------------------------------------------------------------------------------
