@@ -17,11 +17,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source cmake/require_packages.sh
 
 presets=(test)
+gcc_only=no
 name=
 while [[ $# -gt 0 ]]; do
     case $1 in
         --all) presets=(release asan) ;;
-        --gcc-only) presets=("${presets[0]}") ;;
+        --gcc-only) gcc_only=yes ;;
         --)
             shift
             break
@@ -34,6 +35,7 @@ while [[ $# -gt 0 ]]; do
     esac
     shift
 done
+[[ ${gcc_only} == no ]] || presets=("${presets[0]}")
 
 require_packages build-essential cmake ninja-build catch2 libeigen3-dev libxsimd-dev nlohmann-json3-dev \
     libbenchmark-dev libcli11-dev libpcre2-dev libutf8proc-dev python3 clang-format-19
