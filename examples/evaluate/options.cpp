@@ -257,10 +257,10 @@ void check(options const& o) {
               [](double s) { return s >= 0.2 && s <= 5.0; });
     check_all("--shortlists", o.shortlists, "at least 1", [](std::size_t m) { return m > 0; });
     if (!o.record.empty() && !names.contains("calibration")) {
-        fail("--record is of the experiment calibration, expected that among the experiments");
+        fail_with("--record is of the experiment calibration, expected that among the experiments");
     }
     if (names.contains("calibration") && !warm(o.temperature)) {
-        fail("calibration samples: --temperature must be in [0.001, 100]");
+        fail_with("calibration samples: --temperature must be in [0.001, 100]");
     }
     static_cast<void>(engine::make_rule(o.rule));
 }

@@ -115,17 +115,17 @@ void complete(options& o, std::filesystem::path const& prompt_file, bool no_plai
     o.plain = !no_plain;
     if (!prompt_file.empty()) o.prompt = engine::read_text(prompt_file);
     if (o.tiny() && o.prompt)
-        fail("a text needs a tokenizer, and the tiny models have none: give --target or --tokens");
+        fail_with("a text needs a tokenizer, and the tiny models have none: give --target or --tokens");
     if (!o.tiny() && !o.prompt && o.tokens.empty())
-        fail("nothing to continue: give --prompt, --prompt-file or --tokens");
+        fail_with("nothing to continue: give --prompt, --prompt-file or --tokens");
     if (o.draft.empty()) o.draft = o.tiny() ? tiny_drafter().string() : "lookup";
-    if (o.shortlist > 0 && !o.drafts_by_model()) fail("--shortlist needs a DSpark or DFlash folder as --draft");
+    if (o.shortlist > 0 && !o.drafts_by_model()) fail_with("--shortlist needs a DSpark or DFlash folder as --draft");
     if (o.shortlist > 0 && o.listed_successors() >= o.shortlist) {
         sureleap::fail_with("--successors is ", o.listed_successors(),
                             ", expected fewer than --shortlist = ", o.shortlist,
                             ": at least one token is chosen by base logits");
     }
-    if (!o.speculates() && !o.plain) fail("--draft none --no-plain leaves nothing to do");
+    if (!o.speculates() && !o.plain) fail_with("--draft none --no-plain leaves nothing to do");
     // A first run of the tiny models is worth more as a check than for its acceptance.
     if (o.rule.empty()) o.rule = o.tiny() ? "coupled" : "block";
     sureleap::check_settings(o.settings);
