@@ -7,9 +7,9 @@
 //
 //     weight_type       storage of W1 and W2: bf16, half or float
 //     code_is_stored    true: codes are numbers of weight_type. false: codes are floats. Then every use takes the sum of two
-//                       numbers of weight_type instead, the nearest to the code and the nearest to the rest, so that a row is
-//                       the same whenever it is computed. Together they have 16 bits in bf16, 22 in half; tensor cores
-//                       multiply them.
+//                       numbers of weight_type: the nearest to the code, and the nearest to the rest. So a row is the same
+//                       whenever it is computed. Together they have 16 bits in bf16, 22 in half; tensor cores multiply
+//                       them.
 //     w2                matrix_view [V_draft, r]: a row per draft token
 //     valid()           the shapes fit each other and what the kernels can do (fits() below)
 //     scratch_size()    floats of shared memory that code() needs beside z

@@ -2,8 +2,8 @@
 //
 // Which token a number between 0 and 1 stands for, on the device (quantile.hpp): by the cumulative sums of the blocks, then
 // in the block, of which a warp evaluates all weights at once. The sums of blocks are added up one after the other, as on
-// the host. In a tree order the sum up to an empty block may differ from the one before by a rounding, and then some
-// numbers would lead to a token of weight zero.
+// the host. In a tree order the sum up to an empty block may differ from the one before by a rounding. Then some numbers
+// would lead to a token of weight zero.
 //
 // Sums of blocks are rounded otherwise than weights. A block is searched with some room behind its weights, so that each of
 // them can be reached. A number that falls into that room is spread over the row by weight. If the last token of the block
