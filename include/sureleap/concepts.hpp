@@ -190,10 +190,11 @@ concept anchor_confidence = requires(C const& c, std::span<Real const> hidden, t
     { c.at_anchor(q, k) } -> std::convertible_to<double>;
 };
 
-/// Maps a confidence to a calibrated one. Promise: increasing in c for each k, and a fixed function during a round.
+/// Maps a confidence to a calibrated one; lent to the rounds as a calibration_ref. Promise: increasing in c for each k, and a
+/// fixed function during a round.
 template <class C>
 concept calibrator = requires(C const& cal, std::size_t k, double c) {
-    { cal(k, c) } -> std::convertible_to<double>;
+    { cal(k, c) } noexcept -> std::convertible_to<double>;
 };
 
 /// Draws blocks. The library's own: semi_autoregressive, parallel, autoregressive, lookup.

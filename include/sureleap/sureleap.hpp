@@ -9,6 +9,7 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/executor.hpp>
+#include <sureleap/core/function_ref.hpp>
 #include <sureleap/core/guarantee.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/core/workspace.hpp>

@@ -411,25 +411,21 @@ static_assert(!anchor_confidence<of_hidden, float> && !anchor_confidence<of_row,
 static_assert(!anchor_confidence<at_anchor_with_drafts, float>);
 static_assert(!anchor_confidence<no_confidence, float>);
 
-// Calibration keeps what its confidence is.
 struct rescaled {
-    double operator()(std::size_t, double) const;
+    double operator()(std::size_t, double) const noexcept;
 };
 struct without_position_scale {
-    double operator()(double) const;
+    double operator()(double) const noexcept;
 };
 struct in_place {
-    void operator()(std::size_t, double&) const;
+    void operator()(std::size_t, double&) const noexcept;
 };
-static_assert(calibrator<rescaled> && calibrator<no_calibration> && calibrator<sequential_temperature_scaling>);
-static_assert(!calibrator<without_position_scale> && !calibrator<in_place>);
-
-using calibrated_head = calibrated<confidence_head<float>, sequential_temperature_scaling>;
-using calibrated_row = calibrated<top1_confidence, no_calibration>;
-static_assert(pre_token_confidence<calibrated_head, float> && !confidence_estimate<calibrated_head, float>);
-static_assert(confidence_estimate<calibrated_row, float> && !pre_token_confidence<calibrated_row, float>);
-static_assert(anchor_confidence<calibrated_head, float> && anchor_confidence<calibrated_row, float>);
-static_assert(!anchor_confidence<calibrated<of_hidden, rescaled>, float>);
+struct may_throw {
+    double operator()(std::size_t, double) const;
+};
+static_assert(calibrator<rescaled> && calibrator<sequential_temperature_scaling> &&
+              calibrator<sequential_platt_scaling>);
+static_assert(!calibrator<without_position_scale> && !calibrator<in_place> && !calibrator<may_throw>);
 }  // namespace confidence
 
 // ---- drafter ---------------------------------------------------------------------------------------------------

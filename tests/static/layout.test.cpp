@@ -49,7 +49,7 @@ static_assert(gives_a_law<logits_row<float>> && !gives_a_law<probability_row<flo
 template <class... T>
 constexpr bool empty = (... && std::is_empty_v<T>);
 static_assert(empty<philox_randomness, no_logits_hook, no_head<float>, scalar_backend>);
-static_assert(empty<top1_confidence, no_confidence, no_calibration>);
+static_assert(empty<top1_confidence, no_confidence>);
 static_assert(empty<token_rejection<>, block_verification<>, target_match<>, greedy_match, keyed_coupling>);
 
 // What runs in a round does not throw.

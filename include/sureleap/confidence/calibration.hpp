@@ -4,7 +4,8 @@
 //     a_k = prod_{i<=k} c_i
 // agree with how often prefixes really are accepted. Schedulers multiply a_k into expected accepts; an over-confident
 // head would have them verify tokens that are rejected anyway. Here is what is applied, and what a round says about
-// survival; the fits are confidence/temperature_fit.hpp and confidence/platt_fit.hpp.
+// survival; the fits are confidence/temperature_fit.hpp and confidence/platt_fit.hpp. A calibration is lent to the rounds
+// (calibration_ref.hpp), which apply it to every confidence.
 //
 //   sequential_temperature_scaling   sigmoid(logit / T_k)         the paper's (section 3.2.1): how sure
 //   sequential_platt_scaling         sigmoid(logit / T_k + b_k)   also how likely altogether
@@ -29,12 +30,7 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-// ---- calibrators -----------------------------------------------------------------------------------------------
-
-/// Confidences as they come. Models calibrator.
-struct no_calibration {
-    [[nodiscard]] double operator()(std::size_t, double confidence) const noexcept { return confidence; }
-};
+// ---- calibrations ----------------------------------------------------------------------------------------------
 
 /// The map of one position, on the argument of the sigmoid.
 struct logit_scaling {

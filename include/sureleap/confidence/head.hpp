@@ -83,7 +83,7 @@ public:
         return with_markov() ? base + embedding_term(static_cast<std::size_t>(previous)) : base;
     }
 
-    /// c_k (eq. 7). The head is the same at every position; k is there for heads and calibrators that are not.
+    /// c_k (eq. 7). The head is the same at every position; k is there for heads that are not.
     [[nodiscard]] Real operator()(std::span<Real const> hidden, token_id previous, std::size_t /*k*/) const noexcept {
         return sigmoid(logit(hidden, previous));
     }

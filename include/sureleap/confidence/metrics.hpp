@@ -115,7 +115,7 @@ public:
         return status::ok;
     }
 
-    /// One round, from predictions that are survivals already (the output of a calibrator's running product, say).
+    /// One round, from predictions that are survivals already (the running product of calibrated confidences, say).
     status observe_survivals(std::span<double const> survivals, std::span<std::uint8_t const> labels,
                              std::size_t length) {
         if (!usable(survivals, labels, length)) return status::invalid_confidence;

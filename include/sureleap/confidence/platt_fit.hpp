@@ -39,7 +39,7 @@ struct platt_settings {
     [[nodiscard]] bool operator==(platt_settings const&) const = default;
 };
 
-/// The calibrator together with the record of what it was fitted on.
+/// The calibration together with the record of what it was fitted on.
 struct platt_fit {
     sequential_platt_scaling calibration;
     platt_settings settings;

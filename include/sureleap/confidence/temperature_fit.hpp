@@ -52,7 +52,7 @@ struct temperature_settings {
     [[nodiscard]] bool operator==(temperature_settings const&) const = default;
 };
 
-/// The calibrator together with the record of what it was fitted on.
+/// The calibration together with the record of what it was fitted on.
 struct temperature_fit {
     sequential_temperature_scaling calibration;
     temperature_settings settings;

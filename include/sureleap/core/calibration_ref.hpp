@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// A calibration that changes while serving, lent to the rounds like threads are (executor.hpp): it is applied to every
-// confidence of any drafter, live and at the anchor, and sees whose confidence it is. A calibration that was fitted once is a
-// policy of the confidence itself and needs none of this.
+// A calibration, lent to the rounds as threads are (function_ref.hpp). It is applied to every confidence of any drafter, live
+// and at the anchor, and sees whose confidence it is. One that was fitted once (confidence/calibration.hpp) and one that goes
+// on learning while serving (serving/online_calibration.hpp) are lent in the same way:
+//
+//     sequential_temperature_scaling const temperatures{{1.3, 1.2, 1.1}};
+//     decoder dec{target, drafter, schedule, rule, {.calibration = temperatures}};
 #pragma once
 
 #include <concepts>
@@ -11,6 +14,7 @@
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
+#include <sureleap/core/function_ref.hpp>
 #include <sureleap/core/types.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -29,10 +33,8 @@ public:
     template <class C>
         requires(!std::is_same_v<std::remove_const_t<C>, calibration_ref>)
     calibration_ref(C const& lent) noexcept  // NOLINT: a calibration is lent where one is asked for
-        : lent_(&lent),
-          sizes_(sizes_of(lent)),
-          call_([](void const* c, request_view const& request, std::size_t k, double confidence) noexcept {
-              C const& calibration = *static_cast<C const*>(c);
+        : sizes_(sizes_of(lent)),
+          call_(lent, [](C const& calibration, request_view const& request, std::size_t k, double confidence) noexcept {
               if constexpr (with_request<C>) {
                   return static_cast<double>(calibration(request, k, confidence));
               } else {
@@ -48,9 +50,9 @@ public:
         requires(!std::is_same_v<std::remove_const_t<C>, calibration_ref>)
     calibration_ref(C const&&) = delete;  // would dangle
 
-    [[nodiscard]] explicit operator bool() const noexcept { return call_ != nullptr; }
+    [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(call_); }
     [[nodiscard]] double operator()(request_view const& request, std::size_t k, double confidence) const noexcept {
-        return call_ == nullptr ? confidence : call_(lent_, request, k, confidence);
+        return call_ ? call_(request, k, confidence) : confidence;
     }
 
     /// Positions that it answers for, and slots; the largest std::size_t where there is no end.
@@ -92,9 +94,8 @@ private:
         return sizes;
     }
 
-    void const* lent_ = nullptr;
     round_sizes sizes_ = endless;
-    double (*call_)(void const*, request_view const&, std::size_t, double) noexcept = nullptr;
+    function_ref<double(request_view const&, std::size_t, double)> call_{};
 };
 
 SURELEAP_END_NAMESPACE

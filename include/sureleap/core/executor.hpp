@@ -29,25 +29,12 @@
 #include <utility>
 
 #include <sureleap/core/config.hpp>
+#include <sureleap/core/function_ref.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// A view of a callable void(std::size_t) noexcept, which must outlive it. Two pointers, copied freely.
-class task_ref {
-public:
-    template <class F>
-        requires(!std::is_same_v<F, task_ref>)
-    task_ref(F const& f) noexcept  // NOLINT: a callable is a task
-        : f_(&f), call_([](void const* g, std::size_t i) noexcept { (*static_cast<F const*>(g))(i); }) {
-        static_assert(std::is_nothrow_invocable_v<F const&, std::size_t>,
-                      "task_ref: a task is called as task(std::size_t), must not throw and says so: noexcept");
-    }
-    void operator()(std::size_t i) const noexcept { call_(f_, i); }
-
-private:
-    void const* f_;
-    void (*call_)(void const*, std::size_t) noexcept;
-};
+/// Runs piece i of some work.
+using task_ref = function_ref<void(std::size_t)>;
 
 /// Runs tasks on somebody's threads.
 ///
@@ -84,8 +71,7 @@ public:
             "which calls task(0) .. task(tasks - 1) and returns when all have ended, and width() const, how "
             "many it runs at once (executor.hpp)");
         if constexpr (executor<E>) {
-            lent_ = const_cast<std::remove_const_t<E>*>(&lent);
-            run_ = [](void* e, std::size_t tasks, task_ref task) noexcept { static_cast<E*>(e)->run(tasks, task); };
+            run_ = {lent, [](E& e, std::size_t tasks, task_ref task) noexcept { e.run(tasks, task); }};
             width_ = static_cast<std::size_t>(std::as_const(lent).width());
             if constexpr (requires { std::as_const(lent).grain(); }) {
                 grain_ = std::max(static_cast<std::size_t>(std::as_const(lent).grain()), std::size_t{1});
@@ -94,7 +80,7 @@ public:
     }
 
     void run(std::size_t tasks, task_ref task) const noexcept {
-        if (run_ != nullptr) return run_(lent_, tasks, task);
+        if (run_) return run_(tasks, task);
         for (std::size_t i = 0; i < tasks; ++i) task(i);
     }
     [[nodiscard]] std::size_t width() const noexcept { return width_; }
@@ -105,8 +91,7 @@ public:
     }
 
 private:
-    void* lent_ = nullptr;
-    void (*run_)(void*, std::size_t, task_ref) noexcept = nullptr;
+    function_ref<void(std::size_t, task_ref)> run_{};
     std::size_t width_ = 1;
     std::size_t grain_ = default_grain;
 };
@@ -123,9 +108,10 @@ void share_out(executor_ref const& executor, std::size_t workers, std::size_t it
         return;
     }
     std::atomic<std::size_t> next{0};
-    executor.run(workers, [&](std::size_t worker) noexcept {
+    auto const claim_items = [&](std::size_t worker) noexcept {
         for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < items;) f(worker, i);
-    });
+    };
+    executor.run(workers, claim_items);
 }
 
 }  // namespace detail

@@ -54,12 +54,6 @@ void check_confidence(char const* owner, Confidence const& confidence, drafter_o
                       " previous tokens, expected the target vocabulary of ", options.target_vocabulary());
         }
     }
-    if constexpr (requires { confidence.block_size(); }) {
-        if (confidence.block_size() < options.block_size) {
-            fail_with(owner, ": the confidence is calibrated for ", confidence.block_size(),
-                      " positions, expected at least block_size (gamma) = ", options.block_size);
-        }
-    }
 }
 
 /// model.forward(arguments...) or model(arguments...): a lambda is a model.

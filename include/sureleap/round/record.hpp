@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <type_traits>
 
 #include <sureleap/core/config.hpp>
+#include <sureleap/core/function_ref.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/schedule/survival.hpp>
 #include <sureleap/verify/verdict.hpp>
@@ -35,33 +35,8 @@ struct round_record {
     }
 };
 
-/// A view of a clock, a callable double() noexcept that gives seconds since some moment; must outlive it. Virtual time will
-/// do. By default none: rounds are not timed, since not every machine tells the time without a system call.
-class clock_ref {
-public:
-    clock_ref() = default;
-    template <class Clock>
-        requires(!std::is_same_v<std::remove_const_t<Clock>, clock_ref>)
-    clock_ref(Clock const& lent) noexcept  // NOLINT: a clock is lent where one is asked for
-        : lent_(&lent),
-          call_([](void const* c) noexcept { return static_cast<double>((*static_cast<Clock const*>(c))()); }) {
-        static_assert(std::is_nothrow_invocable_r_v<double, Clock const&>,
-                      "clock_ref: a clock is called as clock(), gives seconds as double, must not throw and says so: "
-                      "const noexcept");
-    }
-
-    template <class Clock>
-        requires(!std::is_same_v<std::remove_const_t<Clock>, clock_ref>)
-    clock_ref(Clock const&&) = delete;  // would dangle
-
-    /// NaN without a clock.
-    [[nodiscard]] double operator()() const noexcept {
-        return call_ == nullptr ? std::numeric_limits<double>::quiet_NaN() : call_(lent_);
-    }
-
-private:
-    void const* lent_ = nullptr;
-    double (*call_)(void const*) noexcept = nullptr;
-};
+/// Seconds since some moment; virtual time will do. By default rounds are not timed, since not every machine tells the time
+/// without a system call.
+using clock_ref = function_ref<double()>;
 
 SURELEAP_END_NAMESPACE

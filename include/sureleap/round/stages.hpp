@@ -93,7 +93,7 @@ template <class Schedule, class T, class Q, class Hook>
     for (std::size_t r = 0; r < requests.size(); ++r) detail::check_request(r, requests[r], round.parts);
     round.attempts.check(requests);
 
-    round.began = round.clock();
+    if (round.clock) round.began = round.clock();
     auto const views = round.requests.first(requests.size());
     std::copy(requests.begin(), requests.end(), views.begin());
     detail::weigh(views);
@@ -334,12 +334,9 @@ round_record end_round(Schedule& schedule, round_memory<T, Q, Hook>& memory, Mod
     if constexpr (reads_history_v<Schedule>) round.history.push(requests, round.block.table().survivals);
     round.attempts.end(requests, verdicts);
     round.at = {};
-    round_record record{requests,
-                        verdicts,
-                        round.block.table().survivals,
-                        round.block.raw_confidences(),
-                        round.block.load(),
-                        round.clock() - round.began};
+    round_record record{requests, verdicts, round.block.table().survivals, round.block.raw_confidences(),
+                        round.block.load()};
+    if (round.clock) record.seconds = round.clock() - round.began;
     record.load.batch_tokens = round.batch.rows();
     if constexpr (round_observer<Schedule>) schedule.observe(record);
     return record;

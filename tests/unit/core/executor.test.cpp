@@ -34,7 +34,8 @@ TEST_CASE("executor: none is a width of one and runs tasks here, in order") {
     executor_ref const none;
     CHECK(none.width() == 1);
     std::vector<std::size_t> seen;
-    none.run(4, [&](std::size_t i) noexcept { seen.push_back(i); });
+    auto const see = [&](std::size_t i) noexcept { seen.push_back(i); };
+    none.run(4, see);
     CHECK(seen == std::vector<std::size_t>{0, 1, 2, 3});
 }
 
@@ -44,7 +45,8 @@ TEST_CASE("executor: a view of a view runs on the same threads") {
     executor_ref const copy = view;
     CHECK(copy.width() == 3);
     std::vector<std::size_t> seen;
-    copy.run(3, [&](std::size_t i) noexcept { seen.push_back(i); });
+    auto const see = [&](std::size_t i) noexcept { seen.push_back(i); };
+    copy.run(3, see);
     CHECK(seen == std::vector<std::size_t>{2, 1, 0});
     CHECK(lent.runs() == 1);
 }

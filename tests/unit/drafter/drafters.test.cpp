@@ -645,10 +645,11 @@ TEST_CASE("autoregressive: q_k is the model's row after the context and x_1..x_{
             ++calls;
             return model.forward(views, prefixes);
         };
-        auto const calibration = [](std::size_t k, double c) { return c / static_cast<double>(k + 1); };
-        autoregressive drafter{counted,
-                               calibrated{top1_confidence{}, calibration},
-                               {.block_size = gamma, .vocabulary = draft, .map = mapped ? &map : nullptr}};
+        auto const falling = [](distribution<double> const& q, std::size_t k) {
+            return q.peak() / static_cast<double>(k + 1);
+        };
+        autoregressive drafter{
+            counted, falling, {.block_size = gamma, .vocabulary = draft, .map = mapped ? &map : nullptr}};
         static_assert(!decltype(drafter)::is_parallel && !decltype(drafter)::plans_at_anchor);
         scene<double> s(roll, requests, gamma, target);
         tokens const stop{static_cast<token_id>(roll.below(target))};
@@ -909,17 +910,6 @@ TEST_CASE("drafters: parts that do not fit are refused at set-up") {
     confidence_head<float> const foreign{view(1, 4 + 2), 0.0f, view(9, 2)};
     CHECK(says(error_text([&] { parallel{backbone, foreign, {.vocabulary = 8, .hidden_size = 4}}; }),
                {"confidence embeds 9 previous tokens", "target vocabulary of 8"}));
-    calibrated const behind{foreign, no_calibration{}};
-    CHECK(says(error_text([&] { parallel{backbone, behind, {.vocabulary = 8}}; }),
-               {"confidence reads hidden states of size 4", "hidden_size = 0"}));
-    CHECK(says(error_text([&] { parallel{backbone, behind, {.vocabulary = 8, .hidden_size = 4}}; }),
-               {"confidence embeds 9 previous tokens"}));
-    calibrated const short_fit{top1_confidence{}, sequential_temperature_scaling{{1.5, 2.0}}};
-    CHECK(says(error_text([&] { parallel{backbone, short_fit, {.block_size = 3, .vocabulary = 8}}; }),
-               {"semi_autoregressive", "calibrated for 2 positions", "= 3"}));
-    CHECK(says(error_text([&] { autoregressive{model, short_fit, {.block_size = 3, .vocabulary = 8}}; }),
-               {"autoregressive", "calibrated for 2 positions", "= 3"}));
-    CHECK(error_text([&] { parallel{backbone, short_fit, {.block_size = 2, .vocabulary = 8}}; }).empty());
     CHECK(says(error_text([&] { lookup{{.block_size = 0, .target_vocabulary = 5}}; }), {"lookup", "gamma", "is 0"}));
     CHECK(says(error_text([&] { lookup{{.block_size = 3}}; }), {"lookup", "target_vocabulary is 0"}));
     CHECK(says(error_text([&] { lookup{{.target_vocabulary = 5, .shortest = 0}}; }), {"lookup", "shortest is 0"}));
