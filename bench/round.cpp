@@ -282,7 +282,7 @@ void decoder_round(benchmark::State& state) {
         auto start = std::chrono::steady_clock::now();
         while (!dec.step()) {  // all are done, as in the beginning
             for (std::size_t r = 0; r < requests; ++r) {
-                static_cast<void>(dec.join(std::vector<token_id>{0}, {.seed = seed++, .max_new_tokens = 1u << 18}));
+                static_cast<void>(dec.submit(std::vector<token_id>{0}, {.seed = seed++, .max_new_tokens = 1u << 18}));
             }
             before = data.seconds();
             start = std::chrono::steady_clock::now();

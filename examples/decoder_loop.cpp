@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The decoder owns the loop: five requests for three places join and leave between rounds, each with settings and a
-// seed of its own, and their text is streamed as it is made, one line a step. Algorithm 1 (greedy_schedule) shares
-// the verify budget among the requests that are there.
+// The decoder owns the loop: five requests for three places come and go between rounds, each with settings and a seed of
+// its own, and their text is streamed as it is made, one line a step. Who finds no place waits. Algorithm 1
+// (greedy_schedule) shares the verify budget among the requests that have a place.
 //
 // The rule is keyed_coupling, so a request's text depends on its own prompt, settings and seed and on nothing else:
 // the program checks that by generating one of them again, alone and under another schedule.
@@ -91,13 +91,11 @@ int main() {
     auto const job_of = [&](request_id id) -> job& {
         return *std::find_if(jobs.begin(), jobs.end(), [&](job const& j) { return j.id == id; });
     };
-    std::size_t running = 0;
-    std::size_t joined = 0;
-    for (std::size_t step = 0; running > 0 || joined < jobs.size(); ++step) {
-        for (; joined < jobs.size() && jobs[joined].arrives <= step && running < 3; ++joined, ++running) {
-            jobs[joined].id = dec.join(jobs[joined].prompt, jobs[joined].settings);
+    for (std::size_t step = 0;; ++step) {
+        for (job& j : jobs) {
+            if (j.arrives == step) j.id = dec.submit(j.prompt, j.settings);
         }
-        dec.step();
+        if (!dec.step()) break;
         std::printf("%3zu", step);
         for (request_event const& event : dec.events()) {
             job& j = job_of(event.request);
@@ -108,10 +106,9 @@ int main() {
             if (event.finished == finish_reason::max_new_tokens) note = " (all made)";
             bool const bored = event.finished == finish_reason::none && j.text.size() > 40;
             if (bored) {
-                dec.leave(j.id);  // its reader went away
-                note = " (leaves)";
+                dec.cancel(j.id);  // its reader went away
+                note = " (cancelled)";
             }
-            if (bored || event.finished != finish_reason::none) --running;
             std::printf("  %s:%s%s", j.name, piece.c_str(), note);
         }
         std::printf("\n");
@@ -128,7 +125,7 @@ int main() {
     // Alone and always verified in full: other rounds, the same text.
     auto other_target = model_of<float>(letters.size(), target_logits);
     decoder alone{other_target, make_drafter(), fixed_schedule{}, keyed_coupling{}};
-    request_id const id = alone.join(jobs[3].prompt, jobs[3].settings);
+    request_id const id = alone.submit(jobs[3].prompt, jobs[3].settings);
     while (alone.step()) {
     }
     bool const same = decode(alone.generated(id)) == jobs[3].text;

@@ -252,18 +252,11 @@ std::vector<std::vector<token_id>> serve_with_decoder(toy_weights const& weights
     toy_target target{weights, 256};
     decoder dec{target, make_drafter(weights, target), make_schedule(), rule{}, {.max_requests = places}};
     std::vector<std::vector<token_id>> outputs(jobs.size());
-    std::size_t waiting = 0;
-    std::size_t running = 0;
-    for (;;) {
-        for (; running < places && waiting < jobs.size(); ++running) {
-            dec.join(jobs[waiting].prompt, jobs[waiting].settings);  // ids count from 1
-            ++waiting;
-        }
-        if (!dec.step()) break;
+    for (job const& j : jobs) dec.submit(j.prompt, j.settings);  // ids count from 1; who finds no place waits
+    while (dec.step()) {
         for (request_event const& event : dec.events()) {
             auto& output = outputs[event.request - 1];
             output.insert(output.end(), event.tokens.begin(), event.tokens.end());
-            if (event.finished != finish_reason::none || event.outcome != status::ok) --running;
         }
     }
     std::printf("%.2f letters per request and step, %.2f per call of the target\n", dec.report().tau(),

@@ -31,7 +31,7 @@ int main() {
 
     autoregressive drafter{draft, {.block_size = 4, .vocabulary = letters.size()}};
     decoder dec{target, drafter, fixed_schedule{}, token_rejection{}};
-    dec.join(std::vector<token_id>{11, 4}, {.temperature = 0.7, .seed = 42, .max_new_tokens = 64});
+    dec.submit(std::vector<token_id>{11, 4}, {.temperature = 0.7, .seed = 42, .max_new_tokens = 64});
     while (dec.step()) {  // one call of the target each; what it yields is printed between bars
         for (token_id const x : dec.events()[0].tokens) std::putchar(letters[static_cast<std::size_t>(x)]);
         std::putchar('|');

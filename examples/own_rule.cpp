@@ -115,7 +115,7 @@ law speculative_decoding(Rule rule, std::size_t& paths) {
     walk.for_each_path([&] {
         autoregressive drafter{draft, {.block_size = 2, .vocabulary = tokens}};
         decoder dec{target, drafter, fixed_schedule{}, rule, {}, no_logits_hook{}, walk.handle()};
-        request_id const id = dec.join(text{0}, {.seed = 1, .max_new_tokens = length});
+        request_id const id = dec.submit(text{0}, {.seed = 1, .max_new_tokens = length});
         while (dec.step()) {
         }
         text seen{0};

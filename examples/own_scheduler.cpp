@@ -97,7 +97,7 @@ void generate(char const* name, Schedule schedule) {
 
     std::vector<std::vector<token_id>> const prompts{{11, 4}, {19, 14}, {12, 8}};
     std::vector<request_id> ids;
-    for (auto const& prompt : prompts) ids.push_back(dec.join(prompt, {.temperature = 0.7, .max_new_tokens = 32}));
+    for (auto const& prompt : prompts) ids.push_back(dec.submit(prompt, {.temperature = 0.7, .max_new_tokens = 32}));
     while (dec.step()) {
     }
     round_report const& report = dec.report();

@@ -97,7 +97,7 @@ std::vector<token_id> serve(executor_ref threads) {
     autoregressive drafter{draft, {.block_size = 4, .vocabulary = V}};
     decoder dec{target, drafter, fixed_schedule{}, token_rejection{}, {.max_requests = 8, .executor = threads}};
     for (std::uint64_t i = 0; i < 8; ++i) {
-        dec.join(std::vector<token_id>{static_cast<token_id>(i)}, {.seed = i, .max_new_tokens = 30});
+        dec.submit(std::vector<token_id>{static_cast<token_id>(i)}, {.seed = i, .max_new_tokens = 30});
     }
     std::vector<token_id> all;
     while (dec.step()) {

@@ -71,8 +71,8 @@ int main() {
     serving_metrics metrics{block_size};
 
     auto const schedule = never_lose{top_k_schedule{cost_ref{cost}}};
-    batch_decoder engine{target, drafter, schedule, token_rejection<>{},
-                         batch_options{.max_requests = places, .seed = 1, .calibration = calibration, .clock = clock}};
+    decoder engine{target, drafter, schedule, token_rejection<>{},
+                   decoder_options{.max_requests = places, .seed = 1, .calibration = calibration, .clock = clock}};
 
     std::printf("%8s %8s %8s %11s %12s %11s\n", "step", "running", "waiting", "verified/r", "tokens/s", "cost error");
     serving_counts before = metrics.read();
@@ -93,7 +93,7 @@ int main() {
         }
         if (step % 75 != 0) continue;
         serving_counts const recent = metrics.read().since(before);
-        batch_counts const counts = engine.counts();
+        request_counts const counts = engine.counts();
         std::printf("%8zu %8zu %8zu %11.2f %12.0f %10.1f%%\n", step, counts.placed, counts.waiting,
                     static_cast<double>(recent.verified) / static_cast<double>(recent.request_rounds),
                     static_cast<double>(recent.emitted) / (now - since), 100.0 * cost.error().size);
@@ -101,7 +101,7 @@ int main() {
         since = now;
     }
 
-    batch_counts const counts = engine.counts();
+    request_counts const counts = engine.counts();
     std::printf("\n%zu requests came, %zu are done, %zu are here\n", static_cast<std::size_t>(counts.submitted),
                 static_cast<std::size_t>(counts.finished), counts.placed + counts.waiting);
     std::string const text = metrics_text(metrics.read());

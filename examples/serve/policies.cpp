@@ -53,7 +53,7 @@ public:
           believed_(where.believed),
           target_(where.texts, truth_, places, where.prefill_seconds),
           drafter_(where.texts, places) {
-        sureleap::batch_options options{.max_requests = places, .seed = 1, .clock = clock_};
+        sureleap::decoder_options options{.max_requests = places, .seed = 1, .clock = clock_};
         if (add.refined) refined_.emplace(believed_);
         if (add.calibrated) {
             calibration_.emplace(where.texts.block_size());
@@ -66,7 +66,7 @@ public:
 
     sureleap::request_id submit(std::span<sureleap::token_id const> prompt,
                                 sureleap::request_settings const& settings) override {
-        return decoder_->submit(prompt, settings).value();
+        return decoder_->submit(prompt, settings);
     }
     void cancel(sureleap::request_id id) override { decoder_->cancel(id); }
     void pause(sureleap::request_id id) override { decoder_->pause(id); }
@@ -92,8 +92,8 @@ private:
     simulated_drafter drafter_;
     std::optional<sureleap::refined_cost<cost_world>> refined_;
     std::optional<sureleap::online_calibration> calibration_;
-    std::optional<sureleap::batch_decoder<simulated_target&, simulated_drafter&, Schedule, sureleap::token_rejection<>,
-                                          sureleap::no_logits_hook, sureleap::philox_randomness, AllowLossy>>
+    std::optional<sureleap::decoder<simulated_target&, simulated_drafter&, Schedule, sureleap::token_rejection<>,
+                                    sureleap::no_logits_hook, sureleap::philox_randomness, AllowLossy>>
         decoder_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// A run: requests arrive, wait for a place, are decoded by the library's batch_decoder round after round in virtual time, and
+// A run: requests arrive, wait for a place, are decoded by the library's decoder round after round in virtual time, and
 // finish. The only events are ends of rounds and arrivals while nobody runs, so the loop of rounds is the event loop.
 #pragma once
 
@@ -67,7 +67,7 @@ struct scenario {
     double prefill_seconds = 0;  ///< per token of a prompt, when its request gets its place
 };
 
-/// The library's batch_decoder of any schedule, on the simulated machine.
+/// The library's decoder of any schedule, on the simulated machine.
 class any_decoder {
 public:
     any_decoder() = default;

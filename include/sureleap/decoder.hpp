@@ -1,20 +1,29 @@
 // SPDX-License-Identifier: MIT
 //
-// The decoder owns the loop: requests join and leave between rounds, each with its own settings and seed, and every
-// step() runs one round for all of them through the stages of round/stages.hpp.
+// The decoder owns the loop. Requests are submitted at any time and wait for a place; every step() runs one round for all that
+// have one, through the stages of round/stages.hpp. Each request has its own settings, seed, limits and priority, and can be
+// paused, resumed and cancelled between any two rounds.
 //
-//     decoder dec{target, drafter, greedy_schedule{capacity}, token_rejection{}};
-//     auto id = dec.join(prompt, {.temperature = 0.7, .seed = 42, .max_new_tokens = 200});
+//     decoder dec{target, drafter, greedy_schedule{capacity}, token_rejection{}, {.max_requests = 64}};
+//     auto id = dec.submit(prompt, {.temperature = 0.7, .seed = 42, .max_new_tokens = 200});
 //     while (dec.step())
-//         for (auto const& event : dec.events()) print(event.tokens);
+//         for (auto const& event : dec.events()) send(event.request, event.tokens, event.finished);
 //
-// It has as many places as it was given and no queue; serving/batch_decoder.hpp has.
+// Whoever shares the batch changes how fast a request goes and never what law its tokens have. Under target_match and
+// keyed_coupling it does not change the tokens either. A request that waits, or is paused, is exactly as it was.
+//
+// Waiting requests get places in the order of their priorities, then of their submission, and nobody overtakes the first one:
+// a small request that fits where the first does not would keep it waiting for ever. A queue does not age priorities: whether
+// a request may wait for ever behind more important ones is for the engine to decide.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -32,7 +41,12 @@
 SURELEAP_BEGIN_NAMESPACE
 
 struct decoder_options {
-    std::size_t max_requests = 1;
+    std::size_t max_requests = 1;  ///< places: requests of a round, paused ones included
+    /// Requests that may wait beyond the places that are free. 0: no queue.
+    std::size_t max_waiting = std::numeric_limits<std::size_t>::max();
+    /// Of all requests that have a place, each counted with its prompt and all that it may generate: what a cache of
+    /// keys and values must hold.
+    std::size_t max_tokens = std::numeric_limits<std::size_t>::max();
     /// Where the seeds of unseeded requests come from, each its own. Unset: the system's random device.
     std::optional<std::uint64_t> seed{};
     /// For everything that passes over rows of logits, as in round_limits; a static table.
@@ -47,11 +61,20 @@ struct decoder_options {
     [[nodiscard]] round_limits limits() const noexcept { return {max_requests, kernels, executor, calibration, clock}; }
 };
 
+/// What became of the requests. submitted == waiting + placed + finished + cancelled, always.
+struct request_counts {
+    std::uint64_t submitted = 0;
+    std::uint64_t finished = 0;
+    std::uint64_t cancelled = 0;
+    std::size_t waiting = 0;  ///< without a place, paused ones included
+    std::size_t placed = 0;   ///< running, or suspended: paused, or after a round that failed for them
+};
+
 /// Speculative decoding of many requests; the parts are those of round_runner.
 ///
 /// Lossless in law given the target's logits: a target whose logits depend on the shape of its batch changes its own
-/// law, which no sampler can cure. step() allocates nothing; join() does. Not thread-safe,
-/// not copyable.
+/// law, which no sampler can cure. A step that gives nobody a place allocates nothing; submit() does. Not thread-safe, not
+/// copyable.
 template <class Target, class Drafter, class Schedule, class Rule, class Hook = no_logits_hook,
           class Rng = philox_randomness, bool AllowLossy = false>
 class decoder {
@@ -69,99 +92,216 @@ public:
             Hook hook = {}, Rng rng = {})
         : runner_(std::forward<Target>(target), std::forward<Drafter>(drafter), std::move(schedule), std::move(rule),
                   options.limits(), std::move(hook), std::move(rng)),
-          places_(options.max_requests),
+          slots_(options.max_requests),
           views_(options.max_requests),
           events_(options.max_requests),
           report_(runner_.drafter_part().block_size()),
-          seed_of_(options.seed) {}
+          seed_of_(options.seed),
+          max_waiting_(options.max_waiting),
+          max_tokens_(options.max_tokens),
+          tokens_left_(options.max_tokens) {
+        for (std::size_t slot = 0; slot < options.max_requests; ++slot) free_.push_back(slot);
+    }
     decoder(Target target, Drafter drafter, Schedule schedule, Rule rule, allow_lossy_t,
             decoder_options const& options = {}, Hook hook = {}, Rng rng = {})
         requires AllowLossy
         : decoder(std::forward<Target>(target), std::forward<Drafter>(drafter), std::move(schedule), std::move(rule),
                   options, std::move(hook), std::move(rng)) {}
 
-    // Request views point into places.
+    // Request views point into requests.
     decoder(decoder const&) = delete;
     decoder& operator=(decoder const&) = delete;
 
-    /// Adds a request; its first round drafts from the last prompt token. Takes the place of a finished request if no
-    /// other is free. Throws if settings or prompt are unusable or every place is taken by a running request.
-    request_id join(std::span<token_id const> prompt, request_settings const& settings = {}) {
+    // ---- requests ----------------------------------------------------------------------------------------------
+
+    /// Adds a request to those that wait; it takes a place at the beginning of a step. Its first round drafts from the last
+    /// prompt token. Throws if settings or prompt are unusable, if the request alone would not fit into max_tokens, or if
+    /// the decoder is full.
+    request_id submit(std::span<token_id const> prompt, request_settings const& settings = {}) {
         check_settings<Rule>(settings);
         detail::check_prompt("decoder", prompt, runner_.drafter_part().target_vocabulary());
-        std::size_t const slot = free_slot();
-        ++last_id_;
-        round_ = {};  // it may point into a finished request
-        places_[slot].emplace(last_id_, seed_of_(last_id_, settings), prompt, settings);
-        runner_.join(slot);
-        return last_id_;
+        if (std::size_t const tokens = prompt.size() + settings.max_new_tokens; tokens > max_tokens_) {
+            fail_with("decoder: the request may grow to ", tokens,
+                      " tokens, expected at most decoder_options::max_tokens = ", max_tokens_);
+        }
+        if (full()) {
+            fail_with("decoder: ", counts().waiting, " requests wait for ", free_.size(), " free of ", slots_.size(),
+                      " places, expected at most max_waiting = ", max_waiting_,
+                      " more than are free; ask full() first, or raise max_waiting or max_requests");
+        }
+        waiting_.reserve(waiting_.size() + 1);  // what can fail comes first
+        request_id const id = last_id_ + 1;
+        requests_.emplace(id, entry{{id, seed_of_(id, settings), prompt, settings}});
+        last_id_ = id;
+        ++submitted_;
+        enqueue(id, settings.priority);
+        return id;
     }
-    /// Removes a request, running or not; its tokens are gone.
-    void leave(request_id id) {
-        places_[slot_of(id)].reset();
-        round_ = {};  // it points into the request
-    }
-    /// Lets a suspended request try again, with the same random keys.
-    void resume(request_id id) {
-        auto& place = *places_[slot_of(id)];
-        if (place.state == request_state::suspended) place.state = request_state::running;
+    /// Whether submit() would find no room in the queue.
+    [[nodiscard]] bool full() const noexcept {
+        std::size_t const waiting = counts().waiting;
+        return waiting >= free_.size() && waiting - free_.size() >= max_waiting_;
     }
 
-    /// One round for all running requests; false if there are none. A failure of the target or the drafter propagates
-    /// with every request as it was.
-    bool step() {
-        std::size_t count = 0;
-        for (std::size_t i = 0; i < places_.size(); ++i) {
-            if (places_[i] && places_[i]->state == request_state::running) views_[count++] = places_[i]->view(i);
+    /// Forgets a request, whether it waits, runs, is suspended or has finished; its tokens are gone.
+    void cancel(request_id id) {
+        if (find(id).request.state != request_state::finished) ++cancelled_;
+        forget(id);
+    }
+    /// Takes a request out of the rounds. It keeps its place, if it has one, and is as it was when it is resumed.
+    void pause(request_id id) {
+        detail::request_place& request = find(id).request;
+        if (request.state == request_state::finished) return;
+        if (request.state == request_state::waiting) dequeue(id);
+        request.state = request_state::suspended;
+    }
+    /// Undoes pause(); lets a request whose round failed try again, with the same random keys.
+    void resume(request_id id) {
+        entry& e = find(id);
+        if (e.request.state != request_state::suspended) return;
+        if (e.slot == no_slot) {
+            waiting_.reserve(waiting_.size() + 1);
+            enqueue(id, e.request.settings().priority);
+        } else {
+            e.request.state = request_state::running;
         }
+    }
+
+    /// A request is known until it is cancelled. One that has finished is forgotten when another takes its place, which is the
+    /// longest free one.
+    [[nodiscard]] bool knows(request_id id) const noexcept { return requests_.find(id) != requests_.end(); }
+    /// Where a request stands, and its tokens so far. Throw if there is none of that id.
+    [[nodiscard]] request_state state(request_id id) const { return find(id).request.state; }
+    [[nodiscard]] std::span<token_id const> generated(request_id id) const { return find(id).request.generated(); }
+    [[nodiscard]] request_counts counts() const noexcept {
+        std::size_t const placed = slots_.size() - free_.size();
+        auto const waiting = static_cast<std::size_t>(submitted_ - finished_ - cancelled_) - placed;
+        return {submitted_, finished_, cancelled_, waiting, placed};
+    }
+
+    // ---- rounds ------------------------------------------------------------------------------------------------
+
+    /// Gives places to requests that wait, and runs a round for all that run; false if there are none. A failure of the
+    /// target or the drafter propagates with every request as it was.
+    bool step() {
         event_count_ = 0;
         round_ = {};
+        seat();
+        std::size_t count = 0;
+        for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+            detail::request_place* const request = slots_[slot];
+            if (request != nullptr && request->state == request_state::running) views_[count++] = request->view(slot);
+        }
         if (count == 0) return false;
         round_ = runner_.run({views_.data(), count});
         report_.record(round_.verdicts);
-        for (verdict const& v : round_.verdicts) events_[event_count_++] = places_[v.slot]->apply(v);
+        for (verdict const& v : round_.verdicts) {
+            request_event const event = slots_[v.slot]->apply(v);
+            events_[event_count_++] = event;
+            if (event.finished == finish_reason::none) continue;
+            ++finished_;
+            tokens_left_ += most_tokens(*slots_[v.slot]);
+            free_.push_back(v.slot);
+        }
         return true;
     }
 
     /// What the last step did, one event per request that took part.
     [[nodiscard]] std::span<request_event const> events() const noexcept { return {events_.data(), event_count_}; }
-    /// The last step's round, for calibrations and counters; empty after the next leave().
+    /// The last step's round, for calibrations, cost models and counters; empty after the next cancel().
     [[nodiscard]] round_record const& round() const noexcept { return round_; }
-    /// Tokens generated so far; readable until the request leaves or a new one takes its place.
-    [[nodiscard]] std::span<token_id const> generated(request_id id) const { return places_[slot_of(id)]->generated(); }
     [[nodiscard]] round_report const& report() const noexcept { return report_; }
     [[nodiscard]] Schedule const& schedule() const noexcept { return runner_.schedule(); }
     /// Bytes of round memory.
     [[nodiscard]] std::size_t memory_bytes() const noexcept { return runner_.memory_bytes(); }
 
 private:
-    [[nodiscard]] std::size_t free_slot() const {
-        for (std::size_t i = 0; i < places_.size(); ++i) {
-            if (!places_[i]) return i;
+    static constexpr std::size_t no_slot = static_cast<std::size_t>(-1);
+
+    struct entry {
+        detail::request_place request;
+        std::size_t slot = no_slot;
+    };
+    struct waiter {
+        double priority;
+        request_id id;
+        // Ascending, so that the next one to get a place is the last.
+        [[nodiscard]] bool operator<(waiter const& other) const noexcept {
+            return priority != other.priority ? priority < other.priority : id > other.id;
         }
-        for (std::size_t i = 0; i < places_.size(); ++i) {
-            if (places_[i]->state == request_state::finished) return i;
+    };
+
+    [[nodiscard]] entry& find(request_id id) { return const_cast<entry&>(std::as_const(*this).find(id)); }
+    [[nodiscard]] entry const& find(request_id id) const {
+        auto const at = requests_.find(id);
+        if (at == requests_.end()) {
+            fail_with("decoder: no request with id ", id,
+                      "; it was never submitted, was cancelled, or another took its place after it had finished");
         }
-        fail_with("decoder: all ", places_.size(),
-                  " places hold running requests; let one finish or leave, or "
-                  "raise decoder_options::max_requests");
+        return at->second;
     }
-    [[nodiscard]] std::size_t slot_of(request_id id) const {
-        for (std::size_t i = 0; i < places_.size(); ++i) {
-            if (places_[i] && places_[i]->id() == id) return i;
+    /// Precondition: there is room, reserved by those who may still fail.
+    void enqueue(request_id id, double priority) {
+        waiter const added{priority, id};
+        waiting_.insert(std::lower_bound(waiting_.begin(), waiting_.end(), added), added);
+        requests_.find(id)->second.request.state = request_state::waiting;
+    }
+    void dequeue(request_id id) noexcept {
+        waiting_.erase(std::find_if(waiting_.begin(), waiting_.end(), [&](waiter const& w) { return w.id == id; }));
+    }
+    [[nodiscard]] static std::size_t most_tokens(detail::request_place const& request) noexcept {
+        return request.prompt_size() + request.settings().max_new_tokens;
+    }
+    void seat() noexcept {
+        while (!waiting_.empty() && !free_.empty()) {
+            entry& e = requests_.find(waiting_.back().id)->second;
+            if (most_tokens(e.request) > tokens_left_) return;
+            tokens_left_ -= most_tokens(e.request);
+            waiting_.pop_back();
+            e.slot = free_.front();
+            free_.erase(free_.begin());
+            if (slots_[e.slot] != nullptr) requests_.erase(slots_[e.slot]->id());  // finished
+            e.request.state = request_state::running;
+            slots_[e.slot] = &e.request;
+            runner_.join(e.slot);
         }
-        fail_with("decoder: no request with id ", id, "; it never joined, left, or was replaced after it finished");
+    }
+    void forget(request_id id) noexcept {
+        auto const at = requests_.find(id);
+        entry const& e = at->second;
+        if (e.slot != no_slot) {
+            slots_[e.slot] = nullptr;
+            round_ = {};  // it points into the request
+            if (e.request.state == request_state::finished) {
+                free_.erase(std::find(free_.begin(), free_.end(), e.slot));
+            } else {
+                tokens_left_ += most_tokens(e.request);
+            }
+            free_.insert(free_.begin(), e.slot);  // before those whose tokens can still be read
+        } else if (e.request.state == request_state::waiting) {
+            dequeue(id);
+        }
+        requests_.erase(at);
     }
 
     runner_type runner_;
-    std::vector<std::optional<detail::request_place>> places_;
+    std::unordered_map<request_id, entry> requests_;  // all that are known; nodes do not move
+    std::vector<detail::request_place*> slots_;  // who has which place; finished requests keep theirs until it is taken
+    std::vector<std::size_t> free_;  // places of nobody or of a finished request; the next to be taken first
+    std::vector<waiter> waiting_;
     std::vector<request_view> views_;
     std::vector<request_event> events_;
     std::size_t event_count_ = 0;
     round_record round_{};
     round_report report_;
     detail::seed_source seed_of_;
+    std::size_t max_waiting_;
+    std::size_t max_tokens_;
+    std::size_t tokens_left_;
     request_id last_id_ = 0;
+    std::uint64_t submitted_ = 0;
+    std::uint64_t finished_ = 0;
+    std::uint64_t cancelled_ = 0;
 };
 
 template <class T, class D, class S, class R>

@@ -117,7 +117,6 @@
 
 #include <sureleap/decoder.hpp>
 
-#include <sureleap/serving/batch_decoder.hpp>
 #include <sureleap/serving/draft_forecast.hpp>
 #include <sureleap/serving/draft_worth.hpp>
 #include <sureleap/serving/metrics.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // A draft model is not yet a drafter: how many tokens, and drawn how?
-// expect-error: decoder: the drafter is no sureleap::drafter; wrap a model in autoregressive, parallel or
+// expect-error: round_runner: the drafter is no sureleap::drafter; wrap a model in autoregressive, parallel or
 // expect-error: semi_autoregressive
 #include "parts.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // A function of a context is the natural thing to pass; model_of makes a target of it.
-// expect-error: decoder: the target is no target_model; give it score.verify_batch const&. or a call operator that
+// expect-error: round_runner: the target is no target_model; give it score.verify_batch const&. or a call operator that
 // expect-error: returns sureleap::logits_rows<T>, or wrap a function of a context with sureleap::model_of
 #include "parts.hpp"
 

@@ -170,7 +170,7 @@ TEST_CASE("Advance: beside a decoder") {
         request_settings settings{.temperature = 0.8, .seed = 40 + i, .max_new_tokens = 9 + 5 * i};
         if (i % 2 == 1) settings.stop_tokens = stop;
         if (i == 4) settings.max_draft_tokens = 1;
-        static_cast<void>(dec.join(prompt, settings));
+        static_cast<void>(dec.submit(prompt, settings));
         columns.anchors[i] = prompt.back();
         columns.positions[i] = prompt.size() - 1;
         columns.remaining[i] = static_cast<std::uint32_t>(settings.max_new_tokens);

@@ -320,7 +320,7 @@ void mirror(std::uint64_t seed) {
         if (i == 1) settings.max_draft_tokens = 2;
         stops[i] = {i % 2 == 0 ? static_cast<token_id>(roll.below(vocabulary)) : no_token};
         settings.stop_tokens = stops[i];
-        static_cast<void>(dec.join(prompt, settings));
+        static_cast<void>(dec.submit(prompt, settings));
         std::uint32_t const slot = requests.free_slot();
         require_cuda(device::join(there.history, slot, nullptr));
         requests.add({.anchor = prompt.back(),

@@ -125,7 +125,7 @@ template <class Rule>
 history by_decoder(tiny::agreeing_models const& m, std::vector<job> const& jobs, std::uint64_t seed, Rule const& rule) {
     models mine(m);
     decoder dec{mine, mine.drafter(), probing_schedule{seed}, rule, {.max_requests = slots}};
-    for (job const& j : jobs) dec.join(std::span(&j.prompt, 1), j.settings);
+    for (job const& j : jobs) dec.submit(std::span(&j.prompt, 1), j.settings);
     history seen;
     while (dec.step()) append(seen, dec.round());
     return seen;

@@ -30,7 +30,7 @@ struct report {
         });                                                                                                      \
         sureleap::autoregressive drafter{model, {.block_size = 4, .vocabulary = 16}};                            \
         sureleap::decoder dec{model, drafter, sureleap::fixed_schedule{}, sureleap::keyed_coupling{}};           \
-        dec.join(std::vector<sureleap::token_id>{3}, {.seed = 5, .max_new_tokens = 40});                         \
+        dec.submit(std::vector<sureleap::token_id>{3}, {.seed = 5, .max_new_tokens = 40});                       \
         while (dec.step()) {                                                                                     \
             for (sureleap::token_id const x : dec.events()[0].tokens) out.tokens.push_back(static_cast<int>(x)); \
         }                                                                                                        \

@@ -53,8 +53,8 @@ TEST_CASE("adapters act in the scenes that they are judged on") {
     std::size_t cut = 0;
     for (std::uint64_t seed = 0; seed < 40; ++seed) {
         decoder dec{target, semi_of(w), schedule, token_rejection<>{}, {.max_requests = 2, .seed = seed}};
-        dec.join(std::vector<token_id>{0}, {.max_new_tokens = 12});
-        dec.join(std::vector<token_id>{1}, {.max_new_tokens = 12});
+        dec.submit(std::vector<token_id>{0}, {.max_new_tokens = 12});
+        dec.submit(std::vector<token_id>{1}, {.max_new_tokens = 12});
         while (dec.step()) {
             for (request_view const& r : dec.round().requests) limited += r.draft_limit < 2 ? 1 : 0;
             for (verdict const& v : dec.round().verdicts) cut += v.drafted == 1 ? 1 : 0;

@@ -4,8 +4,6 @@
 // sees a drafted token, and an engine whose batch was too large and which runs its requests one by one. Some seconds.
 #include "support/every_part.hpp"
 
-#include <sureleap/serving/batch_decoder.hpp>
-
 using namespace every_part;
 
 namespace {
@@ -61,10 +59,10 @@ void check_failing_drafter(std::string const& name, Schedule const& schedule, Ru
             struct persistent {
                 bad_luck& luck;
                 decoder<decltype(target)&, decltype(make()), Schedule, Rule, no_logits_hook, enumerator::source> inner;
-                request_id join(std::span<token_id const> prompt, request_settings const& settings) {
-                    return inner.join(prompt, settings);
+                request_id submit(std::span<token_id const> prompt, request_settings const& settings) {
+                    return inner.submit(prompt, settings);
                 }
-                void leave(request_id id) { inner.leave(id); }
+                void cancel(request_id id) { inner.cancel(id); }
                 bool step() {
                     for (luck.armed = true;; luck.armed = false) {
                         try {
@@ -100,13 +98,13 @@ public:
         : luck_(std::make_unique<bad_luck>(bad_luck{trouble::score})),
           split_(&split),
           engine_(unlucky_target{target_of(w), luck_.get()}, semi_of(w), schedule, rule,
-                  batch_options{.max_requests = requests, .seed = 1}, no_logits_hook{}, rng) {}
+                  decoder_options{.max_requests = requests, .seed = 1}, no_logits_hook{}, rng) {}
 
-    request_id join(std::span<token_id const> prompt, request_settings const& settings) {
-        ids_.push_back(*engine_.submit(prompt, settings));
+    request_id submit(std::span<token_id const> prompt, request_settings const& settings) {
+        ids_.push_back(engine_.submit(prompt, settings));
         return ids_.back();
     }
-    void leave(request_id id) { engine_.cancel(id); }
+    void cancel(request_id id) { engine_.cancel(id); }
     bool step() {
         events_.clear();
         texts_.clear();
@@ -151,8 +149,8 @@ private:
     std::vector<request_id> ids_;
     std::vector<request_event> events_;
     std::vector<std::vector<token_id>> texts_;
-    batch_decoder<target_type, decltype(semi_of(std::declval<world const&>())), Schedule, Rule, no_logits_hook,
-                  enumerator::source>
+    decoder<target_type, decltype(semi_of(std::declval<world const&>())), Schedule, Rule, no_logits_hook,
+            enumerator::source>
         engine_;
 };
 

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include <sureleap/cost/views.hpp>
+#include <sureleap/decoder.hpp>
 #include <sureleap/schedule/agreed.hpp>
 #include <sureleap/schedule/hysteresis.hpp>
-#include <sureleap/serving/batch_decoder.hpp>
 #include <sureleap/serving/never_lose.hpp>
 #include <sureleap/serving/online_calibration.hpp>
 #include <sureleap/serving/refined_cost.hpp>
@@ -28,21 +28,21 @@ using namespace pipeline;
 
 namespace {
 
-/// batch_decoder as small_world::play plays it: every step pauses some requests and resumes others, as past rounds say.
+/// decoder as small_world::play plays it: every step pauses some requests and resumes others, as past rounds say.
 template <class Target, class Drafter, class Schedule, class Rule, class Rng>
 class pausing_batch {
 public:
     pausing_batch(std::size_t places, Target& target, Drafter drafter, Schedule const& schedule, Rule const& rule,
                   Rng rng)
         : engine_(target, std::move(drafter), schedule, rule,
-                  batch_options{.max_requests = places, .seed = 1, .calibration = calibration_}, no_logits_hook{},
+                  decoder_options{.max_requests = places, .seed = 1, .calibration = calibration_}, no_logits_hook{},
                   rng) {}
 
-    request_id join(std::span<token_id const> prompt, request_settings const& settings) {
-        ids_.push_back(*engine_.submit(prompt, settings));
+    request_id submit(std::span<token_id const> prompt, request_settings const& settings) {
+        ids_.push_back(engine_.submit(prompt, settings));
         return ids_.back();
     }
-    void leave(request_id id) { engine_.cancel(id); }
+    void cancel(request_id id) { engine_.cancel(id); }
     bool step() {
         for (request_id const id : ids_) {
             if (!engine_.knows(id)) continue;
@@ -68,7 +68,7 @@ private:
     free_calibration calibration_{7};
     past_rounds past_{11};
     std::vector<request_id> ids_;
-    batch_decoder<Target&, Drafter, Schedule, Rule, no_logits_hook, Rng> engine_;
+    decoder<Target&, Drafter, Schedule, Rule, no_logits_hook, Rng> engine_;
 };
 
 }  // namespace
@@ -142,11 +142,11 @@ void live_in(world const& w, Schedule& schedule, own_parts& parts) {
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {
         std::vector<token_id> const prompt{static_cast<token_id>(seed % 2)};
         for (std::uint64_t i = 0; i <= seed % 3; ++i) {
-            (void)dec.join(prompt, {.seed = 10 * seed + i,
-                                    .max_new_tokens = 4 + seed,
-                                    .priority = i == 0 ? 1.0 : 0.4,
-                                    .tokens_per_second = 0.8,
-                                    .tenant = static_cast<std::uint32_t>(i % 2)});
+            (void)dec.submit(prompt, {.seed = 10 * seed + i,
+                                      .max_new_tokens = 4 + seed,
+                                      .priority = i == 0 ? 1.0 : 0.4,
+                                      .tokens_per_second = 0.8,
+                                      .tenant = static_cast<std::uint32_t>(i % 2)});
         }
         for (; dec.step(); ++rounds) parts.observe(dec.round());
     }

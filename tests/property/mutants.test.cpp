@@ -186,7 +186,7 @@ TEST_CASE("mutant: seeds that depend on the place in the batch", "[mutant]") {
         request_id mine = 0;
         for (std::size_t i = 0; i <= place; ++i) {
             auto const id =
-                dec.join(prompt, {.seed = i == place ? 5 + (mutant ? place : 0) : 900 + i, .max_new_tokens = 40});
+                dec.submit(prompt, {.seed = i == place ? 5 + (mutant ? place : 0) : 900 + i, .max_new_tokens = 40});
             if (i == place) mine = id;
         }
         while (dec.step()) {
@@ -391,19 +391,19 @@ public:
           decoder_(short_of_memory{&w, failed_.get()}, semi_of(w), adapt(failed_.get()), rule,
                    decoder_options{.seed = 1}, no_logits_hook{}, rng) {}
 
-    request_id join(std::span<token_id const> prompt, request_settings const& settings) {
+    request_id submit(std::span<token_id const> prompt, request_settings const& settings) {
         text_.assign(prompt.begin(), prompt.end());
         settings_ = settings;
-        return id_ = decoder_.join(prompt, settings);
+        return id_ = decoder_.submit(prompt, settings);
     }
-    void leave(request_id) { decoder_.leave(inner()); }
+    void cancel(request_id) { decoder_.cancel(inner()); }
     bool step() {
         try {
             if (!decoder_.step()) return false;
         } catch (std::runtime_error const&) {
             if (rejoins_) {
-                decoder_.leave(inner());
-                moved_ = decoder_.join(text_, settings_);
+                decoder_.cancel(inner());
+                moved_ = decoder_.submit(text_, settings_);
             }
             decoder_.step();
         }

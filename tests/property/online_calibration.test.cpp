@@ -261,10 +261,10 @@ public:
                    decoder_options{.max_requests = places, .seed = 1, .calibration = calibration_}, no_logits_hook{},
                    rng) {}
 
-    request_id join(std::span<token_id const> prompt, request_settings const& settings) {
-        return decoder_.join(prompt, settings);
+    request_id submit(std::span<token_id const> prompt, request_settings const& settings) {
+        return decoder_.submit(prompt, settings);
     }
-    void leave(request_id id) { decoder_.leave(id); }
+    void cancel(request_id id) { decoder_.cancel(id); }
     bool step() {
         bool const any = decoder_.step();
         if (any) calibration_.observe(decoder_.round());

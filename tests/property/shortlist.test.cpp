@@ -202,7 +202,7 @@ played play_large(large_world const& w, Drafter drafter, Rule const& rule, std::
     for (std::size_t i = 0; i < w.requests; ++i) {
         request_settings settings{.temperature = 1.0, .seed = 900 + i, .max_new_tokens = most};
         if (drafts) settings.max_draft_tokens = *drafts;
-        ids.push_back(dec.join(prompt, settings));
+        ids.push_back(dec.submit(prompt, settings));
     }
     played result;
     result.outputs.resize(w.requests);

@@ -66,7 +66,7 @@ measured measure(Make const& make_drafter) {
         decoder<decltype(target)&, drafter_type, fixed_schedule, token_rejection<>, no_logits_hook, decltype(rng)> dec(
             target, make_drafter(), fixed_schedule{}, token_rejection<>{}, decoder_options{.seed = 1}, no_logits_hook{},
             rng);
-        dec.join(s.requests[0].prompt, {.seed = 1, .max_new_tokens = 8});
+        dec.submit(s.requests[0].prompt, {.seed = 1, .max_new_tokens = 8});
         dec.step();
         auto const accepted = static_cast<double>(dec.report().accepted());
         m.accepted += walk.weight() * accepted;

@@ -71,7 +71,7 @@ TEST_CASE("A draft is accepted with exactly the probability that the text says, 
                               sureleap::no_logits_hook, decltype(source)>
                 decoder(target, drafter, sureleap::fixed_schedule{}, rule, {.max_requests = 1, .seed = 1}, {}, source);
             sureleap::token_id const prompt[] = {0};
-            decoder.join(prompt, {.seed = 5, .max_new_tokens = 50});
+            decoder.submit(prompt, {.seed = 5, .max_new_tokens = 50});
             decoder.step();
             std::size_t const kept = decoder.round().verdicts[0].accepted;
             accepted[kept] += walk.weight();

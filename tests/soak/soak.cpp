@@ -39,7 +39,6 @@
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/simple.hpp>
 #include <sureleap/schedule/top_k.hpp>
-#include <sureleap/serving/batch_decoder.hpp>
 #include <sureleap/serving/metrics.hpp>
 #include <sureleap/serving/metrics_text.hpp>
 #include <sureleap/serving/never_lose.hpp>
@@ -63,6 +62,7 @@ namespace {
 // ---- requests --------------------------------------------------------------------------------------------------
 
 constexpr std::size_t max_requests = 6;
+constexpr std::size_t max_waiting = 5;
 token_id const stops[] = {5, 7};
 
 struct job {
@@ -200,12 +200,12 @@ public:
           metrics_(block_size),
           target_(&faults_),
           engine_(target_, make(&faults_), parts_.around(schedule(parts_.cost())), rule,
-                  batch_options{.max_requests = max_requests,
-                                .max_waiting = 5,
-                                .max_tokens = 180,
-                                .seed = seed,
-                                .executor = threads,
-                                .calibration = parts_.calibration}) {}
+                  decoder_options{.max_requests = max_requests,
+                                  .max_waiting = max_waiting,
+                                  .max_tokens = 180,
+                                  .seed = seed,
+                                  .executor = threads,
+                                  .calibration = parts_.calibration}) {}
 
     /// Leaves requests behind, whose memory the engine's destructor must find.
     totals run(std::size_t request_rounds) {
@@ -238,7 +238,7 @@ public:
             demand(++turns < 10000, "somebody never finishes");
         }
         check_counts();
-        batch_counts const c = engine_.counts();
+        request_counts const c = engine_.counts();
         demand(c.waiting == 0 && c.placed == 0, "somebody is left after everybody has finished");
         return done_;
     }
@@ -251,14 +251,16 @@ private:
 
     void submit() {
         job j = random_job(roll_);
-        auto const id = engine_.submit(j.prompt, j.settings);
-        demand(id.has_value() || engine_.counts().waiting == 5, "a request was turned away from a queue with room");
-        if (!id) {
+        request_counts const n = engine_.counts();
+        demand(engine_.full() == (n.waiting >= max_waiting + max_requests - n.placed), "a queue is full, or is not");
+        if (engine_.full()) {
+            demand(refuses([&] { engine_.submit(j.prompt, j.settings); }), "a full queue took a request");
             ++done_.turned_away;
             return;
         }
+        request_id const id = engine_.submit(j.prompt, j.settings);
         ++done_.submitted;
-        clients_[*id] = {std::move(j), {}};
+        clients_[id] = {std::move(j), {}};
     }
     [[nodiscard]] request_id anybody() {
         auto at = clients_.begin();
@@ -322,7 +324,7 @@ private:
     }
 
     void check_counts() {
-        batch_counts const n = engine_.counts();
+        request_counts const n = engine_.counts();
         demand(n.submitted == done_.submitted && n.finished == done_.finished && n.cancelled == done_.cancelled,
                "counts are not what happened");
         demand(n.waiting + n.placed == clients_.size(), "a request was lost");
@@ -338,7 +340,7 @@ private:
         if constexpr (pathwise) {
             cached_target target;
             decoder alone{target, make_(nullptr), fixed_schedule{2}, rule_, decoder_options{}};
-            (void)alone.join(c.request.prompt, c.request.settings);
+            (void)alone.submit(c.request.prompt, c.request.settings);
             stream expected;
             while (alone.step()) expected.append(alone.events()[0]);
             demand(c.said.begins(expected), "a stream is not the request's own");
@@ -355,9 +357,9 @@ private:
     Parts parts_;
     serving_metrics metrics_;
     cached_target target_;
-    batch_decoder<
-        cached_target&, std::invoke_result_t<MakeDrafter const&, faults*>,
-        decltype(std::declval<Parts>().around(std::declval<MakeSchedule const&>()(std::declval<Parts>().cost()))), Rule>
+    decoder<cached_target&, std::invoke_result_t<MakeDrafter const&, faults*>,
+            decltype(std::declval<Parts>().around(std::declval<MakeSchedule const&>()(std::declval<Parts>().cost()))),
+            Rule>
         engine_;
     std::map<request_id, client> clients_;
     totals done_;

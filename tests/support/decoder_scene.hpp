@@ -107,7 +107,7 @@ std::vector<tokens> run(Decoder& dec, std::vector<job> const& jobs, std::size_t 
     std::size_t next = 0;
     for (;;) {
         while (next < jobs.size() && active.size() < places) {
-            active.emplace_back(dec.join(jobs[next].prompt, jobs[next].settings), next);
+            active.emplace_back(dec.submit(jobs[next].prompt, jobs[next].settings), next);
             ++next;
         }
         if (!dec.step()) return out;

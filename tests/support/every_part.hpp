@@ -339,10 +339,10 @@ public:
     persistent_decoder& operator=(persistent_decoder const&) = delete;
     ~persistent_decoder() { *struck_ += luck_->struck; }
 
-    request_id join(std::span<token_id const> prompt, request_settings const& settings) {
-        return decoder_.join(prompt, settings);
+    request_id submit(std::span<token_id const> prompt, request_settings const& settings) {
+        return decoder_.submit(prompt, settings);
     }
-    void leave(request_id id) { decoder_.leave(id); }
+    void cancel(request_id id) { decoder_.cancel(id); }
     bool step() {
         for (;;) {
             try {

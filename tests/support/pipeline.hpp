@@ -43,10 +43,10 @@ public:
                    rng),
           watch_(std::move(watch)) {}
 
-    request_id join(std::span<token_id const> prompt, request_settings const& settings) {
-        return decoder_.join(prompt, settings);
+    request_id submit(std::span<token_id const> prompt, request_settings const& settings) {
+        return decoder_.submit(prompt, settings);
     }
-    void leave(request_id id) { decoder_.leave(id); }
+    void cancel(request_id id) { decoder_.cancel(id); }
     bool step() {
         if (!decoder_.step()) return false;
         parts_.observe(decoder_.round());

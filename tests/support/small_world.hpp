@@ -234,7 +234,7 @@ template <class Decoder>
             scene_request const& request = s.requests[i];
             player& p = players[i];
             if (p.now == state::here && request.leaves_after > 0 && step == request.leaves_after) {
-                dec.leave(p.id);
+                dec.cancel(p.id);
                 p.now = state::away;
             }
             bool const left = request.leaves_after > 0 && step >= request.leaves_after;
@@ -244,7 +244,7 @@ template <class Decoder>
             if (!settings.seed) settings.seed = 100 + i;
             std::vector<token_id> prompt = request.prompt;
             prompt.insert(prompt.end(), p.seen.begin(), p.seen.end());
-            p.id = dec.join(prompt, settings);
+            p.id = dec.submit(prompt, settings);
             p.now = state::here;
         }
     };
@@ -259,7 +259,7 @@ template <class Decoder>
                 p.seen.insert(p.seen.end(), e.tokens.begin(), e.tokens.end());
                 // Past the horizon nothing is observed, so nothing needs to be enumerated.
                 bool const enough = p.seen.size() >= s.horizon;
-                if (enough && e.finished == finish_reason::none) dec.leave(e.request);
+                if (enough && e.finished == finish_reason::none) dec.cancel(e.request);
                 if (enough || e.finished != finish_reason::none) p.now = state::done;
             }
         }

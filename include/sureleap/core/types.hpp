@@ -213,7 +213,7 @@ struct transform {
     [[nodiscard]] bool operator==(transform const&) const = default;
 };
 
-/// What a request may choose for itself. An aggregate: `decoder.join(prompt, {.temperature = 0.7, .seed = 42})`.
+/// What a request may choose for itself. An aggregate: `decoder.submit(prompt, {.temperature = 0.7, .seed = 42})`.
 struct request_settings {
     double temperature = 1.0;  ///< 0 .. largest_temperature; below least_temperature greedy
     int top_k = 0;

@@ -105,7 +105,8 @@ void check_settings(request_settings const& s) {
     };
     check("", s.target_transform());
     if (s.draft) check("draft ", *s.draft);
-    constexpr std::size_t most = std::size_t{1} << 31;  // a decoder reserves this many tokens when a request joins
+    constexpr std::size_t most = std::size_t{1}
+                                 << 31;  // a decoder reserves this many tokens when a request is submitted
     if (s.max_new_tokens == 0 || s.max_new_tokens > most) {
         fail_with("request_settings: max_new_tokens is ", s.max_new_tokens, ", expected 1 .. ", most);
     }

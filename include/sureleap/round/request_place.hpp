@@ -27,7 +27,7 @@ struct request_event {
     request_id request = 0;
     std::span<token_id const> tokens{};           ///< new tokens, a stop token included
     std::span<double const> log_probabilities{};  ///< as the settings ask
-    status outcome = status::ok;                  ///< not ok: the request is suspended as it was; resume() or leave()
+    status outcome = status::ok;                  ///< not ok: the request is suspended as it was; resume() or cancel()
     finish_reason finished = finish_reason::none;
 };
 
@@ -36,7 +36,7 @@ enum class request_state : std::uint8_t { waiting, running, suspended, finished 
 
 namespace detail {
 
-/// One request. Tokens are reserved for max_new_tokens when it joins, so a round never grows them.
+/// One request. Tokens are reserved for max_new_tokens when it is submitted, so a round never grows them.
 class request_place {
 public:
     request_state state = request_state::running;

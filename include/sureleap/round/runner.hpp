@@ -34,11 +34,12 @@ template <class Target, class Drafter, class Schedule, class Rule, class Hook = 
           class Rng = philox_randomness, bool AllowLossy = false>
 class round_runner {
     using drafter_type = std::remove_cvref_t<Drafter>;
-    static_assert(target_model<std::remove_reference_t<Target>>,
-                  "decoder: the target is no target_model; give it score(verify_batch const&) or a call operator that "
-                  "returns sureleap::logits_rows<T>, or wrap a function of a context with sureleap::model_of");
+    static_assert(
+        target_model<std::remove_reference_t<Target>>,
+        "round_runner: the target is no target_model; give it score(verify_batch const&) or a call operator that "
+        "returns sureleap::logits_rows<T>, or wrap a function of a context with sureleap::model_of");
     static_assert(drafter<drafter_type>,
-                  "decoder: the drafter is no sureleap::drafter; wrap a model in autoregressive, parallel or "
+                  "round_runner: the drafter is no sureleap::drafter; wrap a model in autoregressive, parallel or "
                   "semi_autoregressive, or see concepts.hpp for a drafter of your own");
 
 public:
@@ -46,8 +47,8 @@ public:
     using draft_value = typename drafter_type::value_type;
 
     static_assert(logits_hook<Hook, compute_t<target_value>>,
-                  "decoder: the hook must be callable as hook(hook_context const&, std::span<real>)");
-    static_assert(randomness<Rng>, "decoder: the random source does not model sureleap::randomness");
+                  "round_runner: the hook must be callable as hook(hook_context const&, std::span<real>)");
+    static_assert(randomness<Rng>, "round_runner: the random source does not model sureleap::randomness");
 
     round_runner(Target target, Drafter drafter, Schedule schedule, Rule rule, round_limits const& limits, Hook hook,
                  Rng rng)
@@ -62,7 +63,7 @@ public:
                           { target_.vocabulary() } -> std::convertible_to<std::size_t>;
                       }) {
             if (target_.vocabulary() != drafter_.target_vocabulary()) {
-                fail_with("decoder: the target has ", target_.vocabulary(), " tokens, the drafter speaks of ",
+                fail_with("round_runner: the target has ", target_.vocabulary(), " tokens, the drafter speaks of ",
                           drafter_.target_vocabulary(), "; expected equal vocabularies (or a vocabulary_map)");
             }
         }

@@ -136,7 +136,7 @@ template <class Make, class Rule, class Hook, class Schedule>
         if (i % 4 == 2) settings.max_draft_tokens = 2;
         settings.log_probabilities = i % 3 == 0;
         token_id const prompt[] = {static_cast<token_id>(i), 3};
-        dec.join(prompt, settings);
+        dec.submit(prompt, settings);
     }
     std::vector<outcome> all;
     for (int round = 0; round < 6 && dec.step(); ++round) {
@@ -387,7 +387,7 @@ TEST_CASE("executor: a random source that does not say it is concurrent is asked
                 no_logits_hook{},
                 recording{&asked}};
     for (std::size_t i = 0; i < places; ++i) {
-        dec.join(std::vector<token_id>{1}, {.seed = 100 + i, .max_new_tokens = 20});
+        dec.submit(std::vector<token_id>{1}, {.seed = 100 + i, .max_new_tokens = 20});
     }
     REQUIRE(dec.step());
     CHECK(lent.runs() == 0);
@@ -410,10 +410,10 @@ TEST_CASE("executor: a round too small to share wakes nobody") {
     };
     decoder dec{
         target, by_block(rows), fixed_schedule{}, token_rejection<>{}, {.max_requests = places, .executor = lent}};
-    for (std::uint64_t i = 0; i < 2; ++i) dec.join(std::vector<token_id>{1}, {.seed = i, .max_new_tokens = 20});
+    for (std::uint64_t i = 0; i < 2; ++i) dec.submit(std::vector<token_id>{1}, {.seed = i, .max_new_tokens = 20});
     REQUIRE(dec.step());
     CHECK(lent.runs() == 0);
-    for (std::uint64_t i = 0; i < 6; ++i) dec.join(std::vector<token_id>{1}, {.seed = i, .max_new_tokens = 20});
+    for (std::uint64_t i = 0; i < 6; ++i) dec.submit(std::vector<token_id>{1}, {.seed = i, .max_new_tokens = 20});
     REQUIRE(dec.step());
     CHECK(lent.runs() > 0);
 }

@@ -33,7 +33,6 @@
 #include <sureleap/schedule/simple.hpp>
 #include <sureleap/schedule/top_k.hpp>
 #include <sureleap/schedule/when_priced.hpp>
-#include <sureleap/serving/batch_decoder.hpp>
 #include <sureleap/serving/never_lose.hpp>
 #include <sureleap/serving/refined_cost.hpp>
 #include <sureleap/serving/speed_targets.hpp>
@@ -111,7 +110,7 @@ bool quiet(Decoder& dec, double temperature) {
         if (i == 2) settings.min_p = 0.01, settings.stop_tokens = stops;
         settings.log_probabilities = i != 0;
         token_id const prompt[] = {static_cast<token_id>(i), 3, 4, 3};
-        dec.join(prompt, settings);
+        dec.submit(prompt, settings);
     }
     std::size_t const before = allocations, released_before = releases;
     std::size_t emitted = 0;
@@ -239,7 +238,7 @@ TEST_CASE("no allocation when a place is taken again, beyond what join itself do
     std::size_t inside = 0, steps = 0;
     token_id const prompt[] = {1, 2};
     for (std::uint64_t seed = 1; seed <= 6; ++seed) {
-        dec.join(prompt, {.seed = seed, .max_new_tokens = 10 + 5 * seed});
+        dec.submit(prompt, {.seed = seed, .max_new_tokens = 10 + 5 * seed});
         for (bool finished = false; !finished;) {
             std::size_t const before = allocations + releases;
             finished = !dec.step();
@@ -276,12 +275,12 @@ TEST_CASE("no allocation in a round: priorities, limits, floors, a lent calibrat
     auto const lower = [](std::size_t, double c) noexcept { return 0.9 * c; };
     double now = 0.0;
     auto const clock = [&]() noexcept { return now += 1.0; };
-    batch_decoder engine{target, drafter, learning{}, token_rejection<>{},
-                         batch_options{.max_requests = places, .calibration = lower, .clock = clock}};
+    decoder engine{target, drafter, learning{}, token_rejection<>{},
+                   decoder_options{.max_requests = places, .calibration = lower, .clock = clock}};
     token_id const prompt[] = {3, 4, 3};
     for (std::size_t i = 0; i < places + 2; ++i) {
-        REQUIRE(engine.submit(prompt,
-                              {.seed = i, .max_new_tokens = most_tokens, .priority = 1.0 + static_cast<double>(i)}));
+        static_cast<void>(engine.submit(
+            prompt, {.seed = i, .max_new_tokens = most_tokens, .priority = 1.0 + static_cast<double>(i)}));
     }
     REQUIRE(engine.step());  // gives the places
     std::size_t const before = allocations, released_before = releases;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The decoder: output that can be predicted token by token (greedy, keyed coupling) equals plain decoding; requests join, end and
-// leave.
+// The decoder: output that can be predicted token by token (greedy, keyed coupling) equals plain decoding; requests come, end and
+// go.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -85,17 +85,18 @@ TEST_CASE("decoder: pathwise rules give plain decoding with the same noise, for 
 
 // ---- joining, ending, leaving ----------------------------------------------------------------------------------
 
-TEST_CASE("decoder: requests join, end, leave, and their places are used again") {
+TEST_CASE("decoder: requests come, end, are cancelled, and their places are used again") {
     auto target = target_model_of();
-    decoder dec{target, draft_model_of(), fixed_schedule{}, keyed_coupling{}, {.max_requests = 2}};
+    decoder dec{target, draft_model_of(), fixed_schedule{}, keyed_coupling{}, {.max_requests = 2, .max_waiting = 0}};
     CHECK_FALSE(dec.step());
     CHECK(dec.events().empty());
 
     tokens const prompt{1, 2};
-    auto const a = dec.join(prompt, {.seed = 1, .max_new_tokens = 3});
-    auto const b = dec.join(prompt, {.seed = 2, .max_new_tokens = 200});
+    auto const a = dec.submit(prompt, {.seed = 1, .max_new_tokens = 3});
+    auto const b = dec.submit(prompt, {.seed = 2, .max_new_tokens = 200});
     CHECK(a != b);
-    CHECK(says(error_text([&] { dec.join(prompt); }), {"decoder", "all 2 places", "max_requests"}));
+    CHECK(says(error_text([&] { dec.submit(prompt); }),
+               {"decoder", "2 requests wait for 2 free of 2 places", "max_waiting = 0", "max_requests"}));
 
     tokens text_a;
     bool finished = false;
@@ -115,18 +116,18 @@ TEST_CASE("decoder: requests join, end, leave, and their places are used again")
     auto const kept = dec.generated(a);
     CHECK(tokens(kept.begin(), kept.end()) == text_a);
 
-    auto const c = dec.join(prompt, {.seed = 1, .max_new_tokens = 3});
+    auto const c = dec.submit(prompt, {.seed = 1, .max_new_tokens = 3});
     CHECK(c != a);
     CHECK(c != b);
-    CHECK(says(error_text([&] { static_cast<void>(dec.generated(a)); }), {"no request with id 1"}));
     CHECK(dec.generated(c).empty());
 
-    dec.leave(b);
+    dec.cancel(b);
     CHECK(says(error_text([&] { static_cast<void>(dec.generated(b)); }), {"no request with id 2"}));
-    CHECK(says(error_text([&] { dec.leave(b); }), {"no request with id 2"}));
+    CHECK(says(error_text([&] { dec.cancel(b); }), {"no request with id 2"}));
     while (dec.step()) {
         for (request_event const& e : dec.events()) CHECK(e.request == c);
     }
+    CHECK(says(error_text([&] { static_cast<void>(dec.generated(a)); }), {"no request with id 1"}));
     auto const again = dec.generated(c);
     CHECK(tokens(again.begin(), again.end()) == text_a);  // same seed and prompt
     CHECK_FALSE(dec.step());
@@ -137,7 +138,7 @@ TEST_CASE("decoder: exactly max_new_tokens come out, whatever the block size") {
     for (std::size_t most = 1; most <= 12; ++most) {
         auto target = target_model_of();
         decoder dec{target, draft_model_of(), fixed_schedule{}, token_rejection<>{}};
-        auto const id = dec.join(tokens{3}, {.temperature = 0.3, .seed = most, .max_new_tokens = most});
+        auto const id = dec.submit(tokens{3}, {.temperature = 0.3, .seed = most, .max_new_tokens = most});
         finish_reason last = finish_reason::none;
         while (dec.step()) {
             REQUIRE(last == finish_reason::none);
@@ -171,7 +172,7 @@ TEST_CASE("decoder: a stop token ends the request, also inside the accepted pref
         decoder dec{target, drafter, fixed_schedule{}, block_verification<>{}};
         request_settings settings{.seed = 1, .max_new_tokens = 50, .log_probabilities = true};
         settings.stop_tokens = stops;
-        auto const id = dec.join(tokens{0}, settings);
+        auto const id = dec.submit(tokens{0}, settings);
         stops.assign(2, 0);  // the decoder has its own copy
         tokens text;
         request_event last;
@@ -205,7 +206,7 @@ TEST_CASE("decoder: an autoregressive draft ends its block at a stop token") {
         auto target = model_of<float>(vocabulary, cycle);
         autoregressive drafter{model_of<float>(vocabulary, cycle), {.block_size = block, .vocabulary = vocabulary}};
         decoder dec{target, drafter, fixed_schedule{}, block_verification<>{}};
-        dec.join(tokens{0}, {.seed = 1, .max_new_tokens = 50, .stop_tokens = stops});
+        dec.submit(tokens{0}, {.seed = 1, .max_new_tokens = 50, .stop_tokens = stops});
         while (dec.step()) {
         }
         INFO("stop token " << stop);
@@ -258,7 +259,7 @@ TEST_CASE("decoder: log-probabilities are those of the transformed target") {
                                    {.block_size = block, .vocabulary = vocabulary}};
             decoder dec{target, drafter, fixed_schedule{}, block_verification<>{}};
             tokens text{7, 2};
-            dec.join(text, settings);
+            dec.submit(text, settings);
             while (dec.step()) {
                 auto const event = dec.events()[0];
                 REQUIRE(event.log_probabilities.size() == event.tokens.size());
@@ -299,7 +300,7 @@ TEST_CASE("decoder: log-probabilities are those of the transformed target") {
     // Not asked for, not given.
     auto target = target_model_of();
     decoder dec{target, draft_model_of(), fixed_schedule{}, token_rejection<>{}};
-    dec.join(tokens{1}, {.seed = 1});
+    dec.submit(tokens{1}, {.seed = 1});
     REQUIRE(dec.step());
     CHECK(dec.events()[0].log_probabilities.empty());
 }

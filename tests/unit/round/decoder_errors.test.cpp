@@ -39,7 +39,7 @@ TEST_CASE("decoder: unusable settings are refused with value and expectation") {
     auto target = target_model_of();
     decoder dec{target, draft_model_of(), fixed_schedule{}, token_rejection<>{}, {.max_requests = 2}};
     auto const refused = [&](request_settings const& settings) {
-        return error_text([&] { dec.join(tokens{1}, settings); });
+        return error_text([&] { dec.submit(tokens{1}, settings); });
     };
     double const nan = std::numeric_limits<double>::quiet_NaN();
     double const inf = std::numeric_limits<double>::infinity();
@@ -56,14 +56,14 @@ TEST_CASE("decoder: unusable settings are refused with value and expectation") {
     CHECK(says(refused({.draft = transform{.top_p = 2.0}}), {"draft top_p is 2, ", "(0, 1]"}));
     CHECK(says(refused({.max_new_tokens = 0}), {"max_new_tokens is 0", "expected 1"}));
     CHECK(says(refused({.max_new_tokens = static_cast<std::size_t>(-1)}), {"max_new_tokens is 18446744073709551615"}));
-    CHECK(says(error_text([&] { dec.join(tokens{}); }), {"prompt is empty", "at least one token"}));
-    CHECK(says(error_text([&] { dec.join(tokens{1, 12, 3}); }), {"prompt token 1 is 12", "0 .. 11"}));
-    CHECK(says(error_text([&] { dec.join(tokens{-1}); }), {"prompt token 0 is -1", "0 .. 11"}));
+    CHECK(says(error_text([&] { dec.submit(tokens{}); }), {"prompt is empty", "at least one token"}));
+    CHECK(says(error_text([&] { dec.submit(tokens{1, 12, 3}); }), {"prompt token 1 is 12", "0 .. 11"}));
+    CHECK(says(error_text([&] { dec.submit(tokens{-1}); }), {"prompt token 0 is -1", "0 .. 11"}));
     CHECK(says(error_text([&] { dec.resume(99); }), {"no request with id 99"}));
     // Nothing of this took a place.
     CHECK_FALSE(dec.step());
-    dec.join(tokens{1});
-    dec.join(tokens{2});
+    dec.submit(tokens{1});
+    dec.submit(tokens{2});
 }
 
 TEST_CASE("decoder: parts that do not fit are refused at set-up") {
@@ -79,9 +79,9 @@ TEST_CASE("decoder: parts that do not fit are refused at set-up") {
         says(error_text([&] { decoder{target, draft_model_of(), top_k_schedule{capacity, 1.5}, token_rejection<>{}}; }),
              {"prior confidence is 1.5", "[0, 1]"}));
     decoder greedy{target, draft_model_of(), fixed_schedule{}, greedy_match{}};
-    CHECK(says(error_text([&] { greedy.join(tokens{1}, {.temperature = 0.7}); }),
+    CHECK(says(error_text([&] { greedy.submit(tokens{1}, {.temperature = 0.7}); }),
                {"temperature is 0.7", "expected 0", "decodes greedily"}));
-    greedy.join(tokens{1}, {.temperature = 0.0});
+    greedy.submit(tokens{1}, {.temperature = 0.0});
     CHECK(says(error_text([] { static_cast<void>(hash_model<float>(0, target_language)); }),
                {"context_model", "vocabulary is 0"}));
 }
@@ -164,7 +164,7 @@ template <class Decoder, class Before, class After>
 void survive(Decoder& dec, std::vector<tokens> const& undisturbed, std::size_t when,
              std::vector<std::size_t> const& broken, status expected, bool same_lengths, Before before, After after) {
     bool const same_text = same_lengths || Decoder::rule_type::guarantee == fidelity::pathwise;
-    request_id const ids[] = {dec.join(job_0.prompt, job_0.settings), dec.join(job_1.prompt, job_1.settings)};
+    request_id const ids[] = {dec.submit(job_0.prompt, job_0.settings), dec.submit(job_1.prompt, job_1.settings)};
     for (std::size_t round = 0; round < when; ++round) REQUIRE(dec.step());
     std::vector<tokens> kept;
     for (auto const id : ids) kept.emplace_back(dec.generated(id).begin(), dec.generated(id).end());
@@ -251,7 +251,7 @@ TEST_CASE("decoder: a target row nobody needs may hold anything") {
     auto const first = [&](auto rule) {
         decoder dec{target, autoregressive{draft, {.block_size = block, .vocabulary = vocabulary}}, fixed_schedule{},
                     rule};
-        dec.join(tokens{0}, {.seed = 1});
+        dec.submit(tokens{0}, {.seed = 1});
         REQUIRE(dec.step());
         CHECK(dec.report().verified() == block);
         auto const event = dec.events()[0];
@@ -322,7 +322,7 @@ TEST_CASE("decoder: a target that throws leaves everything as it was") {
         auto const undisturbed = run(reference, {job_0, job_1}, 2);
         faulty_target target{fault::failure, 2};
         decoder dec{target, draft_model_of(), schedule, rule, {.max_requests = 2}};
-        request_id const ids[] = {dec.join(job_0.prompt, job_0.settings), dec.join(job_1.prompt, job_1.settings)};
+        request_id const ids[] = {dec.submit(job_0.prompt, job_0.settings), dec.submit(job_1.prompt, job_1.settings)};
         REQUIRE(dec.step());
         REQUIRE(dec.step());
         std::vector<tokens> kept;

@@ -43,7 +43,7 @@ TEST_CASE("decoder: unseeded requests have streams of their own, seeded ones sha
         decoder dec{target, make(), fixed_schedule{}, rule, options};
         std::vector<request_id> ids;
         for (std::size_t i = 0; i < options.max_requests; ++i) {
-            ids.push_back(dec.join(tokens{9}, {.seed = seed, .max_new_tokens = 24}));
+            ids.push_back(dec.submit(tokens{9}, {.seed = seed, .max_new_tokens = 24}));
         }
         while (dec.step()) {
         }
@@ -118,8 +118,8 @@ TEST_CASE("decoder: the logits hook is part of the target, row by row") {
         auto target = target_model_of();
         decoder hooked{target, draft_model_of(), fixed_schedule{}, rule, decoder_options{}, hook};
         decoder reference{edited, draft_model_of(), fixed_schedule{}, rule};
-        auto const a = hooked.join(j.prompt, j.settings);
-        auto const b = reference.join(j.prompt, j.settings);
+        auto const a = hooked.submit(j.prompt, j.settings);
+        auto const b = reference.submit(j.prompt, j.settings);
         while (hooked.step()) {
             REQUIRE(reference.step());
             auto const& x = hooked.events()[0];

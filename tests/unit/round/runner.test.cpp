@@ -92,8 +92,8 @@ TEST_CASE("a schedule's limits: who may not draft does not, and where nobody may
     limiting schedule;
     decoder dec{target, drafter_of(calls, {1, 1, 1, 1}), schedule, keyed_coupling{}, {.max_requests = 2, .seed = 1}};
     tokens const prompt{1, 2};
-    dec.join(prompt, {.seed = 5, .max_new_tokens = 60});
-    dec.join(prompt, {.seed = 6, .max_new_tokens = 60});
+    dec.submit(prompt, {.seed = 5, .max_new_tokens = 60});
+    dec.submit(prompt, {.seed = 6, .max_new_tokens = 60});
     for (std::size_t limit : {block, std::size_t{2}, std::size_t{0}, std::size_t{1}, std::size_t{99}}) {
         schedule.seen->limit = limit;
         calls = 0;
@@ -117,7 +117,7 @@ TEST_CASE("a floor ends chains before the first position whose survival would be
         limiting schedule;
         schedule.seen->floor = floor;
         decoder dec{target, drafter_of(calls, confidences), schedule, token_rejection<>{}, {.seed = 1}};
-        dec.join(tokens{1, 2}, {.seed = 5, .max_new_tokens = 60});
+        dec.submit(tokens{1, 2}, {.seed = 5, .max_new_tokens = 60});
         REQUIRE(dec.step());
         CHECK(calls == std::min(block, dec.round().verdicts[0].drafted + 1));  // one to know where it ends
         return dec.round().verdicts[0].drafted;
@@ -161,8 +161,8 @@ TEST_CASE("priorities weigh survivals relative to the most important request") {
                     token_rejection<>{},
                     {.max_requests = 2, .seed = 1}};
         tokens const prompt{1, 2};
-        dec.join(prompt, {.seed = 5, .max_new_tokens = 60, .priority = first});
-        dec.join(prompt, {.seed = 5, .max_new_tokens = 60, .priority = second});
+        dec.submit(prompt, {.seed = 5, .max_new_tokens = 60, .priority = first});
+        dec.submit(prompt, {.seed = 5, .max_new_tokens = 60, .priority = second});
         REQUIRE(dec.step());
         return std::vector<std::size_t>{dec.round().verdicts[0].verified, dec.round().verdicts[1].verified};
     };
@@ -236,8 +236,8 @@ TEST_CASE("a lent calibration changes confidences, live and at the anchor, and t
                 token_rejection<>{},
                 {.max_requests = 2, .seed = 1, .calibration = calibration}};
     tokens const prompt{1, 2};
-    dec.join(prompt, {.seed = 5, .max_new_tokens = 60});
-    dec.join(prompt, {.seed = 6, .max_new_tokens = 60, .tenant = 1});
+    dec.submit(prompt, {.seed = 5, .max_new_tokens = 60});
+    dec.submit(prompt, {.seed = 6, .max_new_tokens = 60, .tenant = 1});
     for (bool const on : {false, true}) {
         calibration.on = on;
         REQUIRE(dec.step());
@@ -262,7 +262,7 @@ TEST_CASE("a lent calibration changes confidences, live and at the anchor, and t
                 fixed_schedule{},
                 token_rejection<>{},
                 {.seed = 1, .calibration = none}};
-    odd.join(prompt, {.seed = 5});
+    odd.submit(prompt, {.seed = 5});
     REQUIRE(odd.step());
     CHECK(odd.round().verdicts[0].outcome == status::invalid_confidence);
 
@@ -283,7 +283,7 @@ TEST_CASE("a lent calibration changes confidences, live and at the anchor, and t
                          planned_schedule{capacity_table{std::vector<capacity_point>{{1, 1.0}, {2, 1.1}, {9, 1.1}}}},
                          token_rejection<>{},
                          {.seed = 1, .calibration = own}};
-        planning.join(prompt, {.seed = 5, .tenant = 1});
+        planning.submit(prompt, {.seed = 5, .tenant = 1});
         REQUIRE(planning.step());
         return planning.round().verdicts[0].verified;
     };
@@ -310,8 +310,8 @@ TEST_CASE("a lent clock times the rounds; without one nobody does") {
     decoder timed{
         target, drafter_of(calls, {1, 1, 1, 1}), fixed_schedule{}, token_rejection<>{}, {.seed = 1, .clock = clock}};
     decoder untimed{target, drafter_of(calls, {1, 1, 1, 1}), fixed_schedule{}, token_rejection<>{}, {.seed = 1}};
-    timed.join(tokens{1, 2}, {.max_new_tokens = 30});
-    untimed.join(tokens{1, 2}, {.max_new_tokens = 30});
+    timed.submit(tokens{1, 2}, {.max_new_tokens = 30});
+    untimed.submit(tokens{1, 2}, {.max_new_tokens = 30});
     REQUIRE(timed.step());
     REQUIRE(untimed.step());
     CHECK(timed.round().seconds == 0.25);
@@ -395,8 +395,8 @@ TEST_CASE("a cost model sees the drafts and contexts of the round in every road 
     auto const seen = [&](auto schedule, auto&& drafter) {
         *cost.last = {};
         decoder dec{target, drafter, schedule, keyed_coupling{}, {.max_requests = 2, .seed = 1}};
-        dec.join(tokens{1, 2, 3}, {.seed = 5, .max_new_tokens = 60});
-        dec.join(tokens{1}, {.seed = 6, .max_new_tokens = 3});
+        dec.submit(tokens{1, 2, 3}, {.seed = 5, .max_new_tokens = 60});
+        dec.submit(tokens{1}, {.seed = 6, .max_new_tokens = 3});
         REQUIRE(dec.step());
         step_load load = *cost.last;
         load.batch_tokens = 0;

@@ -22,7 +22,6 @@
 #include <sureleap/round/report.hpp>
 #include <sureleap/round/stages.hpp>
 #include <sureleap/schedule/planning.hpp>
-#include <sureleap/serving/batch_decoder.hpp>
 #include <sureleap/serving/metrics.hpp>
 #include <sureleap/serving/online_calibration.hpp>
 #include <sureleap/verify/rejection.hpp>
@@ -61,10 +60,10 @@ void fill(Decoder& dec) {
     std::vector<token_id> const prompt{1};
     for (int life = 0; life < 2; ++life) {
         for (std::size_t r = 0; r < places; ++r) {
-            (void)dec.join(prompt, {.seed = r,
-                                    .max_new_tokens = 12,
-                                    .priority = r % 3 == 0 ? 0.4 : 1.0,
-                                    .tokens_per_second = r % 4 == 0 ? 0.9 : 0.0});
+            (void)dec.submit(prompt, {.seed = r,
+                                      .max_new_tokens = 12,
+                                      .priority = r % 3 == 0 ? 0.4 : 1.0,
+                                      .tokens_per_second = r % 4 == 0 ? 0.9 : 0.0});
         }
         while (dec.step()) {
         }
@@ -146,7 +145,7 @@ TEST_CASE("a schedule that is moved to rounds of other sizes makes room for them
     adapters::for_each_adapter(cost{}, [&](std::string const& name, auto const& schedule) {
         INFO(name);
         decoder small{target, semi_of(w), schedule, token_rejection<>{}, {.max_requests = 2, .seed = 1}};
-        (void)small.join(std::vector<token_id>{1}, {.max_new_tokens = 40});
+        (void)small.submit(std::vector<token_id>{1}, {.max_new_tokens = 40});
         while (small.step()) {
         }
         decoder wide{target, semi_of(w), small.schedule(), token_rejection<>{}, {.max_requests = places, .seed = 1}};
@@ -261,16 +260,11 @@ TEST_CASE("a calibration of fewer positions than the drafter's is refused at set
             decoder dec{target, semi_of(w), planned{cost{}}, token_rejection<>{},
                         decoder_options{.max_requests = requests, .seed = 1, .calibration = calibration}};
         });
-        std::string const by_batch = error_text([&] {
-            batch_decoder dec{target, semi_of(w), planned{cost{}}, token_rejection<>{},
-                              batch_options{.max_requests = requests, .seed = 1, .calibration = calibration}};
-        });
         std::string const by_memory = error_text([&] {
             fixed_schedule all;
             round_memory<double, double> memory{
                 semi_of(w), all, token_rejection<>{}, {.max_requests = requests, .calibration = calibration}};
         });
-        CHECK(by_batch == by_decoder);
         CHECK(by_memory == by_decoder);
         return by_decoder;
     };

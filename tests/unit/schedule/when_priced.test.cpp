@@ -107,7 +107,7 @@ served serve(Schedule schedule) {
         keyed_coupling{},
         {.max_requests = 3, .seed = 1}};
     for (std::uint64_t seed = 0; seed < 3; ++seed) {
-        dec.join(tokens{1, static_cast<token_id>(seed)}, {.seed = seed, .max_new_tokens = 30});
+        dec.submit(tokens{1, static_cast<token_id>(seed)}, {.seed = seed, .max_new_tokens = 30});
     }
     while (dec.step()) {
         ++s.rounds;

@@ -82,7 +82,7 @@ TEST_CASE("behind a decoder, the top-1 probability of a drafter without a head b
     calibration_recorder raw(block);
     calibration_recorder learned(block);
     std::size_t mismatches = 0;
-    for (std::size_t r = 0; r < requests; ++r) (void)decode.join(prompt, {.max_new_tokens = 5000});
+    for (std::size_t r = 0; r < requests; ++r) (void)decode.submit(prompt, {.max_new_tokens = 5000});
     for (int i = 0; i < 600; ++i) {
         REQUIRE(decode.step());
         round_record const& round = decode.round();
@@ -120,7 +120,7 @@ TEST_CASE("drafts that were found, with no confidence of their own, teach the ra
                    token_rejection{},
                    {.max_requests = 4, .seed = 5, .calibration = calibration}};
     token_id const prompt[] = {1, 2, 1};
-    for (std::size_t r = 0; r < 4; ++r) (void)decode.join(prompt, {.max_new_tokens = 1000});
+    for (std::size_t r = 0; r < 4; ++r) (void)decode.submit(prompt, {.max_new_tokens = 1000});
     double accepted = 0.0;
     double reached = 0.0;
     while (decode.step()) {

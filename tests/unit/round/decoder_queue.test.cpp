@@ -18,7 +18,6 @@
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/simple.hpp>
 #include <sureleap/schedule/top_k.hpp>
-#include <sureleap/serving/batch_decoder.hpp>
 #include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/match.hpp>
 #include <sureleap/verify/rejection.hpp>
@@ -74,14 +73,14 @@ template <class Rule>
 tokens alone(job const& j, Rule rule) {
     auto target = target_of();
     decoder dec{target, drafter_of(), fixed_schedule{2}, rule};
-    auto const id = dec.join(j.prompt, j.settings);
+    auto const id = dec.submit(j.prompt, j.settings);
     while (dec.step()) {
     }
     auto const text = dec.generated(id);
     return {text.begin(), text.end()};
 }
 
-void check_counts(batch_counts const& c) {
+void check_counts(request_counts const& c) {
     REQUIRE(c.submitted == c.waiting + c.placed + c.finished + c.cancelled);
 }
 
@@ -92,8 +91,8 @@ void random_traffic(std::uint64_t seed, Schedule schedule, Rule rule) {
     INFO("seed " << seed);
     auto target = target_of();
     std::size_t const most_tokens = 120;
-    batch_decoder engine{target, drafter_of(), schedule, rule,
-                         batch_options{.max_requests = 4, .max_waiting = 6, .max_tokens = most_tokens}};
+    decoder engine{target, drafter_of(), schedule, rule,
+                   decoder_options{.max_requests = 4, .max_waiting = 6, .max_tokens = most_tokens}};
     std::map<request_id, job> jobs;
     std::map<request_id, tokens> said;
     std::size_t turned_away = 0, finished = 0, cancelled = 0;
@@ -111,11 +110,12 @@ void random_traffic(std::uint64_t seed, Schedule schedule, Rule rule) {
         bool const draining = turn > 1000;
         if (!draining && roll.chance(0.6)) {
             job const j = random_job(roll);
-            if (auto const id = engine.submit(j.prompt, j.settings)) {
-                jobs[*id] = j;
-                said[*id];
-            } else {
+            if (engine.full()) {
                 ++turned_away;
+            } else {
+                auto const id = engine.submit(j.prompt, j.settings);
+                jobs[id] = j;
+                said[id];
             }
         }
         if (!said.empty() && roll.chance(0.1)) engine.pause(someone());
@@ -162,19 +162,19 @@ void random_traffic(std::uint64_t seed, Schedule schedule, Rule rule) {
 
 }  // namespace
 
-TEST_CASE("batch_decoder: at any traffic nobody is lost, and a stream is what it is alone") {
+TEST_CASE("decoder: at any traffic nobody is lost, and a stream is what it is alone") {
     random_traffic(1, greedy_schedule{capacity}, keyed_coupling{});
     random_traffic(2, top_k_schedule{capacity}, target_match<>{});
     random_traffic(3, fixed_schedule{3}, keyed_coupling{});
 }
 
-TEST_CASE("batch_decoder: places go by priority, then by order; nobody overtakes the first") {
+TEST_CASE("decoder: places go by priority, then by order; nobody overtakes the first") {
     auto target = target_of();
-    batch_decoder engine{target, drafter_of(), fixed_schedule{}, token_rejection<>{},
-                         batch_options{.max_requests = 2, .max_tokens = 60, .seed = 1}};
+    decoder engine{target, drafter_of(), fixed_schedule{}, token_rejection<>{},
+                   decoder_options{.max_requests = 2, .max_tokens = 60, .seed = 1}};
     tokens const prompt{1, 2};
     auto const submit = [&](double priority, std::size_t most) {
-        return *engine.submit(prompt, {.max_new_tokens = most, .priority = priority});
+        return engine.submit(prompt, {.max_new_tokens = most, .priority = priority});
     };
     auto const a = submit(1.0, 40);
     auto const b = submit(1.0, 30);  // does not fit beside a
@@ -203,10 +203,10 @@ TEST_CASE("batch_decoder: places go by priority, then by order; nobody overtakes
     }
     CHECK(order == std::vector<request_id>{c, a, b});
     CHECK(engine.counts().waiting == 0);
-    CHECK_FALSE(engine.knows(a));
+    CHECK(engine.generated(a).size() == 40);  // readable until its place is taken
 }
 
-TEST_CASE("batch_decoder: a model that throws leaves everybody as they were") {
+TEST_CASE("decoder: a model that throws leaves everybody as they were") {
     struct failing {
         decltype(target_of()) inner = target_of();
         int left = 3;
@@ -215,10 +215,10 @@ TEST_CASE("batch_decoder: a model that throws leaves everybody as they were") {
             return inner.score(batch);
         }
     } target;
-    batch_decoder engine{target, drafter_of(), top_k_schedule{capacity}, keyed_coupling{},
-                         batch_options{.max_requests = 2}};
+    decoder engine{target, drafter_of(), top_k_schedule{capacity}, keyed_coupling{},
+                   decoder_options{.max_requests = 2}};
     job const j{{1, 2, 3}, {.seed = 4, .max_new_tokens = 40}};
-    auto const id = *engine.submit(j.prompt, j.settings);
+    auto const id = engine.submit(j.prompt, j.settings);
     for (int i = 0; i < 3; ++i) REQUIRE(engine.step());
     auto const before = engine.generated(id);
     tokens const kept(before.begin(), before.end());
@@ -235,7 +235,7 @@ TEST_CASE("batch_decoder: a model that throws leaves everybody as they were") {
     CHECK(text == alone(j, keyed_coupling{}));
 }
 
-TEST_CASE("batch_decoder: a failed round suspends, resume tries again with the same keys") {
+TEST_CASE("decoder: a failed round suspends, resume tries again with the same keys") {
     struct faulty {
         decltype(target_of()) inner = target_of();
         bool bad = false;
@@ -249,10 +249,10 @@ TEST_CASE("batch_decoder: a failed round suspends, resume tries again with the s
             return rows;
         }
     } target;
-    batch_decoder engine{target, drafter_of(), fixed_schedule{}, token_rejection<>{}, batch_options{.max_requests = 2}};
+    decoder engine{target, drafter_of(), fixed_schedule{}, token_rejection<>{}, decoder_options{.max_requests = 2}};
     job const j{{1, 2, 3}, {.seed = 4, .max_new_tokens = 20}};
-    auto const first = *engine.submit(j.prompt, j.settings);
-    auto const second = *engine.submit(j.prompt, j.settings);
+    auto const first = engine.submit(j.prompt, j.settings);
+    auto const second = engine.submit(j.prompt, j.settings);
     REQUIRE(engine.step());
     target.bad = true;
     REQUIRE(engine.step());
@@ -265,7 +265,6 @@ TEST_CASE("batch_decoder: a failed round suspends, resume tries again with the s
     engine.resume(first);
     do {
         for (auto const id : {first, second}) {
-            if (!engine.knows(id)) continue;
             auto const text = engine.generated(id);
             last[id].assign(text.begin(), text.end());
         }
@@ -274,12 +273,12 @@ TEST_CASE("batch_decoder: a failed round suspends, resume tries again with the s
     CHECK(last.at(first).size() == 20);
 }
 
-TEST_CASE("batch_decoder: what cannot be served is refused with its reason") {
+TEST_CASE("decoder: what cannot be served is refused with its reason") {
     auto target = target_of();
-    batch_decoder engine{target, drafter_of(), fixed_schedule{}, token_rejection<>{},
-                         batch_options{.max_requests = 1, .max_waiting = 1, .max_tokens = 20}};
+    decoder engine{target, drafter_of(), fixed_schedule{}, token_rejection<>{},
+                   decoder_options{.max_requests = 1, .max_waiting = 1, .max_tokens = 20}};
     tokens const prompt{1, 2};
-    CHECK(says(error_text([&] { engine.submit(tokens{}); }), {"batch_decoder", "prompt is empty"}));
+    CHECK(says(error_text([&] { engine.submit(tokens{}); }), {"decoder", "prompt is empty"}));
     CHECK(says(error_text([&] { engine.submit(tokens{1, 99}); }), {"prompt token 1 is 99", "0 .. 9"}));
     CHECK(says(error_text([&] { engine.submit(prompt, {.max_new_tokens = 19}); }), {"21", "max_tokens = 20"}));
     CHECK(says(error_text([&] { engine.submit(prompt, {.max_new_tokens = 5, .priority = 0.0}); }),
@@ -294,11 +293,58 @@ TEST_CASE("batch_decoder: what cannot be served is refused with its reason") {
     CHECK(says(error_text([&] { static_cast<void>(engine.generated(7)); }), {"no request with id 7"}));
     CHECK(engine.counts().submitted == 0);
     auto const first = engine.submit(prompt, {.seed = 1, .max_new_tokens = 18});
-    REQUIRE(first);
-    CHECK_FALSE(engine.submit(prompt, {.max_new_tokens = 5}));  // one is waiting already
+    CHECK_FALSE(engine.full());
+    engine.submit(prompt, {.max_new_tokens = 5});
+    auto const refused = [&] { return error_text([&] { engine.submit(prompt, {.max_new_tokens = 5}); }); };
+    CHECK(engine.full());  // two wait, one of them for a place that is free
+    CHECK(says(refused(), {"2 requests wait for 1 free of 1 places", "max_waiting = 1", "full()"}));
     REQUIRE(engine.step());
-    CHECK(engine.submit(prompt, {.max_new_tokens = 5}));
-    engine.cancel(*first);
-    CHECK(says(error_text([&] { engine.pause(*first); }), {"no request with id 1", "cancelled"}));
+    CHECK(engine.full());
+    CHECK(says(refused(), {"1 requests wait for 0 free of 1 places"}));
+    engine.cancel(first);
+    CHECK_FALSE(engine.full());
+    CHECK(says(error_text([&] { engine.pause(first); }), {"no request with id 1", "cancelled"}));
     CHECK(engine.round().size() == 0);  // it pointed into the request
+}
+
+TEST_CASE("decoder: finished requests are readable until their places are taken, the longest free first") {
+    auto target = target_of();
+    decoder engine{target,
+                   drafter_of(),
+                   fixed_schedule{},
+                   keyed_coupling{},
+                   {.max_requests = 3, .max_waiting = 0, .max_tokens = 40}};
+    tokens const prompt{1, 2};
+    auto const submit = [&](std::size_t most) { return engine.submit(prompt, {.seed = 9, .max_new_tokens = most}); };
+    auto const finish = [&](request_id id) {
+        while (engine.state(id) != request_state::finished) REQUIRE(engine.step());
+    };
+    auto const a = submit(1), b = submit(12), c = submit(15);
+    CHECK(engine.full());  // no queue: three requests for three places
+    finish(a);
+    finish(b);
+    finish(c);
+    CHECK_FALSE(engine.step());
+    for (auto const id : {a, b, c}) CHECK(engine.knows(id));
+    tokens const said(engine.generated(c).begin(), engine.generated(c).end());
+    CHECK(said.size() == 15);
+    CHECK(std::equal(said.begin(), said.begin() + 12, engine.generated(b).begin(), engine.generated(b).end()));
+    // Finished requests hold no tokens of max_tokens: the next one needs nearly all of them.
+    auto const d = submit(38);
+    CHECK(engine.knows(a));  // until the step that gives its place away
+    finish(d);
+    CHECK_FALSE(engine.knows(a));
+    CHECK(engine.knows(b));
+    engine.cancel(c);  // forgotten at the reader's wish, and no cancellation of a running request
+    CHECK_FALSE(engine.knows(c));
+    CHECK(engine.counts().cancelled == 0);
+    auto const e = submit(2), f = submit(2);
+    finish(f);
+    CHECK(engine.knows(e));
+    CHECK_FALSE(engine.knows(b));
+    CHECK(engine.knows(d));
+    CHECK(engine.counts().finished == 6);
+    CHECK(engine.counts().placed == 0);
+    CHECK_FALSE(engine.full());
+    check_counts(engine.counts());
 }
