@@ -25,6 +25,8 @@
 
 #include <benchmark/benchmark.h>
 
+#include <sureleap/fit/cost_fit.hpp>
+#include <sureleap/fit/profile.hpp>
 #include <sureleap/sureleap.hpp>
 
 #include "measure.hpp"

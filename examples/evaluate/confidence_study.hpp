@@ -22,11 +22,11 @@
 #include <vector>
 
 #include <sureleap/confidence/calibration.hpp>
-#include <sureleap/confidence/calibration_data.hpp>
 #include <sureleap/confidence/metrics.hpp>
-#include <sureleap/confidence/platt_fit.hpp>
-#include <sureleap/confidence/temperature_fit.hpp>
 #include <sureleap/core/error.hpp>
+#include <sureleap/fit/calibration_data.hpp>
+#include <sureleap/fit/platt_fit.hpp>
+#include <sureleap/fit/temperature_fit.hpp>
 #include <sureleap/sampling/random.hpp>
 
 namespace evaluate {

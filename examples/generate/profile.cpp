@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <engine/heads.hpp>
+#include <sureleap/fit/profile.hpp>
 #include <sureleap/sureleap.hpp>
 
 #include "numbers.hpp"

@@ -50,24 +50,17 @@
 #include <sureleap/head/shortlist.hpp>
 
 #include <sureleap/confidence/calibration.hpp>
-#include <sureleap/confidence/calibration_data.hpp>
 #include <sureleap/confidence/drift.hpp>
 #include <sureleap/confidence/estimate.hpp>
 #include <sureleap/confidence/head.hpp>
 #include <sureleap/confidence/metrics.hpp>
 #include <sureleap/confidence/online_fit.hpp>
 #include <sureleap/confidence/online_maps.hpp>
-#include <sureleap/confidence/platt_fit.hpp>
-#include <sureleap/confidence/sequential_fit.hpp>
-#include <sureleap/confidence/temperature_fit.hpp>
 
 #include <sureleap/cost/additive.hpp>
 #include <sureleap/cost/capacity.hpp>
 #include <sureleap/cost/cell.hpp>
-#include <sureleap/cost/fit.hpp>
-#include <sureleap/cost/least_squares.hpp>
 #include <sureleap/cost/padded.hpp>
-#include <sureleap/cost/profile.hpp>
 #include <sureleap/cost/sample.hpp>
 #include <sureleap/cost/table.hpp>
 #include <sureleap/cost/views.hpp>

@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: MIT
 //
-// What training a drafter takes of the library: anchors, supervision, losses and the derivatives of the heads.
+// What comes before serving. To train a drafter: anchors, supervision, losses and the derivatives of the heads (training/). To
+// set up rounds: fits of calibrations to recorded confidences, profiles of steps and fits of their costs (fit/).
 #pragma once
 
+#include <sureleap/fit/calibration_data.hpp>
+#include <sureleap/fit/cost_fit.hpp>
+#include <sureleap/fit/least_squares.hpp>
+#include <sureleap/fit/platt_fit.hpp>
+#include <sureleap/fit/profile.hpp>
+#include <sureleap/fit/sequential_fit.hpp>
+#include <sureleap/fit/temperature_fit.hpp>
 #include <sureleap/training/anchors.hpp>
 #include <sureleap/training/confidence_logit.hpp>
 #include <sureleap/training/gated_code.hpp>

@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include <sureleap/confidence/calibration_data.hpp>
+#include <sureleap/fit/calibration_data.hpp>
 
 namespace support {
 

@@ -4,7 +4,7 @@
 //     a_k = prod_{i<=k} c_i
 // agree with how often prefixes really are accepted. Schedulers multiply a_k into expected accepts; an over-confident
 // head would have them verify tokens that are rejected anyway. Here is what is applied, and what a round says about
-// survival; the fits are confidence/temperature_fit.hpp and confidence/platt_fit.hpp. A calibration is lent to the rounds
+// survival; the fits are fit/temperature_fit.hpp and fit/platt_fit.hpp. A calibration is lent to the rounds
 // (calibration_ref.hpp), which apply it to every confidence.
 //
 //   sequential_temperature_scaling   sigmoid(logit / T_k)         the paper's (section 3.2.1): how sure

@@ -8,7 +8,7 @@
 //   additive_cost cost({.fixed = 9e-3, .batch_token = 40e-6, .draft_fixed = 1e-3});
 //   greedy_schedule schedule{cost};
 //
-// cost/fit.hpp finds the seven numbers in measurements.
+// fit/cost_fit.hpp finds the seven numbers in measurements.
 #pragma once
 
 #include <algorithm>

@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: MIT
 //
 // Capacity curves: how many steps per second the engine makes when a step has B batch tokens (paper, section
-// 3.2.2). A scheduler maximises Theta = tau x SPS(B); this header turns measurements, or a closed form, into
-// SPS(B).
-//
-//   auto curve = profile([&](std::size_t tokens) { engine.dry_run(tokens); }, {1, 2, 4, 8, 16, 32, 64});
-//   curve.steps_per_second(24);
+// 3.2.2). A scheduler maximises Theta = tau x SPS(B); this header turns measurements (fit/profile.hpp makes them), or a closed
+// form, into SPS(B).
 //
 // Lengths must come out equal on every platform, so a curve's arithmetic is spelled so that no compiler may fuse or
 // reorder it: division, subtraction and std::fma round in one way only.
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <concepts>
 #include <cstddef>
 #include <limits>
 #include <span>
@@ -261,53 +256,5 @@ private:
     double rate_;
     double overhead_;
 };
-
-// ---- measuring -------------------------------------------------------------------------------------------------
-
-struct profile_settings {
-    std::size_t warm_up = 3;   ///< untimed runs per batch size, before all timed ones
-    std::size_t repeats = 11;  ///< timed runs per batch size, >= 1; their median counts
-};
-
-/// Times `step(batch_tokens)`, which must return only after its work is done (synchronise a device inside), over a
-/// grid of batch sizes in strictly ascending order, and returns the table of medians.
-///
-/// The timed runs go round the whole grid, once per repeat, instead of finishing one size first: a machine that
-/// slows down for a while then disturbs one sample of each median, not all samples of one point. Clock is any
-/// chrono clock.
-template <class Interpolation = linear_step_time, class Clock = std::chrono::steady_clock, class Step>
-[[nodiscard]] capacity_table<Interpolation> profile(Step&& step, std::vector<std::size_t> const& batch_sizes,
-                                                    profile_settings const& settings = {}) {
-    static_assert(std::invocable<Step&, std::size_t>,
-                  "profile: the functor must be callable with the number of batch tokens (std::size_t)");
-    if (settings.repeats == 0) fail_with("profile: repeats is 0, expected at least 1");
-    std::vector<capacity_point> points;
-    for (std::size_t const b : batch_sizes) points.push_back({b, 1.0});
-    detail::check_capacity_points("profile", points);  // the grid, before time is spent on it
-
-    for (capacity_point const& p : points) {
-        for (std::size_t i = 0; i < settings.warm_up; ++i) step(p.batch_tokens);
-    }
-    std::vector<std::vector<double>> samples(points.size());
-    for (std::size_t i = 0; i < settings.repeats; ++i) {
-        for (std::size_t j = 0; j < points.size(); ++j) {
-            auto const start = Clock::now();
-            step(points[j].batch_tokens);
-            samples[j].push_back(std::chrono::duration<double>(Clock::now() - start).count());
-        }
-    }
-    for (std::size_t j = 0; j < points.size(); ++j) {
-        std::vector<double>& s = samples[j];
-        std::sort(s.begin(), s.end());
-        std::size_t const middle = s.size() / 2;
-        points[j].seconds = s.size() % 2 == 1 ? s[middle] : 0.5 * (s[middle - 1] + s[middle]);
-        if (!(points[j].seconds > 0.0)) {
-            fail_with("profile: the median at index ", j, " (batch tokens ", points[j].batch_tokens,
-                      ") is 0 seconds: the functor returns before its work is done, or is too short for "
-                      "the clock");
-        }
-    }
-    return capacity_table<Interpolation>(std::move(points));
-}
 
 SURELEAP_END_NAMESPACE

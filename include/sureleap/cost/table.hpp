@@ -7,9 +7,9 @@
 // ext/cost_json.hpp saves and loads them; when_priced.hpp says what to do without one.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <limits>
 #include <map>
 #include <string>
@@ -48,8 +48,7 @@ struct cost_table {
 
 /// Seconds since the Unix epoch, by the system's clock.
 [[nodiscard]] inline std::int64_t unix_now() {
-    auto const since = std::chrono::system_clock::now().time_since_epoch();
-    return std::chrono::duration_cast<std::chrono::seconds>(since).count();
+    return static_cast<std::int64_t>(std::time(nullptr));
 }
 
 /// What a table must be to be used.

@@ -21,12 +21,12 @@
 #include <sureleap/ext/json_document.hpp>
 
 #include <sureleap/confidence/calibration.hpp>
-#include <sureleap/confidence/calibration_data.hpp>
-#include <sureleap/confidence/platt_fit.hpp>
-#include <sureleap/confidence/temperature_fit.hpp>
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
 #include <sureleap/cost/capacity.hpp>
+#include <sureleap/fit/calibration_data.hpp>
+#include <sureleap/fit/platt_fit.hpp>
+#include <sureleap/fit/temperature_fit.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

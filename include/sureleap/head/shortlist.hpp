@@ -14,7 +14,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <span>
 #include <type_traits>
@@ -68,7 +67,7 @@ template <class Real>
     }
     auto const nth = [](std::span<Real> some, std::size_t r) {
         auto const at = some.begin() + static_cast<std::ptrdiff_t>(r);
-        std::nth_element(some.begin(), at, some.end(), std::greater<>{});
+        std::nth_element(some.begin(), at, some.end(), [](auto a, auto b) { return a > b; });
         auto const larger = std::count_if(some.begin(), at, [&](Real v) { return v > *at; });
         return ranked<Real>{*at, static_cast<std::size_t>(larger)};
     };

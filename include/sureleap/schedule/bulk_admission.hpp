@@ -20,7 +20,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 
 #include <sureleap/core/config.hpp>
@@ -175,7 +174,8 @@ private:
         } else {
             survival_tally above;
             kernels_.between(sets_[depth_].rows, stretch.least, stretch.most + 1, values.data(), size, above);
-            std::sort(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(size), std::greater<>{});
+            std::sort(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(size),
+                      [](auto a, auto b) { return a > b; });
         }
         expected_step step = stretch.from;
         for (std::size_t i = 0; i < size; ++i) {

@@ -19,7 +19,7 @@
 #include <sureleap/concepts.hpp>
 #include <sureleap/confidence/calibration.hpp>
 #include <sureleap/confidence/metrics.hpp>
-#include <sureleap/confidence/temperature_fit.hpp>
+#include <sureleap/fit/temperature_fit.hpp>
 
 using sureleap::calibration_data;
 using sureleap::calibration_recorder;

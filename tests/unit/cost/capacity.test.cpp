@@ -16,6 +16,7 @@
 
 #include <sureleap/concepts.hpp>
 #include <sureleap/cost/capacity.hpp>
+#include <sureleap/fit/profile.hpp>
 
 using sureleap::analytic_capacity;
 using sureleap::capacity_point;

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include <sureleap/confidence/metrics.hpp>
-#include <sureleap/confidence/platt_fit.hpp>
 #include <sureleap/core/calibration_ref.hpp>
 #include <sureleap/cost/capacity.hpp>
+#include <sureleap/fit/platt_fit.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/serving/online_calibration.hpp>
 

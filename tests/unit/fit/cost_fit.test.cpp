@@ -17,9 +17,9 @@
 #include <vector>
 
 #include <sureleap/cost/additive.hpp>
-#include <sureleap/cost/fit.hpp>
-#include <sureleap/cost/least_squares.hpp>
-#include <sureleap/cost/profile.hpp>
+#include <sureleap/fit/cost_fit.hpp>
+#include <sureleap/fit/least_squares.hpp>
+#include <sureleap/fit/profile.hpp>
 
 #include "support/dice.hpp"
 #include "support/error_text.hpp"

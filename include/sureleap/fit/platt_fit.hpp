@@ -22,11 +22,11 @@
 #include <vector>
 
 #include <sureleap/confidence/calibration.hpp>
-#include <sureleap/confidence/calibration_data.hpp>
-#include <sureleap/confidence/sequential_fit.hpp>
-#include <sureleap/confidence/temperature_fit.hpp>
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
+#include <sureleap/fit/calibration_data.hpp>
+#include <sureleap/fit/sequential_fit.hpp>
+#include <sureleap/fit/temperature_fit.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The prices of an additive cost from measured steps, of a profile at start-up (cost/profile.hpp) or of a log.
+// The prices of an additive cost from measured steps, of a profile at start-up (fit/profile.hpp) or of a log.
 //
 //   auto const fit = fit_additive_cost(samples);
 //   if (fit.spread > 0.05) warn("step times are no sum of prices");
@@ -28,8 +28,8 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
 #include <sureleap/cost/additive.hpp>
-#include <sureleap/cost/least_squares.hpp>
 #include <sureleap/cost/sample.hpp>
+#include <sureleap/fit/least_squares.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

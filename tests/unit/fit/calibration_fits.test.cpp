@@ -14,8 +14,8 @@
 #include <vector>
 
 #include <sureleap/concepts.hpp>
-#include <sureleap/confidence/platt_fit.hpp>
-#include <sureleap/confidence/temperature_fit.hpp>
+#include <sureleap/fit/platt_fit.hpp>
+#include <sureleap/fit/temperature_fit.hpp>
 
 using sureleap::fit_platt;
 using sureleap::fit_temperatures;

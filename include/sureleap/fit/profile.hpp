@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// Start-up profiling: times steps over a grid of loads, for fit_additive_cost and cell_cost.
+// Start-up profiling: times steps over a grid of batch sizes, for a capacity curve, or over a grid of loads, for
+// fit_additive_cost and cell_cost.
+//
+//   auto const curve = profile([&](std::size_t tokens) { engine.dry_run(tokens); }, {1, 2, 4, 8, 16, 32, 64});
+//   curve.steps_per_second(24);
 //
 //   auto const grid = profile_grid({.max_requests = 256, .block_size = 7, .contexts = {128, 4096}});
 //   auto const profile = profile_steps([&](step_load const& load) { engine.dry_run(load); }, grid);
@@ -24,9 +28,68 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/types.hpp>
+#include <sureleap/cost/capacity.hpp>
 #include <sureleap/cost/sample.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
+
+namespace detail {
+
+/// The mean of the middle two where there is no middle one; sorts.
+[[nodiscard]] inline double median_of(std::vector<double>& values) noexcept {
+    std::sort(values.begin(), values.end());
+    std::size_t const middle = values.size() / 2;
+    return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
+}
+
+}  // namespace detail
+
+// ---- a capacity curve --------------------------------------------------------------------------------------------
+
+struct profile_settings {
+    std::size_t warm_up = 3;   ///< untimed runs per batch size, before all timed ones
+    std::size_t repeats = 11;  ///< timed runs per batch size, >= 1; their median counts
+};
+
+/// Times `step(batch_tokens)`, which must return only after its work is done (synchronise a device inside), over a
+/// grid of batch sizes in strictly ascending order, and returns the table of medians.
+///
+/// The timed runs go round the whole grid, once per repeat, instead of finishing one size first: a machine that
+/// slows down for a while then disturbs one sample of each median, not all samples of one point. Clock is any
+/// chrono clock.
+template <class Interpolation = linear_step_time, class Clock = std::chrono::steady_clock, class Step>
+[[nodiscard]] capacity_table<Interpolation> profile(Step&& step, std::vector<std::size_t> const& batch_sizes,
+                                                    profile_settings const& settings = {}) {
+    static_assert(std::invocable<Step&, std::size_t>,
+                  "profile: the functor must be callable with the number of batch tokens (std::size_t)");
+    if (settings.repeats == 0) fail_with("profile: repeats is 0, expected at least 1");
+    std::vector<capacity_point> points;
+    for (std::size_t const b : batch_sizes) points.push_back({b, 1.0});
+    detail::check_capacity_points("profile", points);  // the grid, before time is spent on it
+
+    for (capacity_point const& p : points) {
+        for (std::size_t i = 0; i < settings.warm_up; ++i) step(p.batch_tokens);
+    }
+    std::vector<std::vector<double>> samples(points.size());
+    for (std::size_t i = 0; i < settings.repeats; ++i) {
+        for (std::size_t j = 0; j < points.size(); ++j) {
+            auto const start = Clock::now();
+            step(points[j].batch_tokens);
+            samples[j].push_back(std::chrono::duration<double>(Clock::now() - start).count());
+        }
+    }
+    for (std::size_t j = 0; j < points.size(); ++j) {
+        points[j].seconds = detail::median_of(samples[j]);
+        if (!(points[j].seconds > 0.0)) {
+            fail_with("profile: the median at index ", j, " (batch tokens ", points[j].batch_tokens,
+                      ") is 0 seconds: the functor returns before its work is done, or is too short for "
+                      "the clock");
+        }
+    }
+    return capacity_table<Interpolation>(std::move(points));
+}
+
+// ---- loads -------------------------------------------------------------------------------------------------------
 
 struct step_profile_settings {
     std::size_t warm_up = 3;    ///< untimed runs of each load, before all timed ones
@@ -59,17 +122,6 @@ struct step_profile {
             std::count_if(steps.begin(), steps.end(), [](profiled_step const& s) { return s.noisy; }));
     }
 };
-
-namespace detail {
-
-/// The mean of the middle two where there is no middle one; sorts.
-[[nodiscard]] inline double median_of(std::vector<double>& values) noexcept {
-    std::sort(values.begin(), values.end());
-    std::size_t const middle = values.size() / 2;
-    return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
-}
-
-}  // namespace detail
 
 /// Times `step(load)`, which must return only after its work is done (synchronise a device inside), for every load of a
 /// grid. Clock is any chrono clock. Goes round the whole grid once per repeat, as profile() does, so that a machine
