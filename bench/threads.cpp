@@ -120,9 +120,9 @@ struct shifted_randomness {
         return own.categorical(shifted(key), weights);
     }
     template <class Weights>
-    [[nodiscard]] token_id race(draw_key const& key, Weights const& weights,
-                                token_id likely = no_token) const noexcept {
-        return own.race(shifted(key), weights, likely);
+    [[nodiscard]] token_id gumbel_max(draw_key const& key, Weights const& weights,
+                                      token_id likely = no_token) const noexcept {
+        return own.gumbel_max(shifted(key), weights, likely);
     }
 };
 

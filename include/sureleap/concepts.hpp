@@ -60,11 +60,11 @@ struct weights_archetype {
 ///
 /// - bernoulli(key, num, den): true with probability min(1, num/den).
 /// - categorical(key, w): v with probability w[v] / total.
-/// - race(key, w): argmin_v E_v / w[v] with exponentials E_v owned by the key: the same law, and the same E for every
+/// - gumbel_max(key, w): argmin_v E_v / w[v] with exponentials E_v owned by the key: the same law, and the same E for every
 ///   w asked under that key.
 ///
 /// Two more forms are used where a source has them, as philox_randomness does, and save passes over rows:
-/// bernoulli(key, low, high, exact), of a probability known by bounds, and race(key, w, guess).
+/// bernoulli(key, low, high, exact), of a probability known by bounds, and gumbel_max(key, w, guess).
 ///
 /// Promise: outcomes of different keys are independent; the same question under the same key has the same answer. It
 /// does not promise independence of different questions under one key, and no component asks two.
@@ -72,7 +72,7 @@ template <class R>
 concept randomness = requires(R& rng, draw_key const& key, double x, detail::weights_archetype const& w) {
     { rng.bernoulli(key, x, x) } -> std::same_as<bool>;
     { rng.categorical(key, w) } -> std::same_as<token_id>;
-    { rng.race(key, w) } -> std::same_as<token_id>;
+    { rng.gumbel_max(key, w) } -> std::same_as<token_id>;
 };
 
 /// A source that several threads may ask at once, through const, and whose answers do not depend on who asks first; it
@@ -372,7 +372,7 @@ struct randomness_archetype {
         return 0;
     }
     template <class W>
-    [[nodiscard]] token_id race(draw_key const&, W const&) const {
+    [[nodiscard]] token_id gumbel_max(draw_key const&, W const&) const {
         return 0;
     }
     [[nodiscard]] bool bernoulli(draw_key const&, double, double) const { return true; }

@@ -14,7 +14,7 @@ struct rule {
 #endif
     template <class Verification, class Rng>
     decision operator()(Verification& v, Rng& rng) const {
-        return {true, 0, rng.race(v.noise(0), v.target(0))};
+        return {true, 0, rng.gumbel_max(v.noise(0), v.target(0))};
     }
 };
 

@@ -390,7 +390,7 @@ namespace {
 
 struct invalid_confidence : device::no_confidence {
     double value;
-    __device__ double operator()(std::uint32_t r, std::uint32_t k, token_id, device::position_facts const&,
+    __device__ double operator()(std::uint32_t r, std::uint32_t k, token_id, device::position_statistics const&,
                                  float*) const {
         return r == 1 && k == 1 ? value : 0.5;
     }

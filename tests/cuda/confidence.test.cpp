@@ -30,7 +30,7 @@ template <class Confidence>
 __global__ void ask(Confidence c, token_id const* previous, double const* peaks, std::uint32_t gamma, double* out,
                     unsigned* disagree) {
     std::uint32_t const i = blockIdx.x;
-    double const mine = c(i / gamma, i % gamma, previous[i], gpu::position_facts{peaks[i]}, nullptr);
+    double const mine = c(i / gamma, i % gamma, previous[i], gpu::position_statistics{peaks[i]}, nullptr);
     if (threadIdx.x == 0) out[i] = mine;
     __syncthreads();
     if (detail::bits_as<std::uint64_t>(mine) != detail::bits_as<std::uint64_t>(out[i])) atomicAdd(disagree, 1u);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Truncation on the device keeps what it keeps on the host: every format, shape of row and combination of filters, with
-// and without facts about the row. Cutoffs may only differ where a sum or a weight lies within rounding of its limit, which
+// and without statistics about the row. Cutoffs may only differ where a sum or a weight lies within rounding of its limit, which
 // is recomputed in double.
 #include "support/catch.hpp"
 
@@ -32,7 +32,7 @@ struct task {
     T const* row;
     std::uint32_t size;
     transform how;
-    device::row_facts facts;
+    device::row_statistics statistics;
 };
 
 /// Tasks in turn, as a block does that looks at many rows.
@@ -41,7 +41,7 @@ __global__ void run(task<T> const* tasks, std::uint32_t count, device::cutoff* o
     auto& shared = device::shared_memory<device::truncate_shared>();
     for (std::uint32_t i = blockIdx.x; i < count; i += gridDim.x) {
         task<T> const t = tasks[i];
-        out[i * blockDim.x + threadIdx.x] = device::truncate(t.row, t.size, t.how, t.facts, shared);
+        out[i * blockDim.x + threadIdx.x] = device::truncate(t.row, t.size, t.how, t.statistics, shared);
     }
 }
 
@@ -161,11 +161,11 @@ void truncate_rows(std::uint64_t seed, std::size_t size, unsigned threads, std::
         std::vector<task<T>> tasks;
         for (transform const& how : hows) {
             task<T> t{d_row.data() + shift, static_cast<std::uint32_t>(size), how, {}};
-            t.facts.top = sorted.logit(mode);
-            if (roll.chance(0.5)) t.facts.blocks = d_weights.data();
+            t.statistics.top = sorted.logit(mode);
+            if (roll.chance(0.5)) t.statistics.blocks = d_weights.data();
             if (roll.chance(0.5)) {
-                t.facts.total = scalar_row_kernels.get<T>().sum(row.data(), size, t.facts.top,
-                                                                static_cast<float>(1.0 / how.temperature), nullptr);
+                t.statistics.total = scalar_row_kernels.get<T>().sum(
+                    row.data(), size, t.statistics.top, static_cast<float>(1.0 / how.temperature), nullptr);
             }
             tasks.push_back(t);
         }
@@ -178,8 +178,8 @@ void truncate_rows(std::uint64_t seed, std::size_t size, unsigned threads, std::
         for (std::size_t i = 0; i < tasks.size(); ++i) {
             transform const& how = hows[i];
             INFO("shape " << static_cast<int>(shape) << ", temperature " << how.temperature << ", top_k " << how.top_k
-                          << ", top_p " << how.top_p << ", min_p " << how.min_p << ", facts "
-                          << (tasks[i].facts.blocks != nullptr) << " " << tasks[i].facts.total);
+                          << ", top_p " << how.top_p << ", min_p " << how.min_p << ", statistics "
+                          << (tasks[i].statistics.blocks != nullptr) << " " << tasks[i].statistics.total);
             device::cutoff const found = out[i * threads];
             for (unsigned t = 1; t < threads; ++t) {
                 REQUIRE(out[i * threads + t].id == found.id);

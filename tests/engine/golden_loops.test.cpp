@@ -58,7 +58,7 @@ struct scripted {
         return static_cast<token_id>(w.size() - 1);
     }
     template <class W>
-    token_id race(sureleap::draw_key const& key, W const& w) const {
+    token_id gumbel_max(sureleap::draw_key const& key, W const& w) const {
         return categorical(key, w);
     }
 };

@@ -48,7 +48,7 @@ struct scripted_randomness {
         return inverse_cdf(weights, script->u_sample);
     }
     template <class Weights>
-    token_id race(draw_key const&, Weights const&) const {
+    token_id gumbel_max(draw_key const&, Weights const&) const {
         FAIL("token rejection has no use for a race");
         return no_token;
     }

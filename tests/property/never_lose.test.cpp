@@ -55,7 +55,7 @@ double throughput(outcome const& o, std::size_t from, std::size_t to) {
     return tokens / seconds;
 }
 
-/// The best static choice in each of the stretches [i period, (i + 1) period), one after the other.
+/// The best static choice in each of the segments [i period, (i + 1) period), one after the other.
 template <class Cost, class Load>
 std::vector<double> best_by_stretch(blocks const& world, Cost const& cost, Load const& load, std::size_t period) {
     std::vector<double> best(world.rounds / period);
@@ -122,7 +122,7 @@ TEST_CASE("a load that jumps eightfold from one round to the next is answered in
         never_lose schedule{planned_schedule{m}};
         outcome const o = run(world, schedule, m, load);
         for (std::size_t i = 2; i < best.size(); ++i) {
-            INFO("stairs of " << padded << ", stretch " << i << " of " << load(i * period) << " requests");
+            INFO("stairs of " << padded << ", segment " << i << " of " << load(i * period) << " requests");
             CHECK(throughput(o, i * period, (i + 1) * period) >= 0.98 * best[i]);
             // The first round alone: as good as the others, but for the chance of one round's blocks.
             CHECK(throughput(o, i * period, i * period + 1) >= 0.9 * best[i]);
@@ -163,7 +163,7 @@ TEST_CASE("bursts, planned and lagged beside the oracle", "[.][burst]") {
                         first_round += throughput(o, from, from + 1) / throughput(oracle, from, from + 1) / 7.0;
                     }
                     WARN((&o == runs ? "planned" : "lagged")
-                         << ", stairs of " << padded << ", stretches of " << period << ", " << (high ? 256 : 32)
+                         << ", stairs of " << padded << ", segments of " << period << ", " << (high ? 256 : 32)
                          << " requests: of static " << of_static << ", of the oracle " << of_oracle << ", first round "
                          << first_round);
                     CHECK(of_static >= 0.99);

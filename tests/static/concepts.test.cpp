@@ -66,16 +66,16 @@ namespace source {
 struct archetype {
     bool bernoulli(draw_key const&, double, double);
     token_id categorical(draw_key const&, auto const&);
-    token_id race(draw_key const&, auto const&);
+    token_id gumbel_max(draw_key const&, auto const&);
 };
-struct without_race {
+struct without_gumbel_max {
     bool bernoulli(draw_key const&, double, double);
     token_id categorical(draw_key const&, auto const&);
 };
 struct without_keys {
     bool bernoulli(double, double);
     token_id categorical(auto const&);
-    token_id race(auto const&);
+    token_id gumbel_max(auto const&);
 };
 struct of_bits {  // an engine of <random>: it gives bits, not decisions
     using result_type = unsigned;
@@ -84,13 +84,13 @@ struct of_bits {  // an engine of <random>: it gives bits, not decisions
 struct index_of_other_type {
     bool bernoulli(draw_key const&, double, double);
     std::size_t categorical(draw_key const&, auto const&);
-    token_id race(draw_key const&, auto const&);
+    token_id gumbel_max(draw_key const&, auto const&);
 };
 
 static_assert(randomness<archetype>);
 static_assert(randomness<philox_randomness> && randomness<philox_randomness const>);
 static_assert(!randomness<archetype const>, "a stateful source is handed over mutable");
-static_assert(!randomness<without_race>);
+static_assert(!randomness<without_gumbel_max>);
 static_assert(!randomness<without_keys>);
 static_assert(!randomness<of_bits>);
 static_assert(!randomness<index_of_other_type>);
@@ -100,12 +100,12 @@ struct concurrent {
     static constexpr bool is_concurrent = true;
     bool bernoulli(draw_key const&, double, double) const;
     token_id categorical(draw_key const&, auto const&) const;
-    token_id race(draw_key const&, auto const&) const;
+    token_id gumbel_max(draw_key const&, auto const&) const;
 };
 struct silent {  // const, but it may be a view of something that is not
     bool bernoulli(draw_key const&, double, double) const;
     token_id categorical(draw_key const&, auto const&) const;
-    token_id race(draw_key const&, auto const&) const;
+    token_id gumbel_max(draw_key const&, auto const&) const;
 };
 struct says_no : silent {
     static constexpr bool is_concurrent = false;

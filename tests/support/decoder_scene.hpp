@@ -157,7 +157,7 @@ inline tokens plain_greedy(job const& j) {
 }
 inline tokens plain_race(job const& j) {
     return plain(j, [&](auto const& p, std::size_t position) {
-        return philox_randomness{}.race({*j.settings.seed, position, 0, purpose::noise}, p);
+        return philox_randomness{}.gumbel_max({*j.settings.seed, position, 0, purpose::noise}, p);
     });
 }
 inline tokens plain_categorical(job const& j) {

@@ -32,8 +32,8 @@ struct renamed_source {
         return base.categorical(rename(key), w);
     }
     template <class W>
-    [[nodiscard]] token_id race(draw_key const& key, W const& w) const {
-        return base.race(rename(key), w);
+    [[nodiscard]] token_id gumbel_max(draw_key const& key, W const& w) const {
+        return base.gumbel_max(rename(key), w);
     }
 };
 
@@ -101,8 +101,8 @@ struct misdrawing_source {
         return base.categorical(key, changed);
     }
     template <class W>
-    [[nodiscard]] token_id race(draw_key const& key, W const& w) const {
-        return base.race(key, w);
+    [[nodiscard]] token_id gumbel_max(draw_key const& key, W const& w) const {
+        return base.gumbel_max(key, w);
     }
 };
 
@@ -209,7 +209,7 @@ struct drawn_already {
         return token;
     }
     template <class W>
-    [[nodiscard]] token_id race(draw_key const&, W const&) const {
+    [[nodiscard]] token_id gumbel_max(draw_key const&, W const&) const {
         return token;
     }
 };

@@ -85,7 +85,7 @@ template <class Real>
     sureleap::distribution<float> const p({logits, {}}, settings.target_transform(), scratch);
     sureleap::draw_key const noise{*settings.seed, position, 0, sureleap::purpose::noise};
     sureleap::philox_randomness const random;
-    return rule == "coupled" ? random.race(noise, p) : random.categorical(noise, p);
+    return rule == "coupled" ? random.gumbel_max(noise, p) : random.categorical(noise, p);
 }
 
 [[nodiscard]] inline std::vector<token_id> decode_plainly(engine::target<float>& served,

@@ -113,7 +113,7 @@ public:
         if constexpr (std::is_same_v<DraftRule, argmax_draft>) {
             x = q.mode();
         } else if constexpr (std::is_same_v<DraftRule, coupled_draft>) {
-            x = rng.race(noise_key(requests_[r], k), q);
+            x = rng.gumbel_max(noise_key(requests_[r], k), q);
         } else {
             static_assert(std::is_same_v<DraftRule, categorical_draft>,
                           "draft_block: unknown draft_rule; use categorical_draft, argmax_draft or coupled_draft");

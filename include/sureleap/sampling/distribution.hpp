@@ -238,7 +238,7 @@ public:
         return kind_ == kind::dense ? map_.list() : std::span<token_id const>{};
     }
 
-    /// For races (sampling/gumbel_max.hpp).
+    /// For Gumbel-max draws (sampling/gumbel_max.hpp).
     [[nodiscard]] bool can_list() const noexcept { return !plain_row().empty(); }
     [[nodiscard]] std::size_t above(std::size_t first, std::size_t count, double const* least,
                                     std::uint32_t* out) const noexcept {
@@ -347,7 +347,7 @@ private:
     [[nodiscard, gnu::cold, gnu::noinline]] std::size_t find_leftover(std::size_t first, std::size_t count,
                                                                       double claimed, double within) const noexcept {
         double weights = 0.0;
-        detail::stretch<real> some;
+        detail::segment<real> some;
         for (std::size_t i = 0; i < count; i += some.size()) {
             auto const here = std::span(some).first(std::min(some.size(), count - i));
             row_weights(first + i, here);
@@ -422,7 +422,7 @@ private:
     }
     void sum_kept() noexcept {
         total_ = 0.0;
-        detail::stretch<real> some;
+        detail::segment<real> some;
         std::fill(sums_.begin(), sums_.end(), 0.0);
         for (std::size_t first = 0; first < logits_.size(); first += some.size()) {
             auto const here = std::span(some).first(std::min(some.size(), logits_.size() - first));

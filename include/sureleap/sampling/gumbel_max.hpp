@@ -86,8 +86,8 @@ private:
 /// Weights that are evaluated many at a time: evaluate(v, out) writes those of v, v + 1 ..., with the values that they
 /// have one at a time.
 template <class Weights>
-concept evaluated_in_stretches = requires(Weights const& weights, token_id v,
-                                          std::span<typename Weights::weight_type> out) { weights.evaluate(v, out); };
+concept evaluated_in_segments = requires(Weights const& weights, token_id v,
+                                         std::span<typename Weights::weight_type> out) { weights.evaluate(v, out); };
 
 /// Weights that are searched many at a time, if can_list(): above(first, count, least, out) writes which of the tokens
 /// first .. first + count - 1 may have more weight than their group's `least`, or a weight that is no number. Places count
@@ -106,52 +106,52 @@ concept has_support = requires(Weights const& weights) {
 };
 
 /// Who is ahead, over tokens in any order.
-class race_leader {
+class gumbel_search {
 public:
-    explicit race_leader(draw_key const& key) noexcept : key_(key) {}
+    explicit gumbel_search(draw_key const& key) noexcept : key_(key) {}
 
     [[nodiscard]] token_id winner() const noexcept { return winner_; }
 
     template <class Weights>
-    void meet_all(Weights const& weights) noexcept {
+    void visit_all(Weights const& weights) noexcept {
         for (std::size_t first = 0; first < weights.size(); first += row_group) {
             std::size_t const end = std::min(first + row_group, weights.size());
             group_noise const noise{key_, first / row_group};
-            if constexpr (evaluated_in_stretches<Weights>) {
+            if constexpr (evaluated_in_segments<Weights>) {
                 std::array<typename Weights::weight_type, row_group> some;
                 weights.evaluate(static_cast<token_id>(first), std::span(some).first(end - first));
-                for (std::size_t v = first; v < end; ++v) meet(v, noise, static_cast<double>(some[v - first]));
+                for (std::size_t v = first; v < end; ++v) visit(v, noise, static_cast<double>(some[v - first]));
             } else {
                 for (std::size_t v = first; v < end; ++v) {
-                    meet(v, noise, static_cast<double>(weights[static_cast<token_id>(v)]));
+                    visit(v, noise, static_cast<double>(weights[static_cast<token_id>(v)]));
                 }
             }
         }
     }
     /// The same winner, among `tokens` only.
     template <class Weights>
-    void meet_listed(Weights const& weights, std::span<token_id const> tokens) noexcept {
+    void visit_listed(Weights const& weights, std::span<token_id const> tokens) noexcept {
         for (token_id const v : tokens) {
             auto const at = static_cast<std::size_t>(v);
-            meet(at, {key_, at / row_group}, static_cast<double>(weights[v]));
+            visit(at, {key_, at / row_group}, static_cast<double>(weights[v]));
         }
     }
     /// The same winner. A likely one first, so that there is a time to beat; then those that may beat it. False if a
     /// weight is no number, or of no use as one.
     template <class Weights>
-    [[nodiscard]] bool meet_some(Weights const& weights, token_id likely) noexcept {
+    [[nodiscard]] bool visit_some(Weights const& weights, token_id likely) noexcept {
         constexpr std::size_t groups = 2 * philox_lanes;
         constexpr double too_large = 1e30;
-        auto const meet_one = [&](std::size_t v, group_noise const& noise) {
+        auto const visit_one = [&](std::size_t v, group_noise const& noise) {
             auto const weight = static_cast<double>(weights[static_cast<token_id>(v)]);
             if (!(weight < too_large)) return false;
-            meet(v, noise, weight);
+            visit(v, noise, weight);
             return true;
         };
         std::size_t const size = weights.size();
         if (likely != no_token) {
             auto const v = static_cast<std::size_t>(likely);
-            if (!meet_one(v, {key_, v / row_group})) return false;
+            if (!visit_one(v, {key_, v / row_group})) return false;
         }
         philox_bits bits;
         std::array<double, groups> least;
@@ -167,14 +167,14 @@ public:
             std::size_t const listed =
                 weights.above(first, std::min(some.size(), size - first), least.data(), some.data());
             for (std::size_t i = 0; i < listed; ++i) {
-                if (!meet_one(first + some[i], noise(some[i] / row_group))) return false;
+                if (!visit_one(first + some[i], noise(some[i] / row_group))) return false;
             }
         }
         return true;
     }
 
 private:
-    void meet(std::size_t v, group_noise const& noise, double weight) noexcept {
+    void visit(std::size_t v, group_noise const& noise, double weight) noexcept {
         if (!(weight > 0.0)) return;
         double const limit = best_ * weight;
         if (!(noise.bound() < limit)) return;
@@ -207,21 +207,21 @@ private:
 /// met is no number. O(size): a call of Philox for 256 tokens, and two logarithms for a hundred tokens or so; less the
 /// better `likely` does, a guess of the winner that does not change it.
 template <class Weights>
-[[nodiscard]] token_id race_winner(draw_key const& key, Weights const& weights, token_id likely = no_token) noexcept {
-    detail::race_leader leader{key};
+[[nodiscard]] token_id gumbel_max(draw_key const& key, Weights const& weights, token_id likely = no_token) noexcept {
+    detail::gumbel_search leader{key};
     if constexpr (detail::lists_heavy_tokens<Weights>) {
         if (weights.can_list()) {
             if (likely == no_token) likely = weights.likely();
-            return leader.meet_some(weights, likely) ? leader.winner() : no_token;
+            return leader.visit_some(weights, likely) ? leader.winner() : no_token;
         }
     }
     if constexpr (detail::has_support<Weights>) {
         if (auto const tokens = weights.support(); !tokens.empty()) {
-            leader.meet_listed(weights, tokens);
+            leader.visit_listed(weights, tokens);
             return leader.winner();
         }
     }
-    leader.meet_all(weights);
+    leader.visit_all(weights);
     return leader.winner();
 }
 

@@ -19,7 +19,7 @@ namespace detail {
 
 /// Weights that are evaluated at once.
 template <class Real>
-using stretch = std::array<Real, 256>;
+using segment = std::array<Real, 256>;
 
 /// In four sums side by side, since one would wait for every addition.
 template <class Real>
@@ -58,7 +58,7 @@ template <class Sum>
 enum class block_sums_are : bool { exact, bounds };
 
 /// The block of a row of `size` weights in which their cumulative sum exceeds `threshold`, by the sums of the blocks; the
-/// whole row if there are none. In stretches of blocks first, since additions one by one wait for each other.
+/// whole row if there are none. In segments of blocks first, since additions one by one wait for each other.
 template <class Sum>
 [[nodiscard]] part_of_row find_block(std::span<Sum const> sums, std::size_t size, double threshold) noexcept {
     constexpr std::size_t together = 16;
@@ -71,7 +71,7 @@ template <class Sum>
     return {std::min(at.first * row_block, size), at.before};
 }
 
-/// The first weight in [at.first, end) whose cumulative sum exceeds `threshold`: by stretches, then one by one.
+/// The first weight in [at.first, end) whose cumulative sum exceeds `threshold`: by segments, then one by one.
 /// evaluate(first, out) writes weights first, first + 1 ... If rounding runs past the end of a part, it is the last
 /// positive weight before it; `end` if there is none.
 ///
@@ -80,7 +80,7 @@ template <class Sum>
 template <class Real, class Evaluate>
 [[nodiscard]] std::size_t find_weight(part_of_row at, std::size_t end, block_sums_are what, double threshold,
                                       Evaluate const& evaluate) noexcept {
-    stretch<Real> some;
+    segment<Real> some;
     auto const weights = [&](std::size_t first) {
         auto const here = std::span(some).first(std::min(some.size(), end - first));
         evaluate(first, here);
@@ -112,7 +112,7 @@ template <class Real, class Evaluate>
 /// make that as probable as sums are rounded, whatever it weighs.
 template <class Real, class Evaluate>
 [[nodiscard]] std::size_t find_share(std::size_t size, double share, Evaluate const& evaluate) noexcept {
-    stretch<Real> some;
+    segment<Real> some;
     double sum = 0.0;
     for (std::size_t first = 0; first < size; first += some.size()) {
         auto const here = std::span(some).first(std::min(some.size(), size - first));

@@ -123,9 +123,9 @@ public:
     /// weights[v] / total, and the same E for every weights asked with this key; two similar weightings mostly get the
     /// same winner. `likely` is a guess of the winner that does not change it.
     template <class Weights>
-    [[nodiscard]] token_id race(draw_key const& key, Weights const& weights,
-                                token_id likely = no_token) const noexcept {
-        return race_winner(key, weights, likely);
+    [[nodiscard]] token_id gumbel_max(draw_key const& key, Weights const& weights,
+                                      token_id likely = no_token) const noexcept {
+        return sureleap::gumbel_max(key, weights, likely);
     }
 };
 

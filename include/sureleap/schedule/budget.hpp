@@ -34,12 +34,12 @@ public:
     }
 
     /// Many at once, where none of them can be the best.
-    [[nodiscard]] bool pass(admission_stretch const& s) noexcept {
-        meet(s.to);
+    [[nodiscard]] bool pass(admission_segment const& s) noexcept {
+        visit(s.to);
         return surely_below(*capacity_, s, bar_);
     }
     /// The best is at least as good as any prefix there is. Only `take` finds it: another may be as good and come before.
-    void meet(expected_step const& some) noexcept { bar_ = std::max(bar_, some.throughput(*capacity_)); }
+    void visit(expected_step const& some) noexcept { bar_ = std::max(bar_, some.throughput(*capacity_)); }
     [[nodiscard]] std::size_t answer() const noexcept { return best_.batch_tokens; }
 
 private:

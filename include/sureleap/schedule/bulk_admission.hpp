@@ -4,14 +4,14 @@
 //
 // A rule decides about one prefix of the order after another: whether admission goes on to it. All that the rule sees of a
 // prefix is how many candidates it has and the sum of their survivals (expected_step). With a heap each candidate costs
-// O(log R). Here the rule is asked about a stretch first: all candidates between two thresholds of survival.
+// O(log R). Here the rule is asked about a segment first: all candidates between two thresholds of survival.
 //
-//   1. One pass over the table gives the number of candidates in the stretch and their sum (detail/kernel/survivals.hpp).
-//   2. If the rule can prove from these two numbers that it admits all of them, the stretch is passed.
-//   3. Otherwise the stretch is cut in two. Short ones are sorted, and the rule decides candidate by candidate.
+//   1. One pass over the table gives the number of candidates in the segment and their sum (detail/kernel/survivals.hpp).
+//   2. If the rule can prove from these two numbers that it admits all of them, the segment is passed.
+//   3. Otherwise the segment is cut in two. Short ones are sorted, and the rule decides candidate by candidate.
 //
 // The time is that of the passes, so there must be few. Admission over a sample of the rows says where to cut first. A
-// stretch that has become small is copied to where the heap would be. So a large table is read about twice: once to
+// segment that has become small is copied to where the heap would be. So a large table is read about twice: once to
 // find the threshold, once for the lengths.
 #pragma once
 
@@ -33,15 +33,15 @@ namespace detail {
 /// What a walk asks, of prefixes in order.
 ///
 /// - take(longer): the walk goes on to this prefix, one candidate longer than the last one.
-/// - pass(stretch): take() would say so all along the stretch, whatever candidates it is made of, and the rule needs to
-///   see none of them. After `true` the last prefix is stretch.to.
-/// - meet(prefix): says no more than that this prefix exists, ahead of the walk.
+/// - pass(segment): take() would say so all along the segment, whatever candidates it is made of, and the rule needs to
+///   see none of them. After `true` the last prefix is segment.to.
+/// - visit(prefix): says no more than that this prefix exists, ahead of the walk.
 /// - answer(): batch tokens of the prefix that the rule is after, once the walk is over.
 template <class R>
-concept admission_rule = requires(R& rule, R const& done, expected_step const& step, admission_stretch const& stretch) {
+concept admission_rule = requires(R& rule, R const& done, expected_step const& step, admission_segment const& segment) {
     { rule.take(step) } -> std::same_as<bool>;
-    { rule.pass(stretch) } -> std::same_as<bool>;
-    rule.meet(step);
+    { rule.pass(segment) } -> std::same_as<bool>;
+    rule.visit(step);
     { done.answer() } -> std::same_as<std::size_t>;
 };
 
@@ -63,7 +63,7 @@ struct candidate_set {
 /// One walk. `weight`: a candidate of the set stands for so many.
 class bulk_admission {
 public:
-    /// Room for copies: a stretch is copied out when it fits and when that makes further passes four times shorter.
+    /// Room for copies: a segment is copied out when it fits and when that makes further passes four times shorter.
     bulk_admission(survival_kernels const& kernels, candidate_set const& all, std::size_t weight,
                    std::span<std::uint32_t> first, std::span<std::uint32_t> second) noexcept
         : kernels_(kernels), weight_(weight), sets_{all, {}, {}}, room_{first, second} {}
@@ -93,39 +93,39 @@ public:
         expected_step from = sets_[0].before;
         fixed_probability high = certain + 1;  // `from` is the prefix of all of at least `high`
         if (cuts_ == 0) push(0);
-        for (std::size_t i = 1; i < cuts_; ++i) rule.meet(cut_[i].to);
+        for (std::size_t i = 1; i < cuts_; ++i) rule.visit(cut_[i].to);
         while (cuts_ > 0) {
-            stretch_end& next = cut_[cuts_ - 1];
+            segment_end& next = cut_[cuts_ - 1];
             if (!next.known) {
                 climb(next.low, high);
                 next = {next.low, true, prefix(next.low)};
             }
-            admission_stretch const stretch{from, next.to, next.low, high - 1, weight_};
-            if (stretch.size() == 0 || rule.pass(stretch)) {
+            admission_segment const segment{from, next.to, next.low, high - 1, weight_};
+            if (segment.size() == 0 || rule.pass(segment)) {
                 from = next.to;
                 --cuts_;
-                if (cuts_ == 0 || cut_[cuts_ - 1].low < stretch.least) high = stretch.least;
+                if (cuts_ == 0 || cut_[cuts_ - 1].low < segment.least) high = segment.least;
                 continue;
             }
-            climb(stretch.least, high);
-            std::size_t const size = stretch.size() / weight_;
-            bool const alike = stretch.least == stretch.most;
+            climb(segment.least, high);
+            std::size_t const size = segment.size() / weight_;
+            bool const alike = segment.least == segment.most;
             if (size <= leaf) {
-                admission_end const end = walk_leaf(rule, stretch, size);
-                if (end.batch_tokens < stretch.to.batch_tokens) return end;
-                from = stretch.to;
+                admission_end const end = walk_leaf(rule, segment, size);
+                if (end.batch_tokens < segment.to.batch_tokens) return end;
+                from = segment.to;
                 --cuts_;
-                if (cuts_ == 0 || cut_[cuts_ - 1].low < stretch.least) high = stretch.least;
+                if (cuts_ == 0 || cut_[cuts_ - 1].low < segment.least) high = segment.least;
             } else if (alike) {
-                push(stretch.least, after(from, {size / 2, size / 2 * std::uint64_t{stretch.least}}));
+                push(segment.least, after(from, {size / 2, size / 2 * std::uint64_t{segment.least}}));
             } else if (depth_ < 2 && size <= stored(depth_) && size <= sets_[depth_].size / 4) {
                 survival_tally above;
-                kernels_.between(sets_[depth_].rows, stretch.least, high, room_[depth_].data(), size, above);
-                descend(stretch.least, high, from, size);
+                kernels_.between(sets_[depth_].rows, segment.least, high, room_[depth_].data(), size, above);
+                descend(segment.least, high, from, size);
             } else {
-                fixed_probability const middle = stretch.least + (high - stretch.least) / 2;
+                fixed_probability const middle = segment.least + (high - segment.least) / 2;
                 expected_step const to = prefix(middle);
-                rule.meet(to);
+                rule.visit(to);
                 push(middle, to);
             }
         }
@@ -135,7 +135,7 @@ public:
 private:
     static constexpr std::size_t leaf = 16;
 
-    struct stretch_end {
+    struct segment_end {
         fixed_probability low = 0;
         bool known = false;
         expected_step to{};
@@ -164,20 +164,20 @@ private:
     }
 
     template <class Rule>
-    [[nodiscard]] admission_end walk_leaf(Rule& rule, admission_stretch const& stretch,
+    [[nodiscard]] admission_end walk_leaf(Rule& rule, admission_segment const& segment,
                                           std::size_t size) const noexcept {
         std::array<std::uint32_t, leaf + survival_kernels::spare> values;
-        admission_end end{stretch.from.batch_tokens, stretch.most + 1};
-        if (stretch.least == stretch.most) {
-            std::fill_n(values.begin(), size, stretch.least);
-            end.least = stretch.least;  // some of these may have been taken before
+        admission_end end{segment.from.batch_tokens, segment.most + 1};
+        if (segment.least == segment.most) {
+            std::fill_n(values.begin(), size, segment.least);
+            end.least = segment.least;  // some of these may have been taken before
         } else {
             survival_tally above;
-            kernels_.between(sets_[depth_].rows, stretch.least, stretch.most + 1, values.data(), size, above);
+            kernels_.between(sets_[depth_].rows, segment.least, segment.most + 1, values.data(), size, above);
             std::sort(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(size),
                       [](auto a, auto b) { return a > b; });
         }
-        expected_step step = stretch.from;
+        expected_step step = segment.from;
         for (std::size_t i = 0; i < size; ++i) {
             step = after(step, {1, values[i]});
             if (!rule.take(step)) break;
@@ -191,7 +191,7 @@ private:
     std::array<candidate_set, 3> sets_;  // each copied out of the one before
     std::array<std::span<std::uint32_t>, 2> room_;
     std::size_t depth_ = 0;
-    std::array<stretch_end, 80> cut_;  // ends of stretches ahead, the next one last: 24 + 40 halvings
+    std::array<segment_end, 80> cut_;  // ends of segments ahead, the next one last: 24 + 40 halvings
     std::size_t cuts_ = 0;
 };
 
@@ -200,8 +200,8 @@ struct up_to {
     std::size_t batch_tokens;
 
     [[nodiscard]] bool take(expected_step const& longer) const noexcept { return longer.batch_tokens <= batch_tokens; }
-    [[nodiscard]] bool pass(admission_stretch const& s) const noexcept { return take(s.to); }
-    void meet(expected_step const&) const noexcept {}
+    [[nodiscard]] bool pass(admission_segment const& s) const noexcept { return take(s.to); }
+    void visit(expected_step const&) const noexcept {}
     [[nodiscard]] std::size_t answer() const noexcept { return batch_tokens; }
 };
 

@@ -181,7 +181,7 @@ private:
 
 namespace detail {
 
-/// Walks of the library's own schedules. Not for others: a rule that proves something about a stretch is told sums of
+/// Walks of the library's own schedules. Not for others: a rule that proves something about a segment is told sums of
 /// survivals that the walk may never reveal, and those here use them for nothing but the walk's own answer.
 struct frontier_access {
     /// Admits in order while the rule takes what comes. The same as

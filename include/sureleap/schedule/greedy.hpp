@@ -35,13 +35,13 @@ public:
     }
 
     /// Many at once, where each of them is sure to raise Theta.
-    [[nodiscard]] bool pass(admission_stretch const& s) noexcept {
+    [[nodiscard]] bool pass(admission_segment const& s) noexcept {
         if (!surely_rises(*capacity_, s)) return false;
         last_ = s.to;
         theta_ = last_.throughput(*capacity_);
         return true;
     }
-    void meet(expected_step const&) const noexcept {}
+    void visit(expected_step const&) const noexcept {}
     [[nodiscard]] std::size_t answer() const noexcept { return last_.batch_tokens; }
 
 private:

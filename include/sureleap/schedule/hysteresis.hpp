@@ -52,12 +52,12 @@ public:
         return true;
     }
     /// Those before the stair are walked over; on it, one looks.
-    [[nodiscard]] bool pass(admission_stretch const& s) noexcept {
+    [[nodiscard]] bool pass(admission_segment const& s) noexcept {
         if (s.to.batch_tokens < low_) return true;
         if (s.from.batch_tokens + 1 < low_ || s.to.batch_tokens > high_) return false;
         return surely_below(*curve_, s, theta_);
     }
-    void meet(expected_step const&) const noexcept {}
+    void visit(expected_step const&) const noexcept {}
     [[nodiscard]] std::size_t answer() const noexcept { return best_.batch_tokens; }
     [[nodiscard]] double theta() const noexcept { return theta_; }  ///< 0: there is no such prefix
 

@@ -45,7 +45,7 @@ struct expected_step {
 
 /// Neighbours in the order of admission, of which nothing is known but their number, their sum and between which values
 /// they lie: all candidates that come after `from`, up to and including `to`.
-struct admission_stretch {
+struct admission_segment {
     expected_step from{};
     expected_step to{};
     fixed_probability least = 0;
@@ -53,7 +53,7 @@ struct admission_stretch {
     std::size_t each = 1;  ///< batch tokens of a candidate: more than one where they stand for others
 
     [[nodiscard]] std::size_t size() const noexcept { return to.batch_tokens - from.batch_tokens; }
-    /// A bound on tau at `batch_tokens` within the stretch: those before it are at most `most`, those behind at least
+    /// A bound on tau at `batch_tokens` within the segment: those before it are at most `most`, those behind at least
     /// `least`.
     [[nodiscard]] std::uint64_t accepts_at_most(std::size_t batch_tokens) const noexcept {
         return std::min(from.accepts + (batch_tokens - from.batch_tokens) * std::uint64_t{most},
@@ -72,13 +72,13 @@ template <class Capacity>
     return 1.0 / static_cast<double>(capacity.steps_per_second(batch_tokens));
 }
 
-/// Every candidate of the stretch raises Theta, whatever they are.
+/// Every candidate of the segment raises Theta, whatever they are.
 ///
 /// Candidate j raises Theta = S/T if a_j T_{j-1} > S_{j-1} (T_j - T_{j-1}). Where T is convex the difference of the two
 /// sides can only fall along the order, because the a_j do: the last step of each convex part decides, with `least` for
 /// a_j and a bound for S. O(1) for each convex part; a curve that does not know its own is asked for every B.
 template <capacity_curve Capacity>
-[[nodiscard]] bool surely_rises(Capacity const& capacity, admission_stretch const& s) noexcept {
+[[nodiscard]] bool surely_rises(Capacity const& capacity, admission_segment const& s) noexcept {
     double const least = static_cast<double>(s.least);
     if constexpr (piecewise_convex_capacity<Capacity>) {
         std::size_t b = s.from.batch_tokens;
@@ -108,12 +108,12 @@ template <capacity_curve Capacity>
     }
 }
 
-/// Theta stays below `bar` all along the stretch, both ends included.
+/// Theta stays below `bar` all along the segment, both ends included.
 ///
 /// A convex T lies above its tangents at both ends of a part, and S below two lines (accepts_at_most), one through each
 /// end; a quotient of two lines is largest at one of the ends. O(1) for each convex part, as above.
 template <capacity_curve Capacity>
-[[nodiscard]] bool surely_below(Capacity const& capacity, admission_stretch const& s, double bar) noexcept {
+[[nodiscard]] bool surely_below(Capacity const& capacity, admission_segment const& s, double bar) noexcept {
     double const low = bar * 0x1p24 * (1.0 - proof_slack);  // in the units of S
     double const most = static_cast<double>(s.most);
     double const least = static_cast<double>(s.least);

@@ -49,8 +49,8 @@ public:
             return owner_->categorical(key, weights);
         }
         template <class Weights>
-        [[nodiscard]] token_id race(draw_key const& key, Weights const& weights) const {
-            return owner_->race(key, weights);
+        [[nodiscard]] token_id gumbel_max(draw_key const& key, Weights const& weights) const {
+            return owner_->gumbel_max(key, weights);
         }
 
     private:
@@ -169,7 +169,7 @@ private:
     }
 
     template <class Weights>
-    token_id race(draw_key const& key, Weights const& weights) {
+    token_id gumbel_max(draw_key const& key, Weights const& weights) {
         std::size_t const size = weights.size();
         if (kind_ == noise::fresh) return categorical(key, weights);
         if (size != 2 && size != 3) {

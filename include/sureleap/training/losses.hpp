@@ -123,10 +123,10 @@ struct row_comparison {
 template <std::floating_point Real>
 [[nodiscard]] inline row_comparison compare_rows(std::span<Real const> q, std::span<Real const> p) noexcept {
     constexpr std::size_t lanes = 16;
-    constexpr std::size_t stretch = 1024;
+    constexpr std::size_t segment = 1024;
     row_comparison out;
-    for (std::size_t first = 0; first < q.size(); first += stretch) {
-        auto const count = std::min(stretch, q.size() - first);
+    for (std::size_t first = 0; first < q.size(); first += segment) {
+        auto const count = std::min(segment, q.size() - first);
         std::array<Real, lanes> distance{};
         std::array<Real, lanes> signed_draft{};
         auto const add = [&](std::size_t v, std::size_t l) {

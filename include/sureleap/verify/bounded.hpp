@@ -113,14 +113,14 @@ template <class P, class Q, class Rng>
 /// The winner of the race of `key` over p; no_token if p is invalid. Needs no sum of p. `likely` is a guess of the winner,
 /// which makes the race shorter and does not change its outcome.
 template <class P, class Rng>
-[[nodiscard]] token_id race(P& p, draw_key const& key, token_id likely, Rng& rng) {
-    if constexpr (requires { rng.race(key, p, likely); }) {
+[[nodiscard]] token_id gumbel_max(P& p, draw_key const& key, token_id likely, Rng& rng) {
+    if constexpr (requires { rng.gumbel_max(key, p, likely); }) {
         // Without a winner p is invalid, or its logits need another reference: the pass below says which.
         if (p.can_list()) {
-            if (token_id const y = rng.race(key, p, likely); y != no_token) return y;
+            if (token_id const y = rng.gumbel_max(key, p, likely); y != no_token) return y;
         }
     }
-    return recounted(p).valid() ? rng.race(key, p) : no_token;
+    return recounted(p).valid() ? rng.gumbel_max(key, p) : no_token;
 }
 
 /// How often `draw` draws by bounds before it makes the sum. Each misses with probability 0.06 at most.

@@ -28,7 +28,7 @@ public:
     template <class Verification, class Rng>
     [[nodiscard]] decision operator()(Verification& v, Rng& rng) const {
         return detail::accept_matching(v, [&](std::size_t k) {
-            return race(v.unsummed(k), v.noise(k), k < v.length() ? v.token(k) : no_token, rng);
+            return gumbel_max(v.unsummed(k), v.noise(k), k < v.length() ? v.token(k) : no_token, rng);
         });
     }
 };

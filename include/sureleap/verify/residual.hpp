@@ -39,7 +39,7 @@ public:
             }
         }
         std::fill(sums.begin(), sums.end(), 0.0);
-        detail::stretch<double> some;
+        detail::segment<double> some;
         for (std::size_t first = 0; first < size(); first += some.size()) {
             auto const here = std::span(some).first(std::min(some.size(), size() - first));
             evaluate(static_cast<token_id>(first), here);
@@ -54,10 +54,10 @@ public:
     [[nodiscard]] double operator[](token_id v) const noexcept {
         return left(static_cast<double>(p_[v]), static_cast<double>(q_[v]));
     }
-    /// The weights of tokens first, first + 1 ..., as many as fit `out`, at most a stretch.
+    /// The weights of tokens first, first + 1 ..., as many as fit `out`, at most a segment.
     void evaluate(token_id first, std::span<double> out) const noexcept {
-        detail::stretch<typename P::weight_type> p;
-        detail::stretch<typename Q::weight_type> q;
+        detail::segment<typename P::weight_type> p;
+        detail::segment<typename Q::weight_type> q;
         SURELEAP_EXPECTS(out.size() <= p.size());
         p_.evaluate(first, std::span(p).first(out.size()));
         q_.evaluate(first, std::span(q).first(out.size()));
@@ -88,7 +88,7 @@ private:
     [[nodiscard, gnu::cold, gnu::noinline]] std::size_t find_leftover(detail::part_of_row const& block, std::size_t end,
                                                                       double threshold) const noexcept {
         double weights = 0.0;
-        detail::stretch<double> some;
+        detail::segment<double> some;
         for (std::size_t first = block.first; first < end; first += some.size()) {
             auto const here = std::span(some).first(std::min(some.size(), end - first));
             evaluate(static_cast<token_id>(first), here);

@@ -74,7 +74,7 @@ struct narrowest {
         return y;
     }
     template <class W>
-    [[nodiscard]] token_id race(draw_key const& key, W const& w) const {
+    [[nodiscard]] token_id gumbel_max(draw_key const& key, W const& w) const {
         double first = std::numeric_limits<double>::infinity();
         double second = first;
         token_id winner = no_token;

@@ -366,9 +366,9 @@ struct recording {
         seeds->push_back(key.seed);
         return philox_randomness{}.categorical(key, weights);
     }
-    [[nodiscard]] token_id race(draw_key const& key, auto const& weights) const {
+    [[nodiscard]] token_id gumbel_max(draw_key const& key, auto const& weights) const {
         seeds->push_back(key.seed);
-        return philox_randomness{}.race(key, weights);
+        return philox_randomness{}.gumbel_max(key, weights);
     }
 };
 

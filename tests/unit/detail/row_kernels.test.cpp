@@ -428,13 +428,13 @@ TEMPLATE_TEST_CASE("distribution: a race over a row is the race over its weights
                 distribution<T> const unsummed{{row, {}}, how, order, nullptr, *kernels, {}, totals::none};
                 for (std::uint64_t i = 0; i < 20; ++i) {
                     draw_key const key{3, i, 0, purpose::noise};
-                    token_id const winner = philox_randomness{}.race(key, bare{law});
-                    REQUIRE(philox_randomness{}.race(key, law) == winner);
-                    REQUIRE(philox_randomness{}.race(key, bounded) == winner);
-                    REQUIRE(philox_randomness{}.race(key, unsummed) == winner);
+                    token_id const winner = philox_randomness{}.gumbel_max(key, bare{law});
+                    REQUIRE(philox_randomness{}.gumbel_max(key, law) == winner);
+                    REQUIRE(philox_randomness{}.gumbel_max(key, bounded) == winner);
+                    REQUIRE(philox_randomness{}.gumbel_max(key, unsummed) == winner);
                     auto const guess = static_cast<token_id>(roll.below(size));
-                    REQUIRE(philox_randomness{}.race(key, unsummed, guess) == winner);
-                    REQUIRE(philox_randomness{}.race(key, unsummed, winner) == winner);
+                    REQUIRE(philox_randomness{}.gumbel_max(key, unsummed, guess) == winner);
+                    REQUIRE(philox_randomness{}.gumbel_max(key, unsummed, winner) == winner);
                 }
             }
         }

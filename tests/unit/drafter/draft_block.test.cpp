@@ -86,7 +86,7 @@ TEST_CASE("draft_block: draws by the rule's kind, and records the law that was s
                     expected = q.mode();
                     x = f.block.draw(r, argmax_draft{}, q, c, rng);
                 } else {
-                    expected = rng.race({f.views[r].seed, f.views[r].position + 1 + k, 0, purpose::noise}, q);
+                    expected = rng.gumbel_max({f.views[r].seed, f.views[r].position + 1 + k, 0, purpose::noise}, q);
                     x = f.block.draw(r, coupled_draft{}, q, c, rng);
                 }
                 REQUIRE(x == expected);

@@ -425,7 +425,7 @@ TEMPLATE_TEST_CASE("a law over a list is the softmax of the listed tokens, and n
                 double const time = weight > 0.0 ? exponential(key, v) / weight : inf;
                 if (time < best) best = time, winner = static_cast<token_id>(v);
             }
-            REQUIRE(race_winner(key, q) == winner);
+            REQUIRE(gumbel_max(key, q) == winner);
         }
     }
 }

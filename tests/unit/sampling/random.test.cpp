@@ -229,7 +229,7 @@ TEST_CASE("categorical and race: the same law, each by its own draws") {
     for (std::uint64_t i = 0; i < n; ++i) {
         draw_key const key{6, i, 0, purpose::noise};
         auto const a = static_cast<std::size_t>(rng.categorical(key, w));
-        auto const b = static_cast<std::size_t>(rng.race(key, w));
+        auto const b = static_cast<std::size_t>(rng.gumbel_max(key, w));
         REQUIRE((a < w.size() && b < w.size()));
         ++by_cdf[a];
         ++by_race[b];
@@ -239,11 +239,11 @@ TEST_CASE("categorical and race: the same law, each by its own draws") {
     CHECK(chi_square(by_cdf, w) < 30.0);
     CHECK(chi_square(by_race, w) < 30.0);
     CHECK(agree < n / 2);  // two different functions of the bits
-    CHECK(rng.race({1, 2, 3, purpose::noise}, weights{{0.0, 0.0, 0.0}}) == no_token);
-    CHECK(rng.race({1, 2, 3, purpose::noise}, weights{{0.0, 0.0, 0.0, 0.0, 4.0, 0.0}}) == 4);
+    CHECK(rng.gumbel_max({1, 2, 3, purpose::noise}, weights{{0.0, 0.0, 0.0}}) == no_token);
+    CHECK(rng.gumbel_max({1, 2, 3, purpose::noise}, weights{{0.0, 0.0, 0.0, 0.0, 4.0, 0.0}}) == 4);
 }
 
-TEST_CASE("race: the winner is that of the exponentials, of every token") {
+TEST_CASE("gumbel_max: the winner is that of the exponentials, of every token") {
     support::dice roll(5);
     INFO("seed " << roll.seed());
     for (std::uint64_t i = 0; i < 2000; ++i) {
@@ -262,11 +262,11 @@ TEST_CASE("race: the winner is that of the exponentials, of every token") {
                 expected = static_cast<token_id>(v);
             }
         }
-        REQUIRE(philox_randomness{}.race(key, w) == expected);
+        REQUIRE(philox_randomness{}.gumbel_max(key, w) == expected);
     }
 }
 
-TEST_CASE("race: the exponentials of a group are independent ones of rate 1") {
+TEST_CASE("gumbel_max: the exponentials of a group are independent ones of rate 1") {
     // One group, and the first token of the next.
     constexpr std::size_t tokens = row_group + 1;
     constexpr std::size_t n = 40'000;
@@ -305,7 +305,7 @@ TEST_CASE("race: the exponentials of a group are independent ones of rate 1") {
     CHECK(std::abs(all / static_cast<double>(tokens) - 15.0) < 3.0);
 }
 
-TEST_CASE("race: in the lower tail, where races are won, exponentials are as independent as anywhere") {
+TEST_CASE("gumbel_max: in the lower tail, where races are won, exponentials are as independent as anywhere") {
     // P(both of two tokens of a group below t) = (1 - exp(-t))^2, and the smallest of a pair says nothing of whose it is.
     constexpr std::size_t n = 400'000;
     constexpr double t = 0.02;
@@ -324,7 +324,7 @@ TEST_CASE("race: in the lower tail, where races are won, exponentials are as ind
     CHECK(std::abs(first / n - 0.5) < 2.5 / std::sqrt(static_cast<double>(n)));
 }
 
-TEST_CASE("race: exponentials have bits enough for a token of probability 1e-15") {
+TEST_CASE("gumbel_max: exponentials have bits enough for a token of probability 1e-15") {
     support::dice roll(6);
     INFO("seed " << roll.seed());
     double least = 1.0;
@@ -350,17 +350,17 @@ TEST_CASE("race: exponentials have bits enough for a token of probability 1e-15"
     CHECK(exponential(key, 5) != exponential(key, 6));
 }
 
-TEST_CASE("race: a token of small probability wins as often as it should") {
+TEST_CASE("gumbel_max: a token of small probability wins as often as it should") {
     // 4e-6 of the mass: its noise has to be far below 2^-16.
     weights const w{{1.0, 4e-6}};
     std::size_t wins = 0;
     constexpr std::size_t n = 1'000'000;
-    for (std::uint64_t i = 0; i < n; ++i) wins += philox_randomness{}.race({9, i, 0, purpose::noise}, w) == 1;
+    for (std::uint64_t i = 0; i < n; ++i) wins += philox_randomness{}.gumbel_max({9, i, 0, purpose::noise}, w) == 1;
     CHECK(wins >= 1);
     CHECK(wins <= 13);  // 4 expected; Poisson: beyond these bounds 1.8 % and 0.02 %, and the keys are fixed
 }
 
-TEST_CASE("race: weights that are alike mostly get the same winner, and scaling changes nothing") {
+TEST_CASE("gumbel_max: weights that are alike mostly get the same winner, and scaling changes nothing") {
     weights const p{{0.4, 0.3, 0.2, 0.1}};
     weights const q{{0.3, 0.4, 0.15, 0.15}};
     weights const scaled{{4.0, 3.0, 2.0, 1.0}};
@@ -372,9 +372,9 @@ TEST_CASE("race: weights that are alike mostly get the same winner, and scaling 
     constexpr std::size_t n = 100000;
     for (std::uint64_t i = 0; i < n; ++i) {
         draw_key const key{10, i, 0, purpose::noise};
-        token_id const x = rng.race(key, p);
-        agree += x == rng.race(key, q);
-        same = same && x == rng.race(key, scaled);
+        token_id const x = rng.gumbel_max(key, p);
+        agree += x == rng.gumbel_max(key, q);
+        same = same && x == rng.gumbel_max(key, scaled);
     }
     CHECK(same);
     // The guarantee of coupling without communication, less five standard deviations; and no more than any coupling can.

@@ -330,12 +330,12 @@ struct curious_rule {
         seen.push_back(longer);
         return true;
     }
-    bool pass(admission_stretch const& s) {
+    bool pass(admission_segment const& s) {
         if (s.to.batch_tokens > stop || !roll->chance(proofs)) return false;
         seen.push_back(s.to);
         return true;
     }
-    void meet(expected_step const&) const {}
+    void visit(expected_step const&) const {}
     [[nodiscard]] std::size_t answer() const { return stop; }
 };
 
@@ -438,7 +438,7 @@ TEST_CASE("bulk walk: no requests, and no positions") {
 
 // ---- proofs -------------------------------------------------------------------------------------------------------
 
-TEST_CASE("proofs: what is proved of a stretch holds for its candidates") {
+TEST_CASE("proofs: what is proved of a segment holds for its candidates") {
     support::dice roll(77);
     INFO("seed " << roll.seed());
     std::size_t rises = 0;
@@ -453,7 +453,7 @@ TEST_CASE("proofs: what is proved of a stretch holds for its candidates") {
             static_cast<std::size_t>(std::exp(roll.between(0.0, std::log(static_cast<double>(certain - low)))));
         for (auto& x : a) x = static_cast<std::uint32_t>(low + roll.below(span + 1));
         std::sort(a.begin(), a.end(), std::greater<>{});
-        admission_stretch s;
+        admission_segment s;
         s.from = {(std::uint64_t{requests} << 24) + roll.below((start - requests) * std::size_t{certain} + 1), start};
         s.to = s.from;
         for (auto const x : a) s.to = s.to.with(1, x);

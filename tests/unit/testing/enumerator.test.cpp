@@ -67,16 +67,16 @@ TEST_CASE("enumerator: one draw has the law it is asked for") {
             CHECK(near(sum, 1.0));
         }
         weights const three{{1, 2, 5}};
-        auto race = law_of(kind, [&](auto rng) { return std::vector<int>{rng.race(key, three)}; });
-        for (int v = 0; v < 3; ++v) CHECK(near(race[{v}], three[v] / 8.0));
+        auto drawn = law_of(kind, [&](auto rng) { return std::vector<int>{rng.gumbel_max(key, three)}; });
+        for (int v = 0; v < 3; ++v) CHECK(near(drawn[{v}], three[v] / 8.0));
     }
 }
 
 TEST_CASE("enumerator: draws of different keys are independent") {
     weights const w{{1, 3}};
     auto law = law_of(enumerator::noise::keyed, [&](auto rng) {
-        return std::vector<int>{rng.categorical(key, w), rng.categorical(other, w), rng.race(key, w),
-                                rng.race(other, w)};
+        return std::vector<int>{rng.categorical(key, w), rng.categorical(other, w), rng.gumbel_max(key, w),
+                                rng.gumbel_max(other, w)};
     });
     CHECK(law.size() == 16);
     for (auto const& [o, p] : law) {
@@ -89,7 +89,8 @@ TEST_CASE("enumerator: draws of different keys are independent") {
 TEST_CASE("enumerator: keyed noise gives one answer to one question, fresh noise does not") {
     weights const w{{1, 1, 2}};
     auto const twice = [&](auto rng) {
-        return std::vector<int>{rng.categorical(key, w), rng.categorical(key, w), rng.race(key, w), rng.race(key, w)};
+        return std::vector<int>{rng.categorical(key, w), rng.categorical(key, w), rng.gumbel_max(key, w),
+                                rng.gumbel_max(key, w)};
     };
     for (auto const& [o, p] : law_of(enumerator::noise::keyed, twice)) CHECK((o[0] == o[1] && o[2] == o[3]));
     CHECK(law_of(enumerator::noise::fresh, twice).size() == 81);
@@ -113,7 +114,7 @@ TEST_CASE("enumerator: two races over one noise agree as exponentials do") {
         {{{1, 3}}, {{2, 2}}}, {{{0.2, 0.5, 0.3}}, {{0.6, 0.1, 0.3}}}, {{{0.2, 0.8, 0.0}}, {{0.5, 0.25, 0.25}}}};
     for (auto const& [p, q] : pairs) {
         auto law = law_of(enumerator::noise::keyed,
-                          [&](auto rng) { return std::vector<int>{rng.race(key, p), rng.race(key, q)}; });
+                          [&](auto rng) { return std::vector<int>{rng.gumbel_max(key, p), rng.gumbel_max(key, q)}; });
         auto const size = static_cast<token_id>(p.size());
         double sum = 0.0;
         for (auto const& [o, probability] : law) sum += probability;

@@ -195,7 +195,7 @@ TEST_CASE("training losses: gradients are central differences") {
 }
 
 TEST_CASE("training losses: float agrees with double at every length of a row") {
-    // Lengths around the lanes and stretches of the sums, and one of a real vocabulary. 1e-5 is 2e-5 relative of a
+    // Lengths around the lanes and segments of the sums, and one of a real vocabulary. 1e-5 is 2e-5 relative of a
     // distance near 1 after float exponentials; a lost or repeated element of the shorter rows is far larger.
     support::dice roll(11);
     INFO("seed " << roll.seed());

@@ -351,35 +351,35 @@ TEST_CASE("bounded: a race needs no sum, and sees what is no law") {
             auto row = random_row(roll, 4.0);
             auto const guess = static_cast<token_id>(roll.below(size));
             auto const winner = [&](std::vector<float> const& r) {
-                return rng.race(named, distribution<float>{{r, {}}, {}, {}, nullptr, *kernels});
+                return rng.gumbel_max(named, distribution<float>{{r, {}}, {}, {}, nullptr, *kernels});
             };
             auto p = unsummed(row);
-            REQUIRE(race(p, named, guess, rng) == winner(row));
+            REQUIRE(gumbel_max(p, named, guess, rng) == winner(row));
             REQUIRE_FALSE(p.is_settled());
             // Logits far above those that the first ones make one expect, and beyond any float's exponential.
             for (float const far : {50.0f, 80.0f, 200.0f, 1e6f}) {
                 auto high = row;
                 for (std::size_t v = 3000; v < 3010; ++v) high[v] += far;
                 auto q = unsummed(high);
-                REQUIRE(race(q, named, guess, rng) == winner(high));
+                REQUIRE(gumbel_max(q, named, guess, rng) == winner(high));
                 REQUIRE(q.valid());
             }
             // Masked in front, and nothing but one.
             std::fill_n(row.begin(), 1500, -inf);
             auto masked = unsummed(row);
-            REQUIRE(race(masked, named, guess, rng) == winner(row));
+            REQUIRE(gumbel_max(masked, named, guess, rng) == winner(row));
             std::vector<float> one(size, -inf);
             one[77] = 1.0f;
             auto single = unsummed(one);
-            REQUIRE(race(single, named, guess, rng) == 77);
+            REQUIRE(gumbel_max(single, named, guess, rng) == 77);
             for (float const bad : {inf, std::numeric_limits<float>::quiet_NaN()}) {
                 auto broken = row;
                 broken[roll.below(size)] = bad;
                 auto q = unsummed(broken);
-                REQUIRE(race(q, named, guess, rng) == no_token);
+                REQUIRE(gumbel_max(q, named, guess, rng) == no_token);
             }
             auto nothing = unsummed(std::vector<float>(size, -inf));
-            REQUIRE(race(nothing, named, guess, rng) == no_token);
+            REQUIRE(gumbel_max(nothing, named, guess, rng) == no_token);
         }
     }
 }

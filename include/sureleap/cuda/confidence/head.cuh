@@ -66,7 +66,7 @@ struct confidence_head {
     [[nodiscard]] cudaError_t prepare(forward_view<U> const& forward, device_round const& round,
                                       cudaStream_t stream) const noexcept;
 
-    __device__ double operator()(std::uint32_t r, std::uint32_t k, token_id previous, position_facts const&,
+    __device__ double operator()(std::uint32_t r, std::uint32_t k, token_id previous, position_statistics const&,
                                  float*) const {
         return static_cast<double>(detail::sigmoid(logit(r, k, previous)));
     }
@@ -115,7 +115,7 @@ struct calibrated {
         return confidence.prepare(forward, round, stream);
     }
 
-    __device__ double operator()(std::uint32_t r, std::uint32_t k, token_id previous, position_facts const& q,
+    __device__ double operator()(std::uint32_t r, std::uint32_t k, token_id previous, position_statistics const& q,
                                  float* scratch) const {
         return maps[std::size_t{r} * stride + k].of_confidence(confidence(r, k, previous, q, scratch));
     }

@@ -24,13 +24,13 @@ SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 
 /// What is known of the law that x_k is about to be drawn from.
-struct position_facts {
+struct position_statistics {
     double peak = 0.0;  ///< max_v q(v); of a greedy law, that of the softmax behind it, at temperature 1
 };
 
 // clang-format off
 template <class Confidence>
-concept device_confidence = requires(Confidence const& c, std::uint32_t i, token_id token, position_facts const& q,
+concept device_confidence = requires(Confidence const& c, std::uint32_t i, token_id token, position_statistics const& q,
                                      float* shared, forward_view<float> const& forward, device_round const& round,
                                      cudaStream_t stream) {
     { c.valid() } -> std::same_as<bool>;
@@ -48,14 +48,14 @@ struct no_confidence {
     [[nodiscard]] cudaError_t prepare(forward_view<U> const&, device_round const&, cudaStream_t) const noexcept {
         return cudaSuccess;
     }
-    __device__ double operator()(std::uint32_t, std::uint32_t, token_id, position_facts const&, float*) const {
+    __device__ double operator()(std::uint32_t, std::uint32_t, token_id, position_statistics const&, float*) const {
         return 1.0;
     }
 };
 
 /// c_k = max_v q_k(v), the host's top1_confidence.
 struct top1_confidence : no_confidence {
-    __device__ double operator()(std::uint32_t, std::uint32_t, token_id, position_facts const& q, float*) const {
+    __device__ double operator()(std::uint32_t, std::uint32_t, token_id, position_statistics const& q, float*) const {
         return q.peak;
     }
 };

@@ -70,10 +70,10 @@ template <class U>
     if (!(top > -infinity && top < infinity && total < __builtin_inf())) return none;
     if (how.greedy() || !how.truncates()) return 1.0 / total;
 
-    row_facts facts{};
-    facts.top = top;
-    facts.total = total;
-    cutoff const least = truncate(row, size, how, facts, s.truncation);
+    row_statistics statistics{};
+    statistics.top = top;
+    statistics.total = total;
+    cutoff const least = truncate(row, size, how, statistics, s.truncation);
     law const kept{top, scale, 0.0, least.logit, least.id, no_token, law_kind::dense};
     double own = 0.0;
     for (std::uint32_t b = warp_index(); b < blocks; b += base_top1_warps) own += sum_block(row, size, b, kept);

@@ -4,7 +4,7 @@
 // lanes. Everything that is too ragged or too small for tensor cores is made of them: rows of a shortlist, products with
 // the matrices of a gated or RNN head, confidences.
 //
-// Numbers are read eight at a time, an octet, whatever their format: 16 bytes of bf16 or half, 32 of float. A group of 8
+// Numbers are read eight at a time (load_width), whatever their format: 16 bytes of bf16 or half, 32 of float. A group of 8
 // lanes reads 128 contiguous bytes of a 16-bit row at once. So a warp works on four rows, and adds lanes in three shuffles
 // where a row alone takes five. A group of 32 is for rows that come one by one.
 #pragma once
@@ -21,14 +21,14 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 
-inline constexpr unsigned octet = 8;
+inline constexpr unsigned load_width = 8;
 
 namespace detail {
 
 /// Eight stored numbers, as they are read and as floats.
 template <class T>
-struct raw_octet {
-    uint4 part[octet * sizeof(T) / sizeof(uint4)];
+struct wide_load {
+    uint4 part[load_width * sizeof(T) / sizeof(uint4)];
 
     /// `from` is aligned to 16 bytes.
     __device__ __forceinline__ void read(T const* from) {
@@ -36,7 +36,7 @@ struct raw_octet {
 #pragma unroll
         for (unsigned i = 0; i < sizeof(part) / sizeof(uint4); ++i) part[i] = parts[i];
     }
-    __device__ __forceinline__ void widen(float (&out)[octet]) const {
+    __device__ __forceinline__ void widen(float (&out)[load_width]) const {
 #pragma unroll
         for (unsigned i = 0; i < sizeof(part) / sizeof(uint4); ++i) {
             float some[vector_size<T>];
@@ -64,7 +64,7 @@ struct raw_octet {
 /// group with rows of its own. What comes of a null row is of no use. WARP collective: all 32 lanes, with one size and x;
 /// every lane of a group gets its group's sums. W and X: float, bf16 or half; any alignment, the fast way with 16 bytes.
 ///
-/// `in_flight` octets a lane are asked for before the first is used, of one row or of several: that keeps enough bytes in flight
+/// `in_flight` such loads a lane are asked for before the first is used, of one row or of several: that keeps enough bytes in flight
 /// when rows come from far away. Rows of a group share what is read of x.
 template <unsigned lanes, unsigned in_flight, unsigned count, class W, class X>
 __device__ __forceinline__ void dot(W const* const (&row)[count], X const* x, unsigned size, float (&out)[count]) {
@@ -77,12 +77,12 @@ __device__ __forceinline__ void dot(W const* const (&row)[count], X const* x, un
         out[i] = 0.0f;
         aligned = aligned && detail::is_aligned(row[i]);
     }
-    unsigned const vectors = aligned ? size / octet * octet : 0;
-    for (unsigned first = lane * octet; first < vectors; first += lanes * octet * depth) {
-        detail::raw_octet<W> stored[depth][count];
+    unsigned const vectors = aligned ? size / load_width * load_width : 0;
+    for (unsigned first = lane * load_width; first < vectors; first += lanes * load_width * depth) {
+        detail::wide_load<W> stored[depth][count];
 #pragma unroll
         for (unsigned d = 0; d < depth; ++d) {
-            unsigned const j = first + d * lanes * octet;
+            unsigned const j = first + d * lanes * load_width;
 #pragma unroll
             for (unsigned i = 0; i < count; ++i) {
                 stored[d][i] = {};
@@ -91,17 +91,17 @@ __device__ __forceinline__ void dot(W const* const (&row)[count], X const* x, un
         }
 #pragma unroll
         for (unsigned d = 0; d < depth; ++d) {
-            unsigned const j = first + d * lanes * octet;
-            detail::raw_octet<X> some{};
+            unsigned const j = first + d * lanes * load_width;
+            detail::wide_load<X> some{};
             if (j < vectors) some.read(x + j);
-            float factors[octet];
+            float factors[load_width];
             some.widen(factors);
 #pragma unroll
             for (unsigned i = 0; i < count; ++i) {
-                float weights[octet];
+                float weights[load_width];
                 stored[d][i].widen(weights);
 #pragma unroll
-                for (unsigned e = 0; e < octet; ++e) out[i] = fmaf(weights[e], factors[e], out[i]);
+                for (unsigned e = 0; e < load_width; ++e) out[i] = fmaf(weights[e], factors[e], out[i]);
             }
         }
     }

@@ -9,7 +9,7 @@
 // of the groups find the group, then its 128 logits are computed again (64 KiB of W2 for r = 256) and searched in
 // ascending order. The confidence is asked before that, in the same kernel: nothing can make it depend on x_k.
 //
-// Truncated laws and races look at logits one by one, so the product leaves them a row (chain_shape::keeps_rows). A cutoff
+// Truncated laws and Gumbel-max draws look at logits one by one, so the product leaves them a row (chain_shape::keeps_rows). A cutoff
 // is found in that row. It is recorded as the logit that its last token has when it is computed again, so that token is
 // kept whenever q is read later. Another token within rounding of the cutoff may be kept in one place and not in the other;
 // its effect is that of the rounding of a total.
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(threads)
     row.sum_up(s);
     if (!row.valid()) return;  // the draw will see that too
     float const* const logits = rows.row(r, how);
-    cutoff const last = truncate(logits, vocabulary, how, row_facts{row.largest(), row.total(), nullptr},
+    cutoff const last = truncate(logits, vocabulary, how, row_statistics{row.largest(), row.total(), nullptr},
                                  s.scratch_as<truncate_shared>());
     q.least_logit = last.logit;
     q.least_id = last.id;
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(draw_threads)
     q.total = row.total();
 
     fixed_probability certainty = 0;
-    if (!quantise(confidence(r, k, previous, position_facts{1.0 / q.total}, s.scratch()), certainty)) {
+    if (!quantise(confidence(r, k, previous, position_statistics{1.0 / q.total}, s.scratch()), certainty)) {
         return reject(status::invalid_confidence);
     }
     fixed_probability const survival =
@@ -160,10 +160,10 @@ __global__ void __launch_bounds__(draw_threads)
         // Exponentials go by the target's names, of which a block of a row has its own only where the vocabulary is the same.
         float const* const logits = step.logits.row(r, how);
         draw_key const key = noise_key(round.requests, r, k);
-        auto& scratch = s.scratch_as<race_shared>();
+        auto& scratch = s.scratch_as<gumbel_shared>();
         raced = step.options.to_target == nullptr
-                    ? static_cast<std::uint32_t>(race_row(logits, vocabulary, q, key, no_token, scratch).token)
-                    : race_list(step.options.to_target, logits, vocabulary, q, key, scratch);
+                    ? static_cast<std::uint32_t>(gumbel_max_row(logits, vocabulary, q, key, no_token, scratch).token)
+                    : gumbel_max_list(step.options.to_target, logits, vocabulary, q, key, scratch);
         if (threadIdx.x == 0) s.group = raced / group_size;
         __syncthreads();
     } else {
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(draw_threads)
 /// statuses. DraftRule: categorical_draft, argmax_draft or coupled_draft, the host's types. Request r drafts at most
 /// round.chain_cap(r) tokens; one whose row holds NaN, +inf or no finite logit, or whose confidence is no
 /// probability, drafts none and has a status that says so; so does one with a truncated draft law if the memory keeps no
-/// rows. coupled_draft needs rows; where the draft has a vocabulary of its own, its races cost a call of Philox for every token.
+/// rows. coupled_draft needs rows; where the draft has a vocabulary of its own, its Gumbel-max draws cost a call of Philox for every token.
 ///
 /// `forward` has rows for limits.requests requests. 2 gamma + 2 launches, 3 gamma + 2 with rows, whose shape depends on limits alone.
 /// cudaErrorInvalidValue, before any of them, if shapes do not fit each other, a pointer is null, or the memory is not of
@@ -211,7 +211,7 @@ template <class DraftRule, device_head Head, class U, device_confidence Confiden
     constexpr std::uint32_t terms = code_terms<Head>;
     static_assert(is_device_storage_v<U>, "draw_chain: base logits are float, sureleap::bf16 or sureleap::half");
     matrix_view<U> const& base = forward.base_logits;
-    constexpr bool races = std::is_same_v<DraftRule, coupled_draft>;
+    constexpr bool by_gumbel_max = std::is_same_v<DraftRule, coupled_draft>;
     if (!round.ready() || !memory.ready() || !head.valid() || !confidence.valid() || base.data == nullptr) {
         return cudaErrorInvalidValue;
     }
@@ -219,17 +219,17 @@ template <class DraftRule, device_head Head, class U, device_confidence Confiden
     bool const same_limits = memory.limits.requests == limits.requests && memory.limits.block_size == limits.block_size;
     bool const own_vocabulary = options.to_target != nullptr;
     if (!same_limits || memory.shape != shape_of(head, memory.shape.keeps_rows) ||
-        (races && !memory.shape.keeps_rows) || base.cols != head.w2.rows || base.stride < base.cols ||
+        (by_gumbel_max && !memory.shape.keeps_rows) || base.cols != head.w2.rows || base.stride < base.cols ||
         base.rows < std::size_t{limits.requests} * limits.block_size ||
         (own_vocabulary ? base.cols > limits.vocabulary : base.cols != limits.vocabulary)) {
         return cudaErrorInvalidValue;
     }
 
     logit_rows rows = memory.rows;
-    rows.all = races;
+    rows.all = by_gumbel_max;
     auto const codes = memory.code_rows_of<W>(terms);
     std::size_t scratch = sizeof(float) * std::max(head.scratch_size(), confidence.scratch_size());
-    if (races) scratch = std::max(scratch, sizeof(race_shared));
+    if (by_gumbel_max) scratch = std::max(scratch, sizeof(gumbel_shared));
     std::size_t const bytes = sizeof(detail::draw_shared) + scratch;
     dim3 const grid(limits.requests);
     dim3 const block(detail::draw_threads);

@@ -163,7 +163,7 @@ struct shortlist_shared {
     token_id best[near];
     token_id fresh[near];
     double sums[shortlist_warps];
-    race_shared race;
+    gumbel_shared gumbel;
     float largest[shortlist_warps];
     std::uint32_t counts[shortlist_warps];
     std::uint32_t first;  // thread or place that was found
@@ -232,9 +232,9 @@ public:
         q_.shift = largest;
         q_.scale = how.greedy() ? 1.0f : static_cast<float>(1.0 / how.temperature);  // 1: for the peak
         if (how.truncates() && !how.greedy()) {
-            row_facts facts{};
-            facts.top = largest;
-            cutoff const least = truncate(logits, count, how, facts, s.truncation);
+            row_statistics statistics{};
+            statistics.top = largest;
+            cutoff const least = truncate(logits, count, how, statistics, s.truncation);
             q_.least_logit = least.logit;
             q_.least_id = least.id;
         }
@@ -320,7 +320,7 @@ template <class DraftRule>
                                                                   shortlist_shared& s) {
     if (DraftRule::is_deterministic || how.greedy()) return row.mode(s);
     if constexpr (std::is_same_v<DraftRule, coupled_draft>) {
-        return race_list(ids, logits, count, row.get(), noise_key(round.requests, r, k), s.race);
+        return gumbel_max_list(ids, logits, count, row.get(), noise_key(round.requests, r, k), s.gumbel);
     } else {
         static_assert(std::is_same_v<DraftRule, categorical_draft> || std::is_same_v<DraftRule, argmax_draft>,
                       "draw_chain: unknown draft_rule; use categorical_draft, argmax_draft or coupled_draft");
@@ -367,7 +367,7 @@ __global__ void __launch_bounds__(shortlist_threads, 2)
         fixed_probability certainty = 0;
         if (!q.valid()) {
             outcome = status::invalid_draft;
-        } else if (!quantise(confidence(r, k, previous, position_facts{1.0 / q.total}, s.scratch()), certainty)) {
+        } else if (!quantise(confidence(r, k, previous, position_statistics{1.0 / q.total}, s.scratch()), certainty)) {
             outcome = status::invalid_confidence;
         }
         if (outcome != status::ok) break;

@@ -69,7 +69,7 @@ struct hidden_tile {
 #pragma unroll
         for (std::uint32_t i = threadIdx.x; i < size * units; i += threads) {
             std::uint32_t const row = i / units;
-            std::uint32_t const column = at + i % units * octet;
+            std::uint32_t const column = at + i % units * load_width;
             unsigned char* const here = to + place(row, i % units);
             if (first + row < rows && column < m.cols) {
                 __pipeline_memcpy_async(here, m.data + (first + row) * m.stride + column, 16);
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(hidden_tile::threads) tensor_product_kernel(hi
 /// Rows that 16-byte copies and tensor cores can take.
 template <class T>
 [[nodiscard]] bool feeds_tensor_cores(matrix_view<T> const& m) noexcept {
-    return m.cols % octet == 0 && m.stride % octet == 0 && reinterpret_cast<std::uintptr_t>(m.data) % 16 == 0;
+    return m.cols % load_width == 0 && m.stride % load_width == 0 && reinterpret_cast<std::uintptr_t>(m.data) % 16 == 0;
 }
 
 // ---- everything else -------------------------------------------------------------------------------------------

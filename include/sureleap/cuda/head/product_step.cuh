@@ -4,7 +4,7 @@
 // and group of 128 tokens: the largest logit, and the sum of exp((logit - largest) / T). A row of logits would be
 // 0.3 to 0.6 MB each way; 1,187 pairs of numbers say what a draw needs to know, and the group it falls into is computed again.
 //
-// Requests whose draws look at logits one by one (truncated laws, races) have rows all the same: `rows` of their own.
+// Requests whose draws look at logits one by one (truncated laws, Gumbel-max) have rows all the same: `rows` of their own.
 #pragma once
 
 #include <cstddef>

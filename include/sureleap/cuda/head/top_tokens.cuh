@@ -95,10 +95,10 @@ __device__ __forceinline__ void for_each_logit(T const* row, std::uint32_t size,
     std::uintptr_t const misaligned = reinterpret_cast<std::uintptr_t>(row) % sizeof(uint4);
     auto head = static_cast<std::uint32_t>(misaligned == 0 ? 0 : (sizeof(uint4) - misaligned) / sizeof(T));
     if (head > size) head = size;
-    std::uint32_t const end = head + (size - head) / octet * octet;
-    std::uint32_t const step = blockDim.x * octet;
-    for (std::uint32_t first = head + threadIdx.x * octet; first < end; first += depth * step) {
-        raw_octet<T> some[depth];
+    std::uint32_t const end = head + (size - head) / load_width * load_width;
+    std::uint32_t const step = blockDim.x * load_width;
+    for (std::uint32_t first = head + threadIdx.x * load_width; first < end; first += depth * step) {
+        wide_load<T> some[depth];
 #pragma unroll
         for (unsigned d = 0; d < depth; ++d) {
             if (first + d * step < end) some[d].read(row + first + d * step);
@@ -106,10 +106,10 @@ __device__ __forceinline__ void for_each_logit(T const* row, std::uint32_t size,
 #pragma unroll
         for (unsigned d = 0; d < depth; ++d) {
             if (first + d * step >= end) break;
-            float logits[octet];
+            float logits[load_width];
             some[d].widen(logits);
 #pragma unroll
-            for (unsigned e = 0; e < octet; ++e) visit(first + d * step + e, logits[e]);
+            for (unsigned e = 0; e < load_width; ++e) visit(first + d * step + e, logits[e]);
         }
     }
     for (std::uint32_t v = threadIdx.x; v < head; v += blockDim.x) visit(v, widen(row[v]));

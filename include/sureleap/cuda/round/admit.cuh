@@ -42,19 +42,19 @@ class while_rising {
 public:
     __device__ explicit while_rising(double const* steps_per_second) : steps_per_second_(steps_per_second) {}
 
-    /// Every candidate of the stretch raises Theta: SPS falls by less than the sum grows by the least of them.
-    [[nodiscard]] __device__ bool passes(device_stretch const& stretch) const {
-        auto const least = static_cast<double>(stretch.least);
-        double const most_before = static_cast<double>(stretch.to.accepts) - least;
+    /// Every candidate of the segment raises Theta: SPS falls by less than the sum grows by the least of them.
+    [[nodiscard]] __device__ bool passes(device_segment const& segment) const {
+        auto const least = static_cast<double>(segment.least);
+        double const most_before = static_cast<double>(segment.to.accepts) - least;
         double const growth = (1.0 + least / most_before) * (1.0 - device_proof_slack);
         bool rises = true;
-        for (std::uint32_t b = stretch.from.batch_tokens + 1 + lane_index(); b <= stretch.to.batch_tokens;
+        for (std::uint32_t b = segment.from.batch_tokens + 1 + lane_index(); b <= segment.to.batch_tokens;
              b += warp_size) {
             rises = rises && __ldg(steps_per_second_ + b) * growth > __ldg(steps_per_second_ + b - 1);
         }
         return rises;
     }
-    __device__ void meet(device_step const&, admission_scratch&) const {}
+    __device__ void visit(device_step const&, admission_scratch&) const {}
 
     [[nodiscard]] __device__ std::uint32_t take(std::uint32_t const (&key)[keys_each], std::uint32_t size,
                                                 device_step const& before, admission_scratch& s) const {
@@ -76,10 +76,10 @@ class up_to_budget {
 public:
     __device__ up_to_budget(std::uint32_t budget, std::uint32_t requests) : batch_tokens_(requests + budget) {}
 
-    [[nodiscard]] __device__ bool passes(device_stretch const& stretch) const {
-        return stretch.to.batch_tokens <= batch_tokens_;
+    [[nodiscard]] __device__ bool passes(device_segment const& segment) const {
+        return segment.to.batch_tokens <= batch_tokens_;
     }
-    __device__ void meet(device_step const&, admission_scratch&) const {}
+    __device__ void visit(device_step const&, admission_scratch&) const {}
     [[nodiscard]] __device__ std::uint32_t take(std::uint32_t const (&)[keys_each], std::uint32_t size,
                                                 device_step const& before, admission_scratch&) const {
         std::uint32_t const left = batch_tokens_ - before.batch_tokens;

@@ -33,26 +33,26 @@ SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 
 /// Who came first among some tokens. Of several parts of a row, `first_of` tells who came first of all.
-struct race_result {
+struct gumbel_winner {
     double log_time = __builtin_inf();  ///< log(E_v / exp(logit scale))
     token_id token = no_token;          ///< none if no token was kept
     std::uint32_t invalid = 0;          ///< 1: a logit was NaN or +inf, and nobody won
 };
 
 /// The earlier of two, the lower id of two at the same time.
-[[nodiscard]] __device__ __forceinline__ race_result first_of(race_result const& a, race_result const& b) {
+[[nodiscard]] __device__ __forceinline__ gumbel_winner first_of(gumbel_winner const& a, gumbel_winner const& b) {
     bool const is_b = b.log_time < a.log_time || (b.log_time == a.log_time && b.token < a.token);
-    race_result first = is_b ? b : a;
+    gumbel_winner first = is_b ? b : a;
     first.invalid = a.invalid | b.invalid;
     return first;
 }
 
 /// Who came first of `count` results. A WARP collective; the result is that of all lanes.
-[[nodiscard]] __device__ inline race_result first_of(race_result const* results, std::uint32_t count) {
-    race_result first{};
+[[nodiscard]] __device__ inline gumbel_winner first_of(gumbel_winner const* results, std::uint32_t count) {
+    gumbel_winner first{};
     for (std::uint32_t i = lane_index(); i < count; i += warp_size) first = first_of(first, results[i]);
     for (int distance = warp_size / 2; distance > 0; distance /= 2) {
-        race_result other{};
+        gumbel_winner other{};
         other.log_time = __shfl_xor_sync(all_lanes, first.log_time, distance);
         other.token = __shfl_xor_sync(all_lanes, first.token, distance);
         other.invalid = __shfl_xor_sync(all_lanes, first.invalid, distance);
@@ -63,12 +63,12 @@ struct race_result {
 
 /// The race of a warp: a place in registers that meets tokens, in any order, and more than once if need be. Everything but
 /// the winner is a WARP collective. The first of the winners of warps that met all tokens of a row between them is that of
-/// race_winner, with the weights of a dense law, up to times that are equal within the rounding of the host's weights. A
+/// gumbel_max, with the weights of a dense law, up to times that are equal within the rounding of the host's weights. A
 /// warp by itself may have none: if it was told of a time that none of its tokens beats.
-class race {
+class warp_gumbel_max {
 public:
     /// With weights and truncation of `how`; its shift and total play no part.
-    __device__ race(draw_key const& key, law const& how)
+    __device__ warp_gumbel_max(draw_key const& key, law const& how)
         : key_(key),
           scale_(how.scale),
           unit_(0.693147181f / how.scale),
@@ -94,15 +94,15 @@ public:
     }
 
     /// A token of each lane, or no_token, and its logit. Ids are those that name the exponentials: the target's. Takes two
-    /// calls of Philox, where meet_block takes one for the few that may win.
-    __device__ void meet(token_id v, float logit) {
+    /// calls of Philox, where visit_block takes one for the few that may win.
+    __device__ void visit(token_id v, float logit) {
         auto const at = static_cast<std::uint32_t>(v);
         key_bits const bits{key_, at / (2 * group)};
         bool const second = at / group % 2 != 0;
-        meet_with(v, logit, second ? bits.word[2] : bits.word[0], second ? bits.word[3] : bits.word[1]);
+        visit_with(v, logit, second ? bits.word[2] : bits.word[0], second ? bits.word[3] : bits.word[1]);
     }
 
-    /// Gets ready for `block` of `row`; call it before meet_block. Every 8 blocks it makes noise; the first time, those who
+    /// Gets ready for `block` of `row`; call it before visit_block. Every 8 blocks it makes noise; the first time, those who
     /// have the smallest exponential of a group of these 8 blocks are expected: 64 tokens with as good a chance together as
     /// all 8,192.
     template <class T>
@@ -146,7 +146,7 @@ public:
 
     /// The tokens of a block of `row`, whose ids are their places in it. Looks into `row` again for those that may win.
     template <class T>
-    __device__ void meet_block(T const* row, std::uint32_t block, row_lanes<T> const& in) {
+    __device__ void visit_block(T const* row, std::uint32_t block, row_lanes<T> const& in) {
         std::uint32_t some = in_time(block, in);
         while (__any_sync(all_lanes, some != 0)) {
             unsigned place = 0;
@@ -164,13 +164,13 @@ public:
 #pragma unroll
             for (unsigned i = 0; i < 4; ++i) words[i] = __shfl_sync(all_lanes, words_[i], source);
             bool const second = place / group % 2 != 0;
-            meet_with(v, logit, second ? words[2] : words[0], second ? words[3] : words[1]);
+            visit_with(v, logit, second ? words[2] : words[0], second ? words[3] : words[1]);
         }
     }
 
     /// The same in all lanes.
-    [[nodiscard]] __device__ race_result winner() const {
-        race_result result = first_;
+    [[nodiscard]] __device__ gumbel_winner winner() const {
+        gumbel_winner result = first_;
         result.invalid = __any_sync(all_lanes, invalid_) != 0;
         return result;
     }
@@ -253,7 +253,7 @@ private:
         }
     }
     /// With the words of its group.
-    __device__ void meet_with(token_id v, float logit, std::uint32_t high, std::uint32_t low) {
+    __device__ void visit_with(token_id v, float logit, std::uint32_t high, std::uint32_t low) {
         if (v != no_token && !(logit < infinity)) invalid_ = true;
         double e = 0.0;
         double log_time = __builtin_inf();
@@ -298,7 +298,7 @@ private:
     token_id least_id_;
     float floor_;  // what a token that is kept exceeds
 
-    race_result first_{};  // the same in all lanes
+    gumbel_winner first_{};  // the same in all lanes
     // The time to beat, that of a token met or expected: its logit, and no less than the logarithm of its exponential.
     float leader_logit_ = 0.0f;
     float leader_log2_ = infinity;

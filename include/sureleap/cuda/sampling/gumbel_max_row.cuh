@@ -17,29 +17,29 @@ SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 
 /// What the races of a block keep in shared memory.
-struct race_shared {
-    race_result of_warps[32];
+struct gumbel_shared {
+    gumbel_winner of_warps[32];
     std::uint32_t place;
 };
 
 /// The winner among the tokens of a whole row under a dense law, truncated or not. A BLOCK collective; every thread gets the
 /// result. One pass over the row, and `likely` (a token or no_token) makes it cheaper if it does well.
 template <class T>
-[[nodiscard]] __device__ race_result race_row(T const* row, std::uint32_t size, law const& how, draw_key const& key,
-                                              token_id likely, race_shared& shared) {
+[[nodiscard]] __device__ gumbel_winner gumbel_max_row(T const* row, std::uint32_t size, law const& how,
+                                                      draw_key const& key, token_id likely, gumbel_shared& shared) {
     unsigned const warps = blockDim.x / warp_size;
     std::uint32_t const blocks = count_blocks(size);
     std::uint32_t const share = (blocks + warps - 1) / warps;
     std::uint32_t const first = warp_index() * share;
-    race mine{key, how};
+    warp_gumbel_max mine{key, how};
     if (likely != no_token) mine.expect(likely, load(row[likely]));
     for (std::uint32_t b = first; b < first + share && b < blocks; ++b) {
         mine.approach(row, size, b);
         row_lanes<T> logits;
         read_block(row, size, b, logits);
-        mine.meet_block(row, b, logits);
+        mine.visit_block(row, b, logits);
     }
-    race_result const result = mine.winner();
+    gumbel_winner const result = mine.winner();
     __syncthreads();  // whoever still reads the last row's
     if (lane_index() == 0) shared.of_warps[warp_index()] = result;
     __syncthreads();
@@ -48,18 +48,19 @@ template <class T>
 
 /// The place of the winner among `count` tokens, whose names in the race are ids[place], all different, in any order, and which
 /// `how` knows by their places. A BLOCK collective; every thread gets the result. At least one token is kept, and those
-/// that are have logits below +inf. Two calls of Philox a token, where race_row makes one for 128.
-[[nodiscard]] __device__ inline std::uint32_t race_list(token_id const* ids, float const* logits, std::uint32_t count,
-                                                        law const& how, draw_key const& key, race_shared& shared) {
+/// that are have logits below +inf. Two calls of Philox a token, where gumbel_max_row makes one for 128.
+[[nodiscard]] __device__ inline std::uint32_t gumbel_max_list(token_id const* ids, float const* logits,
+                                                              std::uint32_t count, law const& how, draw_key const& key,
+                                                              gumbel_shared& shared) {
     law all = how;  // the race would cut ties by names
     all.least_logit = -infinity;
-    race mine{key, all};
+    warp_gumbel_max mine{key, all};
     for (std::uint32_t first = warp_index() * warp_size; first < count; first += blockDim.x) {
         std::uint32_t const i = first + lane_index();
         bool const kept = i < count && how.keeps(logits[i], static_cast<token_id>(i));
-        mine.meet(kept ? ids[i] : no_token, kept ? logits[i] : -infinity);
+        mine.visit(kept ? ids[i] : no_token, kept ? logits[i] : -infinity);
     }
-    race_result const result = mine.winner();
+    gumbel_winner const result = mine.winner();
     __syncthreads();  // whoever still reads what was here. no mutant: a list's race ends with a barrier, a row's does not
     if (lane_index() == 0) shared.of_warps[warp_index()] = result;
     __syncthreads();

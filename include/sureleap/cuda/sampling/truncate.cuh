@@ -36,7 +36,7 @@ struct cutoff {
 };
 
 /// What the caller may know of a row already; it saves passes.
-struct row_facts {
+struct row_statistics {
     float top = 0.0f;                      ///< its largest logit; this one is a must
     double total = 0.0;                    ///< the sum of exp((logit - top) / temperature) over the row, or 0
     block_weight const* blocks = nullptr;  ///< of its blocks of 1,024, of which only `largest` is read, or null
@@ -94,15 +94,16 @@ public:
     using key_type = unsigned long long;
     enum class measure : unsigned { count, mass };
 
-    __device__ row_filters(T const* row, std::uint32_t size, float scale, row_facts const& facts, truncate_shared& s)
+    __device__ row_filters(T const* row, std::uint32_t size, float scale, row_statistics const& statistics,
+                           truncate_shared& s)
         : row_(row),
           size_(size),
           scale_(scale),
-          facts_(facts),
+          statistics_(statistics),
           s_(s),
           order_(size),
           unit_(static_cast<float>(1ull << (62 - order_.id_bits()))),
-          first_(order_.key(facts.top, 0)),
+          first_(order_.key(statistics.top, 0)),
           end_(order_.key(-FLT_MAX, size - 1) + 1),
           parts_(count_blocks(size) < truncate_shared::parts ? count_blocks(size) : truncate_shared::parts) {
         find_largest();
@@ -129,7 +130,7 @@ public:
             }
         } else {
             // exp is not monotone to the last bit; a bound that is far below the last bit, to skip blocks by
-            float const low = facts_.top + (logf(static_cast<float>(least)) - 1e-3f) / scale_;
+            float const low = statistics_.top + (logf(static_cast<float>(least)) - 1e-3f) / scale_;
             key_type const bound = low > -FLT_MAX ? order_.key(low - 1e-5f * fabsf(low), size_ - 1) + 1 : end_;
             visit(first_, bound < end_ ? bound : end_, [&](key_type key, float logit) {
                 if (key > last && heavy(logit, least)) last = key;
@@ -150,7 +151,7 @@ private:
         key_type before;  ///< the sum of those before it
     };
 
-    [[nodiscard]] __device__ float weight(float logit) const { return expf((logit - facts_.top) * scale_); }
+    [[nodiscard]] __device__ float weight(float logit) const { return expf((logit - statistics_.top) * scale_); }
     [[nodiscard]] __device__ bool heavy(float logit, double least) const {
         return static_cast<double>(weight(logit)) >= least;
     }
@@ -164,15 +165,15 @@ private:
         unsigned const warps = blockDim.x / warp_size;
         for (unsigned i = threadIdx.x; i < parts_; i += blockDim.x) {
             float largest = -infinity;
-            if (facts_.blocks != nullptr) {
+            if (statistics_.blocks != nullptr) {
                 for (std::uint32_t b = i; b < blocks; b += truncate_shared::parts) {
-                    largest = fmaxf(largest, facts_.blocks[b].largest);
+                    largest = fmaxf(largest, statistics_.blocks[b].largest);
                 }
             }
             s_.largest[i] = largest;
         }
         __syncthreads();
-        if (facts_.blocks != nullptr) return;
+        if (statistics_.blocks != nullptr) return;
         // Every part is one warp's.
         for (std::uint32_t b = warp_index(); b < blocks; b += warps) {
             row_lanes<T> logits;
@@ -379,7 +380,7 @@ private:
         auto const of_list = [this](unsigned i) { return mass_of(s_.keys[i]); };
         if (complete_) return static_cast<double>(reach(listed_, 0, __builtin_inf(), of_list).before);
         auto const units = static_cast<double>(unit_);
-        return (all_left_ && facts_.total > 0.0 ? facts_.total : sum_left()) * units;
+        return (all_left_ && statistics_.total > 0.0 ? statistics_.total : sum_left()) * units;
     }
     [[nodiscard]] __device__ double sum_left() {
         double sum = 0.0;
@@ -409,7 +410,7 @@ private:
     T const* row_;
     std::uint32_t size_;
     float scale_;
-    row_facts facts_;
+    row_statistics statistics_;
     truncate_shared& s_;
     token_order order_;
     float unit_;  ///< of masses
@@ -427,13 +428,13 @@ private:
 
 /// What top-k, top-p and min-p of `how` keep of a row that has a law: the last token kept. A BLOCK collective of 32 to 1024
 /// threads, a power of two; every thread gets the result. `how` truncates and is not greedy; no logit is NaN or +inf, and
-/// facts.top is finite. The result is detail::truncate's, up to weights at the boundary of top-p or min-p that differ by
-/// rounding. One pass over the row for its largest logits, unless the facts tell them, one for the total if top-p comes
+/// statistics.top is finite. The result is detail::truncate's, up to weights at the boundary of top-p or min-p that differ by
+/// rounding. One pass over the row for its largest logits, unless the statistics tell them, one for the total if top-p comes
 /// first and they do not tell that, then mostly one over a part of it.
 template <class T>
 [[nodiscard]] __device__ __noinline__ cutoff truncate(T const* row, std::uint32_t size, transform const& how,
-                                                      row_facts const& facts, truncate_shared& shared) {
-    detail::row_filters<T> filters(row, size, static_cast<float>(1.0 / how.temperature), facts, shared);
+                                                      row_statistics const& statistics, truncate_shared& shared) {
+    detail::row_filters<T> filters(row, size, static_cast<float>(1.0 / how.temperature), statistics, shared);
     using measure = typename detail::row_filters<T>::measure;
 #pragma unroll 1
     for (unsigned i = 0; i < 2; ++i) {  // one copy of the search is large enough

@@ -15,7 +15,7 @@
 // candidates than can be sorted is divided into classes of its own, down to single values, which need no sort. Whatever a
 // rule can or cannot prove, the answer is the same.
 //
-// Rejected: dividing a large table among blocks. They would have to meet after every stretch, that is in launches, of which
+// Rejected: dividing a large table among blocks. They would have to meet after every segment, that is in launches, of which
 // the number is not known before; and one multiprocessor reads the largest table, 1 MB, in some 10 microseconds.
 #pragma once
 
@@ -50,8 +50,8 @@ struct admission_end {
     return threads;
 }
 
-/// Neighbours in the order of which their number, their sum and bounds are known (admission_stretch).
-struct device_stretch {
+/// Neighbours in the order of which their number, their sum and bounds are known (admission_segment).
+struct device_segment {
     device_step from;
     device_step to;
     fixed_probability least;
@@ -90,9 +90,9 @@ __device__ void for_own_prefixes(std::uint32_t const (&key)[keys_each], std::uin
 
 // A rule is what a walk asks (the host's admission_rule), and may keep uniform state:
 //
-//   bool passes(device_stretch const&) const
-//       WARP collective in parts: true in all lanes proves that the walk goes through the stretch.
-//   void meet(device_step const&, admission_scratch&)
+//   bool passes(device_segment const&) const
+//       WARP collective in parts: true in all lanes proves that the walk goes through the segment.
+//   void visit(device_step const&, admission_scratch&)
 //       BLOCK collective: every thread names a prefix that exists, ahead of the walk.
 //   std::uint32_t take(std::uint32_t const (&key)[keys_each], std::uint32_t size, device_step const& before, admission_scratch&)
 //       BLOCK collective: how many of the next `size` candidates it takes, from sorted keys; `size` if it goes on.
@@ -177,9 +177,9 @@ template <class Rule>
         tally const before{s.prefixes[c]};
         tally const after{s.prefixes[c + 1]};
         if (before.count() == after.count()) continue;
-        device_stretch const stretch{table.after(before), table.after(after), certain - (classes.begin(c + 1) - 1),
+        device_segment const segment{table.after(before), table.after(after), certain - (classes.begin(c + 1) - 1),
                                      certain - classes.begin(c)};
-        if (!__all_sync(all_lanes, rule.passes(stretch)) && lane_index() == 0) atomicMin(&s.found, c);
+        if (!__all_sync(all_lanes, rule.passes(segment)) && lane_index() == 0) atomicMin(&s.found, c);
     }
     __syncthreads();
     std::uint32_t const found = s.found;
@@ -222,7 +222,7 @@ __device__ admission_end walk_by_classes(candidate_table const& table, Rule& rul
     while (end.count < table.candidates() && classes.first <= certain) {
         tally_classes(table, classes, before, s);
         for (std::uint32_t c = threadIdx.x; c < admission_scratch::classes; c += blockDim.x) {
-            rule.meet(table.after({s.prefixes[c + 1]}), s);
+            rule.visit(table.after({s.prefixes[c + 1]}), s);
         }
         std::uint32_t c = 0;
         for (;;) {

@@ -37,19 +37,19 @@ public:
           theta_(without_drafts.throughput(steps_per_second)),
           bar_(theta_) {}
 
-    /// Nothing in the stretch is as good as a prefix that exists.
-    [[nodiscard]] __device__ bool passes(device_stretch const& stretch) const {
+    /// Nothing in the segment is as good as a prefix that exists.
+    [[nodiscard]] __device__ bool passes(device_segment const& segment) const {
         double const low = bar_ * 0x1p24 * (1.0 - device_proof_slack);
         bool below = true;
-        for (std::uint32_t b = stretch.from.batch_tokens + 1 + lane_index(); b <= stretch.to.batch_tokens;
+        for (std::uint32_t b = segment.from.batch_tokens + 1 + lane_index(); b <= segment.to.batch_tokens;
              b += warp_size) {
-            double const most = static_cast<double>(stretch.accepts_at_most(b)) * __ldg(steps_per_second_ + b);
+            double const most = static_cast<double>(segment.accepts_at_most(b)) * __ldg(steps_per_second_ + b);
             below = below && most < low;
         }
         return below;
     }
 
-    __device__ void meet(device_step const& some, admission_scratch& s) {
+    __device__ void visit(device_step const& some, admission_scratch& s) {
         double const theta = largest_of_block(some.throughput(steps_per_second_), s.block);
         if (theta > bar_) bar_ = theta;
     }

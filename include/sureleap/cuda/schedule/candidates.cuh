@@ -21,7 +21,7 @@ SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 
 /// What a table is, as all threads of the block need it now and then: in shared memory, because registers are short.
-struct table_facts {
+struct table_statistics {
     fixed_probability const* survival;
     std::uint32_t block_size;
     std::uint32_t reciprocal;  // of block_size
@@ -39,7 +39,7 @@ struct admission_scratch {
     };
 
     block_scratch block;
-    table_facts table;
+    table_statistics table;
     std::uint64_t prefixes[classes + 1];  // tallies of all classes before
     std::uint8_t sizes[round_limits::most_requests];
     std::uint32_t found;
@@ -104,7 +104,7 @@ public:
     template <class Visit>
     __device__ void for_each_place(Visit const& visit) const {
         constexpr unsigned ahead = 4;  // loads on their way at once
-        table_facts const table = s_.table;
+        table_statistics const table = s_.table;
         std::uint32_t const end = table.requests * table.block_size;
         std::uint32_t const vectors = end / 4;
         for (std::uint32_t first = 0; first < vectors; first += ahead * blockDim.x) {
@@ -132,7 +132,7 @@ public:
 
     /// The keys of this thread's places, what they lack to certainty; no_key where none is used.
     __device__ void load_keys(std::uint32_t (&key)[keys_each]) const {
-        table_facts const table = s_.table;
+        table_statistics const table = s_.table;
         std::uint32_t const end = table.requests * table.block_size;
         std::uint32_t const first = keys_each * threadIdx.x;
         std::uint32_t survival[keys_each] = {};
@@ -168,12 +168,12 @@ public:
 private:
     static constexpr unsigned reciprocal_shift = 31;
 
-    [[nodiscard]] static __device__ uint4 load_vector(table_facts const& table, std::uint32_t i) {
+    [[nodiscard]] static __device__ uint4 load_vector(table_statistics const& table, std::uint32_t i) {
         return __ldg(reinterpret_cast<uint4 const*>(table.survival) + i);
     }
     template <class Visit>
-    __device__ void visit_place(table_facts const& table, bool there, std::uint32_t place, fixed_probability survival,
-                                Visit const& visit) const {
+    __device__ void visit_place(table_statistics const& table, bool there, std::uint32_t place,
+                                fixed_probability survival, Visit const& visit) const {
         // place / block_size, exact for places below 2^18 and block sizes below 2^13
         auto const r = static_cast<std::uint32_t>((std::uint64_t{place} * table.reciprocal) >> reciprocal_shift);
         visit(there && place - r * table.block_size < s_.sizes[there ? r : 0], r, survival);

@@ -73,7 +73,7 @@ struct verify_memory {
     std::uint32_t* tiles = nullptr;        ///< [rows] parts of the row that are done
     block_weight* weights = nullptr;       ///< [rows, blocks]
     double* upto = nullptr;                ///< [rows, blocks] sums of the law's weights up to and with the block
-    race_result* races = nullptr;          ///< [rows, race_parts] who came first of what a warp looked at
+    gumbel_winner* winners = nullptr;      ///< [rows, gumbel_parts] who came first of what a warp looked at
     target_row* targets = nullptr;         ///< [rows]
     double* joint = nullptr;               ///< [R gamma] p_1 .. p_l of block verification
     residual_pass* passes = nullptr;       ///< [R]
@@ -84,7 +84,7 @@ struct verify_memory {
     [[nodiscard]] bool ready() const noexcept { return counters != nullptr; }
     [[nodiscard]] SURELEAP_HOST_DEVICE std::uint32_t blocks() const noexcept { return count_blocks(limits.vocabulary); }
     /// At most as many warps look at a row: one for every block, of whole blocks of threads.
-    [[nodiscard]] SURELEAP_HOST_DEVICE std::uint32_t race_parts() const noexcept {
+    [[nodiscard]] SURELEAP_HOST_DEVICE std::uint32_t gumbel_parts() const noexcept {
         return (blocks() + verification_warps - 1) / verification_warps * verification_warps;
     }
     [[nodiscard]] SURELEAP_HOST_DEVICE std::uint32_t row(std::uint32_t r, std::uint32_t k) const noexcept {
@@ -108,7 +108,7 @@ struct verify_memory {
     memory.tiles = ws.take<std::uint32_t>(rows);
     memory.weights = ws.take<block_weight>(rows * blocks);
     memory.upto = ws.take<double>(rows * blocks);
-    memory.races = ws.take<race_result>(rows * memory.race_parts());
+    memory.winners = ws.take<gumbel_winner>(rows * memory.gumbel_parts());
     memory.targets = ws.take<target_row>(rows);
     memory.joint = ws.take<double>(requests * limits.block_size);
     memory.passes = ws.take<residual_pass>(requests);
@@ -131,7 +131,7 @@ struct list_shared {
 };
 
 /// What is to be read of a request's rows.
-enum class listing : std::uint32_t { nothing, request, rows };
+enum class work_kind : std::uint32_t { nothing, request, rows };
 
 /// One block. Requests that have nothing to judge get their verdict here. Given normalisers make a law without a pass.
 template <class T>
@@ -144,24 +144,24 @@ __global__ void list_rows(verify_memory memory, device_round round, logits_rows<
 
     auto const what = [&](std::uint32_t r) {
         if (r >= requests || round.drafts.statuses[r] != status::ok || round.requests.remaining[r] == 0) {
-            return listing::nothing;
+            return work_kind::nothing;
         }
         std::uint32_t const length = round.batch.lengths[r];
         std::int32_t const first = round.batch.offsets[r];
         if (first < 0 || length > memory.limits.block_size || static_cast<std::uint32_t>(first) + length >= rows.rows) {
-            return listing::nothing;
+            return work_kind::nothing;
         }
         transform const& how = round.requests.targets[r];
         bool const taken = may_take && rows.are_normalised(how);
-        return taken ? listing::request : listing::rows;
+        return taken ? work_kind::request : work_kind::rows;
     };
     // The places of the requests in their lists, of as many as there are lanes: f(position, rank among the warp's).
     auto const for_each_row = [&](std::uint32_t r, auto const& f) {
-        listing const mine = what(r);
-        f(alone, __ballot_sync(all_lanes, mine == listing::request));
-        std::uint32_t const length = mine == listing::rows ? round.batch.lengths[r] : 0;
+        work_kind const mine = what(r);
+        f(alone, __ballot_sync(all_lanes, mine == work_kind::request));
+        std::uint32_t const length = mine == work_kind::rows ? round.batch.lengths[r] : 0;
         for (std::uint32_t k = 0; k <= memory.limits.block_size; ++k) {
-            unsigned const with_row = __ballot_sync(all_lanes, mine == listing::rows && k <= length);
+            unsigned const with_row = __ballot_sync(all_lanes, mine == work_kind::rows && k <= length);
             if (with_row == 0) break;
             f(k, with_row);
         }
@@ -177,7 +177,7 @@ __global__ void list_rows(verify_memory memory, device_round round, logits_rows<
         memory.states[r] = 0;
         memory.next[r] = 0;
         for (std::uint32_t k = 0; k <= memory.limits.block_size; ++k) memory.tiles[memory.row(r, k)] = 0;
-        if (what(r) == listing::nothing) {
+        if (what(r) == work_kind::nothing) {
             status const drafted = round.drafts.statuses[r];
             bool const sound = drafted != status::ok || round.requests.remaining[r] == 0;
             round.verdicts.statuses[r] = sound ? drafted : status::invalid_target;

@@ -29,10 +29,10 @@ namespace cuda {
 
 /// What a rule wants to know of a row when it is complete, and how many kernels of passes it may need.
 struct judging_rule {
-    static constexpr bool chooses = false;  ///< its token, before anything is judged
-    static constexpr bool greedy = false;   ///< by the largest logit, whatever the transform
-    static constexpr bool races = false;    ///< by a race
-    static constexpr bool takes = true;     ///< given normalisers are enough: a row with one need not be read
+    static constexpr bool chooses = false;        ///< its token, before anything is judged
+    static constexpr bool greedy = false;         ///< by the largest logit, whatever the transform
+    static constexpr bool by_gumbel_max = false;  ///< by a race
+    static constexpr bool takes = true;           ///< given normalisers are enough: a row with one need not be read
     static constexpr std::uint32_t passes = 0;
 };
 
@@ -78,7 +78,7 @@ struct device_rule<greedy_match> : matching_rule {
 
 template <>
 struct device_rule<keyed_coupling> : matching_rule {
-    static constexpr bool races = true;
+    static constexpr bool by_gumbel_max = true;
     static constexpr bool takes = false;  // a race is a pass
 };
 

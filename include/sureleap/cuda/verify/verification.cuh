@@ -79,8 +79,8 @@ public:
     [[nodiscard]] __device__ T const* row(std::uint32_t k) const { return task_.rows.row(first_row() + k); }
     [[nodiscard]] __device__ double* upto(std::uint32_t k) const { return memory().upto + block_index(k); }
     [[nodiscard]] __device__ block_weight* weights(std::uint32_t k) const { return memory().weights + block_index(k); }
-    [[nodiscard]] __device__ race_result* races(std::uint32_t k) const {
-        return memory().races + static_cast<std::size_t>(memory().row(r_, k)) * memory().race_parts();
+    [[nodiscard]] __device__ gumbel_winner* winners(std::uint32_t k) const {
+        return memory().winners + static_cast<std::size_t>(memory().row(r_, k)) * memory().gumbel_parts();
     }
     [[nodiscard]] __device__ std::uint32_t vocabulary() const { return memory().limits.vocabulary; }
     [[nodiscard]] __device__ std::uint32_t blocks() const { return memory().blocks(); }

@@ -46,14 +46,14 @@ inline constexpr unsigned verification_residency = 3;
 /// Blocks of tokens that are a warp's part of a tile: 4 KiB of a row. Small tiles, since at small batches there are hardly more
 /// of a position than multiprocessors. A race needs some preparation, as much as looking at four blocks.
 template <class Rule, class T>
-inline constexpr std::uint32_t warp_blocks = Rule::races ? 4 : 4 / sizeof(T);
+inline constexpr std::uint32_t warp_blocks = Rule::by_gumbel_max ? 4 : 4 / sizeof(T);
 template <class Rule, class T>
 [[nodiscard]] SURELEAP_HOST_DEVICE constexpr std::uint32_t count_tiles(std::uint32_t blocks) noexcept {
     return (blocks + verification_warps * warp_blocks<Rule, T> - 1) / (verification_warps * warp_blocks<Rule, T>);
 }
 
 struct work_item {
-    listing what;
+    work_kind what;
     std::uint32_t request;
     std::uint32_t position;
     std::uint32_t tile;
@@ -63,7 +63,7 @@ struct verify_shared {
     verification_shared verification;
     union {
         truncate_shared truncation;
-        race_shared race;
+        gumbel_shared gumbel;
     };
     law p;
     request_state state;
@@ -86,7 +86,7 @@ __device__ void take_item(verify_memory const& memory, work_item& out) {
         std::uint32_t i = lane_index() == 0 ? atomicAdd(&counters.next, 1u) : 0;
         i = __shfl_sync(all_lanes, i, 0);
         if (i < finished) {
-            item = {listing::request, memory.order[i], 0, 0};
+            item = {work_kind::request, memory.order[i], 0, 0};
             break;
         }
         std::uint32_t const n = (i - finished) / tiles;
@@ -97,7 +97,7 @@ __device__ void take_item(verify_memory const& memory, work_item& out) {
             at < rows && (*static_cast<request_state const volatile*>(memory.states + (entry & 0xffffu)) & closed) == 0;
         unsigned const all_wanted = __ballot_sync(all_lanes, wanted);
         found = (all_wanted & 1u) != 0;
-        item = {listing::rows, entry & 0xffffu, entry >> 16, (i - finished) % tiles};
+        item = {work_kind::rows, entry & 0xffffu, entry >> 16, (i - finished) % tiles};
         if (!found && lane_index() == 0) {
             std::uint32_t const skipped =
                 all_wanted != 0 ? static_cast<std::uint32_t>(__ffs(static_cast<int>(all_wanted))) - 1 : warp_size;
@@ -115,10 +115,10 @@ __device__ void take_item(verify_memory const& memory, work_item& out) {
 
 /// What a row is read for.
 struct row_reading {
-    bool greedy;   // its largest logit decides
-    bool cut;      // it is truncated
-    bool races;    // its winner decides
-    bool weighed;  // sums are needed, or the largest logit
+    bool greedy;         // its largest logit decides
+    bool cut;            // it is truncated
+    bool by_gumbel_max;  // its winner decides
+    bool weighed;        // sums are needed, or the largest logit
     float scale;
 
     template <class Rule, class T, class DraftRows>
@@ -127,9 +127,9 @@ struct row_reading {
         row_reading result{};
         result.greedy = Rule::greedy || how.greedy();
         result.cut = !result.greedy && how.truncates();
-        result.races = Rule::races && !result.greedy && !result.cut;
-        bool const needs_law = !result.races || task.round.verdicts.log_probabilities != nullptr;
-        result.weighed = needs_law && !(result.races && task.rows.are_normalised(how));
+        result.by_gumbel_max = Rule::by_gumbel_max && !result.greedy && !result.cut;
+        bool const needs_law = !result.by_gumbel_max || task.round.verdicts.log_probabilities != nullptr;
+        result.weighed = needs_law && !(result.by_gumbel_max && task.rows.are_normalised(how));
         result.scale = scale_of(how, result.greedy);
         return result;
     }
@@ -161,21 +161,21 @@ __device__ __noinline__ void weigh_tile(verify_task<T, DraftRows> const& task, v
             if (lane_index() == 0) c.weights(k)[b] = weight;
         }
     }
-    if constexpr (Rule::races) {
-        if (!how.races) return;
+    if constexpr (Rule::by_gumbel_max) {
+        if (!how.by_gumbel_max) return;
         law all{};
         all.scale = how.scale;
-        race mine{c.noise(k), all};
+        warp_gumbel_max mine{c.noise(k), all};
         token_id const likely = c.token_or_none(k);  // so that there is a time to beat
         if (likely != no_token) mine.expect(likely, load(row[likely]));
         for (std::uint32_t b = begin; b < end; ++b) {
             mine.approach(row, size, b);
             row_lanes<T> logits;
             read_block(row, size, b, logits);
-            mine.meet_block(row, b, logits);
+            mine.visit_block(row, b, logits);
         }
-        race_result const result = mine.winner();
-        if (lane_index() == 0) c.races(k)[part] = result;
+        gumbel_winner const result = mine.winner();
+        if (lane_index() == 0) c.winners(k)[part] = result;
     }
 }
 
@@ -251,23 +251,23 @@ __device__ void make_target(verify_task<T, DraftRows> const& task, verify_shared
         if (p.valid() && is_rounded_far(p.shift)) p = c.sum_taken(k, p);
     }
     if (how.cut && p.valid()) {
-        row_facts const facts{p.shift, p.total, c.weights(k)};
-        cutoff const least = truncate(c.row(k), c.vocabulary(), c.target_transform(), facts, s.truncation);
+        row_statistics const statistics{p.shift, p.total, c.weights(k)};
+        cutoff const least = truncate(c.row(k), c.vocabulary(), c.target_transform(), statistics, s.truncation);
         p.least_logit = least.logit;
         p.least_id = least.id;
         block_weight const* const weights = c.weights(k);
         p.total = c.sum_blocks(k, p, [&](std::uint32_t b) { return weights[b].largest >= least.logit; });
     }
-    race_result won{};
-    if constexpr (Rule::races) {
+    gumbel_winner won{};
+    if constexpr (Rule::by_gumbel_max) {
         if (how.cut && p.valid()) {
-            won = race_row(c.row(k), c.vocabulary(), p, c.noise(k), c.token_or_none(k), s.race);
+            won = gumbel_max_row(c.row(k), c.vocabulary(), p, c.noise(k), c.token_or_none(k), s.gumbel);
         }
     }
     if (warp_index() != 0) return;
     token_id choice = no_token;
-    if constexpr (Rule::races) {
-        if (how.races) won = first_of(c.races(k), count_tiles<Rule, T>(c.blocks()) * verification_warps);
+    if constexpr (Rule::by_gumbel_max) {
+        if (how.by_gumbel_max) won = first_of(c.winners(k), count_tiles<Rule, T>(c.blocks()) * verification_warps);
         choice = p.is_one_hot() ? p.mode : won.invalid != 0 ? no_token : won.token;
         if (c.is_taken() && !p.valid()) choice = no_token;
     } else if constexpr (Rule::greedy) {
@@ -348,8 +348,8 @@ __global__ void __launch_bounds__(verification_threads, verification_residency)
     for (;;) {
         __syncthreads();
         work_item const item = s.item;
-        if (item.what == listing::nothing) return;
-        if (item.what == listing::rows) {
+        if (item.what == work_kind::nothing) return;
+        if (item.what == work_kind::rows) {
             weigh_tile<Rule>(task, s.verification, item);
         } else if constexpr (Rule::takes) {
             judge_taken<Rule>(task, s, item.request);
@@ -357,7 +357,8 @@ __global__ void __launch_bounds__(verification_threads, verification_residency)
         __syncthreads();
         // The next piece of work is found while the tile is counted.
         if (warp_index() == 1) take_item<Rule, T>(task.memory, s.item);
-        if (threadIdx.x == 0) s.completes = item.what == listing::rows && finish_tile(task.memory, item, tiles) ? 1 : 0;
+        if (threadIdx.x == 0)
+            s.completes = item.what == work_kind::rows && finish_tile(task.memory, item, tiles) ? 1 : 0;
         __syncthreads();
         if (s.completes != 0) complete_row<Rule>(task, s, item.request, item.position);
     }

@@ -51,7 +51,7 @@ struct survival_kernels {
 namespace detail {
 
 struct scalar_survivals {
-    /// Calls f(values, how many) for stretches of entries in use.
+    /// Calls f(values, how many) for segments of entries in use.
     template <class F>
     static void for_each_run(survival_rows const& rows, F&& f) noexcept {
         if (rows.sizes == nullptr && rows.every == 1) {

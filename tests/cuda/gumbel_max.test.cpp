@@ -27,43 +27,43 @@ namespace device = sureleap::cuda;  // CUDA has a namespace cuda of its own
 namespace {
 
 template <class T>
-__global__ void run_races(T const* rows, std::uint32_t size, device::law const* laws, draw_key const* keys,
-                          token_id const* likely, device::race_result* out) {
-    auto& shared = device::shared_memory<device::race_shared>();
+__global__ void run_draws(T const* rows, std::uint32_t size, device::law const* laws, draw_key const* keys,
+                          token_id const* likely, device::gumbel_winner* out) {
+    auto& shared = device::shared_memory<device::gumbel_shared>();
     std::uint32_t const i = blockIdx.x;
     T const* const row = rows + static_cast<std::size_t>(i) * size;
     draw_key other = keys[i];
     ++other.seed;
     // Twice, as a block does that looks at several rows.
-    device::race_result const before = device::race_row(row, size, laws[i], other, no_token, shared);
-    out[i * blockDim.x + threadIdx.x] = device::race_row(row, size, laws[i], keys[i], likely[i], shared);
-    device::race_result const again = device::race_row(row, size, laws[i], other, before.token, shared);
+    device::gumbel_winner const before = device::gumbel_max_row(row, size, laws[i], other, no_token, shared);
+    out[i * blockDim.x + threadIdx.x] = device::gumbel_max_row(row, size, laws[i], keys[i], likely[i], shared);
+    device::gumbel_winner const again = device::gumbel_max_row(row, size, laws[i], other, before.token, shared);
     if (again.token != before.token) out[i * blockDim.x + threadIdx.x].invalid = 2;
 }
 
 /// A warp for every `share` blocks of the row, in a grid of their own; then one warp for all their results.
 template <class T>
 __global__ void run_part(T const* row, std::uint32_t size, std::uint32_t share, device::law how, draw_key key,
-                         device::race_result* parts) {
-    device::race mine{key, how};
+                         device::gumbel_winner* parts) {
+    device::warp_gumbel_max mine{key, how};
     for (std::uint32_t b = blockIdx.x * share; b < (blockIdx.x + 1) * share && b * row_block < size; ++b) {
         mine.approach(row, size, b);
         device::row_lanes<T> logits;
         device::read_block(row, size, b, logits);
-        mine.meet_block(row, b, logits);
+        mine.visit_block(row, b, logits);
     }
-    if (device::race_result const result = mine.winner(); threadIdx.x == 0) parts[blockIdx.x] = result;
+    if (device::gumbel_winner const result = mine.winner(); threadIdx.x == 0) parts[blockIdx.x] = result;
 }
-__global__ void put_together(device::race_result const* parts, std::uint32_t count, device::race_result* out) {
+__global__ void put_together(device::gumbel_winner const* parts, std::uint32_t count, device::gumbel_winner* out) {
     out[threadIdx.x] = device::first_of(parts, count);
 }
 
 __global__ void run_listed(token_id const* ids, float const* logits, std::uint32_t count, device::law how, draw_key key,
-                           device::race_result* out) {
-    device::race all{key, how};
+                           device::gumbel_winner* out) {
+    device::warp_gumbel_max all{key, how};
     for (std::uint32_t first = 0; first < count; first += device::warp_size) {
         std::uint32_t const i = first + threadIdx.x;
-        all.meet(i < count ? ids[i] : no_token, i < count ? logits[i] : -device::infinity);
+        all.visit(i < count ? ids[i] : no_token, i < count ? logits[i] : -device::infinity);
     }
     out[threadIdx.x] = all.winner();
 }
@@ -100,7 +100,7 @@ struct tally {
 
     template <class T>
     void compare(std::vector<T> const& row, on_host<T> const& host, draw_key const& key, token_id expected,
-                 device::race_result const& found) {
+                 device::gumbel_winner const& found) {
         ++all;
         REQUIRE(found.invalid == 0);
         REQUIRE(found.token != no_token);
@@ -132,7 +132,7 @@ transform random_transform(support::dice& roll) {
 }
 
 template <class T>
-void race_over_rows(std::uint64_t seed, std::size_t size, std::size_t rounds) {
+void draw_over_rows(std::uint64_t seed, std::size_t size, std::size_t rounds) {
     support::dice roll(seed);
     INFO("seed " << roll.seed() << ", size " << size);
     std::vector<T> rows;
@@ -152,7 +152,7 @@ void race_over_rows(std::uint64_t seed, std::size_t size, std::size_t rounds) {
     for (std::size_t i = 0; i < each.size(); ++i) {
         hosts.emplace_back(each[i], random_transform(roll));
         laws.push_back(hosts.back().law);
-        expected.push_back(race_winner(keys[i], hosts.back().p));
+        expected.push_back(gumbel_max(keys[i], hosts.back().p));
         // Nothing, something, the winner.
         std::size_t const hint = roll.below(3);
         likely.push_back(hint == 0 ? no_token : hint == 1 ? static_cast<token_id>(roll.below(size)) : expected.back());
@@ -162,9 +162,9 @@ void race_over_rows(std::uint64_t seed, std::size_t size, std::size_t rounds) {
     device_array<draw_key> const d_keys(keys);
     device_array<token_id> const d_likely(likely);
     unsigned const threads = size < 1000 ? 32 : size < 20000 ? 64 : 256;
-    device_array<device::race_result> d_out(each.size() * threads);
-    require_cuda(device::launch(run_races<T>, dim3(static_cast<unsigned>(each.size())), dim3(threads),
-                                sizeof(device::race_shared), nullptr, d_rows.data(), static_cast<std::uint32_t>(size),
+    device_array<device::gumbel_winner> d_out(each.size() * threads);
+    require_cuda(device::launch(run_draws<T>, dim3(static_cast<unsigned>(each.size())), dim3(threads),
+                                sizeof(device::gumbel_shared), nullptr, d_rows.data(), static_cast<std::uint32_t>(size),
                                 d_laws.data(), d_keys.data(), d_likely.data(), d_out.data()));
     auto const out = d_out.download();
     tally results;
@@ -177,19 +177,19 @@ void race_over_rows(std::uint64_t seed, std::size_t size, std::size_t rounds) {
 
 }  // namespace
 
-TEST_CASE("races on the device: the host's winners over rows of every format, shape and size") {
+TEST_CASE("Gumbel-max on the device: the host's winners over rows of every format, shape and size") {
     std::uint64_t seed = 100;
     for (std::size_t const size : {1u, 2u, 37u, 128u, 1000u, 1024u, 1025u, 5000u}) {
-        race_over_rows<float>(++seed, size, 8);
-        race_over_rows<bf16>(++seed, size, 8);
-        race_over_rows<half>(++seed, size, 8);
+        draw_over_rows<float>(++seed, size, 8);
+        draw_over_rows<bf16>(++seed, size, 8);
+        draw_over_rows<half>(++seed, size, 8);
     }
-    race_over_rows<float>(++seed, 33000, 4);
-    race_over_rows<bf16>(++seed, 33000, 4);
-    race_over_rows<half>(++seed, 33000, 4);
+    draw_over_rows<float>(++seed, 33000, 4);
+    draw_over_rows<bf16>(++seed, 33000, 4);
+    draw_over_rows<half>(++seed, 33000, 4);
 }
 
-TEST_CASE("races on the device: parts of a row, put together by a warp") {
+TEST_CASE("Gumbel-max on the device: parts of a row, put together by a warp") {
     support::dice roll(131);
     INFO("seed " << roll.seed());
     tally results;
@@ -200,19 +200,19 @@ TEST_CASE("races on the device: parts of a row, put together by a warp") {
         auto const share = static_cast<std::uint32_t>(1 + roll.below(5));
         auto const parts = static_cast<std::uint32_t>((row_blocks(size) + share - 1) / share);
         device_array<bf16> const d_row(row);
-        device_array<device::race_result> d_parts(parts);
-        device_array<device::race_result> d_out(device::warp_size);
+        device_array<device::gumbel_winner> d_parts(parts);
+        device_array<device::gumbel_winner> d_out(device::warp_size);
         require_cuda(device::launch(run_part<bf16>, dim3(parts), dim3(device::warp_size), 0, nullptr, d_row.data(),
                                     static_cast<std::uint32_t>(size), share, host.law, key, d_parts.data()));
         require_cuda(device::launch(put_together, dim3(1), dim3(device::warp_size), 0, nullptr, d_parts.data(), parts,
                                     d_out.data()));
         auto const out = d_out.download();
         for (auto const& lane : out) CHECK(lane.token == out.front().token);
-        results.compare(row, host, key, race_winner(key, host.p), out.front());
+        results.compare(row, host, key, gumbel_max(key, host.p), out.front());
     }
 }
 
-TEST_CASE("races on the device: listed tokens run for the same exponentials") {
+TEST_CASE("Gumbel-max on the device: listed tokens run for the same exponentials") {
     support::dice roll(132);
     INFO("seed " << roll.seed());
     tally results;
@@ -233,17 +233,17 @@ TEST_CASE("races on the device: listed tokens run for the same exponentials") {
             draw_key const key{roll.bits(), roll.bits(), 0, purpose::noise};
             device_array<token_id> const d_ids(ids);
             device_array<float> const d_logits(logits);
-            device_array<device::race_result> d_out(device::warp_size);
+            device_array<device::gumbel_winner> d_out(device::warp_size);
             require_cuda(device::launch(run_listed, dim3(1), dim3(device::warp_size), 0, nullptr, d_ids.data(),
                                         d_logits.data(), static_cast<std::uint32_t>(size), host.law, key,
                                         d_out.data()));
-            results.compare(row, host, key, race_winner(key, host.p), d_out.download().front());
+            results.compare(row, host, key, gumbel_max(key, host.p), d_out.download().front());
         }
     }
 }
 
 TEST_CASE(
-    "races on the device: a number that is no logit is reported, wherever it stands; a masked row has no winner") {
+    "Gumbel-max on the device: a number that is no logit is reported, wherever it stands; a masked row has no winner") {
     support::dice roll(133);
     INFO("seed " << roll.seed());
     float const broken[] = {std::numeric_limits<float>::quiet_NaN(), device::infinity, -device::infinity};
@@ -263,8 +263,8 @@ TEST_CASE(
                 device_array<device::law> const d_law(std::vector<device::law>{law});
                 device_array<draw_key> const d_key(std::vector<draw_key>{{roll.bits(), 1, 0, purpose::noise}});
                 device_array<token_id> const d_likely(std::vector<token_id>{no_token});
-                device_array<device::race_result> d_out(64);
-                require_cuda(device::launch(run_races<half>, dim3(1), dim3(64), sizeof(device::race_shared), nullptr,
+                device_array<device::gumbel_winner> d_out(64);
+                require_cuda(device::launch(run_draws<half>, dim3(1), dim3(64), sizeof(device::gumbel_shared), nullptr,
                                             d_row.data(), static_cast<std::uint32_t>(size), d_law.data(), d_key.data(),
                                             d_likely.data(), d_out.data()));
                 auto const out = d_out.download();
