@@ -73,7 +73,7 @@ struct request_counts {
 /// Speculative decoding of many requests; the parts are those of round_runner.
 ///
 /// Lossless in law given the target's logits: a target whose logits depend on the shape of its batch changes its own
-/// law, which no sampler can cure. A step that gives nobody a place allocates nothing; submit() does. Not thread-safe, not
+/// law, which no sampler can cure. A step allocates nothing; submit() does. Not thread-safe, not
 /// copyable.
 template <class Target, class Drafter, class Schedule, class Rule, class Hook = no_logits_hook,
           class Rng = philox_randomness, bool AllowLossy = false>
@@ -114,8 +114,8 @@ public:
 
     // ---- requests ----------------------------------------------------------------------------------------------
 
-    /// Adds a request to those that wait; it takes a place at the beginning of a step. Its first round drafts from the last
-    /// prompt token. Throws if settings or prompt are unusable, if the request alone would not fit into max_tokens, or if
+    /// Adds a request. It takes a place at once if one is free and nobody waits before it, else it waits: places that become
+    /// free are given at the beginning of a step. Its first round drafts from the last prompt token. Throws if settings or prompt are unusable, if the request alone would not fit into max_tokens, or if
     /// the decoder is full.
     request_id submit(std::span<token_id const> prompt, request_settings const& settings = {}) {
         check_settings<Rule>(settings);
@@ -135,6 +135,7 @@ public:
         last_id_ = id;
         ++submitted_;
         enqueue(id, settings.priority);
+        seat();
         return id;
     }
     /// Whether submit() would find no room in the queue.
@@ -208,7 +209,7 @@ public:
 
     /// What the last step did, one event per request that took part.
     [[nodiscard]] std::span<request_event const> events() const noexcept { return {events_.data(), event_count_}; }
-    /// The last step's round, for calibrations, cost models and counters; empty after the next cancel().
+    /// The last step's round, for calibrations, cost models and counters; may be empty after the next submit() or cancel().
     [[nodiscard]] round_record const& round() const noexcept { return round_; }
     [[nodiscard]] round_report const& report() const noexcept { return report_; }
     [[nodiscard]] Schedule const& schedule() const noexcept { return runner_.schedule(); }
@@ -260,7 +261,10 @@ private:
             waiting_.pop_back();
             e.slot = free_.front();
             free_.erase(free_.begin());
-            if (slots_[e.slot] != nullptr) requests_.erase(slots_[e.slot]->id());  // finished
+            if (slots_[e.slot] != nullptr) {  // of a request that has finished
+                requests_.erase(slots_[e.slot]->id());
+                round_ = {};  // it may point into it
+            }
             e.request.state = request_state::running;
             slots_[e.slot] = &e.request;
             runner_.join(e.slot);

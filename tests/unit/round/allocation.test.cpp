@@ -230,7 +230,7 @@ TEST_CASE("no allocation in a round: the other drafters, and a logits hook") {
     CHECK(quiet_round(parts::slow, fixed_schedule{2}, keyed_coupling{}, 0.9, ban_one{}));
 }
 
-TEST_CASE("no allocation when a place is taken again, beyond what join itself does") {
+TEST_CASE("no allocation when a place is taken again, beyond what submit itself does") {
     auto target = support::hash_model<float>(vocabulary, {});
     target.reserve(places * (block_size + 1), 200);
     auto drafter = parts::slow();
