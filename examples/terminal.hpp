@@ -3,6 +3,7 @@
 // What the examples print alike, for a terminal of 100 columns. They share nothing else: this header stands for itself.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -28,6 +29,13 @@ inline void print_heading(std::string_view heading) {
         shown.push_back(digits[i]);
     }
     return shown;
+}
+
+/// As many of nine significant digits as it takes: 0.7 as "0.7", 1e-9 as "1e-09".
+[[nodiscard]] inline std::string plain(double x) {
+    std::array<char, 32> text;
+    std::snprintf(text.data(), text.size(), "%.9g", x);
+    return text.data();
 }
 
 }  // namespace terminal

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <engine/text_file.hpp>
+#include <terminal.hpp>
 
 #include "confidence_study.hpp"
 #include "session.hpp"
@@ -223,7 +224,7 @@ section run_calibration(session const& s) {
     }
     std::uint64_t const seed = s.chosen.seed;
     progress shown_so_far(s.status, "calibration", 2);
-    auto const at = [](double temperature) { return "temperature " + sureleap::detail::show(temperature); };
+    auto const at = [](double temperature) { return "temperature " + terminal::plain(temperature); };
 
     shown_so_far.begin_part(at(s.chosen.temperature));
     std::string record;

@@ -5,6 +5,8 @@
 #include <array>
 #include <utility>
 
+#include <terminal.hpp>
+
 #include "session.hpp"
 
 namespace evaluate {
@@ -16,7 +18,7 @@ section run_rules(session const& s) {
     out.counts["drafter"] = to_json(who);
     progress shown_so_far(s.status, "rules", rules.size() * s.chosen.temperatures.size());
     for (double const temperature : s.chosen.temperatures) {
-        std::string const at = sureleap::detail::show(temperature);
+        std::string const at = terminal::plain(temperature);
         table t{.title = "tau of " + who.name + " by acceptance rule, temperature " + at,
                 .header = s.with_domains({"rule"})};
         for (char const* const rule : rules) {

@@ -12,6 +12,7 @@
 #include <engine/read_floor.hpp>
 #include <generate/profile.hpp>
 #include <generate/schedule.hpp>
+#include <terminal.hpp>
 
 #include "session.hpp"
 
@@ -132,7 +133,7 @@ void decode_all(session const& s, std::vector<runner>& all, double temperature, 
 // ---- what is shown ---------------------------------------------------------------------------------------------
 
 std::string at(double temperature) {
-    return temperature < 1e-5 ? "greedy" : "temperature " + sureleap::detail::show(temperature);
+    return temperature < 1e-5 ? "greedy" : "temperature " + terminal::plain(temperature);
 }
 
 table by_domain(session const& s, std::vector<runner> const& all, double temperature) {

@@ -4,6 +4,8 @@
 // verified tokens it saves (Figure 5 of the paper).
 #include <utility>
 
+#include <terminal.hpp>
+
 #include "session.hpp"
 
 namespace evaluate {
@@ -19,7 +21,7 @@ section run_threshold(session const& s) {
                .header = s.with_domains({"threshold"})};
     progress shown_so_far(s.status, "threshold", s.chosen.thresholds.size());
     for (double const threshold : s.chosen.thresholds) {
-        std::string const name = sureleap::detail::show(threshold);
+        std::string const name = terminal::plain(threshold);
         shown_so_far.begin_part(name);
         auto how = s.settings();
         how.schedule = sureleap::threshold_schedule{threshold};

@@ -38,12 +38,11 @@ private:
 // ---- before ----------------------------------------------------------------------------------------------------
 
 std::string in_words(sureleap::request_settings const& s) {
-    using sureleap::detail::show;
     if (s.target_transform().greedy()) return "greedy";
-    std::string text = "temperature " + show(s.temperature);
-    if (s.top_k > 0) text += ", top-k " + show(s.top_k);
-    if (s.top_p < 1) text += ", top-p " + show(s.top_p);
-    if (s.min_p > 0) text += ", min-p " + show(s.min_p);
+    std::string text = "temperature " + terminal::plain(s.temperature);
+    if (s.top_k > 0) text += ", top-k " + std::to_string(s.top_k);
+    if (s.top_p < 1) text += ", top-p " + terminal::plain(s.top_p);
+    if (s.min_p > 0) text += ", min-p " + terminal::plain(s.min_p);
     return text;
 }
 

@@ -149,7 +149,7 @@ private:
     template <class Matrix>
     [[nodiscard]] Matrix cut(Matrix const& m, row_span rows, std::size_t head) const {
         if (rows.size() == 0) return {nullptr, 0, size_, size_};
-        return sureleap::detail::columns(sureleap::row_range(m, rows.begin, rows.size()), head * size_, size_);
+        return sureleap::column_range(sureleap::row_range(m, rows.begin, rows.size()), head * size_, size_);
     }
     template <class Matrix>
     [[nodiscard]] tile_keys<Matrix> of(tile const& t, key_rows<Matrix> const& context, key_rows<Matrix> const& own,
@@ -161,10 +161,10 @@ private:
 
     // Columns of a tile's scores that belong to context rows, and to own rows.
     [[nodiscard]] static matrix_span<Real> left(matrix_span<Real> m, tile const& t) {
-        return sureleap::detail::columns(m, 0, t.context.size());
+        return sureleap::column_range(m, 0, t.context.size());
     }
     [[nodiscard]] static matrix_span<Real> right(matrix_span<Real> m, tile const& t) {
-        return sureleap::detail::columns(m, t.context.size(), t.own.size());
+        return sureleap::column_range(m, t.context.size(), t.own.size());
     }
 
     [[nodiscard]] matrix_span<Real> score(tile const& t, matrix_view<Real> queries,

@@ -36,22 +36,22 @@ public:
     /// q of rows of its own, projected or rotated.
     template <class Matrix>
     [[nodiscard]] Matrix query_part(Matrix const& rows) const {
-        return sureleap::detail::columns(rows, 0, queries());
+        return sureleap::column_range(rows, 0, queries());
     }
     /// k of projected rows.
     template <class Matrix>
     [[nodiscard]] Matrix key_part(Matrix const& projected) const {
-        return sureleap::detail::columns(projected, projected.cols - 2 * keys(), keys());
+        return sureleap::column_range(projected, projected.cols - 2 * keys(), keys());
     }
     /// v of projected rows.
     template <class Matrix>
     [[nodiscard]] Matrix value_part(Matrix const& projected) const {
-        return sureleap::detail::columns(projected, projected.cols - keys(), keys());
+        return sureleap::column_range(projected, projected.cols - keys(), keys());
     }
     /// k of rotated rows.
     template <class Matrix>
     [[nodiscard]] Matrix rotated_key_part(Matrix const& rotated) const {
-        return sureleap::detail::columns(rotated, rotated.cols - keys(), keys());
+        return sureleap::column_range(rotated, rotated.cols - keys(), keys());
     }
 
     /// What the attention reads of rows.

@@ -91,7 +91,7 @@ public:
         std::size_t const d = config_.transformer.hidden_size;
         for (std::size_t i = 0; i < layers.size(); ++i) {
             auto const from = layer_input(tape, static_cast<std::size_t>(layers[i] + 1));
-            eigen(sureleap::detail::columns(out, i * d, d)) = eigen(from);
+            eigen(sureleap::column_range(out, i * d, d)) = eigen(from);
         }
     }
 

@@ -98,7 +98,7 @@ private:
         loss.cross_entropy += static_cast<double>(difference);
         auto const a = static_cast<Real>(weight * settings.cross_entropy);
         logits[y] += a;
-        sureleap::detail::axpy(-a, law, logits);
+        sureleap::axpy(-a, law, logits);
         return loss;
     }
 

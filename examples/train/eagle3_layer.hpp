@@ -191,7 +191,7 @@ private:
         auto const d_input = tape.d_input.resize(step.chains(), 2 * config_.hidden_size);
         multiply_back(d_projected, query_key_value_.of(values), d_input);
         step.for_each_pair([&](std::size_t b, std::size_t row) {
-            sureleap::detail::axpy(Real(1), token_half(d_input).row(b), token_half(tape.d_pairs.span()).row(row));
+            sureleap::axpy(Real(1), token_half(d_input).row(b), token_half(tape.d_pairs.span()).row(row));
         });
         auto const dx = step.before(tape.d_start, tape.d_output);
         eigen(dx) += eigen(d_middle);
@@ -220,7 +220,7 @@ private:
         }
         auto const d_features = tape.d_features.resize_zeroed(m, config_.hidden_size);
         eagle3_step{batch.blocks, gamma_, 0}.for_each_pair([&](std::size_t b, std::size_t row) {
-            sureleap::detail::axpy(Real(1), tape.d_start.view().row(b), d_features.row(row));
+            sureleap::axpy(Real(1), tape.d_start.view().row(b), d_features.row(row));
         });
         rms_norm_backward(tape.features.view(), hidden_norm_.values(values), epsilon, hidden_half(d_pairs),
                           hidden_norm_.values(gradients), d_features);
@@ -229,11 +229,11 @@ private:
     // Columns of a pair.
     template <class Matrix>
     [[nodiscard]] Matrix token_half(Matrix const& pairs) const {
-        return sureleap::detail::columns(pairs, 0, config_.hidden_size);
+        return sureleap::column_range(pairs, 0, config_.hidden_size);
     }
     template <class Matrix>
     [[nodiscard]] Matrix hidden_half(Matrix const& pairs) const {
-        return sureleap::detail::columns(pairs, config_.hidden_size, config_.hidden_size);
+        return sureleap::column_range(pairs, config_.hidden_size, config_.hidden_size);
     }
 
     engine::transformer_config config_;

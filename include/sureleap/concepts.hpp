@@ -85,9 +85,9 @@ concept concurrent_randomness =
 
 // ---- linear algebra --------------------------------------------------------------------------------------------
 
-/// Matrix-vector kernels of the heads, chosen as a policy type. scalar_backend (linear.hpp) is the oracle of others;
-/// a backend may sum in another order, so two backends may differ by rounding. dot is w . x, gemv writes y = W x,
-/// gemv_add adds to y.
+/// Matrix-vector kernels of the heads, chosen as a policy type. scalar_backend (linear.hpp) is what others are tested
+/// against. A backend may sum in another order, so two may differ by rounding. dot is w . x, gemv writes y = W x, gemv_add
+/// adds to y.
 template <class B, class W, class R>
 concept linear_backend =
     requires(matrix_view<W> weights, std::span<W const> row, std::span<R const> x, std::span<R> y) {

@@ -5,14 +5,14 @@
 //     P(accepted) = sigmoid(slope * logit(c) + offset + reliance * history)
 //
 // What is kept is the evidence of a least-squares problem. An observation y made while the map said p = sigmoid(e) counts
-// as a measurement e + (y - p) / h of the argument, with weight h = p (1 - p): Newton's step on the log loss, taken once
-// by every observation at the map of its own time (recursive iteratively reweighted least squares). The map is the solution
-// of the decayed sums and a prior. At the truth the measurements are right on average whatever the weights are, so the
-// fit is unbiased there; away from it, a map that is off is corrected by the next ones and forgotten with the sums.
+// as a measurement e + (y - p) / h of the argument, with weight h = p (1 - p). That is Newton's step on the log loss, taken
+// once for every observation, at the map of its own time (recursive iteratively reweighted least squares). The map is the
+// solution of the decayed sums and a prior. At the truth the measurements are right on average whatever the weights are, so
+// the fit is unbiased there; away from it, a map that is off is corrected by the next ones and forgotten with the sums.
 //
 // Rejected: stochastic gradient steps, whose rate has to suit every position (one is observed by all requests of a round,
-// another by one in fifty); batches that are fitted again every so often, which need memory for samples and a pass whose
-// length a round would feel; bins, which have as many parameters as bins and fill slowly at late positions.
+// another by one in fifty). Batches that are fitted again need memory for samples, and a pass that one round would have to
+// wait for. Bins have as many parameters as bins, and fill slowly at late positions.
 #pragma once
 
 #include <algorithm>
@@ -82,7 +82,7 @@ public:
 
     /// One observation under the map that was in force. O(1): an exponential.
     ///
-    /// The weight is at least |p - y| / 4, so that no measurement is further than 4 logits from the map: where p is nearly
+    /// The weight is at least |p - y| / 4, so that no measurement is further than 4 logits from the map. Where p is nearly
     /// certain and wrong, p (1 - p) is next to 0, and one Newton step would go anywhere. For predictions that are right
     /// this adds less than half to the weights' mean, and nothing to that of the residuals.
     void add(logit_terms const& x, bool accepted, online_map const& in_force) noexcept {

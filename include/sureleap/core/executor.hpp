@@ -17,8 +17,8 @@
 //
 // An executor runs numbered tasks and need not know which thread runs one. The library starts as many tasks as it has
 // scratch for, and tasks claim the work from a counter: one that starts late, or after the others, finds nothing left.
-// Rejected: thread indices, which not every pool has; a task for every request, which would leave it to the pool to keep
-// two of them from the same scratch; a template parameter in every part that touches a row, for a call a stage.
+// Rejected: thread indices, which not every pool has. A task for every request: the pool would have to keep two of them
+// from the same scratch. A template parameter in every part that touches a row, for a call a stage.
 #pragma once
 
 #include <algorithm>

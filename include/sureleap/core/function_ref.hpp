@@ -9,8 +9,8 @@
 //     clock_ref         double()            seconds (round/record.hpp)
 //
 // What is lent must outlive whoever holds the reference. Lending a temporary does not compile, since it would be gone when
-// it is called. cost_ref (cost/views.hpp) is the one view that keeps the type of what it views: a schedule asks a cost model
-// hundreds of times a round, and the compiler should see through the call.
+// it is called. cost_ref (cost/views.hpp) keeps the type of what it views. A schedule asks a cost model hundreds of times a
+// round, and the compiler should see through the call.
 #pragma once
 
 #include <type_traits>

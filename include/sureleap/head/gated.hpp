@@ -48,8 +48,8 @@ public:
         detail::check_weights<Real>("gated_head", "gate", gate, w1.cols, gate.cols, "rank x (hidden size + rank)");
         detail::check_weights<Real>("gated_head", "bias", bias_, w1.cols, "one per row of gate");
         // Two column blocks instead of a concatenated input: the same sum, and h is never copied.
-        gate_hidden_ = detail::columns(gate, 0, gate.cols - w1.cols);
-        gate_embedding_ = detail::columns(gate, gate.cols - w1.cols, w1.cols);
+        gate_hidden_ = column_range(gate, 0, gate.cols - w1.cols);
+        gate_embedding_ = column_range(gate, gate.cols - w1.cols, w1.cols);
     }
 
     [[nodiscard]] std::size_t rank() const noexcept { return w1_.cols; }

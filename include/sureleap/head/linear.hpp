@@ -244,15 +244,15 @@ inline void check_weights(char const* object, char const* tensor, std::span<Weig
     check_weights<Real>(object, tensor, matrix_view<Weight>(weights.data(), 1, weights.size()), 1, size, meaning);
 }
 
+}  // namespace detail
+
 /// Columns [first, first + count) of a matrix: the part of a projection that reads one part of a concatenated
 /// input.
 template <class Weight>
-[[nodiscard]] inline matrix_view<Weight> columns(matrix_view<Weight> weights, std::size_t first,
-                                                 std::size_t count) noexcept {
+[[nodiscard]] inline matrix_view<Weight> column_range(matrix_view<Weight> weights, std::size_t first,
+                                                      std::size_t count) noexcept {
     SURELEAP_EXPECTS(first + count <= weights.cols);
     return {weights.data + first, weights.rows, count, weights.stride};
 }
-
-}  // namespace detail
 
 SURELEAP_END_NAMESPACE

@@ -51,8 +51,8 @@ public:
         }
         detail::check_weights<Real>("rnn_head", "joint", joint, 3 * r, joint.cols, "3 rank x (2 rank + hidden size)");
         detail::check_weights<Real>("rnn_head", "bias", bias_, 3 * r, "one per row of joint");
-        joint_recurrent_ = detail::columns(joint, 0, 2 * r);
-        joint_hidden_ = detail::columns(joint, 2 * r, joint.cols - 2 * r);
+        joint_recurrent_ = column_range(joint, 0, 2 * r);
+        joint_hidden_ = column_range(joint, 2 * r, joint.cols - 2 * r);
     }
 
     [[nodiscard]] std::size_t rank() const noexcept { return w1_.cols; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Top-k, top-p and min-p as one threshold. Each filter keeps a prefix of the same order (logit descending, id ascending),
-// so what they keep together is a prefix too, and one logit and one id say which: nothing of the size of a row is kept, and
+// so what they keep together is a prefix too. One logit and one id say which. Nothing of the size of a row is kept, and
 // ties truncate alike everywhere.
 #pragma once
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // A schedule around a schedule. What a controller, a constraint or a rank's agreement adds is the same for every schedule,
-// so it wraps one and stays what it wraps: a planner of the same tables, a live scheduler, or one that looks ahead, which
-// check_round then still refuses. Adapters nest, in any order; the outer one acts after the inner one.
+// so it wraps one. It stays what it wraps: a planner of the same tables, a live scheduler, or one that looks ahead, which
+// check_round still refuses. Adapters nest, in any order; the outer one acts after the inner one.
 //
 //     never_lose{speed_targets{planned_schedule{cost}, ...}, ...}
 //

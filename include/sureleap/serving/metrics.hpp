@@ -10,11 +10,11 @@
 // Everything is a sum since construction, so what happened between two reads is their difference, which is how a window
 // is watched: calibration since the start of a server says nothing of the last minute's drift.
 //
-// The observing thread counts into memory of its own and then publishes the sums as a whole under a sequence number: it
+// The observing thread counts into memory of its own and then publishes the sums as a whole under a sequence number. It
 // never waits, and a reader that was overtaken reads again (a seqlock; Boehm, "Can seqlocks get along with programming
-// language memory models?", 2012, in its form without fences, which thread sanitizers do not know). Rejected: an atomic
-// for each count, bumped in place, which costs about as much and shows a reader verified tokens of a round whose drafted
-// tokens it has not seen; a lock, which lets a slow scrape hold up a round.
+// language memory models?", 2012, in its form without fences, which thread sanitizers do not know). Rejected: an atomic for
+// each count, bumped in place. It costs about as much, and shows a reader verified tokens of a round whose drafted tokens
+// it has not seen. A lock lets a slow scrape hold up a round.
 #pragma once
 
 #include <algorithm>

@@ -8,12 +8,12 @@
 //     decoder dec{target, drafter, schedule, rule, {.max_requests = 64, .calibration = calibration}};
 //     while (dec.step()) calibration.observe(dec.round());
 //
-// It also is the confidence of drafters that have no head. Give such a drafter top1_confidence, the one statistic of q_k that
-// costs nothing beside the draw, and fit online_terms::history: how well this request was drafted of late is known
-// before its next token is drawn, and says more about an easy or a hard text than the row of q alone. The row is all that
-// c(q, k) sees, by signature before x_k; the request comes in here, where the round asks for it. Nothing has to be
-// recorded between draw and verdict but the raw confidence, which every round keeps. Rejected: entropy and margin of q_k as
-// further terms; each is a pass over the row for every token drafted.
+// It also is the confidence of drafters that have no head. Give such a drafter top1_confidence, the one statistic of q_k
+// that costs nothing beside the draw, and fit online_terms::history. How well this request was drafted of late is known
+// before its next token is drawn. It says more about an easy or a hard text than the row of q alone. The row is all that
+// c(q, k) sees, by signature before x_k; the request comes in here, where the round asks for it. Nothing has to be recorded
+// between draw and verdict but the raw confidence, which every round keeps. Rejected: entropy and margin of q_k as further
+// terms; each is a pass over the row for every token drafted.
 //
 // The maps are confidence/online_maps.hpp, which also argues why trimmed rounds do not bias them. Here are requests and
 // tenants.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Exact laws instead of statistics. The enumerator is a source of randomness that walks every outcome of every draw, so
-// a program run under it yields the exact distribution of its result: losslessness is an equality to 1e-12, where a
+// Exact laws instead of statistics. The enumerator is a source of randomness that walks every outcome of every draw. A
+// program run under it yields the exact distribution of its result. Losslessness is then an equality to 1e-12, where a
 // chi-square would miss a bias of a few per cent. For tests of rules, schedulers and drafters on tiny vocabularies, the
 // library's and yours. It allocates and is slow; nothing of the library includes it.
 //

@@ -60,10 +60,10 @@ public:
                   std::span<Real> d_hidden, std::span<Real> d_embedding) const noexcept {
         SURELEAP_EXPECTS(d.weight.size() == hidden_size() + rank() && d.bias.size() == 1);
         d.bias[0] += d_logit;
-        detail::axpy(d_logit, hidden, d.weight.first(hidden_size()));
-        detail::axpy(d_logit, embedding, d.weight.last(rank()));
-        detail::axpy(d_logit, hidden_weights_, d_hidden);
-        detail::axpy(d_logit, embedding_weights_, d_embedding);
+        axpy(d_logit, hidden, d.weight.first(hidden_size()));
+        axpy(d_logit, embedding, d.weight.last(rank()));
+        axpy(d_logit, hidden_weights_, d_hidden);
+        axpy(d_logit, embedding_weights_, d_embedding);
     }
 
 private:

@@ -43,8 +43,8 @@ public:
         }
         detail::check_weights<Real>("gated_code", "gate", gate, r, gate.cols, "rank x (hidden size + rank)");
         detail::check_weights<Real>("gated_code", "bias", bias_, r, "one per row of gate");
-        gate_hidden_ = detail::columns(gate, 0, gate.cols - r);
-        gate_embedding_ = detail::columns(gate, gate.cols - r, r);
+        gate_hidden_ = column_range(gate, 0, gate.cols - r);
+        gate_embedding_ = column_range(gate, gate.cols - r, r);
     }
 
     [[nodiscard]] std::size_t rank() const noexcept { return bias_.size(); }
@@ -74,8 +74,8 @@ public:
                   std::span<Real> tape, gradients const& d, code_input_gradients<Real> const& d_in) const noexcept {
         SURELEAP_EXPECTS(d_codes.cols == rank() && tape.size() == tape_size(d_codes.rows));
         SURELEAP_EXPECTS(d.gate.cols == hidden_size() + rank());
-        auto const d_gate_hidden = detail::columns(d.gate, 0, hidden_size());
-        auto const d_gate_embedding = detail::columns(d.gate, hidden_size(), rank());
+        auto const d_gate_hidden = column_range(d.gate, 0, hidden_size());
+        auto const d_gate_embedding = column_range(d.gate, hidden_size(), rank());
         for (std::size_t k = 0; k < d_codes.rows; ++k) {
             auto const gate = tape.subspan(k * rank(), rank());
             auto const e = in.embeddings.row(k);
@@ -85,7 +85,7 @@ public:
                 de[i] += dz[i] * gate[i];
                 gate[i] = dz[i] * e[i] * gate[i] * (Real(1) - gate[i]);
             }
-            detail::axpy(Real(1), gate, d.bias);
+            axpy(Real(1), gate, d.bias);
             detail::gemv_backward(gate_hidden_, in.hidden.row(k), gate, d_gate_hidden, d_in.hidden.row(k));
             detail::gemv_backward(gate_embedding_, e, gate, d_gate_embedding, de);
         }

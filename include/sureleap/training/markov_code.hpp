@@ -71,7 +71,7 @@ public:
                   std::span<Real> /*tape*/, gradients const&, code_input_gradients<Real> const& d_in) const noexcept {
         SURELEAP_EXPECTS(d_codes.cols == rank_ && d_in.embeddings.rows == d_codes.rows);
         for (std::size_t k = 0; k < d_codes.rows; ++k) {
-            detail::axpy(Real(1), d_codes.row(k), d_in.embeddings.row(k));
+            axpy(Real(1), d_codes.row(k), d_in.embeddings.row(k));
         }
     }
 

@@ -51,9 +51,9 @@ public:
         }
         detail::check_weights<Real>("rnn_code", "joint", joint, 3 * r, joint.cols, "3 rank x (2 rank + hidden size)");
         detail::check_weights<Real>("rnn_code", "bias", bias_, 3 * r, "one per row of joint");
-        joint_state_ = detail::columns(joint, 0, r);
-        joint_embedding_ = detail::columns(joint, r, r);
-        joint_hidden_ = detail::columns(joint, 2 * r, joint.cols - 2 * r);
+        joint_state_ = column_range(joint, 0, r);
+        joint_embedding_ = column_range(joint, r, r);
+        joint_hidden_ = column_range(joint, 2 * r, joint.cols - 2 * r);
     }
 
     [[nodiscard]] std::size_t rank() const noexcept { return bias_.size() / 3; }
@@ -91,9 +91,9 @@ public:
         std::size_t const r = rank();
         SURELEAP_EXPECTS(d_codes.cols == r && codes.rows == d_codes.rows && tape.size() == tape_size(d_codes.rows));
         SURELEAP_EXPECTS(d.joint.cols == 2 * r + hidden_size());
-        auto const d_joint_state = detail::columns(d.joint, 0, r);
-        auto const d_joint_embedding = detail::columns(d.joint, r, r);
-        auto const d_joint_hidden = detail::columns(d.joint, 2 * r, hidden_size());
+        auto const d_joint_state = column_range(d.joint, 0, r);
+        auto const d_joint_embedding = column_range(d.joint, r, r);
+        auto const d_joint_hidden = column_range(d.joint, 2 * r, hidden_size());
         auto const ds = tape.last(r);
         std::ranges::fill(ds, Real(0));
         for (std::size_t k = d_codes.rows; k-- > 0;) {
@@ -109,7 +109,7 @@ public:
                 parts[2 * r + i] = dz[i] * (Real(1) - z[i] * z[i]);
                 ds[i] *= f;
             }
-            detail::axpy(Real(1), parts, d.bias);
+            axpy(Real(1), parts, d.bias);
             detail::gemv_backward(joint_state_, s, parts, d_joint_state, ds);
             detail::gemv_backward(joint_embedding_, in.embeddings.row(k), parts, d_joint_embedding,
                                   d_in.embeddings.row(k));

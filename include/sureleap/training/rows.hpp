@@ -50,6 +50,13 @@ template <class Matrix>
     return {m.data + first * m.stride, count, m.cols, m.stride};
 }
 
+/// Columns [first, first + count) of a writable matrix; see the same of a matrix_view in linear.hpp.
+template <class T>
+[[nodiscard]] inline matrix_span<T> column_range(matrix_span<T> m, std::size_t first, std::size_t count) noexcept {
+    SURELEAP_EXPECTS(first + count <= m.cols);
+    return {m.data + first, m.rows, count, m.stride};
+}
+
 /// out.row(i) = table.row(indices[i]), converted to Real. Precondition: 0 <= indices[i] < table.rows.
 template <class Stored, std::integral Index, std::floating_point Real>
 inline void gather_rows(matrix_view<Stored> table, std::span<Index const> indices, matrix_span<Real> out) noexcept {
@@ -60,8 +67,6 @@ inline void gather_rows(matrix_view<Stored> table, std::span<Index const> indice
     }
 }
 
-namespace detail {
-
 /// y += a x.
 template <std::floating_point Real>
 inline void axpy(Real a, std::span<std::type_identity_t<Real> const> x,
@@ -69,6 +74,8 @@ inline void axpy(Real a, std::span<std::type_identity_t<Real> const> x,
     SURELEAP_EXPECTS(x.size() == y.size());
     for (std::size_t i = 0; i < y.size(); ++i) y[i] += a * x[i];
 }
+
+namespace detail {
 
 /// Backward of y = W x for one x, given dy: dW += dy x^T and dx += W^T dy. A row of W and the same row of dW are
 /// walked together, so both are read once, in memory order. O(rows cols).
@@ -84,13 +91,6 @@ inline void gemv_backward(matrix_view<Real> weights, std::span<std::type_identit
     }
 }
 
-/// Columns [first, first + count) of a writable matrix; see the same of a matrix_view in linear.hpp.
-template <class T>
-[[nodiscard]] inline matrix_span<T> columns(matrix_span<T> m, std::size_t first, std::size_t count) noexcept {
-    SURELEAP_EXPECTS(first + count <= m.cols);
-    return {m.data + first, m.rows, count, m.stride};
-}
-
 }  // namespace detail
 
 /// table.row(indices[i]) += rows.row(i), in order of i: the transpose of gather_rows, and its backward. Equal indices
@@ -100,7 +100,7 @@ inline void scatter_add(matrix_view<Real> rows, std::span<Index const> indices, 
     SURELEAP_EXPECTS(rows.rows == indices.size() && rows.cols == table.cols);
     for (std::size_t i = 0; i < indices.size(); ++i) {
         SURELEAP_EXPECTS(indices[i] >= Index(0));
-        detail::axpy(Real(1), rows.row(i), table.row(static_cast<std::size_t>(indices[i])));
+        axpy(Real(1), rows.row(i), table.row(static_cast<std::size_t>(indices[i])));
     }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // A distribution as the device keeps it: how weights are made of a row of logits, and what they add up to. The device's
-// sureleap::distribution, without the row: laws are recorded when a token is drawn and read when it is judged, and in
-// between the row may be anywhere, or nowhere but in the head that it can be computed from again.
+// sureleap::distribution, without the row. Laws are recorded when a token is drawn and read when it is judged. In between
+// the row may be gone, if the head can compute it again.
 //
 //     weight(v) = exp((logit(v) - shift) scale)  for kept tokens, 0 for others        p(v) = weight(v) / total
 #pragma once

@@ -196,9 +196,10 @@ __global__ void __launch_bounds__(draw_threads)
 
 /// Drafts a block for every request of `round`: drafts.tokens, laws, token_probabilities, confidence, survival, sizes and
 /// statuses. DraftRule: categorical_draft, argmax_draft or coupled_draft, the host's types. Request r drafts at most
-/// round.chain_cap(r) tokens; one whose row holds NaN, +inf or no finite logit, or whose confidence is no
-/// probability, drafts none and has a status that says so; so does one with a truncated draft law if the memory keeps no
-/// rows. coupled_draft needs rows; where the draft has a vocabulary of its own, its Gumbel-max draws cost a call of Philox for every token.
+/// round.chain_cap(r) tokens. It drafts none, and has a status that says so, if its row holds NaN, +inf or no finite logit,
+/// or if its confidence is no probability. So does a request with a truncated draft law if the memory keeps no rows.
+/// coupled_draft needs rows; where the draft has a vocabulary of its own, its Gumbel-max draws cost a call of Philox for
+/// every token.
 ///
 /// `forward` has rows for limits.requests requests. 2 gamma + 2 launches, 3 gamma + 2 with rows, whose shape depends on limits alone.
 /// cudaErrorInvalidValue, before any of them, if shapes do not fit each other, a pointer is null, or the memory is not of

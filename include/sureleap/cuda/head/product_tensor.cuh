@@ -19,11 +19,11 @@
 // The sum of mma and statistics, 28 us, is what a multiprocessor takes if nothing overlaps but copies. These are counts,
 // not measurements. Codes of two terms double the mma and two thirds of the ldmatrix.
 //
-// Warps own 64 requests x 32 tokens, since that reads the fewest bytes of shared memory for a product of the registers at
-// hand: with 16 x 128 (each warp all tokens of few requests, codes in registers) it would be 512 KiB instead of 384.
+// Warps own 64 requests x 32 tokens, since that reads the fewest bytes of shared memory for the registers at hand: 384 KiB.
+// With 16 x 128 (each warp all tokens of few requests, codes in registers) it would be 512 KiB.
 //
-// Where there are more requests than fit a tile, blocks divide into teams, one for each tile of requests, which walk over
-// the groups side by side: W2 comes from memory once, and from the second-level cache for the other teams.
+// Where there are more requests than fit a tile, blocks divide into teams, one for each tile of requests. Teams walk over
+// the groups side by side, so W2 comes from memory once, and from the second-level cache for the others.
 #pragma once
 
 #include <cuda_pipeline.h>

@@ -3,8 +3,8 @@
 // The best tokens of rows of logits by (logit descending, id ascending), as lists of ascending ids: what a shortlist is made
 // of before its chain begins. For all requests and positions in one launch, a block a row.
 //
-// A row is read once if all goes well: a sample of it says from which logit on the best ones will be, the pass collects what
-// is there in shared memory, and the choice is made there, by digits of the logits (radix selection). Where that cannot
+// A row is read once if all goes well. A sample of it says from which logit on the best ones will be. The pass collects
+// what is there in shared memory, where the choice is made by digits of the logits (radix selection). Where that cannot
 // work, because the sample misled or because too many are wanted, the same selection is made on the row itself, in four
 // passes and one that writes. Both give the same list, so nobody needs to know. Rejected: sorting, which does far more than
 // is asked; a threshold from the round before, which would make lists depend on the past.

@@ -9,11 +9,11 @@
 //     schedule_threshold(round, c, stream)          threshold_schedule
 //     schedule_survival_threshold(round, a, stream) survival_threshold_schedule
 //
-// All of them keep every rule exact, and why is the same as on the host (frontier.hpp): confidences are pre-token, candidates
-// are taken in the order of admission, and what decides whether (r, k) is taken depends on candidates before it. Callers can
-// break that in two ways only. A confidence that has seen x_k, or a calibration that has, makes any of them biased; and so
-// does a budget, a threshold or a capacity array that was chosen by looking at this round's blocks (budget.cuh says which
-// tables may be looked at). There is no retrospective schedule on the device.
+// All of them keep every rule exact, for the same reasons as on the host (frontier.hpp). Confidences are pre-token.
+// Candidates are taken in the order of admission, and whether (r, k) is taken depends on candidates before it. Callers can
+// break that in two ways only. A confidence that has seen x_k, or a calibration that has, makes any of them biased. So does
+// a budget, a threshold or a capacity array that was chosen by looking at this round's blocks (budget.cuh says which tables
+// may be looked at). There is no retrospective schedule on the device.
 //
 // One launch each and no memory but the block's own. Greedy and top-K are one block of threads (schedule/admission.cuh): what they decide
 // is one order over all requests. With a flat_batch as an argument they flatten too, up to 1,024 requests in the same launch.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// How requests move on from a round to the next, on the device (detail::request_place::apply of the host): the last emitted
-// token is the next anchor, positions grow and remaining falls by what was emitted, and a stop token ends a request.
+// How requests move on from a round to the next, on the device (detail::request_place::apply of the host). The last emitted
+// token is the next anchor. Positions grow and remaining falls by what was emitted. A stop token ends a request.
 //
 // Finished requests stay in the round, as rows that emit nothing, until the engine takes them out: only it knows what takes
 // their place. The list of them is a state and not an event, so the engine may read it after any round it likes.

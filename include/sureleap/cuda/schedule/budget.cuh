@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // How many positions to verify, on the device: the unconstrained maximum of Theta over the prefixes of a table from before
-// the block (schedule/budget.hpp). schedule_top_k reads the number where it was written, so no host waits for it, and the
+// the block (schedule/budget.hpp). schedule_top_k reads the number where it was written, so no host waits for it. The
 // search may run on another stream while the block is drawn.
 //
 // On the host the type of a table says where it comes from, and this round's own is refused by the compiler. Here tables

@@ -3,9 +3,9 @@
 // Requests with blocks of different lengths as one flat target batch (verify_batch.hpp), in the layouts that attention
 // kernels take. round.batch.lengths -> round.batch, whoever wrote the lengths; l_r is at most round.drafts.sizes[r].
 //
-// One launch, or none: round/admit.cuh flattens in its own where one block is enough. Here a block of threads has 32 requests
-// of its own and adds up the lengths of all before them by itself: for 8,192 requests that is 32 KB read by the last
-// block, against a second launch, or blocks that wait for each other.
+// One launch, or none: round/admit.cuh flattens in its own where one block is enough. Here a block of threads has 32
+// requests of its own and adds up the lengths of all before them by itself. For 8,192 requests the last block reads 32 KB.
+// The alternatives are a second launch, or blocks that wait for each other.
 //
 // Where the arrays go (names as documented by FlashInfer and FlashAttention; all int32, all of fixed size, so that plans and
 // graphs may be captured for limits.requests: requests that are not there are empty sequences at the end):

@@ -3,8 +3,8 @@
 // Memory of a verification, and the list of its rows. A row is named by request and position, r (gamma + 1) + k, wherever it
 // lies in the batch: what is known of a request then lies together.
 //
-// The list is made anew in every call, by the first kernel of it: nothing that a verification counts with is left over from
-// the one before, so a captured graph can be replayed, and a round that was broken off leaves nothing behind.
+// The list is made anew by the first kernel of every call. Nothing that a verification counts with is left over from the
+// one before. So a captured graph can be replayed, and a round that was broken off leaves nothing behind.
 #pragma once
 
 #include <cstddef>

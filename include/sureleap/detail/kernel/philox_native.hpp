@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Philox for several counters at once (philox.hpp), with the best instructions that the machine has, found out when the
-// program runs: a race over a row asks for six hundred blocks of bits, which took a third of its time one by one. Bits are
-// the same whoever makes them.
+// program runs. A Gumbel-max draw over a row asks for six hundred blocks of bits. One by one they took a third of its time.
+// Bits are the same whoever makes them.
 #pragma once
 
 #include <array>
