@@ -114,9 +114,9 @@ public:
 
     // ---- requests ----------------------------------------------------------------------------------------------
 
-    /// Adds a request. It takes a place at once if one is free and nobody waits before it, else it waits: places that become
-    /// free are given at the beginning of a step. Its first round drafts from the last prompt token. Throws if settings or prompt are unusable, if the request alone would not fit into max_tokens, or if
-    /// the decoder is full.
+    /// Adds a request. It takes a place at once if one is free and nobody waits before it. Else it waits: places that become
+    /// free are given at the beginning of a step. Its first round drafts from the last prompt token. Throws if settings or
+    /// prompt are unusable, if the request alone would not fit into max_tokens, or if the decoder is full.
     request_id submit(std::span<token_id const> prompt, request_settings const& settings = {}) {
         check_settings<Rule>(settings);
         detail::check_prompt("decoder", prompt, runner_.drafter_part().target_vocabulary());
