@@ -21,9 +21,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -289,7 +289,7 @@ private:
     }
 
     runner_type runner_;
-    std::unordered_map<request_id, entry> requests_;  // all that are known; nodes do not move
+    std::map<request_id, entry> requests_;       // all that are known; nodes do not move
     std::vector<detail::request_place*> slots_;  // who has which place; finished requests keep theirs until it is taken
     std::vector<std::size_t> free_;  // places of nobody or of a finished request; the next to be taken first
     std::vector<waiter> waiting_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Serving counts: a sequence of rounds counted by hand, calibration errors against the recorder of confidence/metrics.hpp, the
+// Serving counts: a sequence of rounds counted by hand, calibration errors against the recorder of fit/confidence_metrics.hpp, the
 // estimate of the acceptance ceiling by enumeration, and readers in other threads.
 #include "support/catch.hpp"
 
@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include <sureleap/confidence/metrics.hpp>
+#include <sureleap/fit/confidence_metrics.hpp>
 #include <sureleap/serving/metrics.hpp>
 
 #include "support/dice.hpp"
