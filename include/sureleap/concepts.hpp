@@ -150,10 +150,11 @@ concept sequential_head =
         head.add_bias(state, hidden, previous, logits);
     };
 
-/// A sequential head whose bias is a product B_k = W2 z_k: code(state, h_k, x_{k-1}) makes the code z_k [r] in the state
-/// and advances it; output().add(codes, base, logits, n, threads) makes n rows of logits, the products of n codes added to n
-/// rows of base logits, which may be the same memory, reading W2 once; output().add_at(tokens, code, logits) adds the
-/// products of some tokens only. Promise: code() and output() together are add_bias, whatever `threads` are lent.
+/// A sequential head whose bias is a product B_k = W2 z_k. code(state, h_k, x_{k-1}) makes the code z_k [r] in the
+/// state and advances it. output().add(codes, base, logits, n, threads) makes n rows of logits: the product of each
+/// code, added to its row of base logits. W2 is read once. `base` and `logits` may be the same memory.
+/// output().add_at(tokens, code, logits) adds the products of some tokens only. Promise: code() and output() together
+/// are add_bias, whatever `threads` are lent.
 template <class H>
 concept factored_head =
     sequential_head<H> &&

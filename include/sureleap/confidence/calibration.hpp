@@ -10,9 +10,9 @@
 //   sequential_temperature_scaling   sigmoid(logit / T_k)         the paper's (section 3.2.1): how sure
 //   sequential_platt_scaling         sigmoid(logit / T_k + b_k)   also how likely altogether
 //
-// A temperature leaves 1/2 where it is, so it mends a head that is too sure or not sure enough, and nothing else. Once
-// acceptance itself has moved (another sampling temperature, another kind of text), confidences are off by a shift,
-// and the offset is what mends that (Platt, "Probabilistic outputs for support vector machines", 1999).
+// A temperature leaves 1/2 where it is, so it mends a head that is too sure or not sure enough, and nothing else. A
+// change in acceptance itself (another sampling temperature, another kind of text) shifts all confidences. The offset
+// mends that (Platt, "Probabilistic outputs for support vector machines", 1999).
 //
 // Each map preserves the order of confidences at its position, so it changes no ranking by c_k.
 #pragma once

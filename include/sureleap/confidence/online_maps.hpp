@@ -22,8 +22,8 @@
 // it can do and conditionals cannot: make up for confidences that depend on each other beyond being reached. A head for
 // which that matters shows it in the ECE of survivals (serving docs), and is served by an offline fit as the prior.
 //
-// Where truth is not a function of c_k alone, any fit is right for the mix of rounds it saw, here those that schedules
-// verify; it is what their decisions need, and moves with them.
+// If acceptance is not a function of c_k alone, a fit is right only for the mix of rounds it saw. Here these are the
+// rounds that schedules verify, which is the mix their decisions need.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Callables of the engine's, lent to the library. A function_ref is two pointers: no allocation, no copy of the callable, and
-// one type for all callables of a signature, so the parts that hold one are no templates of it.
+// Callables of the engine's, lent to the library. A function_ref is two pointers: no allocation, no copy of the
+// callable. All callables of a signature have one type, so a part that holds one need not be a template.
 //
 //     task_ref          void(std::size_t)   one numbered piece of work (executor.hpp)
 //     executor_ref      run(tasks, task)    threads (executor.hpp)

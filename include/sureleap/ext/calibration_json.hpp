@@ -28,7 +28,7 @@ namespace detail {
 
 inline constexpr char const* evidence_format = "sureleap.online_evidence";
 
-/// No sum of logits of at most 12 grows further in the life of a server, and at this size the prior, which keeps a fit
+/// No sum of logits of at most 12 grows further in the life of a server. At this size the prior, which keeps a fit
 /// solvable, is not yet lost in the rounding.
 [[nodiscard]] inline double read_sum(json_field const& field) {
     return field.number_within(-1e12, 1e12, "a number in [-1e12, 1e12]");

@@ -34,11 +34,11 @@ SURELEAP_BEGIN_NAMESPACE
 /// exchange(B) -> B: what the ranks agree on, each having said its own batch. Called on every rank exactly once a round,
 /// before anything is admitted; may wait for the others.
 ///
-/// Optional: seconds(s) -> s, of a round that was timed (or NaN), called on every rank once a round; without it ranks whose
-/// schedules learn from seconds should be given one clock. drafting(requests, floor): replaces draft_limit and weight of
-/// every request and the floor by those of one rank, for ranks with the same requests whose schedules limit drafts by
-/// histories that may differ; called once a round, first. A round that is run again counts as another one: all ranks run
-/// it again.
+/// Optional: seconds(s) -> s, of a round that was timed (or NaN), called on every rank once a round. Without it ranks
+/// whose schedules learn from seconds should be given one clock. Optional: drafting(requests, floor) replaces
+/// draft_limit and weight of every request and the floor by those of one rank. It is called once a round, first. It is
+/// for ranks with the same requests whose schedules limit drafts by histories that may differ. A round that is run
+/// again counts as another one: all ranks run it again.
 ///
 /// Promise: ranks are given the same answer, which depends on nothing that this round's blocks are drawn from.
 template <class E>

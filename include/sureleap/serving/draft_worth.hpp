@@ -57,8 +57,8 @@ public:
             for (std::size_t k = 0; k < record.verdicts[r].verified; ++k) {
                 expected += trust[k] * static_cast<double>(survival[k]);
             }
-            // In tokens and not in what they are worth: evidence of a request of little weight would count for nothing beside
-            // that of all requests, and a place's weight may change from round to round.
+            // In tokens, not multiplied by weights. Evidence of a request of little weight would count for nothing
+            // beside that of all requests. A place's weight may change from round to round, too.
             double const whole = static_cast<double>(certain) / static_cast<double>(request.weight);
             double const accepted = static_cast<double>(record.verdicts[r].accepted) * static_cast<double>(certain);
             p.expected += rate * (whole * expected - p.expected);

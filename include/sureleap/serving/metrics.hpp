@@ -64,8 +64,8 @@ struct histogram_counts {
     [[nodiscard]] double mean() const noexcept { return sum / static_cast<double>(count()); }
 };
 
-/// Of one position of the block. Whether x_k is verified is decided before x_k is known, so accepted / reached and
-/// confidence / reached estimate the same number if c_k is calibrated, however much was trimmed.
+/// Of one position of the block. Whether x_k is verified is decided before x_k is known. So if c_k is calibrated,
+/// accepted / reached and confidence / reached estimate the same number, however much was trimmed.
 struct position_counts {
     std::uint64_t verified = 0;  ///< scored by the target
     std::uint64_t reached = 0;   ///< of those, with everything before them accepted
@@ -79,8 +79,8 @@ struct position_counts {
     [[nodiscard]] double predicted_acceptance() const noexcept { return confidence / static_cast<double>(reached); }
 };
 
-/// Sums over rounds. A round is a step of the whole batch, a request round the part that one request has in it
-/// (round_report calls the two target calls and rounds). Ratios are NaN where nothing was counted.
+/// Sums over rounds. A round is a step of the whole batch. A request round is the part that one request has in it.
+/// (round_report calls the two target calls and rounds.) Ratios are NaN where nothing was counted.
 struct serving_counts {
     /// What may go wrong with a request round, in the order of `failures`.
     static constexpr std::array failure_statuses{status::invalid_draft, status::invalid_confidence,
@@ -95,9 +95,10 @@ struct serving_counts {
     std::uint64_t verified = 0;
     std::uint64_t accepted = 0;
     std::uint64_t emitted = 0;
-    /// Tokens that verifying every drafted one would have accepted, estimated: what was accepted, and behind a prefix that
-    /// was accepted and then trimmed the sum of the survivals a_k / a_l of what was trimmed. Unbiased if confidences are
-    /// calibrated; behind a rejection nothing is estimated, since nothing could have been accepted.
+    /// An estimate of the tokens that verifying every drafted one would have accepted. It counts what was accepted.
+    /// Where the prefix was accepted and the rest trimmed, it adds the sum of the survivals a_k / a_l of the rest.
+    /// Behind a rejection it adds nothing, since nothing could have been accepted. Unbiased if confidences are
+    /// calibrated.
     double acceptable = 0.0;
 
     std::vector<position_counts> positions;    ///< [gamma]

@@ -9,8 +9,8 @@
 //   while (dec.step()) cost.observe(dec.round());              // a schedule sees one version a round
 //
 // Factors stand at knots: requests in octaves, batch tokens per request at 1, 2, 3, 4, 6, 8, 12 .. 32. Each knot's
-// factor is the decayed mean of what was observed near it, drawn towards the mean of the whole machine where little
-// was, which in turn starts as 1. Between knots of one R the *difference* from the model is a line in B, as in
+// factor is the decayed mean of what was observed near it. Where little was, it is drawn towards the mean of the whole
+// machine, which in turn starts as 1. Between knots of one R the *difference* from the model is a line in B, as in
 // cell_cost: no cliffs where cells would meet, and a convex model stays convex from knot to knot.
 //
 // It must survive garbage. A time that is no positive finite number is ignored. Any other counts as at most 1 + `clip`

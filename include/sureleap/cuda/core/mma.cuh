@@ -8,8 +8,8 @@
 //   b: 16 x 8, column major        b[0] = B[2t..][g]   b[1] = B[2t + 8..][g]
 //   c, d: 16 x 8, float            c[0] = C[g][2t]     c[1] = C[g][2t + 1]     c[2] = C[g + 8][2t]     c[3] = C[g + 8][2t + 1]
 //
-// So with weights W[output][input] in rows, ldmatrix of 8 rows of W and 8 inputs is half of a `b` as it stands, and of an A
-// in rows, the quarters of an `a`; ldmatrix_*_trans is for a B in rows.
+// So with weights W[output][input] in rows, ldmatrix of 8 rows of W and 8 inputs gives half of a `b`. From an A in rows
+// it gives the quarters of an `a`. ldmatrix_*_trans is for a B in rows.
 //
 // mma of the PTX ISA and not the wmma:: classes: their fragments are opaque, so that neither a bias can be added nor a row be
 // summed in registers. And not wgmma: sm_80 has none, and products of a few rows are bound by memory anyway.
