@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The emulator itself: kernels as they are usually written pass under many orders of their threads, and each kernel with one
-// thing left out is caught, by a wrong result under some order or by a report.
+// The emulator itself. Kernels as they are usually written pass under many orders of their threads. Each kernel with
+// one thing left out is caught, by a wrong result under some order or by a report.
 #include <sureleap/cuda/core/mma.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 
