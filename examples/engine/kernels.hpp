@@ -3,11 +3,11 @@
 // The arithmetic of the engine: products with stored weights, attention over a cache, and the small functions between
 // them.
 //
-// What every kernel promises: an output number is a function of its own inputs alone. It does not depend on the other
-// rows of the batch, the tiling of rows or the number of threads, because one thread sums each output in one order.
-// Exact speculative decoding needs that. A row verified among seven others then has the logits it would have had alone.
-// So greedy and keyed decoding give exactly the tokens of plain decoding. Libraries of matrix products (Eigen among
-// them) choose their order of summation by shape, so they are not used here.
+// What every kernel promises: an output number is a function of its own inputs alone. One thread sums each output in
+// one order. So it does not depend on the other rows of the batch, the tiling of rows or the number of threads. Exact
+// speculative decoding needs that. A row verified among seven others then has the logits it would have had alone. So
+// greedy and keyed decoding give exactly the tokens of plain decoding. Libraries of matrix products (Eigen among them)
+// choose their order of summation by shape, so they are not used here.
 //
 // Real is float or double. The kernels are compiled once for each instruction set (kernels_table.hpp), and the best
 // that the machine has is taken at run time. Two instruction sets may differ in rounding, as one has a fused

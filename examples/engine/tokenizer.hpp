@@ -68,8 +68,8 @@ public:
     /// Throws if the model has no embedding for some token. A larger vocabulary is normal: models pad their tables.
     void check_fits(std::size_t model_vocabulary) const;
 
-    /// What is no UTF-8 in the text counts as U+FFFD (utf8.hpp). Throws if matching a pattern of the file exceeds its
-    /// limits. That takes a malicious pattern, or a text of hundreds of megabytes.
+    /// What is no UTF-8 in the text counts as U+FFFD (utf8.hpp). Throws if matching a pattern of the file exceeds the
+    /// limits of pattern.hpp. That takes a malicious pattern, or a text of hundreds of megabytes.
     [[nodiscard]] std::vector<token_id> encode(std::string_view text, encode_options options = {}) const;
 
     /// Bytes: a text that was cut between two tokens may begin or end inside a character. With skip_special, tokens

@@ -11,8 +11,8 @@
 // besides:
 //   - no request is lost: whatever was submitted has finished, was cancelled, or is still there, and all finish in the end;
 //   - a failure changes nothing: tokens are as they were, and the target's state by slot fits the next round;
-//   - under rules whose stream is the request's own (pathwise), tokens and their log-probabilities are those of the request
-//     running alone, all of them when it has finished, a prefix when it was cancelled.
+//   - under pathwise rules, tokens and their log-probabilities are those of the request running alone: all of them when
+//     it has finished, a prefix when it was cancelled.
 #include <algorithm>
 #include <array>
 #include <atomic>

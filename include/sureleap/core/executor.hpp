@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Threads, lent. The library makes none: an engine has a pool, and a second one would fight it for the cores. Whoever wants
-// a round's passes over rows divided lends the pool as an executor:
+// Threads that an engine lends to the library. The library makes none: an engine has a pool, and a second one would
+// compete with it for the cores. To divide a round's passes over rows among threads, lend the pool as an executor:
 //
 //     struct lent_pool {
 //         my_pool& pool;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // A profile to keep: prices, cells and graph sizes, and what they were measured on and when. A table of another
-// machine, another model or last year's driver is not a worse table but a wrong one: it makes a schedule verify what
-// does not pay, round after round, and nothing looks broken. So tables are asked for with demands, and refused by name.
+// machine, another model or an old driver makes a schedule verify what does not pay, and no error shows it. So a table
+// is loaded with conditions, and a refusal says which one it does not meet.
 //
 // ext/cost_json.hpp saves and loads them; when_priced.hpp says what to do without one.
 #pragma once

@@ -5,8 +5,8 @@
 //   save_evidence(calibration.shared(), "calibration.json");
 //   calibration.restore(load_evidence("calibration.json"));
 //
-// Sums of evidence and no maps: a map is what settings make of its evidence, and those of the new start may be others.
-// Tenants are not saved; they start from the shared maps.
+// The sums of evidence are saved, not the maps: a map follows from its evidence and the settings, and the settings of
+// the new start may be others. Tenants are not saved; they start from the shared maps.
 #pragma once
 
 #include <array>

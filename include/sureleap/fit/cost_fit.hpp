@@ -12,8 +12,8 @@
 // Rejected: Huber's loss, which each of them would still pull a little.
 //
 // Measurements often cannot tell prices apart: with every draft verified, a batch token, a request and a drafted token
-// always come together. The fit says so, and gives what they share to the batch token where it can: for the schedule
-// this is the cautious reading, which makes verification look dear rather than free.
+// always come together. The fit says so, and gives what they share to the batch token where it can. This is the
+// cautious choice: verification looks dear rather than free.
 #pragma once
 
 #include <algorithm>

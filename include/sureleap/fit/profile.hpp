@@ -10,8 +10,8 @@
 //   auto const profile = profile_steps([&](step_load const& load) { engine.dry_run(load); }, grid);
 //   auto const fit = fit_additive_cost(profile.samples());
 //
-// The median of several runs counts for each load, and their median absolute deviation says how far to trust it: means
-// and standard deviations are moved by one preempted run, which is what profiles at start-up are full of.
+// The result for a load is the median of several runs; their median absolute deviation says how far to trust it.
+// Rejected: means and standard deviations, which one preempted run changes. Such runs are common at start-up.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // The fit of sequential temperature scaling (paper, section 3.2.1): T_k is the temperature of a grid under which a_k
-// agrees best with what happened, while T_1..T_{k-1} stay what they became.
+// agrees best with the outcomes, while T_1..T_{k-1} stay as fitted.
 //
 // What "best" means is the one choice. The paper minimises the expected calibration error (ECE), which is also what is
 // reported. But as a function of the temperature it is jagged and nearly flat around its minimum. Where few prefixes

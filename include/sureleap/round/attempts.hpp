@@ -8,9 +8,10 @@
 // not help, because the tokens of rounds that succeed would still be a selection. Only the same round once more is
 // exact. So what was decided about a request is kept until a round has ended for it, and decides again.
 //
-// Kept by slot: what the schedule allowed (limit, weight, floor), and from admission on the length of the chain and how much
-// of it is verified. From then on the request may be run again in any company. A chain that ended at a row or a confidence
-// of NaN was admitted as far as it came, and is drafted no further: where it ends is known before the next token is drawn.
+// Kept by slot: what the schedule allowed (limit, weight, floor), and from admission on the length of the chain and how
+// much of it is verified. From then on the request may be run again in any batch. A chain that ended at a row or a
+// confidence of NaN was admitted as far as it came, and is drafted no further: where it ends is known before the next
+// token is drawn.
 #pragma once
 
 #include <cstddef>

@@ -11,7 +11,7 @@
 // which costs one comparison a token. Rejected: one number for each token, which costs several times the reading of the
 // row. Numbers of fewer bits cost less, but leave more tokens that need another one.
 //
-// The exponentials are leaf rules: cuda/sampling/gumbel_max.cuh runs its races with the same ones.
+// The functions that make the exponentials are shared with the device (cuda/sampling/gumbel_max.cuh).
 #pragma once
 
 #include <algorithm>

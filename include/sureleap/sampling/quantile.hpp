@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Which token a number between 0 and 1 stands for, in a row whose weights are made when somebody asks: by the sums of
-// blocks, then in the block.
+// The inverse CDF of a row: a number in [0, 1) in, a token out. Weights are computed on demand, so the sums of blocks
+// give the block first, and only its weights are computed.
 #pragma once
 
 #include <algorithm>

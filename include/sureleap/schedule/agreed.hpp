@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// Ranks of one engine that verify the same.
+// Makes ranks of one engine verify the same lengths.
 //
-// A budget is a pure function of a table, and lengths are one of the table and the budget, in integers: ranks that hold the
-// same tables agree without a word. What can differ are clocks, and histories where a rank has missed rounds. This adapter
-// lets ranks exchange the few numbers through which such a difference could act:
+// A budget is a pure function of a table, and lengths are one of the table and the budget, in integers. So ranks that
+// hold the same tables agree without communication. What can differ are clocks, and histories where a rank has missed
+// rounds. With this adapter ranks exchange the few numbers through which such a difference could act:
 //
 //     struct from_rank_0 {
 //         MPI_Comm ranks;

@@ -2,9 +2,9 @@
 //
 // Requests that are not worth drafting for: difficulty-aware early exit, decided for each request from its own past.
 //
-// A request earns what its candidates are worth above the price of a place in the batch, and costs what the drafter takes
-// for it. Survivals tell the first, corrected by how often this request's drafts were accepted beside what they promised; the
-// cost model tells the second. A scheduler that only sees the block cannot do this: by then it was drafted.
+// The gain of drafting is what the request's candidates are worth above the price of a place in the batch. Survivals
+// give it, corrected by this request's past ratio of accepted drafts to predicted ones. The cost is the drafter's time
+// for the request, from the cost model. A scheduler that only sees the block cannot do this: by then it was drafted.
 #pragma once
 
 #include <algorithm>

@@ -7,14 +7,14 @@
 //     while (dec.step()) metrics.observe(dec.round());     // one thread: the engine's
 //     serving_counts now = metrics.read();                 // any other: an exporter's (serving/metrics_text.hpp)
 //
-// Everything is a sum since construction, so what happened between two reads is their difference, which is how a window
-// is watched: calibration since the start of a server says nothing of the last minute's drift.
+// Everything is a sum since construction. So the difference of two reads is what happened between them. Watch
+// calibration by such windows: sums since the start of a server hide the last minute's drift.
 //
-// The observing thread counts into memory of its own and then publishes the sums as a whole under a sequence number. It
-// never waits, and a reader that was overtaken reads again (a seqlock; Boehm, "Can seqlocks get along with programming
-// language memory models?", 2012, in its form without fences, which thread sanitizers do not know). Rejected: an atomic for
-// each count, bumped in place. It costs about as much, and shows a reader verified tokens of a round whose drafted tokens
-// it has not seen. A lock lets a slow scrape hold up a round.
+// The observing thread counts into memory of its own and then publishes the sums as a whole under a sequence number (a
+// seqlock). It never waits, and a reader that was overtaken reads again. The form without fences is used, since thread
+// sanitizers do not know fences (Boehm, "Can seqlocks get along with programming language memory models?", 2012).
+// Rejected: an atomic for each count, which costs about as much, and shows a reader verified tokens of a round whose
+// drafted tokens it has not seen; a lock, by which a slow scrape delays a round.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Speculation that is safe to leave switched on: how far to draft at this load, for whom, or not at all.
+// Decides before each round whether drafting pays: how far to draft at this load, for which requests, or not at all.
 //
 //     never_lose schedule{planned_schedule{cost}};
 //

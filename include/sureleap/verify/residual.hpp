@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The residual distribution: what the target has left once the draft's mass is taken out.
+// Corrections after a rejection: draws from the residual distribution, which is proportional to max(scale p - q, 0).
+// scale is 1 for token rejection and p_i for block verification.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The sequential chain (paper section 3.1) for a batch, without a look at a token by the host: gamma times
+// Drafts the blocks of a batch by the sequential chain (paper section 3.1), without the host reading a token. In:
+// hidden states and base logits of the backbone. Out: round.drafts. gamma times:
 //     multiply    statistics of U_k + W2 z_k for the requests that draft position k     (product.cuh)
 //     draw        per request: total, confidence, x_k ~ q_k, records, and z_{k+1}       (here)
 // Requests stop where their cap, their floor or a failure ends them, and join no further product.

@@ -9,7 +9,8 @@
 // for 576 tokens, r = 256 in 16 bits). A warp keeps loads of 8 rows in flight. Lists and their logits are recorded, and
 // that is all that acceptance needs.
 //
-// Codes are used as the floats that they are: a row is computed once, so nothing has to come out the same again.
+// Codes are used as floats without rounding: a row is computed only once, so no second computation has to agree with
+// it.
 #pragma once
 
 #include <cstddef>
