@@ -27,6 +27,7 @@
 
 #include <sureleap/fit/cost_fit.hpp>
 #include <sureleap/fit/profile.hpp>
+#include <sureleap/serving.hpp>
 #include <sureleap/sureleap.hpp>
 
 #include "measure.hpp"

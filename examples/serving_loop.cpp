@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include <sureleap/serving.hpp>
 #include <sureleap/sureleap.hpp>
 
 using namespace sureleap;

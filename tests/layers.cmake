@@ -14,13 +14,14 @@ cmake_minimum_required(VERSION 3.22)
 set(order
     core/ detail/kernel/ sampling/ concepts.hpp head/ confidence/ cost/ schedule/ verify/
     cuda/core/ cuda/sampling/ cuda/head/ cuda/confidence/ cuda/cost/ cuda/schedule/ cuda/drafter/ cuda/verify/ cuda/round/ cuda.cuh
-    drafter/ fit/ training/ training.hpp ext/ round/ decoder.hpp serving/ sureleap.hpp testing/)
+    drafter/ fit/ training/ training.hpp round/ decoder.hpp sureleap.hpp serving/ serving.hpp ext/ testing/)
 set(private cuda/ training/ ext/ testing/)
-set(doors sureleap.hpp training.hpp cuda.cuh)
+set(doors sureleap.hpp serving.hpp training.hpp cuda.cuh)
 set(opened_by_training.hpp "^(fit|training)/")
+set(opened_by_serving.hpp "^serving/")
 set(opened_by_cuda.cuh "^cuda/")
 set(opened_by_sureleap.hpp
-    "^(core|detail/kernel|sampling|head|confidence|cost|schedule|verify|drafter|round|serving)/|^(concepts|decoder)[.]hpp$")
+    "^(core|detail/kernel|sampling|head|confidence|cost|schedule|verify|drafter|round)/|^(concepts|decoder)[.]hpp$")
 
 set(errors 0)
 macro(complain)

@@ -4,7 +4,7 @@
 //
 // A confidence is conditional: c_k is the probability that draft k is accepted, given that all before it were. So it has
 // an outcome only in rounds that got as far as k. What schedules multiply up, and what is judged here as in the library
-// (confidence/metrics.hpp), is survival, a_k = c_1 .. c_k against "all of x_1 .. x_k were accepted", which has an outcome
+// (fit/confidence_metrics.hpp), is survival, a_k = c_1 .. c_k against "all of x_1 .. x_k were accepted", which has an outcome
 // in every round that verified the whole block. The conditional AUC is beside it, because survival's is flattered by
 // rounds that had ended long before.
 //
@@ -22,9 +22,9 @@
 #include <vector>
 
 #include <sureleap/confidence/calibration.hpp>
-#include <sureleap/confidence/metrics.hpp>
 #include <sureleap/core/error.hpp>
 #include <sureleap/fit/calibration_data.hpp>
+#include <sureleap/fit/confidence_metrics.hpp>
 #include <sureleap/fit/platt_fit.hpp>
 #include <sureleap/fit/temperature_fit.hpp>
 #include <sureleap/sampling/random.hpp>

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <sureleap/serving.hpp>
 #include <sureleap/sureleap.hpp>
 
 #include "schedules.hpp"

@@ -21,9 +21,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -114,9 +114,9 @@ public:
 
     // ---- requests ----------------------------------------------------------------------------------------------
 
-    /// Adds a request. It takes a place at once if one is free and nobody waits before it, else it waits: places that become
-    /// free are given at the beginning of a step. Its first round drafts from the last prompt token. Throws if settings or prompt are unusable, if the request alone would not fit into max_tokens, or if
-    /// the decoder is full.
+    /// Adds a request. It takes a place at once if one is free and nobody waits before it. Else it waits: places that become
+    /// free are given at the beginning of a step. Its first round drafts from the last prompt token. Throws if settings or
+    /// prompt are unusable, if the request alone would not fit into max_tokens, or if the decoder is full.
     request_id submit(std::span<token_id const> prompt, request_settings const& settings = {}) {
         check_settings<Rule>(settings);
         detail::check_prompt("decoder", prompt, runner_.drafter_part().target_vocabulary());
@@ -289,7 +289,7 @@ private:
     }
 
     runner_type runner_;
-    std::unordered_map<request_id, entry> requests_;  // all that are known; nodes do not move
+    std::map<request_id, entry> requests_;       // all that are known; nodes do not move
     std::vector<detail::request_place*> slots_;  // who has which place; finished requests keep theirs until it is taken
     std::vector<std::size_t> free_;  // places of nobody or of a finished request; the next to be taken first
     std::vector<waiter> waiting_;

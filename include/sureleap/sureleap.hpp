@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Everything that serving needs and that depends on the standard library alone. Named for themselves: training.hpp, device
-// code (cuda.cuh), glue to other libraries (ext/), tools for tests (testing/).
+// All that a round is made of, and the decoder that runs it. Depends on the standard library alone. Doors of their own:
+// serving.hpp (what learns and decides under load), training.hpp (losses and fits), cuda.cuh (device code). Glue to other
+// libraries (ext/) and tools for tests (testing/) are included by name.
 #pragma once
 
 #include <sureleap/core/abi_tag.hpp>
@@ -50,19 +51,14 @@
 #include <sureleap/head/shortlist.hpp>
 
 #include <sureleap/confidence/calibration.hpp>
-#include <sureleap/confidence/drift.hpp>
 #include <sureleap/confidence/estimate.hpp>
 #include <sureleap/confidence/head.hpp>
-#include <sureleap/confidence/metrics.hpp>
-#include <sureleap/confidence/online_fit.hpp>
-#include <sureleap/confidence/online_maps.hpp>
 
 #include <sureleap/cost/additive.hpp>
 #include <sureleap/cost/capacity.hpp>
 #include <sureleap/cost/cell.hpp>
 #include <sureleap/cost/padded.hpp>
 #include <sureleap/cost/sample.hpp>
-#include <sureleap/cost/table.hpp>
 #include <sureleap/cost/views.hpp>
 
 #include <sureleap/schedule/adapter.hpp>
@@ -109,12 +105,3 @@
 #include <sureleap/round/stages.hpp>
 
 #include <sureleap/decoder.hpp>
-
-#include <sureleap/serving/draft_forecast.hpp>
-#include <sureleap/serving/draft_worth.hpp>
-#include <sureleap/serving/metrics.hpp>
-#include <sureleap/serving/metrics_text.hpp>
-#include <sureleap/serving/never_lose.hpp>
-#include <sureleap/serving/online_calibration.hpp>
-#include <sureleap/serving/refined_cost.hpp>
-#include <sureleap/serving/speed_targets.hpp>

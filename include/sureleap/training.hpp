@@ -5,7 +5,9 @@
 #pragma once
 
 #include <sureleap/fit/calibration_data.hpp>
+#include <sureleap/fit/confidence_metrics.hpp>
 #include <sureleap/fit/cost_fit.hpp>
+#include <sureleap/fit/cost_table.hpp>
 #include <sureleap/fit/least_squares.hpp>
 #include <sureleap/fit/platt_fit.hpp>
 #include <sureleap/fit/profile.hpp>

@@ -30,6 +30,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -210,23 +211,24 @@ struct engine_on_device {
     }
 };
 
-/// The list of requests that the engine keeps, by slots as the decoder's.
+/// The list of requests that the engine keeps, by slots as the decoder's: the slot that is free for longest is taken first.
 struct request_list {
     std::vector<device_request> running;
-    std::uint32_t slots_used = 0;
+    std::vector<std::uint32_t> free = [] {
+        std::vector<std::uint32_t> all(places);
+        std::iota(all.begin(), all.end(), 0u);
+        return all;
+    }();
 
-    /// A slot that was never used, or the first one that is free.
-    [[nodiscard]] std::uint32_t free_slot() const {
-        if (slots_used < places) return slots_used;
-        std::uint32_t slot = 0;
-        for (device_request const& each : running) slot += each.slot == slot ? 1 : 0;
+    [[nodiscard]] std::uint32_t take_slot() {
+        std::uint32_t const slot = free.front();
+        free.erase(free.begin());
         return slot;
     }
     void add(device_request const& request) {
         auto const behind = std::find_if(running.begin(), running.end(),
                                          [&](device_request const& each) { return each.slot > request.slot; });
         running.insert(behind, request);
-        slots_used = std::max(slots_used, request.slot + 1);
     }
     /// Takes over what a round changed, and takes out who has finished. True if someone has.
     [[nodiscard]] bool update(device::request_columns const& from) {
@@ -238,6 +240,7 @@ struct request_list {
             running[r].anchor = anchors[r];
             running[r].position = positions[r];
             running[r].remaining = remaining[r];
+            if (remaining[r] == 0) free.push_back(running[r].slot);
         }
         return std::erase_if(running, [](device_request const& each) { return each.remaining == 0; }) > 0;
     }
@@ -322,7 +325,7 @@ void mirror(std::uint64_t seed) {
         stops[i] = {i % 2 == 0 ? static_cast<token_id>(roll.below(vocabulary)) : no_token};
         settings.stop_tokens = stops[i];
         static_cast<void>(dec.submit(prompt, settings));
-        std::uint32_t const slot = requests.free_slot();
+        std::uint32_t const slot = requests.take_slot();
         require_cuda(device::join(there.history, slot, nullptr));
         requests.add({.anchor = prompt.back(),
                       .position = prompt.size() - 1,

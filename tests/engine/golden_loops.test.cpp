@@ -19,7 +19,7 @@
 #include <engine/eagle3.hpp>
 #include <engine/parts.hpp>
 #include <engine/server.hpp>
-#include <sureleap/confidence/metrics.hpp>
+#include <sureleap/fit/confidence_metrics.hpp>
 
 #include "support/golden_engine.hpp"
 

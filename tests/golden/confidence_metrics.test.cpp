@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include <sureleap/confidence/metrics.hpp>
+#include <sureleap/fit/confidence_metrics.hpp>
 
 #include "support/safetensors.hpp"
 

@@ -14,12 +14,12 @@
 #include <vector>
 
 #include <sureleap/confidence/calibration.hpp>
-#include <sureleap/confidence/metrics.hpp>
-#include <sureleap/confidence/online_maps.hpp>
 #include <sureleap/cost/capacity.hpp>
+#include <sureleap/fit/confidence_metrics.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/serving/online_calibration.hpp>
+#include <sureleap/serving/online_maps.hpp>
 
 #include "support/exactness.hpp"
 #include "support/survival_tables.hpp"

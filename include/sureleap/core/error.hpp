@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include <sureleap/core/config.hpp>
 
@@ -20,14 +21,17 @@ public:
     using std::runtime_error::runtime_error;
 };
 
-namespace detail {
-
-/// Text of a value for an error message; shorter than a stream and free of its locale.
-template <class T>
-[[nodiscard]] std::string show(T const& value) {
-    if constexpr (std::is_convertible_v<T const&, std::string>) {
-        return std::string(value);
-    } else if constexpr (std::is_floating_point_v<T>) {
+/// Text of a value in an error message; shorter than a stream and free of its locale.
+[[nodiscard]] inline std::string error_text(std::string text) {
+    return text;
+}
+[[nodiscard]] inline std::string error_text(char const* text) {
+    return text;
+}
+template <class Number>
+    requires std::is_arithmetic_v<Number>
+[[nodiscard]] std::string error_text(Number value) {
+    if constexpr (std::is_floating_point_v<Number>) {
         char text[32];
         std::snprintf(text, sizeof text, "%.9g", static_cast<double>(value));  // to_string would print 1e-9 as 0
         return text;
@@ -35,6 +39,8 @@ template <class T>
         return std::to_string(value);
     }
 }
+
+namespace detail {
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void throw_error(std::string const& text) {
 #if SURELEAP_EXCEPTIONS
@@ -50,9 +56,9 @@ template <class T>
 /// Throws an error whose text is all parts joined: strings and numbers. Whoever reads a file for the library, or makes a part for
 /// it, fails in the same way. The text is built on failure alone, so the caller tests first.
 template <class... Parts>
-[[noreturn, gnu::cold]] void fail_with(Parts const&... parts) {
+[[noreturn, gnu::cold]] void fail_with(Parts... parts) {  // by value: literals of every length are one type
     std::string text;
-    (text.append(detail::show(parts)), ...);
+    (text.append(error_text(std::move(parts))), ...);
     detail::throw_error(text);
 }
 

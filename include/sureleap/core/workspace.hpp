@@ -11,7 +11,8 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
+#include <cstdint>
+#include <new>
 #include <span>
 #include <type_traits>
 
@@ -41,7 +42,7 @@ public:
         std::size_t const start = offset + (misaligned ? alignment - misaligned : 0);
         SURELEAP_EXPECTS(start + count * sizeof(T) <= buffer_.size());
         T* const first = reinterpret_cast<T*>(buffer_.data() + start);
-        std::uninitialized_value_construct_n(first, count);
+        for (std::size_t i = 0; i < count; ++i) ::new (static_cast<void*>(first + i)) T();
         return {first, count};
     }
 

@@ -18,9 +18,9 @@
 
 #include <sureleap/ext/json_document.hpp>
 
-#include <sureleap/confidence/online_fit.hpp>
-#include <sureleap/confidence/online_maps.hpp>
 #include <sureleap/core/config.hpp>
+#include <sureleap/serving/online_fit.hpp>
+#include <sureleap/serving/online_maps.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -26,7 +26,7 @@
 #include <sureleap/core/error.hpp>
 #include <sureleap/cost/additive.hpp>
 #include <sureleap/cost/sample.hpp>
-#include <sureleap/cost/table.hpp>
+#include <sureleap/fit/cost_table.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include <sureleap/confidence/calibration.hpp>
-#include <sureleap/confidence/metrics.hpp>
 #include <sureleap/core/config.hpp>
 #include <sureleap/fit/calibration_data.hpp>
+#include <sureleap/fit/confidence_metrics.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace detail {

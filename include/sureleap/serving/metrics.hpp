@@ -32,10 +32,10 @@
 #include <vector>
 
 #include <sureleap/concepts.hpp>
-#include <sureleap/confidence/metrics.hpp>
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/types.hpp>
+#include <sureleap/fit/confidence_metrics.hpp>
 #include <sureleap/round/record.hpp>
 
 SURELEAP_BEGIN_NAMESPACE

@@ -15,7 +15,7 @@
 // between draw and verdict but the raw confidence, which every round keeps. Rejected: entropy and margin of q_k as further
 // terms; each is a pass over the row for every token drafted.
 //
-// The maps are confidence/online_maps.hpp, which also argues why trimmed rounds do not bias them. Here are requests and
+// The maps are serving/online_maps.hpp, which also argues why trimmed rounds do not bias them. Here are requests and
 // tenants.
 #pragma once
 
@@ -29,13 +29,13 @@
 #include <utility>
 #include <vector>
 
-#include <sureleap/confidence/drift.hpp>
-#include <sureleap/confidence/online_fit.hpp>
-#include <sureleap/confidence/online_maps.hpp>
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/round/record.hpp>
+#include <sureleap/serving/drift.hpp>
+#include <sureleap/serving/online_fit.hpp>
+#include <sureleap/serving/online_maps.hpp>
 #include <sureleap/verify/verdict.hpp>
 
 SURELEAP_BEGIN_NAMESPACE

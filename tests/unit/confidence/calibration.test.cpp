@@ -18,7 +18,7 @@
 
 #include <sureleap/concepts.hpp>
 #include <sureleap/confidence/calibration.hpp>
-#include <sureleap/confidence/metrics.hpp>
+#include <sureleap/fit/confidence_metrics.hpp>
 #include <sureleap/fit/temperature_fit.hpp>
 
 using sureleap::calibration_data;

@@ -14,16 +14,16 @@
 #include <vector>
 
 #include <sureleap/confidence/calibration.hpp>
-#include <sureleap/confidence/drift.hpp>
-#include <sureleap/confidence/metrics.hpp>
-#include <sureleap/confidence/online_maps.hpp>
 #include <sureleap/core/workspace.hpp>
 #include <sureleap/decoder.hpp>
+#include <sureleap/fit/confidence_metrics.hpp>
 #include <sureleap/round/report.hpp>
 #include <sureleap/round/stages.hpp>
 #include <sureleap/schedule/planning.hpp>
+#include <sureleap/serving/drift.hpp>
 #include <sureleap/serving/metrics.hpp>
 #include <sureleap/serving/online_calibration.hpp>
+#include <sureleap/serving/online_maps.hpp>
 #include <sureleap/verify/rejection.hpp>
 
 #include "support/adapters.hpp"

@@ -16,9 +16,9 @@
 
 #include <sureleap/confidence/estimate.hpp>
 #include <sureleap/cost/additive.hpp>
-#include <sureleap/cost/table.hpp>
 #include <sureleap/decoder.hpp>
 #include <sureleap/drafter/parallel.hpp>
+#include <sureleap/fit/cost_table.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/simple.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Serving counters. They are compared with a sequence of rounds counted by hand. Calibration errors are compared with
-// the recorder of confidence/metrics.hpp, the estimate of the acceptance ceiling with an enumeration. Other threads
+// the recorder of fit/confidence_metrics.hpp, the estimate of the acceptance ceiling with an enumeration. Other threads
 // read the counters meanwhile.
 #include "support/catch.hpp"
 
@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include <sureleap/confidence/metrics.hpp>
+#include <sureleap/fit/confidence_metrics.hpp>
 #include <sureleap/serving/metrics.hpp>
 
 #include "support/dice.hpp"

@@ -12,11 +12,11 @@
 #include <span>
 #include <vector>
 
-#include <sureleap/confidence/metrics.hpp>
 #include <sureleap/cost/capacity.hpp>
 #include <sureleap/decoder.hpp>
 #include <sureleap/drafter/autoregressive.hpp>
 #include <sureleap/drafter/lookup.hpp>
+#include <sureleap/fit/confidence_metrics.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/simple.hpp>
 #include <sureleap/serving/online_calibration.hpp>

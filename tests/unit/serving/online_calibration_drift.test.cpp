@@ -10,9 +10,9 @@
 #include <span>
 #include <vector>
 
-#include <sureleap/confidence/metrics.hpp>
 #include <sureleap/core/calibration_ref.hpp>
 #include <sureleap/cost/capacity.hpp>
+#include <sureleap/fit/confidence_metrics.hpp>
 #include <sureleap/fit/platt_fit.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/serving/online_calibration.hpp>

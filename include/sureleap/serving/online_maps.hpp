@@ -34,10 +34,10 @@
 #include <vector>
 
 #include <sureleap/confidence/calibration.hpp>
-#include <sureleap/confidence/drift.hpp>
-#include <sureleap/confidence/online_fit.hpp>
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
+#include <sureleap/serving/drift.hpp>
+#include <sureleap/serving/online_fit.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include <sureleap/concepts.hpp>
-#include <sureleap/confidence/online_fit.hpp>
-#include <sureleap/confidence/online_maps.hpp>
+#include <sureleap/serving/online_fit.hpp>
+#include <sureleap/serving/online_maps.hpp>
 
 #include "support/dice.hpp"
 #include "support/error_text.hpp"

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include <sureleap/confidence/drift.hpp>
+#include <sureleap/serving/drift.hpp>
 
 #include "support/dice.hpp"
 #include "support/error_text.hpp"

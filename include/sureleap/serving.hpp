@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+//
+// What a server adds to rounds: schedules that never lose to plain decoding, speed targets, costs and confidences that are
+// learned while serving, counters and their text for Prometheus. Depends on the standard library alone.
+#pragma once
+
+#include <sureleap/serving/draft_forecast.hpp>
+#include <sureleap/serving/draft_worth.hpp>
+#include <sureleap/serving/drift.hpp>
+#include <sureleap/serving/metrics.hpp>
+#include <sureleap/serving/metrics_text.hpp>
+#include <sureleap/serving/never_lose.hpp>
+#include <sureleap/serving/online_calibration.hpp>
+#include <sureleap/serving/online_fit.hpp>
+#include <sureleap/serving/online_maps.hpp>
+#include <sureleap/serving/refined_cost.hpp>
+#include <sureleap/serving/speed_targets.hpp>
