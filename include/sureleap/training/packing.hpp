@@ -10,8 +10,8 @@
 //     its context      token rows [first row of its sequence, row of its anchor)   strictly before the anchor
 //     its own block    block rows [b gamma, (b + 1) gamma)                         all of it, also to the right
 // Both are ranges because the tokens of a sequence are contiguous. They are found in O(1) from three numbers a block.
-// A mask of [block rows, token rows + block rows] would dwarf the batch: 512 blocks of 7 over 4,096 tokens take 12 KB
-// here and 27 MB as bytes of a mask.
+// Rejected: a mask of [block rows, token rows + block rows], which is far larger than the batch. 512 blocks of 7 over
+// 4,096 tokens take 12 KB here and 27 MB as bytes of a mask.
 #pragma once
 
 #include <algorithm>

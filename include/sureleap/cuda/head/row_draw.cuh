@@ -137,7 +137,8 @@ public:
     }
 
 private:
-    // Groups that weigh nothing beside the largest logit count as nothing, so that whoever is found has a token to show.
+    // Groups whose weight is negligible beside the largest logit's count as 0, so that the group found has a token with
+    // weight.
     [[nodiscard]] __device__ double weight(std::uint32_t g) const {
         double const w =
             static_cast<double>(groups_[g].sum) * static_cast<double>(expf((groups_[g].largest - largest_) * scale_));
