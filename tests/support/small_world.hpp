@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Tiny models with strong dependences, and the exact law of what a decoder makes of them. Everything is in double and
-// every number is a pure function of the world's seed and its arguments, so a path can be run again and again.
+// Tiny models with strong dependences, and the exact law of what a decoder makes of them. Everything is in double.
+// Every number is a pure function of the world's seed and its arguments, so a path can be run again.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What happens when data given at set-up is wrong, or stages of a round are called in a wrong order or with wrong parts:
-// sureleap::error, with the object, the index, the value and the expectation in its text. Inside a stage nothing throws; there
-// a request gets a status (types.hpp), or a broken precondition aborts (SURELEAP_EXPECTS).
+// sureleap::error, with the object, the index, the value and the expectation in its text. It is thrown when data given
+// at set-up is wrong, or when stages of a round are called in a wrong order or with wrong parts. Inside a stage nothing
+// throws. There a request gets a status (types.hpp), or a broken precondition aborts (SURELEAP_EXPECTS).
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The passes of row.hpp with AVX2, FMA and F16C (x86-64-v3), whatever the program is compiled for. To be called where
-// native.hpp finds the instructions; empty for other processors, and for compilers without the attribute.
+// The passes of row.hpp with AVX2, FMA and F16C (x86-64-v3), whatever the program is compiled for. native.hpp calls
+// them if the machine has these instructions. The header is empty for other processors, and for compilers without the
+// attribute.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__)

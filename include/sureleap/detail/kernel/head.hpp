@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
-// What sequential heads compute of whole matrices, as a table of functions like that of row.hpp: products with the output
-// matrix W2, which is nearly all a head costs, and the choice of a shortlist. The functions here are the reference;
-// head_avx2.hpp, head_avx512.hpp and head_neon.hpp hold vector code, head_native.hpp takes the best that the machine runs.
+// What sequential heads compute over whole matrices, as a table of functions like that of row.hpp. These are products
+// with the output matrix W2, which is nearly all a head costs, and the choice of a shortlist. The functions here are
+// the reference. head_avx2.hpp, head_avx512.hpp and head_neon.hpp hold vector code. head_native.hpp takes the best that
+// the machine runs.
 //
-// A row of a product is summed in one order whatever else is computed beside it. Lane l of 16 adds elements l, l + 16, ...;
-// of bf16, which vectors widen two by two, elements 2l, 2l + 1, 2l + 32, ... Then lanes are added pairwise (l with l + 8, +
-// 4, + 2, + 1). So a request's logits do not depend on who shares its batch. Products with int8 weights are sums of
-// integers, which are exact and the same on every machine.
+// A row of a product is summed in one order whatever else is computed beside it. Lane l of 16 adds elements l, l + 16,
+// ... Of bf16, which vectors widen two by two, it adds elements 2l, 2l + 1, 2l + 32, ... Then lanes are added pairwise
+// (l with l + 8, + 4, + 2, + 1). So a request's logits do not depend on who shares its batch. Products with int8
+// weights are sums of integers, which are exact and the same on every machine.
 #pragma once
 
 #include <algorithm>

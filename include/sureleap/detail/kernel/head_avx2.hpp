@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The functions of head.hpp with AVX2, FMA and F16C, whatever the program is compiled for. To be called where
-// head_native.hpp finds the instructions; empty for other processors, and for compilers without the attribute.
+// The functions of head.hpp with AVX2, FMA and F16C, whatever the program is compiled for. head_native.hpp calls them
+// if the machine has these instructions. The header is empty for other processors, and for compilers without the
+// attribute.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__)

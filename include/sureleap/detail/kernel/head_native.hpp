@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The best functions of head.hpp that the machine runs, found out when the program runs.
+// The table of the fastest functions of head.hpp that the machine runs, chosen at run time.
 #pragma once
 
 #include <span>

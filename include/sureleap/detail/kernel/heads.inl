@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // The functions of head.hpp in vectors, written once and compiled for AVX2 and for AVX-512: a part of head_avx2.hpp and
-// head_avx512.hpp, as rows.inl is of avx2.hpp (which says why it is no ordinary template). Who includes it has opened a
-// namespace, defined SURELEAP_KERNEL and a class `isa`:
+// head_avx512.hpp. rows.inl says why it is no ordinary template. Before they include it, they open a namespace and
+// define SURELEAP_KERNEL and a class `isa`, which has:
 //
 //     width, parts                 floats in a register; registers for 16 lanes
 //     at_once                      rows of the matrix that are multiplied side by side with three vectors, a divisor of 8

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The best passes over rows (row.hpp) that the machine runs, found out when the program runs.
+// The table of the fastest passes over rows (row.hpp) that the machine runs, chosen at run time.
 #pragma once
 
 #include <span>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The passes of row.hpp with NEON, which every AArch64 processor has; empty for others, and for compilers without GCC's
-// vector extensions. No attribute on functions and no question at run time: there is nothing to choose.
+// The passes of row.hpp with NEON, which every AArch64 processor has. The header is empty for other processors, and for
+// compilers without GCC's vector extensions. Functions need no attribute, and there is nothing to choose at run time.
 #pragma once
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__GNUC__)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The bits behind every draw.
+// The random number generator behind every draw.
 #pragma once
 
 #include <array>

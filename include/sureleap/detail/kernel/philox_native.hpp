@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Philox for several counters at once (philox.hpp), with the best instructions that the machine has, found out when the
-// program runs. A Gumbel-max draw over a row asks for six hundred blocks of bits. One by one they took a third of its time.
-// Bits are the same whoever makes them.
+// Philox for several counters at once (philox.hpp), with the best instructions that the machine has, chosen at run
+// time. A Gumbel-max draw over a row asks for six hundred blocks of bits. One by one they took a third of its time. The
+// bits are the same in all versions.
 #pragma once
 
 #include <array>

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT
 //
-// What is computed of whole rows of logits, as a table of functions. A verification reads hundreds of thousands of logits
-// and does next to nothing else, so this is where its time goes; everything above works with what these passes return.
+// Passes over whole rows of logits (largest logit, weights, sums, searches), as a table of functions. A verification
+// reads hundreds of thousands of logits and does next to nothing else, so its time is spent here.
 //
 // The functions here are the reference: portable, std::exp, sums in double. Vector code with the same meaning is in
-// avx2.hpp and avx512.hpp, and native.hpp takes the best that the machine runs, when the program runs. A table is a
-// value that is passed in at set-up: an engine may bring its own, and a test may ask for any of them.
+// avx2.hpp and avx512.hpp. native.hpp chooses the best that the machine runs, at run time. A table is a value that is
+// passed in at set-up: an engine may bring its own, and a test may ask for any of them.
 //
 // A table of functions, not a template parameter of everything that touches a row: which instructions a machine has is
 // known when the program runs, and a call per row is nothing beside the row.
 //
-// All tables keep these promises, and law and draws rest on them:
+// All tables keep these promises, on which laws and draws rely:
 //   - a weight is a function of its logit, shift and scale alone, wherever the logit stands, in every function;
 //   - the weight of -inf is 0, no weight is negative, and one that is too large, of +inf or of NaN is not finite;
-//   - the sum of a block is that of its weights up to rounding, in an order of the table's own: within sum_rounding_of;
-//   - reach finds its token by sums in double, so a token is not out of reach beside others that dwarf it.
-// Two tables agree up to rounding: exp within 2e-7, and an argument of exp that is exact to 1e-7 of itself.
+//   - the sum of a block is that of its weights within sum_rounding_of, in an order of the table's own;
+//   - reach finds its token by sums in double, so that a small weight beside large ones can still be drawn.
+// Two tables agree up to rounding: exp is within 2e-7, and its argument within 1e-7, both relative.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The passes of survivals.hpp with AVX2, whatever the program is compiled for, and the choice when it runs. AVX-512 was
-// 5 to 10 % faster: a pass waits for the table most of the time, and a row of eight fills an AVX2 register.
+// The passes of survivals.hpp with AVX2, whatever the program is compiled for, and the choice between them and the
+// reference at run time. There is no AVX-512 version. It was only 5 to 10 % faster: a pass mostly waits for memory, and
+// a row of eight fills an AVX2 register.
 #pragma once
 
 #include <array>
