@@ -4,7 +4,8 @@
 # The tests, from a clean clone: installs what is missing, configures, builds, runs.
 #
 #   tests/run.sh               g++, optimised: the library, the engine, what must not compile, the package; minutes
-#   tests/run.sh block         what belongs to a header: every test with `block` in its name
+#   tests/run.sh block         what belongs to a header: every test with `block` in its name, or else every unit test that
+#                              includes block.hpp
 #   tests/run.sh --all         everything: examples, benchmarks, kernels, fuzzing, soak, both compilers, and once more with
 #                              clang++-19 and ASan + UBSan (without the test cases tagged [long])
 #   tests/run.sh --all --gcc-only    where there is no clang++-19
@@ -53,10 +54,16 @@ export UBSAN_OPTIONS=print_stacktrace=1
 
 if [[ -n ${name} ]]; then
     cmake --preset test >/dev/null
-    mapfile -t targets < <(ninja -C build/test -t targets all |
-        sed -nE "s/^((unit|property|golden|static|engine)\.[a-z0-9_.]*${name}[a-z0-9_.]*): phony.*/\1/p" | sort -u)
+    mapfile -t known < <(ninja -C build/test -t targets all |
+        sed -nE 's/^((unit|property|golden|static|engine)\.[a-z0-9_.]*): phony.*/\1/p' | sort -u)
+    mapfile -t targets < <(printf '%s\n' "${known[@]}" | grep -F -- "${name}")
+    if [[ ${#targets[@]} -eq 0 ]]; then # a header whose tests are named after what it is part of
+        mapfile -t targets < <(grep -lrE "#include <sureleap/([a-z0-9_]+/)*${name##*/}\.hpp>" tests/unit |
+            sed -E 's|^tests/unit/(.*)\.test\.cpp$|unit/\1|; s|/|.|g' | grep -Fx -f <(printf '%s\n' "${known[@]}"))
+    fi
     if [[ ${#targets[@]} -eq 0 ]]; then
-        echo "tests/run.sh: no test has '${name}' in its name; ctest --test-dir build/test -N lists them" >&2
+        echo "tests/run.sh: no test has '${name}' in its name, and no unit test includes ${name##*/}.hpp;" \
+            "ctest --test-dir build/test -N lists them" >&2
         exit 2
     fi
     cmake --build build/test -j "${jobs}" --target "${targets[@]}"

@@ -165,60 +165,12 @@ private:
         return s.view(slot, plain);
     }
 
-    /// The parts are chosen at run time, the memory is made for their types: those that go together.
-    [[nodiscard]] memory_type make_memory(sureleap::round_limits const& limits) {
-        check_parts(drafter_, schedule_, rule_);
-        return std::visit(
-            [&]<class D, class S, class R>(D const& drafter, S& schedule, R const& rule) -> memory_type {
-                if constexpr (goes_together<D, S, R>) {
-                    return {drafter, schedule, rule, limits};
-                } else {
-                    sureleap::fail_with("server: the parts do not go together");  // check_parts says why
-                }
-            },
-            drafter_, schedule_, rule_);
-    }
-
-    void round(std::span<request_view const> requests) {
-        bool const anybody_drafts = [&] {
-            stopwatch const watch{times_.accept};
-            return std::visit([&](auto& s) { return sureleap::begin_round(s, requests, memory_); }, schedule_);
-        }();
-        if (anybody_drafts) std::visit([&](auto& drafter) { draft(drafter); }, drafter_);
-        auto const& batch = [&]() -> sureleap::verify_batch const& {
-            stopwatch const watch{times_.accept};
-            return std::visit([&](auto const& s) -> auto const& { return sureleap::admit(s, memory_); }, schedule_);
-        }();
-        auto const rows = [&] {
-            stopwatch const watch{times_.verify};
-            return target_.score(batch);
-        }();
-        {
-            stopwatch const watch{times_.accept};
-            std::visit([&](auto const& r) { sureleap::accept(r, rows, sureleap::no_logits_hook{}, rng_, memory_); },
-                       rule_);
-            last_ = std::visit([&](auto& s) { return sureleap::end_round(s, memory_); }, schedule_);
-        }
-        commit(last_.verdicts);
-    }
-
+    // Every drafter, schedule and rule meet in these. They stand below the class: whoever relies on server.cpp must not compile
+    // them again, as bodies inside a class would be.
+    [[nodiscard]] memory_type make_memory(sureleap::round_limits const& limits);
+    void round(std::span<request_view const> requests);
     template <class D>
-    void draft(D& drafter) {
-        auto const forward = [&] {
-            stopwatch const watch{times_.draft};
-            return drafter.forward(memory_.requests());
-        }();
-        {
-            stopwatch const watch{times_.accept};
-            std::visit(
-                [&]<class S>(S const& s) {
-                    if constexpr (plans_for<D, S>) sureleap::plan(s, drafter, forward, memory_);
-                },
-                schedule_);
-        }
-        stopwatch const watch{D::is_parallel ? times_.head : times_.draft};
-        std::visit([&](auto const& r) { sureleap::draw(drafter, forward, r, rng_, memory_); }, rule_);
-    }
+    void draft(D& drafter);
 
     // Nothing before this has changed a request. The target needs no commit: its cache has no length.
     void commit(std::span<sureleap::verdict const> verdicts) {
@@ -278,5 +230,65 @@ private:
     std::vector<Real> kept_features_;
     std::vector<token_id> next_tokens_;
 };
+
+/// The parts are chosen at run time, the memory is made for their types: those that go together.
+template <class Real, class Rng, class Schedules>
+auto server<Real, Rng, Schedules>::make_memory(sureleap::round_limits const& limits) -> memory_type {
+    check_parts(drafter_, schedule_, rule_);
+    return std::visit(
+        [&]<class D, class S, class R>(D const& drafter, S& schedule, R const& rule) -> memory_type {
+            if constexpr (goes_together<D, S, R>) {
+                return {drafter, schedule, rule, limits};
+            } else {
+                sureleap::fail_with("server: the parts do not go together");  // check_parts says why
+            }
+        },
+        drafter_, schedule_, rule_);
+}
+
+template <class Real, class Rng, class Schedules>
+void server<Real, Rng, Schedules>::round(std::span<request_view const> requests) {
+    bool const anybody_drafts = [&] {
+        stopwatch const watch{times_.accept};
+        return std::visit([&](auto& s) { return sureleap::begin_round(s, requests, memory_); }, schedule_);
+    }();
+    if (anybody_drafts) std::visit([&](auto& drafter) { draft(drafter); }, drafter_);
+    auto const& batch = [&]() -> sureleap::verify_batch const& {
+        stopwatch const watch{times_.accept};
+        return std::visit([&](auto const& s) -> auto const& { return sureleap::admit(s, memory_); }, schedule_);
+    }();
+    auto const rows = [&] {
+        stopwatch const watch{times_.verify};
+        return target_.score(batch);
+    }();
+    {
+        stopwatch const watch{times_.accept};
+        std::visit([&](auto const& r) { sureleap::accept(r, rows, sureleap::no_logits_hook{}, rng_, memory_); }, rule_);
+        last_ = std::visit([&](auto& s) { return sureleap::end_round(s, memory_); }, schedule_);
+    }
+    commit(last_.verdicts);
+}
+
+template <class Real, class Rng, class Schedules>
+template <class D>
+void server<Real, Rng, Schedules>::draft(D& drafter) {
+    auto const forward = [&] {
+        stopwatch const watch{times_.draft};
+        return drafter.forward(memory_.requests());
+    }();
+    {
+        stopwatch const watch{times_.accept};
+        std::visit(
+            [&]<class S>(S const& s) {
+                if constexpr (plans_for<D, S>) sureleap::plan(s, drafter, forward, memory_);
+            },
+            schedule_);
+    }
+    stopwatch const watch{D::is_parallel ? times_.head : times_.draft};
+    std::visit([&](auto const& r) { sureleap::draw(drafter, forward, r, rng_, memory_); }, rule_);
+}
+
+/// Every drafter, schedule and rule in float: compiled once, in server.cpp.
+extern template class server<float>;
 
 }  // namespace engine

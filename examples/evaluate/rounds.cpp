@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The only file that instantiates the server: it holds every drafter, schedule and rule, and takes its time to compile.
+// Texts through the engine's server, round by round.
 #include "rounds.hpp"
 
 #include <chrono>

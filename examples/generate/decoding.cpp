@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The only file that instantiates the server: it holds every drafter, schedule and rule, and takes its time to compile.
+// Requests through the engine's server, and what they generated.
 #include "decoding.hpp"
 
 #include <algorithm>
