@@ -50,7 +50,7 @@ struct decoder_options {
     /// Where the seeds of unseeded requests come from, each its own. Unset: the system's random device.
     std::optional<std::uint64_t> seed{};
     /// For everything that passes over rows of logits, as in round_limits; a static table.
-    row_kernels const* kernels = &native_row_kernels();
+    row_kernels const* kernels = &native_kernels<row_kernels>();
     /// Threads that a round may use; must outlive the decoder. Default: the one that calls step().
     executor_ref executor{};
     /// Applied to every confidence; must outlive the decoder. Default: none.

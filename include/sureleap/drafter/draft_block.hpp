@@ -36,7 +36,7 @@ struct draft_shape {
     std::size_t values = 0;         ///< and numbers
     bool keep_rows = true;          ///< the acceptance rule reads q rows, so they must outlive the draw
     drawn_by rule = drawn_by::any;  ///< how tokens have to be drawn
-    row_kernels const* kernels = &native_row_kernels();
+    row_kernels const* kernels = &native_kernels<row_kernels>();
     executor_ref executor{};
     calibration_ref calibration{};  ///< applied to every confidence; what it was before is kept then
 };

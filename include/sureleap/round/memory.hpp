@@ -41,7 +41,7 @@ inline constexpr bool reads_history_v<Schedule> = !std::is_same_v<typename Sched
 struct round_limits {
     std::size_t max_requests = 1;
     /// For everything that passes over rows of logits; a static table. Default: the best that this machine runs.
-    row_kernels const* kernels = &native_row_kernels();
+    row_kernels const* kernels = &native_kernels<row_kernels>();
     /// Threads that a round may use; must outlive the memory. Default: the calling one. Results are the same bits with any.
     executor_ref executor{};
     /// Applied to every confidence, live and at the anchor; must outlive the memory. Default: none.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The passes of row.hpp in vectors, written once and compiled for one instruction set after another: no header of its
-// own, but the part of avx2.hpp and avx512.hpp that they share. Who includes it has opened a namespace, defined
+// The passes of rows.hpp in vectors, written once and compiled for one instruction set after another: no header of its
+// own, but the part of avx2.hpp, avx512.hpp and neon.hpp that they share. Who includes it has opened a namespace, defined
 // SURELEAP_KERNEL, the attributes that make a function use those instructions whatever the program is compiled for, and
 // a class `isa`:
 //
