@@ -3,8 +3,8 @@
 // The engine's products with stored weights, at the shapes of Qwen3 and the batch sizes of decoding (1), verification
 // (8) and prefill (64, 256). Weights rotate through a buffer larger than any cache, as they do in a forward pass.
 //
-// A small batch cannot be faster than reading its weights, so every product is followed by a pure read of as many other
-// bytes of the same buffer; of_read is the time of the reads over that of the products. Interleaving them lets a busy
+// A small batch cannot be faster than reading its weights. So every product is followed by a pure read of as many other
+// bytes of the same buffer. of_read is the time of the reads over that of the products. Interleaving them lets a busy
 // machine slow down both. For a large batch GFLOP/s is the number to look at.
 #include <cstddef>
 #include <cstdint>

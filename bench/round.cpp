@@ -12,9 +12,9 @@
 //
 // round/library_share_shortlist: the same with q on at most 512 tokens, 384 by base logits and 128 successors.
 //
-// round/decoder: the library alone. The models hand over recorded rows, which they read just before, so that rows come
-// from the last cache level, as far as they fit, as they do from a model that has computed them; their own time is taken
-// off. vs_scalar is a user's time for the same over it: softmax of every row, draws, token rejection, in plain loops.
+// round/decoder: the library alone. The models return recorded rows, which they read just before. So rows come from the
+// last cache level, as far as they fit, as they do from a model that has computed them. The models' time is subtracted.
+// vs_scalar is the time of plain loops for the same (softmax of every row, draws, token rejection), over the library's.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The acceptance stage on one block of gamma = 7, as an engine calls it, beside a pure read of the rows that a rule must
-// touch and beside token rejection as users write it (rivals.hpp). Everything is measured in turns in one run; ratios are
-// of medians:
+// The acceptance stage on one block of gamma = 7, as an engine calls it. It is compared with a pure read of the rows
+// that a rule must touch, and with token rejection as users write it (rivals.hpp). Everything is measured in turns in
+// one run; ratios are of medians:
 //
 //     vs_read     a block's time over that of reading the rows it must touch; GB/s is that read's
 //     vs_scalar   a user's time over it: every row of p a probability vector, plain loops
@@ -111,8 +111,8 @@ touched rows_of(target_match<> const&, verdict const& v) {
 touched rows_of(greedy_match const&, verdict const& v) {
     return {v.accepted + 1, 0};
 }
-/// The survival of the whole prefix, the row behind it if that was accepted, and both rows of a position where the mass
-/// left over decides: p's is there already.
+/// Reads for the survival of the whole prefix, and the row behind it if that was accepted. Where the residual's mass
+/// decides, it reads both rows of a position; p's was read before.
 touched rows_of(block_verification<> const&, verdict const& v) {
     return {v.accepted == gamma ? gamma + 1 : gamma, residual_passes};
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The decoder owns the loop: five requests for three places come and go between rounds, each with settings and a seed of
-// its own, and their text is streamed as it is made, one line a step. Who finds no place waits. Algorithm 1
-// (greedy_schedule) shares the verify budget among the requests that have a place.
+// The decoder owns the loop. Five requests share three places; they join and leave between rounds. Each has settings
+// and a seed of its own. Their text is streamed as it is made, one line a step. A request that finds no place waits.
+// Algorithm 1 (greedy_schedule) shares the verify budget among the requests that have a place.
 //
 // The rule is keyed_coupling, so a request's text depends on its own prompt, settings and seed and on nothing else:
 // the program checks that by generating one of them again, alone and under another schedule.

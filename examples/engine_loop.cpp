@@ -3,10 +3,10 @@
 // The engine owns the loop and calls the stages of a round itself, as an engine does that has its own batching and
 // cache. docs/integration.md walks through this file.
 //
-// The toy engine keeps a state per cached token (a "KV cache"), prefills it when a request joins, extends it when
-// the target scores a batch and rolls it back when drafts are rejected. The draft is DSpark in miniature: a
-// parallel backbone that reads the target's state, and a Markov head. The decoder serves the same requests; the
-// tokens must be equal.
+// The toy engine keeps a state per cached token (a "KV cache"). It prefills the cache when a request joins, extends it
+// when the target scores a batch, and rolls it back when drafts are rejected. The draft is DSpark in miniature: a
+// parallel backbone that reads the target's state, and a Markov head. The decoder serves the same requests; the tokens
+// must be equal.
 #include <algorithm>
 #include <array>
 #include <cmath>

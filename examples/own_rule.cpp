@@ -2,9 +2,10 @@
 //
 // An acceptance rule of your own, and the proof that it is lossless.
 //
-// A rule is a function object: it sees one request's drafted tokens, their q, the target's p, and names its draws. The
-// enumerator walks every outcome of every draw on a small vocabulary, so the law of the emitted text comes out exactly and is
-// compared with that of plain decoding. A second rule forgets half of the first; the enumerator says by how much it is wrong.
+// A rule is a function object. It sees one request's drafted tokens, their q and the target's p, and names its draws by
+// keys. The enumerator walks every outcome of every draw on a small vocabulary. So the law of the emitted text comes
+// out exactly and is compared with that of plain decoding. A second rule leaves out half of the first; the enumerator
+// says by how much it is wrong.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -32,8 +33,9 @@ struct positive_part {
     }
 };
 
-// Token rejection as a textbook has it. What it promises (the target's distribution, if the schedule does not look ahead), what
-// it reads of q, and how its drafts are drawn stand in its type: the decoder refuses what does not go together.
+// Token rejection as a textbook has it. Its type declares what it promises (the target's distribution, if the schedule
+// does not look ahead), what it reads of q, and how its drafts are drawn. The decoder refuses parts that do not go
+// together.
 class plain_rejection {
 public:
     static constexpr fidelity guarantee = fidelity::distribution;

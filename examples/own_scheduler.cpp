@@ -43,10 +43,10 @@ private:
 };
 static_assert(frontier_scheduler<fair_schedule>);
 
-// Looks harmless: verify a block if all of it is likely to be accepted, or nothing of it. But the survival of
-// position k+1 depends on the token x_k, so x_k has a say in whether x_k is verified. Tokens after which the draft
-// is unsure are thrown away more often than others, and end up too rare in the output (the paper's Appendix A
-// computes such a case).
+// Looks harmless: verify a block if all of it is likely to be accepted, or nothing of it. But the survival of position
+// k+1 depends on the token x_k, so x_k influences whether x_k is verified. Tokens after which the draft is unsure are
+// discarded more often than others. So they end up too rare in the output (the paper's Appendix A computes such a
+// case).
 class look_ahead_schedule {
 public:
     explicit look_ahead_schedule(double least_survival) : least_(least_survival * certain) {}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Live traffic with everything on: a queue in front of eight places, a schedule that plans by the price of a step and is kept
-// from ever losing to plain decoding, prices and confidences that are corrected while serving, and counters for the
-// dashboard. A calm trickle of requests is interrupted by a burst.
+// Live traffic with all parts of serving: a queue in front of eight places, a schedule that plans by the price of a
+// step, and a controller that keeps it from losing to plain decoding. Prices and confidences are corrected while
+// serving, and there are counters for the dashboard. A burst interrupts a low rate of requests.
 //
 // The models are toys whose passes take virtual time: 10 ms a step and 0.4 ms a row, and 0.6 ms for a pass of the draft. The
 // engine believes in half of that at first, and in confidences that promise too much.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What the benchmarks of kernels measure with. The calls that a case is about are captured in one graph, each on data of its
-// own, and the graph is replayed between two events: so launches follow each other as closely as in an engine's round,
-// and what is read comes from device memory and not from the cache of the call before.
+// What the benchmarks of kernels measure with. The calls of a case are captured in one graph, each on data of its own.
+// The graph is replayed between two events. So launches follow each other as closely as in an engine's round. Data
+// comes from device memory and not from the cache of the call before.
 //
 //     us        median time of a call, in microseconds
 //     GB/s      bytes that the case says it must read and write, over that time

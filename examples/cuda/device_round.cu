@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// Rounds that stay on the device: drafting, scheduling, the target's pass, acceptance and the step to the next round are
-// captured in one graph, which is then replayed without the host looking at a token. Requests finish on their own; the host
-// asks now and then how many are left.
+// Rounds that stay on the device. Drafting, scheduling, the target's pass, acceptance and the step to the next round
+// are captured in one graph. The graph is then replayed, and the host looks at no token. Requests finish on their own;
+// the host asks now and then how many are left.
 //
 //     nvcc -std=c++20 -O3 -arch=native -Iinclude examples/cuda/device_round.cu -o device_round && ./device_round
 //
-// The models are toys of one kernel each: the target's next token depends on the last one alone, by a product of two random
-// matrices, and the draft's Markov head knows these matrices up to some noise.
+// The models are toys of one kernel each. The target's next token depends on the last one alone, by a product of two
+// random matrices. The draft's Markov head has these matrices with some noise.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

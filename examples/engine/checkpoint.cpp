@@ -17,13 +17,13 @@
 namespace engine {
 namespace {
 
+using sureleap::error_text;
 using sureleap::fail_with;
-using sureleap::detail::show;
 using sureleap::safetensors::dtype;
 
 std::string shown(std::span<std::size_t const> shape) {
     std::string text;
-    for (std::size_t const extent : shape) text += (text.empty() ? "" : ", ") + show(extent);
+    for (std::size_t const extent : shape) text += (text.empty() ? "" : ", ") + error_text(extent);
     return "[" + text + "]";
 }
 
@@ -140,8 +140,8 @@ weight checkpoint::in_place(entry const& found, storage type, std::size_t rows, 
     weight const w{found.tensor->bytes.data(), type, rows, cols, config_.products};
     if (std::bit_cast<std::uintptr_t>(w.data) % bytes_of(w.type) != 0) {
         auto const offset = found.tensor->bytes.data() - files_[found.file].bytes().data();
-        refuse(found, "begins at byte " + show(offset) + " of the file",
-               "an address that is a multiple of " + show(bytes_of(w.type)) +
+        refuse(found, "begins at byte " + error_text(offset) + " of the file",
+               "an address that is a multiple of " + error_text(bytes_of(w.type)) +
                    ": write the file anew with tensors of larger elements first");
     }
     return w;
@@ -169,7 +169,8 @@ std::vector<Real> checkpoint::vector(std::string_view name, std::size_t size) co
         case storage::f64: convert<double>(found.tensor->bytes, values); break;
     }
     for (std::size_t i = 0; i < size; ++i) {
-        if (!std::isfinite(values[i])) refuse(found, "has " + show(values[i]) + " at " + show(i), "finite numbers");
+        if (!std::isfinite(values[i]))
+            refuse(found, "has " + error_text(values[i]) + " at " + error_text(i), "finite numbers");
     }
     return values;
 }

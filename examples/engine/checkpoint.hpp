@@ -2,8 +2,8 @@
 //
 // A Hugging Face folder as a model sees it: the configuration, and tensors by name.
 //
-// Files are mapped, not read. Weights stay in the page cache in the format they were saved in, the kernels convert them
-// where they use them, and two processes with the same model share its memory. Only vectors (norms and biases) are
+// Files are mapped, not read. Weights stay in the page cache in the format they were saved in. The kernels convert them
+// where they use them. Two processes with the same model share its memory. Only vectors (norms and biases) are
 // converted to the model's numbers at set-up: they are small, and every position reads them.
 //
 // Nothing is looked up by guess: the caller states the shape that follows from the configuration, and a tensor that

@@ -12,7 +12,7 @@
 namespace engine {
 namespace {
 
-using sureleap::detail::show;
+using sureleap::error_text;
 
 architecture read_architecture(json_field const& list) {
     if (list.list_size() != 1) list.wrong("a list of one");
@@ -31,8 +31,9 @@ double read_rope_theta(json_field const& root) {
     auto const take = [&](json_field const& found) {
         if (!found.present()) return;
         double const value = found.number();
-        if (!(value >= 1.0 && value <= limits::rope_theta)) found.wrong("a number in 1 .. " + show(limits::rope_theta));
-        if (theta && *theta != value) found.wrong(show(*theta) + ", the value of the other rope_theta");
+        if (!(value >= 1.0 && value <= limits::rope_theta))
+            found.wrong("a number in 1 .. " + error_text(limits::rope_theta));
+        if (theta && *theta != value) found.wrong(error_text(*theta) + ", the value of the other rope_theta");
         theta = value;
     };
     take(root["rope_theta"]);
@@ -83,7 +84,7 @@ transformer_config read_transformer(json_field const& root) {
     c.tied_embeddings = root["tie_word_embeddings"].boolean();
 
     if (c.heads % c.kv_heads != 0) {
-        root["num_key_value_heads"].wrong("a divisor of 'num_attention_heads', " + show(c.heads));
+        root["num_key_value_heads"].wrong("a divisor of 'num_attention_heads', " + error_text(c.heads));
     }
     if (json_field const given = root["head_dim"]; given.present()) {
         c.head_dim = given.size(2, limits::head_dim);
@@ -91,8 +92,9 @@ transformer_config read_transformer(json_field const& root) {
     } else {
         c.head_dim = c.hidden_size / c.heads;
         if (c.head_dim * c.heads != c.hidden_size || c.head_dim % 2 != 0 || c.head_dim > limits::head_dim) {
-            root["hidden_size"].wrong("an even multiple, at most " + show(limits::head_dim) +
-                                      ", of 'num_attention_heads', " + show(c.heads) + ", as 'head_dim' is absent");
+            root["hidden_size"].wrong("an even multiple, at most " + error_text(limits::head_dim) +
+                                      ", of 'num_attention_heads', " + error_text(c.heads) +
+                                      ", as 'head_dim' is absent");
         }
     }
     return c;
@@ -105,7 +107,7 @@ std::vector<int> read_layer_ids(json_field const& list, std::size_t layers) {
     std::vector<int> ids;
     for (std::size_t i = 0; i < list.list_size(); ++i) {
         auto const id = static_cast<int>(list[i].integer(-1, static_cast<std::int64_t>(layers) - 2));
-        if (!ids.empty() && id <= ids.back()) list[i].wrong("more than the entry before, " + show(ids.back()));
+        if (!ids.empty() && id <= ids.back()) list[i].wrong("more than the entry before, " + error_text(ids.back()));
         ids.push_back(id);
     }
     return ids;

@@ -4,13 +4,13 @@
 // a sharded checkpoint. The result is plain numbers; that the tensors agree with them is checked where tensors are
 // looked up (checkpoint.hpp).
 //
-// Reading is strict. A model that is loaded under wrong assumptions does not crash, it writes slightly worse text, and
-// a drafter with a wrong layer or mask token only accepts less; nobody would ever look here for the reason. So a field
-// that changes the arithmetic is either understood or refused, and fields of a drafter have no defaults. Fields that
-// only training or Python cares about are ignored.
+// Reading is strict. A model that is loaded under wrong assumptions does not crash, but writes slightly worse text. A
+// drafter with a wrong layer or mask token only accepts less. The reason would be hard to find. So a field that changes
+// the arithmetic is either understood or refused, and fields of a drafter have no defaults. Fields that only training
+// or Python cares about are ignored.
 //
-// All sizes are within the limits below, chosen so that no product of them that a shape, a cache or a byte count is
-// made of can leave 64 bits: code after this point multiplies without checks.
+// All sizes are within the limits below. Under these no shape, cache or byte count made of them exceeds 64 bits. So
+// code after this point multiplies without checks.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The backbone of DSpark and DFlash: a few layers that draft a whole block in one pass, with what the target computed
-// for the committed past injected as keys and values (paper eq. 2 and 3).
+// The backbone of DSpark and DFlash: a few layers that draft a whole block in one pass. What the target computed for
+// the committed past is injected as keys and values (paper eq. 2 and 3).
 //
 //     C = RMSNorm(F fc^T)             of every committed position, from the target's features F
 //     K, V of every layer             from C for the past, from the block's own rows for the block

@@ -8,8 +8,8 @@
 //     in = [ RMSNorm_input(E[token_{i+1}]) ; RMSNorm_hidden(x) ]     what the attention reads, twice as wide
 //     x += attention(in) at position i;  x += mlp(x);  logits of token i + 2 = LM head(RMSNorm(x))
 //
-// so when the anchor's position is p, pair p - 1 holds the anchor and predicts x_1, and draft x_k goes with the output
-// of pair p - 2 + k.
+// so when the anchor's position is p, pair p - 1 holds the anchor and predicts x_1. Draft x_k goes with the output of
+// pair p - 2 + k.
 #pragma once
 
 #include <cstddef>

@@ -2,8 +2,8 @@
 //
 // Chooses the instruction set and shares products out over the pool; the arithmetic is in kernels_vector.hpp.
 //
-// A product is split by rows of w alone. Splitting by rows of x as well would read w more than once, and splitting the
-// sums would make them depend on the number of threads.
+// A product is split by rows of w alone. Splitting by rows of x as well would read w more than once. Splitting the sums
+// would make them depend on the number of threads.
 #include "kernels.hpp"
 
 #include <algorithm>
@@ -82,8 +82,8 @@ public:
     template <class F>
     void each_chunk(std::size_t rows, F const& f) const {
         std::size_t const unit = table<Real>().tile_rows(n_);
-        // Up to eight chunks a thread, so that a thread that lost its core for a while holds up the others little, but
-        // none that takes but a microsecond: a chunk taken over from another thread comes from that thread's cache.
+        // Up to eight chunks a thread, so that a thread that lost its core for a while delays the others little. But
+        // none shorter than a microsecond: a chunk taken over from another thread comes from that thread's cache.
         std::size_t const work = n_ * rows * cols_;
         std::size_t const parts = pool_.threads() * std::clamp<std::size_t>(work / 200'000 / pool_.threads(), 1, 8);
         std::size_t const chunk = ((rows + parts - 1) / parts + unit - 1) / unit * unit;

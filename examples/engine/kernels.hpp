@@ -3,11 +3,11 @@
 // The arithmetic of the engine: products with stored weights, attention over a cache, and the small functions between
 // them.
 //
-// What every kernel promises: an output number is a function of its own inputs alone. Which other rows are in the
-// batch, how rows are tiled, how many threads work: none of it changes a bit, because each output is summed by one
-// thread in one order. Speculative decoding rests on that here: a row verified among seven others has the logits it
-// would have had alone, so greedy and keyed decoding give the tokens of plain decoding, exactly. Libraries of matrix
-// products (Eigen among them) choose their order of summation by shape, which is why these are our own.
+// What every kernel promises: an output number is a function of its own inputs alone. One thread sums each output in
+// one order. So it does not depend on the other rows of the batch, the tiling of rows or the number of threads. Exact
+// speculative decoding needs that. A row verified among seven others then has the logits it would have had alone. So
+// greedy and keyed decoding give exactly the tokens of plain decoding. Libraries of matrix products (Eigen among them)
+// choose their order of summation by shape, so they are not used here.
 //
 // Real is float or double. The kernels are compiled once for each instruction set (kernels_table.hpp), and the best
 // that the machine has is taken at run time. Two instruction sets may differ in rounding, as one has a fused
@@ -50,7 +50,7 @@ struct weight {
 };
 
 /// y[i, j] = sum_c x[i, c] w[j, c] for i < n: y [n, w.rows], x [n, w.cols], both without gaps and not overlapping.
-/// Reads w once for as many rows of x as fit a tile, so a batch of n costs little more than one row while n is small.
+/// Reads w once for as many rows of x as fit a tile. So a small batch costs little more than one row.
 template <class Real>
 void matmul(thread_pool& pool, Real const* x, std::size_t n, weight const& w, Real* y);
 
@@ -91,8 +91,8 @@ template <class Real>
 void attend(Real const* query, Real const* keys, Real const* values, std::size_t n, std::size_t size, Real scale,
             Real* scores, Real* out);
 
-/// The same for queries that share keys and values, heads of a group and rows of a block, each with the bits that it has
-/// alone. Keys are read up to the most that one of the queries sees, values by those alone that see them.
+/// The same for queries that share keys and values: heads of a group and rows of a block. Each has the bits that it has
+/// alone. Keys are read up to the last that any of the queries sees. A query reads only the values that it sees.
 template <class Real>
 void attend(std::span<attention_query<Real> const> queries, Real const* keys, Real const* values, std::size_t size,
             Real scale);

@@ -30,9 +30,9 @@ struct exp_constants<double> {
     static constexpr double ln2_low = 0x1.473de6af278edp-34;
 };
 
-/// exp of every element, within 2 ulp: x = k ln 2 + r with |r| <= ln(2) / 2, exp(r) by its power series (the first
-/// term left out is below a tenth of an ulp, so fitted coefficients would gain nothing), times 2^k in two factors so
-/// that subnormal results and infinity come out right. NaN stays NaN.
+/// exp of every element, within 2 ulp. With x = k ln 2 + r and |r| <= ln(2) / 2, exp(r) is its power series. The first
+/// term left out is below a tenth of an ulp, so fitted coefficients would gain nothing. 2^k is multiplied in two
+/// factors, so that subnormal results and infinity come out right. NaN stays NaN.
 template <class Real>
 ENGINE_INLINE void exp(wide<Real>& x) {
     using traits = exp_constants<Real>;

@@ -40,10 +40,10 @@ ENGINE_INLINE void keep([[maybe_unused]] V& v) {
 #endif
 }
 
-// How rows meet in a product. A register of w makes `factors` registers of Real, and as many of x go with them. bfloat is
-// the upper half of a float, so a register of pairs is two of floats: the even numbers after a shift, the odd ones after
-// a mask. Taking them in order would cost an instruction more for each, and where a row of x is one of few, conversions
-// are most of the work. Where the processor multiplies pairs itself, a register of pairs is left as it is.
+// How rows meet in a product. A register of w makes `factors` registers of Real, and as many of x go with them. bfloat
+// is the upper half of a float, so a register of pairs is two of floats: the even numbers after a shift, the odd ones
+// after a mask. Taking them in order would cost an instruction more for each. If x has few rows, conversions are most
+// of the work. Where the processor multiplies pairs itself, a register of pairs is left as it is.
 
 /// bfloat in the storage of weights whose products round x.
 struct rounding_bfloat {
@@ -107,9 +107,9 @@ ENGINE_INLINE void multiply_add(wide<Real> const& w, wide<Real> const& x, wide<R
     sum += w * x;
 }
 
-/// How far ahead to ask for w: whole tiles, so that every row of a tile asks for the same place of a later tile, and
-/// at least 16 KiB, so that memory has answered when the tile gets there. The processor's own prefetching follows one
-/// row and stops at its page; without this a product reads memory at half its speed.
+/// How far ahead to prefetch w. Whole tiles, so that every row of a tile prefetches the same place of a later tile. At
+/// least 16 KiB, so that the data is there when the tile gets there. The processor's own prefetching follows one row
+/// and stops at its page. With that alone a product reads memory at half its speed.
 template <class Stored, std::size_t W>
 [[nodiscard]] inline std::size_t distance(std::size_t cols) {
     std::size_t const bytes = W * cols * sizeof(Stored);

@@ -21,9 +21,9 @@ inline constexpr std::size_t pack_unit = 32;
 /// Products with one kind of weights.
 template <class Real>
 struct product_functions {
-    /// Puts one row of x [n, cols] to its place in out, which has n rows of cols rounded up to a multiple of pack_unit.
-    /// Rows that share a tile lie together there: a tile reads one stream, and its rows, often a power of two apart in
-    /// x, do not drive each other out of the cache.
+    /// Copies one row of x [n, cols] to its place in out, which has n rows of cols rounded up to a multiple of
+    /// pack_unit. Rows of a tile lie together there, so a tile reads one stream. In x they are often a power of two
+    /// apart and would evict each other from the cache.
     void (*pack)(Real const* x, std::size_t n, std::size_t cols, std::size_t row, Real* out);
     /// y[i * stride + j] (+)= dot(x row i, w row j) for i < n, j < rows; w [rows, cols], x [n, cols] as `pack` left it.
     void (*multiply)(Real const* x, std::size_t n, void const* w, std::size_t rows, std::size_t cols, Real* y,

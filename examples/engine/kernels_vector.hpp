@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // Vectors for the kernels, written with the extensions that GCC and Clang share. Included by kernels_<name>.cpp, which
-// says how wide a register is (ENGINE_VECTOR_BYTES) and names the namespace (ENGINE_KERNELS), so that each instruction
-// set has copies of its own (kernels_table.hpp says why that matters). Intrinsics only where the extensions give bad
-// code: three conversions.
+// defines the width of a register (ENGINE_VECTOR_BYTES) and the namespace (ENGINE_KERNELS). So each instruction set has
+// copies of its own (kernels_table.hpp says why that matters). Intrinsics are used only where the extensions give bad
+// code: in three conversions.
 //
 // A sum is 64 bytes of Real wide, whatever the register: lane l adds up the elements l, l + lanes, l + 2 lanes..., and
 // the lanes are added in halves at the end. Elements past the end are zeros in their lanes, so that a tail is summed in
@@ -234,8 +234,8 @@ ENGINE_INLINE void gather(wide<Real>& v, std::integer_sequence<std::size_t, I...
     return n;
 }
 
-/// Lane j of the first register becomes the sum of the lanes of v[j], added up in halves. A register that is summed
-/// alone takes as many steps as a whole set of them, since every step of a set halves the registers that are left.
+/// Lane j of the first register becomes the sum of the lanes of v[j], added up in halves. Summing one register alone
+/// takes as many steps as summing a set of them: every step of a set halves the registers that are left.
 template <class Real, std::size_t Count>
 ENGINE_INLINE void sum_each(wide<Real> (&v)[Count]) {
     static_assert(Count <= width<Real> && (Count & (Count - 1)) == 0);

@@ -20,9 +20,9 @@ struct batch_row {
 
 /// Of every slot and layer, `capacity` keys and values a head, those of one head side by side.
 ///
-/// The cache has no length. A row says itself how many keys it sees, and what a rejected draft left behind lies
-/// beyond and is overwritten when the sequence gets there, so rolling back is doing nothing. A length kept here would
-/// have to agree with the positions of the batch, and two records of one fact sooner or later do not.
+/// The cache has no length. Each row of a batch says how many keys it sees. What a rejected draft left behind lies
+/// beyond those and is overwritten when the sequence gets there. So rolling back takes no work. A length kept here
+/// would repeat the positions of the batch and might disagree with them.
 template <class Real>
 class kv_cache {
 public:

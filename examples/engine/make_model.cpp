@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Writes a folder with random weights in the layout and shapes of a released model, so that loading, memory and speed
-// can be measured without a download: what a model costs does not depend on what its weights say.
+// Writes a folder with random weights in the layout and shapes of a released model. So loading, memory and speed can be
+// measured without a download: they do not depend on the values of weights.
 #include <cstdint>
 #include <cstdio>
 #include <exception>

@@ -2,10 +2,10 @@
 //
 // Drafters, schedules and acceptance rules as run-time choices.
 //
-// The library composes at compile time. An engine that offers its users flags needs the same parts behind variants, one
-// per kind and not one per combination: the stages of a round are separate calls, so draw visits drafter and rule, admit
-// the schedule, accept the rule, and nothing is instantiated for all three. Losslessness is still the compiler's affair:
-// check_parts() asserts it of every combination that can be chosen.
+// The library composes at compile time. An engine that offers its users flags needs the same parts behind variants. One
+// variant per kind of part is enough, because the stages of a round are separate calls: draw visits drafter and rule,
+// admit the schedule, accept the rule. So nothing is instantiated for all three. The compiler still checks
+// losslessness: check_parts() asserts it of every combination that can be chosen.
 #pragma once
 
 #include <cstddef>

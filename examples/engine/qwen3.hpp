@@ -16,7 +16,7 @@
 
 namespace engine {
 
-/// Any number of sequences, one flat pass: row i of a batch is computed as if it were alone (kernels.hpp), so a batch
+/// Any number of sequences, one flat pass. Row i of a batch is computed as if it were alone (kernels.hpp). So a batch
 /// gives bit for bit the logits of its requests one at a time, and a chunked prefill those of a whole one.
 template <class Real>
 class qwen3 final : public target<Real> {

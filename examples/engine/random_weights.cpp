@@ -16,8 +16,8 @@ using sureleap::fail_with;
 using sureleap::safetensors::dtype;
 using sureleap::safetensors::tensor_spec;
 
-/// Names and indices become independent numbers by scrambling (the finaliser of SplitMix64), so no state has to be
-/// carried along and any part of a tensor can be made on its own.
+/// Names and indices become independent numbers by hashing (the finaliser of SplitMix64). So there is no state, and any
+/// part of a tensor can be made on its own.
 constexpr std::uint64_t scramble(std::uint64_t x) noexcept {
     x += 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;

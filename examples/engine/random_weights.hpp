@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// Random weights that behave like trained ones where a test needs it: activations neither die nor grow with depth,
-// attention prefers some positions, logits have a spread of about one and the Markov bias moves them by as much.
+// Random weights that behave like trained ones where a test needs it. Activations neither vanish nor grow with depth,
+// and attention prefers some positions. Logits have a spread of about one, and the Markov bias moves them by as much.
 //
-// They are a function of the seed, the tensor's name and the element's index alone, so the same model comes out however
-// its files are cut, and in every storage format the same up to rounding.
+// They are a function of the seed, the tensor's name and the element's index alone. So the model does not depend on how
+// its files are divided, and on the storage format only by rounding.
 #pragma once
 
 #include <cstddef>

@@ -2,10 +2,10 @@
 //
 // The floor under plain decoding: a step reads all weights of the target, and cannot take less than reading them.
 //
-// How fast memory is read depends on how much of it: a small model stays in a cache, a large one does not, and a single
-// weight out of either may lie in a faster cache than all of them, or be too little to occupy all threads. So the rate
-// is that of a buffer as large as the weights. Not of the weights themselves, which are many pieces with other work in
-// between; that work is what a step is compared with the floor for.
+// How fast memory is read depends on how much is read. A small model stays in a cache, a large one does not. A single
+// weight matrix may lie in a faster cache than the whole model, or be too small to occupy all threads. So the rate is
+// that of a buffer as large as the weights. It is not measured on the weights themselves, which are many pieces with
+// other work in between. A step is compared with the floor to see what that work costs.
 #pragma once
 
 #include <algorithm>

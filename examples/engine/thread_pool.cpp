@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// How a loop is shared out. Of every thread's share a number, left, counts the indices that nobody has taken, and taking
-// one is a compare-and-swap from r to r - 1 with r > 0. Whoever succeeds holds an index of the loop that is running now:
-// that loop cannot end before the index is done, so its function may be read without a lock. A worker that slept through
-// loop N and wakes in loop N + 1 therefore just helps with N + 1; there is no moment at which it could join an index of
-// one with the function of the other. The usual alternative, every worker signing off every loop, makes each loop as
-// long as the slowest wake-up. One number for all would do as well, but then every index is a cache line's journey from
-// core to core, and rows of a product change their core with every loop.
+// How a loop is divided. Every thread has a share of the indices; `left` counts those of the share that are not taken.
+// Taking one is a compare-and-swap from r to r - 1 with r > 0. A thread that succeeds holds an index of the loop that
+// is running now. That loop cannot end before the index is done, so its function may be read without a lock. So a
+// worker that slept through loop N and wakes in loop N + 1 helps with N + 1; it cannot combine an index of one with the
+// function of the other. Rejected: every worker signing off every loop, which makes each loop as long as the slowest
+// wake-up; one counter for all, whose cache line would move between cores for every index. Rows of a product would also
+// change their core with every loop.
 //
 // A loop has ended when all that is left is 0 and no worker is between "may take an index" and "is done" (busy_). A
 // worker counts itself busy before its first take, so whoever sees 0 everywhere also sees those who took.

@@ -15,9 +15,9 @@
 //   model           every word into tokens by merging bytes           bpe.hpp
 //   post-processor  tokens around the text, such as Llama's first     pipeline.hpp
 //
-// A model sees nothing but the ids, and ids that are a little off only make it write worse, so the file decides and
-// every stage gives what the Hugging Face library `tokenizers` gives. What is not supported is refused at loading, by
-// name, never approximated (tokenizer_file.hpp, pattern_translator.hpp). Three things differ on purpose:
+// A model sees nothing but the ids, and slightly wrong ids only make it write worse. So the file decides, and every
+// stage gives what the Hugging Face library `tokenizers` gives. What is not supported is refused at loading, by name,
+// never approximated (tokenizer_file.hpp, pattern_translator.hpp). Three things differ on purpose:
 //
 //   - decode() gives bytes, so that a text can be printed while it is written; the library replaces what is no UTF-8;
 //   - an added token decodes to its own text; the library reads it in byte_level.hpp's alphabet, where "é" is a byte;
@@ -68,8 +68,8 @@ public:
     /// Throws if the model has no embedding for some token. A larger vocabulary is normal: models pad their tables.
     void check_fits(std::size_t model_vocabulary) const;
 
-    /// What is no UTF-8 in the text counts as U+FFFD (utf8.hpp). Throws if a pattern of the file gives up on the text,
-    /// which takes a pattern that was made for it, or a text of hundreds of megabytes.
+    /// What is no UTF-8 in the text counts as U+FFFD (utf8.hpp). Throws if matching a pattern of the file exceeds the
+    /// limits of pattern.hpp. That takes a malicious pattern, or a text of hundreds of megabytes.
     [[nodiscard]] std::vector<token_id> encode(std::string_view text, encode_options options = {}) const;
 
     /// Bytes: a text that was cut between two tokens may begin or end inside a character. With skip_special, tokens

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // The layer that targets and drafters share: Qwen3's attention (grouped queries, RMSNorm on queries and keys of every
-// head, rotary positions) and SwiGLU, for a flat batch of rows that belong to many sequences.
+// head, rotary positions) and SwiGLU. It takes a flat batch of rows that belong to many sequences.
 //
 // A row says where it stands (batch_row) and nothing else tells sequences apart: no padding, no masks. Causal
 // attention, a block that sees itself whole, keys made of another model's features: all of it is a choice of `keys`

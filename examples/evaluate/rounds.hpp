@@ -4,8 +4,8 @@
 //
 // What is a round, and what is not, decides the figures:
 //
-//   - The first round of a text is left out. It is a plain step for drafters that feed on the target's features, and so
-//     that all drafters are measured at the same places it is left out for the others, too.
+//   - The first round of a text is left out. It is a plain step for drafters that read the target's features. It is
+//     left out for the others, too, so that all drafters are measured at the same positions.
 //   - Rounds count if their anchor is among the first `tokens` tokens of the output. Generation may go on for another
 //     block, so no block that counts is cut short because the text ends soon.
 //   - A drafted stop token ends what can be observed of its block: what would come after it is no text. Whether it was

@@ -3,8 +3,8 @@
 // Tokens a second, one text at a time, beside plain decoding.
 //
 // Machines drift by more than drafters differ: clocks, caches and neighbours change within seconds. So every prompt is
-// decoded by all methods before the next one, each time beginning with another method, and what is compared are sums
-// over the same prompts. Prompts themselves are not in the times, nor is loading.
+// decoded by all methods before the next one, each time beginning with another method. Sums over the same prompts are
+// compared. Times exclude prefill and loading.
 #include <algorithm>
 #include <utility>
 #include <vector>

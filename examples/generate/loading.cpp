@@ -45,8 +45,8 @@ struct mapped_files {
     }
 };
 
-/// Touches every page. Mapped weights are read from disk where they are used first, so without this the first run would
-/// pay for the disk and the second would not. It comes last, so that what is wrong is refused without waiting.
+/// Touches every page. Mapped weights are read from disk when they are first used. So without this the first run would
+/// be slower than the second. It comes last, so that what is wrong is refused without waiting.
 void read_in(mapped_files const& files, engine::thread_pool& pool, status_line& status) {
     constexpr std::size_t most = std::size_t{64} << 20;
     std::size_t all = 0, done = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// How long a step of the simulated engine takes: f(R) + g(B), straight lines between points, plus what drafting costs. The
-// same type plays the truth, which moves the clock, and what a schedule believes, which may have been profiled on a
-// trembling machine or be another engine's.
+// How long a step of the simulated engine takes: f(R) + g(B), straight lines between points, plus what drafting costs.
+// The same type is used for the truth, which moves the clock, and for what a schedule believes. The latter may have
+// been profiled with noise or on another engine.
 #pragma once
 
 #include <cstddef>

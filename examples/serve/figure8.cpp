@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Figures 7 and 8 of the DSpark paper: throughput and verification budget by concurrency beside the published lines, and
-// what follows from the same runs at equal speed for a user and at equal throughput.
+// Figures 7 and 8 of the DSpark paper. They show throughput and verification budget by concurrency beside the published
+// lines. From the same runs come comparisons at equal speed for a user and at equal throughput.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -72,10 +72,10 @@ private:
     return table;
 }
 
-/// Point i of an evenly filling sequence in three dimensions (the additive recurrence by powers of the root of
-/// x^4 = x + 1, Roberts 2018): any stretch of consecutive texts is a fair sample of requests, so that throughputs of runs of
-/// different length differ by what policies do and not by which texts they happened to reach. Rejected: independent draws;
-/// a thousand texts would leave the noise at 0.6 % of the throughput, and some comparisons are about 1 %.
+/// Point i of a low-discrepancy sequence in three dimensions (the additive recurrence by powers of the root of x^4 = x
+/// + 1, Roberts 2018). Any run of consecutive texts is a fair sample of requests. So throughputs of runs of different
+/// length differ by policy and not by the texts they reached. Rejected: independent draws, whose noise over a thousand
+/// texts is 0.6 % of the throughput, while some comparisons are about 1 %.
 [[nodiscard]] inline std::array<double, 3> even_point(std::uint64_t i, std::uint64_t seed) noexcept {
     // 2^64 / g, 2^64 / g^2 and 2^64 / g^3 with g = 1.2207440846057596
     constexpr std::array<std::uint64_t, 3> steps{15111065706836454659u, 12378569675163806722u, 10140184033053478359u};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Schedules of other systems, to compare with: what the library does not have, since it would not keep the target's law
-// (ranking by draft probability) or since its own do better (one length for all).
+// Schedules of other systems, to compare with. The library does not have them: one would not keep the target's law
+// (ranking by draft probability), and its own do better than the other (one length for all).
 #pragma once
 
 #include <algorithm>
@@ -16,9 +16,9 @@
 
 namespace serve {
 
-/// TETRIS (Wu et al. 2025): verifies the drafts of largest joint draft probability q_1(x_1) .. q_k(x_k), as many as a fixed
-/// number a request, or where that is not given, as maximise expected tokens per second if those products were survivals.
-/// Whether x_k is verified depends on x_k: not lossless with rules that sample.
+/// TETRIS (Wu et al. 2025): verifies the drafts of largest joint draft probability q_1(x_1) .. q_k(x_k). It takes a
+/// fixed number per request. If none is given, it takes as many as would maximise expected tokens per second if those
+/// products were survivals. Whether x_k is verified depends on x_k: not lossless with rules that sample.
 template <sureleap::step_cost Cost>
 class draft_probability_schedule {
 public:

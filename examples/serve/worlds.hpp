@@ -48,10 +48,10 @@ public:
     /// 0.1 ms, which is fitted by least squares; drafting was not published apart and is taken to be in them.
     [[nodiscard]] cost_world h20() const;
 
-    /// Tokens per second on an MI350X by concurrency, without speculation and with all of 7 drafts. R requests take a step
-    /// of R / throughput seconds without drafts; with 7 they take R tau / throughput, tau being what the chat curve gives. Time
-    /// is a R + g(B) + d with d for drafting: batches of both series that are equally large (8 R of one, R of the other)
-    /// determine a and d by least squares, and what is left at each batch size is g.
+    /// Tokens per second on an MI350X by concurrency, without speculation and with all of 7 drafts. R requests take a
+    /// step of R / throughput seconds without drafts; with 7 they take R tau / throughput, tau being what the chat
+    /// curve gives. Time is a R + g(B) + d with d for drafting. Batches of both series that are equally large (8 R of
+    /// one, R of the other) determine a and d by least squares. The rest at each batch size is g.
     [[nodiscard]] cost_world mi350x() const;
 
     [[nodiscard]] nlohmann::json const& document() const noexcept { return document_; }

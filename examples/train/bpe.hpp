@@ -7,8 +7,8 @@
 //   std::ofstream("tokenizer.json") << learned.json;
 //
 // The texts are cut into words by the pattern that goes into the file, so that learning and encoding see the same
-// words. Every word starts as its bytes; the commonest pair of neighbours becomes a token and is joined wherever it
-// occurs, until the vocabulary is full (Sennrich, Haddow and Birch 2016, arXiv:1508.07909, on bytes).
+// words. Every word starts as its bytes. The commonest pair of neighbours becomes a token and is joined wherever it
+// occurs. This goes on until the vocabulary is full (Sennrich, Haddow and Birch 2016, arXiv:1508.07909, on bytes).
 //
 // What the file says, and why:
 //
@@ -51,8 +51,8 @@ struct learned_bpe {
     std::vector<std::pair<token_id, token_id>> merges;  ///< in order
 };
 
-/// What is no UTF-8 in a text counts as U+FFFD, as in encoding. Throws for a vocabulary that bytes and special tokens
-/// alone exceed, and for special tokens that are empty, not UTF-8, given twice, or words of the texts.
+/// What is no UTF-8 in a text counts as U+FFFD, as in encoding. Throws if bytes and special tokens alone exceed the
+/// vocabulary. Throws if a special token is empty, not UTF-8, given twice, or a word of the texts.
 ///
 /// Time: cutting words is linear; a merge costs the length of the words that it changes. Memory: the distinct words.
 [[nodiscard]] learned_bpe train_bpe(std::span<std::string const> texts, bpe_settings const& settings = {});

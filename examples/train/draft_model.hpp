@@ -8,8 +8,8 @@
 //     h = final norm                  what the LM head and the heads read (draft_head.hpp)
 // Embedding and LM head are the target's and frozen; everything else is trained.
 //
-// The model knows sizes and offsets only. Parameters, tape and gradients come with every call, so several threads may
-// train one model on batches of their own and add their gradients up afterwards, in a fixed order.
+// The model holds sizes and offsets only. Parameters, tape and gradients are arguments of every call. So several
+// threads may train one model on batches of their own and add their gradients up afterwards, in a fixed order.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@
 namespace train {
 
 /// A block of a batch. Token row context.begin is the first token of its sequence, so its anchor's position is
-/// context.size(), and token row context.end + k is the target's where it predicts what block row k should draft.
+/// context.size(). At token row context.end + k the target predicts what block row k should draft.
 struct draft_block {
     row_span context{};
     std::size_t positions =

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
 // What stands on an Eagle3 drafter's hidden states in training: the frozen LM head, and the loss. That is the cross
-// entropy against the target's whole law instead of a label, row k weighted by 0.8^k, averaged as everywhere here over
-// the sum of weights (the reference divides by the number of positions; a factor that an optimizer like Adam does not
-// see).
+// entropy against the target's whole law instead of a label. Row k has the weight 0.8^k. The mean is over the sum of
+// weights, as everywhere here. (The reference divides by the number of positions, which is a factor that does not
+// change the steps of Adam.)
 //
-// The target's logits come from its hidden states, a chunk at a time, and rows of all chains and steps that ask for the
-// same law share it.
+// The target's logits come from its hidden states, a chunk at a time. Rows of all chains and steps that need the same
+// law share it.
 #pragma once
 
 #include <cmath>

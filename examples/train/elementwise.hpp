@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // The small functions between the products, forward and backward: RMSNorm, the norm and rotation of queries and keys,
-// SwiGLU, softmax. Each is one pass over its rows; at the sizes trained here their memory traffic costs as much as the
-// products, so what belongs together is done together, and backward recomputes a row's 1/rms from the row that it reads
-// anyway.
+// SwiGLU, softmax. Each is one pass over its rows. At the sizes trained here their memory traffic costs as much as the
+// products. So functions are fused, and backward recomputes a row's 1/rms from the row that it reads anyway.
 //
 //     RMSNorm   y = s * x / rms      dx = (s dy - x (s dy . x) / (n rms^2)) / rms      ds += dy * x / rms
 //     rotation  (a, b) -> (a cos - b sin, b cos + a sin)        backward: the same with -sin

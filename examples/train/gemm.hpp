@@ -27,9 +27,9 @@ namespace train {
 using sureleap::matrix_span;
 using sureleap::matrix_view;
 
-/// Numbers that begin where vector registers like it. Not for speed: Eigen takes the first numbers of a run one by one,
-/// up to the next register, and rounds those otherwise than the rest. Where an array begins must therefore not depend on
-/// what was allocated before, or a run that goes on after an interruption would end with other weights.
+/// An array that is aligned to vector registers. Not for speed: Eigen takes the first numbers up to an aligned address
+/// one by one, and rounds those otherwise than the rest. So the alignment must not depend on what was allocated before.
+/// Else a run that goes on after an interruption would end with other weights.
 template <class T>
 using aligned_vector = std::vector<T, Eigen::aligned_allocator<T>>;
 

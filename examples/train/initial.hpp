@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Where training starts: matrices normally distributed, norms at one, biases at zero. Every number is a function of the
-// seed, the tensor's name and its index, so a model that gets one more tensor starts with the others unchanged, and
+// seed, the tensor's name and its index. So a model that gets one more tensor starts with the others unchanged, and
 // drafters that are compared start with equal backbones.
 #pragma once
 

@@ -2,11 +2,12 @@
 //
 // The parameters of a model that is being trained: where each named tensor lies in one flat array.
 //
-// Values, gradients and the optimizer's moments are plain arrays of the layout's size, side by side. AdamW, clipping by
-// the norm of all gradients, saving a state and adding up the gradients of several threads are then loops over an
-// array that know no names. Models hold tensors, which are offsets, and are given the arrays with every call: a model
-// never changes, any number of threads may run it, each with gradients of its own. Rejected: objects that own a value
-// and a gradient each, as in an automatic differentiator; they would put a lookup or a lock where a pointer is enough.
+// Values, gradients and the optimizer's moments are plain arrays of the layout's size, side by side. Four things are
+// then plain loops over an array: AdamW, clipping by the norm of all gradients, saving a state, and adding up the
+// gradients of several threads. Models hold tensors, which are offsets, and are given the arrays with every call. A
+// model never changes, so any number of threads may run it, each with gradients of its own. Rejected: objects that own
+// a value and a gradient each, as in an automatic differentiator; they would put a lookup or a lock where a pointer is
+// enough.
 //
 // Tensors lie in the order in which they are declared, without gaps. Neighbours of equal width are therefore one matrix
 // (`stacked`): query, key and value projections take one product where the files have three tensors.

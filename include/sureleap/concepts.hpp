@@ -150,10 +150,11 @@ concept sequential_head =
         head.add_bias(state, hidden, previous, logits);
     };
 
-/// A sequential head whose bias is a product B_k = W2 z_k: code(state, h_k, x_{k-1}) makes the code z_k [r] in the state
-/// and advances it; output().add(codes, base, logits, n, threads) makes n rows of logits, the products of n codes added to n
-/// rows of base logits, which may be the same memory, reading W2 once; output().add_at(tokens, code, logits) adds the
-/// products of some tokens only. Promise: code() and output() together are add_bias, whatever `threads` are lent.
+/// A sequential head whose bias is a product B_k = W2 z_k. code(state, h_k, x_{k-1}) makes the code z_k [r] in the
+/// state and advances it. output().add(codes, base, logits, n, threads) makes n rows of logits: the product of each
+/// code, added to its row of base logits. W2 is read once. `base` and `logits` may be the same memory.
+/// output().add_at(tokens, code, logits) adds the products of some tokens only. Promise: code() and output() together
+/// are add_bias, whatever `threads` are lent.
 template <class H>
 concept factored_head =
     sequential_head<H> &&
@@ -274,16 +275,17 @@ concept scheduler = frontier_scheduler<S> || planner<S> || table_scheduler<S>;
 
 /// A schedule that limits drafting: limit_drafts(requests) is called before the drafter runs, with weights set by the
 /// priorities, and may lower draft_limit and change weight. Where nobody may draft, forward is not called at all.
-/// Promise: decides by past rounds and by what it is given, which is known before anything is drafted; and decides alike,
-/// asked again, until observe is called, whoever else it was asked about meanwhile. A round that failed is run again: had
-/// it other limits then, its length would depend on why it failed, and so on the tokens that were drafted.
+/// Promise: it decides by past rounds and by its arguments, which are known before anything is drafted. Until observe
+/// is called, it decides the same for a request that it is asked about again, in any batch. A round that failed is run
+/// again. If it had other limits then, its length would depend on why it failed, and so on the tokens that were
+/// drafted.
 template <class S>
 concept draft_limiter = requires(S& s, std::span<request_view> requests) { s.limit_drafts(requests); };
 
-/// A schedule that ends chains early: a request drafts no further than to the first position whose survival, which begins
-/// with the request's weight, would be below draft_floor(): a price, that is, and no probability. The position's confidence
-/// is known before its token is drawn, so this is causal wherever the floor is one of past rounds. Promise: constant during
-/// a round, and the same when the round is run again (draft_limiter).
+/// A schedule that ends chains early. A request's chain ends before the first position whose survival would be below
+/// draft_floor(). Survivals begin with the request's weight, so the floor is a price and no probability. The position's
+/// confidence is known before its token is drawn, so this is causal if the floor depends on past rounds only. Promise:
+/// constant during a round, and the same when the round is run again (draft_limiter).
 template <class S>
 concept draft_stopper = requires(S const& s) {
     { s.draft_floor() } -> std::convertible_to<fixed_probability>;

@@ -9,8 +9,8 @@
 //     while (dec.step())
 //         for (auto const& event : dec.events()) send(event.request, event.tokens, event.finished);
 //
-// Whoever shares the batch changes how fast a request goes and never what law its tokens have. Under target_match and
-// keyed_coupling it does not change the tokens either. A request that waits, or is paused, is exactly as it was.
+// The other requests of a batch change how fast a request goes, and never the law of its tokens. Under target_match and
+// keyed_coupling they do not change the tokens either. A request that waits, or is paused, is exactly as it was.
 //
 // Waiting requests get places in the order of their priorities, then of their submission, and nobody overtakes the first one:
 // a small request that fits where the first does not would keep it waiting for ever. A queue does not age priorities: whether

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The K best survivals by count, equal ones in an arbitrary order: after a confidence of 1 two positions of a
-// request tie, and where the later one counts first, x_{k+1}'s confidence decides whether x_k is verified.
+// The K best survivals by count, equal ones in an arbitrary order. After a confidence of 1 two positions of a request
+// tie. If the later one counts first, x_{k+1}'s confidence decides whether x_k is verified.
 // expect-error: this schedule looks ahead .it sees drafted tokens it decides about.
 // expect-error: Use a schedule that only sees the causal_frontier
 #include <algorithm>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// Token rejection on the device against stored outcomes of the reference evaluation loop (support/golden_verification.hpp). The file tells which uniforms its decisions were made with; the device makes its own from keys.
-// So for each case a seed is searched whose uniforms decide as the stored ones did, with room for the rounding of floats, and
-// with it the device must come to the stored tokens.
+// Token rejection on the device against stored outcomes of the reference evaluation loop
+// (support/golden_verification.hpp). The file holds the uniforms its decisions were made with; the device makes its own
+// from keys. So for each case a seed is searched whose uniforms decide as the stored ones did, with room for the
+// rounding of floats. With that seed the device must come to the stored tokens.
 #include "support/catch.hpp"
 
 #include <algorithm>

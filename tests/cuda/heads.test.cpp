@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Gated and RNN heads on the device: products with hidden states against sums in double, codes against the host's heads
-// token for token, whole chains against the host's drafter, and all of it against stored reference values.
+// Gated and RNN heads on the device. Products with hidden states are compared with sums in double, codes with the
+// host's heads token for token, and whole chains with the host's drafter. All of it is compared with stored reference
+// values.
 #include "support/catch.hpp"
 
 #include <algorithm>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// Whole rounds: a decoder on the host beside an engine whose rounds stay on the device (budget, backbone, chain, schedule,
-// batch, target, acceptance, the step to the next round), with the same models, settings and seeds. The round is captured in
-// a graph once, before there is a request, and replayed. Everything that is drafted, scheduled and emitted must be the same,
-// round after round, while requests finish, others take their slots, and the batch grows and shrinks.
+// Whole rounds: a decoder on the host beside an engine whose rounds stay on the device, with the same models, settings
+// and seeds. A round is budget, backbone, chain, schedule, batch, target, acceptance and the step to the next round. It
+// is captured in a graph once, before there is a request, and replayed. Everything that is drafted, scheduled and
+// emitted must be the same in every round. Meanwhile requests finish, others take their slots, and the batch grows and
+// shrinks.
 
 #include <sureleap/cuda/confidence/head.cuh>
 #include <sureleap/cuda/drafter/chain.cuh>
@@ -54,9 +55,9 @@ constexpr std::uint32_t block_size = 4;  // gamma, which is a function of C
 constexpr std::uint32_t places = 6;
 constexpr std::uint32_t ever = 10;  // requests that come, one after another
 
-/// Logits are sums of what is common to a position and what the token before adds, so that an engine needs no cache, and a
-/// kernel makes the same bits as the host. The draft's base logits cannot know the token before; its head knows how that
-/// one's logits came about, up to rounding.
+/// A logit is a term of its position plus a term of the token before. So an engine needs no cache, and a kernel makes
+/// the same bits as the host. The draft's base logits cannot depend on the token before; its head adds that term, up to
+/// rounding.
 struct models {
     static constexpr std::uint32_t most_positions = 64;
 

@@ -265,7 +265,7 @@ std::vector<tiny::shape> const& shapes() {
     return all;
 }
 
-// Runs sequences of a few lengths through a target in random pieces, each position by prefill or by score, and compares
+// Runs sequences of a few lengths through a target in random pieces, each position by prefill or by score. Compares
 // logits and features with the reference's. Returns the largest difference.
 template <class Real>
 double compare(engine::qwen3<Real>& served, reference_qwen3 const& expected, support::dice& roll) {
@@ -353,9 +353,9 @@ TEMPLATE_TEST_CASE("qwen3: weights are used as they are stored", "[engine]", dou
 }
 
 TEST_CASE("qwen3: a model stored in fewer bits is the same model", "[engine]") {
-    // Random models of one seed have the same weights in every storage but for its rounding, so what is left between
-    // float over bf16 and double over doubles is the price of the format: some roundings of a weight, and errors of
-    // layers that add up like independent ones. Logits have a spread of about one.
+    // Random models of one seed have the same weights in every storage but for its rounding. So float over bf16 differs
+    // from double over doubles by the format alone: some roundings of a weight, and errors of layers that add up like
+    // independent ones. Logits have a spread of about one.
     engine::thread_pool pool(1);
     struct format {
         engine::storage type;

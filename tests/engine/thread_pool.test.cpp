@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // The pool: every index exactly once, whatever the workers are doing when a loop begins. Meant to run under the thread
-// sanitizer as well, which sees a loop that ends before its indices are done even where the counts come out right.
+// sanitizer as well. It sees a loop that ends before its indices are done even if the counts come out right.
 #include <atomic>
 #include <chrono>
 #include <cstddef>

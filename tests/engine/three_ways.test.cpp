@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// Three ways in, one round: a decoder, a loop of stages and the engine's server serve the same requests, with priorities, by a
-// schedule that limits drafts, ends chains and observes. In every round all three draft, verify, emit and observe the same.
+// A decoder, a loop of stages and the engine's server serve the same requests, with priorities. Their schedule limits
+// drafts, ends chains and observes. In every round all three draft, verify, emit and observe the same.
 //
-// The schedule's choices are a hash of everything that records of past rounds hold, so that a record which differs in one
-// number changes what comes after it.
+// The schedule's choices are a hash of everything that records of past rounds hold. So a record that differs in one
+// number changes later rounds.
 #include "support/catch.hpp"
 
 #include <cstddef>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The tokenizer against ids that the tokenizers library gave (data/tokenizer_golden.json), against a merge loop written
-// out the slow way, and on cases that are easy to see through. What is refused is in tokenizer_file.test.cpp.
+// The tokenizer is compared with ids that the tokenizers library gave (data/tokenizer_golden.json), and with a plain
+// quadratic merge loop. Besides, there are cases simple enough to check by hand. What is refused is in
+// tokenizer_file.test.cpp.
 #include "support/catch.hpp"
 #include "support/dice.hpp"
 #include "support/error_text.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Any bytes as config.json, or as the index of a sharded checkpoint: either a sureleap::error of readable length that
-// names the source, or a result within the ranges that the rest of the engine multiplies without checks. What is
-// accepted must also survive being written and read again.
+// Any bytes as config.json, or as the index of a sharded checkpoint. They must give a sureleap::error of readable
+// length that names the source, or a result within the limits of config.hpp. What is accepted must also survive being
+// written and read again.
 //
 //   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -Iinclude -Iexamples \
 //       tests/fuzz/config.fuzz.cpp -o config_fuzz \

@@ -92,8 +92,8 @@ bool close_to(std::span<double const> expected, std::span<Real const> got, doubl
 template <class Real>
 void check_gradient(golden::file const& f, std::string const& name, std::span<Real const> got) {
     INFO("gradient of " << name);
-    // A term is a weight's share, at most 1 in all, times what the losses' own derivatives leave of it, times entries of
-    // hidden states and weights. Where no position counts there is none, and 0 has to be 0.
+    // A term is a product of three factors: a weight's share (at most 1 in all), the losses' derivatives, and entries
+    // of hidden states and weights. Where no position counts there is none, and 0 has to be 0.
     double terms = 0.0;
     for (std::int32_t const counts : f.i32("eval_mask").values) terms = std::max(terms, static_cast<double>(counts));
     for (char const* const factor : {"hidden", "lm_head", "w.markov_head.markov_w1.weight",

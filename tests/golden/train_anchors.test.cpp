@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// What a training step is made of, before and after the transformer, against stored reference values: anchors drawn
-// with given uniforms, labels, evaluation masks, the aligned target logits from hidden states, and the loss of stored
-// draft logits and confidences, all through the packed batch and the chunked target supervision. Double, 1e-12.
+// The parts of a training step before and after the transformer, against stored reference values. They are anchors
+// drawn with given uniforms, labels, evaluation masks and the aligned target logits from hidden states. The last is the
+// loss of stored draft logits and confidences. All go through the packed batch and the chunked target supervision.
+// Double, 1e-12.
 #include "support/catch.hpp"
 #include "support/golden_weights.hpp"
 #include "support/safetensors.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Token rejection against stored outcomes of the reference evaluation loop: the same logits, drafted tokens and
-// uniforms go through the library's own stages (draw, flatten, accept), with a random source that reads the uniforms
-// from the file (support/golden_verification.hpp).
+// Token rejection against stored outcomes of the reference evaluation loop. The same logits, drafted tokens and
+// uniforms go through the library's own stages (draw, flatten, accept). A random source reads the uniforms from the
+// file (support/golden_verification.hpp).
 #include "support/catch.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Schedules inside schedules: whatever limits drafts, cuts chains, weighs requests or holds a budget by past rounds leaves
-// the law as it is, under rules that a look ahead would bias.
+// Schedule adapters. Those that limit drafts, cut chains, weigh requests or hold a budget by past rounds do not change
+// the law, under rules that a look ahead would bias.
 #include "support/exactness.hpp"
 
 #include <sureleap/verify/block.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Exactness of the whole pipeline: gates, floors, priorities, calibrations that learn and cost models of all that a step
-// depends on, each alone and all together, under every causal schedule and every rule, for requests that join, leave and
-// come back. Horizons go to lag + 2 and further, so that what past rounds decided has acted.
+// Exactness of the whole pipeline, under every causal schedule and every rule, for requests that join, leave and come
+// back. Tested are gates, floors, priorities, calibrations that learn, and cost models of all that a step depends on,
+// each alone and all together. Horizons go to lag + 2 and further, so that decisions of past rounds have taken effect.
 #include "support/pipeline.hpp"
 
 using namespace pipeline;

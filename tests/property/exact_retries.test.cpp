@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Two more ways in which rounds fail and are run again (the others are in every_part.hpp): a draft model that throws when it
-// sees a drafted token, and an engine whose batch was too large and which runs its requests one by one. Some seconds.
+// Two more ways in which rounds fail and are run again (the others are in every_part.hpp). One is a draft model that
+// throws when it sees a drafted token. The other is an engine whose batch was too large and which runs its requests one
+// by one. Some seconds.
 #include "support/every_part.hpp"
 
 using namespace every_part;

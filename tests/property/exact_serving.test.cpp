@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Exactness of what serves: continuous batching with a queue and pauses, and the library's own controllers, calibration and
-// refined costs, new and in the state that traffic has left them in.
+// Exactness of serving: continuous batching with a queue and pauses, and the library's own controllers, calibration and
+// refined costs. These are tested new, and in the state that traffic has left them in.
 #include <array>
 #include <cstddef>
 #include <cstdint>

@@ -10,8 +10,8 @@ using namespace exactness;
 
 namespace {
 
-/// The reference adds weights in double. Vectors add them in float first, so a draw by weights and p by their sum may differ
-/// by the rounding of that sum, once for each token and draft; 6e-9 were seen.
+/// The reference adds weights in double. Vectors add them in float first. So a draw by weights and p by their sum may
+/// differ by the rounding of that sum, once for each token and draft. The largest difference seen was 6e-9.
 double tolerance_of(row_kernels const& kernels) {
     return &kernels == &scalar_kernels<row_kernels> ? tolerance : 1e-7;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Learning from trimmed rounds: which readings of them are biased, as exact expectations over every path of a small
-// engine, and what the bias does to maps that learn while their own trimming decides what they see.
+// Learning from trimmed rounds. Exact expectations over every path of a small engine show which readings of such rounds
+// are biased. Simulations show what the bias does to maps that learn while their own trimming decides what they see.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -207,10 +207,10 @@ std::vector<double> survival_errors(online_maps const& maps, support::domain con
 
 }  // namespace
 
-// Maps learn while the schedule that uses them decides what they see. In 3,000 rounds of 32 requests the last position is
-// verified and reached at least 5,000 times, which leaves its map a standard deviation of 0.03 logits and survivals, with the
-// positions before it, half a point; the bound is three of these. Biased readings feed on themselves: what is not
-// verified counts against being verified.
+// Maps learn while the schedule that uses them decides what they see. In 3,000 rounds of 32 requests the last position
+// is verified and reached at least 5,000 times. That leaves its map a standard deviation of 0.03 logits, and survivals,
+// with the positions before it, half a point. The bound is three standard deviations. Biased readings amplify
+// themselves: what is not verified counts against being verified.
 TEST_CASE("maps that learn from what their own trimming lets them see") {
     std::size_t constexpr gamma = 4;
     support::domain const truth{.offset = 0.3, .decay = 0.1, .slope = 0.7};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The paper's motivating example, computed exactly: a parallel drafter that answers "of course" or "no problem" mixes the
-// two, a transition bias of rank 2 keeps them apart, and what is committed has the target's law either way.
+// The paper's motivating example, computed exactly. A parallel drafter that answers "of course" or "no problem" mixes
+// the two. A transition bias of rank 2 keeps them apart. What is committed has the target's law either way.
 #include <sureleap/head/markov.hpp>
 
 #include "support/exactness.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Models of an engine that goes wrong: hash languages over a handful of tokens that throw, write NaN into rows, and keep a
-// state by slot that shows whether the decoder keeps its promises.
+// Models of an engine that fails. They are hash languages over a handful of tokens that throw and write NaN into rows.
+// A state by slot shows whether the decoder keeps its promises.
 #pragma once
 
 #include <cmath>

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT
 //
-// The decoder left on: random traffic of requests that are submitted, paused, resumed and cancelled at any round, with
-// settings of all kinds, over models that throw and rows that hold NaN, on several threads, with schedules and calibrations
-// that change their minds after every round, or the library's own, and somebody reading the metrics meanwhile. For as many request rounds as asked:
+// A decoder under random traffic for a long time. Requests with settings of all kinds are submitted, paused, resumed
+// and cancelled at any round. Models throw, and rows hold NaN. Rounds run on several threads, while another thread
+// reads the metrics. Schedules and calibrations change their answers after every round, or are the library's own. It
+// runs as many request rounds as asked:
 //
 //     soak --rounds 1000000 --seed 1
 //
-// Meant for the address and thread sanitizers, which see what goes wrong without a trace. What is checked besides:
+// Meant for the address and thread sanitizers, which see errors that leave no trace in the output. What is checked
+// besides:
 //   - no request is lost: whatever was submitted has finished, was cancelled, or is still there, and all finish in the end;
 //   - a failure changes nothing: tokens are as they were, and the target's state by slot fits the next round;
-//   - under rules whose stream is the request's own (pathwise), tokens and their log-probabilities are those of the request
-//     running alone, all of them when it has finished, a prefix when it was cancelled.
+//   - under pathwise rules, tokens and their log-probabilities are those of the request running alone: all of them when
+//     it has finished, a prefix when it was cancelled.
 #include <algorithm>
 #include <array>
 #include <atomic>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Every public concept with the shipped types that model it, an archetype with nothing but what is required, and
-// near misses that lack one thing or have one thing wrong. The static_asserts are the test.
+// Every public concept with the shipped types that model it, and an archetype with nothing but what is required. Near
+// misses lack one thing or have one thing wrong. The static_asserts are the test.
 #include <complex>
 #include <cstddef>
 #include <functional>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What views, records and policies promise of themselves: copied as bytes where a workspace or a device holds them,
-// free of cost where they are empty, and not copied where a copy would point into somebody else's memory.
+// The promises of views, records and policies about their layout. They are copied as bytes where a workspace or a
+// device holds them. Empty ones take no memory. They are not copyable where a copy would point into another object's
+// memory.
 #include <cstddef>
 #include <span>
 #include <type_traits>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Language models made of a hash: every logit is a fixed function of a seed, the last two tokens, the length of the
-// context and the token, so they depend on the context without having to be stored.
+// Language models made of a hash. Every logit is a fixed function of a seed, the last two tokens, the length of the
+// context and the token. So logits depend on the context without having to be stored.
 #pragma once
 
 #include <cstddef>

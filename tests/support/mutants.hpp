@@ -286,8 +286,8 @@ private:
     enumerator::source rng_;
 };
 
-/// A semi-autoregressive drafter that draws x_k before it says anything about position k, and shows it: look(x_k, q(x_k), a_k)
-/// is called first, and where it says no the chain ends before x_k, as if x_k had not been drawn.
+/// A semi-autoregressive drafter that draws x_k before it decides about position k. look(x_k, q(x_k), a_k) is called
+/// with the drawn token. If it returns false, the chain ends before x_k, as if x_k had not been drawn.
 template <class Look>
 class eager_drafter {
 public:

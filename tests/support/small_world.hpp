@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// Tiny models with strong dependences, and the exact law of what a decoder makes of them. Everything is in double and
-// every number is a pure function of the world's seed and its arguments, so a path can be run again and again.
+// Tiny models with strong dependences, and the exact law of what a decoder makes of them. Everything is in double.
+// Every number is a pure function of the world's seed and its arguments, so a path can be run again.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -22,14 +23,27 @@ namespace small_world {
 
 using namespace sureleap;
 
-/// A number in [0, 1) that depends on everything it is given.
+/// A number in [0, 1) that depends on everything it is given. Every path of an enumeration asks for the same few thousand,
+/// so those that were made last are remembered.
 template <class... Parts>
 [[nodiscard]] double hash01(std::uint64_t seed, Parts... parts) {
+    struct made {
+        std::array<std::uint64_t, 1 + sizeof...(parts)> from{};
+        double number = -1.0;  // none yet
+    };
+    static thread_local std::array<made, 1024> recent{};
+    std::array<std::uint64_t, 1 + sizeof...(parts)> const from{seed, static_cast<std::uint64_t>(parts)...};
+    std::uint64_t place = 0;
+    for (std::uint64_t const part : from) place = (place ^ part) * 0x9E3779B97F4A7C15u;
+    made& m = recent[place >> 54];
+    if (m.number >= 0.0 && m.from == from) return m.number;
+
     std::uint64_t state = seed;
     ((state = (std::uint64_t{philox4x32({static_cast<std::uint32_t>(parts), 0, 0, 0}, state)[0]} << 32) ^
               philox4x32({static_cast<std::uint32_t>(parts), 1, 0, 0}, state)[1]),
      ...);
-    return static_cast<double>(state >> 11) * 0x1p-53;
+    m = {from, static_cast<double>(state >> 11) * 0x1p-53};
+    return m.number;
 }
 
 struct world {

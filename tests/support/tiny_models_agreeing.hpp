@@ -2,8 +2,8 @@
 //
 // Small random models that agree at times.
 //
-// As random weights are, a drafter knows nothing of its target and next to no draft is accepted, which would leave half
-// of a decoding loop untested. `agreeing_models` therefore changes a few tensors: the target listens to its last token
+// With random weights a drafter knows nothing of its target, and next to no draft is accepted. That would leave half of
+// a decoding loop untested. `agreeing_models` therefore changes a few tensors: the target listens to its last token
 // above all, though not alone, and the drafters are given what it makes of that token. Some drafts are then right and
 // some are wrong, at every position of a block, and nothing in it is arranged by hand.
 #pragma once

@@ -24,8 +24,8 @@
 
 namespace support {
 
-/// What is true of a kind of text: with z the raw logit of position k, x_k is accepted, where it is reached, with
-/// probability sigmoid(offset - decay k + slope z + noise), the noise unknown to the head.
+/// The truth about a kind of text. Let z be the raw logit of position k. If x_k is reached, it is accepted with
+/// probability sigmoid(offset - decay k + slope z + noise). The head does not know the noise.
 struct domain {
     double offset = 0.0;
     double decay = 0.0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// DSpark in training: every gradient agrees with finite differences of the loss by its definition, also for what the
-// reference's stored values do not have (gated and RNN heads), and what must not change a gradient does not.
+// DSpark in training. Every gradient agrees with finite differences of the loss by its definition. That includes gated
+// and RNN heads, of which the reference has no stored values. What must not change a gradient does not.
 #include "support/catch.hpp"
 
 #include <cmath>
@@ -100,8 +100,9 @@ struct random_case {
         return logits;
     }
 
-    // What of the loss is a constant to its gradient: the label c* of the confidence, which nothing flows through, and
-    // the signs of q - p, at whose changes there is no gradient that differences could find. [block rows]
+    // What the gradient takes as constant in the loss. It is the label c* of the confidence, which nothing flows
+    // through, and the signs of q - p. Where a sign changes there is no gradient that differences could find. [block
+    // rows]
     struct constants {
         std::vector<double> labels;
         std::vector<std::vector<double>> signs;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Eagle3 in training: every gradient agrees with finite differences of the loss by its definition, what must not change
-// a gradient does not, and what is trained loads into the engine.
+// Eagle3 in training. Every gradient agrees with finite differences of the loss by its definition. What must not change
+// a gradient does not. A trained model loads into the engine.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -67,8 +67,8 @@ struct random_case {
         return law_of(draft.lm_head, data.target_hidden.view().row(row));
     }
 
-    // From all logits: nothing of sureleap/training in it. `signs` of q - p, at whose changes the total variation has
-    // no gradient that differences could find, are taken from there if there are any, and else put there.
+    // From all logits: nothing of sureleap/training in it. The total variation has no gradient where a sign of q - p
+    // changes. So the signs are read from `signs` if it holds any, and else written to it.
     double direct_loss(std::vector<std::vector<double>>& signs) {
         auto const logits = logits_of(draft, data.batch(), tape);
         bool const first = signs.empty();

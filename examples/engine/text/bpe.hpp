@@ -3,10 +3,10 @@
 // Byte pair encoding of one word: start from its bytes; as long as there are neighbours that some merge joins, join
 // the pair of the lowest rank, the leftmost of equals.
 //
-// Searching the word for that pair again after every merge is quadratic, and a word can be long (a line of base64, a
-// row of a hundred thousand dashes). So candidates wait in a heap and the word is a linked list. A merge does not
-// remove the candidates it makes impossible: whoever takes one from the heap looks whether it still holds. Rank tells,
-// since a rank belongs to one pair only.
+// Searching the word for that pair again after every merge is quadratic. A word can be long: a line of base64, a row of
+// a hundred thousand dashes. So candidates are kept in a heap and the word is a linked list. A merge does not remove
+// the candidates it makes impossible. They are checked when they are taken from the heap, by their rank, since a rank
+// belongs to one pair only.
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Unicode normalisation by utf8proc: a text's characters in one of the four standard forms (UAX #15), so that "e" with
-// a combining accent and the one character "é" become the same tokens.
+// Unicode normalisation by utf8proc to one of the four standard forms (UAX #15). Then "e" with a combining accent and
+// the one character "é" become the same tokens.
 //
 // utf8proc_map would do it in one call, but it sorts combining marks by exchanging neighbours: quadratic in the length
 // of a run of marks, and a prompt can consist of nothing else. The parts it is made of are public, so the sorting is

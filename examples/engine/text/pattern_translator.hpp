@@ -3,10 +3,10 @@
 // The regular expressions of a tokenizer.json, for PCRE2.
 //
 // They were written for Oniguruma (in its Ruby syntax), which the tokenizers library uses. The two engines agree on
-// what these patterns are made of, but not on everything: \h is a hexadecimal digit there and a blank here, [a[b]] a
-// union or a class and a literal, \s knows U+180E or not. A word cut elsewhere is no error that anyone would see, the
-// model just reads tokens it was not trained on. So a pattern is not handed over as it is: it is copied construct by
-// construct, what means the same in both as it stands, \s in other words, and everything else is refused by name.
+// what these patterns are made of, but not on everything. \h is a hexadecimal digit there and a blank here. [a[b]] is a
+// union there, a class and a literal here. \s differs in U+180E. A word cut elsewhere causes no visible error; the
+// model just reads tokens it was not trained on. So a pattern is copied construct by construct. What means the same in
+// both is kept, \s is replaced, and everything else is refused by name.
 //
 // What remains is the version of Unicode: a character that is new in either engine's tables may be a letter in one of
 // them and unassigned in the other.

@@ -3,10 +3,10 @@
 // Reads a tokenizer.json into a pipeline.
 //
 // The format has dozens of normalisers, pre-tokenizers and options that serve other kinds of models. Whatever takes
-// part in turning text into ids or back is either understood or refused; a default for it would be a guess. Ignored
-// are `truncation` and `padding`, which lay out batches for training (transformers resets them as well), and what
-// only matters for offsets (`trim_offsets`, the ByteLevel post-processor). A key that stands twice counts as its last
-// value, as in Python.
+// part in turning text into ids or back is either understood or refused; a default for it would be a guess. Ignored are
+// `truncation` and `padding`, which lay out batches for training (transformers resets them as well). What only matters
+// for offsets is ignored, too (`trim_offsets`, the ByteLevel post-processor). A key that stands twice counts as its
+// last value, as in Python.
 #pragma once
 
 #include <algorithm>

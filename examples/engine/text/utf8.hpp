@@ -2,9 +2,9 @@
 //
 // Text that may be cut or broken, as UTF-8.
 //
-// Byte-level tokens end anywhere, also inside a character, so text that is printed token by token has to wait for the
-// rest of it. What can no longer become a character is replaced by U+FFFD, one for every maximal part that began like
-// one (Unicode 15, section 3.9, "Best practices for using U+FFFD"). Python's errors="replace" and Rust's
+// Byte-level tokens may end inside a character. So text that is printed token by token has to wait for the rest of it.
+// Bytes that can no longer become a character are replaced by U+FFFD. Every maximal part that began like a character
+// gives one (Unicode 15, section 3.9, "Best practices for using U+FFFD"). Python's errors="replace" and Rust's
 // from_utf8_lossy do the same, so a stream here prints what the tokenizers library returns for the whole text.
 #pragma once
 

@@ -3,16 +3,16 @@
 // Calibration: maps that make the survival
 //     a_k = prod_{i<=k} c_i
 // agree with how often prefixes really are accepted. Schedulers multiply a_k into expected accepts; an over-confident
-// head would have them verify tokens that are rejected anyway. Here is what is applied, and what a round says about
-// survival; the fits are fit/temperature_fit.hpp and fit/platt_fit.hpp. A calibration is lent to the rounds
+// head would have them verify tokens that are rejected anyway. This header has the maps, and what a round tells about
+// survival. The fits are in fit/temperature_fit.hpp and fit/platt_fit.hpp. A calibration is lent to the rounds
 // (calibration_ref.hpp), which apply it to every confidence.
 //
 //   sequential_temperature_scaling   sigmoid(logit / T_k)         the paper's (section 3.2.1): how sure
 //   sequential_platt_scaling         sigmoid(logit / T_k + b_k)   also how likely altogether
 //
-// A temperature leaves 1/2 where it is, so it mends a head that is too sure or not sure enough, and nothing else. Once
-// acceptance itself has moved (another sampling temperature, another kind of text), confidences are off by a shift,
-// and the offset is what mends that (Platt, "Probabilistic outputs for support vector machines", 1999).
+// A temperature leaves 1/2 where it is. So it corrects a head that is too sure or not sure enough, and nothing else. A
+// change in acceptance itself (another sampling temperature, another kind of text) shifts all confidences. The offset
+// corrects that (Platt, "Probabilistic outputs for support vector machines", 1999).
 //
 // Each map preserves the order of confidences at its position, so it changes no ranking by c_k.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Confidences without a learned head.
+// Confidences for drafters without a learned confidence head.
 #pragma once
 
 #include <cstddef>

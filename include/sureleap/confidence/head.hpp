@@ -6,9 +6,9 @@
 //     c_k = sigmoid(w . h_k + b)
 // and its training target (eq. 8), the acceptance probability of token rejection, sum_v min(p_k(v), q_k(v)).
 //
-// c_k is computed before x_k is drawn, and no member of the class could do otherwise: there is no x_k in a
-// signature. That is what lets a schedule decide on position k by c_k and stay lossless. at_anchor() goes further
-// and reads no drafted token at all, so a planner may look at a whole block of it at once.
+// c_k is computed before x_k is drawn: no signature of the class contains x_k. So a schedule may decide on position k
+// by c_k and stay lossless. at_anchor() goes further and reads no drafted token at all, so a planner may look at a
+// whole block of it at once.
 #pragma once
 
 #include <cmath>

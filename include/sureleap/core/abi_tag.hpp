@@ -3,10 +3,10 @@
 // What a translation unit is compiled for, as a piece of a name: SURELEAP_MARCH_TAG, part of the inline namespace that
 // config.hpp opens.
 //
-// Inline functions of one name are one function to the linker, which keeps any unit's copy. If units differ in -march, the
-// copy kept may hold instructions that the machine of the other lacks, and the program dies where it was careful. So
-// units that are compiled for different machines get different names. The cost: types of the library cannot cross
-// between such units; the program does not link, and the missing symbol shows both tags.
+// Inline functions of one name are one function to the linker, which keeps any unit's copy. If units differ in -march,
+// the copy kept may use instructions that the machine lacks. The program then dies in code that was compiled for any
+// machine. So units that are compiled for different machines get different names. The cost: types of the library cannot
+// cross between such units; the program does not link, and the missing symbol shows both tags.
 //
 // Each extension of the instruction set that compilers use of their own accord is a letter, nothing for the base of the
 // architecture. Rejected: the levels of the x86-64 ABI, which units compiled with -mfma or -mpopcnt fall between.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// A calibration, lent to the rounds as threads are (function_ref.hpp). It is applied to every confidence of any drafter, live
-// and at the anchor, and sees whose confidence it is. One that was fitted once (confidence/calibration.hpp) and one that goes
-// on learning while serving (serving/online_calibration.hpp) are lent in the same way:
+// A calibration, lent to the rounds as threads are (function_ref.hpp). It is applied to every confidence of any
+// drafter, live and at the anchor, and sees whose confidence it is. It may be fitted once (confidence/calibration.hpp)
+// or go on learning while serving (serving/online_calibration.hpp). Both are lent in the same way:
 //
 //     sequential_temperature_scaling const temperatures{{1.3, 1.2, 1.1}};
 //     decoder dec{target, drafter, schedule, rule, {.calibration = temperatures}};

@@ -5,8 +5,9 @@
 // A user may define, before the first include and in the same way in every translation unit:
 //   SURELEAP_CONTRACTS   1: broken preconditions print the expectation and abort (default in builds without NDEBUG)
 //                        0: they are parsed but not evaluated (default with NDEBUG)
-// Settings that change inline code, and what the unit is compiled for (core/abi_tag.hpp), are part of the inline namespace, so two
-// translation units that disagree link as two versions of the library instead of silently sharing one of the definitions.
+// Settings that change inline code are part of the inline namespace, and so is what the unit is compiled for
+// (core/abi_tag.hpp). So two translation units that disagree link as two versions of the library. Otherwise they would
+// silently share one of the definitions.
 #pragma once
 
 #include <sureleap/core/abi_tag.hpp>

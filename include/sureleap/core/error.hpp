@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What happens when data given at set-up is wrong, or stages of a round are called in a wrong order or with wrong parts:
-// sureleap::error, with the object, the index, the value and the expectation in its text. Inside a stage nothing throws; there
-// a request gets a status (types.hpp), or a broken precondition aborts (SURELEAP_EXPECTS).
+// sureleap::error, with the object, the index, the value and the expectation in its text. It is thrown when data given
+// at set-up is wrong, or when stages of a round are called in a wrong order or with wrong parts. Inside a stage nothing
+// throws. There a request gets a status (types.hpp), or a broken precondition aborts (SURELEAP_EXPECTS).
 #pragma once
 
 #include <cstddef>
@@ -21,18 +21,16 @@ public:
     using std::runtime_error::runtime_error;
 };
 
-namespace detail {
-
 /// Text of a value in an error message; shorter than a stream and free of its locale.
-[[nodiscard]] inline std::string show(std::string text) {
+[[nodiscard]] inline std::string error_text(std::string text) {
     return text;
 }
-[[nodiscard]] inline std::string show(char const* text) {
+[[nodiscard]] inline std::string error_text(char const* text) {
     return text;
 }
 template <class Number>
     requires std::is_arithmetic_v<Number>
-[[nodiscard]] std::string show(Number value) {
+[[nodiscard]] std::string error_text(Number value) {
     if constexpr (std::is_floating_point_v<Number>) {
         char text[32];
         std::snprintf(text, sizeof text, "%.9g", static_cast<double>(value));  // to_string would print 1e-9 as 0
@@ -41,6 +39,8 @@ template <class Number>
         return std::to_string(value);
     }
 }
+
+namespace detail {
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void throw_error(std::string const& text) {
 #if SURELEAP_EXCEPTIONS
@@ -58,7 +58,7 @@ template <class Number>
 template <class... Parts>
 [[noreturn, gnu::cold]] void fail_with(Parts... parts) {  // by value: literals of every length are one type
     std::string text;
-    (text.append(detail::show(std::move(parts))), ...);
+    (text.append(error_text(std::move(parts))), ...);
     detail::throw_error(text);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Threads, lent. The library makes none: an engine has a pool, and a second one would fight it for the cores. Whoever wants
-// a round's passes over rows divided lends the pool as an executor:
+// Threads that an engine lends to the library. The library makes none: an engine has a pool, and a second one would
+// compete with it for the cores. To divide a round's passes over rows among threads, lend the pool as an executor:
 //
 //     struct lent_pool {
 //         my_pool& pool;
@@ -11,9 +11,9 @@
 //     lent_pool lent{pool};
 //     round_memory<float, float> memory{drafter, rule, {.max_requests = 32, .executor = lent}};
 //
-// Results are the same bits whatever is lent. What is divided are requests and rows of a product, each of which is computed
-// by one thread as it would be alone and written to a place of its own; draws are functions of their keys. So nothing has
-// to be locked and no order matters.
+// Results are the same bits whatever is lent. Requests and rows of a product are divided among threads. One thread
+// computes each of them as if it were alone and writes it to a place of its own. Draws are functions of their keys. So
+// nothing has to be locked and no order matters.
 //
 // An executor runs numbered tasks and need not know which thread runs one. The library starts as many tasks as it has
 // scratch for, and tasks claim the work from a counter: one that starts late, or after the others, finds nothing left.

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
 //
-// Callables of the engine's, lent to the library. A function_ref is two pointers: no allocation, no copy of the callable, and
-// one type for all callables of a signature, so the parts that hold one are no templates of it.
+// References to callables that an engine lends to the library. A function_ref is two pointers: no allocation, no copy
+// of the callable. All callables of a signature have one type, so a part that holds one need not be a template.
 //
 //     task_ref          void(std::size_t)   one numbered piece of work (executor.hpp)
 //     executor_ref      run(tasks, task)    threads (executor.hpp)
 //     calibration_ref   double(request, k, confidence)   a map of confidences (calibration_ref.hpp)
 //     clock_ref         double()            seconds (round/record.hpp)
 //
-// What is lent must outlive whoever holds the reference. Lending a temporary does not compile, since it would be gone when
-// it is called. cost_ref (cost/views.hpp) keeps the type of what it views. A schedule asks a cost model hundreds of times a
-// round, and the compiler should see through the call.
+// What is lent must outlive whoever holds the reference. Lending a temporary does not compile, since it would be gone
+// when it is called. cost_ref (cost/views.hpp) keeps the type of what it views. A schedule asks a cost model hundreds
+// of times a round, so the compiler should inline the call.
 #pragma once
 
 #include <type_traits>

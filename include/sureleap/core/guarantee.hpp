@@ -83,8 +83,8 @@ struct allow_lossy_t {
 inline constexpr allow_lossy_t allow_lossy{};
 
 /// True when a rule of fidelity F under a schedule of causality C keeps the target's law. A deterministic draft is a
-/// constant given the past, so no schedule can anticipate anything by looking at it. Where noise returns, a sampled token
-/// depends on what earlier rounds decided about it, and only rules that do not depend on the draft stand that.
+/// constant given the past, so no schedule can anticipate anything by looking at it. Where noise returns, a sampled
+/// token depends on what earlier rounds decided about it. Only rules that do not depend on the draft are exact then.
 template <fidelity F, causality C, bool DeterministicDraft, bool NoiseReturns = false>
 inline constexpr bool is_lossless_v =
     F == fidelity::schedule_invariant || F == fidelity::pathwise ||

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// A step's time as a sum of seven prices: for the step, for every request, batch token and token of context, and, if anything is
-// drafted, for the draft. A step at low load reads the weights, whatever the load; beyond that its work is proportional to what
-// it is given. So a sum extrapolates to loads that nobody measured, which a table of measurements does not. Padding
-// (padded_cost) and what a machine does otherwise (cell_cost, refined_cost) are models around this one.
+// A cost model: the seconds of a step as a sum of seven prices. Every step pays a fixed price, one per request, one per
+// batch token and one per token of context. A step that drafts pays three more: a fixed one, one per drafting request
+// and one per drafted token. The fixed price is mostly that of reading the weights; the rest of the work grows in
+// proportion to the load. So a sum extrapolates to loads that nobody measured, which a table of measurements does not.
+// Models around this one add padding (padded_cost) and measured differences (cell_cost, refined_cost).
 //
 //   additive_cost cost({.fixed = 9e-3, .batch_token = 40e-6, .draft_fixed = 1e-3});
 //   greedy_schedule schedule{cost};

@@ -33,11 +33,11 @@ struct capacity_point {
 
 // ---- interpolation policies ------------------------------------------------------------------------------------
 //
-// A policy is a type with `static double seconds(std::span<capacity_point const>, std::size_t batch_tokens)
-// noexcept` over points sorted by batch_tokens, never empty; and a `static constexpr char const* name` if tables
-// are to be saved. Optional: `static std::size_t convex_until(points, std::size_t interval)`: for batches from just above
-// points[interval - 1] up to points[interval], the batch up to which step times are convex, at least the latter (see
-// piecewise_convex_capacity); makes schedules over many requests fast.
+// A policy is a type with `static double seconds(std::span<capacity_point const>, std::size_t batch_tokens) noexcept`
+// over points sorted by batch_tokens, never empty. Tables that are saved need a `static constexpr char const* name`.
+// Optional, for fast schedules over many requests: `static std::size_t convex_until(points, std::size_t interval)`. It
+// is asked about batches above points[interval - 1] and up to points[interval]. It returns the batch up to which step
+// times are convex, at least points[interval] (see piecewise_convex_capacity).
 
 /// Straight lines between points. Below the first point: the first point's time. Beyond the last: the slope of the
 /// last segment continues, unless it falls, in which case (as for a table of one point) the last time stays.

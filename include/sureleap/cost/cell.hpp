@@ -11,8 +11,8 @@
 //   can prove what it needs (convex_until). A ratio times a model is concave wherever the ratio falls.
 // - Differences, not times: between two cells of a padded engine the model's stairs remain. Better still is to put the
 //   padding outside, padded_cost<cell_cost<additive_cost>>, which then asks for measured sizes only.
-// - Beyond the cells the nearest difference applies. A difference of 0 would be a cliff at the edge of what was measured,
-//   where the machine has none, and schedules choose the cheap side of a cliff.
+// - Beyond the cells the nearest difference applies. A difference of 0 would be a cliff at the edge of what was
+//   measured, where the machine has none. Schedules choose the cheap side of a cliff.
 #pragma once
 
 #include <algorithm>
@@ -87,8 +87,8 @@ public:
         return std::max(here.measured + (model - here.modelled), least_share_ * model);
     }
 
-    /// Up to the next cell, or as far as the model is convex. A model that is more than twice too slow somewhere may
-    /// lose in the difference the digits that its promise is made of, and nothing is promised then.
+    /// Up to the next cell, or as far as the model is convex. Nothing is promised if the model is more than twice too
+    /// slow somewhere: the difference may then lose the digits that convexity is proved with.
     [[nodiscard]] std::size_t convex_until(step_load const& load) const noexcept
         requires requires(Model const& m) { m.convex_until(load); }
     {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// What captured graphs make of a cost model: an engine that replays graphs of a few sizes pads its batch to the next of
-// them, and pays for the padding. Times become a staircase in B: the tokens up to the next size are free, the one after
-// it is dear. A schedule that knows fills the stair; one that does not stops halfway up it, or one token beyond.
+// A cost model with padding, for engines that replay captured graphs of a few sizes. Such an engine pads its batch to
+// the next size and pays for the padding. Times become a staircase in B: tokens up to the next size are free, the one
+// after it is dear. A schedule that knows this fills the batch up to a size. One that does not stops below it, or one
+// token beyond.
 //
 //   padded_cost cost{model, {1, 2, 4, 8, 16, 24, 32, 64, 128, 256}};
 //
-// To see over the edges is the schedule's business: planned_schedule and top_k_schedule do, greedy_schedule
-// stops at the first.
+// planned_schedule and top_k_schedule search beyond the edges of stairs; greedy_schedule stops at the first.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// One measured step: what all cost models are made from, whether a profile at start-up or a log of rounds gave it.
+// One measured step, from a profile at start-up or a log of rounds. All cost models are made from such steps.
 #pragma once
 
 #include <cstddef>

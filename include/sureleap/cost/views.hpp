@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Views of a cost model: one that is lent, and what the tokens of one round cost. There everything is fixed that is known
-// before the batch is decided, which leaves a curve of B. So schedules search curves, and what else a step costs (drafting,
-// contexts, the number of requests) has no second form in them.
+// Views of a cost model: a reference to one, and the step time of one round as a function of its batch tokens B. In the
+// latter everything is fixed that is known before the batch is decided. So schedules search curves, and need no code of
+// their own for the rest of a step's cost (drafting, contexts, the number of requests).
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The shortest way to a model: a function from a context to logits, as a target and as an autoregressive draft.
+// The simplest kind of model: a function from a context to logits, used as a target or as an autoregressive draft.
 #pragma once
 
 #include <cstddef>

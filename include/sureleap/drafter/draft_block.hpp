@@ -98,8 +98,8 @@ public:
         return {{row, {}}, requests_[r].settings->draft_transform(), order, map, *shape_.kernels, sums};
     }
     /// Draws the next token of request r from `q` as DraftRule says and records both, with the position's confidence.
-    /// Marks the request and returns no_token if q holds no law, if the confidence is no probability, or if the acceptance
-    /// rule asked for another DraftRule; returns no_token if the chain ends here, by its floor or its cap.
+    /// Returns no_token if the chain ends here, by its floor or its cap. Returns no_token and marks the request if q
+    /// holds no law, the confidence is no probability, or the acceptance rule asked for another DraftRule.
     template <class DraftRule, class Rng>
     token_id draw(std::size_t r, DraftRule, distribution<Q> const& q, double confidence, Rng& rng) noexcept {
         fixed_probability c = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Parallel drafting: every position is drawn from its own base logits, blind to tokens drafted before it. Cheap, and
-// its acceptance decays along the block (suffix decay); a sequential head repairs that at little cost.
+// Parallel drafting: every position is drawn from its own base logits, independently of tokens drafted before it. It is
+// cheap, but its acceptance decays along the block (suffix decay). A sequential head corrects that at little cost.
 #pragma once
 
 #include <utility>

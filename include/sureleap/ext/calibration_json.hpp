@@ -5,8 +5,8 @@
 //   save_evidence(calibration.shared(), "calibration.json");
 //   calibration.restore(load_evidence("calibration.json"));
 //
-// Sums of evidence and no maps: a map is what settings make of its evidence, and those of the new start may be others.
-// Tenants are not saved; they start from the shared maps.
+// The sums of evidence are saved, not the maps: a map follows from its evidence and the settings, and the settings of
+// the new start may be others. Tenants are not saved; they start from the shared maps.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ namespace detail {
 
 inline constexpr char const* evidence_format = "sureleap.online_evidence";
 
-/// No sum of logits of at most 12 grows further in the life of a server, and at this size the prior, which keeps a fit
+/// No sum of logits of at most 12 grows further in the life of a server. At this size the prior, which keeps a fit
 /// solvable, is not yet lost in the rounding.
 [[nodiscard]] inline double read_sum(json_field const& field) {
     return field.number_within(-1e12, 1e12, "a number in [-1e12, 1e12]");

@@ -123,8 +123,8 @@ struct cost_offer {
     std::string refusal{};  ///< what load_cost would have thrown
 };
 
-/// The table if it can be used. Throws nothing of its own; with -fno-exceptions a missing, foreign or stale table is
-/// reported like this, and a broken one ends the program with the text, as unusable data does everywhere.
+/// The table if it can be used. Throws nothing of its own. With -fno-exceptions a missing, foreign or stale table is
+/// reported like this. A broken one ends the program with the text, as unusable data does everywhere.
 [[nodiscard]] inline cost_offer find_cost(std::string const& file, cost_demands const& demands) {
     if (!std::ifstream(file, std::ios::binary)) return {std::nullopt, file + ": cannot be opened for reading"};
     auto const read = [&]() -> cost_offer {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Glue to Eigen (3.4 or newer): a linear-algebra backend for the heads (see linear.hpp).
+// A linear-algebra backend for the heads (see linear.hpp) by Eigen (3.4 or newer).
 //
 //     markov_head head{w1, w2, eigen_backend{}};
 //

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// How ext/json.hpp reads and writes documents. Reading trusts nothing: a truncated or malformed text, another format or
-// version, a missing field, a key that occurs twice, a wrong type or an impossible value is a sureleap::error that names
-// the source, the field and the expectation. Types are checked by hand, not by catching what the parser throws, so that
-// -fno-exceptions builds get the same diagnosis.
+// How ext/json.hpp reads and writes documents. Reading trusts nothing. It rejects a truncated or malformed text,
+// another format or version, a missing field, a key that occurs twice, a wrong type and an impossible value. The
+// sureleap::error names the source, the field and the expectation. Types are checked by hand, not by catching what the
+// parser throws, so that -fno-exceptions builds get the same diagnosis.
 #pragma once
 
 #if !__has_include(<nlohmann/json.hpp>)

@@ -5,8 +5,8 @@
 //   auto const file = safetensors::file::map("model.safetensors");
 //   auto const w1 = file.matrix<bf16>("markov_head.markov_w1.weight", vocabulary, rank);   // a view, nothing is copied
 //
-// Files come from strangers: every claim of the header is checked once, when the file is opened (the format and its
-// checks: safetensors_header.hpp), and each tensor that is handed out lies inside the file. Values are not looked at.
+// Files are untrusted. Every claim of the header is checked once, when the file is opened (safetensors_header.hpp has
+// the format and its checks). So each tensor that is handed out lies inside the file. Values are not looked at.
 #pragma once
 
 #if !__has_include(<nlohmann/json.hpp>)

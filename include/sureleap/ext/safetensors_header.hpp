@@ -5,8 +5,8 @@
 //
 // A file is 8 bytes of little-endian header length, a JSON header {"name": {"dtype", "shape", "data_offsets"}, ...} and
 // the data, row-major and little-endian. The rules are those of https://github.com/huggingface/safetensors: tensors
-// cover the data without holes or overlaps, names are unique. Where the reference reader shrugs (unknown fields, say)
-// this one refuses: a field that nobody reads is a typo, or a version that means something else.
+// cover the data without holes or overlaps, names are unique. Where the reference reader ignores something, such as
+// unknown fields, this one refuses it: such a field is a typo, or a version that means something else.
 //
 // The header is checked while it is parsed (SAX), not built as a document and walked: duplicate keys are still visible
 // then, nesting ends at the first bracket too many, and memory stays in proportion to the file.

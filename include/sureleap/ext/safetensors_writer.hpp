@@ -9,10 +9,10 @@
 //
 // Specs come first because the header does: it needs every size before the first byte of data. Tensors are laid out in
 // the order of the specs, which is left to the caller: the reference writer's is falling dtype, then name, and keeps
-// every tensor aligned. The header is written as the reference does (compact JSON, padded with blanks so that the data
-// starts at a multiple of 8), so file_size tells the sizes of published checkpoints before anything is written.
+// every tensor aligned. The header is written as the reference does: compact JSON, padded with blanks so that the data
+// starts at a multiple of 8. So file_size tells the sizes of published checkpoints before anything is written.
 //
-// The bytes go to "<path>.part", which takes the file's name in finish(): whoever sees the name sees the whole file.
+// The bytes go to "<path>.part", which gets the file's name in finish(). So a file of that name is always whole.
 #pragma once
 
 #include <cstddef>

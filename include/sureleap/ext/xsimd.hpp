@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Glue to xsimd (8.1 or newer): a linear-algebra backend for the heads (linear.hpp), and a table of passes over rows of
-// logits (detail/kernel/rows.hpp), both for the architecture that the unit is compiled for.
+// Backends by xsimd (8.1 or newer). One is a linear-algebra backend for the heads (linear.hpp). The other is a table of
+// passes over rows of logits (detail/kernel/rows.hpp). Both are for the architecture that the unit is compiled for.
 //
 //     markov_head head{w1, w2, xsimd_backend{}};
 //     round_memory<float, float> memory{drafter, rule, {.max_requests = 8, .kernels = &xsimd_row_kernels<>}};
@@ -52,9 +52,9 @@ template <class Batch>
 
 }  // namespace detail
 
-/// Models linear_backend with xsimd batches of one architecture. The architecture is a parameter, and not simply
-/// what the translation unit was compiled for, so that units with different -march instantiate different types
-/// instead of two definitions of one function.
+/// Models linear_backend with xsimd batches of one architecture. The architecture is a parameter, not simply that of
+/// the translation unit. So units with different -march instantiate different types instead of two definitions of one
+/// function.
 template <class Arch = xsimd::default_arch>
 struct basic_xsimd_backend {
     using architecture = Arch;
@@ -219,8 +219,8 @@ struct xsimd_passes {
         using words = integers;
         static words no_words() { return words(0); }
         static words either(words const& a, words const& b) { return a | b; }
-        /// Conversions differ in what they make of NaN and of large numbers, and to_int cuts off where the passes ask for
-        /// numbers that are whole.
+        /// Conversions of NaN and of large numbers differ between architectures, so select replaces both. to_int
+        /// truncates and the passes want rounding, so nearbyint comes first.
         static words rounded(vec const& x) {
             return xsimd::to_int(xsimd::nearbyint(xsimd::select(x < fill(0x1p31f), x, fill(-1.0f))));
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What calibrations are fitted on, and what their fits report. How the fits go through it: sequential_fit.hpp.
+// The samples that calibrations are fitted on, and the reports of fits. sequential_fit.hpp says in which order fits
+// read the samples.
 #pragma once
 
 #include <algorithm>

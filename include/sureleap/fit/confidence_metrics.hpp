@@ -3,11 +3,11 @@
 // How good confidences are, per position of the block: expected calibration error (ECE), AUROC, Brier score and the
 // reliability bins behind a reliability diagram.
 //
-// A prediction at position k is the survival a_k = prod_{i<=k} c_i, its label is 1 if all of x_1..x_k were accepted
-// (paper names; position k is k - 1 in code). Survival is what schedulers multiply with, so survival is what is
-// measured; a conditional c_k that errs one way at one position and the other way at the next is forgiven.
-// Definitions follow the released evaluation code: predictions clamped to [1e-8, 1 - 1e-8], 20 bins for ECE, 1000
-// for AUROC, means over positions weighted by the number of observations.
+// The prediction at position k is the survival a_k = prod_{i<=k} c_i. Its label is 1 if all of x_1..x_k were accepted.
+// (These are the paper's names; position k is k - 1 in code.) Survival is measured because schedulers sum survivals. So
+// errors of c_k that cancel in the product are not counted. Definitions follow the released evaluation code:
+// predictions clamped to [1e-8, 1 - 1e-8], 20 bins for ECE, 1000 for AUROC, means over positions weighted by the number
+// of observations.
 #pragma once
 
 #include <algorithm>

@@ -6,14 +6,14 @@
 //   if (fit.spread > 0.05) warn("step times are no sum of prices");
 //   greedy_schedule schedule{fit.cost};
 //
-// Residuals are relative, since a schedule compares quotients of times; prices are non-negative, since a price below 0
-// makes tokens look free where nothing was measured. One step in five may be anything: the fit starts from least
-// absolute deviations and ends with Tukey's biweight, which gives a preempted step no weight at all (Huber's loss would
-// still be pulled by it, a little by each).
+// Residuals are relative, since a schedule compares quotients of times. Prices are non-negative, since a price below 0
+// makes tokens look free where nothing was measured. One step in five may be an outlier of any size. The fit starts
+// from least absolute deviations and ends with Tukey's biweight, which gives a preempted step no weight at all.
+// Rejected: Huber's loss, which each of them would still pull a little.
 //
 // Measurements often cannot tell prices apart: with every draft verified, a batch token, a request and a drafted token
-// always come together. The fit says so, and gives what they share to the batch token where it can: for the schedule
-// this is the cautious reading, which makes verification look dear rather than free.
+// always come together. The fit says so, and gives what they share to the batch token where it can. This is the
+// cautious choice: verification looks dear rather than free.
 #pragma once
 
 #include <algorithm>
@@ -168,8 +168,8 @@ private:
 
 /// Prices that explain the samples; exact, up to rounding, for samples that are sums of prices. Allocates; O(samples).
 ///
-/// Error if there are no samples, one is unusable (with its index), or if they cannot tell the price of a batch token
-/// from that of a step, without which nothing can be scheduled: measure more than one batch size.
+/// Error if there are no samples, or one is unusable (with its index). Error, too, if they cannot tell the price of a
+/// batch token from that of a step: nothing can be scheduled without it. Measure more than one batch size.
 [[nodiscard]] inline additive_fit fit_additive_cost(std::span<cost_sample const> samples) {
     detail::check_samples("fit_additive_cost", samples);
     detail::price_search search(samples);

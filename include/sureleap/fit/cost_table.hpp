@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // A profile to keep: prices, cells and graph sizes, and what they were measured on and when. A table of another
-// machine, another model or last year's driver is not a worse table but a wrong one: it makes a schedule verify what
-// does not pay, round after round, and nothing looks broken. So tables are asked for with demands, and refused by name.
+// machine, another model or an old driver makes a schedule verify what does not pay, and no error shows it. So a table
+// is loaded with conditions, and a refusal says which one it does not meet.
 //
 // ext/cost_json.hpp saves and loads them; when_priced.hpp says what to do without one.
 #pragma once
@@ -61,8 +61,8 @@ struct cost_demands {
 /// Why a table cannot be used, in one sentence that starts with `source`; empty if it can.
 ///
 /// Fingerprints must be equal. A name that only one side knows is a difference too: a table that does not say which
-/// driver it was measured under may be of any. A table that is more than five minutes from the future has been measured
-/// under a wrong clock, or is asked under one, and then its age is not known.
+/// driver it was measured under may be of any. A table from more than five minutes in the future was measured or is
+/// read under a wrong clock, so its age is unknown.
 [[nodiscard]] inline std::string why_refused(cost_table const& table, cost_demands const& demands,
                                              std::string const& source = "cost table") {
     auto const foreign = [&](std::string const& name, std::string const& there, std::string const& here) {

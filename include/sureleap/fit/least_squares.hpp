@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Least squares with few unknowns, as fits of step times need them: rows are taken one by one, unknowns may have to be
-// non-negative, and columns that the rows cannot tell apart are found instead of being given arbitrary values.
+// Least squares with few unknowns, as fits of step times need them. Rows are taken one by one. Unknowns may have to be
+// non-negative. Columns that the rows cannot tell apart are found instead of being given arbitrary values.
 //
 // Rows are rotated into a triangle (Givens). Rejected: normal equations, which square the condition and so cost half of
 // the digits; a linear algebra library, which the core does not have.

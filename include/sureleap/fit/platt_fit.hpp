@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
 //
-// The fit of sequential Platt scaling: at position k, the temperature and the offset with the smallest log loss of a_k,
-// while those of 1..k-1 stay what they became.
+// The fit of sequential Platt scaling. Position k gets the temperature T and the offset b with the smallest log loss of
+// a_k. Those of positions 1..k-1 are fitted before and stay.
 //
-// The loss is that of Platt's paper with a product in the place of the sigmoid: with w = 1 / T, s = sigmoid(w z + b) and
-// the survival A of the prefix,
+// The loss is that of Platt's paper with a product in the place of the sigmoid. With w = 1 / T, s = sigmoid(w z + b)
+// and the survival A of the prefix it is
 //     -sum_i [ y_i log(A_i s_i) + (1 - y_i) log(1 - A_i s_i) ] + ((w - 1)^2 + b^2) / 2
-// The last term is a prior that says "as it comes", worth about one observation: a position that hardly a round reaches
-// stays near the identity, and one whose labels are all alike does not run off to infinity. A grid as fine as that of the
-// temperatures would have the square of its size; ECE has no derivatives to follow instead.
+// The last term is a prior for the identity, worth about one observation. A position that few rounds reach stays near
+// the identity, and one whose labels are all alike does not diverge. Rejected: a grid as fine as that of the
+// temperatures, which would have the square of its size; ECE, which has no derivatives.
 //
-// The minimum is looked for by Fisher scoring, which needs no second derivatives and is Newton's method where A = 1.
+// The minimum is found by Fisher scoring, which needs no second derivatives and is Newton's method where A = 1.
 #pragma once
 
 #include <algorithm>

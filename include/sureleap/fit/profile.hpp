@@ -10,8 +10,8 @@
 //   auto const profile = profile_steps([&](step_load const& load) { engine.dry_run(load); }, grid);
 //   auto const fit = fit_additive_cost(profile.samples());
 //
-// The median of several runs counts for each load, and their median absolute deviation says how far to trust it: means
-// and standard deviations are moved by one preempted run, which is what profiles at start-up are full of.
+// The result for a load is the median of several runs; their median absolute deviation says how far to trust it.
+// Rejected: means and standard deviations, which one preempted run changes. Such runs are common at start-up.
 #pragma once
 
 #include <algorithm>
@@ -51,12 +51,11 @@ struct profile_settings {
     std::size_t repeats = 11;  ///< timed runs per batch size, >= 1; their median counts
 };
 
-/// Times `step(batch_tokens)`, which must return only after its work is done (synchronise a device inside), over a
-/// grid of batch sizes in strictly ascending order, and returns the table of medians.
+/// Times `step(batch_tokens)` over a grid of batch sizes in strictly ascending order and returns the table of medians,
+/// in seconds. `step` must return only after its work is done (synchronise a device inside).
 ///
-/// The timed runs go round the whole grid, once per repeat, instead of finishing one size first: a machine that
-/// slows down for a while then disturbs one sample of each median, not all samples of one point. Clock is any
-/// chrono clock.
+/// Each repeat goes round the whole grid. So a machine that slows down for a while disturbs one sample of each median,
+/// not all samples of one size. Clock is any chrono clock.
 template <class Interpolation = linear_step_time, class Clock = std::chrono::steady_clock, class Step>
 [[nodiscard]] capacity_table<Interpolation> profile(Step&& step, std::vector<std::size_t> const& batch_sizes,
                                                     profile_settings const& settings = {}) {
@@ -123,9 +122,9 @@ struct step_profile {
     }
 };
 
-/// Times `step(load)`, which must return only after its work is done (synchronise a device inside), for every load of a
-/// grid. Clock is any chrono clock. Goes round the whole grid once per repeat, as profile() does, so that a machine
-/// that is slow for a while disturbs one run of each load; then measures again what is still too noisy.
+/// Times `step(load)` for every load of a grid. `step` must return only after its work is done (synchronise a device
+/// inside). Clock is any chrono clock. Goes round the whole grid once per repeat, as profile() does and for the same
+/// reason. Then measures again what is still too noisy.
 ///
 /// Error if the grid is empty, a load is none (with its index), or a median is 0 seconds.
 template <class Clock = std::chrono::steady_clock, class Step>

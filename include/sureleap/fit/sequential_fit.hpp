@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// The order in which calibrations are fitted: from left to right. The map of position k is the one that serves a_k best,
-// while those of 1..k-1 stay what they became. Fitting all positions jointly would be a search in gamma dimensions or more.
-// Fitting each c_k by itself would calibrate the factors but not their product, in which errors add up.
+// The order in which calibrations are fitted: from the first position to the last. The map of position k is the one
+// with the best a_k, while those of 1..k-1 stay as fitted. Fitting all positions jointly would be a search in gamma
+// dimensions or more. Fitting each c_k by itself would calibrate the factors but not their product, in which errors add
+// up.
 //
 // Every second sample is held out, and says what the fit is worth.
 #pragma once

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
 // The fit of sequential temperature scaling (paper, section 3.2.1): T_k is the temperature of a grid under which a_k
-// agrees best with what happened, while T_1..T_{k-1} stay what they became.
+// agrees best with the outcomes, while T_1..T_{k-1} stay as fitted.
 //
-// What "best" means is the one choice. The paper minimises the expected calibration error. It is what is reported, so
-// nothing else reports better; but as a function of the temperature it is a rugged line with a nearly flat bottom, and
-// where few prefixes survive the lowest point may lie anywhere on it. The log loss is smooth in the temperature: fits of
-// the same rounds before and after their logits were scaled differ by that scale, where ECE's may not
-// (docs/evaluation.md). It is the choice for comparing temperatures, or following them over time.
+// What "best" means is the one choice. The paper minimises the expected calibration error (ECE), which is also what is
+// reported. But as a function of the temperature it is jagged and nearly flat around its minimum. Where few prefixes
+// survive, the lowest point may lie anywhere in that range. The log loss is smooth in the temperature: fits of the same
+// rounds before and after their logits were scaled differ by that scale, where ECE's may not (docs/evaluation.md). It
+// is the choice for comparing temperatures, or following them over time.
 #pragma once
 
 #include <algorithm>

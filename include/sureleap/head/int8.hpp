@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// Weights in eight bits: a matrix whose rows are integers in [-127, 127] with a scale each, a quarter of float's memory and
-// hence of the time of a product that waits for memory. Meant for the output matrix W2 of a sequential head. What it rounds
-// away changes the draft q a little, and with it acceptance. q is still exactly what is drawn from and verified against, so
-// nothing is lost but speed.
+// Weights in eight bits: a matrix whose rows are integers in [-127, 127] with a scale each. It takes a quarter of
+// float's memory, and of the time of a product that waits for memory. Meant for the output matrix W2 of a sequential
+// head. What it rounds away changes the draft q a little, and with it acceptance. q is still exactly what is drawn from
+// and verified against, so nothing is lost but speed.
 //
 // The vector is rounded as well, to 16 bits under one scale. Eight would do for instructions that multiply bytes, and
 // would cost accuracy where it is scarce: a head's code has a few hundred numbers, its matrix millions.

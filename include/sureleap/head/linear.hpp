@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// The little linear algebra a draft head needs: matrix-vector products over weights that stay in their storage
-// format, behind a backend policy. The scalar backend is the oracle of the others. The native one takes the vector code
-// that the machine runs (detail/kernel/heads.hpp) and is the default of every head; ext/eigen.hpp and ext/xsimd.hpp are glue for
-// who prefers those.
+// The little linear algebra a draft head needs: matrix-vector products over weights that stay in their storage format,
+// behind a backend policy. The scalar backend is the oracle of the others. The native one takes the vector code that
+// the machine runs (detail/kernel/heads.hpp) and is the default of every head. ext/eigen.hpp and ext/xsimd.hpp are
+// backends by those libraries.
 //
 // A backend is a stateless type with static members (this is what the concept linear_backend asks for):
 //     dot(std::span<W const> weights, std::span<R const> x) -> R          sum_j w_j x_j; 0 for empty spans

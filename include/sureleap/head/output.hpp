@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What all learned heads end in: B = W2 z, a product of the output matrix with the code z [r] that the head makes of its
-// inputs. It is nearly all of a head's cost, so it is one place: for one code or a batch of them, for all tokens or for a
-// shortlist, over weights in floating point or in eight bits.
+// The last step of all learned heads: B = W2 z, the product of the output matrix with the code z [r] that the head
+// makes of its inputs. It is nearly all of a head's cost, so all heads share it. It takes one code or a batch of them,
+// all tokens or a shortlist, and weights in floating point or in eight bits.
 #pragma once
 
 #include <algorithm>

@@ -2,15 +2,16 @@
 //
 // Rounds that failed and are run again.
 //
-// A round may fail after its tokens were drawn: a model throws, a row holds NaN. Run again, it draws the same tokens, since
-// keys are the same. Their number must not be decided anew. A failure may depend on the tokens, such as of a batch that was
-// too long, and the verify length would depend on them with it: sampling rules would be biased. Fresh draws would not help,
-// because the tokens of rounds that succeed would still be a selection. Exact is one thing: the same round once more. So
-// what was decided about a request is kept until a round has ended for it, and decides again.
+// A round may fail after its tokens were drawn: a model throws, a row holds NaN. Run again, it draws the same tokens,
+// since keys are the same. Their number must not be decided anew. A failure may depend on the tokens, as where a batch
+// was too long. A new verify length would then depend on them, and sampling rules would be biased. Fresh draws would
+// not help, because the tokens of rounds that succeed would still be a selection. Only the same round once more is
+// exact. So what was decided about a request is kept until a round has ended for it, and decides again.
 //
-// Kept by slot: what the schedule allowed (limit, weight, floor), and from admission on the length of the chain and how much
-// of it is verified. From then on the request may be run again in any company. A chain that ended at a row or a confidence
-// of NaN was admitted as far as it came, and is drafted no further: where it ends is known before the next token is drawn.
+// Kept by slot: what the schedule allowed (limit, weight, floor), and from admission on the length of the chain and how
+// much of it is verified. From then on the request may be run again in any batch. A chain that ended at a row or a
+// confidence of NaN was admitted as far as it came, and is drafted no further: where it ends is known before the next
+// token is drawn.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What goes together: whether a drafter, a schedule and a rule keep the target's law, answered by the compiler with the
-// remedy in its message, and whether a request's settings can be honoured.
+// Checks of what goes together. A static_assert says whether a drafter, a schedule and a rule keep the target's law,
+// with the remedy in its message. A test at run time says whether a request's settings can be honoured.
 #pragma once
 
 #include <cmath>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// All memory of an engine's rounds, carved once, and how far a round has come. It is made for a drafter, a schedule and a
-// rule, which is where their combination is checked, and the stages of round/stages.hpp refuse others. What a stage leaves here is
-// read by the next one and by nobody else's hands: a length that was changed behind the schedule's back, or a block of
-// the round before, would bias the output without a trace.
+// All memory of an engine's rounds, carved once, and how far a round has come. It is made for a drafter, a schedule and
+// a rule. Their combination is checked here, and the stages of round/stages.hpp refuse other parts. Only stages write
+// what the next stage reads. A length that was changed after admission, or a block of the round before, would bias the
+// output without a trace.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What there is to know of a round once it is over: the one thing that counters, calibrations, cost models and controllers
-// read. A part that learns takes records and nothing else, so it works the same behind a decoder and in an engine's own
-// loop, and what it learns can only act in later rounds.
+// What there is to know of a round once it is over: the one thing that counters, calibrations, cost models and
+// controllers read. A part that learns takes records and nothing else. So it works the same behind a decoder and in an
+// engine's own loop. What it learns can only act in later rounds.
 #pragma once
 
 #include <cstddef>

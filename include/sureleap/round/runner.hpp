@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// Whole rounds: the parts of an engine, the memory of its rounds, and the stages of round/stages.hpp called in their order, with
-// what a schedule may do before and after them. The decoders are this with places for requests; an engine that keeps its
-// requests itself and whose forward passes are function calls can use it as it is, and one whose passes are not calls the
-// stages.
+// Whole rounds. A runner holds the parts of an engine and the memory of its rounds. It calls the stages of
+// round/stages.hpp in their order, with what a schedule may do before and after them. The decoder is a runner with
+// places for requests. An engine that keeps its requests itself can use a runner if its forward passes are function
+// calls. If they are not, it calls the stages.
 #pragma once
 
 #include <concepts>

@@ -4,13 +4,13 @@
 //
 //     begin_round -> forward -> plan -> draw -> admit -> score -> accept -> end_round
 //
-// An engine that owns its loop calls them in this order; the decoders make the same calls in a loop and give the same
-// tokens bit for bit. What one stage leaves for the next is in the round_memory, where nobody else can change it, so
+// An engine that owns its loop calls them in this order. The decoder makes the same calls in a loop and gives the same
+// tokens bit for bit. What one stage leaves for the next is in the round_memory, where nobody else can change it. So
 // between two stages an engine may do what it likes. A stage that is called out of order throws, before anything is
 // committed, and says what to call. Tokens come out of end_round, so that none is forgotten.
 //
-// No stage allocates, locks or enters the system, unless an executor that was lent does (executor.hpp), and none throws in
-// an order that is right. What a user's model does is the model's own affair: its failure propagates, nothing is committed,
+// No stage allocates, locks or enters the system, unless an executor that was lent does (executor.hpp). None throws if
+// the order is right. What a user's model does is the model's own affair: its failure propagates, nothing is committed,
 // and the round may be begun again from the same place (round/attempts.hpp).
 #pragma once
 
@@ -71,8 +71,8 @@ inline void weigh(std::span<request_view> requests) noexcept {
 /// Begin. Takes the requests of the round, which are copied; weighs them by their priorities, lets the schedule limit what
 /// they draft, and empties the block. False if nobody drafts: forward, plan and draw may be left out then.
 ///
-/// Throws if a request cannot take part: it has no usable settings, its anchor is no token, or it has nothing left to emit.
-/// The same goes for a slot that is out of range or taken twice, and for a position that its last round did not lead to.
+/// Throws if a request cannot take part: it has no usable settings, its anchor is no token, or it has nothing left to
+/// emit. Throws, too, if a slot is out of range or taken twice, or if a position is not where the last round ended.
 ///
 /// A round that failed is begun again with the same requests at the same places. They are given the limits and lengths of
 /// the first time.

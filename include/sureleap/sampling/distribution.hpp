@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
-// From logits to a distribution: p(v) = exp((l_v - shift) / T) / total for kept tokens v, 0 for others. The object has constant
-// size and refers to the row of logits, which somebody else owns. Probabilities are not stored: p(v) is evaluated when asked
-// for, and all of them take a pass over the row.
+// The distribution that a row of logits l gives under a temperature T and a truncation: p(v) = exp((l_v - shift) / T) /
+// total for kept tokens v, 0 for others. The object has constant size and refers to the row, which the caller owns.
+// Probabilities are not stored: p(v) is evaluated when asked for, and asking for all of them takes a pass over the row.
 //
-// A row may bring its total and its block sums (logits_row). They save passes and are checked: tokens keep the probabilities
-// that the logits give.
+// The caller may pass the row's total and block sums with it (logits_row). They save passes and are checked: if they
+// are wrong, tokens still have the probabilities that the logits give.
 //
-// Target and draft use the same code, each with its own transform. So the q that is recorded is the q that was sampled from.
+// Target and draft use the same code, each with its own transform. A recorded draft row gives the same q again, so what
+// verification reads is what was sampled from.
 #pragma once
 
 #include <algorithm>
@@ -55,10 +56,10 @@ public:
     /// target ids. O(size), plus O(m log size) for a top-p that keeps m tokens; O(size / 1024) where the row brings its
     /// normaliser and block sums.
     ///
-    /// With totals::bounded a row of several blocks that is not truncated may be left with bounds of its sums, one that
-    /// brings its normaliser is, and with totals::none any is left without sums. The law is the same and answers every
-    /// question, in a pass where the answer needs total(); settle() makes that pass once and for all. With totals::none
-    /// valid() says nothing before that. Copies share `sums`.
+    /// With totals::bounded a row of several blocks that is not truncated may be left with bounds of its sums. One that
+    /// brings its normaliser always is. With totals::none any row is left without sums. The law is the same and answers
+    /// every question, by a pass over the row where the answer needs total(). settle() makes that pass once and for
+    /// all. With totals::none valid() says nothing before that. Copies share `sums`.
     distribution(logits_row<T> row, transform const& how, std::span<token_id> order, vocabulary_view map = {},
                  row_kernels const& kernels = native_kernels<row_kernels>(), std::span<double> sums = {},
                  totals made = totals::exact) noexcept
@@ -173,8 +174,8 @@ public:
         misled_ = true;
         if (!sum_up(typical_logit())) kind_ = kind::invalid;
     }
-    /// A draw missed. Bounds do as a matter of course; where the row brought block sums they say more than the block holds,
-    /// by a rounding or because they are wrong, and a pass says which.
+    /// For a draw that missed. Bounds allow that. But if the row brought block sums, a sum is larger than its block, by
+    /// a rounding or because it is wrong. A pass tells which.
     void doubt() noexcept {
         if (is_given_) recount();
     }
@@ -303,8 +304,8 @@ private:
     [[nodiscard]] static bool adds_up(double sum) noexcept { return std::abs(sum - 1.0) <= normaliser_tolerance; }
     // There are numbers in sums_, of which a draw finds its block.
     [[nodiscard]] bool sums_are_made() const noexcept { return known_ != totals::none && !is_given_; }
-    // The block in which the cumulative weight exceeds `threshold`, or the row, what its sum is taken to be (of a row see
-    // total()), and by how much of that the sum may be less than the weights.
+    // The block in which the cumulative weight exceeds `threshold`, or the row. `sum` is what it is taken to sum to (of
+    // a row see total()), `room` the share by which that may be below its weights.
     struct found_block {
         detail::part_of_row at;
         std::size_t count;

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT
 //
-// Races: token v arrives at time E_v / w_v, with an exponential E_v ~ Exp(1) that a key owns, and the first one wins,
-// which is token v with probability w_v / sum w (the Gumbel-max trick, written without logarithms of the weights).
+// Draws by a race of exponentials, the Gumbel-max trick without logarithms. Token v arrives at time E_v / w_v, where
+// w_v is its weight and E_v ~ Exp(1) a number that a key owns. The first token wins. It is token v with probability w_v
+// / sum w.
 //
-// The exponentials are made in groups of 128 tokens. First the smallest of the group, which is exponential with rate 128.
-// Then its place, which is uniform among the 128. Then how much each of the others exceeds it, which is Exp(1) again and
-// independent, since exponentials have no memory. These are 128 independent exponentials, exactly: only the order in which
-// they are looked at is special. With the smallest known, a token of the group can only win if its weight is so large,
-// which is one comparison. Drawing one number for each token first costs several times the reading of the row, and the
-// smaller those numbers are made, the more tokens remain that need another one.
+// The exponentials are made in groups of 128 tokens. First the smallest of the group, which is exponential with rate
+// 128. Then its place, which is uniform among the 128. Then how much each of the others exceeds it, which is Exp(1)
+// again and independent, since exponentials have no memory. These are 128 independent exponentials, exactly: only the
+// order in which they are looked at is special. The smallest sets a weight that a token of the group needs to win,
+// which costs one comparison a token. Rejected: one number for each token, which costs several times the reading of the
+// row. Numbers of fewer bits cost less, but leave more tokens that need another one.
 //
-// The exponentials are leaf rules: cuda/sampling/gumbel_max.cuh runs its races with the same ones.
+// The functions that make the exponentials are shared with the device (cuda/sampling/gumbel_max.cuh).
 #pragma once
 
 #include <algorithm>

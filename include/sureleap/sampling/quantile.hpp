@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Which token a number between 0 and 1 stands for, in a row whose weights are made when somebody asks: by the sums of
-// blocks, then in the block.
+// The inverse CDF of a row: a number in [0, 1) in, a token out. Weights are computed on demand, so the sums of blocks
+// give the block first, and only its weights are computed.
 #pragma once
 
 #include <algorithm>
@@ -107,9 +107,9 @@ template <class Real, class Evaluate>
 /// The weight in [0, size) that the part `share` < 1 of their sum stands for, by a pass that makes the sum and another one
 /// that searches; `size` if there is no sum.
 ///
-/// What a draw by approximate sums leaves over goes this way: with `share` the place of its number in that rest, which is
-/// uniform, the rest is spread over all weights, and the draw has their law. Given to the last weight before it, it would
-/// make that as probable as sums are rounded, whatever it weighs.
+/// What a draw by approximate sums leaves over goes this way. `share` is the place of its number in that rest, and is
+/// uniform. So the rest is spread over all weights, and the draw has their law. Giving the rest to the last weight
+/// would make that too probable, by the rounding of the sums.
 template <class Real, class Evaluate>
 [[nodiscard]] std::size_t find_share(std::size_t size, double share, Evaluate const& evaluate) noexcept {
     segment<Real> some;

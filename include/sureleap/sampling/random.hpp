@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Randomness by meaning. Components ask for a Bernoulli, a categorical draw or a race, and name the draw with a key
-// (draw_key.hpp); they never see bits.
+// The source of randomness. Components ask for a Bernoulli, a categorical or a Gumbel-max draw, and name it with a key
+// (draw_key.hpp). They never see bits.
 #pragma once
 
 #include <sureleap/core/config.hpp>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// Ranks of one engine that verify the same.
+// Makes ranks of one engine verify the same lengths.
 //
-// A budget is a pure function of a table, and lengths are one of the table and the budget, in integers: ranks that hold the
-// same tables agree without a word. What can differ are clocks, and histories where a rank has missed rounds. This adapter
-// lets ranks exchange the few numbers through which such a difference could act:
+// A budget is a pure function of a table, and lengths are one of the table and the budget, in integers. So ranks that
+// hold the same tables agree without communication. What can differ are clocks, and histories where a rank has missed
+// rounds. With this adapter ranks exchange the few numbers through which such a difference could act:
 //
 //     struct from_rank_0 {
 //         MPI_Comm ranks;
@@ -34,11 +34,11 @@ SURELEAP_BEGIN_NAMESPACE
 /// exchange(B) -> B: what the ranks agree on, each having said its own batch. Called on every rank exactly once a round,
 /// before anything is admitted; may wait for the others.
 ///
-/// Optional: seconds(s) -> s, of a round that was timed (or NaN), called on every rank once a round; without it ranks whose
-/// schedules learn from seconds should be given one clock. drafting(requests, floor): replaces draft_limit and weight of
-/// every request and the floor by those of one rank, for ranks with the same requests whose schedules limit drafts by
-/// histories that may differ; called once a round, first. A round that is run again counts as another one: all ranks run
-/// it again.
+/// Optional: seconds(s) -> s, of a round that was timed (or NaN), called on every rank once a round. Without it ranks
+/// whose schedules learn from seconds should be given one clock. Optional: drafting(requests, floor) replaces
+/// draft_limit and weight of every request and the floor by those of one rank. It is called once a round, first. It is
+/// for ranks with the same requests whose schedules limit drafts by histories that may differ. A round that is run
+/// again counts as another one: all ranks run it again.
 ///
 /// Promise: ranks are given the same answer, which depends on nothing that this round's blocks are drawn from.
 template <class E>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The unconstrained maximum of Theta over the prefixes of the order of admission: what planners ask of tables from before
-// the block, and the yardstick of this round's own.
+// The unconstrained maximum of Theta over the prefixes of the order of admission. Planners search it in tables from
+// before the block. On this round's own table it is a yardstick for other schedules.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Admission of candidates in order, many at once. The lengths are those of admission one by one.
+// Admission of candidates in the order of survival.hpp, many at once. In: a table of survivals and a rule that says
+// when to stop. Out: the batch tokens and the least survival admitted, from which admit_until makes the verify lengths.
+// The lengths are those of admission one by one.
 //
 // A rule decides about one prefix of the order after another: whether admission goes on to it. All that the rule sees of a
 // prefix is how many candidates it has and the sum of their survivals (expected_step). With a heap each candidate costs
@@ -11,8 +13,8 @@
 //   3. Otherwise the segment is cut in two. Short ones are sorted, and the rule decides candidate by candidate.
 //
 // The time is that of the passes, so there must be few. Admission over a sample of the rows says where to cut first. A
-// segment that has become small is copied to where the heap would be. So a large table is read about twice: once to
-// find the threshold, once for the lengths.
+// segment that has become small is copied to the memory of the heap. So a large table is read about twice: once to find
+// the threshold, once for the lengths.
 #pragma once
 
 #include <algorithm>

@@ -9,8 +9,9 @@
 //
 // Since survival can only fall along a request, taking the best revealed candidate again and again visits all
 // candidates in sorted order: Algorithm 1's sort is an R-way merge that stops early. The merge is a heap for schedulers
-// that look at candidates. Those of the library that only ask how far the order is worth going (admit_best, Algorithm 1)
-// get the same answer for many candidates at once (bulk_admission.hpp): same lengths, so still the same stopping time.
+// that look at candidates. Schedulers of the library that only ask how far to go (admit_best, Algorithm 1) get the
+// answer for many candidates at once (bulk_admission.hpp). The lengths are the same, so it is still the same stopping
+// time.
 #pragma once
 
 #include <algorithm>
@@ -182,7 +183,7 @@ private:
 namespace detail {
 
 /// Walks of the library's own schedules. Not for others: a rule that proves something about a segment is told sums of
-/// survivals that the walk may never reveal, and those here use them for nothing but the walk's own answer.
+/// survivals that the walk may never reveal. The rules here use them for nothing but the walk's own answer.
 struct frontier_access {
     /// Admits in order while the rule takes what comes. The same as
     ///

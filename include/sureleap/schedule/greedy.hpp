@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // Algorithm 1 of the paper: admit the likeliest survivor while that raises Theta = tau x SPS(B), stop at the first that
-// does not. The early stop is the causality guard: going on to a later maximum would decide about x_k by confidences
-// that depend on x_k (Appendix A). It is also its weakness: on a capacity staircase the first cliff stops it, where
-// planned_schedule and top_k_schedule see beyond.
+// does not. The early stop keeps the schedule causal: going on to a later maximum would decide about x_k by confidences
+// that depend on x_k (Appendix A). But on a capacity staircase it stops at the first cliff. planned_schedule and
+// top_k_schedule search beyond.
 #pragma once
 
 #include <cstddef>

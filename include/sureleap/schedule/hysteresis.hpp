@@ -2,11 +2,11 @@
 //
 // Hysteresis at the edges of a table: a budget that stays on the stair of the last round unless another is worth a margin.
 //
-// Where steps are padded to sizes, the best batch jumps between stairs when load or confidences wobble about the edge, for
-// next to nothing in Theta. An engine pays for jumps that the curve knows nothing of: graphs that are swapped in, buffers
-// that move, tails of latency. So the choice is between two batches, the planner's and the best on the old stair, and the
-// planner's has to be better by the margin, which is also all that can be lost. The old stair is that of a past round and
-// the table is a planner's own, so the budget is as causal as it was.
+// Where steps are padded to sizes, the curve is a staircase. If load or confidences vary near an edge, the best batch
+// jumps between stairs for next to nothing in Theta. Jumps cost an engine what the curve does not show: graphs that are
+// swapped in, buffers that move, tails of latency. So the choice is between two batches, the planner's and the best on
+// the old stair. The planner's has to be better by the margin, which is also all that can be lost. The old stair is
+// that of a past round and the table is a planner's own, so the budget is as causal as it was.
 //
 // Rejected: holding the budget K. Load changes by joins and leaves, and the edge is one of B = R + K.
 #pragma once
@@ -124,8 +124,8 @@ private:
 /// Planner: a planner with a capacity() that it reckons with (planned_schedule, top_k_schedule, or an adapter around one).
 /// Models planner. Costs two walks over the table in rounds whose best batch lies on another stair, nothing in others.
 ///
-/// A stair is what lies about the last batch with step times within a share `height` of each other, on the curve of the
-/// coming round. Does without margin what it wraps.
+/// A stair is the batches around the last one whose step times are within a share `height` of each other. The curve is
+/// that of the coming round. With margin 0 it changes a budget of planned_schedule only where Thetas tie.
 template <scheduler Planner>
 class hysteresis : public schedule_adapter<Planner> {
     using base = schedule_adapter<Planner>;

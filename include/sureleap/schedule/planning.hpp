@@ -115,9 +115,9 @@ struct planning_memory {
 
 /// Survival tables of past rounds, one ring per request slot. Allocates at construction only.
 ///
-/// lagged<N>() answers with each request's table of exactly N rounds ago; a request that was not in that round (it
-/// joined later, or paused) is given the prior, so a budget is always for the current set of requests. A chain that ended
-/// before its cap (draft_floor, a stop token) is taken to end there again.
+/// lagged<N>() answers with each request's table of exactly N rounds ago. A request that was not in that round (it
+/// joined later, or paused) is given the prior. So a budget is always for the current set of requests. A chain that
+/// ended before its cap (draft_floor, a stop token) is taken to end there again.
 ///
 /// Asked of rounds that it was not made for (a slot beyond its own, another gamma), it throws, in release builds too.
 class survival_history {

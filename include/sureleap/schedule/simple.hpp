@@ -93,10 +93,10 @@ private:
     fixed_probability threshold_;
 };
 
-/// Global maximum of Theta over this round's table: the best lengths one could have chosen in hindsight. It decides about x_k
-/// by c_{k+1}, which depends on x_k, so with token rejection or block verification it biases the output (Appendix A). It is
-/// the yardstick of the causal schedules, and for rules that are exact under any schedule. Models table_scheduler and is
-/// anticipating.
+/// Global maximum of Theta over this round's table: the best lengths one could have chosen in hindsight. It decides
+/// about x_k by c_{k+1}, which depends on x_k. So with token rejection or block verification it biases the output
+/// (Appendix A). It is the yardstick of the causal schedules, and for rules that are exact under any schedule. Models
+/// table_scheduler and is anticipating.
 template <step_cost Capacity>
 class retrospective_schedule {
 public:

@@ -2,14 +2,14 @@
 //
 // Confidence c_k, survival a_k = c_1 c_2 .. c_k, and the order candidates are admitted in, in integers.
 //
-// Where requests have priorities, a chain of survivals begins with the request's weight instead of with 1: a_k is then what
-// the position is expected to be worth, which is what should be ordered and summed. It still can only fall along a request,
-// so everything that is said of survivals holds of it. Rejected: a second table of worths, to be read instead of the
-// first one in all the places but one.
+// Where requests have priorities, a chain of survivals begins with the request's weight instead of with 1. a_k is then
+// the expected worth of the position, which is what should be ordered and summed. It still can only fall along a
+// request, so everything that is said of survivals holds of it. Rejected: a second table of worths, which nearly all
+// code would read instead of the first.
 //
-// Lengths must come out the same on every platform and on the device, so probabilities are counts of 2^-24: products
-// truncate and can only fall, sums are exact, and ties are real ties with a stated order. Floating-point products
-// would be monotone too, but their sums depend on the order and exp() differs by an ulp between libraries.
+// Lengths must come out the same on every platform and on the device. So probabilities are counts of 2^-24: products
+// truncate and can only fall, sums are exact, and ties are exact, with a stated order. Floating-point products would be
+// monotone too, but their sums depend on the order and exp() differs by an ulp between libraries.
 #pragma once
 
 #include <cstddef>

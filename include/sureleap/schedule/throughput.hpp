@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The objective of hardware-aware scheduling: Theta = tau x SPS(B), expected accepted tokens per step times steps per
-// second at a batch of B tokens (paper section 3.2.2), and what can be proved about it without looking at candidates one
-// by one.
+// The objective of hardware-aware scheduling, Theta = tau x SPS(B): expected accepted tokens per step times steps per
+// second at a batch of B tokens (paper section 3.2.2). Besides, what can be proved about Theta without looking at
+// candidates one by one.
 //
 // The proofs are inequalities over real numbers, with room for the rounding of every double in them: they may say "not
 // proved" of something true, and then it is computed. What a schedule decides is therefore always a comparison of Thetas
@@ -63,8 +63,8 @@ struct admission_segment {
 
 namespace detail {
 
-/// Relative room in the proofs: for the rounding of a step time, a Theta and of the proof itself, some 2^-50, and for step
-/// times that are within 2^-44 of a convex curve (piecewise_convex_capacity), five of which can add up.
+/// Relative room in the proofs. The rounding of a step time, a Theta and the proof itself take some 2^-50. Step times
+/// are within 2^-44 of a convex curve (piecewise_convex_capacity), and five of those can add up.
 inline constexpr double proof_slack = 0x1p-41;
 
 template <class Capacity>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// What drafts are worth: how many candidates of which survival a request offers at each position, learned from the rounds
-// that were run, and what a round of any size could make of them.
+// What drafts are worth. Learned from the rounds that were run: how many candidates of which survival a request offers
+// at each position. Predicted from that: the best Theta of a round of any size.
 //
-// A histogram of survivals by position is all that a budget search ever looks at, so it predicts the best Theta of a round
-// for any number of requests and any limit on drafts before anybody has drafted. A jump in load is therefore answered at
-// once: only what acceptance does has to be learned. Rejected: the observed throughput of past rounds, which says nothing of
-// another load and confuses the load with the drafts.
+// A histogram of survivals by position is all that a budget search looks at. So it predicts the best Theta of a round
+// before anybody has drafted, for any number of requests and any limit on drafts. A jump in load is therefore answered
+// at once: only what acceptance does has to be learned. Rejected: the observed throughput of past rounds, which says
+// nothing of another load and confuses the load with the drafts.
 #pragma once
 
 #include <algorithm>
@@ -182,8 +182,8 @@ private:
         return std::fma(batch - whole, high - low, low);
     }
 
-    /// The best batch along the classes from the likeliest on. Within a class candidates count alike, so Theta need only be
-    /// looked at where the class ends, and where the curve takes its next step, if it says where that is.
+    /// The best batch along the classes from the likeliest on. Candidates of a class count alike. So Theta need only be
+    /// looked at where the class ends and, if the curve tells it, where the curve takes its next step.
     template <bool Ranks, capacity_curve Curve>
     [[nodiscard]] static draft_forecast best(double anchors, double requests, sums const& all, std::size_t limit,
                                              Curve const& curve) noexcept {

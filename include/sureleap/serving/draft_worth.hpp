@@ -2,9 +2,9 @@
 //
 // Requests that are not worth drafting for: difficulty-aware early exit, decided for each request from its own past.
 //
-// A request earns what its candidates are worth above the price of a place in the batch, and costs what the drafter takes
-// for it. Survivals tell the first, corrected by how often this request's drafts were accepted beside what they promised; the
-// cost model tells the second. A scheduler that only sees the block cannot do this: by then it was drafted.
+// The gain of drafting is what the request's candidates are worth above the price of a place in the batch. Survivals
+// give it, corrected by this request's past ratio of accepted drafts to predicted ones. The cost is the drafter's time
+// for the request, from the cost model. A scheduler that only sees the block cannot do this: by then it was drafted.
 #pragma once
 
 #include <algorithm>
@@ -57,8 +57,8 @@ public:
             for (std::size_t k = 0; k < record.verdicts[r].verified; ++k) {
                 expected += trust[k] * static_cast<double>(survival[k]);
             }
-            // In tokens and not in what they are worth: evidence of a request of little weight would count for nothing beside
-            // that of all requests, and a place's weight may change from round to round.
+            // In tokens, not multiplied by weights. Evidence of a request of little weight would count for nothing
+            // beside that of all requests. A place's weight may change from round to round, too.
             double const whole = static_cast<double>(certain) / static_cast<double>(request.weight);
             double const accepted = static_cast<double>(record.verdicts[r].accepted) * static_cast<double>(certain);
             p.expected += rate * (whole * expected - p.expected);

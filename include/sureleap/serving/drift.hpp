@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// When a calibration stops being true: a test per position and direction that runs along with the rounds, and says
-// where predictions drifted, which way and since when.
+// Detects when a calibration stops being true. One sequential test per position and direction reads every round. It
+// says where predictions drifted, which way and since when.
 //
 // Each is a CUSUM (Page, "Continuous inspection schemes", 1954) of log likelihood ratios. For the direction of more
 // acceptance than predicted, with p = sigmoid(e) predicted,
@@ -10,15 +10,15 @@
 //     alternative       sigmoid(e + t + d)          a shift of d logits beyond it
 //     W <- max(0, W + sum over the round of log (alternative / null)),   alarm at W >= h
 //
-// and the mirror image for less. As long as no prediction is off by more than t, exp of a round's sum has an expectation of
-// at most 1 given the past. So the expected number of rounds to a false alarm is at least e^h (Lorden, 1971), whatever the
-// confidences are and however rounds depend on each other. h = log(2 gamma N) makes that N rounds for all tests together.
-// It is an inequality: the true number is ten times that and more. The price is delay: about h divided by the information
-// of an observation, which is d^2 p (1 - p) / 2 for a shift of t + d. That is some 1,000 observations at the defaults and
-// gamma 7 (p = 0.75), a third of it for twice the shift.
+// and the mirror image for less. As long as no prediction is off by more than t, exp of a round's sum has an
+// expectation of at most 1 given the past. So the expected number of rounds to a false alarm is at least e^h (Lorden,
+// 1971). That holds for any confidences and any dependence between rounds. h = log(2 gamma N) makes that N rounds for
+// all tests together. It is an inequality: the true number is ten times that and more. The price is delay: about h
+// divided by the information of an observation, which is d^2 p (1 - p) / 2 for a shift of t + d. That is some 1,000
+// observations at the defaults and gamma 7 (p = 0.75), a third of it for twice the shift.
 //
-// Rejected: ECE of a window against its noise floor, whose false alarms depend on the confidences that happen to come;
-// a window also blurs when it began. ECE is what is reported, not what is tested (excess()).
+// Rejected: ECE of a window against its noise floor. Its false alarms depend on the confidences that happen to come,
+// and a window does not tell when a drift began. ECE is reported (excess()), not tested.
 #pragma once
 
 #include <algorithm>

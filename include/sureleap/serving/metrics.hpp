@@ -7,14 +7,14 @@
 //     while (dec.step()) metrics.observe(dec.round());     // one thread: the engine's
 //     serving_counts now = metrics.read();                 // any other: an exporter's (serving/metrics_text.hpp)
 //
-// Everything is a sum since construction, so what happened between two reads is their difference, which is how a window
-// is watched: calibration since the start of a server says nothing of the last minute's drift.
+// Everything is a sum since construction. So the difference of two reads is what happened between them. Watch
+// calibration by such windows: sums since the start of a server hide the last minute's drift.
 //
-// The observing thread counts into memory of its own and then publishes the sums as a whole under a sequence number. It
-// never waits, and a reader that was overtaken reads again (a seqlock; Boehm, "Can seqlocks get along with programming
-// language memory models?", 2012, in its form without fences, which thread sanitizers do not know). Rejected: an atomic for
-// each count, bumped in place. It costs about as much, and shows a reader verified tokens of a round whose drafted tokens
-// it has not seen. A lock lets a slow scrape hold up a round.
+// The observing thread counts into memory of its own and then publishes the sums as a whole under a sequence number (a
+// seqlock). It never waits, and a reader that was overtaken reads again. The form without fences is used, since thread
+// sanitizers do not know fences (Boehm, "Can seqlocks get along with programming language memory models?", 2012).
+// Rejected: an atomic for each count, which costs about as much, and shows a reader verified tokens of a round whose
+// drafted tokens it has not seen; a lock, by which a slow scrape delays a round.
 #pragma once
 
 #include <algorithm>
@@ -64,8 +64,8 @@ struct histogram_counts {
     [[nodiscard]] double mean() const noexcept { return sum / static_cast<double>(count()); }
 };
 
-/// Of one position of the block. Whether x_k is verified is decided before x_k is known, so accepted / reached and
-/// confidence / reached estimate the same number if c_k is calibrated, however much was trimmed.
+/// Of one position of the block. Whether x_k is verified is decided before x_k is known. So if c_k is calibrated,
+/// accepted / reached and confidence / reached estimate the same number, however much was trimmed.
 struct position_counts {
     std::uint64_t verified = 0;  ///< scored by the target
     std::uint64_t reached = 0;   ///< of those, with everything before them accepted
@@ -79,8 +79,8 @@ struct position_counts {
     [[nodiscard]] double predicted_acceptance() const noexcept { return confidence / static_cast<double>(reached); }
 };
 
-/// Sums over rounds. A round is a step of the whole batch, a request round the part that one request has in it
-/// (round_report calls the two target calls and rounds). Ratios are NaN where nothing was counted.
+/// Sums over rounds. A round is a step of the whole batch. A request round is the part that one request has in it.
+/// (round_report calls the two target calls and rounds.) Ratios are NaN where nothing was counted.
 struct serving_counts {
     /// What may go wrong with a request round, in the order of `failures`.
     static constexpr std::array failure_statuses{status::invalid_draft, status::invalid_confidence,
@@ -95,9 +95,10 @@ struct serving_counts {
     std::uint64_t verified = 0;
     std::uint64_t accepted = 0;
     std::uint64_t emitted = 0;
-    /// Tokens that verifying every drafted one would have accepted, estimated: what was accepted, and behind a prefix that
-    /// was accepted and then trimmed the sum of the survivals a_k / a_l of what was trimmed. Unbiased if confidences are
-    /// calibrated; behind a rejection nothing is estimated, since nothing could have been accepted.
+    /// An estimate of the tokens that verifying every drafted one would have accepted. It counts what was accepted.
+    /// Where the prefix was accepted and the rest trimmed, it adds the sum of the survivals a_k / a_l of the rest.
+    /// Behind a rejection it adds nothing, since nothing could have been accepted. Unbiased if confidences are
+    /// calibrated.
     double acceptable = 0.0;
 
     std::vector<position_counts> positions;    ///< [gamma]

@@ -7,9 +7,9 @@
 //     sureleap_verified_tokens_total{engine="0"} 48211
 //
 // For the thread that answers a scrape, never for a round: it allocates, and formats some hundred numbers. Counters are
-// exported and not their ratios, as the format's conventions ask, because rates and ratios of any window are made from
-// them where they are looked at; docs/serving.md lists names, units and the usual queries. The exception is the expected
-// calibration error, which is a sum of absolute values over bins: it is a gauge, over the window the caller chose.
+// exported and not their ratios, as the format's conventions ask: the reader makes rates and ratios of any window from
+// them. docs/serving.md lists names, units and the usual queries. The exception is the expected calibration error,
+// which is a sum of absolute values over bins: it is a gauge, over the window the caller chose.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Speculation that is safe to leave switched on: how far to draft at this load, for whom, or not at all.
+// Decides before each round whether drafting pays: how far to draft at this load, for which requests, or not at all.
 //
 //     never_lose schedule{planned_schedule{cost}};
 //
@@ -11,8 +11,8 @@
 // its positions would not be admitted (draft_floor). All of this is known before a token is drawn, so the wrapped schedule
 // keeps its causality.
 //
-// What is not drafted cannot be learned from. So some requests draft in full from time to time, as often as a set share of
-// the throughput pays for, and at once again if what they show comes near to changing the decision.
+// What is not drafted cannot be learned from. So some requests draft in full from time to time, as often as a set share
+// of the throughput pays for. They do so again at once if what they show comes near to changing the decision.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Calibration that stays true while serving: lent to the rounds, it maps every confidence; fed with their records, it
-// learns from what was accepted. What it learns acts from the next round on, so it is made of past rounds only and costs
-// no losslessness.
+// Calibration that is fitted while serving. Lent to the rounds, it maps every confidence. It is given their records and
+// learns from what was accepted. What it learns acts from the next round on. So it depends on past rounds only, and
+// every rule stays lossless.
 //
 //     online_calibration calibration{drafter.block_size(), {.tenants = 16}};
 //     decoder dec{target, drafter, schedule, rule, {.max_requests = 64, .calibration = calibration}};

@@ -4,11 +4,12 @@
 //
 //     P(accepted) = sigmoid(slope * logit(c) + offset + reliance * history)
 //
-// What is kept is the evidence of a least-squares problem. An observation y made while the map said p = sigmoid(e) counts
-// as a measurement e + (y - p) / h of the argument, with weight h = p (1 - p). That is Newton's step on the log loss, taken
-// once for every observation, at the map of its own time (recursive iteratively reweighted least squares). The map is the
-// solution of the decayed sums and a prior. At the truth the measurements are right on average whatever the weights are, so
-// the fit is unbiased there; away from it, a map that is off is corrected by the next ones and forgotten with the sums.
+// What is kept is the evidence of a least-squares problem. Let y be an observation made while the map said p =
+// sigmoid(e). It counts as a measurement e + (y - p) / h of the argument, with weight h = p (1 - p). That is Newton's
+// step on the log loss, taken once for every observation, at the map of its own time (recursive iteratively reweighted
+// least squares). The map is the solution of the decayed sums and a prior. If the map is right, the measurements are
+// right on average whatever the weights are, so the fit is unbiased. If it is off, later measurements correct it, and
+// its own fade with the sums.
 //
 // Rejected: stochastic gradient steps, whose rate has to suit every position (one is observed by all requests of a round,
 // another by one in fifty). Batches that are fitted again need memory for samples, and a pass that one round would have to

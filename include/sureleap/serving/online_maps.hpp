@@ -15,15 +15,15 @@
 //
 //   - labels of all gamma positions, unverified ones as rejected: survival beyond l is unobserved, not 0;
 //   - all `known` labels (calibration.hpp): after a rejection later positions are 0 for certain, but they become known
-//     BECAUSE of it. Beyond l only rounds that went badly are left.
+//     BECAUSE of it. Beyond l only rounds with a rejection are left.
 //
-// Rejected: fitting survivals a_k to labels of all verified rounds, as the offline fits do. It is free of this
-// bias, but its residual at k has the errors of positions 1..k-1 in it: after a shift every map chases the ones before it. What
-// it can do and conditionals cannot: make up for confidences that depend on each other beyond being reached. A head for
-// which that matters shows it in the ECE of survivals (serving docs), and is served by an offline fit as the prior.
+// Rejected: fitting survivals a_k to labels of all verified rounds, as the offline fits do. It is free of this bias.
+// But its residual at k contains the errors of positions 1..k-1, so after a shift every map corrects for the ones
+// before it. Unlike conditionals it can correct for confidences that depend on each other beyond being reached. If that
+// matters for a head, the ECE of survivals shows it (serving docs), and an offline fit as the prior corrects it.
 //
-// Where truth is not a function of c_k alone, any fit is right for the mix of rounds it saw, here those that schedules
-// verify; it is what their decisions need, and moves with them.
+// If acceptance is not a function of c_k alone, a fit is right only for the mix of rounds it saw. Here these are the
+// rounds that schedules verify, which is the mix their decisions need.
 #pragma once
 
 #include <algorithm>

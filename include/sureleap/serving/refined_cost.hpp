@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT
 //
-// A cost model that is corrected by the steps it priced. Profiles age: a neighbour on the machine, a hotter chip,
-// longer contexts than were measured. This one compares every round's measured seconds with what the model said, and
-// remembers factors.
+// A cost model that is corrected by the steps it priced. Profiles become wrong by other load on the machine, a hotter
+// chip, or longer contexts than were measured. This model compares every round's measured seconds with what the model
+// said, and keeps correction factors.
 //
 //   refined_cost cost{model};                                  // the engine owns it,
 //   decoder dec{target, drafter, planned_schedule{cost_ref{cost}}, rule, {.clock = now}};
 //   while (dec.step()) cost.observe(dec.round());              // a schedule sees one version a round
 //
 // Factors stand at knots: requests in octaves, batch tokens per request at 1, 2, 3, 4, 6, 8, 12 .. 32. Each knot's
-// factor is the decayed mean of what was observed near it, drawn towards the mean of the whole machine where little
-// was, which in turn starts as 1. Between knots of one R the *difference* from the model is a line in B, as in
+// factor is the decayed mean of what was observed near it. Where little was, it is drawn towards the mean of the whole
+// machine, which in turn starts as 1. Between knots of one R the *difference* from the model is a line in B, as in
 // cell_cost: no cliffs where cells would meet, and a convex model stays convex from knot to knot.
 //
-// It must survive garbage. A time that is no positive finite number is ignored. Any other counts as at most 1 + `clip`
-// times what was predicted. So one observation moves a knot by at most clip / (1 + what was seen there), and factors stay
-// within bounds. Only what goes on in one direction is believed more and more: then the machine has changed. Rejected:
-// medians over windows, which need the windows, per knot; means of logarithms, which differ between maths libraries, while
-// two ranks that are told the same seconds must come to the same factors.
+// It must stand wrong measurements. A time that is no positive finite number is ignored. Any other counts as at most 1
+// + `clip` times what was predicted. So one observation moves a knot by at most clip / (1 + what was seen there), and
+// factors stay within bounds. Errors that persist in one direction count more and more, because then the machine has
+// changed. Rejected: medians over windows, which need the windows, per knot; means of logarithms, which differ between
+// maths libraries, while two ranks that are told the same seconds must come to the same factors.
 #pragma once
 
 #include <algorithm>

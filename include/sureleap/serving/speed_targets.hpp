@@ -4,14 +4,15 @@
 //
 //     speed_targets schedule{planned_schedule{cost}};
 //
-// Schedules maximise Theta = sum_r w_r tau_r / T, with the priorities w. A target says tau_r / T >= v_r: a term of the same
-// form, so the Lagrangian is Theta with weights w_r (1 + lambda_r), and any schedule that honours weights solves it. The
-// multipliers rise while a request is slower than its target and fall while it is faster (dual ascent), by the tokens and
-// seconds of past rounds. Nothing of the coming block goes in, and weights are known before it is drafted.
+// Schedules maximise Theta = sum_r w_r tau_r / T, with the priorities w. A target says tau_r / T >= v_r: a term of the
+// same form, so the Lagrangian is Theta with weights w_r (1 + lambda_r), and any schedule that honours weights solves
+// it. A multiplier rises while its request is slower than the target and falls while it is faster (dual ascent). It is
+// set by the tokens and seconds of past rounds. Nothing of the coming block goes in, and weights are known before it is
+// drafted.
 //
-// A target that cannot be met would raise its multiplier for ever and take from the others what does not help. So multipliers
-// are bounded, a request that stays behind at the bound is reported, weighs no more than its priority, and is tried again
-// later, less and less often.
+// A target that cannot be met would raise its multiplier for ever, at the others' cost and for no gain. So multipliers
+// are bounded. A request that stays behind at the bound is reported and weighs no more than its priority. It is tried
+// again later, less and less often.
 //
 // Rejected: fixed shares of the batch. What share makes a speed depends on the load and on everybody's acceptance.
 #pragma once

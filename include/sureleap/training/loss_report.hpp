@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What a training step says about itself: the losses and the figures the released training code logs, each a sum and
-// its weight, so that reports of blocks, threads and devices add up exactly. A report of means could not.
+// What a training step reports: the losses and the figures the released training code logs. Each is a sum and its
+// weight, so that reports of blocks, threads and devices add up exactly. Means would not.
 //
 // `acceptance` and `tau` predict decoding from training data: c* is the probability that a position is accepted
 // given that all before it were, under teacher forcing. They move long before a decoding run would show it.

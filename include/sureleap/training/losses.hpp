@@ -14,9 +14,9 @@
 //     w q_v (a + b (s_v - sum_u s_u q_u)) - w a [v = y]
 //
 // Both rows are overwritten: logits become probabilities, and the draft's then its gradient. After the loss nobody
-// needs logits, and a row is as long as the vocabulary, so a separate gradient would double what dominates memory. It
-// also leaves one exponential per logit, which is what a position costs; everything else is two passes of arithmetic.
-// Exponentials are therefore a policy (row_softmax), so that a trainer can bring a vectorised one.
+// needs logits. A row is as long as the vocabulary, so a separate gradient would double what dominates memory. One
+// exponential per logit remains, and it dominates the time. So the softmax is a policy (row_softmax), and a trainer can
+// bring a vectorised one.
 #pragma once
 
 #include <algorithm>
@@ -118,8 +118,8 @@ struct row_comparison {
     double signed_draft = 0.0;  ///< sum_v sign(q_v - p_v) q_v
 };
 
-/// Sums in fixed lanes, so that the compiler may vectorise them, of at most 1024 elements, so that a float sum of a
-/// vocabulary of 150,000 loses nothing: the partial sums are added in double.
+/// Sums in fixed lanes, so that the compiler may vectorise them. A float sum has at most 1024 elements, and these
+/// partial sums are added in double. So a sum over a vocabulary of 150,000 loses nothing.
 template <std::floating_point Real>
 [[nodiscard]] inline row_comparison compare_rows(std::span<Real const> q, std::span<Real const> p) noexcept {
     constexpr std::size_t lanes = 16;

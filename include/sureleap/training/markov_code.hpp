@@ -5,9 +5,9 @@
 //     Markov  z_k = e_k                      (eq. 5)     markov_code.hpp
 //     gated   z_k = sigmoid(g_k) * e_k       (released)  gated_code.hpp
 //     RNN     z_k = tanh(o_k)                (eq. 6)     rnn_code.hpp
-// with e_k = W1[x_{k-1}]. A code is cheap and sequential, its product with W2 [V, r] is expensive and is not: over all
-// rows of a batch it is B = Z W2^T forward, dZ = dB W2 and dW2 = dB^T Z backward, three matrix products. Those belong
-// to whoever trains and has a GEMM; everything else of a head is here. Rejected: a backward that mirrors add_bias,
+// with e_k = W1[x_{k-1}]. A code is cheap and sequential. Its product with W2 [V, r] is expensive and not sequential.
+// Over all rows of a batch it is B = Z W2^T forward, dZ = dB W2 and dW2 = dB^T Z backward. The trainer makes these
+// three products by a GEMM of its own. Everything else of a head is here. Rejected: a backward that mirrors add_bias,
 // logits in and out, which would walk the vocabulary position by position and read W2 once for each.
 //
 // The interface all three share; a call covers the first n positions of one block, row k is position k:

@@ -4,14 +4,14 @@
 // a block attends to what lies before its anchor, so nothing behind is ever read. What is left is packed into
 // batches of at most a budget of rows, back to back and without padding.
 //
-// In a batch, token rows are the packed tokens of all sequences (features of the target, keys of every block), block
-// rows are the gamma slots of every block (queries, and keys of their own block). Who sees whom is two ranges a block
-// row:
+// A batch has rows of two kinds. Token rows are the packed tokens of all sequences (features of the target, keys of
+// every block). Block rows are the gamma slots of every block (queries, and keys of their own block). What a block row
+// sees is two ranges:
 //     its context      token rows [first row of its sequence, row of its anchor)   strictly before the anchor
 //     its own block    block rows [b gamma, (b + 1) gamma)                         all of it, also to the right
 // Both are ranges because the tokens of a sequence are contiguous. They are found in O(1) from three numbers a block.
-// A mask of [block rows, token rows + block rows] would dwarf the batch: 512 blocks of 7 over 4,096 tokens take 12 KB
-// here and 27 MB as bytes of a mask.
+// Rejected: a mask of [block rows, token rows + block rows], which is far larger than the batch. 512 blocks of 7 over
+// 4,096 tokens take 12 KB here and 27 MB as bytes of a mask.
 #pragma once
 
 #include <algorithm>
@@ -43,8 +43,8 @@ SURELEAP_BEGIN_NAMESPACE
 /// 11/9 of the fewest possible batches, plus a constant; O(n log n), deterministic. Sequences without rows are left
 /// out. Throws sureleap::error if one exceeds the budget: only its owner knows where to cut it.
 ///
-/// Batches come out ordered by length, so a trainer packs a shuffled window of sequences at a time (those of one
-/// optimizer step, say) rather than a whole epoch.
+/// Batches come out ordered by length. So a trainer packs a shuffled window of sequences at a time (say, those of one
+/// optimizer step) rather than a whole epoch.
 [[nodiscard]] inline std::vector<std::vector<std::size_t>> pack_sequences(std::span<std::size_t const> rows,
                                                                           std::size_t budget) {
     std::vector<std::size_t> order;

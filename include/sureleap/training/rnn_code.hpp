@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The RNN head as a differentiable function (paper, eq. 6, with the bias of the released code; inference is
-// head/rnn.hpp, the shared interface and the reason for codes are in markov_code.hpp):
+// The RNN head as a differentiable function (paper, eq. 6, with the bias of the released code). Inference is in
+// head/rnn.hpp. The shared interface and the reason for codes are in markov_code.hpp.
 //     (a, c, o) = J [s ; e ; h] + b, split in three      s is s_{k-1}, s_0 = 0
 //     z = tanh(o)     f = sigmoid(a)     t = tanh(c)     s_k = f s + (1 - f) t
 // Backward walks the block from its last position with ds, the gradient of s_k, which starts at 0: nothing reads the

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// Rows for training: a matrix somebody else owns and this code writes, rows picked out of a table and added back to
-// it, and the backward of a matrix-vector product.
+// Rows for training: a writable view of a matrix, rows gathered from a table and added back to it (gather, scatter),
+// and the backward of a matrix-vector product.
 //
-// Gradients are accumulated, never assigned: a hidden state gets one from the LM head, one from a head's gate and one
-// from the confidence, and none of them knows whether it comes first. Whoever owns the memory sets it to zero.
+// Gradients are accumulated, never assigned. A hidden state gets one from the LM head, one from a head's gate and one
+// from the confidence. None of them knows whether it comes first. Whoever owns the memory sets it to zero.
 //
 // Lookups of W1 are kept apart from what reads the looked-up rows. Everything then reads and differentiates dense rows,
 // one a position, so blocks may run in parallel; only scatter_add writes where two positions can meet.

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT
 //
-// Block verification (Sun et al., "Block verification accelerates speculative decoding", ICLR 2025). The drafted tokens of a
-// block are judged together. In expectation this accepts at least as many as judging them one by one, and no rule that emits
-// a prefix and a correction accepts more.
+// Block verification (Sun et al., "Block verification accelerates speculative decoding", ICLR 2025). The drafted tokens
+// of a block are judged together. In expectation this accepts at least as many as judging them one by one. No rule that
+// emits a prefix and a correction accepts more.
 //
 //     p_0 = 1,  p_i = min(1, p_{i-1} p(x_i) / q(x_i))     survival of prefix i
 //     r_i(v) = max(p_i p(v) - q(v), 0)                    residual behind prefix i
 //     h_i = sum_v r_i(v) / (sum_v r_i(v) + 1 - p_i)       acceptance of prefix i; h_l = p_l
 //
-// Prefix i survives with probability p_i, for every x_1..x_i. So the block may end at any length that is a function of
-// x_1..x_i. h_i and the residual are not those of token rejection: either of them taken from there biases the output.
+// The accepted prefix is the longest one whose test, of probability h_i, succeeds; the token after it is drawn from its
+// residual r_i (from p behind the whole block). Prefix i survives with probability p_i, for every x_1..x_i. So the
+// block may end at any length that is a function of x_1..x_i. h_i and the residual are not those of token rejection:
+// using either of those biases the output.
 #pragma once
 
 #include <algorithm>

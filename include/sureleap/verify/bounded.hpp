@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// Decisions and draws by bounds of a row's sum instead of the sum (totals::bounded). A bound costs half a pass.
+// Acceptance tests and draws that need the total of a target row, made from bounds of that total where they suffice
+// (totals::bounded). Bounds cost half a pass over the row.
 //
-// Most decisions are the same for both ends of the bounds. For the others the sum is made, so every decision is the one that
-// the sum gives. A draw that falls between a bound and the sum it bounds misses, and is drawn again under another key. So
-// tokens keep their probabilities.
+// An acceptance test mostly has the same outcome at both ends of the bounds. Where it has not, the total is computed.
+// So every outcome is the one that the total gives. A draw by the upper bound may fall beyond the weights. It is then
+// made again under another key, so tokens keep their probabilities.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 //
 // Keyed Gumbel coupling: draft and target choose their token by an exponential race over the same noise, keyed by
 // (seed, absolute position). Similar distributions mostly choose the same token (Daliri et al. 2024, "Coupling without
-// communication"), and the output is the target's own race whatever was drafted.
+// communication"). The output is the winner of the target's own race, whatever was drafted.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Rules that choose the target's own token first and accept the draft where it agrees. Every output token is a function
-// of its target row and of noise keyed by its absolute position, so the stream is that of plain decoding with the same
+// of its target row and of noise keyed by its absolute position. So the stream is that of plain decoding with the same
 // noise, for any schedule, drafter and batch.
 #pragma once
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The residual distribution: what the target has left once the draft's mass is taken out.
+// Corrections after a rejection: draws from the residual distribution, which is proportional to max(scale p - q, 0).
+// scale is 1 for token rejection and p_i for block verification.
 #pragma once
 
 #include <algorithm>
@@ -237,11 +238,11 @@ inline constexpr std::uint32_t judging_proposals = 32;
 /// it. With R the mass of max(scale p - q, 0), a token drawn from that residual with probability h = R / (R + 1 - scale),
 /// else no_token. `scale` is a number by bounds; `accept` names the test, `key` the correction (purpose::residual).
 ///
-/// R takes a pass over p and q, and h can be had without. With probability 1 - scale the prefix is rejected. Else a token y
-/// ~ p is proposed; if it is taken it is the correction, else all this is done once more. A turn ends in a correction with
-/// probability R, in a rejection with 1 - scale (the two-coin algorithm, Goncalves, Latuszynski and Roberts, "Barker's
-/// algorithm for Bayesian inference with intractable likelihoods", 2017). After `proposals` turns comes the pass: what a
-/// turn leaves open is open as it was before.
+/// R takes a pass over p and q, and h can be had without. With probability 1 - scale the prefix is rejected. Else a
+/// token y ~ p is proposed. If it is taken, it is the correction; else all this is done once more. A turn ends in a
+/// correction with probability R, in a rejection with 1 - scale. This is the two-coin algorithm (Goncalves, Latuszynski
+/// and Roberts, "Barker's algorithm for Bayesian inference with intractable likelihoods", 2017). After `proposals`
+/// turns comes the pass: what a turn leaves open is open as it was before.
 template <class P, class Q, class Scale, class Rng>
 [[nodiscard]] token_id correct_or_reject(P& p, Q const& q, Scale& scale, draw_key const& accept, draw_key const& key,
                                          Rng& rng, std::span<double> sums, std::uint32_t proposals) {

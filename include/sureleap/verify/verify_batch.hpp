@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Many requests with blocks of different lengths as one flat target batch: no padding, no gaps.
+// Requests with blocks of different lengths as one flat target batch, without padding or gaps.
 #pragma once
 
 #include <algorithm>

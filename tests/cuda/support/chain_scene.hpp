@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A round of random requests with the weights of a head and the base logits of a backbone, on the device and on the host, and
-// what a chain should say of them: rows of logits in double.
+// A round of random requests with the weights of a head and the base logits of a backbone, on the device and on the
+// host. What a chain should compute of them is given as rows of logits in double.
 #pragma once
 
 #include <algorithm>

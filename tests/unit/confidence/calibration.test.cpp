@@ -351,8 +351,8 @@ TEST_CASE("sequential fit: agrees with a naive search over the whole grid") {
 
 TEST_CASE("sequential fit: the joint survival decides, with earlier positions fixed") {
     // Position 0 is calibrated by T = 1. Position 1 claims 0.5 for a conditional that is always 1, with logit 0: no
-    // temperature moves it. Position 2 by itself would stay near T = 1.4 (its conditional is 3/4), but the product
-    // needs it to make up for the factor 1/2 before it, as far as it can: c_2 towards 1.
+    // temperature moves it. Position 2 by itself would stay near T = 1.4 (its conditional is 3/4). But in the product
+    // it has to compensate for the factor 1/2 before it, as far as it can: c_2 goes towards 1.
     rounds data{3, {}, {}, {}};
     for (int i = 0; i < 64; ++i) {
         bool const first = i % 32 < 24;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The fits by log loss: temperatures that follow a known factor exactly, Platt scaling against the conditions of its
-// minimum written out the slow way, on known distortions, on hardly any data and at its bounds.
+// The fits by log loss. Temperatures follow a known factor exactly. Platt scaling is compared with the conditions of
+// its minimum, on known distortions, on hardly any data and at its bounds.
 #include "support/calibration_rounds.hpp"
 #include "support/catch.hpp"
 #include "support/error_text.hpp"
@@ -63,8 +63,8 @@ TEST_CASE("log loss: by hand, and finite where a certainty was wrong") {
 }
 
 TEST_CASE("temperatures by log loss: a factor on the logits is a factor on the temperature") {
-    // The loss at T of logits times f is that at T / f of the logits themselves, so the two minima differ by f as far
-    // as the grid can tell: by less than one of its steps, which are 2.3 % here. ECE offers no such thing: it is rugged.
+    // The loss at T of logits times f is that at T / f of the logits themselves. So the two minima differ by the factor
+    // f within one step of the grid, which is 2.3 % here. That does not hold of ECE, which is jagged.
     auto const seed = std::random_device{}();
     INFO("seed " << seed);
     std::mt19937_64 draw(seed);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Weights in eight bits: how much is rounded away, what happens at the ends of the ranges, and that a head over them is
-// the head of the weights they stand for.
+// Weights in eight bits: how much is rounded away, and what happens at the ends of the ranges. A head over them is the
+// head of the weights they represent.
 #include "support/catch.hpp"
 
 #include <algorithm>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// A round allocates nothing: global operator new is replaced by one that counts, and step() of every combination of
-// schedule, rule and drafter is watched from the first round after set-up to the last, with and without an executor.
+// A round allocates nothing. Global operator new is replaced by one that counts. It counts during step() of every
+// combination of schedule, rule and drafter, from the first round after set-up to the last, with and without an
+// executor.
 #include "support/catch.hpp"
 
 #include <algorithm>

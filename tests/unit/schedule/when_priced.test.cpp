@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Without a cost table nothing is speculated beyond the length the user fixed, in a decoder and in an engine's own
-// loop, whatever kind of schedule there would have been; with one the schedule is what it is.
+// Without a cost table nothing is drafted beyond the length the user fixed. That holds in a decoder and in an engine's
+// own loop, for every kind of schedule. With a cost table the schedule is used as it is.
 #include "support/catch.hpp"
 
 #include <algorithm>

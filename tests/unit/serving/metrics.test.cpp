@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Serving counts: a sequence of rounds counted by hand, calibration errors against the recorder of fit/confidence_metrics.hpp, the
-// estimate of the acceptance ceiling by enumeration, and readers in other threads.
+// Serving counters. They are compared with a sequence of rounds counted by hand. Calibration errors are compared with
+// the recorder of fit/confidence_metrics.hpp, the estimate of the acceptance ceiling with an enumeration. Other threads
+// read the counters meanwhile.
 #include "support/catch.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The heads and the confidence as differentiable functions: their forward is the inference heads' own, their backward
-// is the central difference of their forward, gradients are added to what is there, and unusable weights are named.
+// The heads and the confidence as differentiable functions. Their forward is that of the inference heads, their
+// backward the central difference of their forward. Gradients are added to what is there. Errors name unusable weights.
 #include "support/catch.hpp"
 
 #include <algorithm>

@@ -2,12 +2,12 @@
 //
 // Confidences c_k on the device (paper, eq. 7), before and without x_k.
 //
-// Most of a confidence head is known before the chain begins: w_h . h_k + b reads no drafted token. It is computed for all
-// requests and positions in one launch; what is left for the chain, which asks for c_k before x_k is drawn
-// (confidence/policy.cuh), is w_e . W1[x_{k-1}], one row of r numbers.
+// Most of a confidence head is known before the chain begins: w_h . h_k + b reads no drafted token. It is computed for
+// all requests and positions in one launch. What is left for the chain is w_e . W1[x_{k-1}], one row of r numbers. The
+// chain asks for c_k before x_k is drawn (confidence/policy.cuh).
 //
-// Every warp of a block computes that by itself, which costs no barrier: a row of 256 numbers in 16 bits is one load a
-// lane, from memory that the first warp to ask has brought near.
+// Every warp of a block computes that by itself, which costs no barrier. A row of 256 numbers in 16 bits is one load a
+// lane, from the cache after the first warp's.
 //
 // A confidence that is known at the anchor has members besides, for plans:
 //     c.plans()                       it has what it needs for that

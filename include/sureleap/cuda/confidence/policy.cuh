@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What a confidence is to the chain that draws blocks on the device: asked for position k before x_k is drawn, so that no
-// schedule can see ahead through it; x_k is in no signature. Passed to kernels by value, like a head.
+// The interface of confidence heads on the device. The chain that draws blocks asks for c_k before x_k is drawn, and
+// x_k is in no signature. So no schedule can see ahead through it. Passed to kernels by value, like a head.
 //
 //     valid()               its shapes fit the kernels
 //     scratch_size()        floats of shared memory that a call needs

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// How sure base logits are of their modes: max_v softmax(U_k)(v) of all requests and positions, before anything is drawn. It is
-// what drafters without a confidence head can plan by (planned_top1_confidence): U_k has seen no drafted token. A block a
-// row, one read of it, and another one where the draft's transform truncates.
+// The probability of the mode, max_v softmax(U_k)(v), of all requests and positions, before anything is drawn. Drafters
+// without a confidence head can plan by it (planned_top1_confidence), because U_k depends on no drafted token. One
+// block a row reads it once, and again where the draft's transform truncates.
 #pragma once
 
 #include <cstddef>

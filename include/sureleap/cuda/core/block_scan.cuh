@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Sums and extremes over the threads of a block. By shuffles within a warp and one number a warp in shared memory: two
-// barriers each, whatever the size of the block. Not CUB's, which would do as well: the emulator of the tests does not run
-// the inline assembly in it, and a schedule is only worth having if it was compared with the host's.
+// barriers each, whatever the size of the block. CUB's would do as well, but the emulator of the tests cannot run its
+// inline assembly. Then schedules could not be compared with the host's.
 //
 // BLOCK collectives: every thread of a block of one dimension and full warps calls them; the scratch may be used again at
 // once.

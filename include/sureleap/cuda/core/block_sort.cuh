@@ -2,9 +2,10 @@
 //
 // Sorts up to 8 keys a thread within a block: bitonic, the keys in registers.
 //
-// A merge of a bitonic sort compares keys at distances that halve. With 8 keys in a thread the distances 4, 2 and 1 stay in
-// its registers and 8 .. 128 within its warp, so of the 66 steps for 2,048 keys 6 need a barrier. A radix sort would read
-// the keys fewer times and wait at more barriers: three or more a digit, five digits.
+// A merge of a bitonic sort compares keys at distances that halve. With 8 keys in a thread the distances 4, 2 and 1
+// stay in its registers, and 8 .. 128 within its warp. So of the 66 steps for 2,048 keys only 6 need a barrier.
+// Rejected: a radix sort, which reads the keys fewer times but waits at more barriers, three or more for each of five
+// digits.
 #pragma once
 
 #include <cstdint>

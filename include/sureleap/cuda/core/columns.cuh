@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What a round is made of, in device memory: columns, one array per property, so that threads of a warp read neighbours.
-// Stages are functions of their own headers that take a device_round and fill the columns of the next stage:
+// The data of a round in device memory: columns, one array per property, so that threads of a warp read neighbouring
+// numbers. Stages are functions of their own headers that take a device_round and fill the columns of the next stage:
 //
 //     engine writes         requests
 //     draw_chain            drafts      (chain.cuh)         schedule_...    drafts -> lengths    (round/admit.cuh)

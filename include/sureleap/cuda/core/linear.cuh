@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The little linear algebra of heads on the device: dot products of stored rows with a vector, by groups of neighbouring
-// lanes. Everything that is too ragged or too small for tensor cores is made of them: rows of a shortlist, products with
-// the matrices of a gated or RNN head, confidences.
+// Linear algebra of heads on the device: dot products of stored rows with a vector, by groups of neighbouring lanes.
+// What is too irregular or too small for tensor cores is made of them: rows of a shortlist, products with the matrices
+// of a gated or RNN head, confidences.
 //
 // Numbers are read eight at a time (load_width), whatever their format: 16 bytes of bf16 or half, 32 of float. A group of 8
 // lanes reads 128 contiguous bytes of a 16-bit row at once. So a warp works on four rows, and adds lanes in three shuffles

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT
 //
-// Matrix fragments: the products of the tensor cores and the loads that feed them, as functions of a whole warp. The PTX ISA
-// defines the layouts ("Matrix Fragments for mma.m16n8k16 with floating point type", "ldmatrix"); with lane = 4 g + t, and two
-// 16-bit elements in a word, the lower column or row in the lower half:
+// Products of tensor cores and the loads of their operands, as functions of a whole warp. Operands are matrix
+// fragments: each lane holds a few elements. The PTX ISA defines the layouts ("Matrix Fragments for mma.m16n8k16 with
+// floating point type", "ldmatrix"). With lane = 4 g + t, and two 16-bit elements in a word, the lower column or row in
+// the lower half, they are:
 //
 //   a: 16 x 16, row major          a[0] = A[g][2t..]   a[1] = A[g + 8][2t..]   a[2] = A[g][2t + 8..]   a[3] = A[g + 8][2t + 8..]
 //   b: 16 x 8, column major        b[0] = B[2t..][g]   b[1] = B[2t + 8..][g]
 //   c, d: 16 x 8, float            c[0] = C[g][2t]     c[1] = C[g][2t + 1]     c[2] = C[g + 8][2t]     c[3] = C[g + 8][2t + 1]
 //
-// So with weights W[output][input] in rows, ldmatrix of 8 rows of W and 8 inputs is half of a `b` as it stands, and of an A
-// in rows, the quarters of an `a`; ldmatrix_*_trans is for a B in rows.
+// So with weights W[output][input] in rows, ldmatrix of 8 rows of W and 8 inputs gives half of a `b`. From an A in rows
+// it gives the quarters of an `a`. ldmatrix_*_trans is for a B in rows.
 //
-// mma of the PTX ISA and not the wmma:: classes: their fragments are opaque, so that neither a bias can be added nor a row be
-// summed in registers. And not wgmma: sm_80 has none, and products of a few rows are bound by memory anyway.
+// Rejected: the wmma:: classes, whose fragments are opaque, so that a bias cannot be added nor a row be summed in
+// registers; wgmma, which sm_80 lacks, and products of a few rows are bound by memory anyway.
 //
-// Every lane of the warp must call, together. The order and rounding of the sum over k are the hardware's own.
+// All lanes of the warp must call together. The order and rounding of the sum over k are the hardware's own.
 #pragma once
 
 #include <cstdint>

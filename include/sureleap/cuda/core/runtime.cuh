@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The seam between the kernels of this folder and what compiles them: nvcc, or a host compiler with the emulator of the tests
-// (tests/cuda/emulator), which supplies the names of <cuda_runtime.h> and runs kernels on the processor. Everything else
-// in the folder is plain CUDA C++ and cannot tell the difference.
+// What differs between compilers of the kernels of this folder. nvcc is one. The other is a host compiler with the
+// emulator of the tests (tests/cuda/emulator). It supplies the names of <cuda_runtime.h> and runs kernels on the
+// processor. Everything else in the folder is plain CUDA C++, the same for both.
 //
 // Conventions of the whole folder:
 //   - A host function takes views and a stream, checks shapes and pointers, launches, and returns. It returns

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT
 //
-// The sequential chain (paper section 3.1) for a batch, without a look at a token by the host: gamma times
+// Drafts the blocks of a batch by the sequential chain (paper section 3.1), without the host reading a token. In:
+// hidden states and base logits of the backbone. Out: round.drafts. gamma times:
 //     multiply    statistics of U_k + W2 z_k for the requests that draft position k     (product.cuh)
 //     draw        per request: total, confidence, x_k ~ q_k, records, and z_{k+1}       (here)
 // Requests stop where their cap, their floor or a failure ends them, and join no further product.
 //
-// A draw knows of the row 1,187 pairs of numbers. It is the host's inverse CDF, by larger and larger parts: the cumulative sums
-// of the groups find the group, then its 128 logits are computed again (64 KiB of W2 for r = 256) and searched in
-// ascending order. The confidence is asked before that, in the same kernel: nothing can make it depend on x_k.
+// A draw reads 1,187 pairs of statistics of a row (V = 151,936). It is the host's inverse CDF in two steps. The
+// cumulative sums of the groups give the group. Then its 128 logits are computed again (64 KiB of W2 for r = 256) and
+// searched in ascending order. The confidence is computed before that, in the same kernel, so it cannot depend on x_k.
 //
-// Truncated laws and Gumbel-max draws look at logits one by one, so the product leaves them a row (chain_shape::keeps_rows). A cutoff
-// is found in that row. It is recorded as the logit that its last token has when it is computed again, so that token is
-// kept whenever q is read later. Another token within rounding of the cutoff may be kept in one place and not in the other;
-// its effect is that of the rounding of a total.
+// Truncated laws and Gumbel-max draws look at logits one by one, so the product leaves them a row
+// (chain_shape::keeps_rows). A cutoff is found in that row. What is recorded is the recomputed logit of the last token
+// kept. So that token is kept whenever q is read later. Another token within rounding of the cutoff may be kept in one
+// place and not in the other. Its effect is that of the rounding of a total.
 #pragma once
 
 #include <algorithm>
@@ -194,12 +195,12 @@ __global__ void __launch_bounds__(draw_threads)
 
 }  // namespace detail
 
-/// Drafts a block for every request of `round`: drafts.tokens, laws, token_probabilities, confidence, survival, sizes and
-/// statuses. DraftRule: categorical_draft, argmax_draft or coupled_draft, the host's types. Request r drafts at most
-/// round.chain_cap(r) tokens. It drafts none, and has a status that says so, if its row holds NaN, +inf or no finite logit,
-/// or if its confidence is no probability. So does a request with a truncated draft law if the memory keeps no rows.
-/// coupled_draft needs rows; where the draft has a vocabulary of its own, its Gumbel-max draws cost a call of Philox for
-/// every token.
+/// Drafts a block for every request of `round`: drafts.tokens, laws, token_probabilities, confidence, survival, sizes
+/// and statuses. DraftRule: categorical_draft, argmax_draft or coupled_draft, the host's types. Request r drafts at
+/// most round.chain_cap(r) tokens. It drafts none, and has a status that says so, in three cases. Its row holds NaN,
+/// +inf or no finite logit. Its confidence is no probability. Its draft law is truncated and the memory keeps no rows.
+/// coupled_draft needs rows; where the draft has a vocabulary of its own, its Gumbel-max draws cost a call of Philox
+/// for every token.
 ///
 /// `forward` has rows for limits.requests requests. 2 gamma + 2 launches, 3 gamma + 2 with rows, whose shape depends on limits alone.
 /// cudaErrorInvalidValue, before any of them, if shapes do not fit each other, a pointer is null, or the memory is not of

@@ -3,12 +3,14 @@
 // The chain over shortlists: the device's sureleap::shortlist_head. A position draws from the best tokens by its base logits,
 // united with the successors of the token before by the head's own bias; only their rows of W2 are multiplied.
 //
-// Two launches draft whole blocks. The best tokens of all rows depend on no drafted token and come first (head/top_tokens.cuh).
-// Then a block a request goes through all its positions: with no product over the vocabulary to share, requests have nothing
-// to wait for each other for. A position reads some hundred rows of W2 from anywhere in it (295 KB for 576 tokens, r = 256 in
-// 16 bits), and a warp keeps 8 rows on their way. Lists and their logits are recorded, and that is all that acceptance needs.
+// Two launches draft whole blocks. The best tokens of all rows depend on no drafted token and come first
+// (head/top_tokens.cuh). Then one block a request goes through all its positions. Requests need not wait for each
+// other, because they share no product over the vocabulary. A position reads some hundred scattered rows of W2 (295 KB
+// for 576 tokens, r = 256 in 16 bits). A warp keeps loads of 8 rows in flight. Lists and their logits are recorded, and
+// that is all that acceptance needs.
 //
-// Codes are used as the floats that they are: a row is computed once, so nothing has to come out the same again.
+// Codes are used as floats without rounding: a row is computed only once, so no second computation has to agree with
+// it.
 #pragma once
 
 #include <cstddef>

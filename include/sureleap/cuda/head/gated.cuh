@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // The gated Markov head on the device:  e_k = W1[x_{k-1}]   g_k = sigmoid(G [h_k ; e_k] + b)   z_k = g_k * e_k
-// (head/gated.hpp). G_h h_k + b is made before the chain (hidden_terms.cuh). G_e e_k is r^2 weights for every request and
-// position, 128 KB of bf16 for r = 256, which all blocks read from the second-level cache.
+// (head/gated.hpp). G_h h_k + b is computed before the chain (hidden_terms.cuh). G_e e_k is computed in the chain. It
+// reads r^2 weights for every request and position: 128 KB of bf16 for r = 256, from the second-level cache.
 #pragma once
 
 #include <cstddef>

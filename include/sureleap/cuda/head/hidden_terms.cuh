@@ -3,11 +3,11 @@
 // The part of a head that reads hidden states and no drafted token: b + W h_k of all requests and positions, in one launch
 // before the chain. For r = 256 and d = 4,096 that is 256 outputs of a gated head (G_h), 768 of an RNN head (J_h).
 //
-// bf16 and half are multiplied on tensor cores, by blocks of 64 rows x 64 outputs that copy both operands through a ring of
-// four stages of 64 numbers. That is small for tensor cores, but a round has some hundred rows: larger tiles would leave
-// most multiprocessors without one. 896 rows x 768 outputs are 168 blocks, each reading 1 MiB, nearly all of it from the
-// second-level cache. What tensor cores cannot take (floats, mixed formats, rows at odd addresses) is multiplied by
-// warps, eight rows for every read of a row of W.
+// bf16 and half are multiplied on tensor cores. A block computes 64 rows x 64 outputs and copies both operands through
+// a ring of four stages of 64 numbers. That is small for tensor cores, but a round has some hundred rows: larger tiles
+// would leave most multiprocessors without one. 896 rows x 768 outputs are 168 blocks, each reading 1 MiB, nearly all
+// of it from the second-level cache. Tensor cores cannot take floats, mixed formats or rows at odd addresses. Warps
+// multiply those, eight rows for every read of a row of W.
 #pragma once
 
 #include <cuda_pipeline.h>

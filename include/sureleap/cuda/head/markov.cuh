@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// What a sequential head is on the device, and the Markov head. A head makes a code z_k [r] for each position and owns the
-// output matrix W2; the transition bias is W2 z_k. The product, the draw and the recomputation of rows are common to all heads.
-// A head is passed to kernels by value; its views point to device memory that outlives every launch. The members, which the
-// concept device_head asks for:
+// The interface of sequential heads on the device (concept device_head), and the Markov head (paper, eq. 5). A head
+// computes a code z_k [r] for each position and owns the output matrix W2 [V_draft, r]. The transition bias is W2 z_k.
+// The product, the draw and the recomputation of rows are common to all heads. A head is passed to kernels by value.
+// Its views point to device memory that outlives every launch. The members:
 //
 //     weight_type       storage of W1 and W2: bf16, half or float
 //     code_is_stored    true: codes are numbers of weight_type. false: codes are floats. Then every use takes the sum of two

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The product of a step (product_step.cuh), by the way that suits the weights and the device.
+// Launches the product of a step (product_step.cuh): on tensor cores where the weights and the device allow it
+// (product_tensor.cuh), else without (product_plain.cuh).
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The product of a step (product_step.cuh) without tensor cores: for weights in float, which those would round, and the
-// reference of the other way. Simple rather than fast: it reads W2 once for every 32 requests.
+// The product of a step (product_step.cuh) without tensor cores: for weights in float, which those would round, and as
+// the reference of product_tensor.cuh. Simple rather than fast: it reads W2 once for every 32 requests.
 #pragma once
 
 #include <cstddef>

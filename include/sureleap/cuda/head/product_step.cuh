@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// A step of the chain for all requests at once: logits = U_k + W2 z_k, of which nothing is written but statistics per request
-// and group of 128 tokens: the largest logit, and the sum of exp((logit - largest) / T). A row of logits would be
-// 0.3 to 0.6 MB each way; 1,187 pairs of numbers say what a draw needs to know, and the group it falls into is computed again.
+// One position of the chain for all requests at once: logits = U_k + W2 z_k. In: codes z_k [requests, r] and base
+// logits U_k [requests, V_draft]. Out: statistics per request and group of 128 tokens, the largest logit and the sum of
+// exp((logit - largest) / T). The logits themselves are not written: a row would be 0.3 to 0.6 MB each way. For V =
+// 151,936 the statistics are 1,187 pairs of numbers, enough to find the group of a draw. The draw computes that group's
+// logits again.
 //
-// Requests whose draws look at logits one by one (truncated laws, Gumbel-max) have rows all the same: `rows` of their own.
+// Truncated laws and Gumbel-max draws look at logits one by one. For their requests the rows are written, too, into
+// `rows`.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The product of a step (product_step.cuh) on tensor cores.
+// The product of a step (product_step.cuh) on tensor cores: how a block divides and orders it, and what that costs.
 //
 // A block owns the tile [up to 128 requests, 128 tokens] of a group. The codes stay in shared memory for the whole launch.
 // Everything else is read once, in chunks of 128 rows x 128 bytes through a ring of five stages: the chunks of W2's 128

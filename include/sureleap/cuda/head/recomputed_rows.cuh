@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// Rows of draft logits that were never written: any entry is base + W2[v] . z, from the base logits that the backbone left and
-// the code that the chain kept of every position (1 KiB instead of 300 or 600 KiB). A judged token costs one row of W2,
-// and the blocks of a residual those that it visits.
+// Draft logits for acceptance, computed again, since the chain wrote no rows. An entry is base + W2[v] . z. `base` is
+// the backbone's base logit; z is the code that the chain kept of every position (1 KiB instead of a row of 300 or 600
+// KiB). A judged token reads one row of W2; a residual reads those of the blocks that it visits.
 //
-// Everything that is drawn or judged token by token goes through dot() here, in one order of summation, so a weight is the
-// same number whenever and wherever it is computed. Sums over whole rows come from the product (product.cuh), which adds
-// in another order: the two agree up to rounding, like the totals and weights of two tables on the host.
+// Logits that are drawn from or judged token by token all come from dot() here, in one order of summation. So a weight
+// is the same number whenever and wherever it is computed. Sums over whole rows come from the product (product.cuh),
+// which adds in another order: the two agree up to rounding, like the totals and weights of two tables on the host.
 #pragma once
 
 #include <cstddef>

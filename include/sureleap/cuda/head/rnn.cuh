@@ -3,9 +3,9 @@
 // The RNN head on the device (paper, eq. 6):
 //     e_k = W1[x_{k-1}]     (g, c, o) = J [s_{k-1} ; e_k ; h_k] + b     z_k = tanh(o)
 //     s_k = sigmoid(g) * s_{k-1} + (1 - sigmoid(g)) * tanh(c)           s_0 = 0
-// (head/rnn.hpp). J_h h_k + b is made before the chain (hidden_terms.cuh). J_s s + J_e e is 6 r^2 weights for every request
-// and position, 786 KB of bf16 for r = 256, which all blocks read from the second-level cache: some 7 microseconds for a
-// multiprocessor. States stay in memory between the launches of a chain.
+// (head/rnn.hpp). J_h h_k + b is computed before the chain (hidden_terms.cuh). J_s s + J_e e is computed in the chain.
+// It reads 6 r^2 weights for every request and position: 786 KB of bf16 for r = 256, from the second-level cache. That
+// takes a multiprocessor some 7 microseconds. States stay in memory between the launches of a chain.
 #pragma once
 
 #include <cstddef>

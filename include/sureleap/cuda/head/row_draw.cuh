@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
-// A draw from a row of which statistics of its groups are known (product.cuh), by a block of 256 threads: the host's
-// inverse CDF by larger and larger parts. Every thread adds up the weights of a few groups in order, and a scan makes the
-// cumulative sums of the threads. The thread that the number falls into finds the group. The 128 logits of that group are
-// computed again, and a warp searches them in ascending order. All sums are in double and in a fixed order, so the same row
-// gives the same token in any batch.
+// A draw of a token from a row of draft logits, by a block of 256 threads. Of the row only statistics of groups of 128
+// tokens are in memory (product_step.cuh). The draw is the host's inverse CDF, first over groups, then within one.
+// Every thread adds up the weights of a few groups in order, and a scan makes the cumulative sums of the threads. The
+// thread that the number falls into finds the group. The 128 logits of that group are computed again, and a warp
+// searches them in ascending order. All sums are in double and in a fixed order, so the same row gives the same token
+// in any batch.
 //
-// As on the host, nobody of weight zero is ever drawn: where rounding runs past the end of a part, its last token with weight
-// is taken.
+// As on the host, no token of weight zero is ever drawn: if rounding runs past the end of a part, its last token with
+// weight is taken.
 #pragma once
 
 #include <cstddef>
@@ -118,8 +119,8 @@ public:
         if (threadIdx.x == find(s, here != nobody, false)) s.group = here;
         __syncthreads();
     }
-    /// BLOCK collective: the group in which the cumulative weight exceeds `threshold`, the last one with weight if rounding
-    /// runs past the end, into s.group, and what is before it into s.before.
+    /// BLOCK collective. Sets s.group to the group in which the cumulative weight exceeds `threshold`, and s.before to
+    /// the weight before it. If rounding runs past the end, the group is the last one with weight.
     __device__ void find_group(draw_shared& s, double threshold) const {
         if (threadIdx.x == find(s, own_ > 0.0 && s.cumulative[threadIdx.x] > threshold, own_ > 0.0)) {
             double before = threadIdx.x == 0 ? 0.0 : s.cumulative[threadIdx.x - 1];
@@ -136,7 +137,8 @@ public:
     }
 
 private:
-    // Groups that weigh nothing beside the largest logit count as nothing, so that whoever is found has a token to show.
+    // Groups whose weight is negligible beside the largest logit's count as 0, so that the group found has a token with
+    // weight.
     [[nodiscard]] __device__ double weight(std::uint32_t g) const {
         double const w =
             static_cast<double>(groups_[g].sum) * static_cast<double>(expf((groups_[g].largest - largest_) * scale_));

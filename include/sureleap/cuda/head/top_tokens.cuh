@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// The best tokens of rows of logits by (logit descending, id ascending), as lists of ascending ids: what a shortlist is made
-// of before its chain begins. For all requests and positions in one launch, a block a row.
+// The best tokens of rows of logits, by (logit descending, id ascending), as lists of ascending ids. A shortlist is
+// made of them before its chain begins. One launch serves all requests and positions, with one block a row.
 //
-// A row is read once if all goes well. A sample of it says from which logit on the best ones will be. The pass collects
-// what is there in shared memory, where the choice is made by digits of the logits (radix selection). Where that cannot
-// work, because the sample misled or because too many are wanted, the same selection is made on the row itself, in four
-// passes and one that writes. Both give the same list, so nobody needs to know. Rejected: sorting, which does far more than
-// is asked; a threshold from the round before, which would make lists depend on the past.
+// A row is mostly read once. A sample of it gives a logit that the best ones will exceed. The pass collects what is
+// above that in shared memory, where the choice is made by digits of the logits (radix selection). That fails if the
+// sample misled or if too many tokens are wanted. Then the same selection is made on the row itself, in four passes and
+// one that writes. Both give the same list. Rejected: sorting, which does far more than is asked; a threshold from the
+// round before, which would make lists depend on the past.
 #pragma once
 
 #include <cmath>
@@ -301,9 +301,9 @@ __global__ void __launch_bounds__(best_tokens_threads)
 
 }  // namespace detail
 
-/// The `best` tokens of every row of `logits` [R * gamma, V] that a request may draft from, into `lists` (of a capacity of at
-/// least min(best, V)). NaN is never among them; -inf is where there is nothing better. T: float, bf16 or half, in rows of
-/// any alignment.
+/// Writes the `best` tokens of every row of `logits` [R * gamma, V] that a request may draft from into `lists`. Their
+/// capacity is at least min(best, V). NaN is never among them; -inf is where there is nothing better. T: float, bf16 or
+/// half, in rows of any alignment.
 template <class T>
 [[nodiscard]] cudaError_t best_tokens(matrix_view<T> const& logits, std::uint32_t best, device_round const& round,
                                       token_lists const& lists, cudaStream_t stream) noexcept {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Verify lengths on the device, equal to the host's for the same table, always: survivals are integers, sums are exact, and
-// the one double product is the host's (capacity.cuh). From round.drafts to round.batch.lengths; flatten.cuh goes on.
+// Verify lengths on the device. In: round.drafts. Out: round.batch.lengths, from which flatten.cuh makes the batch.
+// They always equal the host's for the same table. Survivals are integers, sums are exact, and the one double product
+// is the host's (capacity.cuh).
 //
 //     schedule_greedy(round, capacity, stream)      greedy_schedule              Algorithm 1 with early stop, live
 //     schedule_top_k(round, budget, stream)         top_k_schedule, planned_schedule, with a budget from budget.cuh
@@ -10,13 +11,14 @@
 //     schedule_survival_threshold(round, a, stream) survival_threshold_schedule
 //
 // All of them keep every rule exact, for the same reasons as on the host (frontier.hpp). Confidences are pre-token.
-// Candidates are taken in the order of admission, and whether (r, k) is taken depends on candidates before it. Callers can
-// break that in two ways only. A confidence that has seen x_k, or a calibration that has, makes any of them biased. So does
-// a budget, a threshold or a capacity array that was chosen by looking at this round's blocks (budget.cuh says which tables
-// may be looked at). There is no retrospective schedule on the device.
+// Candidates are taken in the order of admission, and whether (r, k) is taken depends on candidates before it. Callers
+// can break that in two ways only. One is a confidence or a calibration that has seen x_k. The other is a budget, a
+// threshold or a capacity array that was chosen by looking at this round's blocks. budget.cuh says which tables may be
+// looked at. There is no retrospective schedule on the device.
 //
-// One launch each and no memory but the block's own. Greedy and top-K are one block of threads (schedule/admission.cuh): what they decide
-// is one order over all requests. With a flat_batch as an argument they flatten too, up to 1,024 requests in the same launch.
+// One launch each and no memory but the block's own. Greedy and top-K take one block of threads
+// (schedule/admission.cuh), because they decide in one order over all requests. With a flat_batch as an argument they
+// flatten too, up to 1,024 requests in the same launch.
 #pragma once
 
 #include <cstdint>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// Which token a number between 0 and 1 stands for, on the device (quantile.hpp): by the cumulative sums of the blocks, then
-// in the block, of which a warp evaluates all weights at once. The sums of blocks are added up one after the other, as on
-// the host. In a tree order the sum up to an empty block may differ from the one before by a rounding. Then some numbers
-// would lead to a token of weight zero.
+// The inverse CDF of a row on the device (quantile.hpp): a number in [0, 1) in, a token out. The cumulative sums of the
+// blocks give the block. Then a warp evaluates all weights of that block at once and searches them. The sums of blocks
+// are added up one after the other, as on the host. In a tree order the sum up to an empty block may differ from the
+// one before by a rounding. Then some numbers would lead to a token of weight zero.
 //
-// Sums of blocks are rounded otherwise than weights. A block is searched with some room behind its weights, so that each of
-// them can be reached. A number that falls into that room is spread over the row by weight. If the last token of the block
-// got it, that token would be as probable as the rounding of sums, whatever its weight.
+// The sum of a block and the sum of its weights differ by rounding. So a block is searched with some room behind its
+// weights, and each of them can be reached. A number that falls into that room is spread over the row by weight. If the
+// last token of the block got it, the rounding would make that token too probable, whatever its weight.
 #pragma once
 
 #include <cstdint>
@@ -145,9 +145,9 @@ template <class T>
     return warp_sum(sum);
 }
 
-/// How far, as a part of itself, the sum of a block may be below that of its weights for all of them to be in reach: the
-/// host's, since it moves numbers from token to token. Sums of exponents far below the block's largest are off by more, up to
-/// 1e-6, and by that the last tokens of a block may be drawn too rarely.
+/// The share by which the sum of a block may be below that of its weights, with every weight still in reach. It is the
+/// host's value, since it moves numbers from token to token. Sums of exponents far below the block's largest are off by
+/// more, up to 1e-6. By that much the last tokens of a block may be drawn too rarely.
 inline constexpr double block_room = sum_rounding<float>;
 
 /// WARP collective: the token that the part `share` < 1 of the sum of all weights stands for, by two passes; no_token if

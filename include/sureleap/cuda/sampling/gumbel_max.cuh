@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT
 //
-// Gumbel-max draws (sampling/gumbel_max.hpp) on the device: the same key gives the same exponentials E_v, and so the same winner.
-// Token v arrives at E_v / exp(logit scale), and the first to arrive wins. Times are kept as logarithms in double. So warps that
-// look at different blocks of a row need no common reference, which the host's weights have. A time differs from the host's
-// by the rounding of the host's float weight alone.
+// Gumbel-max draws (sampling/gumbel_max.hpp) on the device. The same key gives the same exponentials E_v as on the
+// host, and so the same winner. Token v arrives at E_v / exp(logit scale), and the first to arrive wins. Times are kept
+// as logarithms in double. So warps that look at different blocks of a row need no common reference, as the host's
+// weights do. A time differs from the host's by the rounding of the host's float weight alone.
 //
-// A draw costs one comparison per logit. The smallest exponential of a group of 128 tokens bounds those of all its tokens from
-// below. With the best time so far this gives the group a threshold in logits, and only tokens above it get an exponential of
-// their own. These are some hundred of a row if the best time is the winner's from the start. So a warp starts with the time of
-// a likely winner, the drafted token, and with those of the tokens that have the smallest exponentials of their groups.
+// A draw costs one comparison per logit. The smallest exponential of a group of 128 tokens bounds those of all its
+// tokens from below. With the best time so far this gives the group a threshold in logits, and only tokens above it get
+// an exponential of their own. These are some hundred of a row if the best time is the winner's from the start. So a
+// warp starts with the times of likely winners. These are the drafted token and the tokens that have the smallest
+// exponentials of their groups.
 //
-// One call of Philox in each lane makes the smallest exponentials of 64 groups, which are 8 blocks of the row. That costs a warp
-// as much as looking at three or four blocks, so a warp should have several blocks that follow each other.
+// One call of Philox in each lane makes the smallest exponentials of 64 groups, which are 8 blocks of the row. That
+// costs a warp as much as looking at three or four blocks. So a warp should have several consecutive blocks.
 //
-// Floats only rule tokens out, with a slack far beyond their rounding; the winner is decided in double. What a warp skips
-// saves work and never changes the winner.
+// Floats only rule tokens out, with a slack far beyond their rounding; the winner is decided in double. So skipping
+// never changes the winner.
 #pragma once
 
 #include <cfloat>
@@ -61,10 +62,11 @@ struct gumbel_winner {
     return first;
 }
 
-/// The race of a warp: a place in registers that meets tokens, in any order, and more than once if need be. Everything but
-/// the winner is a WARP collective. The first of the winners of warps that met all tokens of a row between them is that of
-/// gumbel_max, with the weights of a dense law, up to times that are equal within the rounding of the host's weights. A
-/// warp by itself may have none: if it was told of a time that none of its tokens beats.
+/// The race of a warp: a place in registers that meets tokens, in any order, and more than once if need be. Everything
+/// but the winner is a WARP collective. Let several warps meet all tokens of a row between them. The first of their
+/// winners is that of gumbel_max, with the weights of a dense law. Only times that are equal within the rounding of the
+/// host's weights may be decided otherwise. A warp has no winner if it was told of a time that none of its tokens
+/// beats.
 class warp_gumbel_max {
 public:
     /// With weights and truncation of `how`; its shift and total play no part.

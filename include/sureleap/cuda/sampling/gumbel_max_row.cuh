@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Races over a row by a block of threads: of a whole row in memory, and of tokens that are listed with their logits.
+// Gumbel-max draws (gumbel_max.cuh) by a block of threads: over a whole row of logits in memory, and over a list of
+// tokens with their logits. Out: the winner.
 #pragma once
 
 #include <cstdint>
@@ -46,9 +47,9 @@ template <class T>
     return first_of(shared.of_warps, warps);
 }
 
-/// The place of the winner among `count` tokens, whose names in the race are ids[place], all different, in any order, and which
-/// `how` knows by their places. A BLOCK collective; every thread gets the result. At least one token is kept, and those
-/// that are have logits below +inf. Two calls of Philox a token, where gumbel_max_row makes one for 128.
+/// The place of the winner among `count` tokens. Their names in the race are ids[place], all different, in any order;
+/// `how` knows them by their places. A BLOCK collective; every thread gets the result. At least one token is kept, and
+/// those that are have logits below +inf. Two calls of Philox a token, where gumbel_max_row makes one for 128.
 [[nodiscard]] __device__ inline std::uint32_t gumbel_max_list(token_id const* ids, float const* logits,
                                                               std::uint32_t count, law const& how, draw_key const& key,
                                                               gumbel_shared& shared) {

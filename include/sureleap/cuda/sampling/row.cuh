@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
 //
-// Rows of target logits as warps read them: 1,024 tokens (row_block) at a time, all of a lane's 16-byte loads in flight before
-// the first number is used.
+// Reading rows of target logits by warps, and the sums of their weights. A warp reads a block of 1,024 tokens
+// (row_block) at a time. All of a lane's 16-byte loads are in flight before the first number is used.
 //
-// A block is summed relative to its own largest logit, which takes one pass over memory and cannot underflow; the row's sum
-// is put together from its blocks when all are there. The other ways are a pass for the largest logit first, which reads
-// everything twice, and the host's guess of a typical logit, which needs a second try where the guess was bad.
+// A block is summed relative to its own largest logit, which takes one pass over memory and cannot underflow. The row's
+// sum is put together from its blocks when all are there. Rejected: a first pass for the largest logit, which reads
+// everything twice; the host's guess of a typical logit, which needs a second try where the guess was bad.
 //
-// Exponents are fma(logit, rate, -reference) with reference = the block's largest logit times rate, rounded. The rounded
-// reference is a known number, which is taken into account where blocks are put together. So the only rounding is that of
-// an exponent near 0, however large the logits are.
+// Exponents are fma(logit, rate, -reference) with reference = the block's largest logit times rate, rounded. Where
+// blocks are put together, that rounded number is used again, so it causes no error. The only rounding is that of an
+// exponent near 0, however large the logits are.
 #pragma once
 
 #include <cmath>

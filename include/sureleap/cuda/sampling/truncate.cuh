@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT
 //
-// Top-k, top-p and min-p of a row as one cutoff, found by a block of threads; what truncation.hpp finds on the host. Tokens
-// are named by a key that sorts as they do (logit descending, id ascending), all different, so a filter is a search: for
-// the key at which the number of tokens before it, or their mass, reaches a target.
+// Top-k, top-p and min-p of a row as one cutoff, the last token kept, found by a block of threads. truncation.hpp finds
+// the same on the host. Each token has a key of its own that sorts as tokens do (logit descending, id ascending). A
+// filter is then a search for a key: that at which the number of tokens before it, or their mass, reaches a target.
 //
-// A search first lists the tokens above some logit, sorts that list and looks there. The largest logits of blocks tell
-// which one: if k of them are as large, so are k tokens, and hardly more, because most blocks have one or none of the best. In
-// nine rows of ten that is all there is to do, and most of the row is skipped. A list that became too long is narrowed by
-// histograms over ten bits of the key at a time, which end however flat the row is, and however many tokens are tied.
+// A search first lists the tokens above some logit, sorts that list and looks there. The blocks' maxima tell which one:
+// at least k tokens reach the k-th largest of them, and hardly more, because most blocks have one or none of the best.
+// In nine rows of ten that is all there is to do, and most of the row is skipped. A list that became too long is
+// narrowed by histograms over ten bits of the key at a time. That ends however flat the row is, and however many tokens
+// are tied.
 //
-// Masses are integers: weights, which are at most 1, in units of 2^-44 or so. Integers add up to the same in any order, so
-// threads may add as they come, and a histogram agrees with a list to the last bit. The host sums weights in double in the
-// order of tokens; both are within 2^-40 of the sum of the same weights, and differ by what expf differs.
+// Masses are integers: weights, which are at most 1, in units of 2^-44 or so. A sum of integers does not depend on
+// their order. So threads may add as they come, and a histogram agrees with a list to the last bit. The host sums
+// weights in double in the order of tokens. Both are within 2^-40 of the sum of the same weights. Besides, their
+// weights differ by as much as expf does.
 //
 // Rejected: sorting the row (ten passes); a threshold on the weight, refined until the count is right (as many passes, and
 // ties are still open); pops from a heap as on the host (one thread's work).
@@ -426,11 +428,11 @@ private:
 
 }  // namespace detail
 
-/// What top-k, top-p and min-p of `how` keep of a row that has a law: the last token kept. A BLOCK collective of 32 to 1024
-/// threads, a power of two; every thread gets the result. `how` truncates and is not greedy; no logit is NaN or +inf, and
-/// statistics.top is finite. The result is detail::truncate's, up to weights at the boundary of top-p or min-p that differ by
-/// rounding. One pass over the row for its largest logits, unless the statistics tell them, one for the total if top-p comes
-/// first and they do not tell that, then mostly one over a part of it.
+/// What top-k, top-p and min-p of `how` keep of a row that has a law: the last token kept. A BLOCK collective of 32 to
+/// 1024 threads, a power of two; every thread gets the result. `how` truncates and is not greedy; no logit is NaN or
+/// +inf, and statistics.top is finite. The result is detail::truncate's, up to weights at the boundary of top-p or
+/// min-p that differ by rounding. Passes over the row: one for its largest logits, unless the statistics tell them; one
+/// for the total, if top-p comes first and they do not tell it; then mostly one over a part of it.
 template <class T>
 [[nodiscard]] __device__ __noinline__ cutoff truncate(T const* row, std::uint32_t size, transform const& how,
                                                       row_statistics const& statistics, truncate_shared& shared) {

@@ -3,9 +3,9 @@
 // The walk over candidates in the order of admission (schedule/survival.hpp: survival descending, position ascending,
 // request ascending), by one block of threads.
 //
-// What a walk decides depends on survivals alone: candidates that tie have the same one. So it sorts numbers that say nothing
-// of where they come from, and when it has ended, at the candidate of rank n with a survival of a, lengths follow from
-// (n, a) in one pass (lengths.cuh).
+// What a walk decides depends on survivals alone: candidates that tie have the same one. So it sorts survivals without
+// the places they come from. It ends at the candidate of rank n with a survival of a. Lengths follow from (n, a) in one
+// pass (lengths.cuh).
 //
 // A table of up to 8 candidates a thread is sorted as a whole, and all prefixes are looked at together: each thread sums
 // its own 8, a scan tells it what comes before. A larger table would need many sorts. There the block first counts

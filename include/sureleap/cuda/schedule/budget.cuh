@@ -7,12 +7,12 @@
 // On the host the type of a table says where it comes from, and this round's own is refused by the compiler. Here tables
 // are pointers, so the promise is the caller's:
 //
-//   - A budget may come from tables of past rounds (history.cuh) and from confidences computed at the anchor, before any token
-//     of the block was drawn. With those every acceptance rule stays exact.
-//   - It must not come from this round's live table, nor from a copy of it, nor from anything else that depends on the
-//     tokens just drafted: the size of the block, its statuses, the verdicts to come. The budget would decide about x_k by
-//     confidences that depend on x_k, and the output be biased (the paper's Appendix A). best_budget refuses the live table
-//     by its address.
+//   - A budget may come from tables of past rounds (history.cuh). It may also come from confidences computed at the
+//     anchor, before any token of the block was drawn. With those every acceptance rule stays exact.
+//   - It must not come from this round's live table or a copy of it, nor from anything else that depends on the tokens
+//     just drafted: the size of the block, its statuses, the verdicts to come. The budget would decide about x_k by
+//     confidences that depend on x_k, and the output be biased (the paper's Appendix A). best_budget refuses the live
+//     table by its address.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A table of survivals as one block of threads reads it: over and over, 16 bytes a load, with sizes of rows and what else is
-// asked all the time in shared memory.
+// A table of survivals as one block of threads reads it, many times, 16 bytes a load. Sizes of rows and other data that
+// every pass needs are in shared memory.
 #pragma once
 
 #include <cstddef>

@@ -9,8 +9,9 @@
 //     remember(round, history, stream);                                  // before the requests move on
 //     advance(round, stream);
 //
-// The budget is causal because what it reads was written by earlier rounds: `remember` must come after both the search and
-// the draw, and the table for a round is made before its block is drawn, or beside it. A history of lag 0 does not exist.
+// The budget is causal because what it reads was written by earlier rounds: `remember` must come after both the search
+// and the draw. The table for a round is made before its block is drawn, or beside it. A history of lag 0 does not
+// exist.
 #pragma once
 
 #include <cstddef>

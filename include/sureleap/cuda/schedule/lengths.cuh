@@ -2,9 +2,10 @@
 //
 // The lengths of the first candidates in the order of admission, from where a walk ended (detail::admit_until of the host).
 //
-// Survivals fall along a request, so what it gets of those above the last candidate is a count, and of those that tie with it
-// a run of positions behind. If not all that tie are admitted, the earlier positions are, and at the last position the
-// earlier requests: the order says so, because a later position must not decide about an earlier one.
+// Survivals fall along a request. So the positions above the last candidate's survival are a prefix, and a count tells
+// them. The positions that tie with it are a run behind that prefix. If not all that tie are admitted, the earlier
+// positions are, and at the last position the earlier requests. The order says so, because a later position must not
+// decide about an earlier one.
 #pragma once
 
 #include <cstdint>

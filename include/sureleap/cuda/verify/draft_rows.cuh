@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// How q is found again when a drafted token is judged. Acceptance asks for a few weights: of tokens that it proposes as a
-// correction, and of a whole row where proposals do not settle it. Where they come from is the draft's own affair: rows that
-// were written, a shortlist, or the code of a head that the logits are computed from once more.
+// The interface by which acceptance reads weights of the draft law q. It asks for those of tokens that it proposes as a
+// correction, and for a whole row where proposals do not settle it. An implementation may read rows that were written,
+// look into a shortlist, or compute logits again from the code of a head.
 //
 // DraftRows is a trivially copyable struct that is passed to kernels by value, with
 //
@@ -13,7 +13,7 @@
 //         A BLOCK collective of any number of warps: the weights of target tokens 1,024 block .. + 1,023 into out [1,024] in
 //         shared memory, 0 beyond the vocabulary. No barrier at its end.
 //
-// Promise: both give the numbers that q.total is the sum of, up to rounding. Laws that are one-hot are never asked about.
+// Promise: the weights add up to q.total, up to rounding, in both. One-hot laws are never asked about.
 #pragma once
 
 #include <cstddef>

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
 //
-// Requests with blocks of different lengths as one flat target batch (verify_batch.hpp), in the layouts that attention
-// kernels take. round.batch.lengths -> round.batch, whoever wrote the lengths; l_r is at most round.drafts.sizes[r].
+// Puts requests with blocks of different lengths into one flat target batch (verify_batch.hpp), in the layouts that
+// attention kernels take. In: round.batch.lengths, whoever wrote them; l_r is at most round.drafts.sizes[r]. Out: the
+// other arrays of round.batch.
 //
-// One launch, or none: round/admit.cuh flattens in its own where one block is enough. Here a block of threads has 32
-// requests of its own and adds up the lengths of all before them by itself. For 8,192 requests the last block reads 32 KB.
-// The alternatives are a second launch, or blocks that wait for each other.
+// This takes one launch, or none: where one block is enough, round/admit.cuh flattens in its own launch. A block of
+// threads has 32 requests of its own and adds up the lengths of all before them by itself. For 8,192 requests the last
+// block reads 32 KB. Rejected: a second launch; blocks that wait for each other.
 //
-// Where the arrays go (names as documented by FlashInfer and FlashAttention; all int32, all of fixed size, so that plans and
-// graphs may be captured for limits.requests: requests that are not there are empty sequences at the end):
+// The arrays and the names that FlashInfer and FlashAttention have for them follow. All are int32 and of fixed size, so
+// that plans and graphs may be captured for limits.requests. Requests that are absent are empty sequences at the end.
 //
 //     round.batch.offsets             qo_indptr                    cu_seqlens_q
 //     attention_layout::kv_indptr     kv_indptr (ragged)           cu_seqlens_k

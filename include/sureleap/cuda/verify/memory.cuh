@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// Memory of a verification, and the list of its rows. A row is named by request and position, r (gamma + 1) + k, wherever it
-// lies in the batch: what is known of a request then lies together.
+// Device memory of a verification, and the list of its target rows. Row k of request r has the number r (gamma + 1) +
+// k, wherever it lies in the batch. So what is known of a request lies together.
 //
-// The list is made anew by the first kernel of every call. Nothing that a verification counts with is left over from the
-// one before. So a captured graph can be replayed, and a round that was broken off leaves nothing behind.
+// The first kernel of every call makes the list anew and resets the counters. So a captured graph can be replayed, and
+// an aborted round leaves nothing behind.
 #pragma once
 
 #include <cstddef>

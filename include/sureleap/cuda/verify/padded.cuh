@@ -2,10 +2,11 @@
 //
 // The batch as a rectangle (verify_batch::padded_tokens), for targets that were captured for one number of tokens a request.
 //
-// Positions run on behind the drafts, so that a row of the rectangle is a run of positions. What the target keeps for those
-// is overwritten when they are reached. The engine needs room for `width` tokens behind the anchor's position. Verdicts are
-// made of the flat batch (flatten.cuh): a round with a padded target has both, and row offsets[r] + k of the flat batch is
-// row r * width + k of the rectangle.
+// In: the flat batch of a round (flatten.cuh). Out: tokens and positions [requests, width]. Positions go on behind the
+// drafts, so that a row of the rectangle has consecutive positions. What the target caches for the padding is
+// overwritten when those positions are reached. The engine needs cache room for `width` tokens from the anchor's
+// position on. Verdicts are made of the flat batch: a round with a padded target has both. Row offsets[r] + k of the
+// flat batch is row r * width + k of the rectangle.
 #pragma once
 
 #include <cstddef>

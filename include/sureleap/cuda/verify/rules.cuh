@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// The acceptance rules of acceptance/*.hpp on the device, named by the host's types. Where the host asks for rows as it needs
-// them, rows here arrive: a rule is told which are complete, goes as far as they let it, and is called again. Rows are judged
-// in order, by one block at a time, whatever the order is that they arrive in.
+// The acceptance rules of verify/*.hpp on the device, named by the host's types. The host computes rows as a rule asks
+// for them. Here rows are completed by other blocks. A rule is told which are complete, judges as far as they allow,
+// and is called again when there are more. Rows are judged in order, by one block at a time, whatever the order they
+// are completed in.
 //
 //     static bool advance(C& verification, std::uint32_t& k, std::uint32_t complete);
 //         From position k on, which moves along and is kept between calls. Bit k of `complete`: row k is. True if no further
@@ -10,8 +11,8 @@
 //     static void resume(C& verification, residual_pass how, double mass);
 //         After a pass that was left to many blocks (verification.correct and correct_or_reject).
 //
-// BLOCK collectives, with the same arguments in all threads; k is a register of each. Verdicts come out of verification.emit and
-// refuse; a request that waits for a pass has none yet.
+// These are BLOCK collectives, with the same arguments in all threads; k is a register of each. Verdicts are written by
+// verification.emit and refuse. A request that waits for a pass has none yet.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// What an acceptance rule sees of one request on the device: the drafted tokens, the laws of target rows that are complete,
-// draws and corrections. The device's verification.hpp and residual.hpp, with the same keys and the same order of decisions.
+// What an acceptance rule sees of one request on the device: the drafted tokens, the laws of target rows that are
+// complete, draws and corrections. It does what the host's verification.hpp and residual.hpp do, with the same keys and
+// the same order of decisions.
 //
-// Everything here is done by a whole block of threads, which share the work of corrections: proposals are independent keyed
-// draws, so every warp makes one, and the first in order that settles the matter counts. As many are made as on the host;
-// what is made beyond it costs nothing but the warps' time.
+// A whole block of threads shares the work of a correction. Proposals are independent keyed draws, so every warp makes
+// one. The first in order that is taken or rejects decides, as on the host. Proposals behind that one are ignored.
 //
 // All functions are BLOCK collectives, results are the same in all threads, and shared scratch is free again when they return,
 // unless they say otherwise.

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
 //
-// Lossless verification on the device: the host's accept (round/stages.hpp), with the same tokens up to rounding.
+// Lossless verification on the device: the host's accept (round/stages.hpp), with the same tokens up to rounding. In:
+// the drafts and the batch of a round, and the target's logits. Out: the verdicts of the round. Three kernels:
 //
 //     list_rows     1 block      which rows there are, position by position; verdicts that need no row
 //     judge_rows    all blocks   weighs rows (row.cuh), makes their laws, judges requests (verify/rules.cuh, verify/verification.cuh)
 //     make_passes   all blocks   residuals that proposals left open; returns at once if there are none
 //
-// judge_rows reads each logit that it needs once. Its work items are tiles, parts of rows: first those of all requests' rows of
-// position 0, then those of position 1, and so on. Blocks of threads take them one after the other. The block that completes a
-// row makes its distribution, and judges the rows of that request that are complete. Once a request is decided, its other
-// rows are passed over. So no block waits for a decision, and few rows are read in vain. The alternatives:
+// judge_rows reads each logit that it needs once. Its work items are tiles, parts of rows: first those of all requests'
+// rows of position 0, then those of position 1, and so on. Blocks of threads take them one after the other. The block
+// that completes a row makes its distribution, and judges the rows of that request that are complete. Once a request is
+// decided, its other rows are skipped. So no block waits for a decision, and few rows are read in vain. Rejected:
 //   - a launch for each position reads no row in vain, and the device idles at the end of each launch;
 //   - a block for each request reads no row in vain, and needs more requests than there are multiprocessors;
 //   - all rows at once reads 1 + gamma rows where mostly 2 are needed.
@@ -395,9 +396,10 @@ __global__ void __launch_bounds__(verification_threads, verification_residency)
 
 }  // namespace detail
 
-/// Judges the drafts of a round: the verdicts of `round` from its batch and the target's rows, for a Rule of the host's
-/// (token_rejection, block_verification, greedy_match, target_match, keyed_coupling). Every request whose draft is sound gets
-/// a verdict; rows without a law give the status invalid_target. `memory` is carved for the limits of `round`.
+/// Judges the drafts of a round: makes the verdicts of `round` from its batch and the target's rows. Rule is the
+/// host's: token_rejection, block_verification, greedy_match, target_match or keyed_coupling. Every request whose draft
+/// is sound gets a verdict; rows without a law give the status invalid_target. `memory` is carved for the limits of
+/// `round`.
 ///
 /// Reads about the rows that the rule needs, at the speed of memory; three or four launches. Passes over q are made where
 /// proposals do not settle a correction, and where the vocabulary is a few blocks.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Everything that is compiled for AVX2, with FMA and F16C (x86-64-v3), whatever the program is compiled for. To be called
-// where native.hpp finds the instructions; empty for other processors, and for compilers without the attribute.
+// Everything that is compiled for AVX2, with FMA and F16C (x86-64-v3), whatever the program is compiled for. native.hpp
+// takes it if the machine has these instructions. The header is empty for other processors, and for compilers without
+// the attribute.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -183,7 +184,8 @@ struct isa {
 #undef SURELEAP_KERNEL
 #define SURELEAP_KERNEL __attribute__((target("avx2,bmi,popcnt"))) inline
 
-// AVX-512 was 5 to 10 % faster: a pass waits for the table most of the time, and a row of eight fills a register here.
+// There is no AVX-512 version. It was only 5 to 10 % faster: a pass mostly waits for memory, and a row of eight fills an
+// AVX2 register.
 namespace for_survivals {
 
 /// The lanes that are set in each of 256 bit patterns, in order. (pext would do without, and is slow on older machines.)

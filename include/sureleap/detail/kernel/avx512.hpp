@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Everything that is compiled for AVX-512 (x86-64-v4), whatever the program is compiled for. To be called where
-// native.hpp finds the instructions; empty for other processors, and for compilers without the attribute.
+// Everything that is compiled for AVX-512 (x86-64-v4), whatever the program is compiled for. native.hpp takes it if the
+// machine has these instructions. The header is empty for other processors, and for compilers without the attribute.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__)

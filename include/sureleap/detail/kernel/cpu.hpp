@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Which instructions the machine has. The program asks when it runs, so nobody has to compile for a machine. Instructions
-// whose registers the operating system does not save count as missing.
+// Which instructions the machine has. This is found at run time, so one binary serves all machines. Instructions whose
+// registers the operating system does not save count as missing.
 #pragma once
 
 #include <sureleap/core/config.hpp>

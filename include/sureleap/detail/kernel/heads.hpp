@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// What sequential heads compute of whole matrices, as a table of functions (tables.hpp). Products with the output matrix
-// W2 are nearly all a head costs; the choice of a shortlist is the rest. The functions here are the reference.
+// What sequential heads compute over whole matrices, as a table of functions (tables.hpp). These are products with the
+// output matrix W2, which is nearly all a head costs, and the choice of a shortlist. The functions here are the
+// reference.
 //
-// A row of a product is summed in one order whatever else is computed beside it. Lane l of 16 adds elements l, l + 16, ...;
-// of bf16, which vectors widen two by two, elements 2l, 2l + 1, 2l + 32, ... Then lanes are added pairwise (l with l + 8, +
-// 4, + 2, + 1). So a request's logits do not depend on who shares its batch. Products with int8 weights are sums of
-// integers, which are exact and the same on every machine.
+// A row of a product is summed in one order whatever else is computed beside it. Lane l of 16 adds elements l, l + 16,
+// ... Of bf16, which vectors widen two by two, it adds elements 2l, 2l + 1, 2l + 32, ... Then lanes are added pairwise
+// (l with l + 8, + 4, + 2, + 1). So a request's logits do not depend on who shares its batch. Products with int8
+// weights are sums of integers, which are exact and the same on every machine.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // The functions of heads.hpp in vectors, written once and compiled for AVX2 and for AVX-512: a part of avx2.hpp and
-// avx512.hpp, as rows.inl is (which says why it is no ordinary template). Who includes it has opened the namespace
-// for_heads, defined SURELEAP_KERNEL, SURELEAP_INLINE (the same, and always inline) and a class `isa`:
+// avx512.hpp. rows.inl says why it is no ordinary template. Before they include it, they open the namespace for_heads
+// and define SURELEAP_KERNEL, SURELEAP_INLINE (the same, and always inline) and a class `isa`, which has:
 //
 //     width, parts                 floats in a register; registers for 16 lanes
 //     at_once                      rows of the matrix that are multiplied side by side with three vectors, a divisor of 8

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Which tables of functions (tables.hpp) run on this machine, found out when the program runs.
+// The tables of functions (tables.hpp) that the machine runs, and the fastest of them, chosen at run time.
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Everything that is written for NEON, which every AArch64 processor has; empty for others, and for compilers without
-// GCC's vector extensions. No attribute on functions and no question at run time: there is nothing to choose.
+// Everything that is written for NEON, which every AArch64 processor has. The header is empty for other processors, and
+// for compilers without GCC's vector extensions. Functions need no attribute, and there is nothing to choose at run time.
 #pragma once
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__GNUC__)
@@ -112,8 +112,8 @@ private:
 // ---- heads -----------------------------------------------------------------------------------------------------
 
 /// Four rows are multiplied side by side with one vector: sixteen sums of four lanes, which is half of the registers. A
-/// batch goes over the same four rows once for every vector, from the first cache. heads.inl is not used: its blocks are
-/// cut for x86 and measured there, and nothing has been measured here (tests/aarch64.sh only runs it).
+/// batch goes over the same four rows once for every vector, from the first cache. heads.inl is not used: its block
+/// sizes were measured on x86. Nothing has been measured on AArch64 (tests/aarch64.sh only runs it).
 struct heads {
     static constexpr std::size_t lanes = 16;
     static constexpr std::size_t parts = lanes / isa::width;

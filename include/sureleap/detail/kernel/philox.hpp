@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The bits behind every draw, one block at a time and several at once. A Gumbel-max draw over a row asks for six hundred
-// blocks. One by one they took a third of its time. Bits are the same whoever makes them.
+// The random number generator behind every draw, for one counter and for several at once. A Gumbel-max draw over a row
+// asks for six hundred blocks of bits. One by one they took a third of its time. The bits are the same in all versions.
 #pragma once
 
 #include <array>

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
 //
-// What is computed of whole rows of logits, as a table of functions (tables.hpp). A verification reads hundreds of thousands
-// of logits and does next to nothing else, so this is where its time goes. Everything above works with what these passes
-// return. The functions here are the reference: portable, std::exp, sums in double.
+// Passes over whole rows of logits (largest logit, weights, sums, searches), as a table of functions (tables.hpp). A
+// verification reads hundreds of thousands of logits and does next to nothing else, so its time is spent here. The
+// functions here are the reference: portable, std::exp, sums in double.
 //
-// All tables keep these promises, and law and draws rest on them:
+// All tables keep these promises, on which laws and draws rely:
 //   - a weight is a function of its logit, shift and scale alone, wherever the logit stands, in every function;
 //   - the weight of -inf is 0, no weight is negative, and one that is too large, of +inf or of NaN is not finite;
-//   - the sum of a block is that of its weights up to rounding, in an order of the table's own: within sum_rounding_of;
-//   - reach finds its token by sums in double, so a token is not out of reach beside others that dwarf it.
-// Two tables agree up to rounding: exp within 2e-7, and an argument of exp that is exact to 1e-7 of itself.
+//   - the sum of a block is that of its weights within sum_rounding_of, in an order of the table's own;
+//   - reach finds its token by sums in double, so that a small weight beside large ones can still be drawn.
+// Two tables agree up to rounding: exp is within 2e-7, and its argument within 1e-7, both relative.
 #pragma once
 
 #include <algorithm>

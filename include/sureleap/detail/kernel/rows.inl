@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// The passes of rows.hpp in vectors, written once and compiled for one instruction set after another: no header of its
-// own, but the part of avx2.hpp, avx512.hpp and neon.hpp that they share. Who includes it has opened a namespace, defined
-// SURELEAP_KERNEL, the attributes that make a function use those instructions whatever the program is compiled for, and
-// a class `isa`:
+// The passes of rows.hpp in vectors, written once and compiled for one instruction set after another. It is no header of
+// its own, but the part that avx2.hpp, avx512.hpp and neon.hpp share. Before they include it, they open a namespace and
+// define SURELEAP_KERNEL and a class `isa`. SURELEAP_KERNEL is the attributes that make a function use those
+// instructions, whatever the program is compiled for. The class has:
 //
 //     width                          floats in a register
 //     vec, sums                      a register of floats; sums in double of as many lanes
@@ -19,8 +19,8 @@
 //     any_negative(words)
 //     exceeds(a, b)                  a bit for every lane where a > b or one of them is NaN
 //
-// A template on `isa` in an ordinary header would be nicer to read and does not work: a function without the attribute
-// cannot inline one that has it, and a template cannot take its attribute from an argument.
+// A template on `isa` in an ordinary header would be easier to read, but does not work: a function without the
+// attribute cannot inline one that has it, and a template cannot take its attribute from an argument.
 
 template <class T>
 struct rows {
@@ -195,9 +195,9 @@ struct rows {
         return total;
     }
 
-    /// 2^x <= (1 + f) 2^n for x = n + f, 0 <= f < 1, with a quotient of at most 1.0615: and the right side is what the
-    /// number (x + 127) 2^23 says when its bits are read as a float (Schraudolph, "A fast, compact approximation of the
-    /// exponential function", 1999). One multiply-add and a conversion, where a polynomial would take as long as the sum.
+    /// 2^x <= (1 + f) 2^n for x = n + f, 0 <= f < 1, with a quotient of at most 1.0615. The right side is the number (x
+    /// + 127) 2^23 with its bits read as a float (Schraudolph, "A fast, compact approximation of the exponential
+    /// function", 1999). One multiply-add and a conversion, where a polynomial would take as long as the sum.
     struct chord {
         vec factor;
         vec offset;
@@ -285,8 +285,8 @@ struct rows {
         }
         return count;
     }
-    /// In powers of two, log w > log least: no exponential. The bits of a number are a piecewise linear logarithm that is
-    /// never above the real one, and what is rounded is far less than `slack`.
+    /// In powers of two, log w > log least: no exponential. The bits of a number are a piecewise linear logarithm that
+    /// is never above the real one. Rounding is far less than `slack`.
     SURELEAP_KERNEL static std::size_t above(T const* row, std::size_t size, float shift, float scale,
                                              double const* least, std::uint32_t* out) {
         constexpr double slack = 0.001;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// Passes over a table of survivals: how many are at least t and what they sum to, which lie between two values, how long
-// each row is above t. They are what a schedule over many requests costs (schedule/bulk_admission.hpp), so they exist in
-// vectors as well (tables.hpp). All versions count integers and agree exactly.
+// Passes over a table of survivals. They tell how many are at least t and their sum, which lie between two values, and
+// how long each row is above t. A schedule over many requests spends its time in them (schedule/bulk_admission.hpp), so
+// there is vector code as well (tables.hpp). All versions count integers and agree exactly.
 //
-// A pass reads rows as they lie in the table and masks what is behind a row's end. Transposing the table, or zeroing what
-// is not in use, would need the time of a pass and memory of its own.
+// A pass reads rows as they lie in the table and masks what is behind a row's end. Rejected: transposing the table, or
+// zeroing what is not in use, which takes the time of a pass and memory of its own.
 #pragma once
 
 #include <concepts>

@@ -2,10 +2,10 @@
 //
 // Fibers: stacks that one host thread switches between. Every CUDA thread of the emulator is one.
 //
-// The switch is our own and not Boost.Context's. A thread of a launch that failed stays suspended for good, in the middle of
-// functions that may be noexcept, whereas boost::context::fiber ends a suspended fiber by an exception that unwinds it. Our
-// switch goes straight from lane to lane without an owner handed around, costs some 20 instructions, and asks for no package.
-// Processors that it does not know use <ucontext.h>, which costs a system call a switch.
+// The switch is our own and not Boost.Context's. A thread of a launch that failed stays suspended for good, in the
+// middle of functions that may be noexcept. But boost::context::fiber ends a suspended fiber by an exception that
+// unwinds it. Our switch goes straight from lane to lane without an owner handed around, costs some 20 instructions,
+// and asks for no package. Processors that it does not know use <ucontext.h>, which costs a system call a switch.
 //
 // AddressSanitizer and ThreadSanitizer are told of every switch. Stacks are mapped lazily, each behind a page that faults, so
 // an overflow crashes instead of running into the neighbour.

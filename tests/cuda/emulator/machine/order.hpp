@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// What ThreadSanitizer is told. To it, every fiber is a thread, so it finds unordered accesses of a kernel in one run, and names
-// both lines, whatever the seed; as long as it knows what orders them. That is: the start and the end of a launch,
-// __syncthreads, __syncwarp, and fences on both sides of an atomic that one thread made and another one found
-// (fence_order). It is not: shuffles, votes, an atomic or a fence alone.
-// The emulator's own bookkeeping is not observed. In other builds all of this is nothing.
+// What ThreadSanitizer is told. To it, every fiber is a thread. So it finds unordered accesses of a kernel in one run,
+// whatever the seed, and names both lines. For that it has to know what orders them. These do: the start and the end of
+// a launch, __syncthreads, __syncwarp, and fences on both sides of an atomic that one thread wrote and another one read
+// (fence_order). These do not: shuffles, votes, an atomic or a fence alone. The emulator's own bookkeeping is not
+// observed. In other builds all of this is nothing.
 #pragma once
 
 #include <array>
@@ -58,12 +58,13 @@ public:
     }
 };
 
-/// What the fences and atomics of one thread order, as the memory model has it: a fence and then an atomic publish what came
-/// before the fence, to whoever finds that atomic's value, or one made of it, with an atomic of its own and then has a fence.
+/// What the fences and atomics of one thread order, as the memory model has it. A fence followed by an atomic publishes
+/// what came before the fence. It is published to a thread that reads that atomic's value, or one derived from it, by
+/// an atomic of its own followed by a fence.
 ///
-/// A clock that all fences share would be simpler, and order any two of them: then a fence that lacks is made up for by the next
-/// one, which is mostly there before another thread looks. ThreadSanitizer's own atomics cannot be used, for its threads
-/// publish what they did up to the atomic, not up to the fence.
+/// Rejected: a clock that all fences share, which is simpler and orders any two of them. The next fence would then hide
+/// a missing one, since it mostly comes before another thread looks. ThreadSanitizer's own atomics cannot be used
+/// either: they publish what a thread did up to the atomic, not up to the fence.
 class fence_order {
 public:
     /// A launch begins: all of the last one came before.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What is behind the runtime API: memory, streams, launches. Device memory is host memory, every stream runs at once and in
-// order, and a launch is refused for the reasons for which an H200 would refuse it.
+// What is behind the runtime API: memory, streams, launches. Device memory is host memory. Every stream runs at once
+// and in order. A launch is refused for the reasons for which an H200 would refuse it.
 //
 // A stream that captures runs nothing: its work is kept, with arguments as they are then, and done at every replay. What a
 // capture cannot keep makes it invalid, as in CUDA: allocations, copies that wait, waiting itself. Stricter than CUDA: so does

@@ -135,8 +135,8 @@ inline void mma_m16n8k16_half(float (&d)[4], std::uint32_t const (&a)[4], std::u
     detail::machine::the().gather(detail::half_product, 0xffffffffu, &arguments, place);
 }
 
-/// 8 x 8 matrices of 16-bit elements from shared memory: lane 8i + j gives the address of row j of matrix i, and gets of each
-/// matrix the elements 2t and 2t + 1 of row g, for lane 4g + t; transposed, the elements g of rows 2t and 2t + 1.
+/// 8 x 8 matrices of 16-bit elements from shared memory. Lane 8i + j gives the address of row j of matrix i. Lane 4g +
+/// t gets of each matrix the elements 2t and 2t + 1 of row g; transposed, the elements g of rows 2t and 2t + 1.
 inline void ldmatrix_x4(std::uint32_t (&r)[4], void const* row, where place = where::current()) {
     detail::do_ldmatrix<4, false>(r, row, place);
 }
