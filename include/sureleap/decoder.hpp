@@ -31,7 +31,7 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/executor.hpp>
-#include <sureleap/detail/kernel/native.hpp>
+#include <sureleap/detail/kernel/rows.hpp>
 #include <sureleap/round/check.hpp>
 #include <sureleap/round/record.hpp>
 #include <sureleap/round/report.hpp>
@@ -49,8 +49,8 @@ struct decoder_options {
     std::size_t max_tokens = std::numeric_limits<std::size_t>::max();
     /// Where the seeds of unseeded requests come from, each its own. Unset: the system's random device.
     std::optional<std::uint64_t> seed{};
-    /// For everything that passes over rows of logits, as in round_limits; a static table.
-    row_kernels const* kernels = &native_row_kernels();
+    /// For everything that passes over rows of logits, as in round_limits; a static table. Null: the best that runs here.
+    row_kernels const* kernels = nullptr;
     /// Threads that a round may use; must outlive the decoder. Default: the one that calls step().
     executor_ref executor{};
     /// Applied to every confidence; must outlive the decoder. Default: none.

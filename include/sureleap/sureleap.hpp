@@ -18,18 +18,13 @@
 #include <sureleap/detail/kernel/avx2.hpp>
 #include <sureleap/detail/kernel/avx512.hpp>
 #include <sureleap/detail/kernel/cpu.hpp>
-#include <sureleap/detail/kernel/head.hpp>
-#include <sureleap/detail/kernel/head_avx2.hpp>
-#include <sureleap/detail/kernel/head_avx512.hpp>
-#include <sureleap/detail/kernel/head_native.hpp>
-#include <sureleap/detail/kernel/head_neon.hpp>
+#include <sureleap/detail/kernel/heads.hpp>
 #include <sureleap/detail/kernel/native.hpp>
 #include <sureleap/detail/kernel/neon.hpp>
 #include <sureleap/detail/kernel/philox.hpp>
-#include <sureleap/detail/kernel/philox_native.hpp>
-#include <sureleap/detail/kernel/row.hpp>
+#include <sureleap/detail/kernel/rows.hpp>
 #include <sureleap/detail/kernel/survivals.hpp>
-#include <sureleap/detail/kernel/survivals_native.hpp>
+#include <sureleap/detail/kernel/tables.hpp>
 
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/sampling/draw_key.hpp>

@@ -244,7 +244,7 @@ TEMPLATE_TEST_CASE("cuda: plans by base logits alone are the host's", "[emulated
         std::vector<token_id> order(vocabulary);
         compare_plans(c, round, asked, 2e-6, [&](std::size_t r, std::size_t k) {
             logits_row<U> const row{base.host().row(r * gamma + k), std::nullopt, {}};
-            distribution<U> const q{row, asked.settings[r].draft_transform(), order, {}, scalar_row_kernels};
+            distribution<U> const q{row, asked.settings[r].draft_transform(), order, {}, scalar_kernels<row_kernels>};
             return q.valid() ? q.peak() : std::numeric_limits<double>::quiet_NaN();
         });
     }

@@ -108,7 +108,7 @@ void judge(verify_case const& c, std::uint64_t seed) {
     std::vector<double> probabilities;
     for (std::size_t k = 0; k < c.n; ++k) {
         auto const row = std::span<float const>(draft).subspan(k * c.vocabulary, c.vocabulary);
-        distribution<float> const q{{row, {}}, how, {}, {}, scalar_row_kernels};
+        distribution<float> const q{{row, {}}, how, {}, {}, scalar_kernels<row_kernels>};
         laws.push_back(support::law_of(q, row, how));
         probabilities.push_back(q.probability(c.ids[k + 1]));
     }

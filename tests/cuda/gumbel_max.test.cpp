@@ -76,7 +76,7 @@ struct on_host {
     device::law law{};
 
     on_host(std::vector<T> const& row, transform const& how)
-        : order(row.size()), p({row, {}, {}}, how, order, {}, scalar_row_kernels) {
+        : order(row.size()), p({row, {}, {}}, how, order, {}, scalar_kernels<row_kernels>) {
         law.scale = static_cast<float>(1.0 / how.temperature);
         law.kind = device::law_kind::dense;
         if (!p.valid() || !how.truncates()) return;

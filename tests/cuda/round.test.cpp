@@ -303,7 +303,11 @@ void mirror(std::uint64_t seed) {
         markov_head<bf16, float, scalar_backend>{w1, w2},
         sureleap::confidence_head<bf16, float>{{own.confidence.data(), 1, hidden_size + rank}, 0.8f, w1},
         {.block_size = block_size, .vocabulary = vocabulary, .hidden_size = hidden_size}};
-    decoder dec{target, drafter, schedule, Rule{}, {.max_requests = places, .seed = 3, .kernels = &scalar_row_kernels}};
+    decoder dec{target,
+                drafter,
+                schedule,
+                Rule{},
+                {.max_requests = places, .seed = 3, .kernels = &scalar_kernels<row_kernels>}};
     engine_on_device there(own, curve, std::is_same_v<typename Rule::draft_rule, coupled_draft>, lag, prior);
 
     support::captured const round_there(

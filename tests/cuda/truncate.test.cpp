@@ -15,7 +15,7 @@
 #include <vector>
 
 #include <sureleap/cuda/sampling/truncate.cuh>
-#include <sureleap/detail/kernel/row.hpp>
+#include <sureleap/detail/kernel/rows.hpp>
 #include <sureleap/sampling/truncation.hpp>
 
 #include "cuda/support/device_array.hpp"
@@ -164,7 +164,7 @@ void truncate_rows(std::uint64_t seed, std::size_t size, unsigned threads, std::
             t.statistics.top = sorted.logit(mode);
             if (roll.chance(0.5)) t.statistics.blocks = d_weights.data();
             if (roll.chance(0.5)) {
-                t.statistics.total = scalar_row_kernels.get<T>().sum(
+                t.statistics.total = scalar_kernels<row_kernels>.template get<T>().sum(
                     row.data(), size, t.statistics.top, static_cast<float>(1.0 / how.temperature), nullptr);
             }
             tasks.push_back(t);

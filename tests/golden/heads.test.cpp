@@ -216,7 +216,7 @@ struct table_backend {
 }  // namespace
 
 TEST_CASE("golden: sequential heads over every table of products", "[golden][head]") {
-    for (sureleap::head_kernels const* const table : sureleap::available_head_kernels()) {
+    for (sureleap::head_kernels const* const table : sureleap::available_kernels<sureleap::head_kernels>()) {
         INFO("table " << table->name);
         table_backend::table = table;
         for (char const* const kind : {"vanilla", "gated", "rnn"}) check_kind<float>(kind, table_backend{});

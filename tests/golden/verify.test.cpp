@@ -86,7 +86,7 @@ double margin(verify_case const& c) {
 
 /// One round through the stages, in storage type Real for both models.
 template <class Real>
-void verify(verify_case const& c, row_kernels const& kernels = native_row_kernels()) {
+void verify(verify_case const& c, row_kernels const& kernels = native_kernels<row_kernels>()) {
     std::size_t const gamma = std::max<std::size_t>(c.n, 1);
     std::vector<Real> base(c.draft.begin(), c.draft.end());
     base.resize(gamma * c.vocabulary);  // an empty block still has a backbone pass
@@ -174,7 +174,7 @@ TEST_CASE("verify: token rejection reproduces the reference in float, over every
     std::size_t compared = 0;
     for (verify_case const& c : golden::verify_cases()) {
         if (margin(c) < float_rounding(c)) continue;
-        for (row_kernels const* const kernels : available_row_kernels()) {
+        for (row_kernels const* const kernels : available_kernels<row_kernels>()) {
             INFO("case " << c.name << ", margin " << margin(c) << ", table " << kernels->name);
             verify<float>(c, *kernels);
         }

@@ -17,24 +17,24 @@ struct report {
     std::vector<int> tokens;
 };
 
-#define MARCH_UNIT(name)                                                                                         \
-    report name(std::span<float const> row) {                                                                    \
-        report out;                                                                                              \
-        for (sureleap::row_kernels const* const kernels : sureleap::available_row_kernels()) {                   \
-            out.sums.push_back(kernels->for_float.sum(row.data(), row.size(), 1.0f, 0.5f, nullptr));             \
-            out.places.push_back(reinterpret_cast<void const*>(kernels->for_float.sum));                         \
-        }                                                                                                        \
-        auto model = sureleap::model_of<float>(16, [&](auto context, auto logits) {                              \
-            auto const first = 7 * static_cast<std::size_t>(context.back());                                     \
-            for (std::size_t v = 0; v < logits.size(); ++v) logits[v] = row[first + v] / 4.0f;                   \
-        });                                                                                                      \
-        sureleap::autoregressive drafter{model, {.block_size = 4, .vocabulary = 16}};                            \
-        sureleap::decoder dec{model, drafter, sureleap::fixed_schedule{}, sureleap::keyed_coupling{}};           \
-        dec.submit(std::vector<sureleap::token_id>{3}, {.seed = 5, .max_new_tokens = 40});                       \
-        while (dec.step()) {                                                                                     \
-            for (sureleap::token_id const x : dec.events()[0].tokens) out.tokens.push_back(static_cast<int>(x)); \
-        }                                                                                                        \
-        return out;                                                                                              \
+#define MARCH_UNIT(name)                                                                                          \
+    report name(std::span<float const> row) {                                                                     \
+        report out;                                                                                               \
+        for (sureleap::row_kernels const* const kernels : sureleap::available_kernels<sureleap::row_kernels>()) { \
+            out.sums.push_back(kernels->for_float.sum(row.data(), row.size(), 1.0f, 0.5f, nullptr));              \
+            out.places.push_back(reinterpret_cast<void const*>(kernels->for_float.sum));                          \
+        }                                                                                                         \
+        auto model = sureleap::model_of<float>(16, [&](auto context, auto logits) {                               \
+            auto const first = 7 * static_cast<std::size_t>(context.back());                                      \
+            for (std::size_t v = 0; v < logits.size(); ++v) logits[v] = row[first + v] / 4.0f;                    \
+        });                                                                                                       \
+        sureleap::autoregressive drafter{model, {.block_size = 4, .vocabulary = 16}};                             \
+        sureleap::decoder dec{model, drafter, sureleap::fixed_schedule{}, sureleap::keyed_coupling{}};            \
+        dec.submit(std::vector<sureleap::token_id>{3}, {.seed = 5, .max_new_tokens = 40});                        \
+        while (dec.step()) {                                                                                      \
+            for (sureleap::token_id const x : dec.events()[0].tokens) out.tokens.push_back(static_cast<int>(x));  \
+        }                                                                                                         \
+        return out;                                                                                               \
     }
 
 report of_base(std::span<float const> row);

@@ -13,7 +13,7 @@ namespace {
 /// The reference adds weights in double. Vectors add them in float first. So a draw by weights and p by their sum may
 /// differ by the rounding of that sum, once for each token and draft. The largest difference seen was 6e-9.
 double tolerance_of(row_kernels const& kernels) {
-    return &kernels == &scalar_row_kernels ? tolerance : 1e-7;
+    return &kernels == &scalar_kernels<row_kernels> ? tolerance : 1e-7;
 }
 
 auto target_in_float(world const& w) {
@@ -36,7 +36,7 @@ auto drafter_in_float(world const& w) {
 
 template <class Rule>
 void check_rule(Rule const& rule) {
-    for (row_kernels const* const kernels : available_row_kernels()) {
+    for (row_kernels const* const kernels : available_kernels<row_kernels>()) {
         for (trial const& t : trials()) {
             if (t.large) continue;
             auto target = target_in_float(t.where);

@@ -194,7 +194,8 @@ using law = std::map<outcome, double>;
 /// The law of plain autoregressive decoding: independent requests, each token from the transformed target, as one table
 /// of passes computes it from logits in Real.
 template <class Real = double>
-[[nodiscard]] law autoregressive_law(world const& w, scene const& s, row_kernels const& kernels = scalar_row_kernels) {
+[[nodiscard]] law autoregressive_law(world const& w, scene const& s,
+                                     row_kernels const& kernels = scalar_kernels<row_kernels>) {
     law joint{{{}, 1.0}};
     for (auto const& request : s.requests) {
         std::vector<std::pair<std::vector<token_id>, double>> open{{request.prompt, 1.0}};

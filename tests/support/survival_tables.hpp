@@ -42,7 +42,7 @@ struct admission_memory {
     explicit admission_memory(std::size_t requests)
         : lengths(requests, 0xdeadbeefu), heap(requests, 0xdeadbeefu), where(requests, 0xdeadbeefu) {}
     [[nodiscard]] sureleap::frontier_memory view(
-        sureleap::survival_kernels const& kernels = sureleap::native_survival_kernels()) {
+        sureleap::survival_kernels const& kernels = sureleap::native_kernels<sureleap::survival_kernels>()) {
         return {lengths, heap, where, &kernels};
     }
 };

@@ -36,7 +36,8 @@ struct draft_shape {
     std::size_t values = 0;         ///< and numbers
     bool keep_rows = true;          ///< the acceptance rule reads q rows, so they must outlive the draw
     drawn_by rule = drawn_by::any;  ///< how tokens have to be drawn
-    row_kernels const* kernels = &native_row_kernels();
+    /// Null: the best that this machine runs.
+    row_kernels const* kernels = nullptr;
     executor_ref executor{};
     calibration_ref calibration{};  ///< applied to every confidence; what it was before is kept then
 };
@@ -65,7 +66,9 @@ public:
           base_rows_(ws.take<Q const*>(shape.requests)),
           code_rows_(ws.take<Q*>(shape.requests)),
           candidates_(ws.take<token_id>(workers(shape) * shape.candidates)),
-          values_(ws.take<Q>(workers(shape) * shape.values)) {}
+          values_(ws.take<Q>(workers(shape) * shape.values)) {
+        if (shape_.kernels == nullptr) shape_.kernels = &native_kernels<row_kernels>();
+    }
 
     /// Empties the block for this round's requests.
     void begin(std::span<request_view const> requests) noexcept {

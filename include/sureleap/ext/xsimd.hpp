@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Backends by xsimd (8.1 or newer). One is a linear-algebra backend for the heads (linear.hpp). The other is a table of
-// passes over rows of logits (detail/kernel/row.hpp). Both are for the architecture that the unit is compiled for.
+// passes over rows of logits (detail/kernel/rows.hpp). Both are for the architecture that the unit is compiled for.
 //
 //     markov_head head{w1, w2, xsimd_backend{}};
 //     round_memory<float, float> memory{drafter, rule, {.max_requests = 8, .kernels = &xsimd_row_kernels<>}};
@@ -32,7 +32,7 @@
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
-#include <sureleap/detail/kernel/row.hpp>
+#include <sureleap/detail/kernel/rows.hpp>
 #include <sureleap/head/linear.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -240,9 +240,7 @@ struct xsimd_passes {
 /// The passes with batches of one architecture, in double the reference: a table for round_limits::kernels. The unit must
 /// be compiled for the architecture, and the machine must have it: nothing asks when the program runs.
 template <class Arch = xsimd::default_arch>
-inline constexpr row_kernels xsimd_row_kernels{
-    "xsimd", detail::xsimd_passes<Arch>::template rows<float>::table, detail::scalar_rows<double>::table,
-    detail::xsimd_passes<Arch>::template rows<bf16>::table, detail::xsimd_passes<Arch>::template rows<half>::table};
+inline constexpr row_kernels xsimd_row_kernels = row_kernels::of<detail::xsimd_passes<Arch>::template rows>("xsimd");
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic pop

@@ -21,7 +21,7 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/types.hpp>
-#include <sureleap/detail/kernel/head_native.hpp>
+#include <sureleap/detail/kernel/native.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -2,7 +2,7 @@
 //
 // The little linear algebra a draft head needs: matrix-vector products over weights that stay in their storage format,
 // behind a backend policy. The scalar backend is the oracle of the others. The native one takes the vector code that
-// the machine runs (detail/kernel/head.hpp) and is the default of every head. ext/eigen.hpp and ext/xsimd.hpp are
+// the machine runs (detail/kernel/heads.hpp) and is the default of every head. ext/eigen.hpp and ext/xsimd.hpp are
 // backends by those libraries.
 //
 // A backend is a stateless type with static members (this is what the concept linear_backend asks for):
@@ -34,7 +34,7 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/types.hpp>
-#include <sureleap/detail/kernel/head_native.hpp>
+#include <sureleap/detail/kernel/native.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -89,7 +89,7 @@ template <class Weight, class Real, class Native>
 }  // namespace detail
 
 /// The reference backend: portable, and the order of every sum is fixed. Lane l of 16 adds the elements l, l + 16, ... in
-/// order (bf16 otherwise: detail/kernel/head.hpp), then the lanes are added pairwise (l with l + 8, + 4, + 2, + 1). One
+/// order (bf16 otherwise: detail/kernel/heads.hpp), then the lanes are added pairwise (l with l + 8, + 4, + 2, + 1). One
 /// running sum would wait for each addition, and no compiler may vectorise it. 16 lanes have a fixed order too, are more
 /// accurate, and fill any SIMD register. (Whether a * b + c rounds once or twice is the compiler's -ffp-contract, not the
 /// order.)
@@ -114,7 +114,7 @@ struct scalar_backend {
     }
 };
 
-/// The best vector code of the machine, found when the program runs (detail/kernel/head_native.hpp): float arithmetic on weights
+/// The best vector code of the machine, found when the program runs (detail/kernel/native.hpp): float arithmetic on weights
 /// in float, bf16 or half. What involves double is scalar_backend's. A product's rows are summed in scalar_backend's order,
 /// whatever the batch; multiplications are fused with additions, so results differ from its by rounding.
 struct native_backend {
@@ -181,7 +181,7 @@ private:
     template <class Weight>
     static void add(row_selection<Weight> const& rows, float const* const* x, float const* const* base, float* const* y,
                     std::size_t n) noexcept {
-        native_head_kernels().template product<Weight>()(rows, x, base, y, n);
+        native_kernels<head_kernels>().template product<Weight>()(rows, x, base, y, n);
     }
 };
 

@@ -92,7 +92,8 @@ public:
         Real const* const from = code.data();
         Real* const to = logits.data();
         if constexpr (is_int8) {
-            detail::int8_product(native_head_kernels(), weights_, tokens.data(), tokens.size(), &from, &to, &to, 1);
+            detail::int8_product(native_kernels<head_kernels>(), weights_, tokens.data(), tokens.size(), &from, &to,
+                                 &to, 1);
         } else if constexpr (requires { Backend::gather_add(weights_, tokens, from, to); }) {
             Backend::gather_add(weights_, tokens, from, to);
         } else {
@@ -117,7 +118,7 @@ private:
     static void multiply(Weights const& w, Real const* const* codes, Real const* const* base, Real* const* logits,
                          std::size_t n) noexcept {
         if constexpr (is_int8) {
-            detail::int8_product(native_head_kernels(), w, nullptr, w.rows, codes, base, logits, n);
+            detail::int8_product(native_kernels<head_kernels>(), w, nullptr, w.rows, codes, base, logits, n);
         } else if constexpr (requires { Backend::gemm_add(w, codes, base, logits, n); }) {
             Backend::gemm_add(w, codes, base, logits, n);
         } else {

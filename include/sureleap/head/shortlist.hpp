@@ -25,7 +25,7 @@
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/executor.hpp>
 #include <sureleap/core/types.hpp>
-#include <sureleap/detail/kernel/head_native.hpp>
+#include <sureleap/detail/kernel/native.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -128,7 +128,7 @@ template <class T, class Real>
         std::size_t found = 0;
         if constexpr (std::is_same_v<T, float>) {
             auto const least = static_cast<float>(threshold);  // exact: a logit of the row, or -inf
-            found = native_head_kernels().at_least(part.data(), part.size(), least, to.data());
+            found = native_kernels<head_kernels>().at_least(part.data(), part.size(), least, to.data());
         } else {
             for (std::size_t i = 0; i < part.size(); ++i) {
                 if (static_cast<Real>(load(part[i])) >= threshold) to[found++] = static_cast<token_id>(i);

@@ -19,6 +19,7 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/executor.hpp>
+#include <sureleap/detail/kernel/rows.hpp>
 #include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/round/attempts.hpp>
 #include <sureleap/round/check.hpp>
@@ -40,8 +41,9 @@ inline constexpr bool reads_history_v<Schedule> = !std::is_same_v<typename Sched
 /// Sizes of an engine's rounds.
 struct round_limits {
     std::size_t max_requests = 1;
-    /// For everything that passes over rows of logits; a static table. Default: the best that this machine runs.
-    row_kernels const* kernels = &native_row_kernels();
+    /// For everything that passes over rows of logits; a static table. Null: the best that this machine runs. (If it were
+    /// named here, whoever includes this header would compile it.)
+    row_kernels const* kernels = nullptr;
     /// Threads that a round may use; must outlive the memory. Default: the calling one. Results are the same bits with any.
     executor_ref executor{};
     /// Applied to every confidence, live and at the anchor; must outlive the memory. Default: none.
@@ -111,8 +113,8 @@ struct round_state {
         std::size_t const workers = std::min(shape.executor.width(), shape.requests);
         verifications = ws.take<verification_memory<T, Hook>>(workers);
         for (std::size_t w = 0; w < workers; ++w) {
-            auto const one =
-                verification_memory<T, Hook>::carve(ws, shape.block_size, parts.target_vocabulary, *shape.kernels);
+            auto const one = verification_memory<T, Hook>::carve(ws, shape.block_size, parts.target_vocabulary,
+                                                                 *block.shape().kernels);
             if (!ws.counting()) verifications[w] = one;
         }
         verdicts = ws.take<verdict>(shape.requests);
@@ -173,8 +175,6 @@ private:
         : sizes_{limits.max_requests, drafter.block_size()} {
         check_round<Drafter, Schedule, Rule, AllowLossy>();
         if (limits.max_requests == 0) fail_with("round_limits: max_requests is 0, expected at least 1");
-        if (limits.kernels == nullptr)
-            fail_with("round_limits: kernels is null, expected a table that outlives the memory");
         limits.calibration.expect_serves(sizes_);
         if (limits.executor.width() == 0) fail_with("round_limits: the executor's width is 0, expected at least 1");
         state_.parts = {detail::tag_of<Drafter>(), detail::tag_of<Schedule>(), detail::tag_of<Rule>(),

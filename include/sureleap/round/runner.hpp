@@ -18,7 +18,6 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/executor.hpp>
-#include <sureleap/detail/kernel/native.hpp>
 #include <sureleap/round/check.hpp>
 #include <sureleap/round/record.hpp>
 #include <sureleap/round/stages.hpp>

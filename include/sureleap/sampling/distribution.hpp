@@ -22,7 +22,7 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/detail/kernel/native.hpp>
-#include <sureleap/detail/kernel/row.hpp>
+#include <sureleap/detail/kernel/rows.hpp>
 #include <sureleap/sampling/quantile.hpp>
 #include <sureleap/sampling/random.hpp>
 #include <sureleap/sampling/truncation.hpp>
@@ -36,7 +36,7 @@ enum class totals : unsigned char { exact, bounded, none };
 /// A distribution over the target vocabulary given by a row of logits in storage format T, or one-hot.
 ///
 /// It is a weight function (size, operator[], total), so draws take it as it is. Weights are evaluated in the compute type of T
-/// by one table of passes (detail/kernel/row.hpp) and summed in double. The distribution is exact for these weights, up to the
+/// by one table of passes (detail/kernel/rows.hpp) and summed in double. The distribution is exact for these weights, up to the
 /// rounding of a sum. Trivially copyable; the row, the block sums, the table and the vocabulary map must outlive it.
 template <class T>
 class distribution {
@@ -61,7 +61,7 @@ public:
     /// every question, by a pass over the row where the answer needs total(). settle() makes that pass once and for
     /// all. With totals::none valid() says nothing before that. Copies share `sums`.
     distribution(logits_row<T> row, transform const& how, std::span<token_id> order, vocabulary_view map = {},
-                 row_kernels const& kernels = native_row_kernels(), std::span<double> sums = {},
+                 row_kernels const& kernels = native_kernels<row_kernels>(), std::span<double> sums = {},
                  totals made = totals::exact) noexcept
         : logits_(row.values), map_(map), functions_(&kernels.get<T>()), sums_(sums) {
         SURELEAP_EXPECTS(!map || map.draft_size() == row.values.size());
@@ -417,7 +417,7 @@ private:
         if (!find_mode()) return false;
         real const top = load(logits_[static_cast<std::size_t>(mode_)]);
         if (sum_from(top)) return true;
-        functions_ = &scalar_row_kernels.get<T>();
+        functions_ = &scalar_kernels<row_kernels>.template get<T>();
         static_cast<void>(sum_from(top));
         return is_sum(total_);
     }

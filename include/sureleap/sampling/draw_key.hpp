@@ -16,7 +16,6 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/detail/kernel/philox.hpp>
-#include <sureleap/detail/kernel/philox_native.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -78,11 +77,6 @@ struct key_bits {
 [[nodiscard]] inline std::array<std::uint32_t, 4> random_bits(draw_key const& key, std::uint32_t lane) noexcept {
     key_bits const bits{key, lane};
     return {bits.word[0], bits.word[1], bits.word[2], bits.word[3]};
-}
-/// Those of lanes first, first + 1 ...
-inline void random_bits(draw_key const& key, std::uint32_t first, philox_bits& out) noexcept {
-    auto const& [word] = key_counter(key, first);
-    native_philox_kernels().lanes({word[0], word[1], word[2], word[3]}, key.seed, out);
 }
 
 /// Uniform on [0, 1), a multiple of 2^-53.

@@ -25,7 +25,9 @@
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
-#include <sureleap/detail/kernel/row.hpp>
+#include <sureleap/detail/kernel/native.hpp>
+#include <sureleap/detail/kernel/philox.hpp>
+#include <sureleap/detail/kernel/rows.hpp>
 #include <sureleap/sampling/draw_key.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -159,7 +161,8 @@ public:
         std::array<std::uint32_t, groups * row_group> some;
         for (std::size_t first = 0; first < size; first += some.size()) {
             std::size_t const group = first / row_group;
-            random_bits(key_, static_cast<std::uint32_t>(group / 2), bits);
+            auto const& [word] = key_counter(key_, static_cast<std::uint32_t>(group / 2));
+            native_kernels<philox_kernels>().lanes({word[0], word[1], word[2], word[3]}, key_.seed, bits);
             double const rate = (1.0 - 1e-12) / best_;  // rounding leaves none out either
             auto const noise = [&bits](std::size_t i) {
                 return group_noise{bits[i / 2][2 * (i % 2)], bits[i / 2][2 * (i % 2) + 1]};

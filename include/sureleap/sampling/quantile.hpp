@@ -11,7 +11,7 @@
 #include <span>
 
 #include <sureleap/core/config.hpp>
-#include <sureleap/detail/kernel/row.hpp>
+#include <sureleap/detail/kernel/rows.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

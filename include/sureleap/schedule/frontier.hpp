@@ -21,8 +21,8 @@
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/workspace.hpp>
+#include <sureleap/detail/kernel/native.hpp>
 #include <sureleap/detail/kernel/survivals.hpp>
-#include <sureleap/detail/kernel/survivals_native.hpp>
 #include <sureleap/schedule/bulk_admission.hpp>
 #include <sureleap/schedule/survival.hpp>
 #include <sureleap/schedule/throughput.hpp>
@@ -35,7 +35,7 @@ struct frontier_memory {
     std::span<std::uint32_t> heap{};   ///< [R] requests with a revealed candidate, best first; or survivals copied out
     std::span<std::uint32_t> where{};  ///< [R] place of each request in the heap; or the same once more
     /// For passes over the table; a static table. Default: the best that this machine runs.
-    survival_kernels const* kernels = &native_survival_kernels();
+    survival_kernels const* kernels = &native_kernels<survival_kernels>();
 
     [[nodiscard]] static frontier_memory carve(workspace& ws, std::size_t requests) noexcept {
         return {ws.take<std::uint32_t>(requests), ws.take<std::uint32_t>(requests), ws.take<std::uint32_t>(requests)};

@@ -37,8 +37,9 @@ struct verification_memory {
     std::span<double> sums{};                  ///< [(gamma + 2) row_blocks(V)], of the laws and of a residual
     row_kernels const* kernels = nullptr;
 
-    [[nodiscard]] static verification_memory carve(workspace& ws, std::size_t block_size, std::size_t vocabulary,
-                                                   row_kernels const& kernels = native_row_kernels()) noexcept {
+    [[nodiscard]] static verification_memory carve(
+        workspace& ws, std::size_t block_size, std::size_t vocabulary,
+        row_kernels const& kernels = native_kernels<row_kernels>()) noexcept {
         return {ws.take<distribution<row_type>>(block_size + 1),
                 ws.take<double>(2 * block_size),
                 ws.take<token_id>(vocabulary),

@@ -206,7 +206,7 @@ struct host_blocks {
         shape.block_size = s.shape.block_size;
         shape.vocabulary = s.shape.vocabulary;
         shape.state_size = drafter.state_size();
-        shape.kernels = &scalar_row_kernels;
+        shape.kernels = &scalar_kernels<row_kernels>;
         sureleap::workspace sizer;
         static_cast<void>(draft_block<float>(sizer, shape));
         memory.resize(sizer.used());

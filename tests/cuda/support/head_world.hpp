@@ -158,7 +158,7 @@ struct host_drafts {
                           .block_size = drafter.block_size(),
                           .vocabulary = drafter.vocabulary(),
                           .state_size = drafter.state_size(),
-                          .kernels = &scalar_row_kernels};
+                          .kernels = &scalar_kernels<row_kernels>};
         if constexpr (requires { drafter.list_scratch(shape); }) drafter.list_scratch(shape);
         sureleap::workspace sizer;
         static_cast<void>(draft_block<float>(sizer, shape));

@@ -191,7 +191,7 @@ inline device::law law_of(distribution<float> const& q, std::span<float const> r
     result.kind = device::law_kind::dense;
     if (how.truncates()) {
         std::vector<token_id> scratch(row.size());
-        auto const mode = static_cast<token_id>(scalar_row_kernels.for_float.mode(row.data(), row.size()));
+        auto const mode = static_cast<token_id>(scalar_kernels<row_kernels>.for_float.mode(row.data(), row.size()));
         auto const cut = sureleap::detail::truncate(row, how, mode, scratch);
         result.least_logit = cut.logit;
         result.least_id = cut.id;
@@ -298,7 +298,8 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
     philox_randomness rng;
     std::vector<std::uint32_t> lengths;
     given_lengths schedule{&lengths};
-    round_memory<T, float> memory{drafter, schedule, rule, {.max_requests = requests, .kernels = &scalar_row_kernels}};
+    round_memory<T, float> memory{
+        drafter, schedule, rule, {.max_requests = requests, .kernels = &scalar_kernels<row_kernels>}};
     auto const draft = [&] {
         for (std::size_t r = 0; r < requests; ++r) memory.join(r);
         static_cast<void>(begin_round(schedule, std::span<request_view const>(views), memory));

@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include <sureleap/detail/kernel/head.hpp>
-#include <sureleap/detail/kernel/head_native.hpp>
+#include <sureleap/detail/kernel/heads.hpp>
+#include <sureleap/detail/kernel/native.hpp>
 #include <sureleap/head/linear.hpp>
 
 #include "support/dice.hpp"
@@ -123,7 +123,7 @@ bool same_bits(std::vector<float> const& a, std::vector<float> const& b) {
 
 template <class F>
 void with_every_table(F const& f) {
-    for (head_kernels const* const kernels : available_head_kernels()) {
+    for (head_kernels const* const kernels : available_kernels<head_kernels>()) {
         INFO("kernels " << kernels->name);
         f(*kernels);
     }
@@ -198,10 +198,10 @@ void check_products(head_kernels const& kernels, support::dice& roll, std::size_
 }  // namespace
 
 TEST_CASE("head kernels: the reference is always there, the best comes first") {
-    auto const all = available_head_kernels();
+    auto const all = available_kernels<head_kernels>();
     REQUIRE_FALSE(all.empty());
-    CHECK(all.back() == &scalar_head_kernels);
-    CHECK(&native_head_kernels() == all.front());
+    CHECK(all.back() == &scalar_kernels<head_kernels>);
+    CHECK(&native_kernels<head_kernels>() == all.front());
     std::vector<std::string> names;
     for (head_kernels const* const kernels : all) names.emplace_back(kernels->name);
     std::sort(names.begin(), names.end());

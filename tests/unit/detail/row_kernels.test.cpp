@@ -52,7 +52,7 @@ namespace {
 
 /// Those that the machine runs, and that of xsimd.
 std::vector<row_kernels const*> all_tables() {
-    auto const own = available_row_kernels();
+    auto const own = available_kernels<row_kernels>();
     std::vector<row_kernels const*> all(own.begin(), own.end());
 #if defined(SURELEAP_TEST_XSIMD)
     all.push_back(&xsimd_row_kernels<>);
@@ -91,10 +91,10 @@ void with_every_table(F const& f) {
 }  // namespace
 
 TEST_CASE("row kernels: the reference is always there, the best comes first") {
-    auto const all = available_row_kernels();
+    auto const all = available_kernels<row_kernels>();
     REQUIRE_FALSE(all.empty());
-    CHECK(all.back() == &scalar_row_kernels);
-    CHECK(&native_row_kernels() == all.front());
+    CHECK(all.back() == &scalar_kernels<row_kernels>);
+    CHECK(&native_kernels<row_kernels>() == all.front());
     std::vector<std::string> names;
     for (row_kernels const* const kernels : all) names.emplace_back(kernels->name);
     std::sort(names.begin(), names.end());
@@ -229,7 +229,7 @@ TEMPLATE_TEST_CASE("row kernels: the residual's mass is what the weights leave",
             auto const q = random_row<real>(roll, size, -6.0, 6.0);
             std::vector<real> wp(size);
             std::vector<real> wq(size);
-            row_functions<real> const& plain = scalar_row_kernels.get<real>();
+            row_functions<real> const& plain = scalar_kernels<row_kernels>.template get<real>();
             rows.weights(p.data(), size, real(1), real(1), wp.data());
             plain.weights(q.data(), size, real(2), real(0.5), wq.data());
             row_side<real> const of_p{real(1), real(1), 0.75 / std::accumulate(wp.begin(), wp.end(), 0.0)};
@@ -487,13 +487,13 @@ TEST_CASE("distribution: a producer's normaliser and block sums are taken as the
     std::size_t const size = 2500;
     auto row = random_row<float>(roll, size, -5.0, 5.0);
     std::vector<double> made(row_blocks(size));
-    distribution<float> const own{{row, {}}, {}, {}, nullptr, native_row_kernels(), made};
+    distribution<float> const own{{row, {}}, {}, {}, nullptr, native_kernels<row_kernels>(), made};
     std::vector<float> given;
     for (double const sum : made) given.push_back(static_cast<float>(sum / own.total()));
     auto const normaliser = static_cast<float>(static_cast<double>(row[0]) - own.log_probability(0));
 
     std::vector<double> sums(row_blocks(size));
-    distribution<float> const law{{row, normaliser, given}, {}, {}, nullptr, native_row_kernels(), sums};
+    distribution<float> const law{{row, normaliser, given}, {}, {}, nullptr, native_kernels<row_kernels>(), sums};
     REQUIRE(law.valid());
     for (int trial = 0; trial < 500; ++trial) {
         double const u = roll.between(0.0, 1.0);
@@ -506,11 +506,11 @@ TEST_CASE("distribution: a producer's normaliser and block sums are taken as the
     }
     // Wrong sums show that nothing else was read: all mass in the last block.
     std::vector<float> const wrong{0.0f, 0.0f, 1.0f};
-    distribution<float> const believed{{row, normaliser, wrong}, {}, {}, nullptr, native_row_kernels(), sums};
+    distribution<float> const believed{{row, normaliser, wrong}, {}, {}, nullptr, native_kernels<row_kernels>(), sums};
     CHECK(inverse_cdf(believed, 0.0) >= 2048);
     // Another transform cannot use them.
     distribution<float> const cold{
-        {row, normaliser, wrong}, {.temperature = 0.5}, {}, nullptr, native_row_kernels(), sums};
+        {row, normaliser, wrong}, {.temperature = 0.5}, {}, nullptr, native_kernels<row_kernels>(), sums};
     CHECK(inverse_cdf(cold, 0.0) < 2048);
 }
 

@@ -10,8 +10,8 @@
 #include <functional>
 #include <vector>
 
+#include <sureleap/detail/kernel/native.hpp>
 #include <sureleap/detail/kernel/survivals.hpp>
-#include <sureleap/detail/kernel/survivals_native.hpp>
 #include <sureleap/schedule/survival.hpp>
 
 #include "support/dice.hpp"
@@ -70,16 +70,16 @@ constexpr std::uint32_t no_limit = 0xffffffffu;
 }  // namespace
 
 TEST_CASE("survival kernels: the scalar reference is among them, last") {
-    auto const all = available_survival_kernels();
+    auto const all = available_kernels<survival_kernels>();
     REQUIRE(!all.empty());
-    CHECK(all.back() == &scalar_survival_kernels);
-    CHECK(&native_survival_kernels() == all.front());
+    CHECK(all.back() == &scalar_kernels<survival_kernels>);
+    CHECK(&native_kernels<survival_kernels>() == all.front());
 }
 
 TEST_CASE("survival kernels: counts, copies and lengths") {
     support::dice roll(61);
     INFO("seed " << roll.seed());
-    for (auto const* kernels : available_survival_kernels()) {
+    for (auto const* kernels : available_kernels<survival_kernels>()) {
         INFO(kernels->name);
         for (int trial = 0; trial < 3000; ++trial) {
             bool const jagged = roll.chance(0.6);
@@ -136,7 +136,7 @@ TEST_CASE("survival kernels: counts, copies and lengths") {
 }
 
 TEST_CASE("survival kernels: sums of many certain candidates") {
-    for (auto const* kernels : available_survival_kernels()) {
+    for (auto const* kernels : available_kernels<survival_kernels>()) {
         INFO(kernels->name);
         for (std::size_t const stride : {std::size_t{1}, std::size_t{8}, std::size_t{17}, std::size_t{50000}}) {
             std::size_t const count = stride == 50000 ? 2 : 6000;

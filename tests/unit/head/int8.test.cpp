@@ -186,7 +186,7 @@ TEST_CASE("int8 products: no sum leaves 32 bits, whatever the eight bits are") {
         for (int const weight : {127, -127, -128}) {
             std::vector<std::int8_t> const w(9 * cols, static_cast<std::int8_t>(weight));
             std::vector<float> const scales(9, 1.0f), x(cols, 1.0f), minus(cols, -1.0f);
-            for (head_kernels const* const kernels : available_head_kernels()) {
+            for (head_kernels const* const kernels : available_kernels<head_kernels>()) {
                 INFO(kernels->name << ", cols " << cols << ", weights " << weight);
                 std::vector<float> a(9), b(9);
                 float const* from[] = {x.data(), minus.data()};
@@ -215,16 +215,17 @@ TEST_CASE("int8 products: more vectors than are rounded at a time, and rows by n
         std::vector<float*> to;
         for (auto const& v : x) from.push_back(v.data());
         for (auto& v : y) to.push_back(v.data());
-        detail::int8_product(native_head_kernels(), matrix.view(), nullptr, 11, from.data(), to.data(), to.data(), n);
+        detail::int8_product(native_kernels<head_kernels>(), matrix.view(), nullptr, 11, from.data(), to.data(),
+                             to.data(), n);
         token_id const ids[] = {10, 2, 2};
         for (std::size_t k = 0; k < n; ++k) {
             std::vector<float> alone(11, 0.25f), some(3, 0.25f);
             float const* one = x[k].data();
             float* out = alone.data();
-            detail::int8_product(native_head_kernels(), matrix.view(), nullptr, 11, &one, &out, &out, 1);
+            detail::int8_product(native_kernels<head_kernels>(), matrix.view(), nullptr, 11, &one, &out, &out, 1);
             REQUIRE(alone == y[k]);
             out = some.data();
-            detail::int8_product(native_head_kernels(), matrix.view(), ids, 3, &one, &out, &out, 1);
+            detail::int8_product(native_kernels<head_kernels>(), matrix.view(), ids, 3, &one, &out, &out, 1);
             REQUIRE(some == std::vector<float>{y[k][10], y[k][2], y[k][2]});
         }
     }
@@ -234,7 +235,7 @@ TEST_CASE("int8 products: a code that is no number makes logits that are none; a
     std::vector<float> weights(5 * 20, 1.0f);
     std::fill_n(weights.begin(), 20, 0.0f);  // a row of zeros inherits it too
     int8_matrix const matrix{matrix_view<float>{weights.data(), 5, 20}};
-    for (head_kernels const* const kernels : available_head_kernels()) {
+    for (head_kernels const* const kernels : available_kernels<head_kernels>()) {
         for (float const bad : {nan_value, inf, -inf, 0.0f}) {
             INFO(kernels->name << ", " << bad);
             std::vector<float> good(20, 1.0f), other(20, bad == 0.0f ? 0.0f : 1.0f), a(5, 3.0f), b(5, 3.0f);

@@ -366,8 +366,8 @@ TEMPLATE_TEST_CASE("a law over a list is the softmax of the listed tokens, and n
                       << how.min_p);
         tokens order(list.size());
         std::vector<double> sums(row_blocks(list.size()));
-        distribution<TestType> const q{{row, {}}, how, order, vocabulary_view{list, vocabulary}, native_row_kernels(),
-                                       sums};
+        distribution<TestType> const q{
+            {row, {}}, how, order, vocabulary_view{list, vocabulary}, native_kernels<row_kernels>(), sums};
         REQUIRE(q.valid());
         REQUIRE(q.size() == vocabulary);
         // The same law over the list alone, which other tests compare with formulas; and one without truncation here.

@@ -433,7 +433,7 @@ TEMPLATE_TEST_CASE("distribution: a row whose weights add up to no number has no
         std::vector<T> row(size, narrowed<T>(0.5));
         row[1] = narrowed<T>(-inf);
         std::vector<token_id> order(size);
-        for (row_kernels const* const kernels : available_row_kernels()) {
+        for (row_kernels const* const kernels : available_kernels<row_kernels>()) {
             INFO("size " << size << ", kernels " << kernels->name);
             for (totals const made : {totals::exact, totals::bounded, totals::none}) {
                 for (int const top_k : {0, 2, static_cast<int>(size)}) {
@@ -478,7 +478,7 @@ TEST_CASE("settings: temperatures beyond what laws can hold are refused, of targ
         std::size_t const size = 1 + roll.below(40);
         auto const row = random_row<float>(roll, size);
         bool const lawful = std::any_of(row.begin(), row.end(), [](float l) { return std::isfinite(l); });
-        for (row_kernels const* const kernels : available_row_kernels()) {
+        for (row_kernels const* const kernels : available_kernels<row_kernels>()) {
             for (double const t : {least_temperature, largest_temperature}) {
                 distribution<float> const law{{row, {}}, {.temperature = t}, {}, {}, *kernels};
                 REQUIRE(law.valid() == lawful);

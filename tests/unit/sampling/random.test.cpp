@@ -70,9 +70,9 @@ TEST_CASE("Philox for several counters: every table makes the bits of one counte
     support::dice roll(61);
     INFO("seed " << roll.seed());
     auto const word = [&] { return static_cast<std::uint32_t>(roll.below(std::size_t{1} << 32)); };
-    std::span<philox_kernels const* const> const all = available_philox_kernels();
-    REQUIRE(all.back() == &scalar_philox_kernels);
-    CHECK(all.front() == &native_philox_kernels());
+    std::span<philox_kernels const* const> const all = available_kernels<philox_kernels>();
+    REQUIRE(all.back() == &scalar_kernels<philox_kernels>);
+    CHECK(all.front() == &native_kernels<philox_kernels>());
     for (int trial = 0; trial < 2000; ++trial) {
         words counter{word(), word(), word(), word()};
         if (trial % 4 == 0) counter[0] = 0xffffffffu - static_cast<std::uint32_t>(roll.below(philox_lanes));  // wraps

@@ -141,12 +141,13 @@ TEST_CASE("lengths are a function of the tables: any version of the passes, any 
             (void)admit(schedule, draft_table{live.view(), {}, {}}, budget, memory.view(kernels));
             return memory.lengths;
         };
-        auto const expected = lengths(scalar_survival_kernels);
+        auto const expected = lengths(scalar_kernels<survival_kernels>);
         INFO("seed " << roll.seed() << ", trial " << trial << ", requests " << count);
-        for (survival_kernels const* const kernels : available_survival_kernels()) CHECK(lengths(*kernels) == expected);
-        std::vector<decltype(lengths(scalar_survival_kernels))> found(4);
+        for (survival_kernels const* const kernels : available_kernels<survival_kernels>())
+            CHECK(lengths(*kernels) == expected);
+        std::vector<decltype(lengths(scalar_kernels<survival_kernels>))> found(4);
         std::vector<std::thread> threads;
-        for (auto& f : found) threads.emplace_back([&] { f = lengths(native_survival_kernels()); });
+        for (auto& f : found) threads.emplace_back([&] { f = lengths(native_kernels<survival_kernels>()); });
         for (std::thread& t : threads) t.join();
         for (auto const& f : found) CHECK(f == expected);
     }

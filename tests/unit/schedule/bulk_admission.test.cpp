@@ -230,7 +230,7 @@ outcome compare(support::dice& roll, owned_table const& owned, Capacity const& c
 template <class Requests, class Gamma>
 void compare_tables(std::size_t trials, Requests const& requests_of_a_table, Gamma const& gamma_of_a_table,
                     support::dice& roll) {
-    for (auto const* kernels : available_survival_kernels()) {
+    for (auto const* kernels : available_kernels<survival_kernels>()) {
         outcome seen;
         for (std::size_t trial = 0; trial < trials; ++trial) {
             std::size_t const requests = requests_of_a_table();
@@ -295,7 +295,7 @@ TEST_CASE("bulk walk: where Theta is level, rounding decides as it does one by o
             {{1, seconds(1)}, {last / 2 + 2, seconds(last / 2 + 2)}, {last + 3, seconds(last + 3)}});
         INFO("trial " << trial << ", requests " << requests << ", overhead " << overhead);
         auto const run = [&](auto const& curve) {
-            partial += compare(roll, table, curve, native_survival_kernels()).partial;
+            partial += compare(roll, table, curve, native_kernels<survival_kernels>()).partial;
         };
         run(closed);
         run(line);
@@ -310,9 +310,9 @@ TEST_CASE("bulk walk: a table of 70,000 requests") {
     for (std::size_t const kind : {std::size_t{0}, std::size_t{1}}) {
         auto const table = make_table(roll, 70000, 8, kind);
         double const overhead = 4.0 * 70000.0;
-        compare(roll, table, analytic_capacity(1000.0, overhead), native_survival_kernels());
+        compare(roll, table, analytic_capacity(1000.0, overhead), native_kernels<survival_kernels>());
         compare(roll, table, capacity_table<staircase>({{70000, 1.0}, {250000, 2.0}, {500000, 5.0}}),
-                native_survival_kernels());
+                native_kernels<survival_kernels>());
     }
 }
 

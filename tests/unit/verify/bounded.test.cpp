@@ -207,7 +207,7 @@ TEST_CASE("bounded: block verification's test and correction in one, exactly") {
 TEST_CASE("bounded: a row with bounds answers as one with sums, and settles into it") {
     support::dice roll(123);
     INFO("seed " << roll.seed());
-    for (row_kernels const* const kernels : available_row_kernels()) {
+    for (row_kernels const* const kernels : available_kernels<row_kernels>()) {
         INFO("kernels " << kernels->name);
         auto const row = random_row(roll, 5.0);
         std::vector<double> sums(row_blocks(size)), bounds_of(row_blocks(size));
@@ -236,7 +236,7 @@ TEST_CASE("bounded: a row with bounds answers as one with sums, and settles into
 TEST_CASE("bounded: tokens are kept as by the sums, whether bounds decide or not") {
     support::dice roll(124);
     INFO("seed " << roll.seed());
-    for (row_kernels const* const kernels : available_row_kernels()) {
+    for (row_kernels const* const kernels : available_kernels<row_kernels>()) {
         INFO("kernels " << kernels->name);
         std::size_t decided = 0, open = 0, kept = 0, different = 0;
         for (std::uint64_t i = 0; i < 3000; ++i) {
@@ -277,7 +277,7 @@ TEST_CASE("bounded: draws, corrections and tests of long rows follow the law") {
     auto const a = random_row(roll, 3.0);
     auto b = a;
     for (float& l : b) l += static_cast<float>(roll.between(-1.0, 1.0));
-    for (row_kernels const* const kernels : available_row_kernels()) {
+    for (row_kernels const* const kernels : available_kernels<row_kernels>()) {
         INFO("kernels " << kernels->name);
         std::vector<double> bounds_of(row_blocks(size)), sums(row_blocks(size));
         distribution<float> const p{{a, {}}, {}, {}, nullptr, *kernels};
@@ -340,7 +340,7 @@ TEST_CASE("bounded: a race needs no sum, and sees what is no law") {
     support::dice roll(126);
     INFO("seed " << roll.seed());
     constexpr float inf = std::numeric_limits<float>::infinity();
-    for (row_kernels const* const kernels : available_row_kernels()) {
+    for (row_kernels const* const kernels : available_kernels<row_kernels>()) {
         INFO("kernels " << kernels->name);
         philox_randomness rng;
         auto const unsummed = [&](std::vector<float> const& row) {
@@ -387,7 +387,7 @@ TEST_CASE("bounded: a race needs no sum, and sees what is no law") {
 TEST_CASE("bounded: narrower bounds hold, and end as the sum") {
     support::dice roll(126);
     INFO("seed " << roll.seed());
-    for (row_kernels const* const kernels : available_row_kernels()) {
+    for (row_kernels const* const kernels : available_kernels<row_kernels>()) {
         INFO("kernels " << kernels->name);
         if (kernels->for_float.bound == nullptr) continue;
         for (double const spread : {0.1, 1.0, 8.0}) {

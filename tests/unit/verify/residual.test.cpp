@@ -96,7 +96,7 @@ TEST_CASE("residual: long rows are proposed to, and corrections follow the law")
         b.push_back(a.back() + static_cast<float>(roll.between(-1.0, 1.0)));
     }
     std::vector<double> sums_p(row_blocks(size)), sums(row_blocks(size));
-    distribution<float> const p{{a, {}}, {}, {}, nullptr, native_row_kernels(), sums_p};
+    distribution<float> const p{{a, {}}, {}, {}, nullptr, native_kernels<row_kernels>(), sums_p};
     distribution<float> const q{{b, {}}, {}, {}};
     auto const expected = expected_law(p, q, 1.0);
     for (std::uint32_t const proposals : {0u, 1u, residual_proposals}) {
@@ -178,7 +178,7 @@ TEST_CASE("residual: what rounding leaves over is spread over the row, and not t
         for (std::size_t const v : gains) a[v] = -15.0f, b[v] = -17.0f;
         for (std::size_t const v : loses) a[v] = -17.0f, b[v] = -14.55f;
         for (std::size_t const v : {row_block - 1, size - 1}) a[v] = -50.0f, b[v] = -60.0f;
-        for (row_kernels const* const kernels : available_row_kernels()) {
+        for (row_kernels const* const kernels : available_kernels<row_kernels>()) {
             std::vector<double> sums_p(row_blocks(size)), sums_q(row_blocks(size)), masses(row_blocks(size));
             distribution<float> const p{{a, {}}, {}, {}, nullptr, *kernels, sums_p};
             distribution<float> const q{{b, {}}, {}, {}, nullptr, *kernels, sums_q};
@@ -200,7 +200,7 @@ TEST_CASE("residual: what rounding leaves over is spread over the row, and not t
                 double distance = 0.0;
                 for (std::size_t v = 0; v < size; ++v) distance += 0.5 * std::abs(drawn[v] - law[v] / mass);
                 // Masses that were added up in double hold; a grid may be off by one at each of some 50 borders.
-                if (kernels == &scalar_row_kernels) CHECK(distance < 0.1);
+                if (kernels == &scalar_kernels<row_kernels>) CHECK(distance < 0.1);
                 CHECK(drawn[row_block - 1] + drawn[size - 1] == 0.0);  // 1e-14 of the residual
             }
         }

@@ -17,7 +17,7 @@
 #include <sureleap/core/types.hpp>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/head/recomputed_rows.cuh>
-#include <sureleap/detail/kernel/row.hpp>
+#include <sureleap/detail/kernel/rows.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {

@@ -21,7 +21,7 @@
 #include <sureleap/core/types.hpp>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/core/storage.cuh>
-#include <sureleap/detail/kernel/row.hpp>
+#include <sureleap/detail/kernel/rows.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Which instructions the machine has, and the choice among tables of functions by that. Both are found at run time, so
-// one binary serves all machines. Instructions whose registers the operating system does not save count as missing.
+// Which instructions the machine has. This is found at run time, so one binary serves all machines. Instructions whose
+// registers the operating system does not save count as missing.
 #pragma once
-
-#include <array>
-#include <cstddef>
-#include <initializer_list>
-#include <span>
 
 #include <sureleap/core/config.hpp>
 
@@ -34,28 +29,5 @@ struct cpu_features {
     }();
     return found;
 }
-
-/// The tables of one kind that run on this machine, best first.
-template <class Table>
-class kernel_list {
-public:
-    struct candidate {
-        Table const* table;
-        bool runs;
-    };
-
-    /// Best first; the last is the reference, which runs everywhere.
-    kernel_list(std::initializer_list<candidate> candidates) noexcept {
-        SURELEAP_EXPECTS(candidates.size() <= tables_.size());
-        for (candidate const& c : candidates) {
-            if (c.runs) tables_[size_++] = c.table;
-        }
-    }
-    [[nodiscard]] std::span<Table const* const> tables() const noexcept { return {tables_.data(), size_}; }
-
-private:
-    std::array<Table const*, 4> tables_{};
-    std::size_t size_ = 0;
-};
 
 SURELEAP_END_NAMESPACE

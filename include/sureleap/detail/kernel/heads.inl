@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The functions of head.hpp in vectors, written once and compiled for AVX2 and for AVX-512: a part of head_avx2.hpp and
-// head_avx512.hpp. rows.inl says why it is no ordinary template. Before they include it, they open a namespace and
-// define SURELEAP_KERNEL and a class `isa`, which has:
+// The functions of heads.hpp in vectors, written once and compiled for AVX2 and for AVX-512: a part of avx2.hpp and
+// avx512.hpp. rows.inl says why it is no ordinary template. Before they include it, they open the namespace for_heads
+// and define SURELEAP_KERNEL, SURELEAP_INLINE (the same, and always inline) and a class `isa`, which has:
 //
 //     width, parts                 floats in a register; registers for 16 lanes
 //     at_once                      rows of the matrix that are multiplied side by side with three vectors, a divisor of 8
@@ -259,8 +259,8 @@ SURELEAP_INLINE void store_scaled(__m256i const (&halves)[together], __m256 scal
 
 /// One vector of Steps registers, which stay there.
 template <std::size_t Steps>
-SURELEAP_KERNEL inline void int8_rows_of(row_selection<std::int8_t> const& rows, float const* scales,
-                                         std::int16_t const* x, float unit, float const* base, float* y) {
+SURELEAP_KERNEL void int8_rows_of(row_selection<std::int8_t> const& rows, float const* scales, std::int16_t const* x,
+                                  float unit, float const* base, float* y) {
     constexpr std::size_t step = 2 * isa::width;
     isa::words of_x[Steps];
     SURELEAP_DETAIL_UNROLL(8)
@@ -284,9 +284,9 @@ SURELEAP_KERNEL inline void int8_rows_of(row_selection<std::int8_t> const& rows,
 }
 
 /// Several vectors one after the other: what is read of the matrix for a group of rows stays in the first cache for all.
-SURELEAP_KERNEL inline void int8_product(row_selection<std::int8_t> const& rows, float const* scales,
-                                         std::int16_t const* const* x, float const* unit, float const* const* base,
-                                         float* const* y, std::size_t n) {
+SURELEAP_KERNEL void int8_product(row_selection<std::int8_t> const& rows, float const* scales,
+                                  std::int16_t const* const* x, float const* unit, float const* const* base,
+                                  float* const* y, std::size_t n) {
     constexpr std::size_t step = 2 * isa::width;
     if (rows.ids != nullptr) fetch_named(rows, 0, ahead);
     if (n == 1 && rows.cols == 2 * step) return int8_rows_of<2>(rows, scales, *x, *unit, *base, *y);
@@ -321,7 +321,7 @@ SURELEAP_KERNEL inline void int8_product(row_selection<std::int8_t> const& rows,
     }
 }
 
-SURELEAP_KERNEL inline std::size_t at_least(float const* row, std::size_t size, float threshold, token_id* out) {
+SURELEAP_KERNEL std::size_t at_least(float const* row, std::size_t size, float threshold, token_id* out) {
     std::size_t count = 0;
     std::size_t i = 0;
     for (; i + lanes <= size; i += lanes) {
@@ -332,3 +332,11 @@ SURELEAP_KERNEL inline std::size_t at_least(float const* row, std::size_t size, 
     }
     return count;
 }
+
+/// What head_kernels takes.
+struct heads {
+    template <class W>
+    static constexpr product_function<W> product = products<W>::product;
+    static constexpr int8_product_function int8_product = for_heads::int8_product;
+    static constexpr auto at_least = for_heads::at_least;
+};

@@ -1,39 +1,72 @@
 // SPDX-License-Identifier: MIT
 //
-// The table of the fastest passes over rows (row.hpp) that the machine runs, chosen at run time.
+// The tables of functions (tables.hpp) that the machine runs, and the fastest of them, chosen at run time.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <initializer_list>
 #include <span>
 
 #include <sureleap/core/config.hpp>
-#include <sureleap/detail/kernel/cpu.hpp>
-#include <sureleap/detail/kernel/row.hpp>
-
-#if defined(__x86_64__) && defined(__GNUC__)
 #include <sureleap/detail/kernel/avx2.hpp>
 #include <sureleap/detail/kernel/avx512.hpp>
-#endif
+#include <sureleap/detail/kernel/cpu.hpp>
+#include <sureleap/detail/kernel/heads.hpp>
 #include <sureleap/detail/kernel/neon.hpp>
+#include <sureleap/detail/kernel/philox.hpp>
+#include <sureleap/detail/kernel/rows.hpp>
+#include <sureleap/detail/kernel/survivals.hpp>
+#include <sureleap/detail/kernel/tables.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
+namespace detail {
+
+/// The tables of one kind that there are and that run here, best first.
+template <class Table>
+class kernel_list {
+public:
+    struct candidate {
+        Table const* table;
+        bool runs;
+    };
+
+    /// Best first; the last is the reference, which runs everywhere.
+    kernel_list(std::initializer_list<candidate> candidates) noexcept {
+        SURELEAP_EXPECTS(candidates.size() <= tables_.size());
+        for (candidate const& c : candidates) {
+            if (c.runs && c.table->name != nullptr) tables_[size_++] = c.table;
+        }
+    }
+    [[nodiscard]] std::span<Table const* const> tables() const noexcept { return {tables_.data(), size_}; }
+
+private:
+    std::array<Table const*, 4> tables_{};
+    std::size_t size_ = 0;
+};
+
+}  // namespace detail
+
 /// Best first, the reference last; a view of static memory. Everything in it runs here.
-[[nodiscard]] inline std::span<row_kernels const* const> available_row_kernels() noexcept {
-    static kernel_list<row_kernels> const found{
+template <class Table>
+[[nodiscard]] std::span<Table const* const> available_kernels() noexcept {
+    static detail::kernel_list<Table> const found{
 #if defined(__x86_64__) && defined(__GNUC__)
-        {&avx512_row_kernels, cpu().avx512},
-        {&avx2_row_kernels, cpu().avx2},
+        {&avx512_kernels<Table>, cpu().avx512},
+        {&avx2_kernels<Table>, cpu().avx2},
 #elif defined(__aarch64__) && defined(__ARM_NEON) && defined(__GNUC__)
-        {&neon_row_kernels, true},
+        {&neon_kernels<Table>, true},
 #endif
-        {&scalar_row_kernels, true},
+        {&scalar_kernels<Table>, true},
     };
     return found.tables();
 }
 
 /// The best of them.
-[[nodiscard]] inline row_kernels const& native_row_kernels() noexcept {
-    return *available_row_kernels().front();
+template <class Table>
+[[nodiscard]] Table const& native_kernels() noexcept {
+    return *available_kernels<Table>().front();
 }
 
 SURELEAP_END_NAMESPACE

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
 //
-// The random number generator behind every draw.
+// The random number generator behind every draw, for one counter and for several at once. A Gumbel-max draw over a row
+// asks for six hundred blocks of bits. One by one they took a third of its time. The bits are the same in all versions.
 #pragma once
 
 #include <array>
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 
 #include <sureleap/core/config.hpp>
+#include <sureleap/detail/kernel/tables.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -36,5 +40,26 @@ SURELEAP_HOST_DEVICE inline void philox_rounds(std::uint32_t (&words)[4], std::u
     detail::philox_rounds(words, key);
     return {words[0], words[1], words[2], words[3]};
 }
+
+/// Counters that are taken together.
+inline constexpr std::size_t philox_lanes = 8;
+using philox_bits = std::array<std::array<std::uint32_t, 4>, philox_lanes>;
+
+struct philox_kernels {
+    char const* name;
+    /// out[i] = philox4x32({counter[0] + i, counter[1], counter[2], counter[3]}, key); the sum wraps.
+    void (*lanes)(std::array<std::uint32_t, 4> const& counter, std::uint64_t key, philox_bits& out);
+};
+
+namespace detail {
+inline void philox_one_by_one(std::array<std::uint32_t, 4> const& counter, std::uint64_t key, philox_bits& out) {
+    for (std::size_t i = 0; i < philox_lanes; ++i) {
+        out[i] = philox4x32({counter[0] + static_cast<std::uint32_t>(i), counter[1], counter[2], counter[3]}, key);
+    }
+}
+}  // namespace detail
+
+template <std::same_as<philox_kernels> Table>
+inline constexpr Table scalar_kernels<Table>{"scalar", detail::philox_one_by_one};
 
 SURELEAP_END_NAMESPACE

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// The passes of row.hpp in vectors, written once and compiled for one instruction set after another. It is no header of
-// its own, but the part that avx2.hpp and avx512.hpp share. Before they include it, they open a namespace and define
-// SURELEAP_KERNEL and a class `isa`. SURELEAP_KERNEL is the attributes that make a function use those instructions,
-// whatever the program is compiled for. The class has:
+// The passes of rows.hpp in vectors, written once and compiled for one instruction set after another. It is no header of
+// its own, but the part that avx2.hpp, avx512.hpp and neon.hpp share. Before they include it, they open a namespace and
+// define SURELEAP_KERNEL and a class `isa`. SURELEAP_KERNEL is the attributes that make a function use those
+// instructions, whatever the program is compiled for. The class has:
 //
 //     width                          floats in a register
 //     vec, sums                      a register of floats; sums in double of as many lanes

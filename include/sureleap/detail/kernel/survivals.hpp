@@ -2,16 +2,18 @@
 //
 // Passes over a table of survivals. They tell how many are at least t and their sum, which lie between two values, and
 // how long each row is above t. A schedule over many requests spends its time in them (schedule/bulk_admission.hpp), so
-// there is vector code as well (survivals_native.hpp). All versions count integers and agree exactly.
+// there is vector code as well (tables.hpp). All versions count integers and agree exactly.
 //
 // A pass reads rows as they lie in the table and masks what is behind a row's end. Rejected: transposing the table, or
 // zeroing what is not in use, which takes the time of a pass and memory of its own.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 
 #include <sureleap/core/config.hpp>
+#include <sureleap/detail/kernel/tables.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -30,7 +32,6 @@ struct survival_tally {
     std::uint64_t sum = 0;
 };
 
-/// Plain function pointers: a call costs nothing beside a pass, and what a machine has is known when the program runs.
 struct survival_kernels {
     char const* name;
     /// Those of at least t.
@@ -41,6 +42,11 @@ struct survival_kernels {
                               std::size_t room, survival_tally& above);
     /// For every row how many are at least t, into out [rows]; returns the sum.
     std::size_t (*lengths)(survival_rows const& rows, std::uint32_t t, std::uint32_t* out);
+
+    template <class Passes>
+    [[nodiscard]] static constexpr survival_kernels of(char const* name) noexcept {
+        return {name, Passes::at_least, Passes::between, Passes::lengths};
+    }
 
     /// Numbers behind the stored ones that `between` may overwrite.
     static constexpr std::size_t spare = 8;
@@ -111,8 +117,7 @@ struct scalar_survivals {
 
 }  // namespace detail
 
-/// Plain loops: the oracle of the vector versions, and what runs where there are none.
-inline constexpr survival_kernels scalar_survival_kernels{
-    "scalar", detail::scalar_survivals::at_least, detail::scalar_survivals::between, detail::scalar_survivals::lengths};
+template <std::same_as<survival_kernels> Table>
+inline constexpr Table scalar_kernels<Table> = Table::template of<detail::scalar_survivals>("scalar");
 
 SURELEAP_END_NAMESPACE

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What sequential heads compute over whole matrices, as a table of functions like that of row.hpp. These are products
-// with the output matrix W2, which is nearly all a head costs, and the choice of a shortlist. The functions here are
-// the reference. head_avx2.hpp, head_avx512.hpp and head_neon.hpp hold vector code. head_native.hpp takes the best that
-// the machine runs.
+// What sequential heads compute over whole matrices, as a table of functions (tables.hpp). These are products with the
+// output matrix W2, which is nearly all a head costs, and the choice of a shortlist. The functions here are the
+// reference.
 //
 // A row of a product is summed in one order whatever else is computed beside it. Lane l of 16 adds elements l, l + 16,
 // ... Of bf16, which vectors widen two by two, it adds elements 2l, 2l + 1, 2l + 32, ... Then lanes are added pairwise
@@ -14,12 +13,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
+#include <sureleap/detail/kernel/tables.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -58,6 +59,16 @@ struct head_kernels {
     /// The indices of numbers that are at least `threshold`, ascending, into out [size]; returns how many. What is behind
     /// them in `out` is lost.
     std::size_t (*at_least)(float const* row, std::size_t size, float threshold, token_id* out);
+
+    template <class Heads>
+    [[nodiscard]] static constexpr head_kernels of(char const* name) noexcept {
+        return {name,
+                Heads::template product<float>,
+                Heads::template product<bf16>,
+                Heads::template product<half>,
+                Heads::int8_product,
+                Heads::at_least};
+    }
 
     template <class W>
     [[nodiscard]] product_function<W> product() const noexcept {
@@ -131,13 +142,7 @@ struct scalar_heads {
 
 }  // namespace detail
 
-inline constexpr head_kernels scalar_head_kernels{
-    "scalar",
-    detail::scalar_heads::product<float>,
-    detail::scalar_heads::product<bf16>,
-    detail::scalar_heads::product<half>,
-    detail::scalar_heads::int8_product,
-    detail::scalar_heads::at_least,
-};
+template <std::same_as<head_kernels> Table>
+inline constexpr Table scalar_kernels<Table> = Table::template of<detail::scalar_heads>("scalar");
 
 SURELEAP_END_NAMESPACE

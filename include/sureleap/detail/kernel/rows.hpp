@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Passes over whole rows of logits (largest logit, weights, sums, searches), as a table of functions. A verification
-// reads hundreds of thousands of logits and does next to nothing else, so its time is spent here.
-//
-// The functions here are the reference: portable, std::exp, sums in double. Vector code with the same meaning is in
-// avx2.hpp and avx512.hpp. native.hpp chooses the best that the machine runs, at run time. A table is a value that is
-// passed in at set-up: an engine may bring its own, and a test may ask for any of them.
-//
-// A table of functions, not a template parameter of everything that touches a row: which instructions a machine has is
-// known when the program runs, and a call per row is nothing beside the row.
+// Passes over whole rows of logits (largest logit, weights, sums, searches), as a table of functions (tables.hpp). A
+// verification reads hundreds of thousands of logits and does next to nothing else, so its time is spent here. The
+// functions here are the reference: portable, std::exp, sums in double.
 //
 // All tables keep these promises, on which laws and draws rely:
 //   - a weight is a function of its logit, shift and scale alone, wherever the logit stands, in every function;
@@ -21,6 +15,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -29,6 +24,7 @@
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
+#include <sureleap/detail/kernel/tables.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -99,6 +95,10 @@ struct row_kernels {
     row_functions<double> for_double;
     row_functions<bf16> for_bf16;
     row_functions<half> for_half;
+
+    /// Of passes over float, bf16 and half; in double the reference.
+    template <template <class> class Passes>
+    [[nodiscard]] static constexpr row_kernels of(char const* name) noexcept;
 
     template <class T>
     [[nodiscard]] row_functions<T> const& get() const noexcept {
@@ -198,9 +198,12 @@ struct scalar_rows {
 
 }  // namespace detail
 
-/// The reference, on every machine.
-inline constexpr row_kernels scalar_row_kernels{"scalar", detail::scalar_rows<float>::table,
-                                                detail::scalar_rows<double>::table, detail::scalar_rows<bf16>::table,
-                                                detail::scalar_rows<half>::table};
+template <template <class> class Passes>
+constexpr row_kernels row_kernels::of(char const* name) noexcept {
+    return {name, Passes<float>::table, detail::scalar_rows<double>::table, Passes<bf16>::table, Passes<half>::table};
+}
+
+template <std::same_as<row_kernels> Table>
+inline constexpr Table scalar_kernels<Table> = Table::template of<detail::scalar_rows>("scalar");
 
 SURELEAP_END_NAMESPACE
