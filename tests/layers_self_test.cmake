@@ -19,6 +19,8 @@ set(good
     "cuda/core/runtime.cuh: <cuda_runtime.h> <sureleap/core/config.hpp>"
     "cuda/head/kernels.cuh: <cub/cub.cuh> <sureleap/cuda/core/runtime.cuh> <sureleap/head/markov.hpp>"
     "cuda.cuh: <sureleap/cuda/core/runtime.cuh> <sureleap/cuda/head/kernels.cuh>"
+    "serving/metrics.hpp: <sureleap/core/types.hpp>"
+    "serving.hpp: <sureleap/serving/metrics.hpp>"
     "testing/enumerator.hpp: <sureleap/drafter/draft_block.hpp>"
     "ext/eigen.hpp: <Eigen/Core> <sureleap/head/markov.hpp>")
 set(all
@@ -82,6 +84,7 @@ expect(umbrella_uses_testing "sureleap.hpp includes testing/enumerator.hpp"
 expect(core_uses_testing "sampling/random.hpp includes testing/enumerator.hpp: nothing includes testing/"
        "sampling/random.hpp: <sureleap/testing/enumerator.hpp>")
 expect(umbrella_forgets "sureleap.hpp does not include sampling/random.hpp" "sureleap.hpp: <sureleap/core/types.hpp>")
+expect(serving_door_forgets "serving.hpp does not include serving/metrics.hpp" "serving.hpp: <sureleap/core/types.hpp>")
 expect(cuda_door_forgets "cuda.cuh does not include cuda/head/kernels.cuh" "cuda.cuh: <sureleap/cuda/core/runtime.cuh>")
 expect(third_party "sampling/random.hpp includes <Eigen/Core>: the core depends on the standard library only"
        "sampling/random.hpp: <Eigen/Core>")
