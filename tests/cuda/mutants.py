@@ -36,6 +36,7 @@ TESTS = {
     "head/gated.cuh": ["heads"],
     "head/hidden_terms.cuh": ["heads"],
     "head/markov.cuh": ["chain", "heads"],
+    "head/product_logits.cuh": ["chain_product", "chain"],
     "head/product_plain.cuh": ["chain_product", "chain"],
     "head/product_tensor.cuh": ["chain_product", "chain"],
     "head/recomputed_rows.cuh": ["chain"],
