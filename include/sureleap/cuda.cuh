@@ -49,7 +49,9 @@
 
 #include <sureleap/cuda/drafter/chain.cuh>
 #include <sureleap/cuda/drafter/chain_memory.cuh>
+#include <sureleap/cuda/drafter/list_law.cuh>
 #include <sureleap/cuda/drafter/shortlist.cuh>
+#include <sureleap/cuda/drafter/shortlist_memory.cuh>
 
 #include <sureleap/cuda/verify/draft_rows.cuh>
 #include <sureleap/cuda/verify/flatten.cuh>

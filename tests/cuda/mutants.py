@@ -32,6 +32,7 @@ TESTS = {
     "core/block_sort.cuh": ["schedule"],
     "core/linear.cuh": ["heads"],
     "drafter/chain.cuh": ["chain"],
+    "drafter/list_law.cuh": ["shortlist"],
     "drafter/shortlist.cuh": ["shortlist"],
     "head/gated.cuh": ["heads"],
     "head/hidden_terms.cuh": ["heads"],
