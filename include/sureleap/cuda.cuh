@@ -55,11 +55,17 @@
 
 #include <sureleap/cuda/verify/draft_rows.cuh>
 #include <sureleap/cuda/verify/flatten.cuh>
+#include <sureleap/cuda/verify/judge.cuh>
+#include <sureleap/cuda/verify/judged_request.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
 #include <sureleap/cuda/verify/padded.cuh>
 #include <sureleap/cuda/verify/rules.cuh>
+#include <sureleap/cuda/verify/target_draws.cuh>
+#include <sureleap/cuda/verify/target_rows.cuh>
 #include <sureleap/cuda/verify/verification.cuh>
 #include <sureleap/cuda/verify/verify.cuh>
+#include <sureleap/cuda/verify/weigh.cuh>
+#include <sureleap/cuda/verify/work.cuh>
 
 #include <sureleap/cuda/round/admit.cuh>
 #include <sureleap/cuda/round/advance.cuh>

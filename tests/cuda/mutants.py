@@ -57,10 +57,13 @@ TESTS = {
     "schedule/lengths.cuh": ["schedule"],
     "verify/draft_rows.cuh": ["verify_rejection"],
     "verify/flatten.cuh": ["flatten"],
-    "verify/memory.cuh": ["verify_rejection", "verify_block"],
+    "verify/judge.cuh": ["verify_rows", "verify_long_rows", "verify_rejection", "verify_block", "verify_match"],
     "verify/rules.cuh": ["verify_block", "verify_rejection", "verify_match"],
+    "verify/target_draws.cuh": ["verify_rows", "verify_rejection", "verify_block", "verify_match"],
+    "verify/target_rows.cuh": ["verify_rows", "verify_long_rows", "verify_rejection", "verify_block", "verify_match"],
     "verify/verification.cuh": ["verify_rows", "verify_rejection", "verify_block", "verify_match"],
     "verify/verify.cuh": ["verify_rows", "verify_long_rows", "verify_rejection", "verify_block", "verify_match"],
+    "verify/work.cuh": ["verify_rejection", "verify_block", "verify_rows", "verify_long_rows", "verify_match"],
 }
 
 # What is enough of a test that takes too long under ThreadSanitizer.
