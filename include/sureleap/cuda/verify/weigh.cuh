@@ -86,7 +86,7 @@ __device__ __noinline__ void weigh_tile(verify_task<T, DraftRows> const& task, v
         token_id const likely = c.token_or_none(k);  // so that there is a time to beat
         if (likely != no_token) mine.expect(likely, load(row[likely]));
         for (std::uint32_t b = begin; b < end; ++b) {
-            mine.approach(row, size, b);
+            mine.prepare_block(row, size, b);
             row_lanes<T> logits;
             read_block(row, size, b, logits);
             mine.visit_block(row, b, logits);
