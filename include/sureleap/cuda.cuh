@@ -17,6 +17,8 @@
 #include <sureleap/cuda/sampling/draw.cuh>
 #include <sureleap/cuda/sampling/gumbel_max.cuh>
 #include <sureleap/cuda/sampling/gumbel_max_row.cuh>
+#include <sureleap/cuda/sampling/listed_tokens.cuh>
+#include <sureleap/cuda/sampling/ordered_row.cuh>
 #include <sureleap/cuda/sampling/row.cuh>
 #include <sureleap/cuda/sampling/truncate.cuh>
 

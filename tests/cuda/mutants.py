@@ -49,6 +49,8 @@ TESTS = {
     "sampling/draw.cuh": ["verify_rejection", "verify_match"],
     "sampling/gumbel_max.cuh": ["gumbel_max"],
     "sampling/gumbel_max_row.cuh": ["gumbel_max", "shortlist", "verify_match"],
+    "sampling/listed_tokens.cuh": ["truncate", "verify_rejection"],
+    "sampling/ordered_row.cuh": ["truncate", "verify_rejection"],
     "sampling/truncate.cuh": ["truncate", "verify_rejection"],
     "schedule/admission.cuh": ["schedule"],
     "schedule/budget.cuh": ["schedule", "history"],
