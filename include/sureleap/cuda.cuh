@@ -17,6 +17,8 @@
 #include <sureleap/cuda/sampling/draw.cuh>
 #include <sureleap/cuda/sampling/gumbel_max.cuh>
 #include <sureleap/cuda/sampling/gumbel_max_row.cuh>
+#include <sureleap/cuda/sampling/listed_tokens.cuh>
+#include <sureleap/cuda/sampling/ordered_row.cuh>
 #include <sureleap/cuda/sampling/row.cuh>
 #include <sureleap/cuda/sampling/truncate.cuh>
 
@@ -24,9 +26,12 @@
 #include <sureleap/cuda/head/hidden_terms.cuh>
 #include <sureleap/cuda/head/markov.cuh>
 #include <sureleap/cuda/head/product.cuh>
+#include <sureleap/cuda/head/product_copies.cuh>
+#include <sureleap/cuda/head/product_logits.cuh>
 #include <sureleap/cuda/head/product_plain.cuh>
 #include <sureleap/cuda/head/product_step.cuh>
 #include <sureleap/cuda/head/product_tensor.cuh>
+#include <sureleap/cuda/head/product_tile.cuh>
 #include <sureleap/cuda/head/recomputed_rows.cuh>
 #include <sureleap/cuda/head/rnn.cuh>
 #include <sureleap/cuda/head/row_draw.cuh>
@@ -46,15 +51,23 @@
 
 #include <sureleap/cuda/drafter/chain.cuh>
 #include <sureleap/cuda/drafter/chain_memory.cuh>
+#include <sureleap/cuda/drafter/list_law.cuh>
 #include <sureleap/cuda/drafter/shortlist.cuh>
+#include <sureleap/cuda/drafter/shortlist_memory.cuh>
 
 #include <sureleap/cuda/verify/draft_rows.cuh>
 #include <sureleap/cuda/verify/flatten.cuh>
+#include <sureleap/cuda/verify/judge.cuh>
+#include <sureleap/cuda/verify/judged_request.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
 #include <sureleap/cuda/verify/padded.cuh>
 #include <sureleap/cuda/verify/rules.cuh>
+#include <sureleap/cuda/verify/target_draws.cuh>
+#include <sureleap/cuda/verify/target_rows.cuh>
 #include <sureleap/cuda/verify/verification.cuh>
 #include <sureleap/cuda/verify/verify.cuh>
+#include <sureleap/cuda/verify/weigh.cuh>
+#include <sureleap/cuda/verify/work.cuh>
 
 #include <sureleap/cuda/round/admit.cuh>
 #include <sureleap/cuda/round/advance.cuh>

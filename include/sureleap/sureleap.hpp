@@ -31,8 +31,10 @@
 #include <sureleap/sampling/gumbel_max.hpp>
 #include <sureleap/sampling/quantile.hpp>
 #include <sureleap/sampling/random.hpp>
+#include <sureleap/sampling/summed_row.hpp>
 #include <sureleap/sampling/truncation.hpp>
 #include <sureleap/sampling/vocabulary_map.hpp>
+#include <sureleap/sampling/weighted_row.hpp>
 
 #include <sureleap/concepts.hpp>
 

@@ -47,7 +47,7 @@ __global__ void run_part(T const* row, std::uint32_t size, std::uint32_t share, 
                          device::gumbel_winner* parts) {
     device::warp_gumbel_max mine{key, how};
     for (std::uint32_t b = blockIdx.x * share; b < (blockIdx.x + 1) * share && b * row_block < size; ++b) {
-        mine.approach(row, size, b);
+        mine.prepare_block(row, size, b);
         device::row_lanes<T> logits;
         device::read_block(row, size, b, logits);
         mine.visit_block(row, b, logits);

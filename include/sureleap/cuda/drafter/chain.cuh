@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(draw_threads)
     if (step.options.floor != nullptr && survival < *step.options.floor) return;
 
     double const threshold = uniform(block_key(round.requests, r, k, purpose::draft)) * q.total;
-    std::uint32_t raced = nobody;
+    std::uint32_t winner = nobody;
     if (takes_mode) {
         row.find_mode(s);
     } else if constexpr (std::is_same_v<DraftRule, coupled_draft>) {
@@ -162,10 +162,10 @@ __global__ void __launch_bounds__(draw_threads)
         float const* const logits = step.logits.row(r, how);
         draw_key const key = noise_key(round.requests, r, k);
         auto& scratch = s.scratch_as<gumbel_shared>();
-        raced = step.options.to_target == nullptr
-                    ? static_cast<std::uint32_t>(gumbel_max_row(logits, vocabulary, q, key, no_token, scratch).token)
-                    : gumbel_max_list(step.options.to_target, logits, vocabulary, q, key, scratch);
-        if (threadIdx.x == 0) s.group = raced / group_size;
+        winner = step.options.to_target == nullptr
+                     ? static_cast<std::uint32_t>(gumbel_max_row(logits, vocabulary, q, key, no_token, scratch).token)
+                     : gumbel_max_list(step.options.to_target, logits, vocabulary, q, key, scratch);
+        if (threadIdx.x == 0) s.group = winner / group_size;
         __syncthreads();
     } else {
         row.find_group(s, threshold);
@@ -173,9 +173,9 @@ __global__ void __launch_bounds__(draw_threads)
     recompute_group(step.rows, r, k, s);
     if (warp_index() == 0) {
         if (!q.keeps_all()) q.least_logit = step.rows.logit(r, k, q.least_id);
-        std::uint32_t const place = takes_mode        ? first_largest(s)
-                                    : raced != nobody ? raced % group_size
-                                                      : find_place(s, q, threshold);
+        std::uint32_t const place = takes_mode         ? first_largest(s)
+                                    : winner != nobody ? winner % group_size
+                                                       : find_place(s, q, threshold);
         auto const found = place == nobody ? q.least_id : static_cast<token_id>(s.group * group_size + place);
         float const logit = place == nobody ? q.least_logit : s.logits[place];
         token_id const x = step.options.to_target == nullptr ? found : step.options.to_target[found];

@@ -26,156 +26,17 @@
 #include <sureleap/cuda/core/linear.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/core/storage.cuh>
-#include <sureleap/cuda/core/workspace.cuh>
+#include <sureleap/cuda/drafter/list_law.cuh>
+#include <sureleap/cuda/drafter/shortlist_memory.cuh>
 #include <sureleap/cuda/head/markov.cuh>
 #include <sureleap/cuda/head/top_tokens.cuh>
 #include <sureleap/cuda/sampling/gumbel_max_row.cuh>
-#include <sureleap/cuda/sampling/truncate.cuh>
 #include <sureleap/sampling/draw_key.hpp>
 #include <sureleap/schedule/survival.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
-
-/// A head confined to lists of at most `best + successors` tokens. The draft speaks the target's vocabulary.
-template <device_head Head>
-struct shortlist {
-    Head head{};
-    std::uint32_t best = 0;              ///< tokens by base logits, at least 1
-    matrix_view<token_id> successors{};  ///< [V_target, any] rows ascending (sureleap::successor_table), or empty
-
-    [[nodiscard]] bool valid() const noexcept {
-        bool const none = successors.data == nullptr;
-        return head.valid() && best > 0 && (none || (successors.cols > 0 && successors.stride >= successors.cols));
-    }
-};
-
-/// What the memory of lists is made for.
-struct shortlist_shape {
-    std::uint32_t vocabulary = 0;
-    std::uint32_t best = 0;        ///< at most the vocabulary
-    std::uint32_t successors = 0;  ///< of a token
-
-    /// The most tokens of a list.
-    [[nodiscard]] std::uint32_t capacity() const noexcept {
-        return successors < vocabulary - best ? best + successors : vocabulary;
-    }
-    [[nodiscard]] bool operator==(shortlist_shape const&) const = default;
-};
-
-template <device_head Head>
-[[nodiscard]] shortlist_shape shape_of(shortlist<Head> const& list) noexcept {
-    auto const vocabulary = static_cast<std::uint32_t>(list.head.w2.rows);
-    return {vocabulary, list.best < vocabulary ? list.best : vocabulary,
-            static_cast<std::uint32_t>(list.successors.data == nullptr ? 0 : list.successors.cols)};
-}
-
-/// Lists with their logits live until the drafts are judged; the rest is done with when the chain is.
-struct shortlist_memory {
-    shortlist_shape shape{};
-    round_limits limits{};
-    token_lists best{};         ///< of every position by base logits
-    token_lists lists{};        ///< what positions were drawn from, ascending
-    float* logits = nullptr;    ///< [R, gamma, lists.capacity]
-    token_id* fresh = nullptr;  ///< [R, shape.successors] those that are not among the best
-
-    [[nodiscard]] bool ready() const noexcept { return logits != nullptr; }
-};
-
-/// Out of `ws`: R gamma (12 best + 8 successors) bytes and little else. If that only counts or is too small, the result is not
-/// ready().
-[[nodiscard]] inline shortlist_memory carve_shortlist(workspace& ws, round_limits const& limits,
-                                                      shortlist_shape const& shape) noexcept {
-    shortlist_memory memory{};
-    if (!limits.valid() || shape.best == 0 || shape.best > shape.vocabulary) return memory;
-    std::size_t const rows = std::size_t{limits.requests} * limits.block_size;
-    memory.shape = shape;
-    memory.limits = limits;
-    memory.best = token_lists::take(ws, limits, shape.best);
-    memory.lists = token_lists::take(ws, limits, shape.capacity());
-    memory.logits = ws.take<float>(rows * shape.capacity());
-    memory.fresh = ws.take<token_id>(std::size_t{limits.requests} * shape.successors);
-    if (!ws.fits()) memory = {};
-    return memory;
-}
-
 namespace detail {
-
-/// How many of `count` ascending ids are less than `id`.
-[[nodiscard]] __device__ __forceinline__ std::uint32_t ids_below(token_id const* ids, std::uint32_t count,
-                                                                 token_id id) {
-    std::uint32_t low = 0;
-    while (count > 0) {
-        std::uint32_t const half = count / 2;
-        bool const less = ids[low + half] < id;
-        low = less ? low + half + 1 : low;
-        count = less ? count - half - 1 : half;
-    }
-    return low;
-}
-
-}  // namespace detail
-
-/// The draft rows of lists (DraftRows of draft_rows.cuh). In their laws a place is one in the list.
-struct listed_draft_rows {
-    token_lists lists{};
-    float const* logits = nullptr;
-    std::uint32_t block_size = 0;
-
-    /// WARP collective: the weight of token v under q, law of position k of request r; 0 if it is not in the list.
-    __device__ float weight(std::uint32_t r, std::uint32_t k, law const& q, token_id v) const {
-        std::size_t const row = std::size_t{r} * block_size + k;
-        token_id const* const ids = lists.tokens + row * lists.capacity;
-        std::uint32_t const place = detail::ids_below(ids, lists.counts[row], v);
-        if (place == lists.counts[row] || ids[place] != v) return 0.0f;
-        return q.weight(logits[row * lists.capacity + place], static_cast<token_id>(place));
-    }
-    /// BLOCK collective: the weights of tokens 1,024 block .. + 1,023 into shared out [1,024]. No barrier.
-    __device__ void weights(std::uint32_t r, std::uint32_t k, law const& q, std::uint32_t block, float* out) const {
-        constexpr std::uint32_t size = 1024;
-        std::size_t const row = std::size_t{r} * block_size + k;
-        token_id const* const ids = lists.tokens + row * lists.capacity;
-        auto const begin = static_cast<token_id>(block * size);
-        std::uint32_t const first = detail::ids_below(ids, lists.counts[row], begin);
-        std::uint32_t const count =
-            detail::ids_below(ids + first, lists.counts[row] - first, begin + static_cast<token_id>(size));
-        for (std::uint32_t i = threadIdx.x; i < size; i += blockDim.x) {  // each looks for itself: nobody has to wait
-            token_id const v = begin + static_cast<token_id>(i);
-            std::uint32_t const at = detail::ids_below(ids + first, count, v);
-            bool const listed = at < count && ids[first + at] == v;
-            std::uint32_t const place = first + at;
-            out[i] = listed ? q.weight(logits[row * lists.capacity + place], static_cast<token_id>(place)) : 0.0f;
-        }
-    }
-};
-
-[[nodiscard]] inline listed_draft_rows draft_rows_of(shortlist_memory const& memory) noexcept {
-    return {memory.lists, memory.logits, memory.limits.block_size};
-}
-
-namespace detail {
-
-inline constexpr std::uint32_t shortlist_threads = 256;
-inline constexpr std::uint32_t shortlist_warps = shortlist_threads / warp_size;
-
-/// Behind it is the scratch of head and confidence.
-struct shortlist_shared {
-    static constexpr std::uint32_t near =
-        1024;  ///< ids of a list that are searched here; longer lists stay where they are
-    token_id best[near];
-    token_id fresh[near];
-    double sums[shortlist_warps];
-    gumbel_shared gumbel;
-    float largest[shortlist_warps];
-    std::uint32_t counts[shortlist_warps];
-    std::uint32_t first;  // thread or place that was found
-    std::uint32_t last;
-    truncate_shared truncation;
-    alignas(16) float z[most_rank];
-
-    [[nodiscard]] __device__ float* scratch() { return reinterpret_cast<float*>(this + 1); }
-};
-static_assert(sizeof(shortlist_shared) % 16 == 0);
 
 /// BLOCK collective: both ascending lists as one, into `to`. Returns its length; ends with a barrier.
 __device__ inline std::uint32_t unite(token_id const* a, std::uint32_t a_count, token_id const* b,
@@ -207,112 +68,6 @@ __device__ inline std::uint32_t unite(token_id const* a, std::uint32_t a_count, 
     return a_count + fresh_count;
 }
 
-/// A law over a list of logits: each thread has so many of them in order.
-class list_law {
-public:
-    /// BLOCK collective: largest logit and total under `how`.
-    __device__ list_law(float const* logits, std::uint32_t count, transform const& how, shortlist_shared& s)
-        : logits_(logits) {
-        std::uint32_t const each = (count + shortlist_threads - 1) / shortlist_threads;
-        first_ = threadIdx.x * each < count ? threadIdx.x * each : count;
-        end_ = first_ + each < count ? first_ + each : count;
-
-        float largest = -infinity;
-        for (std::uint32_t i = first_; i < end_; ++i) {
-            largest = logits[i] < infinity ? fmaxf(largest, logits[i]) : infinity;  // NaN is no more of a logit
-            if (!(largest < infinity)) break;
-        }
-        for (int mask = warp_size / 2; mask > 0; mask /= 2) {
-            largest = fmaxf(largest, __shfl_xor_sync(all_lanes, largest, mask));
-        }
-        if (lane_index() == 0) s.largest[warp_index()] = largest;
-        __syncthreads();
-        for (std::uint32_t w = 0; w < shortlist_warps; ++w) largest = fmaxf(largest, s.largest[w]);
-        if (!(largest > -infinity && largest < infinity)) return;
-
-        q_.kind = law_kind::dense;
-        q_.shift = largest;
-        q_.scale = how.greedy() ? 1.0f : static_cast<float>(1.0 / how.temperature);  // 1: for the peak
-        if (how.truncates() && !how.greedy()) {
-            row_statistics statistics{};
-            statistics.top = largest;
-            cutoff const least = truncate(logits, count, how, statistics, s.truncation);
-            q_.least_logit = least.logit;
-            q_.least_id = least.id;
-        }
-        sum_up(s);
-    }
-    [[nodiscard]] __device__ law const& get() const { return q_; }
-
-    /// BLOCK collective: the place of the first largest logit.
-    [[nodiscard]] __device__ std::uint32_t mode(shortlist_shared& s) const {
-        if (threadIdx.x == 0) s.first = 0xffffffffu;
-        __syncthreads();
-        for (std::uint32_t i = end_; i-- > first_;) {
-            if (logits_[i] == q_.shift) atomicMin(&s.first, i);
-        }
-        __syncthreads();
-        return s.first;
-    }
-    /// BLOCK collective: the first place whose cumulative weight exceeds `threshold`; the last one with weight if rounding runs
-    /// past the end.
-    [[nodiscard]] __device__ std::uint32_t quantile(double threshold, shortlist_shared& s) const {
-        if (threadIdx.x == 0) {
-            s.first = 0xffffffffu;
-            s.last = 0;
-        }
-        __syncthreads();
-        if (own_ > 0.0 && before_ + own_ > threshold) atomicMin(&s.first, threadIdx.x);
-        if (own_ > 0.0) atomicMax(&s.last, threadIdx.x);
-        __syncthreads();
-        std::uint32_t const finder = s.first != 0xffffffffu ? s.first : s.last;
-        __syncthreads();
-        if (threadIdx.x == finder) {
-            double cumulative = before_;
-            for (std::uint32_t i = first_; i < end_ && !(cumulative > threshold); ++i) {
-                double const w = weight(i);
-                if (!(w > 0.0)) continue;
-                cumulative += w;
-                s.first = i;
-            }
-        }
-        __syncthreads();
-        return s.first;
-    }
-
-private:
-    [[nodiscard]] __device__ double weight(std::uint32_t i) const {
-        return static_cast<double>(q_.weight(logits_[i], static_cast<token_id>(i)));
-    }
-    __device__ void sum_up(shortlist_shared& s) {
-        own_ = 0.0;
-        for (std::uint32_t i = first_; i < end_; ++i) own_ += weight(i);
-        double upto = own_;
-        for (unsigned by = 1; by < warp_size; by *= 2) {
-            double const other = __shfl_up_sync(all_lanes, upto, by);
-            if (lane_index() >= by) upto += other;
-        }
-        if (lane_index() == warp_size - 1) s.sums[warp_index()] = upto;
-        before_ = __shfl_up_sync(all_lanes, upto, 1);
-        if (lane_index() == 0) before_ = 0.0;
-        __syncthreads();
-        double before = 0.0;
-        q_.total = 0.0;
-        for (std::uint32_t w = 0; w < shortlist_warps; ++w) {
-            if (w == warp_index()) before = q_.total;
-            q_.total += s.sums[w];
-        }
-        before_ += before;
-    }
-
-    float const* logits_;
-    std::uint32_t first_;
-    std::uint32_t end_;
-    double own_ = 0.0;     // weight of this thread's logits
-    double before_ = 0.0;  // and of those before
-    law q_{};
-};
-
 /// BLOCK collective: where the token is that DraftRule draws.
 template <class DraftRule>
 [[nodiscard]] __device__ __forceinline__ std::uint32_t draw_place(list_law const& row, transform const& how,
@@ -330,6 +85,7 @@ template <class DraftRule>
     }
 }
 
+/// A block of threads drafts the block of request blockIdx.x, position by position.
 template <class DraftRule, class Head, class U, class Confidence>
 __global__ void __launch_bounds__(shortlist_threads, 2)
     shortlist_chain_kernel(shortlist<Head> head, Confidence confidence, matrix_view<U> base, shortlist_memory memory,

@@ -108,7 +108,7 @@ public:
     /// have the smallest exponential of a group of these 8 blocks are expected: 64 tokens with as good a chance together as
     /// all 8,192.
     template <class T>
-    __device__ void approach(T const* row, std::uint32_t size, std::uint32_t block) {
+    __device__ void prepare_block(T const* row, std::uint32_t size, std::uint32_t block) {
         std::uint32_t const noise = block / blocks_of_noise;
         if (noise == noise_) return;
         bool const first = noise_ == no_noise;

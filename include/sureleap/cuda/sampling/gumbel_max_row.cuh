@@ -35,7 +35,7 @@ template <class T>
     warp_gumbel_max mine{key, how};
     if (likely != no_token) mine.expect(likely, load(row[likely]));
     for (std::uint32_t b = first; b < first + share && b < blocks; ++b) {
-        mine.approach(row, size, b);
+        mine.prepare_block(row, size, b);
         row_lanes<T> logits;
         read_block(row, size, b, logits);
         mine.visit_block(row, b, logits);

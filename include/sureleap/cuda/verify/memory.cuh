@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// Device memory of a verification, and the list of its target rows. Row k of request r has the number r (gamma + 1) +
-// k, wherever it lies in the batch. So what is known of a request lies together.
+// Device memory of a verification. In: the limits of rounds. Out: pointers for the kernels, in one struct. Row k of
+// request r has the number r (gamma + 1) + k, wherever it lies in the batch. So what is known of a request lies together.
 //
-// The first kernel of every call makes the list anew and resets the counters. So a captured graph can be replayed, and
-// an aborted round leaves nothing behind.
+// Nothing outlives a call: its first kernel (work.cuh) resets what the others count by. So a captured graph can be
+// replayed, and an aborted round leaves nothing behind.
 #pragma once
 
 #include <cstddef>
@@ -119,100 +119,5 @@ struct verify_memory {
     return memory;
 }
 
-// ---- the list --------------------------------------------------------------------------------------------------
-
-namespace detail {
-
-inline constexpr unsigned list_threads = 1024;
-
-struct list_shared {
-    std::uint32_t
-        counts[round_limits::longest_block + 2];  // of rows by position; the last one of requests without rows
-};
-
-/// What is to be read of a request's rows.
-enum class work_kind : std::uint32_t { nothing, request, rows };
-
-/// One block. Requests that have nothing to judge get their verdict here. Given normalisers make a law without a pass.
-template <class T>
-__global__ void list_rows(verify_memory memory, device_round round, logits_rows<T> rows, bool may_take) {
-    constexpr std::uint32_t alone = round_limits::longest_block + 1;
-    auto& s = shared_memory<list_shared>();
-    std::uint32_t const requests = *round.requests.count;
-    std::uint32_t const padded = (requests + warp_size - 1) / warp_size * warp_size;  // whole warps
-    unsigned const earlier_lanes = (1u << lane_index()) - 1;
-
-    auto const what = [&](std::uint32_t r) {
-        if (r >= requests || round.drafts.statuses[r] != status::ok || round.requests.remaining[r] == 0) {
-            return work_kind::nothing;
-        }
-        std::uint32_t const length = round.batch.lengths[r];
-        std::int32_t const first = round.batch.offsets[r];
-        if (first < 0 || length > memory.limits.block_size || static_cast<std::uint32_t>(first) + length >= rows.rows) {
-            return work_kind::nothing;
-        }
-        transform const& how = round.requests.targets[r];
-        bool const taken = may_take && rows.are_normalised(how);
-        return taken ? work_kind::request : work_kind::rows;
-    };
-    // The places of the requests in their lists, of as many as there are lanes: f(position, rank among the warp's).
-    auto const for_each_row = [&](std::uint32_t r, auto const& f) {
-        work_kind const mine = what(r);
-        f(alone, __ballot_sync(all_lanes, mine == work_kind::request));
-        std::uint32_t const length = mine == work_kind::rows ? round.batch.lengths[r] : 0;
-        for (std::uint32_t k = 0; k <= memory.limits.block_size; ++k) {
-            unsigned const with_row = __ballot_sync(all_lanes, mine == work_kind::rows && k <= length);
-            if (with_row == 0) break;
-            f(k, with_row);
-        }
-    };
-
-    if (threadIdx.x <= alone) s.counts[threadIdx.x] = 0;
-    __syncthreads();
-    for (std::uint32_t r = threadIdx.x; r < padded; r += blockDim.x) {
-        for_each_row(r, [&](std::uint32_t k, unsigned lanes) {
-            if (lane_index() == 0 && lanes != 0) atomicAdd(&s.counts[k], static_cast<unsigned>(__popc(lanes)));
-        });
-        if (r >= requests) continue;
-        memory.states[r] = 0;
-        memory.next[r] = 0;
-        for (std::uint32_t k = 0; k <= memory.limits.block_size; ++k) memory.tiles[memory.row(r, k)] = 0;
-        if (what(r) == work_kind::nothing) {
-            status const drafted = round.drafts.statuses[r];
-            bool const sound = drafted != status::ok || round.requests.remaining[r] == 0;
-            round.verdicts.statuses[r] = sound ? drafted : status::invalid_target;
-            round.verdicts.accepted[r] = 0;
-            round.verdicts.emitted[r] = 0;
-            round.verdicts.stopped[r] = 0;
-        }
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        verify_counters counters{};
-        counters.finished = s.counts[alone];
-        std::uint32_t first = counters.finished;
-        s.counts[alone] = 0;
-        for (std::uint32_t k = 0; k < alone; ++k) {
-            std::uint32_t const here = s.counts[k];
-            s.counts[k] = first;
-            first += here;
-        }
-        counters.rows = first - counters.finished;
-        *memory.counters = counters;
-    }
-    __syncthreads();
-    for (std::uint32_t r = threadIdx.x; r < padded; r += blockDim.x) {
-        for_each_row(r, [&](std::uint32_t k, unsigned lanes) {
-            std::uint32_t first = 0;
-            if (lane_index() == 0) first = atomicAdd(&s.counts[k], static_cast<unsigned>(__popc(lanes)));
-            first = __shfl_sync(all_lanes, first, 0);
-            if ((lanes >> lane_index() & 1u) == 0) return;
-            std::uint32_t const place = first + static_cast<std::uint32_t>(__popc(lanes & earlier_lanes));
-            memory.order[place] = r | (k == alone ? 0 : k << 16);
-        });
-    }
-}
-
-}  // namespace detail
 }  // namespace cuda
 SURELEAP_END_NAMESPACE

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT
 //
-// What an acceptance rule sees of one request on the device: the drafted tokens, the laws of target rows that are
-// complete, draws and corrections. It does what the host's verification.hpp and residual.hpp do, with the same keys and
-// the same order of decisions.
+// What an acceptance rule sees of one request on the device: the request and its draws (judged_request.cuh,
+// target_draws.cuh), and corrections. In: laws p of target rows and q of drafts. Out: a token of the law max(p - q, 0)
+// / its mass. For block verification a test of the prefix comes with it. All as in the host's verification.hpp and
+// residual.hpp, with the same keys and the same order of decisions.
 //
 // A whole block of threads shares the work of a correction. Proposals are independent keyed draws, so every warp makes
 // one. The first in order that is taken or rejects decides, as on the host. Proposals behind that one are ignored.
+// Where none settles it, there is a pass over p and q, O(V). Of long rows, many blocks of threads make it in the next
+// kernel.
 //
-// All functions are BLOCK collectives, results are the same in all threads, and shared scratch is free again when they return,
-// unless they say otherwise.
+// All functions are BLOCK collectives, results are the same in all threads, and shared scratch is free again when they
+// return, unless they say otherwise.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +19,13 @@
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
-#include <sureleap/cuda/core/columns.cuh>
 #include <sureleap/cuda/core/distribution.cuh>
+#include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/sampling/draw.cuh>
 #include <sureleap/cuda/sampling/row.cuh>
+#include <sureleap/cuda/verify/judged_request.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
+#include <sureleap/cuda/verify/target_draws.cuh>
 #include <sureleap/sampling/draw_key.hpp>
 #include <sureleap/sampling/random.hpp>
 #include <sureleap/verify/residual.hpp>
@@ -28,132 +33,34 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 
-/// All that the kernels of a verification are told.
-template <class T, class DraftRows>
-struct verify_task {
-    logits_rows<T> rows;
-    DraftRows drafts;
-    verify_memory memory;
-    device_round round;
-};
-
-struct verification_shared {
-    float drafted[block_tokens];  ///< weights of q
-    double sums[verification_warps];
-    double total;
-    token_id outcomes[verification_warps];
-    token_id chosen;
-};
-
 /// A rejected draft token, where no_token says that nothing is settled yet.
 inline constexpr token_id rejected_token = -2;
 
 /// A block may make a pass over so many blocks of a row by itself as soon as it would wait for others.
 inline constexpr std::uint32_t short_row_blocks = 4;
 
+/// A request with its draws and corrections.
 template <class T, class DraftRows>
-class verification {
+class verification : public target_draws<T, DraftRows> {
+    using base = target_draws<T, DraftRows>;
+
 public:
+    using base::blocks;
+    using base::drafted_from;
+    using base::draw;
+    using base::draw_by_warp;
+    using base::emit;
+    using base::key;
+    using base::memory;
+    using base::request;
+    using base::row;
+    using base::target;
+    using base::vocabulary;
+
     /// `stage`: the next kernel that makes passes; pass_stages if there is none.
     __device__ verification(verify_task<T, DraftRows> const& task, verification_shared& s, std::uint32_t r,
                             std::uint32_t stage)
-        : task_(task), s_(s), r_(r), stage_(stage), length_(task.round.batch.lengths[r]) {}
-
-    [[nodiscard]] __device__ std::uint32_t request() const { return r_; }
-    /// l, and x_1 .. x_l.
-    [[nodiscard]] __device__ std::uint32_t length() const { return length_; }
-    [[nodiscard]] __device__ token_id token(std::uint32_t k) const {
-        return task_.round.batch.tokens[first_row() + k + 1];
-    }
-    /// Of x_k, or no_token behind the block.
-    [[nodiscard]] __device__ token_id token_or_none(std::uint32_t k) const { return k < length_ ? token(k) : no_token; }
-    /// q_k as recorded when x_k was drawn, and what it gave x_k.
-    [[nodiscard]] __device__ law const& drafted_from(std::uint32_t k) const {
-        return task_.round.drafts.laws[draft(k)];
-    }
-    [[nodiscard]] __device__ double drafted_with(std::uint32_t k) const {
-        return task_.round.drafts.token_probabilities[draft(k)];
-    }
-    /// Of a row that is complete.
-    [[nodiscard]] __device__ target_row& target(std::uint32_t k) const { return memory().targets[memory().row(r_, k)]; }
-    [[nodiscard]] __device__ T const* row(std::uint32_t k) const { return task_.rows.row(first_row() + k); }
-    [[nodiscard]] __device__ double* upto(std::uint32_t k) const { return memory().upto + block_index(k); }
-    [[nodiscard]] __device__ block_weight* weights(std::uint32_t k) const { return memory().weights + block_index(k); }
-    [[nodiscard]] __device__ gumbel_winner* winners(std::uint32_t k) const {
-        return memory().winners + static_cast<std::size_t>(memory().row(r_, k)) * memory().gumbel_parts();
-    }
-    [[nodiscard]] __device__ std::uint32_t vocabulary() const { return memory().limits.vocabulary; }
-    [[nodiscard]] __device__ std::uint32_t blocks() const { return memory().blocks(); }
-    /// p_1 .. p_l of block verification.
-    [[nodiscard]] __device__ double* joint() const {
-        return memory().joint + static_cast<std::size_t>(r_) * memory().limits.block_size;
-    }
-    [[nodiscard]] __device__ transform const& target_transform() const { return task_.round.requests.targets[r_]; }
-
-    [[nodiscard]] __device__ draw_key key(std::uint32_t k, purpose use) const {
-        return block_key(task_.round.requests, r_, k, use);
-    }
-    [[nodiscard]] __device__ draw_key noise(std::uint32_t k) const { return noise_key(task_.round.requests, r_, k); }
-
-    // ---- draws from p ------------------------------------------------------------------------------------------
-
-    /// A producer's normaliser made the law of this row without a pass: exp(l - log_normaliser) is p itself.
-    [[nodiscard]] __device__ law take_law(std::uint32_t k) const {
-        law p{};
-        p.shift = task_.rows.log_normalisers[first_row() + k];
-        p.scale = 1.0f;
-        p.total = 1.0;
-        p.kind = p.shift > -infinity && p.shift < infinity ? law_kind::dense : law_kind::invalid;
-        return p;
-    }
-    /// BLOCK collective: a law that was taken, with the cumulative sums that draws look at and with its total, which is their
-    /// sum: what a normaliser is off by is no token's. Block sums that do not add up to 1 are not used. No law if there is
-    /// no sum. Nothing else has the sums: a row that is not drawn from needs none.
-    [[nodiscard]] __device__ law sum_taken(std::uint32_t k, law p) {
-        double total = 0.0;
-        if (task_.rows.block_sums != nullptr) {
-            float const* const sums = task_.rows.block_sums + static_cast<std::size_t>(first_row() + k) * blocks();
-            if (warp_index() == 0) {
-                double const sum =
-                    sum_in_order(blocks(), upto(k), [&](std::uint32_t b) { return static_cast<double>(sums[b]); });
-                if (lane_index() == 0) s_.total = sum;
-            }
-            __syncthreads();
-            total = s_.total;
-        }
-        if (!(fabs(total - 1.0) <= normaliser_tolerance)) {
-            total = sum_blocks(k, p, [](std::uint32_t) { return true; });
-        }
-        p.total = total;
-        if (!(total > 0.0 && total < static_cast<double>(infinity))) p.kind = law_kind::invalid;
-        return p;
-    }
-    /// The cumulative sums of a law by a pass over the row, but for blocks that may_weigh(b) says have no weight; returns
-    /// the total.
-    template <class MayWeigh>
-    [[nodiscard]] __device__ double sum_blocks(std::uint32_t k, law const& p, MayWeigh const& may_weigh) {
-        double* const sums = upto(k);
-        for (std::uint32_t b = warp_index(); b < blocks(); b += verification_warps) {
-            double const sum = may_weigh(b) ? sum_block(row(k), vocabulary(), b, p) : 0.0;
-            if (lane_index() == 0) sums[b] = sum;
-        }
-        __syncthreads();
-        if (warp_index() == 0) {
-            double const total = sum_in_order(blocks(), sums, [&](std::uint32_t b) { return sums[b]; });
-            if (lane_index() == 0) s_.total = total;
-        }
-        __syncthreads();
-        double const total = s_.total;
-        __syncthreads();  // no mutant: there is a barrier before the next total as well
-        return total;
-    }
-    /// A token of law p of row k, by the draw of that name.
-    [[nodiscard]] __device__ token_id draw(std::uint32_t k, draw_key const& name) {
-        prepare_draw(k);
-        return chosen_by_first_warp([&] { return draw_by_warp(k, target(k).p, name); });
-    }
-
-    // ---- corrections -------------------------------------------------------------------------------------------
+        : base(task, s, r), stage_(stage) {}
 
     /// The correction at position k, or its pass is on the way: a token with probability max(p - q, 0) / its mass
     /// (draw_residual). Ends the request, now or then.
@@ -229,11 +136,11 @@ public:
         double sum = 0.0;
         for (std::uint32_t i = threadIdx.x; i < block_tokens; i += verification_threads) sum += left_of(of, b, i);
         sum = warp_sum(sum);
-        if (lane_index() == 0) s_.sums[warp_index()] = sum;
+        if (lane_index() == 0) scratch().sums[warp_index()] = sum;
         __syncthreads();
         if (threadIdx.x == 0) {
             double mass = 0.0;
-            for (double const part : s_.sums) mass += part;
+            for (double const part : scratch().sums) mass += part;
             left()[b] = mass;
         }
         __syncthreads();
@@ -243,104 +150,22 @@ public:
         double* const masses = left();
         if (warp_index() == 0) {
             double const total = sum_in_order(blocks(), masses, [&](std::uint32_t b) { return masses[b]; });
-            if (lane_index() == 0) s_.total = total;
+            if (lane_index() == 0) scratch().total = total;
         }
         __syncthreads();
-        double const total = s_.total;
+        double const total = scratch().total;
         __syncthreads();  // no mutant: there is a barrier before the next total as well
         return total;
     }
 
-    // ---- verdicts ----------------------------------------------------------------------------------------------
-
-    /// Emits x_1 .. x_accepted and `last`, or up to the first stop token of these; nothing if `last` is none.
-    __device__ void emit(std::uint32_t accepted, token_id last) {
-        if (last == no_token) return refuse();
-        if (warp_index() != 0) return;
-        std::uint32_t const most_stops = memory().limits.stop_tokens;
-        verdict_columns const& verdicts = task_.round.verdicts;
-        bool const emits = lane_index() <= accepted;
-        token_id const x = !emits ? no_token : lane_index() == accepted ? last : token(lane_index());
-        bool stops = false;
-        for (std::uint32_t i = 0; i < most_stops; ++i) {
-            token_id const stop = task_.round.requests.stop_tokens[static_cast<std::size_t>(r_) * most_stops + i];
-            stops |= x != no_token && x == stop;
-        }
-        unsigned const stopping = __ballot_sync(all_lanes, stops);
-        std::uint32_t const count =
-            stopping != 0 ? static_cast<std::uint32_t>(__ffs(static_cast<int>(stopping))) : accepted + 1;
-        std::uint32_t const at = memory().row(r_, lane_index());
-        if (lane_index() < count) {
-            verdicts.tokens[at] = x;
-            if (verdicts.log_probabilities != nullptr) {
-                verdicts.log_probabilities[at] = x == no_token
-                                                     ? -static_cast<double>(infinity)
-                                                     : log_probability_of(target(lane_index()).p, row(lane_index()), x);
-            }
-        }
-        if (lane_index() == 0) {
-            verdicts.statuses[r_] = status::ok;
-            verdicts.accepted[r_] = accepted;
-            verdicts.emitted[r_] = count;
-            verdicts.stopped[r_] = stopping != 0 ? 1 : 0;
-        }
-    }
-    /// A row holds no law: nothing is emitted.
-    __device__ void refuse() {
-        if (threadIdx.x != 0) return;
-        verdict_columns const& out = task_.round.verdicts;
-        out.statuses[r_] = status::invalid_target;
-        out.accepted[r_] = 0;
-        out.emitted[r_] = 0;
-        out.stopped[r_] = 0;
-    }
-
-    /// One thread, once the row is complete: what rules will ask of it.
-    __device__ void store(std::uint32_t k, law const& p, token_id choice) const {
-        double const kept = p.valid() && k < length_ ? probability_of(p, row(k), token(k)) : 0.0;
-        target(k) = {p, kept, choice};
-    }
-    /// WARP collective: a token of p by the draw of that name; its sums must be there.
-    [[nodiscard]] __device__ token_id draw_by_warp(std::uint32_t k, law const& p, draw_key const& name) const {
-        // What rounding block sums and a normaliser is of them: distribution's given_room.
-        bool const given = task_.rows.block_sums != nullptr && is_taken();
-        double const room =
-            given ? block_room + (4.0 + 2.0 * fabs(static_cast<double>(p.shift))) * 0x1p-24 : block_room;
-        return draw_token(row(k), vocabulary(), p, upto(k), uniform(name), room);
-    }
-
-    [[nodiscard]] __device__ verify_memory const& memory() const { return task_.memory; }
-    /// A producer's normaliser is all that is needed of the request's rows.
-    [[nodiscard]] __device__ bool is_taken() const { return task_.rows.are_normalised(target_transform()); }
-
 private:
-    [[nodiscard]] __device__ std::uint32_t first_row() const {
-        return static_cast<std::uint32_t>(task_.round.batch.offsets[r_]);
-    }
-    [[nodiscard]] __device__ std::size_t draft(std::uint32_t k) const {
-        return static_cast<std::size_t>(r_) * memory().limits.block_size + k;
-    }
-    [[nodiscard]] __device__ std::size_t block_index(std::uint32_t k) const {
-        return static_cast<std::size_t>(memory().row(r_, k)) * blocks();
-    }
-    [[nodiscard]] __device__ double* left() const { return memory().left + static_cast<std::size_t>(r_) * blocks(); }
-    __device__ void prepare_draw(std::uint32_t k) {
-        if (!is_taken() || !target(k).p.valid()) return;
-        law const p = sum_taken(k, target(k).p);  // with a barrier: all have read the law that is replaced
-        if (threadIdx.x == 0) target(k).p = p;
-        __syncthreads();
-    }
-    /// The token that the first warp finds, in all threads.
-    template <class Find>
-    [[nodiscard]] __device__ token_id chosen_by_first_warp(Find const& find) {
-        if (warp_index() == 0) {
-            token_id const y = find();
-            if (lane_index() == 0) s_.chosen = y;
-        }
-        __syncthreads();
-        token_id const y = s_.chosen;
-        __syncthreads();  // no mutant: two choices in a row take a draw that rounding left with nothing
-        return y;
+    using base::chosen_by_first_warp;
+    using base::drafts;
+    using base::prepare_draw;
+    using base::scratch;
+
+    [[nodiscard]] __device__ double* left() const {
+        return memory().left + static_cast<std::size_t>(request()) * blocks();
     }
     /// try_to(0), try_to(1) ..., a warp each: the first that is not no_token, which is what they return if none is.
     template <class Try>
@@ -349,10 +174,10 @@ private:
         token_id settled = no_token;
         for (std::uint32_t first = 0; first < count && settled == no_token; first += verification_warps) {
             token_id const y = try_to(first + warp_index());
-            if (lane_index() == 0) s_.outcomes[warp_index()] = y;
+            if (lane_index() == 0) scratch().outcomes[warp_index()] = y;
             __syncthreads();
             for (unsigned w = verification_warps; w-- > 0;) {
-                if (s_.outcomes[w] != no_token) settled = s_.outcomes[w];
+                if (scratch().outcomes[w] != no_token) settled = scratch().outcomes[w];
             }
             __syncthreads();
         }
@@ -367,7 +192,7 @@ private:
         if (y == no_token) return no_token;
         law const& q = drafted_from(k);
         double const drafted = q.is_one_hot() ? (y == q.mode ? 1.0 : 0.0)
-                                              : static_cast<double>(task_.drafts.weight(r_, k, q, y)) / q.total;
+                                              : static_cast<double>(drafts().weight(request(), k, q, y)) / q.total;
         double const survives = scale * probability_of(p, row(k), y);
         name.use = purpose::proposal_accept;
         return accepts(uniform(name), fmax(survives - drafted, 0.0), survives) ? y : no_token;
@@ -377,10 +202,10 @@ private:
         law const& q = drafted_from(k);
         if (q.is_one_hot()) {
             for (std::uint32_t i = threadIdx.x; i < block_tokens; i += verification_threads) {
-                s_.drafted[i] = b * block_tokens + i == static_cast<std::uint32_t>(q.mode) ? 1.0f : 0.0f;
+                scratch().drafted[i] = b * block_tokens + i == static_cast<std::uint32_t>(q.mode) ? 1.0f : 0.0f;
             }
         } else {
-            task_.drafts.weights(r_, k, q, b, s_.drafted);
+            drafts().weights(request(), k, q, b, scratch().drafted);
         }
         __syncthreads();
     }
@@ -400,7 +225,7 @@ private:
         std::uint32_t const v = b * block_tokens + i;
         if (v >= vocabulary()) return 0.0;
         double const difference = static_cast<double>(weight_of(of.p, of.row, static_cast<token_id>(v))) -
-                                  static_cast<double>(s_.drafted[i]) * of.ratio;
+                                  static_cast<double>(scratch().drafted[i]) * of.ratio;
         return difference > 0.0 ? difference * of.factor : 0.0;
     }
     /// Makes the pass, or lets many blocks make it and returns false: the request is resumed when they have.
@@ -411,19 +236,15 @@ private:
             return true;
         }
         if (threadIdx.x == 0) {
-            memory().passes[r_] = how;
-            memory().pass_blocks[r_] = 0;
+            memory().passes[request()] = how;
+            memory().pass_blocks[request()] = 0;
             std::uint32_t const place = atomicAdd(&memory().counters->waiting[stage_], 1u);
-            memory().queues[stage_ * memory().limits.requests + place] = r_;
+            memory().queues[stage_ * memory().limits.requests + place] = request();
         }
         return false;
     }
 
-    verify_task<T, DraftRows> const& task_;
-    verification_shared& s_;
-    std::uint32_t r_;
     std::uint32_t stage_;
-    std::uint32_t length_;
 };
 
 }  // namespace cuda

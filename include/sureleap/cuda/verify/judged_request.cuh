@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT
+//
+// One request whose drafts are judged, as it stands in the arrays of a round. In: the round and the memory of the
+// verification. Out: its tokens, its target rows, what was recorded of its drafts, and the names of its draws. It also
+// writes the verdict.
+//
+// Positions k count from the anchor: row k of the target is the law of the token behind k drafted ones.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/cuda/core/columns.cuh>
+#include <sureleap/cuda/core/distribution.cuh>
+#include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/sampling/draw.cuh>
+#include <sureleap/cuda/sampling/gumbel_max.cuh>
+#include <sureleap/cuda/sampling/row.cuh>
+#include <sureleap/cuda/verify/memory.cuh>
+#include <sureleap/sampling/draw_key.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+namespace cuda {
+
+/// All that the kernels of a verification are told.
+template <class T, class DraftRows>
+struct verify_task {
+    logits_rows<T> rows;
+    DraftRows drafts;
+    verify_memory memory;
+    device_round round;
+};
+
+/// Request r of a round. Functions may be called by any thread unless they say otherwise.
+template <class T, class DraftRows>
+class judged_request {
+public:
+    __device__ judged_request(verify_task<T, DraftRows> const& task, std::uint32_t r)
+        : task_(task), r_(r), length_(task.round.batch.lengths[r]) {}
+
+    [[nodiscard]] __device__ std::uint32_t request() const { return r_; }
+    /// l, and x_1 .. x_l.
+    [[nodiscard]] __device__ std::uint32_t length() const { return length_; }
+    [[nodiscard]] __device__ token_id token(std::uint32_t k) const {
+        return task_.round.batch.tokens[first_row() + k + 1];
+    }
+    /// Of x_k, or no_token behind the block.
+    [[nodiscard]] __device__ token_id token_or_none(std::uint32_t k) const { return k < length_ ? token(k) : no_token; }
+    /// q_k as recorded when x_k was drawn, and what it gave x_k.
+    [[nodiscard]] __device__ law const& drafted_from(std::uint32_t k) const {
+        return task_.round.drafts.laws[draft(k)];
+    }
+    [[nodiscard]] __device__ double drafted_with(std::uint32_t k) const {
+        return task_.round.drafts.token_probabilities[draft(k)];
+    }
+    /// Of a row that is complete.
+    [[nodiscard]] __device__ target_row& target(std::uint32_t k) const { return memory().targets[memory().row(r_, k)]; }
+    [[nodiscard]] __device__ T const* row(std::uint32_t k) const { return task_.rows.row(first_row() + k); }
+    [[nodiscard]] __device__ double* upto(std::uint32_t k) const { return memory().upto + block_index(k); }
+    [[nodiscard]] __device__ block_weight* weights(std::uint32_t k) const { return memory().weights + block_index(k); }
+    [[nodiscard]] __device__ gumbel_winner* winners(std::uint32_t k) const {
+        return memory().winners + static_cast<std::size_t>(memory().row(r_, k)) * memory().gumbel_parts();
+    }
+    [[nodiscard]] __device__ std::uint32_t vocabulary() const { return memory().limits.vocabulary; }
+    [[nodiscard]] __device__ std::uint32_t blocks() const { return memory().blocks(); }
+    /// p_1 .. p_l of block verification.
+    [[nodiscard]] __device__ double* joint() const {
+        return memory().joint + static_cast<std::size_t>(r_) * memory().limits.block_size;
+    }
+    [[nodiscard]] __device__ transform const& target_transform() const { return task_.round.requests.targets[r_]; }
+
+    [[nodiscard]] __device__ draw_key key(std::uint32_t k, purpose use) const {
+        return block_key(task_.round.requests, r_, k, use);
+    }
+    [[nodiscard]] __device__ draw_key noise(std::uint32_t k) const { return noise_key(task_.round.requests, r_, k); }
+    [[nodiscard]] __device__ std::uint32_t first_row() const {
+        return static_cast<std::uint32_t>(task_.round.batch.offsets[r_]);
+    }
+    [[nodiscard]] __device__ verify_memory const& memory() const { return task_.memory; }
+    /// A producer's normaliser is all that is needed of the request's rows.
+    [[nodiscard]] __device__ bool is_taken() const { return task_.rows.are_normalised(target_transform()); }
+
+    // ---- verdicts ----------------------------------------------------------------------------------------------
+
+    /// BLOCK collective: emits x_1 .. x_accepted and `last`, or up to the first stop token of these; nothing if `last` is none.
+    __device__ void emit(std::uint32_t accepted, token_id last) {
+        if (last == no_token) return refuse();
+        if (warp_index() != 0) return;
+        std::uint32_t const most_stops = memory().limits.stop_tokens;
+        verdict_columns const& verdicts = task_.round.verdicts;
+        bool const emits = lane_index() <= accepted;
+        token_id const x = !emits ? no_token : lane_index() == accepted ? last : token(lane_index());
+        bool stops = false;
+        for (std::uint32_t i = 0; i < most_stops; ++i) {
+            token_id const stop = task_.round.requests.stop_tokens[static_cast<std::size_t>(r_) * most_stops + i];
+            stops |= x != no_token && x == stop;
+        }
+        unsigned const stopping = __ballot_sync(all_lanes, stops);
+        std::uint32_t const count =
+            stopping != 0 ? static_cast<std::uint32_t>(__ffs(static_cast<int>(stopping))) : accepted + 1;
+        std::uint32_t const at = memory().row(r_, lane_index());
+        if (lane_index() < count) {
+            verdicts.tokens[at] = x;
+            if (verdicts.log_probabilities != nullptr) {
+                verdicts.log_probabilities[at] = x == no_token
+                                                     ? -static_cast<double>(infinity)
+                                                     : log_probability_of(target(lane_index()).p, row(lane_index()), x);
+            }
+        }
+        if (lane_index() == 0) {
+            verdicts.statuses[r_] = status::ok;
+            verdicts.accepted[r_] = accepted;
+            verdicts.emitted[r_] = count;
+            verdicts.stopped[r_] = stopping != 0 ? 1 : 0;
+        }
+    }
+    /// BLOCK collective: a row holds no law, and nothing is emitted.
+    __device__ void refuse() {
+        if (threadIdx.x != 0) return;
+        verdict_columns const& out = task_.round.verdicts;
+        out.statuses[r_] = status::invalid_target;
+        out.accepted[r_] = 0;
+        out.emitted[r_] = 0;
+        out.stopped[r_] = 0;
+    }
+
+    /// One thread, once the row is complete: what rules will ask of it.
+    __device__ void store(std::uint32_t k, law const& p, token_id choice) const {
+        double const kept = p.valid() && k < length_ ? probability_of(p, row(k), token(k)) : 0.0;
+        target(k) = {p, kept, choice};
+    }
+
+protected:
+    /// Of all requests.
+    [[nodiscard]] __device__ logits_rows<T> const& rows() const { return task_.rows; }
+    [[nodiscard]] __device__ DraftRows const& drafts() const { return task_.drafts; }
+
+private:
+    [[nodiscard]] __device__ std::size_t draft(std::uint32_t k) const {
+        return static_cast<std::size_t>(r_) * memory().limits.block_size + k;
+    }
+    [[nodiscard]] __device__ std::size_t block_index(std::uint32_t k) const {
+        return static_cast<std::size_t>(memory().row(r_, k)) * blocks();
+    }
+
+    verify_task<T, DraftRows> const& task_;
+    std::uint32_t r_;
+    std::uint32_t length_;
+};
+
+}  // namespace cuda
+SURELEAP_END_NAMESPACE
