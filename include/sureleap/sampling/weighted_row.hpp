@@ -49,7 +49,7 @@ public:
         cutoff_ = truncate(logits_, how, mode_, order);
     }
     /// The reference, which subtracts before it multiplies: for numbers near the end of their range.
-    void use_reference() noexcept { functions_ = &scalar_kernels<row_kernels>.get<T>(); }
+    void use_reference() noexcept { functions_ = &scalar_kernels<row_kernels>.template get<T>(); }
 
     // ---- weights -----------------------------------------------------------------------------------------------
 
