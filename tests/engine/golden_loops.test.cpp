@@ -13,6 +13,7 @@
 #include <sstream>
 #include <string>
 #include <type_traits>
+#include <variant>
 #include <vector>
 
 #include <engine/dspark.hpp>
@@ -98,9 +99,14 @@ struct recipe {
     }
 };
 
+/// Of all schedules only those that the recorded loops had: each is compiled with every drafter and rule.
+using scripted_schedule = std::variant<sureleap::fixed_schedule, sureleap::threshold_schedule>;
+template <class Real>
+using scripted_server = engine::server<Real, scripted, scripted_schedule>;
+
 // Runs one sample of a file. after_round(proposal, accepted) sees the server after every round with a block.
 template <class Real, class AfterRound>
-rounds run_sample(golden::file const& f, std::string const& sample, engine::server<Real, scripted>& server, script& s,
+rounds run_sample(golden::file const& f, std::string const& sample, scripted_server<Real>& server, script& s,
                   double temperature, recipe const& made, AfterRound after_round) {
     auto const prompt = f.i32(sample + "prompt");
     std::size_t const wanted = made.wanted;
@@ -182,11 +188,11 @@ void check_dspark_loop(std::string const& name, double temperature, double thres
     engine::dspark<Real> model(std::move(draft), served, pool, limits);
     engine::any_drafter<Real> drafter = engine::make_drafter(model);
     auto const confidence = engine::load_confidence<Real>(model.source());
-    engine::any_schedule schedule = sureleap::fixed_schedule{};
+    scripted_schedule schedule = sureleap::fixed_schedule{};
     if (threshold > 0) schedule = sureleap::threshold_schedule{threshold};
 
     script s;
-    engine::server<Real, scripted> server(served, drafter, &model, schedule, sureleap::token_rejection<>{}, pool, {&s});
+    scripted_server<Real> server(served, drafter, &model, schedule, sureleap::token_rejection<>{}, pool, {&s});
     sureleap::calibration_recorder recorder(gamma);
     std::uint64_t samples_seen = 0, proposals = 0, sum_acceptance = 0, sum_proposal = 0;
     std::vector<std::int32_t> proposals_at(gamma), accepted_at(gamma);
@@ -276,7 +282,7 @@ TEMPLATE_TEST_CASE("golden: Eagle3 decoding at temperature 1", "[golden][engine]
     engine::eagle3<Real> model(golden::copy_of(f, "w.", config), served, pool, limits);
     engine::any_drafter<Real> drafter = engine::make_drafter(model);
     script s;
-    engine::server<Real, scripted> server(served, drafter, &model, sureleap::fixed_schedule{},
+    scripted_server<Real> server(served, drafter, &model, sureleap::fixed_schedule{},
                                           sureleap::token_rejection<>{}, pool, {&s});
     for (std::string const& sample : samples(f)) {
         INFO(sample);
