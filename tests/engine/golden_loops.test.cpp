@@ -282,8 +282,8 @@ TEMPLATE_TEST_CASE("golden: Eagle3 decoding at temperature 1", "[golden][engine]
     engine::eagle3<Real> model(golden::copy_of(f, "w.", config), served, pool, limits);
     engine::any_drafter<Real> drafter = engine::make_drafter(model);
     script s;
-    scripted_server<Real> server(served, drafter, &model, sureleap::fixed_schedule{},
-                                          sureleap::token_rejection<>{}, pool, {&s});
+    scripted_server<Real> server(served, drafter, &model, sureleap::fixed_schedule{}, sureleap::token_rejection<>{},
+                                 pool, {&s});
     for (std::string const& sample : samples(f)) {
         INFO(sample);
         // Logits of the first draft rows, taken from the laws they became: log q is the logits up to a constant.
