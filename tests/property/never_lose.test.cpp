@@ -356,7 +356,7 @@ std::vector<draft_forecast> forecasts(survival_profile const& profile, std::size
 
 }  // namespace
 
-TEST_CASE("an forecast is Theta of what was seen, for any number of requests") {
+TEST_CASE("a forecast is Theta of what was seen, for any number of requests") {
     survival_profile profile(2, 0.5);
     for (int i = 0; i < 200; ++i) profile.observe(told_round(8, 2, 2, 0.5).record(), 0, 100.0);
     // Every request offers 1/2 and 1/4. With R requests: R 1.5 / (10 + 2 R), R 1.75 / (10 + 3 R), R / (10 + R).
