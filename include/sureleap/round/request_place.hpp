@@ -6,8 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <ctime>
 #include <optional>
+#include <random>
 #include <span>
 #include <vector>
 
@@ -96,7 +96,7 @@ private:
 /// Seeds of requests that brought none, each its own: unseeded requests that shared a stream would emit correlated texts.
 class seed_source {
 public:
-    explicit seed_source(std::optional<std::uint64_t> base) : base_(base ? *base : own()) {}
+    explicit seed_source(std::optional<std::uint64_t> base) : base_(base ? *base : entropy()) {}
 
     [[nodiscard]] std::uint64_t operator()(request_id id, request_settings const& settings) const noexcept {
         if (settings.seed) return *settings.seed;
@@ -106,16 +106,9 @@ public:
     }
 
 private:
-    /// Of this object, at this time. Seeds have to differ, not to be secret, and <random> is dear to include.
-    [[nodiscard]] std::uint64_t own() const noexcept {
-        std::timespec now{};
-        static_cast<void>(std::timespec_get(&now, TIME_UTC));
-        auto const place = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(this));
-        auto const seconds = static_cast<std::uint64_t>(now.tv_sec);
-        auto const bits = philox4x32({static_cast<std::uint32_t>(now.tv_nsec), static_cast<std::uint32_t>(seconds),
-                                      static_cast<std::uint32_t>(seconds >> 32), 0},
-                                     place);
-        return (std::uint64_t{bits[0]} << 32) | bits[1];
+    [[nodiscard]] static std::uint64_t entropy() {
+        std::random_device device;
+        return (std::uint64_t{device()} << 32) | device();
     }
     std::uint64_t base_;
 };
