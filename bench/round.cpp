@@ -32,10 +32,10 @@
 
 #include <sureleap/sureleap.hpp>
 
+#include "engine/causal_lm.hpp"
 #include "engine/checkpoint.hpp"
 #include "engine/dspark.hpp"
 #include "engine/parts.hpp"
-#include "engine/qwen3.hpp"
 #include "engine/server.hpp"
 #include "engine/synthetic.hpp"
 #include "logits.hpp"
@@ -59,7 +59,7 @@ constexpr std::size_t listed_successors = 128;
 
 /// A target and its drafter, with room for every batch size measured.
 struct models {
-    engine::qwen3<float> target;
+    engine::causal_lm<float> target;
     engine::dspark<float> draft;
     engine::any_drafter<float> drafter;
     engine::any_drafter<float> listing_drafter;  ///< the same model, q on a shortlist

@@ -12,11 +12,11 @@
 #include <string>
 #include <utility>
 
+#include <engine/causal_lm.hpp>
 #include <engine/checkpoint.hpp>
 #include <engine/dspark.hpp>
 #include <engine/eagle3.hpp>
 #include <engine/kernels.hpp>
-#include <engine/qwen3.hpp>
 #include <engine/stand_in.hpp>
 #include <sureleap/core/error.hpp>
 
@@ -93,15 +93,15 @@ engine::arithmetic products_of(options const& chosen) {
     return chosen.bf16 ? engine::arithmetic::bf16 : engine::arithmetic::full;
 }
 
-loaded_target load_qwen3(options const& chosen, std::vector<int> features, engine::thread_pool& pool,
-                         engine::serving_limits const& limits) {
+loaded_target load_causal_lm(options const& chosen, std::vector<int> features, engine::thread_pool& pool,
+                             engine::serving_limits const& limits) {
     auto config = engine::load_config(chosen.target);
     config.products = products_of(chosen);
     engine::checkpoint from(chosen.target, std::move(config));
     mapped_files mapped(last_name(chosen.target), from);
     std::size_t const bytes = from.bytes();
     auto stop_tokens = from.config().stop_tokens;
-    auto model = std::make_unique<engine::qwen3<float>>(std::move(from), std::move(features), pool, limits);
+    auto model = std::make_unique<engine::causal_lm<float>>(std::move(from), std::move(features), pool, limits);
     std::size_t const layers = model->config().layers;
     model_facts facts{.name = mapped.name,
                       .description = sizes(layers, model->hidden_size(), model->vocabulary()),
@@ -218,7 +218,7 @@ models load_models(options const& chosen, std::size_t prompt_size, engine::threa
     }
     auto features = config ? config->draft->target_layer_ids : std::vector<int>{};
     loaded_target target = chosen.tiny() ? load_tiny_target(std::move(features), pool, limits)
-                                         : load_qwen3(chosen, std::move(features), pool, limits);
+                                         : load_causal_lm(chosen, std::move(features), pool, limits);
     loaded_drafter drafter = load_drafter(chosen, config, block_size, target, pool);
     engine::check_parts(drafter.drafter, make_schedule(chosen.schedule, unmeasured), engine::make_rule(chosen.rule));
     read_in(target.mapped, pool, status);

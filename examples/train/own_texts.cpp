@@ -8,8 +8,8 @@
 #include <utility>
 #include <variant>
 
+#include <engine/causal_lm.hpp>
 #include <engine/checkpoint.hpp>
-#include <engine/qwen3.hpp>
 #include <engine/server.hpp>
 #include <sureleap/core/error.hpp>
 
@@ -19,8 +19,8 @@ documents write_own_texts(std::filesystem::path const& folder, documents const& 
                           own_texts_settings const& settings, engine::thread_pool& pool) {
     engine::checkpoint from(folder);
     auto const stop_tokens = from.config().stop_tokens;
-    engine::qwen3<float> target(std::move(from), {}, pool,
-                                {settings.at_once, settings.longest, std::max<std::size_t>(settings.at_once, 256)});
+    engine::causal_lm<float> target(std::move(from), {}, pool,
+                                    {settings.at_once, settings.longest, std::max<std::size_t>(settings.at_once, 256)});
     engine::any_drafter<float> nothing = engine::no_drafter<float>(target.vocabulary());
     engine::server<float> server(target, nothing, nullptr, sureleap::fixed_schedule{}, sureleap::token_rejection<>{},
                                  pool);

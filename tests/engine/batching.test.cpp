@@ -19,10 +19,10 @@
 #include <utility>
 #include <vector>
 
+#include <engine/causal_lm.hpp>
 #include <engine/dspark.hpp>
 #include <engine/eagle3.hpp>
 #include <engine/kernels_table.hpp>
-#include <engine/qwen3.hpp>
 
 #include "support/dice.hpp"
 #include "support/tiny_models.hpp"
@@ -43,7 +43,7 @@ engine::serving_limits const limits{.slots = 6, .context_length = longest + 8, .
 template <class Real>
 struct models {
     engine::thread_pool pool;
-    engine::qwen3<Real> target;
+    engine::causal_lm<Real> target;
     engine::dspark<Real> dspark;
     engine::eagle3<Real> eagle3;
 

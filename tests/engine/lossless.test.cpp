@@ -23,8 +23,8 @@
 #include <utility>
 #include <vector>
 
+#include <engine/causal_lm.hpp>
 #include <engine/parts.hpp>
-#include <engine/qwen3.hpp>
 #include <engine/server.hpp>
 
 #include "support/dice.hpp"
@@ -223,7 +223,7 @@ TEST_CASE("lossless: sampled tokens have the target's law", "[engine]") {
     engine::thread_pool pool(1);
 
     engine::serving_limits const one{.slots = 1, .context_length = 8, .max_rows = 4};
-    engine::qwen3<double> exact(models.target(engine::storage::bf16), {}, pool, one);
+    engine::causal_lm<double> exact(models.target(engine::storage::bf16), {}, pool, one);
     auto const law_after = [&](std::size_t position, token_id x) {
         auto const row = tiny::score_one(exact, 0, position, x);
         std::vector<double> p(row.begin(), row.end());

@@ -160,8 +160,8 @@ TEST_CASE("server: models that do not fit are refused where they meet", "[engine
     engine::serving_limits const limits{.slots = 3, .context_length = 32, .max_rows = 16};
     auto const target = [&](tiny::shape const& s, std::vector<int> layers, engine::serving_limits const& l) {
         return error_text([&] {
-            engine::qwen3<float> const made(engine::make_in_memory(tiny::target_config(s), storage::bf16, 1),
-                                            std::move(layers), pool, l);
+            engine::causal_lm<float> const made(engine::make_in_memory(tiny::target_config(s), storage::bf16, 1),
+                                                std::move(layers), pool, l);
         });
     };
     CHECK(target(shape, {-1, 0, 1}, limits).empty());
@@ -172,13 +172,13 @@ TEST_CASE("server: models that do not fit are refused where they meet", "[engine
     CHECK(support::says(target(shape, {}, {0, 32, 1}), "0 slots"));
     CHECK(support::says(target(shape, {}, {1, 32, 0}), "0 rows"));
     CHECK(support::says(error_text([&] {
-                            engine::qwen3<float> const made(
+                            engine::causal_lm<float> const made(
                                 engine::make_in_memory(tiny::eagle3_config(shape, drafter), storage::bf16, 1), {}, pool,
                                 limits);
                         }),
                         "expected the architecture Qwen3ForCausalLM"));
 
-    engine::qwen3<float> served(models().target(storage::bf16), tiny::feature_layers(shape), pool, limits);
+    engine::causal_lm<float> served(models().target(storage::bf16), tiny::feature_layers(shape), pool, limits);
     auto const draft = [&](engine::model_config const& config, engine::serving_limits const& l) {
         return error_text([&] {
             auto from = engine::make_in_memory(config, storage::bf16, 1);
@@ -404,7 +404,8 @@ TEST_CASE("server: a request whose numbers are none ends, and no other", "[engin
     engine::thread_pool pool(1);
     engine::serving_limits const limits{.slots = 2, .context_length = 48, .max_rows = 10};
     std::vector<token_id> const bad_prompt{4, 40}, good_prompt{1, 2, 3};
-    engine::qwen3<float> plain(engine::make_in_memory(tiny::target_config(shape), storage::f32, 3), {}, pool, limits);
+    engine::causal_lm<float> plain(engine::make_in_memory(tiny::target_config(shape), storage::f32, 3), {}, pool,
+                                   limits);
     auto const expected = tiny::decode_plainly(plain, good_prompt, greedy(12), "token");
     token_id const emitted = tiny::decode_plainly(plain, bad_prompt, greedy(1), "token")[0];
     REQUIRE(std::count(expected.begin(), expected.end(), emitted) == 0);
@@ -414,10 +415,10 @@ TEST_CASE("server: a request whose numbers are none ends, and no other", "[engin
     // which it meets as an anchor, in the second round.
     for (bool const in_target : {true, false}) {
         INFO(in_target);
-        engine::qwen3<float> target(in_target
-                                        ? with_broken_token(tiny::target_config(shape), "model.embed_tokens.weight", 40)
-                                        : engine::make_in_memory(tiny::target_config(shape), storage::f32, 3),
-                                    tiny::feature_layers(shape), pool, limits);
+        engine::causal_lm<float> target(
+            in_target ? with_broken_token(tiny::target_config(shape), "model.embed_tokens.weight", 40)
+                      : engine::make_in_memory(tiny::target_config(shape), storage::f32, 3),
+            tiny::feature_layers(shape), pool, limits);
         engine::dspark<float> model(
             in_target ? engine::make_in_memory(tiny::dspark_config(shape, drafter), storage::f32, 3)
                       : with_broken_token(tiny::dspark_config(shape, drafter), "embed_tokens.weight", emitted),

@@ -8,11 +8,11 @@
 #include <cstddef>
 #include <memory>
 
+#include <engine/causal_lm.hpp>
 #include <engine/config.hpp>
 #include <engine/dspark.hpp>
 #include <engine/eagle3.hpp>
 #include <engine/parts.hpp>
-#include <engine/qwen3.hpp>
 #include <engine/target.hpp>
 #include <engine/thread_pool.hpp>
 #include <sureleap/sureleap.hpp>
@@ -36,7 +36,7 @@ inline constexpr kind kinds[] = {kind::none, kind::lookup, kind::vanilla, kind::
 /// A target with a drafter of that kind, for engine::server: server(s.target, s.drafter, s.observer, ..., s.pool).
 struct served {
     engine::thread_pool pool;
-    engine::qwen3<float> target;
+    engine::causal_lm<float> target;
     std::unique_ptr<engine::dspark<float>> dspark;
     std::unique_ptr<engine::eagle3<float>> eagle3;
     engine::draft_model<float>* observer = nullptr;

@@ -13,7 +13,7 @@
 
 #include <Eigen/Core>  // of train/gemm.hpp; said here, so that builds without Eigen leave this test out
 
-#include <engine/qwen3.hpp>
+#include <engine/causal_lm.hpp>
 #include <engine/synthetic.hpp>
 #include <engine/thread_pool.hpp>
 #include <train/causal_lm.hpp>
@@ -102,7 +102,7 @@ TEST_CASE("the target in training has the features, laws and loss of the one tha
         train::multiply(trained.tape.hidden.view(), trained.model.lm_head().of(values), logits.span());
 
         engine::thread_pool pool(1);
-        engine::qwen3<double> target(std::move(from), layers, pool, {t.lengths.size(), 128, 128});
+        engine::causal_lm<double> target(std::move(from), layers, pool, {t.lengths.size(), 128, 128});
         std::vector<tiny::segment> segments;
         std::size_t row = 0;
         for (std::size_t s = 0; s < t.lengths.size(); ++s) {

@@ -14,9 +14,9 @@
 
 #include <Eigen/Core>  // of train/gemm.hpp; said here, so that builds without Eigen leave this test out
 
+#include <engine/causal_lm.hpp>
 #include <engine/checkpoint.hpp>
 #include <engine/eagle3.hpp>
-#include <engine/qwen3.hpp>
 #include <engine/stand_in.hpp>
 #include <engine/synthetic.hpp>
 #include <train/eagle3_model.hpp>
@@ -51,8 +51,8 @@ TEMPLATE_TEST_CASE("eagle3 in training: a chain is what the engine drafts of the
         INFO(s << ", seed " << roll.seed());
         auto const config = tiny::eagle3_config(s, d);
         auto const make = [&] { return engine::make_in_memory(config, engine::storage::f64, roll.seed()); };
-        engine::qwen3<Real> served(engine::make_in_memory(tiny::target_config(s), engine::storage::f64, 1),
-                                   tiny::feature_layers(s), pool, limits);
+        engine::causal_lm<Real> served(engine::make_in_memory(tiny::target_config(s), engine::storage::f64, 1),
+                                       tiny::feature_layers(s), pool, limits);
         engine::eagle3<Real> model(make(), served, pool, limits);
         eagle3_drafter<Real> const draft(make());
         // Anchors at the first possible position and right after another; a short chain at the end of a sequence, a
@@ -73,8 +73,9 @@ TEST_CASE("eagle3 in training: many chains of one sequence", "[train]") {
     tiny::shape const s;
     auto const config = tiny::eagle3_config(s, {.block_size = 4});
     support::dice roll(80);
-    engine::qwen3<double> served(engine::make_in_memory(tiny::target_config(s), engine::storage::f64, 1),
-                                 tiny::feature_layers(s), pool, {.slots = 90, .context_length = 120, .max_rows = 120});
+    engine::causal_lm<double> served(engine::make_in_memory(tiny::target_config(s), engine::storage::f64, 1),
+                                     tiny::feature_layers(s), pool,
+                                     {.slots = 90, .context_length = 120, .max_rows = 120});
     engine::eagle3<double> model(engine::make_in_memory(config, engine::storage::f64, 2), served, pool,
                                  {.slots = 90, .context_length = 120, .max_rows = 120});
     eagle3_drafter<double> const draft(engine::make_in_memory(config, engine::storage::f64, 2));

@@ -17,9 +17,9 @@
 
 #include <Eigen/Core>  // of train/gemm.hpp; said here, so that builds without Eigen leave this test out
 
+#include <engine/causal_lm.hpp>
 #include <engine/checkpoint.hpp>
 #include <engine/eagle3.hpp>
-#include <engine/qwen3.hpp>
 #include <engine/synthetic.hpp>
 #include <sureleap/ext/safetensors_writer.hpp>
 #include <sureleap/training/losses.hpp>
@@ -224,8 +224,8 @@ TEST_CASE("eagle3 in training: steps lower the loss, and the engine loads what w
     target_config.draft.reset();
     engine::thread_pool pool(1);
     engine::serving_limits const limits{.slots = 12, .context_length = 120, .max_rows = 120};
-    engine::qwen3<double> served(engine::make_in_memory(target_config, engine::storage::f64, 5),
-                                 c.config.draft->target_layer_ids, pool, limits);
+    engine::causal_lm<double> served(engine::make_in_memory(target_config, engine::storage::f64, 5),
+                                     c.config.draft->target_layer_ids, pool, limits);
     auto from = engine::checkpoint::from_files(c.config, std::move(files));
     eagle3_drafter<double> const same(from, served.embeddings(), served.output_head());
     CHECK(same.values == c.draft.values);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "qwen3.hpp"
+#include "causal_lm.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -42,7 +42,8 @@ transformer_config checked(checkpoint const& from, std::vector<int> const& featu
 }  // namespace
 
 template <class Real>
-qwen3<Real>::qwen3(checkpoint from, std::vector<int> feature_layers, thread_pool& pool, serving_limits const& limits)
+causal_lm<Real>::causal_lm(checkpoint from, std::vector<int> feature_layers, thread_pool& pool,
+                           serving_limits const& limits)
     : checkpoint_(std::move(from)),
       feature_layers_(std::move(feature_layers)),
       limits_(limits),
@@ -63,10 +64,11 @@ qwen3<Real>::qwen3(checkpoint from, std::vector<int> feature_layers, thread_pool
 }
 
 template <class Real>
-void qwen3<Real>::prefill(std::size_t slot, std::size_t first, std::span<sureleap::token_id const> tokens) {
+void causal_lm<Real>::prefill(std::size_t slot, std::size_t first, std::span<sureleap::token_id const> tokens) {
     if (first + tokens.size() > limits_.context_length || tokens.size() > limits_.max_rows) {
-        sureleap::fail_with("qwen3: prefill of ", tokens.size(), " tokens at position ", first, ", expected at most ",
-                            limits_.max_rows, " tokens within a context of ", limits_.context_length);
+        sureleap::fail_with("causal_lm: prefill of ", tokens.size(), " tokens at position ", first,
+                            ", expected at most ", limits_.max_rows, " tokens within a context of ",
+                            limits_.context_length);
     }
     check_slot(slot);
     rows_.clear();
@@ -78,16 +80,16 @@ void qwen3<Real>::prefill(std::size_t slot, std::size_t first, std::span<surelea
 }
 
 template <class Real>
-sureleap::logits_rows<Real> qwen3<Real>::score(sureleap::verify_batch const& batch) {
+sureleap::logits_rows<Real> causal_lm<Real>::score(sureleap::verify_batch const& batch) {
     if (batch.rows() > limits_.max_rows) {
-        sureleap::fail_with("qwen3: a verify batch of ", batch.rows(),
+        sureleap::fail_with("causal_lm: a verify batch of ", batch.rows(),
                             " rows, expected at most max_rows = ", limits_.max_rows);
     }
     rows_.clear();
     for (std::size_t i = 0; i < batch.rows(); ++i) {
         std::uint64_t const position = batch.positions()[i];
         if (position >= limits_.context_length) {
-            sureleap::fail_with("qwen3: row ", i, " of a verify batch is at position ", position,
+            sureleap::fail_with("causal_lm: row ", i, " of a verify batch is at position ", position,
                                 ", expected less than the context length ", limits_.context_length);
         }
         std::size_t const slot = batch.requests()[batch.markers()[i]].slot;
@@ -100,14 +102,14 @@ sureleap::logits_rows<Real> qwen3<Real>::score(sureleap::verify_batch const& bat
 }
 
 template <class Real>
-void qwen3<Real>::check_slot(std::size_t slot) const {
+void causal_lm<Real>::check_slot(std::size_t slot) const {
     if (slot >= limits_.slots) {
-        sureleap::fail_with("qwen3: a sequence is in slot ", slot, ", expected less than ", limits_.slots);
+        sureleap::fail_with("causal_lm: a sequence is in slot ", slot, ", expected less than ", limits_.slots);
     }
 }
 
 template <class Real>
-void qwen3<Real>::forward(std::span<sureleap::token_id const> tokens, bool logits) {
+void causal_lm<Real>::forward(std::span<sureleap::token_id const> tokens, bool logits) {
     std::size_t const n = rows_.size();
     std::size_t const d = config().hidden_size;
     Real* const x = stream_.data();
@@ -115,7 +117,7 @@ void qwen3<Real>::forward(std::span<sureleap::token_id const> tokens, bool logit
     for (std::size_t i = 0; i < n; ++i) {
         auto const token = static_cast<std::size_t>(tokens[i]);  // a negative one becomes a large one
         if (token >= config().vocabulary) {
-            sureleap::fail_with("qwen3: token ", i, " of a batch is ", tokens[i], ", expected 0 .. ",
+            sureleap::fail_with("causal_lm: token ", i, " of a batch is ", tokens[i], ", expected 0 .. ",
                                 config().vocabulary - 1);
         }
         load_row(embeddings_, token, x + i * d);
@@ -137,7 +139,7 @@ void qwen3<Real>::forward(std::span<sureleap::token_id const> tokens, bool logit
 }
 
 template <class Real>
-void qwen3<Real>::keep_features(int layer) {
+void causal_lm<Real>::keep_features(int layer) {
     auto const found = std::find(feature_layers_.begin(), feature_layers_.end(), layer);
     if (found == feature_layers_.end()) return;
     std::size_t const d = config().hidden_size;
@@ -149,18 +151,18 @@ void qwen3<Real>::keep_features(int layer) {
 }
 
 template <class Real>
-sureleap::matrix_view<Real> qwen3<Real>::features() const noexcept {
+sureleap::matrix_view<Real> causal_lm<Real>::features() const noexcept {
     return {features_.data(), rows_.size(), feature_layers_.size() * config().hidden_size};
 }
 
 template <class Real>
-std::size_t qwen3<Real>::weight_bytes() const noexcept {
+std::size_t causal_lm<Real>::weight_bytes() const noexcept {
     std::size_t bytes = output_head_.bytes();
     for (auto const& layer : layers_) bytes += layer.weight_bytes();
     return bytes;
 }
 
-template class qwen3<float>;
-template class qwen3<double>;
+template class causal_lm<float>;
+template class causal_lm<double>;
 
 }  // namespace engine

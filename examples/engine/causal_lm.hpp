@@ -19,12 +19,12 @@ namespace engine {
 /// Any number of sequences, one flat pass. Row i of a batch is computed as if it were alone (kernels.hpp). So a batch
 /// gives bit for bit the logits of its requests one at a time, and a chunked prefill those of a whole one.
 template <class Real>
-class qwen3 final : public target<Real> {
+class causal_lm final : public target<Real> {
 public:
     /// `from` is a Qwen3ForCausalLM folder; its mapped files live as long as the model. feature_layers: strictly
     /// increasing, -1 (the embedding) to layers - 2; the last layer is left out because its raw output is not what
     /// the reference code calls its hidden state. The pool must outlive the model.
-    qwen3(checkpoint from, std::vector<int> feature_layers, thread_pool& pool, serving_limits const& limits);
+    causal_lm(checkpoint from, std::vector<int> feature_layers, thread_pool& pool, serving_limits const& limits);
 
     [[nodiscard]] std::size_t vocabulary() const noexcept override { return config().vocabulary; }
     [[nodiscard]] std::size_t hidden_size() const noexcept override { return config().hidden_size; }
@@ -62,7 +62,7 @@ private:
     std::vector<Real> logits_;    // [rows of the largest verify batch so far, vocabulary]
 };
 
-extern template class qwen3<float>;
-extern template class qwen3<double>;
+extern template class causal_lm<float>;
+extern template class causal_lm<double>;
 
 }  // namespace engine

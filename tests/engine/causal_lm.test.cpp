@@ -18,10 +18,10 @@
 #include <utility>
 #include <vector>
 
+#include <engine/causal_lm.hpp>
 #include <engine/dspark.hpp>
 #include <engine/eagle3.hpp>
 #include <engine/heads.hpp>
-#include <engine/qwen3.hpp>
 
 #include "support/dice.hpp"
 #include "support/tiny_models.hpp"
@@ -186,7 +186,7 @@ struct last_position {
     numbers features;
 };
 
-struct reference_qwen3 {
+struct reference_causal_lm {
     engine::transformer_config c;
     matrix embeddings;
     matrix output_head;
@@ -194,7 +194,7 @@ struct reference_qwen3 {
     std::vector<layer> layers;
     std::vector<int> feature_layers;
 
-    reference_qwen3(engine::checkpoint const& from, std::vector<int> ids)
+    reference_causal_lm(engine::checkpoint const& from, std::vector<int> ids)
         : c(from.config().transformer),
           embeddings(from, "model.embed_tokens.weight", c.vocabulary, c.hidden_size),
           output_head(from, c.tied_embeddings ? "model.embed_tokens.weight" : "lm_head.weight", c.vocabulary,
@@ -268,7 +268,7 @@ std::vector<tiny::shape> const& shapes() {
 // Runs sequences of a few lengths through a target in random pieces, each position by prefill or by score. Compares
 // logits and features with the reference's. Returns the largest difference.
 template <class Real>
-double compare(engine::qwen3<Real>& served, reference_qwen3 const& expected, support::dice& roll) {
+double compare(engine::causal_lm<Real>& served, reference_causal_lm const& expected, support::dice& roll) {
     std::size_t const V = served.vocabulary();
     std::vector<std::vector<token_id>> sequences;
     for (std::size_t const n : {11u, 1u, 6u}) sequences.push_back(tiny::random_tokens(roll, n, V));
@@ -321,20 +321,20 @@ engine::serving_limits const small_limits{.slots = 3, .context_length = 40, .max
 
 // ---- Qwen3 ---------------------------------------------------------------------------------------------------------
 
-TEST_CASE("qwen3: logits and features in double are those of the definition", "[engine]") {
+TEST_CASE("causal_lm: logits and features in double are those of the definition", "[engine]") {
     engine::thread_pool pool(2);
     for (std::uint64_t seed = 1; tiny::shape const& s : shapes()) {
         support::dice roll(++seed);
         INFO(s << ", seed " << roll.seed());
-        engine::qwen3<double> served(engine::make_in_memory(tiny::target_config(s), engine::storage::f64, seed),
-                                     tiny::feature_layers(s), pool, small_limits);
-        reference_qwen3 const expected(engine::make_in_memory(tiny::target_config(s), engine::storage::f64, seed),
-                                       tiny::feature_layers(s));
+        engine::causal_lm<double> served(engine::make_in_memory(tiny::target_config(s), engine::storage::f64, seed),
+                                         tiny::feature_layers(s), pool, small_limits);
+        reference_causal_lm const expected(engine::make_in_memory(tiny::target_config(s), engine::storage::f64, seed),
+                                           tiny::feature_layers(s));
         for (int repeat = 0; repeat < 2; ++repeat) CHECK(compare(served, expected, roll) < 1e-10);
     }
 }
 
-TEMPLATE_TEST_CASE("qwen3: weights are used as they are stored", "[engine]", double, float) {
+TEMPLATE_TEST_CASE("causal_lm: weights are used as they are stored", "[engine]", double, float) {
     using Real = TestType;
     engine::thread_pool pool(1);
     for (auto const type : {engine::storage::f64, engine::storage::f32, engine::storage::f16, engine::storage::bf16}) {
@@ -342,17 +342,17 @@ TEMPLATE_TEST_CASE("qwen3: weights are used as they are stored", "[engine]", dou
             tiny::shape const& s = shapes()[i];
             support::dice roll(100 + i);
             INFO(s << ", " << bytes_of(type) << " bytes a weight, seed " << roll.seed());
-            engine::qwen3<Real> served(engine::make_in_memory(tiny::target_config(s), type, 3), tiny::feature_layers(s),
-                                       pool, small_limits);
+            engine::causal_lm<Real> served(engine::make_in_memory(tiny::target_config(s), type, 3),
+                                           tiny::feature_layers(s), pool, small_limits);
             // The reference decodes the very numbers that the file holds.
-            reference_qwen3 const expected(engine::make_in_memory(tiny::target_config(s), type, 3),
-                                           tiny::feature_layers(s));
+            reference_causal_lm const expected(engine::make_in_memory(tiny::target_config(s), type, 3),
+                                               tiny::feature_layers(s));
             CHECK(compare(served, expected, roll) < tolerance<Real>);
         }
     }
 }
 
-TEST_CASE("qwen3: a model stored in fewer bits is the same model", "[engine]") {
+TEST_CASE("causal_lm: a model stored in fewer bits is the same model", "[engine]") {
     // Random models of one seed have the same weights in every storage but for its rounding. So float over bf16 differs
     // from double over doubles by the format alone: some roundings of a weight, and errors of layers that add up like
     // independent ones. Logits have a spread of about one.
@@ -378,9 +378,9 @@ TEST_CASE("qwen3: a model stored in fewer bits is the same model", "[engine]") {
                 differs = differs || d > 0;
             }
             REQUIRE(differs);
-            engine::qwen3<float> served(engine::make_in_memory(tiny::target_config(s), f.type, 5),
-                                        tiny::feature_layers(s), pool, small_limits);
-            CHECK(compare(served, reference_qwen3(exact, tiny::feature_layers(s)), roll) <
+            engine::causal_lm<float> served(engine::make_in_memory(tiny::target_config(s), f.type, 5),
+                                            tiny::feature_layers(s), pool, small_limits);
+            CHECK(compare(served, reference_causal_lm(exact, tiny::feature_layers(s)), roll) <
                   f.bound * std::sqrt(static_cast<double>(s.layers)));
         }
     }
@@ -539,8 +539,8 @@ TEMPLATE_TEST_CASE("dspark: backbone and heads are those of the definition", "[e
         auto const target_weights = engine::make_in_memory(tiny::target_config(s), engine::storage::f64, 1);
         auto const draft_weights = weights_of(tiny::dspark_config(s, d), d.output);
         tables const shared(draft_weights, target_weights, d.output);
-        engine::qwen3<Real> served(engine::make_in_memory(tiny::target_config(s), engine::storage::f64, 1),
-                                   tiny::feature_layers(s), pool, small_limits);
+        engine::causal_lm<Real> served(engine::make_in_memory(tiny::target_config(s), engine::storage::f64, 1),
+                                       tiny::feature_layers(s), pool, small_limits);
         engine::dspark<Real> model(weights_of(tiny::dspark_config(s, d), d.output), served, pool, small_limits);
         auto const head = engine::load_head<Real>(model.source());
         auto const confidence = engine::load_confidence<Real>(model.source());
@@ -601,8 +601,8 @@ TEMPLATE_TEST_CASE("eagle3: logits along a draft are those of the definition", "
         numbers const final_norm = vector(from, "norm.weight", s.hidden);
         layer const only(from, "layers.0.", 2 * s.hidden);
 
-        engine::qwen3<Real> served(engine::make_in_memory(tiny::target_config(s), engine::storage::f64, 1),
-                                   tiny::feature_layers(s), pool, small_limits);
+        engine::causal_lm<Real> served(engine::make_in_memory(tiny::target_config(s), engine::storage::f64, 1),
+                                       tiny::feature_layers(s), pool, small_limits);
         engine::eagle3<Real> model(weights_of(tiny::eagle3_config(s, d), d.output), served, pool, small_limits);
         std::size_t const n = 4 + roll.below(4);
         rows const features = random_features(roll, n, tiny::feature_layers(s).size() * s.hidden);
