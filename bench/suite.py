@@ -169,7 +169,7 @@ def parse_arguments():
                         help="what is asked of whom")
     parser.add_argument("--filter", default="", help="cases whose name matches this expression")
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--min-time", type=float, default=0.1, help="seconds of a repetition")
+    parser.add_argument("--min-time", type=float, default=0.05, help="seconds of a repetition")
     parser.add_argument("--quick", action="store_true", help="the shapes that have a bar, once and briefly")
     parser.add_argument("--smoke", action="store_true", help="the smallest shape of every benchmark, once: does it run?")
     how = parser.parse_args()

@@ -269,7 +269,7 @@ int add() {
                     name, [=](benchmark::State& s) { verify(s, rule, temperature, what, beside_users); })
                     ->Args({vocabulary, noise})
                     ->ArgNames({"V", "noise"})
-                    ->Iterations(1000)  // what is not timed, drafting above all, takes twenty times as long
+                    ->Iterations(400)  // what is not timed, drafting above all, takes twenty times as long
                     ->UseManualTime()
                     ->Unit(benchmark::kMicrosecond);
             };
