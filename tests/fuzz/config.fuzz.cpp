@@ -67,7 +67,7 @@ void check(engine::draft_config const& c, engine::model_config const& model) {
 
 void check(engine::model_config const& c) {
     check(c.transformer);
-    expect(c.draft.has_value() == (c.kind != engine::architecture::qwen3));
+    expect(c.draft.has_value() == (!is_target(c.kind)));
     if (c.draft) check(*c.draft, c);
     sureleap::token_id previous = -1;
     for (sureleap::token_id const token : c.stop_tokens) {

@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: MIT
 //
-// Any bytes as a tokenizer.json and a text to encode with it: either a readable sureleap::error, or ids within the
-// vocabulary that decode to the text again, unless the document says that something gets lost.
+// Any bytes as a tokenizer.json or a GGUF file, and a text to encode with it: either a readable sureleap::error, or ids
+// within the vocabulary that decode to the text again, unless the document says that something gets lost.
 //
 // A document needs a token for every byte, which is more than a fuzzer finds by itself. So the input is one of
 //
 //   {...} \0 text     a merge patch (RFC 7386) of a small complete document, then the text
 //   =... \0 text      a document as it is
 //   \0 text           nothing but a text, for Qwen's pipeline
+//   GGUF...           a file with a tokenizer and a chat template, and the same bytes as the text
 //
 //   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -Iinclude -Iexamples \
-//       tests/fuzz/tokenizer.fuzz.cpp examples/engine/tokenizer.cpp -lpcre2-8 -lutf8proc -o tokenizer_fuzz
+//       tests/fuzz/tokenizer.fuzz.cpp examples/engine/tokenizer.cpp examples/engine/gguf/file.cpp \
+//       -lpcre2-8 -lutf8proc -o tokenizer_fuzz
 //   ./tokenizer_fuzz -max_len=2048 <new corpus> tests/fuzz/corpus/tokenizer
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +28,8 @@
 
 #include <sureleap/core/error.hpp>
 
+#include "engine/chat.hpp"
+#include "engine/gguf/file.hpp"
 #include "engine/text/byte_level.hpp"
 #include "engine/tokenizer.hpp"
 
@@ -90,6 +95,32 @@ void check_text(tokenizer const& tokens, std::string_view text, bool lossless) {
     }
 }
 
+/// A reader's refusal, of an input of so many bytes.
+void check_message(std::string_view message, std::size_t size) {
+    expect(message.starts_with("input: ") && message.size() < size + 1000 && engine::is_utf8(message));
+}
+
+void check_gguf(std::string_view input) {
+    std::optional<engine::gguf::file> file;
+    std::optional<tokenizer> tokens;
+    try {
+        file.emplace(engine::gguf::file::view(std::as_bytes(std::span(input)), "input"));
+        tokens.emplace(tokenizer::from_gguf(*file));
+        for (token_id const stop : engine::stop_tokens_of(*file)) {
+            expect(stop >= 0 && static_cast<std::size_t>(stop) < tokens->vocabulary());
+        }
+    } catch (sureleap::error const& e) {
+        check_message(e.what(), input.size());
+    }
+    if (tokens) check_text(*tokens, input, false);
+    if (!file) return;
+    try {
+        expect(engine::chat_template_of(*file).default_system.size() < input.size());
+    } catch (sureleap::error const& e) {
+        check_message(e.what(), input.size());
+    }
+}
+
 /// Does every byte of a text reach the model?
 bool keeps_everything(json const& document) {
     std::string const pre_tokenizer = document.value("pre_tokenizer", json()).dump();
@@ -101,6 +132,10 @@ bool keeps_everything(json const& document) {
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
     std::string_view const input(reinterpret_cast<char const*>(data), size);
+    if (input.starts_with("GGUF")) {
+        check_gguf(input);
+        return 0;
+    }
     std::size_t const end = std::min(input.find('\0'), size);
     std::string_view const text = input.substr(std::min(end + 1, size));
     if (end == 0) {
@@ -123,8 +158,7 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
     try {
         tokens.emplace(tokenizer::parse(document, "input"));
     } catch (sureleap::error const& e) {
-        std::string_view const message = e.what();
-        expect(message.starts_with("input: ") && message.size() < size + 1000 && engine::is_utf8(message));
+        check_message(e.what(), size);
         return 0;
     }
     expect(tokens->vocabulary() >= 256 && tokens->vocabulary() <= std::size_t{1} << 24);
