@@ -7,6 +7,7 @@
 
 #include <sureleap/core/error.hpp>
 
+#include "text/gguf_tokenizer.hpp"
 #include "text/pipeline.hpp"
 #include "text/tokenizer_file.hpp"
 
@@ -108,6 +109,10 @@ tokenizer tokenizer::parse(std::string_view json, std::string source) {
     return tokenizer(text::read_tokenizer(json, std::move(source)));
 }
 
+tokenizer tokenizer::from_gguf(gguf::file const& file) {
+    return tokenizer(text::read_gguf_tokenizer(file));
+}
+
 std::size_t tokenizer::vocabulary() const noexcept {
     return parts_->vocabulary;
 }
@@ -157,6 +162,10 @@ std::optional<token_id> tokenizer::id_of(std::string_view bytes) const {
     if (auto const found = parts_->added.find(std::string(bytes)); found != parts_->added.end()) return found->second;
     if (auto const found = parts_->words.find(bytes); found != parts_->words.end()) return found->second;
     return std::nullopt;
+}
+
+std::vector<token_id> stop_tokens_of(gguf::file const& file) {
+    return text::read_gguf_stop_tokens(file);
 }
 
 }  // namespace engine

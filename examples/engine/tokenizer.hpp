@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Text to tokens and back, by the tokenizer.json of a byte-level BPE model: Qwen, Llama 3, GPT-2 and their relatives.
+// Text to tokens and back, by the tokenizer.json of a byte-level BPE model (Qwen, Llama 3, GPT-2 and their relatives),
+// or by the tokenizer of a GGUF file.
 //
 //   auto const tokens = engine::tokenizer::load(folder / "tokenizer.json");
 //   auto const prompt = tokens.encode("Once upon a time");
@@ -17,7 +18,7 @@
 //
 // A model sees nothing but the ids, and slightly wrong ids only make it write worse. So the file decides, and every
 // stage gives what the Hugging Face library `tokenizers` gives. What is not supported is refused at loading, by name,
-// never approximated (tokenizer_file.hpp, pattern_translator.hpp). Three things differ on purpose:
+// never approximated (tokenizer_file.hpp, gguf_tokenizer.hpp, pattern_translator.hpp). Three things differ on purpose:
 //
 //   - decode() gives bytes, so that a text can be printed while it is written; the library replaces what is no UTF-8;
 //   - an added token decodes to its own text; the library reads it in byte_level.hpp's alphabet, where "é" is a byte;
@@ -41,6 +42,9 @@ namespace engine {
 
 using sureleap::token_id;
 
+namespace gguf {
+class file;
+}
 namespace text {
 struct pipeline;
 }
@@ -58,6 +62,9 @@ public:
     [[nodiscard]] static tokenizer load(std::filesystem::path const& file);
     /// `source` names the text in errors.
     [[nodiscard]] static tokenizer parse(std::string_view json, std::string source);
+    /// That of a GGUF file, which need not live on. Vocabularies there may lack bytes that training never met, such as
+    /// rare control characters; in a text those bytes are lost, as with the library.
+    [[nodiscard]] static tokenizer from_gguf(gguf::file const& file);
 
     tokenizer(tokenizer&&) noexcept;
     tokenizer& operator=(tokenizer&&) noexcept;
@@ -86,5 +93,9 @@ private:
 
     std::unique_ptr<text::pipeline const> parts_;
 };
+
+/// The tokens that end an answer, sorted: those that the file names, and added tokens with a well-known text, such as
+/// "<|im_end|>". Files name one, but a model may well write another.
+[[nodiscard]] std::vector<token_id> stop_tokens_of(gguf::file const& file);
 
 }  // namespace engine

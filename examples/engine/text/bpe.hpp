@@ -28,13 +28,14 @@ using sureleap::token_id;
 
 class bpe {
 public:
-    /// The token of every byte.
+    /// The token of every byte. A byte without one is lost, and its neighbours meet: so does the tokenizers library.
     std::array<token_id, 256> symbols{};
 
     /// The next merge by rank. A pair that comes again takes the later rank, as in the tokenizers library.
     void add_merge(token_id left, token_id right, token_id result) {
         merges_[key(left, right)] = {next_rank_++, result};
     }
+    void reserve(std::size_t merges) { merges_.reserve(merges); }
     [[nodiscard]] std::size_t merges() const noexcept { return merges_.size(); }
 
     /// Appends the tokens of a word. O(n log n).
@@ -42,8 +43,9 @@ public:
         list nodes;
         nodes.reserve(word.size());
         heap candidates;
-        for (std::size_t i = 0; i < word.size(); ++i) {
-            nodes.push_back({symbols[static_cast<unsigned char>(word[i])], i - 1, i + 1});
+        for (char const byte : word) {
+            token_id const token = symbols[static_cast<unsigned char>(byte)];
+            if (token != no_token) nodes.push_back({token, nodes.size() - 1, nodes.size() + 1});
         }
         for (std::size_t i = 0; i + 1 < nodes.size(); ++i) consider(nodes, i, candidates);
         while (!candidates.empty()) {
@@ -64,7 +66,7 @@ private:
         token_id result;
     };
     /// A part of the word, at the place of its first byte; no_token once it belongs to its left neighbour. The first
-    /// node never does, so the list begins at 0; it ends at the word's size.
+    /// node never does, so the list begins at 0; it ends at the number of nodes.
     struct node {
         token_id token;
         std::size_t previous;

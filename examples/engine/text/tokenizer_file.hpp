@@ -9,14 +9,11 @@
 // last value, as in Python.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -28,13 +25,12 @@
 #include "../json_field.hpp"
 #include "byte_level.hpp"
 #include "pipeline.hpp"
+#include "published_patterns.hpp"
+#include "spelled_vocabulary.hpp"
 
 namespace engine::text {
 
 using sureleap::fail_with;
-
-/// Far above any vocabulary, and small enough for everyone who makes a table of them.
-inline constexpr token_id largest_id = (token_id{1} << 24) - 1;
 
 [[nodiscard]] inline token_id id_of(json_field const& field) {
     return static_cast<token_id>(field.integer(0, largest_id));
@@ -44,7 +40,7 @@ inline constexpr token_id largest_id = (token_id{1} << 24) - 1;
 class tokenizer_reader {
 public:
     tokenizer_reader(nlohmann::json const& document, std::string source)
-        : out_(std::make_unique<pipeline>()), root_(document, out_->source) {
+        : out_(std::make_unique<pipeline>()), root_(document, out_->source), names_(*out_) {
         out_->source = std::move(source);
     }
 
@@ -76,43 +72,29 @@ private:
         out_->whole_words_first = model["ignore_merges"].boolean_or(false);
 
         read_vocabulary(model["vocab"]);
-        for (std::size_t byte = 0; byte < 256; ++byte) {
-            std::string const symbol = symbol_of(static_cast<std::uint8_t>(byte));
-            auto const found = symbols_.find(symbol);
-            if (found == symbols_.end()) {
-                fail_with(model["vocab"].where(), " has no token '", symbol, "' for the byte ", byte,
-                          ", expected one for every byte");
-            }
-            out_->model.symbols[byte] = found->second;
+        if (auto const missing = names_.set_bytes(); !missing.empty()) {
+            fail_with(model["vocab"].where(), " has no token '", symbol_of(missing[0]), "' for the byte ",
+                      unsigned{missing[0]}, ", expected one for every byte");
         }
         read_merges(model["merges"]);
     }
 
     void read_vocabulary(json_field const& vocabulary) {
-        std::size_t const size = vocabulary.object().size();
-        symbols_.reserve(size);
-        out_->tokens.reserve(size);
-        out_->words.reserve(size);
+        names_.reserve(vocabulary.object().size());
         for (auto const& [token, value] : vocabulary.object()) {
             bool const fits = value.is_number_unsigned() && value.get<std::uint64_t>() <= std::uint64_t{largest_id};
             token_id const id = fits ? value.get<token_id>() : id_of(vocabulary[token]);
-            std::optional<std::string> const bytes = bytes_of_symbols(token);
-            auto const [entry, is_new] = out_->tokens.try_emplace(id, token_entry{bytes.value_or(token), false});
-            if (!is_new) {
-                fail_with(out_->source, ": tokens '", shortened(token), "' and '",
-                          shortened(to_utf8(entry->second.bytes)), "' of model.vocab both have id ", id);
+            if (auto const other = names_.add(token, id)) {
+                fail_with(out_->source, ": tokens '", shortened(token), "' and '", shortened(to_utf8(other->bytes)),
+                          "' of model.vocab both have id ", id);
             }
-            grow_to(id);
-            symbols_.emplace(token, id);
-            // Other tokens are in the table for decoding only: no text is ever spelled like them.
-            if (bytes) out_->words.emplace(entry->second.bytes, id);
         }
     }
 
     /// "a b", or ["a", "b"] as newer files have it.
     void read_merges(json_field const& merges) {
         std::size_t index = 0;
-        std::string joined;
+        out_->model.reserve(merges.list_size());
         for (auto const& entry : merges.list()) {
             auto const where = [&] { return merges.where() + ", index " + std::to_string(index); };
             std::string_view left;
@@ -129,18 +111,10 @@ private:
                 right = entry[1].get_ref<std::string const&>();
             }
             if (left.empty() || right.empty()) fail_with(where(), ": expected \"left right\" or [\"left\", \"right\"]");
-            joined.assign(left).append(right);
-            auto const id = [&](std::string_view token) {
-                auto const found = symbols_.find(token);
-                if (found == symbols_.end()) {
-                    fail_with(where(), ": '", shortened(token), "' of the merge '", shortened(left), "' + '",
-                              shortened(right), "' is not in model.vocab");
-                }
-                return found->second;
-            };
-            token_id const left_id = id(left);
-            token_id const right_id = id(right);
-            out_->model.add_merge(left_id, right_id, id(joined));
+            if (auto const unknown = names_.add_merge(left, right); !unknown.empty()) {
+                fail_with(where(), ": '", shortened(unknown), "' of the merge '", shortened(left), "' + '",
+                          shortened(right), "' is not in model.vocab");
+            }
             ++index;
         }
     }
@@ -162,16 +136,15 @@ private:
 
         // A token may stand in both lists, but then it has to be the same one, and mean the same: content is text, a
         // name in model.vocab is bytes, and the text "é" is not the byte that "é" stands for there.
-        if (auto const found = symbols_.find(content); found != symbols_.end() && found->second != id) {
-            token["id"].wrong(std::to_string(found->second) + ", the id of '" + shortened(content) +
-                              "' in model.vocab");
+        if (auto const found = names_.find(content); found && *found != id) {
+            token["id"].wrong(std::to_string(*found) + ", the id of '" + shortened(content) + "' in model.vocab");
         }
         auto const [entry, is_new] = out_->tokens.try_emplace(id, token_entry{content, special});
         if (!is_new && entry->second.bytes != content) {
             token["id"].wrong("another: it belongs to the token '" + shortened(to_utf8(entry->second.bytes)) + "'");
         }
         entry->second.special = special;
-        grow_to(id);
+        names_.grow_to(id);
 
         if (!normalized_first) return out_->verbatim.add(content, id);
         std::string normal = content;
@@ -217,15 +190,12 @@ private:
             auto const behavior =
                 step["individual_digits"].boolean() ? split_behavior::isolated : split_behavior::contiguous;
             out_->splits.push_back(
-                {pattern(step.where(), "\\p{N}", pattern::syntax::regular_expression), behavior, false});
+                {pattern(step.where(), digits, pattern::syntax::regular_expression), behavior, false});
         } else if (type == "ByteLevel") {
             byte_level_ = true;
             out_->prefix_space = step["add_prefix_space"].boolean();
             if (!step["use_regex"].boolean_or(true)) return;  // files from before it was an option mean true
-            // As published with GPT-2 (encoder.py).
-            constexpr std::string_view words =
-                R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-            out_->space_words.emplace(split{pattern(step.where(), words, pattern::syntax::regular_expression),
+            out_->space_words.emplace(split{pattern(step.where(), gpt2_words, pattern::syntax::regular_expression),
                                             split_behavior::isolated, false});
         } else {
             step["type"].wrong("Split, Digits, ByteLevel or Sequence");
@@ -285,11 +255,9 @@ private:
         if (depth == 8) sequence.wrong("at most 8 sequences inside each other");
     }
 
-    void grow_to(token_id id) { out_->vocabulary = std::max(out_->vocabulary, static_cast<std::size_t>(id) + 1); }
-
     std::unique_ptr<pipeline> out_;
     json_field root_;
-    std::unordered_map<std::string_view, token_id> symbols_;  // model.vocab as it is written; names are the document's
+    spelled_vocabulary names_;  // of model.vocab; they are the document's
     bool byte_level_ = false;
     bool template_ = false;
 };
