@@ -18,8 +18,9 @@ transformer_config checked(checkpoint const& from, std::vector<int> const& featu
     using sureleap::fail_with;
     std::string const where = from.folder().string();
     model_config const& config = from.config();
-    if (config.kind != architecture::qwen3) {
-        fail_with(where, ": a drafter stands where a target is needed, expected the architecture Qwen3ForCausalLM");
+    if (!is_target(config.kind)) {
+        fail_with(where, ": a drafter stands where a target is needed, expected the architecture Qwen3ForCausalLM ",
+                  "or LlamaForCausalLM");
     }
     int const layers = static_cast<int>(config.transformer.layers);
     for (std::size_t i = 0; i < feature_layers.size(); ++i) {

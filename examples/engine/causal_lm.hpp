@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The Qwen3 language model as a target.
+// A language model as a target: Qwen3, or Llama, which has no norms on queries and keys.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ namespace engine {
 template <class Real>
 class causal_lm final : public target<Real> {
 public:
-    /// `from` is a Qwen3ForCausalLM folder; its mapped files live as long as the model. feature_layers: strictly
+    /// `from` is a Qwen3ForCausalLM or LlamaForCausalLM; its mapped files live as long as the model. feature_layers: strictly
     /// increasing, -1 (the embedding) to layers - 2; the last layer is left out because its raw output is not what
     /// the reference code calls its hidden state. The pool must outlive the model.
     causal_lm(checkpoint from, std::vector<int> feature_layers, thread_pool& pool, serving_limits const& limits);

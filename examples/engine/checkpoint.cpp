@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -32,12 +33,22 @@ bool present(std::filesystem::path const& path) {
     return std::filesystem::exists(path, unreadable);
 }
 
+std::optional<storage> storage_of(dtype type) noexcept {
+    switch (type) {
+        case dtype::bf16: return storage::bf16;
+        case dtype::f16: return storage::f16;
+        case dtype::f32: return storage::f32;
+        case dtype::f64: return storage::f64;
+        default: return std::nullopt;
+    }
+}
+
 /// values[i] = the i-th stored number. Copies bytes, so it does not care how they are aligned.
 template <class Stored, class Real>
-void convert(std::span<std::byte const> bytes, std::vector<Real>& values) {
+void convert(std::byte const* bytes, std::vector<Real>& values) {
     for (std::size_t i = 0; i < values.size(); ++i) {
         Stored stored;
-        std::memcpy(&stored, bytes.data() + i * sizeof stored, sizeof stored);
+        std::memcpy(&stored, bytes + i * sizeof stored, sizeof stored);
         values[i] = static_cast<Real>(sureleap::load(stored));
     }
 }
@@ -51,6 +62,7 @@ checkpoint::checkpoint(std::filesystem::path const& folder, model_config config)
     std::filesystem::path const index_file = folder / "model.safetensors.index.json";
     if (present(single)) {
         files_.push_back(file::map(single));
+        bytes_ = files_[0].bytes().size();
         for (auto const& t : files_[0].tensors()) add(t.name, 0);
         return;
     }
@@ -67,6 +79,7 @@ checkpoint::checkpoint(std::filesystem::path const& folder, model_config config)
                 fail_with(source, ": tensor '", name, "' is listed for '", shard, "', but there is no such file");
             }
             files_.push_back(file::map(folder / shard));
+            bytes_ += files_.back().bytes().size();
         }
         if (files_[at->second].find(name) == nullptr) {
             fail_with(source, ": tensor '", name, "' is listed for '", shard, "', which does not have it");
@@ -93,10 +106,10 @@ checkpoint checkpoint::from_files(model_config config, std::vector<sureleap::saf
     c.files_ = std::move(files);
     c.owner_ = std::move(owner);
     for (std::size_t i = 0; i < c.files_.size(); ++i) {
+        c.bytes_ += c.files_[i].bytes().size();
         for (auto const& t : c.files_[i].tensors()) {
             if (auto const twice = c.tensors_.find(t.name); twice != c.tensors_.end()) {
-                fail_with(c.files_[i].name(), ": tensor '", t.name, "' is in '", c.files_[twice->second.file].name(),
-                          "' as well");
+                fail_with(c.files_[i].name(), ": tensor '", t.name, "' is in '", twice->second.file, "' as well");
             }
             c.add(t.name, i);
         }
@@ -104,69 +117,84 @@ checkpoint checkpoint::from_files(model_config config, std::vector<sureleap::saf
     return c;
 }
 
+checkpoint checkpoint::from_tensors(model_config config, std::string source, std::vector<stored_tensor> tensors,
+                                    std::size_t bytes, std::shared_ptr<void const> owner) {
+    checkpoint c;
+    c.config_ = std::move(config);
+    c.folder_ = std::move(source);
+    c.owner_ = std::move(owner);
+    c.bytes_ = bytes;
+    for (stored_tensor& t : tensors) c.tensors_.emplace(t.name, std::move(t));
+    return c;
+}
+
 void checkpoint::add(std::string const& name, std::size_t file) {
-    tensors_.emplace(name, entry{file, files_[file].find(name)});
+    auto const& of = files_[file];
+    auto const& t = *of.find(name);
+    tensors_.emplace(name, stored_tensor{.name = name,
+                                         .file = of.name(),
+                                         .own_name = name,
+                                         .shape = {t.shape.begin(), t.shape.end()},
+                                         .type = storage_of(t.type),
+                                         .type_name = name_of(t.type),
+                                         .data = t.bytes.data(),
+                                         .offset = t.bytes.data() - of.bytes().data()});
 }
 
 bool checkpoint::contains(std::string_view name) const {
     return tensors_.contains(name);
 }
 
-checkpoint::entry const& checkpoint::at(std::string_view name) const {
+stored_tensor const& checkpoint::at(std::string_view name) const {
     auto const found = tensors_.find(name);
     if (found != tensors_.end()) return found->second;
     if (files_.size() == 1) static_cast<void>(files_[0].at(name));  // fails, and suggests a similar name
-    fail_with(folder_.string(), ": no tensor '", std::string(name), "' among ", tensors_.size(), " in ", files_.size(),
-              " files");
+    fail_with(folder_.string(), ": no tensor '", std::string(name), "' among ", tensors_.size(), " in ",
+              std::max<std::size_t>(files_.size(), 1), " files");
 }
 
-void checkpoint::refuse(entry const& found, std::string const& is, std::string const& expected) const {
-    fail_with(files_[found.file].name(), ": tensor '", found.tensor->name, "' ", is, ", expected ", expected);
+void checkpoint::refuse(stored_tensor const& found, std::string const& is, std::string const& expected) {
+    fail_with(found.file, ": tensor '", found.own_name, "' ", is, ", expected ", expected);
 }
 
-storage checkpoint::check(entry const& found, std::span<std::size_t const> shape) const {
-    auto const& t = *found.tensor;
-    if (!std::ranges::equal(t.shape, shape)) refuse(found, "is " + shown(t.shape), shown(shape));
-    switch (t.type) {
-        case dtype::bf16: return storage::bf16;
-        case dtype::f16: return storage::f16;
-        case dtype::f32: return storage::f32;
-        case dtype::f64: return storage::f64;
-        default: refuse(found, std::string("is ") + name_of(t.type), "BF16, F16, F32 or F64");
-    }
+storage checkpoint::check(stored_tensor const& found, std::span<std::size_t const> shape) const {
+    if (!std::ranges::equal(found.shape, shape)) refuse(found, "is " + shown(found.shape), shown(shape));
+    if (!found.type) refuse(found, "is " + found.type_name, "BF16, F16, F32 or F64");
+    return *found.type;
 }
 
-weight checkpoint::in_place(entry const& found, storage type, std::size_t rows, std::size_t cols) const {
-    weight const w{found.tensor->bytes.data(), type, rows, cols, config_.products};
-    if (std::bit_cast<std::uintptr_t>(w.data) % bytes_of(w.type) != 0) {
-        auto const offset = found.tensor->bytes.data() - files_[found.file].bytes().data();
-        refuse(found, "begins at byte " + error_text(offset) + " of the file",
-               "an address that is a multiple of " + error_text(bytes_of(w.type)) +
+weight checkpoint::in_place(stored_tensor const& found, storage type, std::size_t rows, std::size_t cols) const {
+    weight const w{found.data, type, rows, cols, config_.products};
+    std::size_t const alignment = is_packed(type) ? 1 : bytes_of(type);
+    if (std::bit_cast<std::uintptr_t>(w.data) % alignment != 0) {
+        refuse(found, "begins at byte " + error_text(found.offset) + " of the file",
+               "an address that is a multiple of " + error_text(alignment) +
                    ": write the file anew with tensors of larger elements first");
     }
     return w;
 }
 
 weight checkpoint::matrix(std::string_view name, std::size_t rows, std::size_t cols) const {
-    entry const& found = at(name);
+    stored_tensor const& found = at(name);
     return in_place(found, check(found, std::array{rows, cols}), rows, cols);
 }
 
 weight checkpoint::row(std::string_view name, std::size_t size) const {
-    entry const& found = at(name);
+    stored_tensor const& found = at(name);
     return in_place(found, check(found, std::array{size}), 1, size);
 }
 
 template <class Real>
 std::vector<Real> checkpoint::vector(std::string_view name, std::size_t size) const {
-    entry const& found = at(name);
+    stored_tensor const& found = at(name);
     storage const type = check(found, std::array{size});
     std::vector<Real> values(size);
     switch (type) {
-        case storage::bf16: convert<sureleap::bf16>(found.tensor->bytes, values); break;
-        case storage::f16: convert<sureleap::half>(found.tensor->bytes, values); break;
-        case storage::f32: convert<float>(found.tensor->bytes, values); break;
-        case storage::f64: convert<double>(found.tensor->bytes, values); break;
+        case storage::bf16: convert<sureleap::bf16>(found.data, values); break;
+        case storage::f16: convert<sureleap::half>(found.data, values); break;
+        case storage::f32: convert<float>(found.data, values); break;
+        case storage::f64: convert<double>(found.data, values); break;
+        default: refuse(found, "is " + found.type_name, "BF16, F16, F32 or F64");
     }
     for (std::size_t i = 0; i < size; ++i) {
         if (!std::isfinite(values[i]))
@@ -177,12 +205,6 @@ std::vector<Real> checkpoint::vector(std::string_view name, std::size_t size) co
 
 template std::vector<float> checkpoint::vector<float>(std::string_view, std::size_t) const;
 template std::vector<double> checkpoint::vector<double>(std::string_view, std::size_t) const;
-
-std::size_t checkpoint::bytes() const noexcept {
-    std::size_t sum = 0;
-    for (auto const& f : files_) sum += f.bytes().size();
-    return sum;
-}
 
 std::vector<std::string> checkpoint::names() const {
     std::vector<std::string> names;

@@ -17,11 +17,12 @@ using sureleap::error_text;
 architecture read_architecture(json_field const& list) {
     if (list.list_size() != 1) list.wrong("a list of one");
     std::string const name = list[0].text();
-    for (architecture const kind : {architecture::qwen3, architecture::dspark, architecture::eagle3}) {
+    for (architecture const kind :
+         {architecture::qwen3, architecture::llama, architecture::dspark, architecture::eagle3}) {
         if (name == name_of(kind)) return kind;
     }
     if (name == "Eagle3DraftModel") return architecture::eagle3;
-    list[0].wrong("Qwen3ForCausalLM, Qwen3DSparkModel, Qwen3Eagle3Model or Eagle3DraftModel");
+    list[0].wrong("Qwen3ForCausalLM, LlamaForCausalLM, Qwen3DSparkModel, Qwen3Eagle3Model or Eagle3DraftModel");
 }
 
 /// transformers 4 writes rope_theta beside an optional rope_scaling, transformers 5 one object rope_parameters. A file
@@ -55,7 +56,7 @@ void refuse_variants(json_field const& root) {
     if (std::string const activation = root["hidden_act"].text(); activation != "silu") {
         root["hidden_act"].wrong("\"silu\"");
     }
-    for (char const* const name : {"attention_bias", "use_sliding_window"}) {
+    for (char const* const name : {"attention_bias", "mlp_bias", "use_sliding_window"}) {
         if (root[name].boolean_or(false)) root[name].wrong("false: nothing else is supported");
     }
     if (json_field const types = root["layer_types"]; types.present()) {
@@ -143,6 +144,9 @@ draft_config read_dspark(json_field const& root, transformer_config const& trans
             with_markov.wrong("false, as 'markov_rank' is 0 and there is nothing to read");
         }
     }
+    if (json_field const drafted = root["draft_vocab_size"]; drafted.present()) {
+        c.vocabulary = drafted.size(1, transformer.vocabulary);
+    }
     return c;
 }
 
@@ -179,6 +183,7 @@ std::optional<std::vector<token_id>> read_stop_tokens(json_field const& root, st
 char const* name_of(architecture kind) noexcept {
     switch (kind) {
         case architecture::qwen3: return "Qwen3ForCausalLM";
+        case architecture::llama: return "LlamaForCausalLM";
         case architecture::dspark: return "Qwen3DSparkModel";
         case architecture::eagle3: return "Qwen3Eagle3Model";
     }
@@ -201,6 +206,7 @@ model_config parse_config(std::string_view text, std::string const& source) {
     model_config config;
     config.kind = read_architecture(root["architectures"]);
     config.transformer = read_transformer(root);
+    config.transformer.query_key_norms = config.kind != architecture::llama;
     if (config.kind == architecture::dspark) config.draft = read_dspark(root, config.transformer);
     if (config.kind == architecture::eagle3) config.draft = read_eagle3(root, config.transformer);
     if (auto tokens = read_stop_tokens(root, config.transformer.vocabulary)) config.stop_tokens = std::move(*tokens);

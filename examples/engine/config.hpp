@@ -31,12 +31,17 @@ namespace engine {
 
 using sureleap::token_id;
 
-/// From `architectures`: `model_type` is qwen3 for all of them.
+/// From `architectures`: `model_type` is qwen3 for all of them but llama.
 enum class architecture : std::uint8_t {
     qwen3,   ///< Qwen3ForCausalLM, a target (or an autoregressive draft model)
+    llama,   ///< LlamaForCausalLM, the same without norms on queries and keys
     dspark,  ///< Qwen3DSparkModel: DSpark drafters, and DFlash ones, which are the same without the heads
     eagle3,  ///< Qwen3Eagle3Model or Eagle3DraftModel
 };
+
+[[nodiscard]] constexpr bool is_target(architecture kind) noexcept {
+    return kind == architecture::qwen3 || kind == architecture::llama;
+}
 
 /// The name in config.json; for eagle3 the first of the two.
 [[nodiscard]] char const* name_of(architecture kind) noexcept;
@@ -67,6 +72,7 @@ struct transformer_config {
     double rope_theta = 0.0;    ///< in [1, limit]
     double rms_norm_eps = 0.0;  ///< in (0, 1]
     bool tied_embeddings = false;
+    bool query_key_norms = true;  ///< Qwen3's
 
     [[nodiscard]] bool operator==(transformer_config const&) const = default;
 };
@@ -86,6 +92,8 @@ struct draft_config {
     head_kind head = head_kind::none;
     bool confidence = false;
     bool confidence_with_markov = false;  ///< only with confidence and a head
+    /// Tokens that are drafted, by the file's tensor d2t; 0: all of the target's. Only dspark.
+    std::size_t vocabulary = 0;
 
     [[nodiscard]] bool operator==(draft_config const&) const = default;
 };
@@ -93,7 +101,7 @@ struct draft_config {
 struct model_config {
     architecture kind = architecture::qwen3;
     transformer_config transformer;
-    std::optional<draft_config> draft;  ///< exactly if kind is not qwen3
+    std::optional<draft_config> draft;  ///< exactly if kind is no target
     /// End of text, of a turn: eos_token_id, ascending, each below the vocabulary. May be empty.
     std::vector<token_id> stop_tokens;
     /// How the model is to be computed: no part of the file, a choice of who loads it.

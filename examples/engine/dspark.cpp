@@ -24,7 +24,12 @@ dspark<Real>::dspark(checkpoint from, target<Real> const& served, thread_pool& p
                                             : own_or_shared(checkpoint_, "lm_head.weight", served.output_head())),
       cache_(limits.slots, config().layers, config().kv_heads, config().head_dim, context_.capacity),
       hidden_(limits.slots * draft_.block_size * config().hidden_size),
-      logits_(limits.slots * draft_.block_size * config().vocabulary) {
+      logits_(limits.slots * draft_.block_size * (draft_.vocabulary > 0 ? draft_.vocabulary : config().vocabulary)) {
+    if (auto const drafted = drafted_tokens(checkpoint_); !drafted.empty()) {
+        map_.emplace(drafted, config().vocabulary);
+        drafted_head_ = {output_head_, drafted};
+        output_head_ = drafted_head_.view();
+    }
     if (limits.max_rows < limits.slots * draft_.block_size) {
         sureleap::fail_with("dspark: max_rows is ", limits.max_rows,
                             ", expected at least slots x block_size = ", limits.slots * draft_.block_size);
@@ -96,7 +101,7 @@ sureleap::block_forward<Real> dspark<Real>::forward(std::span<sureleap::request_
     layers_[last].mlp(context_, n, x);
     final_norm_(context_, x, n, x);
     matmul(context_.pool, x, n, output_head_, logits_.data());
-    std::size_t const V = config().vocabulary;
+    std::size_t const V = vocabulary();
     for (std::size_t i = n; i-- > 0 && wanted_[i] != i;) {  // back to where the block has them
         std::copy_n(x + i * d, d, x + wanted_[i] * d);
         std::copy_n(logits_.data() + i * V, V, logits_.data() + wanted_[i] * V);

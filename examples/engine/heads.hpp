@@ -205,9 +205,8 @@ auto with_storage(storage type, F const& f) {
         case storage::f64: return f(double{});
         case storage::f32: return f(float{});
         case storage::f16: return f(sureleap::half{});
-        case storage::bf16: break;
+        default: return f(sureleap::bf16{});
     }
-    return f(sureleap::bf16{});
 }
 
 /// Part of a head, where it lies. A head of the library is stored in one format throughout: that of its first tensor.
@@ -227,7 +226,8 @@ template <class Real>
 [[nodiscard]] any_head<Real> load_head(checkpoint const& from) {
     draft_config const& draft = from.config().draft.value();
     std::size_t const V = from.config().transformer.vocabulary;
-    if (draft.head == head_kind::none) return {no_bias<Real>{V}};
+    std::size_t const drafted = draft.vocabulary > 0 ? draft.vocabulary : V;
+    if (draft.head == head_kind::none) return {no_bias<Real>{drafted}};
     std::size_t const d = from.config().transformer.hidden_size;
     std::size_t const r = draft.markov_rank;
     weight const w1 = from.matrix(detail::first_tensor, V, r);
@@ -240,7 +240,7 @@ template <class Real>
             return detail::same_storage<W>(from, name, from.row(name, size)).row(0);
         };
         auto const in = detail::as_view<W>(w1);
-        auto const out = matrix("markov_head.markov_w2.weight", V, r);
+        auto const out = matrix("markov_head.markov_w2.weight", drafted, r);
         if (draft.head == head_kind::gated) {
             return {sureleap::gated_head<W, Real>{in, out, matrix("markov_head.gate_proj.weight", r, d + r),
                                                   row("markov_head.gate_proj.bias", r)}};

@@ -18,6 +18,7 @@
 #include <sureleap/core/error.hpp>
 
 #include "kernels_table.hpp"
+#include "quantised.hpp"
 
 namespace engine {
 
@@ -45,6 +46,31 @@ namespace {
     return set;
 }
 
+/// The best that a set's machine has been asked to use: the names begin alike.
+[[nodiscard]] quantised_set const* packed_for(kernel_set const& set) {
+    std::string const name = set.name;
+    for (quantised_set const* const packed : available_quantised()) {
+        std::string const wanted = packed->name;
+        if (name.starts_with("avx512") || wanted == "portable") return packed;
+        if (name == "avx2" && !wanted.starts_with("avx512")) return packed;
+    }
+    return &portable_quantised;
+}
+
+[[nodiscard]] quantised_set const*& packed_in_use() {
+    static quantised_set const* set = packed_for(*in_use());
+    return set;
+}
+
+template <class Real>
+[[nodiscard]] product_functions<Real> const& packed_products(storage type) {
+    if constexpr (std::is_same_v<Real, float>) {
+        return type == storage::q4 ? packed_in_use()->for_float.q4 : packed_in_use()->for_float.q8;
+    } else {
+        return type == storage::q4 ? packed_in_use()->for_double.q4 : packed_in_use()->for_double.q8;
+    }
+}
+
 template <class Real>
 [[nodiscard]] kernel_table<Real> const& table() {
     if constexpr (std::is_same_v<Real, float>) {
@@ -57,6 +83,11 @@ template <class Real>
 [[nodiscard]] std::size_t kind_of(weight const& w) {
     bool const rounds = w.type == storage::bf16 && w.products == arithmetic::bf16;
     return rounds ? bf16_products : static_cast<std::size_t>(w.type);
+}
+
+template <class Real>
+[[nodiscard]] product_functions<Real> const& products_of(weight const& w) {
+    return is_packed(w.type) ? packed_products<Real>(w.type) : table<Real>().products[kind_of(w)];
 }
 
 /// Scratch of a thread: grows to the most that was asked for. One for each Use, as they live at the same time.
@@ -72,7 +103,11 @@ template <class Real>
 class multiplier {
 public:
     multiplier(thread_pool& pool, Real const* x, std::size_t n, weight const& first)
-        : pool_(pool), n_(n), cols_(first.cols), kernel_(table<Real>().products[kind_of(first)]) {
+        : pool_(pool),
+          n_(n),
+          cols_(first.cols),
+          height_(is_packed(first.type) ? block_outputs : table<Real>().tile_rows(n)),
+          kernel_(products_of<Real>(first)) {
         std::size_t const padded = (cols_ + pack_unit - 1) / pack_unit * pack_unit;
         x_ = scratch<Real, 0>(n * padded);
         share(n, n * padded / 4, [&](std::size_t i) { kernel_.pack(x, n, cols_, i, x_); });
@@ -81,12 +116,11 @@ public:
     /// Calls f(first, count) for chunks of rows of w.
     template <class F>
     void each_chunk(std::size_t rows, F const& f) const {
-        std::size_t const unit = table<Real>().tile_rows(n_);
         // Up to eight chunks a thread, so that a thread that lost its core for a while delays the others little. But
         // none shorter than a microsecond: a chunk taken over from another thread comes from that thread's cache.
         std::size_t const work = n_ * rows * cols_;
         std::size_t const parts = pool_.threads() * std::clamp<std::size_t>(work / 200'000 / pool_.threads(), 1, 8);
-        std::size_t const chunk = ((rows + parts - 1) / parts + unit - 1) / unit * unit;
+        std::size_t const chunk = ((rows + parts - 1) / parts + height_ - 1) / height_ * height_;
         share((rows + chunk - 1) / chunk, work,
               [&](std::size_t i) { f(i * chunk, std::min(chunk, rows - i * chunk)); });
     }
@@ -94,8 +128,7 @@ public:
     /// Rows [first, first + count) of w: y[i * stride + j] (+)= their products with row i of x.
     void operator()(weight const& w, std::size_t first, std::size_t count, Real* y, std::size_t stride,
                     bool add = false) const {
-        kernel_.multiply(x_, n_, static_cast<char const*>(w.data) + first * cols_ * bytes_of(w.type), count, cols_, y,
-                         stride, add);
+        kernel_.multiply(x_, n_, static_cast<char const*>(w.data) + w.offset(first), count, cols_, y, stride, add);
     }
 
 private:
@@ -109,6 +142,7 @@ private:
     thread_pool& pool_;
     std::size_t n_;
     std::size_t cols_;
+    std::size_t height_;  // chunks are multiples of it
     product_functions<Real> const& kernel_;
     Real* x_;  // of this thread, also where others use it
 };
@@ -132,6 +166,31 @@ kernel_set const& choose_kernels(char const* wanted) {
 
 void use_kernels(kernel_set const& set) noexcept {
     in_use() = &set;
+    packed_in_use() = packed_for(set);
+}
+
+std::vector<quantised_set const*> available_quantised() {
+    std::vector<quantised_set const*> sets;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("x86-64-v4")) {
+        if (__builtin_cpu_supports("avx512vnni")) sets.push_back(&avx512_vnni_quantised);
+        sets.push_back(&avx512_quantised);
+    }
+    if (__builtin_cpu_supports("x86-64-v3")) {
+        if (__builtin_cpu_supports("avxvnni")) sets.push_back(&avx_vnni_quantised);
+        sets.push_back(&avx2_quantised);
+    }
+#endif
+    sets.push_back(&portable_quantised);
+    return sets;
+}
+
+void use_quantised(quantised_set const& set) noexcept {
+    packed_in_use() = &set;
+}
+
+char const* packed_instruction_set() {
+    return packed_in_use()->name;
 }
 
 char const* instruction_set() {
@@ -192,7 +251,8 @@ void gated_matmul(thread_pool& pool, Real const* x, std::size_t n, weight const&
 
 template <class Real>
 void load_row(weight const& w, std::size_t row, Real* out) {
-    auto const* const data = static_cast<char const*>(w.data) + row * w.cols * bytes_of(w.type);
+    if (is_packed(w.type)) return unpack_row(w, row, out);
+    auto const* const data = static_cast<char const*>(w.data) + w.offset(row);
     table<Real>().load_row[static_cast<std::size_t>(w.type)](data, w.cols, out);
 }
 

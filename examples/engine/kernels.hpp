@@ -24,11 +24,21 @@
 
 namespace engine {
 
-/// How a weight lies in memory.
-enum class storage : std::uint8_t { f64, f32, f16, bf16 };
+/// How a weight lies in memory: number by number, or packed in blocks (quantised.hpp).
+enum class storage : std::uint8_t { f64, f32, f16, bf16, q4, q8 };
 
+[[nodiscard]] constexpr bool is_packed(storage s) noexcept {
+    return s == storage::q4 || s == storage::q8;
+}
+/// Of a number; of a block of 16 x 32, where they are packed.
 [[nodiscard]] constexpr std::size_t bytes_of(storage s) noexcept {
-    return s == storage::f64 ? 8 : s == storage::f32 ? 4 : 2;
+    switch (s) {
+        case storage::f64: return 8;
+        case storage::f32: return 4;
+        case storage::q4: return 320;
+        case storage::q8: return 544;
+        default: return 2;
+    }
 }
 
 /// What products with bf16 weights do with activations. In full they stay as they are. With bf16 they are rounded to it
@@ -36,8 +46,8 @@ enum class storage : std::uint8_t { f64, f32, f16, bf16 };
 /// a choice for a whole model: plain and speculative decoding must compute the same. Other weights know no difference.
 enum class arithmetic : std::uint8_t { full, bf16 };
 
-/// A matrix [rows, cols], cols >= 1, row-major without gaps, that somebody else owns, mostly a mapped file: it is read
-/// where it lies and never converted as a whole. For a linear layer rows are outputs, as in the files.
+/// A matrix [rows, cols], cols >= 1, row-major without gaps or packed, that somebody else owns, mostly a mapped file: it
+/// is read where it lies and never converted as a whole. For a linear layer rows are outputs, as in the files.
 struct weight {
     void const* data = nullptr;
     storage type = storage::f32;
@@ -45,7 +55,11 @@ struct weight {
     std::size_t cols = 0;
     arithmetic products = arithmetic::full;
 
-    [[nodiscard]] std::size_t bytes() const noexcept { return rows * cols * bytes_of(type); }
+    [[nodiscard]] std::size_t bytes() const noexcept { return offset(is_packed(type) ? (rows + 15) / 16 * 16 : rows); }
+    /// Of a row from the beginning; of a packed matrix, which every sixteenth row begins a block of, of such a row.
+    [[nodiscard]] std::size_t offset(std::size_t row) const noexcept {
+        return is_packed(type) ? row / 16 * (cols / 32) * bytes_of(type) : row * cols * bytes_of(type);
+    }
     [[nodiscard]] bool empty() const noexcept { return data == nullptr; }
 };
 
@@ -104,6 +118,9 @@ void gated_matmul(thread_pool& pool, Real const* x, std::size_t n, weight const&
 /// Bytes per second at which the pool reads memory: the floor of a matrix-vector product over weights that fit no
 /// cache. Best of `repeats` passes over `bytes` at `data`.
 [[nodiscard]] double read_bandwidth(thread_pool& pool, void const* data, std::size_t bytes, int repeats);
+
+/// Name of the instruction set that products with packed weights use: "avx512_vnni", "avx_vnni", "avx2", "portable".
+[[nodiscard]] char const* packed_instruction_set();
 
 /// Name of the instruction set in use, "avx512", "avx2" or "portable": the best that the machine runs, or the one that
 /// the environment variable ENGINE_ISA names. If that one cannot run here, this throws sureleap::error, and so does the

@@ -194,7 +194,12 @@ void attend(attention_query<Real> const* queries, std::size_t count, Real const*
     for (; q + together <= count; q += together) {
         finish<Real, together>(queries + q, scores + q * most, most, values, size, scale);
     }
-    for (; q < count; ++q) finish<Real, 1>(queries + q, scores + q * most, most, values, size, scale);
+    // What is left reads the values once as well: three heads often share their keys.
+    unroll<together>([&](auto left) {
+        if constexpr (left > 0) {
+            if (count - q == left) finish<Real, left>(queries + q, scores + q * most, most, values, size, scale);
+        }
+    });
 }
 
 // ---- reading ------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "attention_query.hpp"
 
@@ -30,7 +31,7 @@ struct product_functions {
                      std::size_t stride, bool add);
 };
 
-/// Kinds of weights: a storage in full arithmetic, or bf16 in its own.
+/// Kinds of weights that are not packed: a storage in full arithmetic, or bf16 in its own.
 inline constexpr std::size_t bf16_products = 4;
 
 template <class Real>
@@ -48,6 +49,19 @@ struct kernel_table {
                    std::size_t size, Real scale, Real* packed, Real* scores);
 };
 
+/// Products with packed weights.
+template <class Real>
+struct quantised_table {
+    product_functions<Real> q4;
+    product_functions<Real> q8;
+};
+
+struct quantised_set {
+    char const* name;
+    quantised_table<float> for_float;
+    quantised_table<double> for_double;
+};
+
 struct kernel_set {
     char const* name;
     kernel_table<float> for_float;
@@ -63,13 +77,26 @@ extern kernel_set const avx2_kernels;
 #endif
 extern kernel_set const portable_kernels;
 
+#if defined(__x86_64__)
+extern quantised_set const avx512_vnni_quantised;
+extern quantised_set const avx512_quantised;
+extern quantised_set const avx_vnni_quantised;
+extern quantised_set const avx2_quantised;
+#endif
+extern quantised_set const portable_quantised;
+
 /// The set of that name, or null if this machine cannot run it.
 [[nodiscard]] kernel_set const* find_kernels(char const* name) noexcept;
 
 /// The set that the value of ENGINE_ISA names; null or empty: the best. Throws if this machine cannot run it.
 [[nodiscard]] kernel_set const& choose_kernels(char const* wanted);
 
-/// Makes all later calls use `set`; for tests, which try every set in one process. Not while a kernel runs.
+/// Makes all later calls use `set`, with the best products for packed weights that go with it; for tests, which try every
+/// set in one process. Not while a kernel runs.
 void use_kernels(kernel_set const& set) noexcept;
+
+/// Those for packed weights that this machine runs, best first; and the same for them alone.
+[[nodiscard]] std::vector<quantised_set const*> available_quantised();
+void use_quantised(quantised_set const& set) noexcept;
 
 }  // namespace engine

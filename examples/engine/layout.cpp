@@ -21,7 +21,7 @@ dtype dtype_of(storage type) noexcept {
         case storage::f64: return dtype::f64;
         case storage::f32: return dtype::f32;
         case storage::f16: return dtype::f16;
-        case storage::bf16: return dtype::bf16;
+        default: return dtype::bf16;
     }
     return dtype::bf16;
 }
@@ -38,7 +38,7 @@ std::vector<tensor_spec> layout(model_config const& config, storage type) {
     auto const add = [&](std::string name, std::vector<std::size_t> shape) {
         specs.push_back({std::move(name), dtype_of(type), std::move(shape)});
     };
-    std::string const prefix = config.kind == architecture::qwen3 ? "model." : "";
+    std::string const prefix = is_target(config.kind) ? "model." : "";
     add(prefix + "embed_tokens.weight", {c.vocabulary, d});
     add(prefix + "norm.weight", {d});
     if (!c.tied_embeddings) add("lm_head.weight", {c.vocabulary, d});
@@ -53,8 +53,10 @@ std::vector<tensor_spec> layout(model_config const& config, storage type) {
         add(layer + "self_attn.k_proj.weight", {c.kv_heads * c.head_dim, input});
         add(layer + "self_attn.v_proj.weight", {c.kv_heads * c.head_dim, input});
         add(layer + "self_attn.o_proj.weight", {d, c.heads * c.head_dim});
-        add(layer + "self_attn.q_norm.weight", {c.head_dim});
-        add(layer + "self_attn.k_norm.weight", {c.head_dim});
+        if (c.query_key_norms) {
+            add(layer + "self_attn.q_norm.weight", {c.head_dim});
+            add(layer + "self_attn.k_norm.weight", {c.head_dim});
+        }
         add(layer + "mlp.gate_proj.weight", {c.intermediate_size, d});
         add(layer + "mlp.up_proj.weight", {c.intermediate_size, d});
         add(layer + "mlp.down_proj.weight", {d, c.intermediate_size});
@@ -67,7 +69,7 @@ std::vector<tensor_spec> layout(model_config const& config, storage type) {
         if (config.kind == architecture::dspark) add("hidden_norm.weight", {d});
         if (draft.head != head_kind::none) {
             add("markov_head.markov_w1.weight", {c.vocabulary, r});
-            add("markov_head.markov_w2.weight", {c.vocabulary, r});
+            add("markov_head.markov_w2.weight", {draft.vocabulary > 0 ? draft.vocabulary : c.vocabulary, r});
         }
         if (draft.head == head_kind::gated) {
             add("markov_head.gate_proj.weight", {r, d + r});
@@ -83,6 +85,9 @@ std::vector<tensor_spec> layout(model_config const& config, storage type) {
         }
     }
     std::ranges::sort(specs, {}, &tensor_spec::name);
+    if (config.draft && config.draft->vocabulary > 0) {
+        specs.push_back({"d2t", dtype::i32, {config.draft->vocabulary}});  // before F64 it would misalign that
+    }
     return specs;
 }
 
@@ -90,7 +95,7 @@ std::string config_json(model_config const& config) {
     transformer_config const& c = config.transformer;
     nlohmann::ordered_json json;
     json["architectures"] = {name_of(config.kind)};
-    json["model_type"] = "qwen3";
+    json["model_type"] = config.kind == architecture::llama ? "llama" : "qwen3";
     json["vocab_size"] = c.vocabulary;
     json["hidden_size"] = c.hidden_size;
     json["intermediate_size"] = c.intermediate_size;
@@ -99,7 +104,7 @@ std::string config_json(model_config const& config) {
     json["num_key_value_heads"] = c.kv_heads;
     json["head_dim"] = c.head_dim;
     json["max_position_embeddings"] = c.max_positions;
-    if (config.kind == architecture::qwen3) {  // as transformers 4 writes it; the drafters were made with 5
+    if (is_target(config.kind)) {  // as transformers 4 writes it; the drafters were made with 5
         json["rope_theta"] = c.rope_theta;
         json["rope_scaling"] = nullptr;
     } else {
@@ -131,6 +136,7 @@ std::string config_json(model_config const& config) {
             if (draft.head != head_kind::none) json["markov_head_type"] = name_of(draft.head);
             json["enable_confidence_head"] = draft.confidence;
             if (draft.confidence) json["confidence_head_with_markov"] = draft.confidence_with_markov;
+            if (draft.vocabulary > 0) json["draft_vocab_size"] = draft.vocabulary;
         }
     }
     return json.dump(2);

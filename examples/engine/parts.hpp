@@ -79,8 +79,9 @@ using any_rule = std::variant<sureleap::token_rejection<>, sureleap::token_rejec
 template <class Real, class Head>
 void set_drafter(any_drafter<Real>& drafter, dspark<Real>& model, Head head) {
     sureleap::drafter_options const options{.block_size = model.block_size(),
-                                            .vocabulary = model.config().vocabulary,
-                                            .hidden_size = model.config().hidden_size};
+                                            .vocabulary = model.vocabulary(),
+                                            .hidden_size = model.config().hidden_size,
+                                            .map = model.map()};
     if (model.source().config().draft->confidence) {
         auto confidence = load_confidence<Real>(model.source());
         drafter.template emplace<dspark_drafter<Real, Head>>(model, std::move(head), std::move(confidence), options);

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -99,6 +102,13 @@ void make_as(tensor_spec const& spec, std::uint64_t seed, byte_sink const& sink)
     }
 }
 
+/// The only integers of a model: the tokens that a drafter drafts, here the first ones.
+void make_rising(tensor_spec const& spec, byte_sink const& sink) {
+    std::vector<std::int32_t> tokens(elements(spec));
+    std::iota(tokens.begin(), tokens.end(), 0);
+    sink(std::as_bytes(std::span(tokens)));
+}
+
 }  // namespace
 
 void make_tensor(tensor_spec const& spec, std::uint64_t seed, byte_sink const& sink) {
@@ -107,6 +117,7 @@ void make_tensor(tensor_spec const& spec, std::uint64_t seed, byte_sink const& s
         case dtype::f16: return make_as<sureleap::half>(spec, seed, sink);
         case dtype::f32: return make_as<float>(spec, seed, sink);
         case dtype::f64: return make_as<double>(spec, seed, sink);
+        case dtype::i32: return make_rising(spec, sink);
         default: fail_with("synthetic model: tensor '", spec.name, "' is ", name_of(spec.type), ", expected a float");
     }
 }

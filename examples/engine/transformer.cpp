@@ -39,8 +39,10 @@ decoder_layer<Real>::decoder_layer(checkpoint const& from, std::string const& pr
                                    std::size_t input_width)
     : input_norm(from, prefix + "input_layernorm.weight", c.hidden_size, c.rms_norm_eps),
       post_norm_(from, prefix + "post_attention_layernorm.weight", c.hidden_size, c.rms_norm_eps),
-      query_norm_(from.vector<Real>(prefix + "self_attn.q_norm.weight", c.head_dim)),
-      key_norm_(from.vector<Real>(prefix + "self_attn.k_norm.weight", c.head_dim)),
+      query_norm_(c.query_key_norms ? from.vector<Real>(prefix + "self_attn.q_norm.weight", c.head_dim)
+                                    : std::vector<Real>{}),
+      key_norm_(c.query_key_norms ? from.vector<Real>(prefix + "self_attn.k_norm.weight", c.head_dim)
+                                  : std::vector<Real>{}),
       query_(from.matrix(prefix + "self_attn.q_proj.weight", c.heads * c.head_dim, input_width)),
       key_(from.matrix(prefix + "self_attn.k_proj.weight", c.kv_heads * c.head_dim, input_width)),
       value_(from.matrix(prefix + "self_attn.v_proj.weight", c.kv_heads * c.head_dim, input_width)),
@@ -82,7 +84,7 @@ void decoder_layer<Real>::store_keys(layer_context<Real>& context, std::span<bat
         for (std::size_t head = 0; head < c.kv_heads; ++head) {
             Real* const key = context.keys.data() + i * width + head * c.head_dim;
             Real const* const value = context.values.data() + i * width + head * c.head_dim;
-            rms_norm(key, key_norm_.data(), c.head_dim, c.rms_norm_eps, key);
+            if (c.query_key_norms) rms_norm(key, key_norm_.data(), c.head_dim, c.rms_norm_eps, key);
             rotate(key, context.cosines(row.position), context.sines(row.position), c.head_dim);
             std::copy_n(key, c.head_dim, cache.keys(row.slot, layer, head) + row.position * c.head_dim);
             std::copy_n(value, c.head_dim, cache.values(row.slot, layer, head) + row.position * c.head_dim);
@@ -123,7 +125,7 @@ void decoder_layer<Real>::mix_values(layer_context<Real>& context, std::span<bat
             for (std::size_t head = shared * group; head < (shared + 1) * group; ++head) {
                 std::size_t const offset = static_cast<std::size_t>(&row - rows.data()) * width + head * c.head_dim;
                 Real* const query = context.queries.data() + offset;
-                rms_norm(query, query_norm_.data(), c.head_dim, c.rms_norm_eps, query);
+                if (c.query_key_norms) rms_norm(query, query_norm_.data(), c.head_dim, c.rms_norm_eps, query);
                 rotate(query, context.cosines(row.position), context.sines(row.position), c.head_dim);
                 heads.push_back({query, context.attention.data() + offset, row.keys});
             }

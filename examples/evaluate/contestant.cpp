@@ -25,9 +25,10 @@ void leave_out_head(contestant& who, draft_source const& source) {
         fail_with("--zero-bias: ", source.folder, " has no sequential head, expected a DSpark drafter");
     }
     sureleap::drafter_options const shape{.block_size = model->block_size(),
-                                          .vocabulary = model->config().vocabulary,
-                                          .hidden_size = model->config().hidden_size};
-    engine::any_head<float> nothing{engine::no_bias<float>{model->config().vocabulary}};
+                                          .vocabulary = model->vocabulary(),
+                                          .hidden_size = model->config().hidden_size,
+                                          .map = model->map()};
+    engine::any_head<float> nothing{engine::no_bias<float>{model->vocabulary()}};
     who.models.drafter.emplace<engine::dflash_drafter<float>>(*model, std::move(nothing), sureleap::top1_confidence{},
                                                               shape);
     who.config->head = engine::head_kind::none;

@@ -17,6 +17,7 @@
 #include <engine/dspark.hpp>
 #include <engine/eagle3.hpp>
 #include <engine/kernels.hpp>
+#include <engine/model_files.hpp>
 #include <engine/stand_in.hpp>
 #include <sureleap/core/error.hpp>
 
@@ -95,9 +96,7 @@ engine::arithmetic products_of(options const& chosen) {
 
 loaded_target load_causal_lm(options const& chosen, std::vector<int> features, engine::thread_pool& pool,
                              engine::serving_limits const& limits) {
-    auto config = engine::load_config(chosen.target);
-    config.products = products_of(chosen);
-    engine::checkpoint from(chosen.target, std::move(config));
+    engine::checkpoint from = engine::checkpoint_of(chosen.target, products_of(chosen));
     mapped_files mapped(last_name(chosen.target), from);
     std::size_t const bytes = from.bytes();
     auto stop_tokens = from.config().stop_tokens;
@@ -144,6 +143,7 @@ std::string in_words(engine::model_config const& config) {
     text += ", blocks of " + grouped(draft.block_size);
     if (!bare) text += std::string(", ") + engine::name_of(draft.head) + " Markov head";
     if (draft.confidence) text += ", confidence head";
+    if (draft.vocabulary > 0) text += ", of " + counted(draft.vocabulary, "token");
     return text;
 }
 

@@ -27,7 +27,8 @@ constexpr char const* examples =
 
 void add_models(CLI::App& app, options& o) {
     option_group models(app, "Models");
-    models.add("--target", o.target, "FOLDER", "A Qwen3ForCausalLM model as Hugging Face saves it");
+    models.add("--target", o.target, "PATH",
+               "A Qwen3 or Llama model: a folder as Hugging Face saves it, or a GGUF file");
     models.add("--draft", o.draft, "FOLDER",
                "A DSpark, DFlash or Eagle3 drafter made for this target; or\n"
                "lookup: no model, drafts what followed the last tokens before;\n"
@@ -36,10 +37,10 @@ void add_models(CLI::App& app, options& o) {
 
 void add_prompt(CLI::App& app, options& o, std::filesystem::path& file) {
     option_group prompt(app, "Prompt");
-    auto* const text = prompt.add("--prompt", o.prompt, "TEXT", "Text to continue; needs the target's tokenizer.json");
+    auto* const text = prompt.add("--prompt", o.prompt, "TEXT", "Text to continue; needs the target's tokenizer");
     auto* const from = prompt.add("--prompt-file", file, "FILE", "A file with that text");
     auto* const ids = prompt.add("--tokens", o.tokens, "IDS", "Token ids to continue, as 1,2,3; shows ids as well");
-    auto* const chat = prompt.flag("--chat", o.chat, "The text is a user's message to a Qwen chat model");
+    auto* const chat = prompt.flag("--chat", o.chat, "The text is a user's message to a ChatML model");
     auto* const think = prompt.flag("--think", o.think,
                                     "With --chat: the model may think first. The released drafters\n"
                                     "were trained without that");

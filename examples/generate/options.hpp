@@ -17,7 +17,7 @@ namespace generate {
 using sureleap::token_id;
 
 struct options {
-    std::filesystem::path target;  ///< a folder; empty: the tiny models (tiny.hpp)
+    std::filesystem::path target;  ///< a folder or a GGUF file; empty: the tiny models (tiny.hpp)
     std::string draft;             ///< a folder, "lookup" or "none"
 
     std::optional<std::string> prompt;

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include <engine/chat.hpp>
-#include <engine/config.hpp>
+#include <engine/model_files.hpp>
 #include <sureleap/core/error.hpp>
 
 #include "tiny.hpp"
@@ -17,13 +17,14 @@ namespace {
 
 using sureleap::fail_with;
 
-std::vector<token_id> as_chat(engine::tokenizer const& tokenizer, std::string const& message, bool think) {
+std::vector<token_id> as_chat(engine::tokenizer const& tokenizer, options const& chosen) {
     if (!engine::has_chat_tokens(tokenizer)) {
         fail_with(
-            "--chat: the tokenizer has no '<|im_start|>' and '<|im_end|>', expected that of a Qwen chat model; leave "
-            "--chat out");
+            "--chat: the tokenizer has no '<|im_start|>' and '<|im_end|>', expected that of a ChatML model such as "
+            "Qwen's; leave --chat out");
     }
-    return engine::chat_prompt(tokenizer, message, {}, think);
+    std::string const system = engine::chat_template_of(chosen.target).default_system;
+    return engine::chat_prompt(tokenizer, *chosen.prompt, system, chosen.think);
 }
 
 std::vector<token_id> from_ids(options const& chosen, std::size_t vocabulary) {
@@ -41,16 +42,16 @@ std::vector<token_id> from_ids(options const& chosen, std::size_t vocabulary) {
 
 prompt make_prompt(options const& chosen) {
     // The tiny target's vocabulary is its drafter's.
-    auto const config = engine::load_config(chosen.tiny() ? tiny_drafter() : chosen.target);
+    auto const config = engine::config_of(chosen.tiny() ? tiny_drafter() : chosen.target);
     std::size_t const vocabulary = config.transformer.vocabulary;
     if (!chosen.prompt) return {from_ids(chosen, vocabulary), std::nullopt};
-    auto const file = chosen.target / "tokenizer.json";
-    if (!std::filesystem::exists(file)) {
-        fail_with(file.string(), ": there is no tokenizer; give the prompt as ids with --tokens");
+    auto tokenizer = engine::tokenizer_of(chosen.target);
+    if (!tokenizer) {
+        fail_with((chosen.target / "tokenizer.json").string(),
+                  ": there is no tokenizer; give the prompt as ids with --tokens");
     }
-    auto tokenizer = engine::tokenizer::load(file);
-    tokenizer.check_fits(vocabulary);
-    auto tokens = chosen.chat ? as_chat(tokenizer, *chosen.prompt, chosen.think) : tokenizer.encode(*chosen.prompt);
+    tokenizer->check_fits(vocabulary);
+    auto tokens = chosen.chat ? as_chat(*tokenizer, chosen) : tokenizer->encode(*chosen.prompt);
     if (tokens.empty()) fail_with("the prompt is empty, expected at least one token");
     return {std::move(tokens), std::move(tokenizer)};
 }

@@ -42,7 +42,7 @@ double decode(engine::weight const& w, std::size_t i) {
         case engine::storage::f32: return static_cast<double>(static_cast<float const*>(w.data)[i]);
         case engine::storage::f16:
             return static_cast<double>(sureleap::load(static_cast<sureleap::half const*>(w.data)[i]));
-        case engine::storage::bf16: break;
+        default: break;
     }
     return static_cast<double>(sureleap::load(static_cast<sureleap::bf16 const*>(w.data)[i]));
 }

@@ -139,6 +139,7 @@ std::vector<std::vector<double>> contents(checkpoint const& c, storage type) {
                 case storage::f16: values[i] = at(sureleap::half{}); break;
                 case storage::f32: values[i] = at(float{}); break;
                 case storage::f64: values[i] = at(double{}); break;
+                default: FAIL("packed");
             }
         }
         all.push_back(std::move(values));

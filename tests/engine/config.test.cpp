@@ -279,7 +279,8 @@ TEST_CASE("what is wrong with a configuration is told in full") {
          "field 'architectures' is a list of 2, expected a list of one"},
         {t, R"({"architectures": [3]})", "field 'architectures[0]' is 3, expected a string"},
         {t, R"({"architectures": ["Gemma4DSparkModel"]})",
-         "field 'architectures[0]' is \"Gemma4DSparkModel\", expected Qwen3ForCausalLM, Qwen3DSparkModel, "
+         "field 'architectures[0]' is \"Gemma4DSparkModel\", expected Qwen3ForCausalLM, LlamaForCausalLM, "
+         "Qwen3DSparkModel, "
          "Qwen3Eagle3Model or Eagle3DraftModel"},
         // numbers
         {t, R"({"num_attention_heads": "32"})",
@@ -441,7 +442,7 @@ TEST_CASE("a written configuration reads back as itself") {
     for (int i = 0; i < 500; ++i) {
         INFO("case " << i);
         model_config c;
-        c.kind = static_cast<architecture>(roll.below(3));
+        c.kind = static_cast<architecture>(roll.below(4));
         auto& t = c.transformer;
         t.vocabulary = 1 + roll.below(engine::limits::vocabulary);
         t.hidden_size = 1 + roll.below(engine::limits::hidden_size);
@@ -454,11 +455,12 @@ TEST_CASE("a written configuration reads back as itself") {
         t.rope_theta = roll.between(1.0, 1e7);
         t.rms_norm_eps = roll.between(1e-12, 1e-3);
         t.tied_embeddings = roll.chance(0.5);
+        t.query_key_norms = c.kind != architecture::llama;
         for (std::size_t n = roll.below(4); n > 0; --n) {
             auto const token = static_cast<sureleap::token_id>(roll.below(t.vocabulary));
             if (c.stop_tokens.empty() || token > c.stop_tokens.back()) c.stop_tokens.push_back(token);
         }
-        if (c.kind != architecture::qwen3) {
+        if (!is_target(c.kind)) {
             engine::draft_config d;
             d.block_size = 1 + roll.below(engine::limits::block_size);
             d.num_target_layers = 2 + roll.below(99);

@@ -176,7 +176,7 @@ TEST_CASE("server: models that do not fit are refused where they meet", "[engine
                                 engine::make_in_memory(tiny::eagle3_config(shape, drafter), storage::bf16, 1), {}, pool,
                                 limits);
                         }),
-                        "expected the architecture Qwen3ForCausalLM"));
+                        "expected the architecture Qwen3ForCausalLM or LlamaForCausalLM"));
 
     engine::causal_lm<float> served(models().target(storage::bf16), tiny::feature_layers(shape), pool, limits);
     auto const draft = [&](engine::model_config const& config, engine::serving_limits const& l) {

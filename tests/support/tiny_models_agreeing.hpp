@@ -56,7 +56,7 @@ public:
                                               case engine::storage::f64: return store<double>(values, sink);
                                               case engine::storage::f32: return store<float>(values, sink);
                                               case engine::storage::f16: return store<sureleap::half>(values, sink);
-                                              case engine::storage::bf16: return store<sureleap::bf16>(values, sink);
+                                              default: return store<sureleap::bf16>(values, sink);
                                           }
                                       });
     }

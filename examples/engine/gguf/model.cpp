@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: MIT
+#include "model.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
+
+#include "../quantised.hpp"
+#include "blocks.hpp"
+
+namespace engine::gguf {
+namespace {
+
+using sureleap::error_text;
+using sureleap::fail_with;
+
+// ---- configuration -------------------------------------------------------------------------------------------------
+
+/// A size that files may state once for all layers or layer by layer; every layer must have the same.
+std::size_t same_in_all_layers(field const& given, std::size_t layers, std::size_t most) {
+    if (!given.is_list()) return given.size(1, most);
+    auto const sizes = given.integers(1, static_cast<std::int64_t>(most));
+    if (sizes.size() != layers) given.wrong("one number, or one for each of " + error_text(layers) + " layers");
+    for (std::int64_t const size : sizes) {
+        if (size != sizes.front()) given.wrong("the same number in every layer");
+    }
+    return static_cast<std::size_t>(sizes.front());
+}
+
+/// Settings under which the same tensors would mean another function.
+void refuse_variants(file const& from, std::string const& prefix) {
+    if (field const scaling = from[prefix + "rope.scaling.type"]; scaling.present() && scaling.text() != "none") {
+        scaling.wrong("\"none\": rotary positions are not scaled");
+    }
+    for (char const* const key : {"rope.scale_linear", "attention.sliding_window", "attention.scale", "expert_count"}) {
+        field const given = from[prefix + key];
+        if (given.present() && given.number() != 0.0) given.wrong("none: models with it are not supported");
+    }
+    for (char const* const name : {"rope_freqs.weight", "blk.0.attn_q.bias", "blk.0.attn_output.bias",
+                                   "blk.0.ffn_up.bias", "blk.0.attn_qkv.weight"}) {
+        if (from.find(name) != nullptr) fail_with(from.name(), ": tensor '", name, "' is there, expected none");
+    }
+}
+
+double positive(field const& given, double most) {
+    double const value = given.number();
+    if (!(value > 0.0 && value <= most)) given.wrong("a number above 0, at most " + error_text(most));
+    return value;
+}
+
+// ---- tensors -------------------------------------------------------------------------------------------------------
+
+/// Which row of a file's matrix is row `row` of a folder's.
+struct row_order {
+    std::size_t head_dim = 0;  ///< 0: the same
+
+    [[nodiscard]] std::size_t operator()(std::size_t row) const noexcept {
+        if (head_dim == 0) return row;
+        std::size_t const half = head_dim / 2;
+        std::size_t const i = row % head_dim;
+        return row - i + (i < half ? 2 * i : 2 * (i - half) + 1);
+    }
+};
+
+std::uint16_t half_bits(float value) noexcept {
+    return sureleap::half(value).bits;
+}
+
+/// A matrix in memory of its own: packed, or copied for the order of its rows.
+class repacker {
+public:
+    repacker(tensor const& t, row_order order) : tensor_(t), order_(order) {}
+
+    /// Nothing if the matrix can be used where it lies.
+    [[nodiscard]] std::optional<packed_matrix> packed() const {
+        switch (tensor_.type) {
+            case tensor_type::q4_0:
+            case tensor_type::q4_1: return filled<block4>(storage::q4);
+            case tensor_type::q5_0:
+            case tensor_type::q8_0: return filled<block8>(storage::q8);
+            case tensor_type::q4_k: return filled_from_q4_k();
+            case tensor_type::q5_1:
+            case tensor_type::q5_k:
+            case tensor_type::q6_k: return quantised();
+            default: return std::nullopt;
+        }
+    }
+
+    /// The rows of a matrix that is not packed, in order; nothing if they are in order.
+    [[nodiscard]] std::vector<std::byte> reordered() const {
+        if (order_.head_dim == 0) return {};
+        std::vector<std::byte> bytes(tensor_.bytes.size());
+        for (std::size_t row = 0; row < rows(); ++row) {
+            std::memcpy(bytes.data() + row * row_bytes(), bytes_of(row), row_bytes());
+        }
+        return bytes;
+    }
+
+private:
+    [[nodiscard]] std::size_t rows() const noexcept { return tensor_.shape[0]; }
+    [[nodiscard]] std::size_t cols() const noexcept { return tensor_.shape[1]; }
+    [[nodiscard]] std::size_t row_bytes() const noexcept {
+        block_size const size = block_of(tensor_.type);
+        return cols() / size.elements * size.bytes;
+    }
+    [[nodiscard]] std::byte const* bytes_of(std::size_t row) const noexcept {
+        return tensor_.bytes.data() + order_(row) * row_bytes();
+    }
+
+    static q4_run run_of(block4 const& block) noexcept {
+        q4_run run{half_bits(block.scale), half_bits(block.minimum), {}};
+        std::memcpy(run.nibbles, block.nibbles, sizeof run.nibbles);
+        return run;
+    }
+    static q8_run run_of(block8 const& block) noexcept {
+        q8_run run{half_bits(block.scale), {}};
+        std::memcpy(run.values, block.values, sizeof run.values);
+        return run;
+    }
+    bool unpack(std::byte const* from, block4& to) const { return unpack4(tensor_.type, from, to); }
+    bool unpack(std::byte const* from, block8& to) const { return unpack8(tensor_.type, from, to); }
+
+    template <class Block>
+    [[nodiscard]] packed_matrix filled(storage type) const {
+        packed_matrix out(type, rows(), cols());
+        std::size_t const bytes = block_of(tensor_.type).bytes;
+        for (std::size_t row = 0; row < rows(); ++row) {
+            std::byte const* block = bytes_of(row);
+            for (std::size_t b = 0; b < cols() / block_inputs; ++b, block += bytes) {
+                Block unpacked;
+                unpack(block, unpacked);
+                out.set(row, b, run_of(unpacked));
+            }
+        }
+        return out;
+    }
+
+    [[nodiscard]] packed_matrix filled_from_q4_k() const {
+        packed_matrix out(storage::q4, rows(), cols());
+        std::array<block4, 8> unpacked;
+        for (std::size_t row = 0; row < rows(); ++row) {
+            std::byte const* block = bytes_of(row);
+            for (std::size_t b = 0; b < cols() / block_inputs; b += 8, block += block_of(tensor_.type).bytes) {
+                unpack_q4_k(block, unpacked);
+                for (std::size_t k = 0; k < 8; ++k) out.set(row, b + k, run_of(unpacked[k]));
+            }
+        }
+        return out;
+    }
+
+    [[nodiscard]] packed_matrix quantised() const {
+        packed_matrix out(storage::q8, rows(), cols());
+        std::vector<float> numbers(cols());
+        for (std::size_t row = 0; row < rows(); ++row) {
+            dequantise(tensor_.type, bytes_of(row), cols(), numbers.data());
+            out.quantise(row, numbers);
+        }
+        return out;
+    }
+
+    tensor const& tensor_;
+    row_order order_;
+};
+
+std::optional<storage> storage_of(tensor_type type) noexcept {
+    switch (type) {
+        case tensor_type::f32: return storage::f32;
+        case tensor_type::f16: return storage::f16;
+        case tensor_type::bf16: return storage::bf16;
+        default: return std::nullopt;
+    }
+}
+
+/// What a tensor is called in a folder, without the layer's prefix; empty for one that models do not have.
+std::string_view folder_name(std::string_view own) {
+    static constexpr std::pair<std::string_view, std::string_view> names[] = {
+        {"token_embd.weight", "model.embed_tokens.weight"},
+        {"output_norm.weight", "model.norm.weight"},
+        {"output.weight", "lm_head.weight"},
+        {"attn_norm.weight", "input_layernorm.weight"},
+        {"ffn_norm.weight", "post_attention_layernorm.weight"},
+        {"attn_q.weight", "self_attn.q_proj.weight"},
+        {"attn_k.weight", "self_attn.k_proj.weight"},
+        {"attn_v.weight", "self_attn.v_proj.weight"},
+        {"attn_output.weight", "self_attn.o_proj.weight"},
+        {"attn_q_norm.weight", "self_attn.q_norm.weight"},
+        {"attn_k_norm.weight", "self_attn.k_norm.weight"},
+        {"ffn_gate.weight", "mlp.gate_proj.weight"},
+        {"ffn_up.weight", "mlp.up_proj.weight"},
+        {"ffn_down.weight", "mlp.down_proj.weight"},
+    };
+    for (auto const& [theirs, ours] : names) {
+        if (own == theirs) return ours;
+    }
+    return {};
+}
+
+std::string folder_name_of(std::string_view own) {
+    if (!own.starts_with("blk.")) return std::string(folder_name(own));
+    std::size_t const dot = own.find('.', 4);
+    if (dot == own.npos) return {};
+    std::string_view const rest = folder_name(own.substr(dot + 1));
+    if (rest.empty()) return {};
+    return "model.layers." + std::string(own.substr(4, dot - 4)) + "." + std::string(rest);
+}
+
+/// What a checkpoint of a file keeps alive.
+struct loaded_file {
+    std::shared_ptr<file const> mapped;
+    std::vector<packed_matrix> packed;
+    std::vector<std::vector<std::byte>> copies;
+};
+
+}  // namespace
+
+model_config read_config(file const& from) {
+    model_config config;
+    field const architecture_key = from["general.architecture"];
+    std::string const name(architecture_key.text());
+    if (name == "llama") {
+        config.kind = architecture::llama;
+    } else if (name != "qwen3") {
+        architecture_key.wrong("\"llama\" or \"qwen3\"");
+    }
+    std::string const prefix = name + ".";
+    auto const key = [&](char const* of) { return from[prefix + of]; };
+    refuse_variants(from, prefix);
+
+    transformer_config& c = config.transformer;
+    c.query_key_norms = config.kind == architecture::qwen3;
+    c.hidden_size = key("embedding_length").size(1, limits::hidden_size);
+    c.layers = key("block_count").size(1, limits::layers);
+    c.max_positions = key("context_length").size(1, limits::max_positions);
+    c.intermediate_size = same_in_all_layers(key("feed_forward_length"), c.layers, limits::intermediate_size);
+    c.heads = same_in_all_layers(key("attention.head_count"), c.layers, limits::heads);
+    field const kv_heads = key("attention.head_count_kv");
+    c.kv_heads = kv_heads.present() ? same_in_all_layers(kv_heads, c.layers, limits::heads) : c.heads;
+    if (c.heads % c.kv_heads != 0) kv_heads.wrong("a divisor of the head count, " + error_text(c.heads));
+    c.rms_norm_eps = positive(key("attention.layer_norm_rms_epsilon"), 1.0);
+    field const theta = key("rope.freq_base");
+    c.rope_theta = theta.present() ? positive(theta, limits::rope_theta) : 10000.0;
+    if (c.rope_theta < 1.0) theta.wrong("a number in 1 .. " + error_text(limits::rope_theta));
+
+    field const head_dim = key("attention.key_length");
+    c.head_dim = head_dim.present() ? head_dim.size(2, limits::head_dim) : c.hidden_size / c.heads;
+    if (c.head_dim % 2 != 0 || (!head_dim.present() && c.head_dim * c.heads != c.hidden_size)) {
+        (head_dim.present() ? head_dim : key("embedding_length")).wrong("heads of an even size");
+    }
+    for (char const* const same : {"attention.value_length", "rope.dimension_count"}) {
+        field const given = key(same);
+        if (given.present() && given.size(1, limits::head_dim) != c.head_dim) {
+            given.wrong(error_text(c.head_dim) + ", the size of a key");
+        }
+    }
+
+    tensor const& embeddings = from.at("token_embd.weight");
+    if (embeddings.shape.size() != 2 || embeddings.shape[0] > limits::vocabulary) {
+        fail_with(from.name(), ": tensor 'token_embd.weight' has ", embeddings.shape.size(),
+                  " dimensions, expected a row for each of at most ", limits::vocabulary, " tokens");
+    }
+    c.vocabulary = embeddings.shape[0];
+    if (field const stated = key("vocab_size");
+        stated.present() && stated.size(1, limits::vocabulary) != c.vocabulary) {
+        stated.wrong(error_text(c.vocabulary) + ", the rows of 'token_embd.weight'");
+    }
+    c.tied_embeddings = from.find("output.weight") == nullptr;
+    return config;
+}
+
+checkpoint load(std::shared_ptr<file const> from, model_config config) {
+    auto const memory = std::make_shared<loaded_file>();
+    memory->mapped = from;
+    std::vector<stored_tensor> tensors;
+    for (tensor const& t : from->tensors()) {
+        stored_tensor stored{.name = folder_name_of(t.name),
+                             .file = from->name(),
+                             .own_name = t.name,
+                             .shape = t.shape,
+                             .type = storage_of(t.type),
+                             .type_name = name_of(t.type),
+                             .data = t.bytes.data(),
+                             .offset = t.bytes.data() - from->bytes().data()};
+        if (stored.name.empty()) continue;
+        bool const rotated = t.name.ends_with(".attn_q.weight") || t.name.ends_with(".attn_k.weight");
+        row_order order{rotated && config.kind == architecture::llama ? config.transformer.head_dim : 0};
+        if (t.shape.size() == 2 && !t.bytes.empty() && t.shape[0] % std::max<std::size_t>(order.head_dim, 1) == 0) {
+            repacker const repack(t, order);
+            if (auto packed = repack.packed()) {
+                stored.type = packed->view().type;
+                stored.data = static_cast<std::byte const*>(packed->view().data);
+                memory->packed.push_back(std::move(*packed));
+            } else if (stored.type && order.head_dim != 0) {
+                memory->copies.push_back(repack.reordered());
+                stored.data = memory->copies.back().data();
+            }
+        }
+        tensors.push_back(std::move(stored));
+    }
+    return checkpoint::from_tensors(std::move(config), from->name(), std::move(tensors), from->bytes().size(), memory);
+}
+
+}  // namespace engine::gguf

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: MIT
+//
+// Products with packed weights (quantised.hpp): integers inside a block, floats from block to block.
+//
+// Activations become integers of 8 bits, row by row, in blocks of 32 with one scale each. A block's sum of products is
+// exact then, in whichever order a processor adds it. What is left of a block for one row of x is a conversion and two
+// multiply-adds, with the block's scale and with its minimum. They come in the same order however many rows there are.
+// So a row's bits do not depend on its batch.
+//
+// A block of weights is decoded once for up to `most_rows` rows of x. That is what makes verification cheap: decoding
+// and memory are most of the work of one row, and further rows pay for neither.
+#pragma once
+
+#include "kernels_table.hpp"
+#include "kernels_vector.hpp"
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#elif defined(__ARM_FEATURE_DOTPROD)
+#include <arm_neon.h>
+#endif
+
+namespace engine::ENGINE_KERNELS {
+
+inline constexpr std::size_t outputs = 16;  // of a block
+inline constexpr std::size_t inputs = 32;
+inline constexpr std::size_t q4_bytes = 320;
+inline constexpr std::size_t q8_bytes = 544;
+
+inline constexpr std::size_t group = vector_bytes / 4;  // outputs that a register holds 4 inputs of
+inline constexpr std::size_t most_rows = vector_bytes == 64 ? 16 : 4;
+
+/// In the memory of packed x, which is Real.
+typedef std::int32_t aliased_integer __attribute__((may_alias));
+
+using octets = vec<std::uint8_t, vector_bytes>;
+using counts = vec<std::int32_t, group>;
+
+// ---- activations --------------------------------------------------------------------------------------------------
+
+// A packed row of x: the integers, then of every block the scale, the scale times the sum, and the sum.
+
+template <class Real>
+struct quantised_row {
+    std::int8_t const* values;
+    Real const* scales;
+    Real const* scaled_sums;
+    aliased_integer const* sums;
+
+    quantised_row() = default;
+    ENGINE_INLINE quantised_row(Real const* packed, std::size_t cols)
+        : values(reinterpret_cast<std::int8_t const*>(packed)),
+          scales(packed + cols / sizeof(Real)),
+          scaled_sums(scales + cols / inputs),
+          sums(reinterpret_cast<aliased_integer const*>(scaled_sums + cols / inputs)) {}
+};
+
+/// A row takes as much as it does unquantised: cols integers and three numbers for each of cols / 32 blocks are less.
+template <class Real>
+[[gnu::flatten]] void quantise(Real const* x, std::size_t, std::size_t cols, std::size_t row, Real* out) {
+    constexpr std::size_t registers = inputs / width<Real>;
+    Real const* from = x + row * cols;
+    Real* const packed = out + row * cols;
+    auto* values = reinterpret_cast<std::int8_t*>(packed);
+    Real* const scales = packed + cols / sizeof(Real);
+    Real* const scaled_sums = scales + cols / inputs;
+    auto* const sums = reinterpret_cast<aliased_integer*>(scaled_sums + cols / inputs);
+    for (std::size_t b = 0; b < cols / inputs; ++b, from += inputs, values += inputs) {
+        wide<Real> v[registers];
+        wide<Real> top = {};
+        unroll<registers>([&](auto i) ENGINE_LAMBDA {
+            load<Real>(from + i * width<Real>, v[i]);
+            wide<Real> const size = v[i] < Real{0} ? -v[i] : v[i];
+            top = size > top ? size : top;
+        });
+        Real largest = top[0];
+        for (std::size_t i = 1; i < width<Real>; ++i) largest = top[i] > largest ? top[i] : largest;
+        Real const scale = largest / Real{127};
+        Real const inverse = largest > Real{0} ? Real{127} / largest : Real{0};
+        // Adding 1.5 * 2^mantissa rounds to an integer, ties to even.
+        constexpr Real magic = sizeof(Real) == 4 ? Real(12582912.0) : Real(6755399441055744.0);
+        Real rounded[inputs];
+        unroll<registers>([&](auto i) ENGINE_LAMBDA {
+            v[i] = v[i] * inverse + magic;
+            store<Real>(rounded + i * width<Real>, width<Real>, v[i] - magic);
+        });
+        std::int32_t sum = 0;
+        for (std::size_t c = 0; c < inputs; ++c) {
+            auto const integer = static_cast<std::int32_t>(rounded[c]);
+            values[c] = static_cast<std::int8_t>(integer);
+            sum += integer;
+        }
+        scales[b] = scale;
+        scaled_sums[b] = scale * static_cast<Real>(sum);
+        sums[b] = sum;
+    }
+}
+
+// ---- weights ------------------------------------------------------------------------------------------------------
+
+/// `group` outputs of a block, from output `first` on: 8 registers, each of 4 inputs.
+ENGINE_INLINE void decode_q4(std::uint8_t const* block, std::size_t first, octets (&w)[8]) {
+    unroll<4>([&](auto v) ENGINE_LAMBDA {
+        octets both;
+        read(block + v * 64 + first * 4, both);
+        w[v] = both & 15;
+        w[v + 4] = both >> 4;
+    });
+}
+ENGINE_INLINE void decode_q8(std::uint8_t const* block, std::size_t first, octets (&w)[8]) {
+    unroll<8>([&](auto v) ENGINE_LAMBDA { read(block + v * 64 + first * 4, w[v]); });
+}
+
+/// Four numbers of a row in every place.
+template <class V>
+ENGINE_INLINE void spread(std::int8_t const* from, V& v) {
+    std::int32_t four;
+    __builtin_memcpy(&four, from, 4);
+    v = (V)(counts{} + four);
+}
+
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
+// The instruction takes unsigned weights: those of 8 bits are moved up by 128, and 128 times the sum of x comes off.
+inline constexpr bool moves_up = true;
+ENGINE_INLINE void multiply_add(counts& sum, octets const& w, octets const& x) {
+#if defined(__AVX512VNNI__)
+    sum = (counts)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)w, (__m512i)x);
+#else
+    sum = (counts)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)w, (__m256i)x);
+#endif
+}
+template <bool Signed>
+ENGINE_INLINE void dot(octets const (&w)[8], std::int8_t const* x, std::int32_t sum_of_x, counts& out) {
+    counts part[2] = {counts{} - (Signed ? 128 * sum_of_x : 0), counts{}};
+    unroll<8>([&](auto v) ENGINE_LAMBDA {
+        octets four;
+        spread(x + v * 4, four);
+        multiply_add(part[v % 2], w[v], four);
+    });
+    out = part[0] + part[1];
+}
+#elif defined(__AVX2__)
+inline constexpr bool moves_up = false;
+// Pairs are added in 16 bits. Eight pairs of nibbles fit: 8 * 2 * 15 * 127 < 2^15. One pair of 8-bit numbers does.
+template <bool Signed>
+ENGINE_INLINE void dot(octets const (&w)[8], std::int8_t const* x, std::int32_t, counts& out) {
+#if defined(__AVX512BW__)
+    using shorts = __m512i;
+    auto const ones = _mm512_set1_epi16(1);
+    auto const pairs = [&](octets const& a, octets const& b)
+                           ENGINE_LAMBDA { return _mm512_maddubs_epi16((__m512i)a, (__m512i)b); };
+    auto const add16 = [](shorts a, shorts b) ENGINE_LAMBDA { return _mm512_add_epi16(a, b); };
+    auto const fours = [&](shorts a) ENGINE_LAMBDA { return (counts)_mm512_madd_epi16(a, ones); };
+    auto const size_of = [](octets const& a) ENGINE_LAMBDA { return (octets)_mm512_abs_epi8((__m512i)a); };
+    auto const with_sign = [](octets const& a, octets const& s) ENGINE_LAMBDA {
+        __m512i const zero = _mm512_setzero_si512();
+        return (octets)_mm512_mask_sub_epi8((__m512i)a, _mm512_movepi8_mask((__m512i)s), zero, (__m512i)a);
+    };
+#else
+    using shorts = __m256i;
+    auto const ones = _mm256_set1_epi16(1);
+    auto const pairs = [&](octets const& a, octets const& b)
+                           ENGINE_LAMBDA { return _mm256_maddubs_epi16((__m256i)a, (__m256i)b); };
+    auto const add16 = [](shorts a, shorts b) ENGINE_LAMBDA { return _mm256_add_epi16(a, b); };
+    auto const fours = [&](shorts a) ENGINE_LAMBDA { return (counts)_mm256_madd_epi16(a, ones); };
+    auto const size_of = [](octets const& a) ENGINE_LAMBDA { return (octets)_mm256_abs_epi8((__m256i)a); };
+    auto const with_sign = [](octets const& a, octets const& s)
+                               ENGINE_LAMBDA { return (octets)_mm256_sign_epi8((__m256i)a, (__m256i)s); };
+#endif
+    if constexpr (Signed) {
+        out = counts{};
+        unroll<8>([&](auto v) ENGINE_LAMBDA {
+            octets four;
+            spread(x + v * 4, four);
+            out += fours(pairs(size_of(w[v]), with_sign(four, w[v])));
+        });
+    } else {
+        shorts all = {};
+        unroll<8>([&](auto v) ENGINE_LAMBDA {
+            octets four;
+            spread(x + v * 4, four);
+            all = add16(all, pairs(w[v], four));
+        });
+        out = fours(all);
+    }
+}
+#elif defined(__ARM_FEATURE_DOTPROD)
+inline constexpr bool moves_up = false;
+template <bool>
+ENGINE_INLINE void dot(octets const (&w)[8], std::int8_t const* x, std::int32_t, counts& out) {
+    int32x4_t part[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
+    unroll<8>([&](auto v) ENGINE_LAMBDA {
+        octets four;
+        spread(x + v * 4, four);
+        part[v % 2] = vdotq_s32(part[v % 2], (int8x16_t)w[v], (int8x16_t)four);
+    });
+    out = (counts)vaddq_s32(part[0], part[1]);
+}
+#else
+inline constexpr bool moves_up = false;
+template <bool>
+ENGINE_INLINE void dot(octets const (&w)[8], std::int8_t const* x, std::int32_t, counts& out) {
+    using products = vec<std::int32_t, vector_bytes>;
+    products all = {};
+    unroll<8>([&](auto v) ENGINE_LAMBDA {
+        using signed_octets = vec<std::int8_t, vector_bytes>;
+        signed_octets four;
+        spread(x + v * 4, four);
+        all += __builtin_convertvector((signed_octets)w[v], products) * __builtin_convertvector(four, products);
+    });
+    for (std::size_t r = 0; r < group; ++r) out[r] = (all[4 * r] + all[4 * r + 1]) + (all[4 * r + 2] + all[4 * r + 3]);
+}
+#endif
+
+// ---- products -----------------------------------------------------------------------------------------------------
+
+/// `group` numbers of a block's scales or minima, as Real.
+template <class Real>
+struct column {
+    static constexpr std::size_t registers = group / width<Real>;
+    wide<Real> part[registers];
+};
+
+/// Of every row of x, `group` outputs from output `first` of a row of blocks on.
+template <class Real, bool Four, std::size_t N>
+[[gnu::flatten]] void group_of_outputs(quantised_row<Real> const* x, std::uint8_t const* w, std::size_t first,
+                                       std::size_t blocks, Real* y, std::size_t stride, std::size_t count, bool add) {
+    constexpr std::size_t block_bytes = Four ? q4_bytes : q8_bytes;
+    constexpr std::size_t scales_at = Four ? 256 : 512;
+    constexpr std::size_t registers = column<Real>::registers;
+    constexpr std::size_t ahead = 4 * block_bytes;
+    column<Real> acc[N];
+    unroll<N>([&](auto i) ENGINE_LAMBDA { acc[i] = {}; });
+    for (std::size_t b = 0; b < blocks; ++b, w += block_bytes) {
+        if (first == 0) {  // outputs further on find it in the cache
+            unroll<block_bytes / 64>([&](auto line) ENGINE_LAMBDA {
+                __builtin_prefetch(
+                    reinterpret_cast<void const*>(reinterpret_cast<std::uintptr_t>(w) + ahead + line * 64), 0, 3);
+            });
+        }
+        octets weights[8];
+        if constexpr (Four) {
+            decode_q4(w, first, weights);
+        } else {
+            decode_q8(w, first, weights);
+            if constexpr (moves_up) unroll<8>([&](auto v) ENGINE_LAMBDA { weights[v] ^= 0x80; });
+        }
+        column<Real> scale;
+        column<Real> minimum;
+        unroll<registers>([&](auto p) ENGINE_LAMBDA {
+            auto const* const at = reinterpret_cast<half const*>(w + scales_at) + first + p * width<Real>;
+            load<Real>(at, scale.part[p]);
+            if constexpr (Four) load<Real>(at + outputs, minimum.part[p]);
+        });
+        unroll<N>([&](auto i) ENGINE_LAMBDA {
+            counts integers;
+            dot<!Four>(weights, x[i].values + b * inputs, x[i].sums[b], integers);
+            Real const x_scale = x[i].scales[b];
+            unroll<registers>([&](auto p) ENGINE_LAMBDA {
+                vec<std::int32_t, width<Real>> some;
+                __builtin_memcpy(&some, reinterpret_cast<char const*>(&integers) + p * sizeof some, sizeof some);
+                acc[i].part[p] += __builtin_convertvector(some, wide<Real>) * (scale.part[p] * x_scale);
+                if constexpr (Four) acc[i].part[p] += minimum.part[p] * x[i].scaled_sums[b];
+            });
+        });
+    }
+    unroll<N>([&](auto i) ENGINE_LAMBDA {
+        unroll<registers>([&](auto p) ENGINE_LAMBDA {
+            std::size_t const at = p * width<Real>;
+            if (at >= count) return;
+            Real* const to = y + i * stride + at;
+            wide<Real> sum = acc[i].part[p];
+            if (add) {
+                wide<Real> before;
+                load<Real>(to, count - at, before);
+                sum += before;
+            }
+            store<Real>(to, count - at, sum);
+        });
+    });
+}
+
+/// As product_functions::multiply. `w` begins with a whole block of outputs.
+template <class Real, bool Four>
+void multiply_quantised(Real const* x, std::size_t n, void const* w, std::size_t rows, std::size_t cols, Real* y,
+                        std::size_t stride, bool add) {
+    std::size_t const blocks = cols / inputs;
+    auto const* from = static_cast<std::uint8_t const*>(w);
+    std::size_t const tiles = (n + most_rows - 1) / most_rows;
+    for (std::size_t j = 0; j < rows; j += outputs, from += blocks * (Four ? q4_bytes : q8_bytes)) {
+        for (std::size_t t = 0; t < tiles; ++t) {  // as even as possible; the blocks stay in the cache meanwhile
+            std::size_t const begin = t * n / tiles;
+            std::size_t const size = (t + 1) * n / tiles - begin;
+            quantised_row<Real> of[most_rows];
+            for (std::size_t i = 0; i < size; ++i) of[i] = {x + (begin + i) * cols, cols};
+            for (std::size_t first = 0; first < outputs && j + first < rows; first += group) {
+                std::size_t const left = rows - j - first;
+                Real* const to = y + begin * stride + j + first;
+                unroll<most_rows>([&](auto i) {
+                    if (size == i + 1) {
+                        group_of_outputs<Real, Four, i + 1>(of, from, first, blocks, to, stride,
+                                                            left < group ? left : group, add);
+                    }
+                });
+            }
+        }
+    }
+}
+
+template <class Real>
+inline constexpr quantised_table<Real> packed_table = {
+    {quantise<Real>, multiply_quantised<Real, true>},
+    {quantise<Real>, multiply_quantised<Real, false>},
+};
+
+}  // namespace engine::ENGINE_KERNELS

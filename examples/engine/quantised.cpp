@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+#include "quantised.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <new>
+#include <vector>
+
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
+
+namespace engine {
+namespace {
+
+constexpr std::align_val_t cache_line{64};
+
+[[nodiscard]] float number(std::uint16_t half_bits) noexcept {
+    sureleap::half stored;
+    stored.bits = half_bits;
+    return sureleap::load(stored);
+}
+
+/// Where input c of a block stands within it, of an output: the vector of 64 bytes, and the byte there.
+[[nodiscard]] std::size_t place(std::size_t output, std::size_t input) noexcept {
+    return input / 4 * 64 + output * 4 + input % 4;
+}
+
+template <class Block>
+[[nodiscard]] Block const& block_of(weight const& w, std::size_t row, std::size_t block) noexcept {
+    return static_cast<Block const*>(w.data)[row / block_outputs * (w.cols / block_inputs) + block];
+}
+
+[[nodiscard]] q4_run run_of(q4_block const& from, std::size_t output) noexcept {
+    q4_run run{from.scales[output], from.minima[output], {}};
+    for (std::size_t c = 0; c < block_inputs / 2; ++c) {
+        std::uint8_t const both = from.nibbles[place(output, c)];
+        run.nibbles[c] = both & 15U;
+        run.nibbles[c + block_inputs / 2] = static_cast<std::uint8_t>(both >> 4U);
+    }
+    return run;
+}
+
+[[nodiscard]] q8_run run_of(q8_block const& from, std::size_t output) noexcept {
+    q8_run run{from.scales[output], {}};
+    for (std::size_t c = 0; c < block_inputs; ++c) run.values[c] = from.values[place(output, c)];
+    return run;
+}
+
+}  // namespace
+
+packed_matrix::packed_matrix(storage type, std::size_t rows, std::size_t cols) : type_(type), rows_(rows), cols_(cols) {
+    if (!is_packed(type) || cols % block_inputs != 0) {
+        sureleap::fail_with("packed_matrix: [", rows, ", ", cols, "], expected 4 or 8 bits and columns in blocks of ",
+                            block_inputs);
+    }
+    std::size_t const bytes = view().bytes();
+    bytes_.reset(static_cast<std::byte*>(::operator new[](std::max<std::size_t>(bytes, 1), cache_line)));
+    std::memset(bytes_.get(), 0, bytes);
+}
+
+void packed_matrix::release::operator()(std::byte* bytes) const noexcept {
+    ::operator delete[](bytes, cache_line);
+}
+
+template <class Block>
+Block& packed_matrix::at(std::size_t row, std::size_t block) noexcept {
+    return reinterpret_cast<Block*>(bytes_.get())[row / block_outputs * (cols_ / block_inputs) + block];
+}
+
+void packed_matrix::set(std::size_t row, std::size_t block, q4_run const& run) noexcept {
+    q4_block& to = at<q4_block>(row, block);
+    std::size_t const output = row % block_outputs;
+    to.scales[output] = run.scale;
+    to.minima[output] = run.minimum;
+    for (std::size_t c = 0; c < block_inputs / 2; ++c) {
+        to.nibbles[place(output, c)] =
+            static_cast<std::uint8_t>(run.nibbles[c] | run.nibbles[c + block_inputs / 2] << 4U);
+    }
+}
+
+void packed_matrix::set(std::size_t row, std::size_t block, q8_run const& run) noexcept {
+    q8_block& to = at<q8_block>(row, block);
+    std::size_t const output = row % block_outputs;
+    to.scales[output] = run.scale;
+    for (std::size_t c = 0; c < block_inputs; ++c) to.values[place(output, c)] = run.values[c];
+}
+
+void packed_matrix::quantise(std::size_t row, std::span<float const> values) noexcept {
+    for (std::size_t b = 0; b < cols_ / block_inputs; ++b) {
+        auto const part = values.subspan(b * block_inputs, block_inputs);
+        float largest = 0;
+        for (float const x : part) largest = std::max(largest, std::abs(x));
+        q8_run run{sureleap::half(largest / 127.0F).bits, {}};
+        float const scale = number(run.scale);  // the one that products will use
+        for (std::size_t c = 0; c < block_inputs; ++c) {
+            float const steps = scale > 0 ? std::nearbyint(part[c] / scale) : 0.0F;
+            run.values[c] = static_cast<std::int8_t>(std::clamp(steps, -127.0F, 127.0F));
+        }
+        set(row, b, run);
+    }
+}
+
+weight packed_matrix::view() const noexcept {
+    return {bytes_.get(), type_, rows_, cols_, arithmetic::full};
+}
+
+gathered_rows::gathered_rows(weight const& w, std::span<std::int32_t const> rows) {
+    auto const row = [&](std::size_t i) { return static_cast<std::size_t>(rows[i]); };
+    if (!is_packed(w.type)) {
+        std::size_t const bytes = w.cols * bytes_of(w.type);
+        auto const memory = std::make_shared<std::vector<std::byte>>(rows.size() * bytes);
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            std::memcpy(memory->data() + i * bytes, static_cast<std::byte const*>(w.data) + row(i) * bytes, bytes);
+        }
+        view_ = {memory->data(), w.type, rows.size(), w.cols, w.products};
+        memory_ = memory;
+        return;
+    }
+    auto const memory = std::make_shared<packed_matrix>(w.type, rows.size(), w.cols);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        std::size_t const output = row(i) % block_outputs;
+        for (std::size_t b = 0; b < w.cols / block_inputs; ++b) {
+            if (w.type == storage::q4) {
+                memory->set(i, b, run_of(block_of<q4_block>(w, row(i), b), output));
+            } else {
+                memory->set(i, b, run_of(block_of<q8_block>(w, row(i), b), output));
+            }
+        }
+    }
+    view_ = memory->view();
+    memory_ = memory;
+}
+
+template <class Real>
+void unpack_row(weight const& w, std::size_t row, Real* out) {
+    std::size_t const output = row % block_outputs;
+    for (std::size_t b = 0; b < w.cols / block_inputs; ++b, out += block_inputs) {
+        if (w.type == storage::q4) {
+            q4_run const run = run_of(block_of<q4_block>(w, row, b), output);
+            float const scale = number(run.scale);
+            float const minimum = number(run.minimum);
+            for (std::size_t c = 0; c < block_inputs; ++c) {
+                out[c] = static_cast<Real>(static_cast<float>(run.nibbles[c]) * scale + minimum);
+            }
+        } else {
+            q8_run const run = run_of(block_of<q8_block>(w, row, b), output);
+            float const scale = number(run.scale);
+            for (std::size_t c = 0; c < block_inputs; ++c) {
+                out[c] = static_cast<Real>(static_cast<float>(run.values[c]) * scale);
+            }
+        }
+    }
+}
+
+template void unpack_row(weight const&, std::size_t, float*);
+template void unpack_row(weight const&, std::size_t, double*);
+
+}  // namespace engine

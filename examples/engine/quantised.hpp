@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+//
+// Weights of 4 and 8 bits as the kernels read them.
+//
+// A block is 32 inputs of 16 outputs. They lie together, because then one decoding of a block serves all rows of a pass,
+// and because a vector register takes 4 inputs of 16 outputs as they lie. A file has the same numbers output by output,
+// so a matrix is repacked once, when it is loaded. Nothing is rounded by that: the numbers of Q4_0, Q4_1, Q5_0 and Q8_0
+// are kept as they are, their scales included.
+//
+//     q4   nibble * scale + minimum      320 bytes a block, 5 bits a weight
+//     q8   value * scale                 544 bytes a block, 8.5 bits a weight
+//
+// A product with them rounds its activations as well, to 8 bits in blocks of 32 inputs (kernels_quantised.hpp).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "kernels.hpp"
+
+namespace engine {
+
+inline constexpr std::size_t block_outputs = 16;
+inline constexpr std::size_t block_inputs = 32;
+
+/// Byte 64 v + 4 r + i has input 4 v + i of output r in its low half and input 16 + 4 v + i in its high half.
+struct q4_block {
+    std::uint8_t nibbles[256];
+    std::uint16_t scales[block_outputs];  ///< F16
+    std::uint16_t minima[block_outputs];  ///< F16
+};
+static_assert(sizeof(q4_block) == 320);
+
+/// Byte 64 v + 4 r + i is input 4 v + i of output r.
+struct q8_block {
+    std::int8_t values[512];
+    std::uint16_t scales[block_outputs];  ///< F16
+};
+static_assert(sizeof(q8_block) == 544);
+
+/// One output's share of a block, as files have it.
+struct q4_run {
+    std::uint16_t scale;    ///< F16
+    std::uint16_t minimum;  ///< F16
+    std::uint8_t nibbles[block_inputs];
+};
+struct q8_run {
+    std::uint16_t scale;  ///< F16
+    std::int8_t values[block_inputs];
+};
+
+/// Memory of a packed matrix; row by row it is filled, then `view` is what products take. Rows of a last block that does
+/// not fill up are zeros.
+class packed_matrix {
+public:
+    /// type is q4 or q8, cols a multiple of block_inputs. Throws sureleap::error.
+    packed_matrix(storage type, std::size_t rows, std::size_t cols);
+
+    void set(std::size_t row, std::size_t block, q4_run const& run) noexcept;
+    void set(std::size_t row, std::size_t block, q8_run const& run) noexcept;
+    /// A row of finite numbers in 8 bits: scale = largest magnitude / 127 in every block. Of a q8 matrix.
+    void quantise(std::size_t row, std::span<float const> values) noexcept;
+
+    [[nodiscard]] weight view() const noexcept;
+
+private:
+    template <class Block>
+    [[nodiscard]] Block& at(std::size_t row, std::size_t block) noexcept;
+
+    storage type_;
+    std::size_t rows_;
+    std::size_t cols_;
+    struct release {
+        void operator()(std::byte* bytes) const noexcept;
+    };
+    std::unique_ptr<std::byte[], release> bytes_;  // on a cache line
+};
+
+/// Some rows of a packed or plain matrix, in the order of `rows`, as a matrix of their own with the same numbers.
+class gathered_rows {
+public:
+    gathered_rows() = default;
+    /// Every row is below w.rows.
+    gathered_rows(weight const& w, std::span<std::int32_t const> rows);
+    [[nodiscard]] weight view() const noexcept { return view_; }
+
+private:
+    std::shared_ptr<void const> memory_;
+    weight view_;
+};
+
+/// out[c] = w[row, c] of a packed matrix.
+template <class Real>
+void unpack_row(weight const& w, std::size_t row, Real* out);
+
+}  // namespace engine
