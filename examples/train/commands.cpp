@@ -6,15 +6,22 @@
 #include <fstream>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <engine/causal_lm.hpp>
+#include <engine/chat.hpp>
 #include <engine/checkpoint.hpp>
+#include <engine/gguf/file.hpp>
+#include <engine/model_files.hpp>
 #include <engine/synthetic.hpp>
 #include <engine/thread_pool.hpp>
 #include <engine/tokenizer.hpp>
 #include <sureleap/core/error.hpp>
+#include <sureleap/sampling/vocabulary_map.hpp>
 
 #include "bpe.hpp"
 #include "causal_lm.hpp"
@@ -22,12 +29,16 @@
 #include "documents.hpp"
 #include "draft_model.hpp"
 #include "draft_task.hpp"
+#include "draft_vocabulary.hpp"
 #include "eagle3_model.hpp"
 #include "folder.hpp"
 #include "initial.hpp"
 #include "own_texts.hpp"
+#include "recorded_task.hpp"
+#include "recorded_texts.hpp"
 #include "run.hpp"
 #include "target_task.hpp"
+#include "target_weights.hpp"
 
 namespace train {
 namespace {
@@ -38,7 +49,7 @@ namespace fs = std::filesystem;
 constexpr char const* end_of_text = "<|endoftext|>";
 constexpr char const* mask = "<|mask|>";
 
-token_id id_of(engine::tokenizer const& tokens, char const* text, fs::path const& file) {
+token_id id_of(engine::tokenizer const& tokens, std::string const& text, fs::path const& file) {
     auto const id = tokens.id_of(text);
     if (!id) fail_with(file.string(), ": has no token ", text, ", expected one; make it with `train tokenizer`");
     return *id;
@@ -77,6 +88,19 @@ run_settings settings_of(run_options const& run, std::string print) {
             .fingerprint = std::move(print)};
 }
 
+engine::tokenizer tokenizer_of(fs::path const& target) {
+    auto tokens = engine::tokenizer_of(target);
+    if (!tokens) fail_with(target.string(), ": has no tokenizer.json, expected one");
+    return std::move(*tokens);
+}
+
+// What a GGUF file says of conversations. A folder's drafters are trained on plain text.
+engine::chat_template chat_format(fs::path const& target) {
+    if (!engine::is_gguf(target)) return {};
+    auto const file = engine::gguf::file::map(target);
+    return file["tokenizer.chat_template"].present() ? engine::chat_template_of(file) : engine::chat_template{};
+}
+
 // ---- drafters --------------------------------------------------------------------------------------------------
 
 // Three layers of the target, as far apart as they come; its last one is never among them (its output, normed, is what
@@ -96,6 +120,7 @@ engine::model_config draft_config(draft_options const& chosen, engine::model_con
     config.kind = chosen.kind == "eagle3" ? engine::architecture::eagle3 : engine::architecture::dspark;
     config.transformer = target.transformer;
     config.transformer.tied_embeddings = false;
+    config.transformer.query_key_norms = true;
     config.transformer.layers = chosen.layers;
     if (chosen.intermediate > 0) config.transformer.intermediate_size = chosen.intermediate;
     config.stop_tokens = target.stop_tokens;
@@ -124,13 +149,85 @@ bool train_drafter(draft_options const& chosen, engine::model_config const& conf
         {.losses = chosen.losses, .anchors_per_token = chosen.anchors_per_token, .seed = chosen.run.seed});
     std::ostringstream more;
     more << ", target " << checksum(std::as_bytes(target_values)) << ", losses " << chosen.losses.cross_entropy << ' '
-         << chosen.losses.total_variation << ' ' << chosen.losses.confidence << ", anchors "
-         << chosen.anchors_per_token;
+         << chosen.losses.total_variation << ' ' << chosen.losses.confidence << ", anchors " << chosen.anchors_per_token
+         << (chosen.bf16 ? ", bf16" : "");
     auto const settings = settings_of(chosen.run, fingerprint(chosen.kind, config, chosen.run, all, more.str()));
     std::printf("%s: %zu parameters\n", chosen.kind.c_str(), model.layout().size());
     fs::create_directories(chosen.run.out);
     if (!run(settings, model.layout(), std::ref(task), state)) return false;
     write_model(chosen.run.out, config, model.layout(), state.values);
+    return true;
+}
+
+bool train_on_recorded(draft_options const& chosen) {
+    engine::checkpoint const target = engine::checkpoint_of(chosen.target);
+    std::size_t const vocabulary = target.config().transformer.vocabulary;
+    recorded_texts const recorded(chosen.recorded, vocabulary);
+    describe(recorded.texts());
+    std::optional<recorded_texts> unseen;
+    if (!chosen.validation.empty()) unseen.emplace(chosen.validation, vocabulary);
+    std::vector<token_id> drafted;
+    if (!chosen.vocabulary.empty()) drafted = read_vocabulary(chosen.vocabulary, vocabulary);
+
+    auto config =
+        draft_config(chosen, target.config(), id_of(tokenizer_of(chosen.target), chosen.mask_token, chosen.target));
+    if (chosen.draft.target_layer_ids.empty()) config.draft->target_layer_ids = recorded.feature_layers();
+    config.draft->vocabulary = drafted.size();
+    static_cast<void>(engine::parse_config(engine::config_json(config), "the drafter asked for"));
+    for (recorded_texts const* const texts :
+         {&recorded, static_cast<recorded_texts const*>(unseen ? &*unseen : nullptr)}) {
+        if (texts == nullptr) continue;
+        std::size_t const width = config.draft->target_layer_ids.size() * config.transformer.hidden_size;
+        if (texts->feature_layers() != config.draft->target_layer_ids || texts->width() != width) {
+            fail_with((texts == &recorded ? chosen.recorded : chosen.validation).string(), ": has ", texts->width(),
+                      " features of ", texts->feature_layers().size(), " layers, expected ", width,
+                      " of the layers that the drafter reads");
+        }
+    }
+
+    engine::thread_pool pool(chosen.run.threads);
+    frozen_tables const tables(target, drafted);
+    draft_model<float> const model(config, tables.embeddings.view(), tables.lm_head.view(),
+                                   config.transformer.max_positions + config.draft->block_size);
+    std::optional<sureleap::vocabulary_map> map;
+    if (!drafted.empty()) map.emplace(drafted, vocabulary);
+    catch_interrupts();
+    training_state state(model.layout().size());
+    initialise(model.layout(), config.transformer.layers, chosen.run.seed, std::span(state.values));
+    if (chosen.start_layer) {
+        start_from_layers(target, *chosen.start_layer, config.draft->target_layer_ids, model.layout(),
+                          std::span(state.values));
+    }
+    sharded_gradients gradients(chosen.run.shards, model.layout().size(), pool);
+    batch_plan plan(recorded.texts(), chosen.run.batch_tokens, chosen.run.seed);
+    recorded_task task(
+        model, recorded, map ? &*map : nullptr, plan, gradients,
+        {.losses = chosen.losses, .anchors_per_token = chosen.anchors_per_token, .seed = chosen.run.seed});
+
+    std::ostringstream more;
+    more << ", head "
+         << checksum(std::as_bytes(
+                std::span(tables.lm_head.view().data, tables.lm_head.view().rows * tables.lm_head.view().cols)))
+         << ", tokens " << checksum(std::as_bytes(std::span(drafted))) << ", losses " << chosen.losses.cross_entropy
+         << ' ' << chosen.losses.total_variation << ' ' << chosen.losses.confidence << " decay " << chosen.losses.decay
+         << ", anchors " << chosen.anchors_per_token << ", start "
+         << (chosen.start_layer ? std::to_string(*chosen.start_layer) : "none") << (chosen.bf16 ? ", bf16" : "");
+    auto settings = settings_of(chosen.run, fingerprint(chosen.kind, config, chosen.run, recorded.texts(), more.str()));
+    settings.unit = "anchors";
+    settings.pool = &pool;
+    settings.visit_steps = chosen.validate_steps > 0 ? chosen.validate_steps : chosen.run.steps;
+    settings.visit = [&](training_state const& now) {
+        write_model(chosen.run.out, config, model.layout(), now.values, drafted);
+        if (!unseen) return;
+        std::printf("step %zu, tau of unseen texts (anchors): %s\n", now.step,
+                    task.validate(*unseen, now.values).c_str());
+        std::fflush(stdout);
+    };
+    std::printf("%s: %zu parameters, drafts %zu of %zu tokens\n", chosen.kind.c_str(), model.layout().size(),
+                tables.lm_head.rows(), vocabulary);
+    fs::create_directories(chosen.run.out);
+    if (!run(settings, model.layout(), std::ref(task), state)) return false;
+    write_model(chosen.run.out, config, model.layout(), state.values, drafted);
     return true;
 }
 
@@ -198,27 +295,86 @@ bool execute(target_options const& chosen) {
 }
 
 bool execute(texts_options const& chosen) {
-    auto const config = engine::load_config(chosen.target);
-    auto const tokens = engine::tokenizer::load(chosen.target / "tokenizer.json");
-    std::size_t const longest = config.transformer.max_positions;
+    engine::checkpoint from = engine::checkpoint_of(chosen.target);
+    auto const config = from.config();
     auto const prompts =
-        documents::read(chosen.corpus, tokens, id_of(tokens, end_of_text, chosen.target), longest, chosen.repeats);
+        read_prompts(chosen.corpus, tokenizer_of(chosen.target), chat_format(chosen.target), chosen.repeats);
     describe(prompts);
+    bool const tokens_alone = chosen.out.extension() == ".safetensors";
+    std::vector<int> layers;
+    if (!tokens_alone) layers = chosen.features.empty() ? spread_features(config.transformer.layers) : chosen.features;
+    own_texts_settings const settings{
+        .texts = chosen.texts,
+        .longest = chosen.longest > 0 ? chosen.longest : std::min<std::size_t>(config.transformer.max_positions, 1024),
+        .max_new_tokens = chosen.max_new_tokens > 0 ? chosen.max_new_tokens : config.transformer.max_positions,
+        .seed = chosen.seed,
+        .sampling = chosen.sampling,
+        .stop_tokens = config.stop_tokens};
     engine::thread_pool pool(chosen.threads);
-    auto const written = write_own_texts(
-        chosen.target, prompts,
-        {.texts = chosen.texts, .longest = longest, .seed = chosen.seed, .temperature = chosen.temperature}, pool);
-    written.save(chosen.out);
-    describe(written);
+    std::ostringstream written_by;
+    written_by << from.bytes() << " bytes " << engine::config_json(config) << ", prompts " << prompts.checksum()
+               << ", longest " << settings.longest << ", written " << settings.max_new_tokens << ", seed "
+               << settings.seed << ", temperature " << settings.sampling.temperature << " top-p "
+               << settings.sampling.top_p << " top-k " << settings.sampling.top_k;
+    engine::causal_lm<float> target(std::move(from), layers, pool,
+                                    {chosen.at_once, settings.longest, std::max<std::size_t>(chosen.at_once, 256)});
+    catch_interrupts();
+
+    if (tokens_alone) {
+        std::map<std::size_t, recorded_text> written;
+        if (!write_own_texts(
+                target, prompts, settings, pool, [](std::size_t) { return false; },
+                [&](recorded_text text) {
+                    std::size_t const number = text.number;
+                    written.emplace(number, std::move(text));
+                })) {
+            return false;
+        }
+        documents all;
+        for (auto const& [number, text] : written) all.add(text.tokens, text.prompt, text.domain);
+        all.save(chosen.out);
+        describe(all);
+        return true;
+    }
+    std::string words = written_by.str();
+    std::erase(words, '\n');
+    recorder out(chosen.out, {.feature_layers = layers,
+                              .width = layers.size() * config.transformer.hidden_size,
+                              .written_by = std::move(words)});
+    if (!out.written().empty()) std::printf("going on after %zu texts\n", out.written().size());
+    bool const complete = write_own_texts(
+        target, prompts, settings, pool, [&](std::size_t number) { return out.written().contains(number); },
+        [&](recorded_text text) { out.add(std::move(text)); });
+    out.flush();
+    if (!complete)
+        std::printf("interrupted after %zu texts; the same command goes on from there\n", out.written().size());
+    return complete;
+}
+
+bool execute(vocabulary_options const& chosen) {
+    recorded_texts const recorded(chosen.recorded, engine::limits::vocabulary);
+    token_id largest = 0;
+    for (std::size_t i = 0; i < recorded.texts().size(); ++i) {
+        largest = std::max(largest, *std::ranges::max_element(recorded.texts()[i].tokens));
+    }
+    auto const found = choose_vocabulary(recorded, static_cast<std::size_t>(largest) + 1, chosen.tokens);
+    write_vocabulary(chosen.out, found.tokens);
+    std::printf("%s: %zu tokens, %.2f %% of the %zu tokens of texts that they were not counted in\n",
+                chosen.out.string().c_str(), found.tokens.size(), 100.0 * found.coverage, found.held_back);
     return true;
 }
 
 bool execute(draft_options const& chosen) {
+    if (chosen.bf16 && !has_bf16_products) {
+        fail_with("--bf16: this program was compiled for a processor without AVX512_BF16; leave it out");
+    }
+    use_bf16_products(chosen.bf16);
+    if (!chosen.recorded.empty()) return train_on_recorded(chosen);
     auto const target_config = engine::load_config(chosen.target);
     auto const tokens = engine::tokenizer::load(chosen.target / "tokenizer.json");
     causal_lm<float> const target(target_config);
     auto const target_values = read_parameters(chosen.target, target.layout());
-    auto const config = draft_config(chosen, target_config, id_of(tokens, mask, chosen.target));
+    auto const config = draft_config(chosen, target_config, id_of(tokens, chosen.mask_token, chosen.target));
     static_cast<void>(engine::parse_config(engine::config_json(config), "the drafter asked for"));
     std::size_t const longest = target_config.transformer.max_positions;
     auto const all = chosen.data.extension() == ".safetensors"

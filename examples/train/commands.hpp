@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The four commands. Each returns false if it was interrupted, and throws sureleap::error for what it cannot use.
+// The five commands. Each returns false if it was interrupted, and throws sureleap::error for what it cannot use.
 #pragma once
 
 #include "options.hpp"
@@ -10,6 +10,7 @@ namespace train {
 [[nodiscard]] bool execute(tokenizer_options const& chosen);
 [[nodiscard]] bool execute(target_options const& chosen);
 [[nodiscard]] bool execute(texts_options const& chosen);
+[[nodiscard]] bool execute(vocabulary_options const& chosen);
 [[nodiscard]] bool execute(draft_options const& chosen);
 
 }  // namespace train

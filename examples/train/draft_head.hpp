@@ -10,6 +10,7 @@
 // gradient of exactly 0.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -28,6 +29,7 @@
 #include "elementwise.hpp"
 #include "gemm.hpp"
 #include "parameters.hpp"
+#include "recorded_loss.hpp"
 
 namespace train {
 
@@ -36,14 +38,15 @@ using sureleap::loss_settings;
 using sureleap::token_id;
 
 /// The supervised rows of a batch: block row rows[s] should be the law that target row sources[s] has, and the token
-/// labels[rows[s]].
+/// labels[rows[s]]. Or, if there are `laws`, the law that they have of the block row.
 template <class Real>
 struct supervision {
     std::span<std::size_t const> rows;
     std::span<std::size_t const> sources;
-    std::span<token_id const> labels;  ///< of every block row
+    std::span<token_id const> labels;  ///< of every block row, as the drafter numbers them
     matrix_view<Real> target_hidden;   ///< [target rows, hidden], final-normed
     sureleap::chunk_limits limits{};
+    known_laws<Real> laws{};
 };
 
 /// Memory from forward to backward, for n block rows.
@@ -68,13 +71,14 @@ struct head_tape {
 template <class Real>
 class draft_head {
 public:
-    /// lm_head [V, hidden] is frozen and must outlive the head.
+    /// lm_head is frozen and must outlive the head. It has a row for every token that is drafted, in the order in which
+    /// they are numbered; a token that is followed may be any of the target's.
     draft_head(parameter_layout& layout, engine::model_config const& config, matrix_view<Real> lm_head)
         : draft_(*config.draft), lm_head_(lm_head) {
         std::size_t const d = config.transformer.hidden_size;
         std::size_t const r = draft_.markov_rank;
         if (draft_.head != engine::head_kind::none) {
-            w1_ = layout.matrix("markov_head.markov_w1.weight", lm_head.rows, r);
+            w1_ = layout.matrix("markov_head.markov_w1.weight", config.transformer.vocabulary, r);
             w2_ = layout.matrix("markov_head.markov_w2.weight", lm_head.rows, r);
         }
         if (draft_.head == engine::head_kind::gated) {
@@ -124,7 +128,7 @@ public:
 
     /// Losses of the supervised rows and all gradients below h, which are added to `gradients`; that of h itself is
     /// then in tape.d_hidden. `total_weight` is the weight_sum of everything the optimizer's step averages over.
-    /// Consumes the tape; tape.losses has the losses of every row.
+    /// Consumes the tape; tape.losses has the losses of every row. Without `gradients` it makes the losses and no more.
     void backward(std::span<Real const> values, matrix_view<Real> hidden, std::span<token_id const> previous,
                   supervision<Real> const& labelled, loss_settings const& settings, double total_weight,
                   head_tape<Real>& tape, std::span<Real> gradients) const {
@@ -133,9 +137,14 @@ public:
         auto const d_embeddings = tape.d_embeddings.resize_zeroed(n, draft_.markov_rank);
         auto const d_codes = tape.d_codes.resize_zeroed(n, draft_.markov_rank);
         tape.losses.assign(n, {});
-        backward_losses(values, hidden, labelled, settings, 1.0 / (total_weight + sureleap::loss_epsilon), tape,
-                        gradients);
-        if (draft_.markov_rank == 0) return;
+        double const scale = 1.0 / (total_weight + sureleap::loss_epsilon);
+        if (labelled.laws.empty()) {
+            backward_losses(values, hidden, labelled, settings, scale, tape, gradients);
+        } else {
+            backward_known_laws(values, hidden, labelled, settings, scale, tape, gradients);
+        }
+        if (draft_.confidence) backward_confidence(values, hidden, labelled.rows, settings, scale, tape, gradients);
+        if (draft_.markov_rank == 0 || gradients.empty()) return;
         with_code(values, [&](auto const& code) {
             auto const d = gradients_of(code, gradients);
             std::size_t const gamma = draft_.block_size;
@@ -150,6 +159,8 @@ public:
     }
 
     [[nodiscard]] bool has_confidence() const noexcept { return draft_.confidence; }
+    /// Tokens that are drafted.
+    [[nodiscard]] std::size_t vocabulary() const noexcept { return lm_head_.rows; }
 
 private:
     using markov_code = sureleap::markov_code<Real>;
@@ -198,7 +209,6 @@ private:
                          std::span<Real> gradients) const {
         auto const& limits = labelled.limits;
         std::size_t const d = hidden.cols;
-        std::size_t const r = draft_.markov_rank;
         sureleap::target_supervision const plan(labelled.sources, limits);
         sureleap::supervision_memory<Real> const memory{tape.target_rows.resize(limits.rows, d),
                                                         tape.target_logits.resize(limits.rows, lm_head_.rows)};
@@ -211,40 +221,63 @@ private:
             for (std::size_t i = 0; i < chunk.logits.rows; ++i) {
                 fast_softmax{}(std::span<Real const>(chunk.logits.row(i)), chunk.logits.row(i));
             }
-            auto const h = tape.hidden.resize(rows.size(), d);
-            auto const z = tape.chunk_codes.resize(rows.size(), r);
-            auto const logits = tape.logits.resize(rows.size(), lm_head_.rows);
-            sureleap::gather_rows(hidden, chosen, h);
-            sureleap::gather_rows(tape.codes.view(), chosen, z);
-            multiply(h, lm_head_, logits);
-            if (r > 0) multiply(z, w2_.of(values), logits, into::sum);
-            for (std::size_t i = 0; i < rows.size(); ++i) {
+            backward_logits(values, hidden, chosen, tape, gradients, [&](std::size_t i, std::span<Real> logits) {
                 double const weight = sureleap::position_weight(settings, rows[i] % draft_.block_size) * scale;
-                tape.losses[rows[i]] =
-                    sureleap::draft_loss(settings, weight, logits.row(i), {chunk.logits.row(chunk.rows[i])},
-                                         labelled.labels[rows[i]], fast_softmax{});
-            }
-            auto const d_rows = tape.d_rows.resize(rows.size(), d);
-            multiply_back(logits, lm_head_, d_rows);
-            sureleap::scatter_add(d_rows.view(), chosen, tape.d_hidden.span());
-            if (r == 0) return;
-            add_outer(logits, z, w2_.of(gradients));
-            multiply_back(logits, w2_.of(values), z);  // z becomes dz
-            sureleap::scatter_add(z.view(), chosen, tape.d_codes.span());
+                return sureleap::draft_loss(settings, weight, logits, {chunk.logits.row(chunk.rows[i])},
+                                            labelled.labels[rows[i]], fast_softmax{});
+            });
         });
-        if (draft_.confidence) backward_confidence(values, hidden, labelled.rows, settings, scale, tape, gradients);
+    }
+
+    // The same of laws that were recorded, which need no product with the target's hidden states.
+    void backward_known_laws(std::span<Real const> values, matrix_view<Real> hidden, supervision<Real> const& labelled,
+                             loss_settings const& settings, double scale, head_tape<Real>& tape,
+                             std::span<Real> gradients) const {
+        for (std::size_t first = 0; first < labelled.rows.size(); first += labelled.limits.slots) {
+            auto const chosen =
+                labelled.rows.subspan(first, std::min(labelled.limits.slots, labelled.rows.size() - first));
+            backward_logits(values, hidden, chosen, tape, gradients, [&](std::size_t i, std::span<Real> logits) {
+                std::size_t const row = chosen[i];
+                double const weight = sureleap::position_weight(settings, row % draft_.block_size) * scale;
+                return recorded_loss(settings, weight, logits, labelled.laws.of(row), labelled.labels[row]);
+            });
+        }
+    }
+
+    // Logits of some rows, which loss(i, logits) makes the gradient of, and from there to what they were made of.
+    template <class Loss>
+    void backward_logits(std::span<Real const> values, matrix_view<Real> hidden, std::span<std::size_t const> chosen,
+                         head_tape<Real>& tape, std::span<Real> gradients, Loss const& loss) const {
+        std::size_t const r = draft_.markov_rank;
+        auto const h = tape.hidden.resize(chosen.size(), hidden.cols);
+        auto const z = tape.chunk_codes.resize(chosen.size(), r);
+        auto const logits = tape.logits.resize(chosen.size(), lm_head_.rows);
+        sureleap::gather_rows(hidden, chosen, h);
+        sureleap::gather_rows(tape.codes.view(), chosen, z);
+        multiply(h, lm_head_, logits);
+        if (r > 0) multiply(z, w2_.of(values), logits, into::sum);
+        for (std::size_t i = 0; i < chosen.size(); ++i) tape.losses[chosen[i]] = loss(i, logits.row(i));
+        if (gradients.empty()) return;
+        auto const d_rows = tape.d_rows.resize(chosen.size(), hidden.cols);
+        multiply_back(logits, lm_head_, d_rows);
+        sureleap::scatter_add(d_rows.view(), chosen, tape.d_hidden.span());
+        if (r == 0) return;
+        add_outer(logits, z, w2_.of(gradients));
+        multiply_back(logits, w2_.of(values), z);  // z becomes dz
+        sureleap::scatter_add(z.view(), chosen, tape.d_codes.span());
     }
 
     void backward_confidence(std::span<Real const> values, matrix_view<Real> hidden, std::span<std::size_t const> rows,
                              loss_settings const& settings, double scale, head_tape<Real>& tape,
                              std::span<Real> gradients) const {
         auto const head = confidence_head(values);
-        typename confidence_logit::gradients const d{confidence_weight_.values(gradients),
-                                                     confidence_bias_.values(gradients)};
         for (std::size_t const i : rows) {
             auto const e = raw_row(tape.embeddings.view(), i);
             double const weight = sureleap::position_weight(settings, i % draft_.block_size) * scale;
             Real const d_logit = sureleap::confidence_loss(settings, weight, head(hidden.row(i), e), tape.losses[i]);
+            if (gradients.empty()) continue;
+            typename confidence_logit::gradients const d{confidence_weight_.values(gradients),
+                                                         confidence_bias_.values(gradients)};
             head.backward(hidden.row(i), e, d_logit, d, tape.d_hidden.span().row(i),
                           raw_row(tape.d_embeddings.span(), i));
         }

@@ -46,7 +46,9 @@ struct draft_batch {
     matrix_view<Real> target_hidden;  ///< [token rows, hidden]: final-normed
     std::span<draft_block const> blocks;
     std::span<token_id const> previous;  ///< [block rows]: the token at anchor + k; the anchor itself for k = 0
-    std::span<token_id const> labels;    ///< [block rows]: the token at anchor + 1 + k
+    std::span<token_id const> labels;    ///< [block rows]: the token at anchor + 1 + k, as the drafter numbers it
+    /// Of every block row, instead of target_hidden. Then a label may be no_token: it is none of those drafted.
+    known_laws<Real> laws{};
 };
 
 /// The blocks of a packed batch.
@@ -79,8 +81,9 @@ struct draft_tape {
 template <class Real>
 class draft_model {
 public:
-    /// The tables are [V, hidden], frozen, and must outlive the model. Positions, those of blocks included, stay below
-    /// max_positions. Throws sureleap::error if the tables do not fit the configuration.
+    /// The tables are frozen and must outlive the model: embeddings [V, hidden], lm_head [drafted tokens, hidden].
+    /// Positions, those of blocks included, stay below max_positions. Throws sureleap::error if the tables do not fit the
+    /// configuration.
     draft_model(engine::model_config const& config, matrix_view<Real> embeddings, matrix_view<Real> lm_head,
                 std::size_t max_positions)
         : config_(checked(config, embeddings, lm_head)),
@@ -138,7 +141,7 @@ public:
 
     /// After forward: adds the gradient of the batch's loss to `gradients`, and its losses to `report`. The loss is
     /// averaged over `total_weight`, the weight_sum over the supervised positions of everything one optimizer step
-    /// covers, this batch and others. Consumes the tape.
+    /// covers, this batch and others. Consumes the tape. Without `gradients` only the losses are made.
     void backward(std::span<Real const> values, draft_batch<Real> const& batch, loss_settings const& settings,
                   double total_weight, draft_tape<Real>& tape, std::span<Real> gradients, loss_report& report,
                   sureleap::chunk_limits limits = {}) const {
@@ -152,11 +155,12 @@ public:
             }
         }
         head_.backward(values, tape.hidden.view(), batch.previous,
-                       {rows, sources, batch.labels, batch.target_hidden, limits}, settings, total_weight, tape.head,
-                       gradients);
+                       {rows, sources, batch.labels, batch.target_hidden, limits, batch.laws}, settings, total_weight,
+                       tape.head, gradients);
         for (std::size_t b = 0; b < batch.blocks.size(); ++b) {
             report.add(std::span(tape.head.losses).subspan(b * block_size(), batch.blocks[b].positions));
         }
+        if (gradients.empty()) return;
 
         auto const dx = tape.d_rows.resize_zeroed(batch.previous.size(), t.hidden_size);
         rms_norm_backward(layer_input(tape, t.layers), final_norm_.values(values), t.rms_norm_eps,
@@ -180,14 +184,15 @@ private:
             sureleap::fail_with("draft_model: architecture is ", name_of(config.kind), ", expected ",
                                 name_of(engine::architecture::dspark));
         }
-        auto const check_table = [&](char const* name, matrix_view<Real> table) {
-            auto const& t = config.transformer;
-            if (table.rows == t.vocabulary && table.cols == t.hidden_size) return;
-            sureleap::fail_with("draft_model: ", name, " is [", table.rows, ", ", table.cols, "], expected [",
-                                t.vocabulary, ", ", t.hidden_size, "] (vocabulary x hidden)");
+        std::size_t const V = config.transformer.vocabulary;
+        auto const check_table = [&](char const* name, matrix_view<Real> table, std::size_t rows) {
+            std::size_t const d = config.transformer.hidden_size;
+            if (table.rows == rows && table.cols == d) return;
+            sureleap::fail_with("draft_model: ", name, " is [", table.rows, ", ", table.cols, "], expected [", rows,
+                                ", ", d, "] (vocabulary x hidden)");
         };
-        check_table("embeddings", embeddings);
-        check_table("lm_head", lm_head);
+        check_table("embeddings", embeddings, V);
+        check_table("lm_head", lm_head, config.draft->vocabulary > 0 ? config.draft->vocabulary : V);
         return config;
     }
 
@@ -198,8 +203,14 @@ private:
             sureleap::fail_with("draft_batch: ", what, " is ", is, ", expected ", expected);
         };
         expect("width of features", batch.features.cols, fc_.cols);
-        expect("width of target_hidden", batch.target_hidden.cols, t.hidden_size);
-        expect("rows of target_hidden", batch.target_hidden.rows, batch.features.rows);
+        if (batch.laws.empty()) {
+            // What a part of the tokens has of a law would have to be known, and a product with that part does not tell.
+            expect("draft vocabulary without laws", config_.draft->vocabulary, 0);
+            expect("width of target_hidden", batch.target_hidden.cols, t.hidden_size);
+            expect("rows of target_hidden", batch.target_hidden.rows, batch.features.rows);
+        } else {
+            expect("length of laws", batch.laws.rows(), batch.previous.size());
+        }
         expect("length of previous", batch.previous.size(), batch.blocks.size() * block_size());
         expect("length of labels", batch.labels.size(), batch.previous.size());
         for (std::size_t b = 0; b < batch.blocks.size(); ++b) {
@@ -215,15 +226,18 @@ private:
                                     block.context.size() + block_size() - 1, ", expected below ", angles_.size());
             }
         }
-        auto const check_tokens = [&](char const* name, std::span<token_id const> tokens) {
+        auto const check_tokens = [&](char const* name, std::span<token_id const> tokens, std::size_t vocabulary) {
             for (std::size_t i = 0; i < tokens.size(); ++i) {
-                if (tokens[i] >= 0 && static_cast<std::size_t>(tokens[i]) < t.vocabulary) continue;
+                if (tokens[i] >= 0 && static_cast<std::size_t>(tokens[i]) < vocabulary) continue;
+                if (tokens[i] == sureleap::no_token && !batch.laws.empty() && tokens.data() == batch.labels.data())
+                    continue;
                 sureleap::fail_with("draft_batch: ", name, "[", i, "] is ", tokens[i], ", expected a token below ",
-                                    t.vocabulary);
+                                    vocabulary);
             }
         };
-        check_tokens("previous", batch.previous);
-        check_tokens("labels", batch.labels);
+        check_tokens("previous", batch.previous, t.vocabulary);
+        check_tokens("labels", batch.labels, head_.vocabulary());
+        check_tokens("laws", batch.laws.tokens, head_.vocabulary());
     }
 
     // Positions, and who sees whom. A token row has its position from a block of its sequence; a row that no block's

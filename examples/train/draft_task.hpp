@@ -11,9 +11,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <span>
-#include <string>
 #include <vector>
 
 #include <sureleap/training/anchors.hpp>
@@ -24,6 +22,7 @@
 #include "documents.hpp"
 #include "draft_model.hpp"
 #include "eagle3_model.hpp"
+#include "loss_text.hpp"
 #include "run.hpp"
 
 namespace train {
@@ -131,7 +130,7 @@ public:
                       gradients);
         });
         for (std::size_t i = 1; i < reports.size(); ++i) reports[0].merge(reports[i]);
-        return {sum, tokens, describe(reports[0])};
+        return {sum, tokens, in_words(reports[0])};
     }
 
 private:
@@ -170,18 +169,6 @@ private:
             m.features.resize(tokens.size(), feature_layers_.size() * target_.config().transformer.hidden_size);
         target_.features(m.target, feature_layers_, features);
         return {packed, all_, features, m.target.hidden.view()};
-    }
-
-    [[nodiscard]] static std::string describe(loss_report const& report) {
-        char text[160];
-        int const used =
-            std::snprintf(text, sizeof text, "loss %.4f  ce %.3f  tv %.3f  tau %.3f", report.loss(),
-                          report.cross_entropy().mean(), 0.5 * report.distance().mean(), report.tau().mean());
-        if (report.confidence_loss().weight > 0) {
-            std::snprintf(text + used, sizeof text - static_cast<std::size_t>(used), "  confidence %.3f (off by %.3f)",
-                          report.confidence_loss().mean(), report.confidence_error().mean());
-        }
-        return text;
     }
 
     Model const& model_;

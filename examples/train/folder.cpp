@@ -13,15 +13,18 @@
 namespace train {
 
 void write_model(std::filesystem::path const& folder, engine::model_config const& config,
-                 parameter_layout const& layout, std::span<float const> values) {
+                 parameter_layout const& layout, std::span<float const> values,
+                 std::span<sureleap::token_id const> drafted) {
     std::filesystem::create_directories(folder);
     std::vector<sureleap::safetensors::tensor_spec> specs;
+    if (!drafted.empty()) specs.push_back({"d2t", sureleap::safetensors::dtype::i32, {drafted.size()}});
     for (auto const& e : layout.entries()) {
         auto const& t = e.place;
         specs.push_back(
             {e.name, sureleap::safetensors::dtype::bf16, e.vector ? std::vector{t.cols} : std::vector{t.rows, t.cols}});
     }
     sureleap::safetensors::writer out(folder / "model.safetensors", specs, {{"format", "pt"}});
+    out.append(std::as_bytes(drafted));
     std::vector<sureleap::bf16> rounded;
     for (auto const& e : layout.entries()) {
         rounded.clear();

@@ -13,9 +13,11 @@
 
 namespace train {
 
-/// A drafter is written without embedding and LM head, which are its target's. The folder is made if missing.
+/// A drafter is written without embedding and LM head, which are its target's; `drafted` are its tokens, if it drafts a
+/// part of the target's (draft_vocab_size). The folder is made if missing.
 void write_model(std::filesystem::path const& folder, engine::model_config const& config,
-                 parameter_layout const& layout, std::span<float const> values);
+                 parameter_layout const& layout, std::span<float const> values,
+                 std::span<sureleap::token_id const> drafted = {});
 
 /// config.json and the parameters as training uses them, from such a folder or any other. Throws sureleap::error.
 [[nodiscard]] aligned_vector<float> read_parameters(std::filesystem::path const& folder,

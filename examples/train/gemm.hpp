@@ -22,6 +22,8 @@
 #include <sureleap/core/types.hpp>
 #include <sureleap/training/rows.hpp>
 
+#include "gemm_bf16.hpp"
+
 namespace train {
 
 using sureleap::matrix_span;
@@ -70,6 +72,17 @@ namespace detail {
 template <class Real>
 using row_major = Eigen::Matrix<Real, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
+/// Products with a small side are left to Eigen: copying their factors would take as long.
+template <class Real>
+[[nodiscard]] bool takes_bf16([[maybe_unused]] std::size_t m, [[maybe_unused]] std::size_t n,
+                              [[maybe_unused]] std::size_t depth) noexcept {
+    if constexpr (std::is_same_v<Real, float> && has_bf16_products) {
+        return bf16_products() && m >= 24 && n >= 32 && depth >= 24;
+    } else {
+        return false;
+    }
+}
+
 }  // namespace detail
 
 /// The same memory as Eigen sees it.
@@ -105,6 +118,14 @@ void multiply(std::type_identity_t<matrix_view<Real>> x, std::type_identity_t<ma
               into mode = into::fresh) {
     SURELEAP_EXPECTS(y.rows == x.rows && (y.rows == 0 || (x.cols == w.cols && y.cols == w.rows)));
     if (y.rows == 0) return;
+#if TRAIN_BF16_PRODUCTS
+    if constexpr (std::is_same_v<Real, float>) {
+        if (detail::takes_bf16<Real>(x.rows, w.rows, x.cols)) {
+            return detail::multiply_bf16({x.data, x.stride, 1}, {w.data, w.stride, 1}, x.rows, w.rows, x.cols, y.data,
+                                         y.stride, mode == into::sum);
+        }
+    }
+#endif
     if (mode == into::fresh) {
         eigen(y).noalias() = eigen(x) * eigen(w).transpose();
     } else {
@@ -118,6 +139,14 @@ void multiply_back(std::type_identity_t<matrix_view<Real>> dy, std::type_identit
                    matrix_span<Real> dx, into mode = into::fresh) {
     SURELEAP_EXPECTS(dx.rows == dy.rows && (dx.rows == 0 || (dy.cols == w.rows && dx.cols == w.cols)));
     if (dx.rows == 0) return;
+#if TRAIN_BF16_PRODUCTS
+    if constexpr (std::is_same_v<Real, float>) {
+        if (detail::takes_bf16<Real>(dy.rows, w.cols, dy.cols)) {
+            return detail::multiply_bf16({dy.data, dy.stride, 1}, {w.data, 1, w.stride}, dy.rows, w.cols, dy.cols,
+                                         dx.data, dx.stride, mode == into::sum);
+        }
+    }
+#endif
     if (mode == into::fresh) {
         eigen(dx).noalias() = eigen(dy) * eigen(w);
     } else {
@@ -130,6 +159,14 @@ template <class Real>
 void add_outer(std::type_identity_t<matrix_view<Real>> dy, std::type_identity_t<matrix_view<Real>> x,
                matrix_span<Real> dw) {
     SURELEAP_EXPECTS(dy.rows == x.rows && (x.rows == 0 || (dw.rows == dy.cols && dw.cols == x.cols)));
+#if TRAIN_BF16_PRODUCTS
+    if constexpr (std::is_same_v<Real, float>) {
+        if (detail::takes_bf16<Real>(dy.cols, x.cols, x.rows)) {
+            return detail::multiply_bf16({dy.data, 1, dy.stride}, {x.data, 1, x.stride}, dy.cols, x.cols, x.rows,
+                                         dw.data, dw.stride, true);
+        }
+    }
+#endif
     if (x.rows > 0) eigen(dw).noalias() += eigen(dy).transpose() * eigen(x);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// From a corpus to a target and its drafters, in four commands:
-//     train tokenizer   ->   train target   ->   train texts   ->   train draft
+// From a corpus to a target and its drafters, in five commands:
+//     train tokenizer   ->   train target   ->   train texts   ->   train vocabulary   ->   train draft
 #include <cstdio>
 #include <exception>
 #include <filesystem>

@@ -12,6 +12,8 @@
 #include <span>
 #include <vector>
 
+#include <engine/thread_pool.hpp>
+
 #include "gemm.hpp"
 #include "parameters.hpp"
 
@@ -50,14 +52,44 @@ struct training_state {
     aligned_vector<float> second;
 };
 
-/// One step of AdamW; returns the norm of the gradients before clipping. Throws sureleap::error if that is not finite,
-/// with the state as it was.
-inline double update(optimizer_settings const& settings, std::size_t steps, parameter_layout const& layout,
-                     std::span<float const> gradients, training_state& state) {
-    double square = 0;
+namespace detail {
+
+/// A part of a tensor, so small that its five arrays fit a cache.
+struct piece {
+    std::size_t offset;
+    std::size_t size;
+    bool decays;
+};
+[[nodiscard]] inline std::vector<piece> pieces_of(parameter_layout const& layout) {
+    constexpr std::size_t most = 1 << 14;
+    std::vector<piece> pieces;
     for (auto const& e : layout.entries()) {
-        square += static_cast<double>(eigen_array(e.place.values(gradients)).square().sum());
+        for (std::size_t first = 0; first < e.place.size(); first += most) {
+            pieces.push_back({e.place.offset + first, std::min(most, e.place.size() - first), !e.vector});
+        }
     }
+    return pieces;
+}
+
+}  // namespace detail
+
+/// One step of AdamW; returns the norm of the gradients before clipping. Throws sureleap::error if that is not finite,
+/// with the state as it was. The threads of a pool share the work, which reads and writes more than it computes; what
+/// comes out does not depend on them.
+inline double update(optimizer_settings const& settings, std::size_t steps, parameter_layout const& layout,
+                     std::span<float const> gradients, training_state& state, engine::thread_pool* pool = nullptr) {
+    auto const pieces = detail::pieces_of(layout);
+    auto const for_each_piece = [&](auto const& f) {
+        if (pool != nullptr) return pool->run(pieces.size(), f);
+        for (std::size_t i = 0; i < pieces.size(); ++i) f(i);
+    };
+    std::vector<double> squares(pieces.size());
+    for_each_piece([&](std::size_t i) {
+        auto const g = eigen_array(gradients.subspan(pieces[i].offset, pieces[i].size));
+        squares[i] = static_cast<double>(g.square().sum());
+    });
+    double square = 0;
+    for (double const s : squares) square += s;
     double const norm = std::sqrt(square);
     if (!std::isfinite(norm)) {
         sureleap::fail_with("optimizer: the norm of the gradients of step ", state.step, " is ", norm,
@@ -71,16 +103,17 @@ inline double update(optimizer_settings const& settings, std::size_t steps, para
     auto const move = static_cast<float>(rate / (1.0 - std::pow(settings.beta1, count)));
     auto const root = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(settings.beta2, count)));
     auto const epsilon = static_cast<float>(settings.epsilon);
-    for (auto const& e : layout.entries()) {
-        float const keep = e.vector ? 1.0f : static_cast<float>(1.0 - rate * settings.weight_decay);
-        auto const g = eigen_array(e.place.values(gradients));
-        auto values = eigen_array(e.place.values(std::span(state.values)));
-        auto first = eigen_array(e.place.values(std::span(state.first)));
-        auto second = eigen_array(e.place.values(std::span(state.second)));
+    for_each_piece([&](std::size_t i) {
+        auto const& p = pieces[i];
+        float const keep = p.decays ? static_cast<float>(1.0 - rate * settings.weight_decay) : 1.0f;
+        auto const g = eigen_array(gradients.subspan(p.offset, p.size));
+        auto values = eigen_array(std::span(state.values).subspan(p.offset, p.size));
+        auto first = eigen_array(std::span(state.first).subspan(p.offset, p.size));
+        auto second = eigen_array(std::span(state.second).subspan(p.offset, p.size));
         first = b1 * first + (1.0f - b1) * clip * g;
         second = b2 * second + (1.0f - b2) * clip * clip * g.square();
         values = keep * values - move * first / (root * second.sqrt() + epsilon);
-    }
+    });
     ++state.step;
     return norm;
 }

@@ -96,14 +96,34 @@ std::optional<options> parse_options(int argc, char const* const* argv) {
 
     texts_options texts;
     auto& x = *app.add_subcommand("texts", "Texts written by a target, to train its drafters on");
-    x.add_option("--target", texts.target, "Folder of the target, with tokenizer.json")->required();
-    x.add_option("--corpus", texts.corpus, "The target continues its prompts")->required();
-    x.add_option("--out", texts.out, "File to write (.safetensors)")->required();
-    x.add_option("--texts", texts.texts, "How many, evenly from all prompts. Default: one for every prompt");
-    x.add_option("--temperature", texts.temperature, "Of sampling")->capture_default_str();
-    x.add_option("--seed", texts.seed, "Of sampling")->capture_default_str();
+    x.add_option("--target", texts.target, "Folder of the target, with tokenizer.json, or a GGUF file")->required();
+    x.add_option("--corpus", texts.corpus, "The target continues its prompts, or answers its messages")->required();
+    x.add_option("--out", texts.out,
+                 "A .safetensors file for the tokens alone, or a folder for recorded texts, which have all that `train "
+                 "draft` needs; there an interrupted command goes on where it was")
+        ->required();
+    x.add_option("--texts", texts.texts,
+                 "How many; more than prompts begin those again. Default: one for every prompt");
+    x.add_option("--features", texts.features,
+                 "Layers of the target to record; -1 is the embedding. Default: three, spread")
+        ->delimiter(',');
+    x.add_option("--at-once", texts.at_once, "Texts being written")->check(CLI::Range(1, 1024))->capture_default_str();
+    x.add_option("--longest", texts.longest, "Tokens of a text. Default: the target's positions, but at most 1024");
+    x.add_option("--max-new-tokens", texts.max_new_tokens,
+                 "Tokens the target writes. Default: as far as --longest goes");
+    x.add_option("--temperature", texts.sampling.temperature, "Of sampling")->capture_default_str();
+    x.add_option("--top-p", texts.sampling.top_p, "Keep the smallest set of tokens with so much of the probability")
+        ->capture_default_str();
+    x.add_option("--top-k", texts.sampling.top_k, "Keep so many tokens; 0: all")->capture_default_str();
+    x.add_option("--seed", texts.seed, "Of sampling, and of the order of prompts")->capture_default_str();
     x.add_option("--threads", texts.threads, "Default: one per core");
     add_repeats(x, repeats);
+
+    vocabulary_options vocabulary;
+    auto& v = *app.add_subcommand("vocabulary", "The commonest tokens of recorded texts, for a drafter to draft");
+    v.add_option("--recorded", vocabulary.recorded, "Folder of recorded texts")->required();
+    v.add_option("--tokens", vocabulary.tokens, "How many")->required();
+    v.add_option("--out", vocabulary.out, "File to write (.safetensors)")->required();
 
     draft_options draft;
     draft.draft.block_size = 7;
@@ -113,8 +133,25 @@ std::optional<options> parse_options(int argc, char const* const* argv) {
     std::string losses;
     bool no_confidence = false;
     auto& d = *app.add_subcommand("draft", "A drafter for a target, which stays as it is");
-    d.add_option("--target", draft.target, "Folder of the target, with tokenizer.json")->required();
-    d.add_option("--data", draft.data, "What `train texts` wrote, or a corpus")->required();
+    d.add_option("--target", draft.target, "Folder of the target, with tokenizer.json, or a GGUF file")->required();
+    auto* const data = d.add_option("--data", draft.data, "Tokens that `train texts` wrote, or a corpus");
+    auto* const recorded =
+        d.add_option("--recorded", draft.recorded, "Recorded texts that `train texts` wrote; dspark and dflash only");
+    data->excludes(recorded);
+    d.add_option("--validation", draft.validation, "Other recorded texts, not trained on: their tau is told meanwhile")
+        ->needs(recorded);
+    d.add_option("--validate-steps", draft.validate_steps,
+                 "So often it is told, and the model written as it is; 0: at the end")
+        ->capture_default_str();
+    d.add_option("--vocabulary", draft.vocabulary, "Draft only these tokens, which `train vocabulary` chose")
+        ->needs(recorded);
+    d.add_option("--start-layer", draft.start_layer, "Start from this layer of the target and those behind it")
+        ->needs(recorded);
+    d.add_option("--mask-token", draft.mask_token, "A token that stands for those to be drafted")
+        ->capture_default_str();
+    d.add_flag("--bf16", draft.bf16, "Products in BF16: nearly twice as fast where the processor has AVX512_BF16");
+    d.add_option("--decay", draft.losses.decay, "Position k of a block counts exp(-k / decay); 0: all the same")
+        ->capture_default_str();
     d.add_option("--kind", draft.kind, "dspark, dflash or eagle3")
         ->check(CLI::IsMember({"dspark", "dflash", "eagle3"}))
         ->capture_default_str();
@@ -145,6 +182,18 @@ std::optional<options> parse_options(int argc, char const* const* argv) {
         sureleap::fail_with(e.what());
     }
     target.repeats = texts.repeats = parse_repeats(repeats);
+    if (d.parsed() && draft.data.empty() == draft.recorded.empty()) {
+        fail_with("draft: neither --data nor --recorded is given, expected one of them");
+    }
+    if (!draft.recorded.empty() && draft.kind == "eagle3") {
+        fail_with("--kind is eagle3, expected dspark or dflash with --recorded");
+    }
+    auto const& how = texts.sampling;
+    if (!(how.temperature >= 0.0 && how.temperature <= sureleap::largest_temperature && how.top_p > 0.0 &&
+          how.top_p <= 1.0 && how.top_k >= 0)) {
+        fail_with("texts: temperature is ", how.temperature, ", top-p ", how.top_p, " and top-k ", how.top_k,
+                  ", expected 0 or more, a number in (0, 1], and 0 or more");
+    }
 
     bool const dspark = draft.kind == "dspark";
     draft.draft.head = !dspark           ? engine::head_kind::none
@@ -166,6 +215,7 @@ std::optional<options> parse_options(int argc, char const* const* argv) {
     if (t.parsed()) return tokenizer;
     if (g.parsed()) return target;
     if (x.parsed()) return texts;
+    if (v.parsed()) return vocabulary;
     return draft;
 }
 

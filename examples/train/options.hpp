@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The flags of the program's four commands.
+// The flags of the program's five commands.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <engine/config.hpp>
+#include <sureleap/core/types.hpp>
 #include <sureleap/training/losses.hpp>
 
 #include "optimizer.hpp"
@@ -52,18 +53,36 @@ struct target_options {
 struct texts_options {
     std::filesystem::path target;
     std::filesystem::path corpus;
-    std::filesystem::path out;
+    std::filesystem::path out;  ///< a .safetensors file of tokens, or a folder of recorded texts
     std::map<std::string, std::size_t> repeats;
-    std::size_t texts = 0;  ///< 0: one for every prompt
+    std::vector<int> features;  ///< recorded layers; none: three, spread
+    std::size_t texts = 0;      ///< 0: one for every prompt
+    std::size_t at_once = 16;
+    std::size_t longest = 0;         ///< 0: the target's positions, but at most 1,024
+    std::size_t max_new_tokens = 0;  ///< 0: as far as `longest` goes
     std::uint64_t seed = 1;
-    double temperature = 1.0;
+    sureleap::transform sampling;
     std::size_t threads = 0;
+};
+
+/// train vocabulary
+struct vocabulary_options {
+    std::filesystem::path recorded;
+    std::filesystem::path out;
+    std::size_t tokens = 0;
 };
 
 /// train draft
 struct draft_options {
     std::filesystem::path target;
-    std::filesystem::path data;  ///< what `train texts` wrote, or a corpus
+    std::filesystem::path data;        ///< tokens that `train texts` wrote, or a corpus; empty: recorded texts
+    std::filesystem::path recorded;    ///< a folder that `train texts` wrote
+    std::filesystem::path validation;  ///< another one; may be empty
+    std::filesystem::path vocabulary;  ///< what `train vocabulary` wrote; empty: all tokens of the target
+    std::string mask_token = "<|mask|>";
+    std::optional<std::size_t> start_layer;  ///< of the target
+    std::size_t validate_steps = 500;
+    bool bf16 = false;  ///< products, see gemm_bf16.hpp
     std::string kind = "dspark";
     engine::draft_config draft;
     std::size_t layers = 1;
@@ -73,7 +92,7 @@ struct draft_options {
     run_options run;
 };
 
-using options = std::variant<tokenizer_options, target_options, texts_options, draft_options>;
+using options = std::variant<tokenizer_options, target_options, texts_options, vocabulary_options, draft_options>;
 
 /// Nothing if help was asked for, and printed. Throws sureleap::error for flags that make no sense.
 [[nodiscard]] std::optional<options> parse_options(int argc, char const* const* argv);

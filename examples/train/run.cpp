@@ -33,19 +33,25 @@ std::string duration(double seconds) {
 
 }  // namespace
 
-std::span<float const> sharded_gradients::sum(std::function<void(std::size_t, std::span<float>)> const& f) {
+void sharded_gradients::for_each_shard(std::function<void(std::size_t)> const& f) {
     std::mutex guard;
     std::exception_ptr thrown;
     pool_.run(shards_.size(), [&](std::size_t i) {
         try {
-            std::ranges::fill(shards_[i], 0.0f);
-            f(i, shards_[i]);
+            f(i);
         } catch (...) {
             std::lock_guard const lock(guard);
             thrown = std::current_exception();
         }
     });
     if (thrown) std::rethrow_exception(thrown);
+}
+
+std::span<float const> sharded_gradients::sum(std::function<void(std::size_t, std::span<float>)> const& f) {
+    for_each_shard([&](std::size_t i) {
+        std::ranges::fill(shards_[i], 0.0f);
+        f(i, shards_[i]);
+    });
     std::size_t const size = shards_[0].size();
     std::size_t const piece = 1 << 16;
     pool_.run((size + piece - 1) / piece, [&](std::size_t i) {
@@ -115,7 +121,7 @@ bool run(run_settings const& settings, parameter_layout const& layout,
     while (state.step < settings.steps) {
         auto const result = step(state.step, state.values);
         double const rate = learning_rate(settings.optimizer, state.step, settings.steps);
-        double const norm = update(settings.optimizer, settings.steps, layout, result.gradients, state);
+        double const norm = update(settings.optimizer, settings.steps, layout, result.gradients, state, settings.pool);
         tokens += result.tokens;
         bool const last = state.step == settings.steps || interrupted();
         if (last || state.step == first + 1 || seconds_since(logged) > settings.log_seconds) {
@@ -123,8 +129,9 @@ bool run(run_settings const& settings, parameter_layout const& layout,
             double const spent = seconds_since(start);
             double const left =
                 spent / static_cast<double>(state.step - first) * static_cast<double>(settings.steps - state.step);
-            std::printf("step %zu/%zu  %s  norm %.2f  rate %.2g  %.0f tokens/s  %s left\n", state.step, settings.steps,
-                        result.losses.c_str(), norm, rate, static_cast<double>(tokens) / spent, duration(left).c_str());
+            std::printf("step %zu/%zu  %s  norm %.2f  rate %.2g  %.0f %s/s  %s left\n", state.step, settings.steps,
+                        result.losses.c_str(), norm, rate, static_cast<double>(tokens) / spent, settings.unit,
+                        duration(left).c_str());
             std::fflush(stdout);
         }
         if (last || seconds_since(saved) > settings.save_seconds) {
@@ -132,6 +139,10 @@ bool run(run_settings const& settings, parameter_layout const& layout,
             save_state(settings.state_file, settings.fingerprint, state);
         }
         if (interrupted()) break;
+        bool const at_the_end = state.step == settings.steps;
+        if (settings.visit && settings.visit_steps > 0 && (at_the_end || state.step % settings.visit_steps == 0)) {
+            settings.visit(state);
+        }
     }
     if (state.step < settings.steps) {
         std::printf("interrupted after step %zu; the same command goes on from there\n", state.step);

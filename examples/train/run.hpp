@@ -34,6 +34,8 @@ public:
     /// f(shard, gradients) adds to gradients, which are zero before. Returns the sum, valid until the next call. Throws
     /// what an f throws.
     std::span<float const> sum(std::function<void(std::size_t, std::span<float>)> const& f);
+    /// f(shard), in parallel. Throws what an f throws.
+    void for_each_shard(std::function<void(std::size_t)> const& f);
 
 private:
     engine::thread_pool& pool_;
@@ -54,6 +56,12 @@ struct run_settings {
     std::string fingerprint;
     double save_seconds = 60;
     double log_seconds = 15;
+    char const* unit = "tokens";  ///< what step_result::tokens counts
+    /// Threads of the optimizer's pass; null: the calling one alone. The weights do not depend on it.
+    engine::thread_pool* pool = nullptr;
+    /// Called after every `visit_steps` steps, and after the last.
+    std::size_t visit_steps = 0;
+    std::function<void(training_state const&)> visit{};
 };
 
 /// Trains until settings.steps are done: true. False if interrupted; the state is saved then. Starts from the state file

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+//
+// What a drafter takes over from its target: the frozen tables, as numbers, and a layer to start from.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <engine/checkpoint.hpp>
+#include <engine/kernels.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
+
+#include "gemm.hpp"
+#include "parameters.hpp"
+
+namespace train {
+
+/// Rows of a stored matrix, quantised or not; all of them if none are named.
+[[nodiscard]] inline matrix<float> as_numbers(engine::weight const& stored,
+                                              std::span<sureleap::token_id const> rows = {}) {
+    matrix<float> out(rows.empty() ? stored.rows : rows.size(), stored.cols);
+    for (std::size_t i = 0; i < out.rows(); ++i) {
+        engine::load_row(stored, rows.empty() ? i : static_cast<std::size_t>(rows[i]), out.span().row(i).data());
+    }
+    return out;
+}
+
+/// Embeddings, and the rows of the LM head that are drafted.
+struct frozen_tables {
+    matrix<float> embeddings;
+    matrix<float> lm_head;
+
+    frozen_tables(engine::checkpoint const& target, std::span<sureleap::token_id const> drafted)
+        : embeddings(as_numbers(embeddings_of(target))),
+          lm_head(as_numbers(
+              target.config().transformer.tied_embeddings ? embeddings_of(target) : table(target, "lm_head.weight"),
+              drafted)) {}
+
+private:
+    [[nodiscard]] static engine::weight table(engine::checkpoint const& target, char const* name) {
+        auto const& t = target.config().transformer;
+        return target.matrix(name, t.vocabulary, t.hidden_size);
+    }
+    [[nodiscard]] static engine::weight embeddings_of(engine::checkpoint const& target) {
+        return table(target, "model.embed_tokens.weight");
+    }
+};
+
+/// The drafter's layers begin as the target's layers first, first + 1, ... and its final norm as the target's. Norms of
+/// queries and keys keep their values where the target has none.
+///
+/// The context that the drafter's layers read begins as what the target's layer `first` reads of that past: fc takes the
+/// feature nearest below that layer, and its norm is that layer's. So the first step already attends as the target does.
+/// feature_layers: those of the drafter. Throws sureleap::error if a shape differs or there are not so many layers.
+template <class Real>
+void start_from_layers(engine::checkpoint const& target, std::size_t first, std::span<int const> feature_layers,
+                       parameter_layout const& layout, std::span<Real> values) {
+    std::size_t const layers = target.config().transformer.layers;
+    auto const copy = [&](parameter_layout::entry const& e, std::string const& from) {
+        auto const stored = e.vector ? target.row(from, e.place.cols) : target.matrix(from, e.place.rows, e.place.cols);
+        for (std::size_t i = 0; i < e.place.rows; ++i) engine::load_row(stored, i, e.place.of(values).row(i).data());
+    };
+    for (auto const& e : layout.entries()) {
+        if (e.name == "norm.weight") copy(e, "model.norm.weight");
+        if (e.name == "hidden_norm.weight")
+            copy(e, "model.layers." + std::to_string(first) + ".input_layernorm.weight");
+        if (e.name == "fc.weight") {
+            auto const below = std::ranges::lower_bound(feature_layers, static_cast<int>(first));
+            auto const nearest = below == feature_layers.begin() ? below : below - 1;
+            auto const column = static_cast<std::size_t>(nearest - feature_layers.begin()) * e.place.rows;
+            for (std::size_t i = 0; i < e.place.rows; ++i) e.place.of(values).row(i)[column + i] += Real(1);
+        }
+        if (!e.name.starts_with("layers.")) continue;
+        std::size_t const dot = e.name.find('.', 7);
+        std::size_t const layer = first + std::stoul(e.name.substr(7, dot - 7));
+        if (layer >= layers) {
+            sureleap::fail_with("start from layer ", first, ": the drafter's layer ", layer - first, " would be layer ",
+                                layer, " of a target of ", layers, " layers, expected one below that");
+        }
+        std::string const from = "model.layers." + std::to_string(layer) + e.name.substr(dot);
+        if (target.contains(from)) copy(e, from);
+    }
+}
+
+}  // namespace train
