@@ -224,7 +224,8 @@ void measure(benchmark::State& state, what stage) {
                                       {"threads/accept", what::accept}}) {
         auto* const b = benchmark::RegisterBenchmark(name, measure, stage);
         b->ArgNames({"V", "batch"})->UseManualTime()->Unit(benchmark::kMicrosecond);
-        if (stage == what::accept) b->Iterations(20);  // each after a pass over memory that takes a hundred times as long
+        if (stage == what::accept)
+            b->Iterations(20);  // each after a pass over memory that takes a hundred times as long
         for (long const v : {32000L, 151936L}) {
             for (long const batch : {1L, 4L, 32L}) b->Args({v, batch});
         }
