@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -63,9 +64,11 @@ template <class Real>
 using eagle3_drafter = sureleap::autoregressive<eagle3<Real>&, sureleap::top1_confidence>;
 
 template <class Real>
-using any_drafter = std::variant<no_drafter<Real>, sureleap::lookup, dspark_drafter<Real>, dflash_drafter<Real>,
-                                 dspark_drafter<Real, listing_head<Real>>, dflash_drafter<Real, listing_head<Real>>,
-                                 eagle3_drafter<Real>>;
+using any_drafter =
+    std::variant<no_drafter<Real>, sureleap::lookup, dspark_drafter<Real>, dflash_drafter<Real>,
+                 dspark_drafter<Real, listing_head<Real>>, dflash_drafter<Real, listing_head<Real>>,
+                 eagle3_drafter<Real>, sureleap::with_lookup<dspark_drafter<Real>>,
+                 sureleap::with_lookup<dflash_drafter<Real>>, sureleap::with_lookup<eagle3_drafter<Real>>>;
 
 using capacity = sureleap::capacity_table<>;
 using any_schedule =
@@ -102,6 +105,22 @@ template <class Real>
     return eagle3_drafter<Real>{model,
                                 sureleap::top1_confidence{},
                                 {.block_size = model.block_size(), .vocabulary = model.config().vocabulary}};
+}
+
+/// Puts lookup in front of a drafter, where a context repeats itself. Throws for one that cannot be joined.
+template <class Real>
+void join_lookup(any_drafter<Real>& drafter, sureleap::with_lookup_options const& options = {}) {
+    std::visit(
+        [&]<class D>(D& alone) {
+            using joined = sureleap::with_lookup<D>;
+            if constexpr (std::is_constructible_v<any_drafter<Real>, joined>) {
+                joined both(std::move(alone), options);
+                drafter.template emplace<joined>(std::move(both));
+            } else {
+                sureleap::fail_with("parts: lookup joins DSpark, DFlash and Eagle3 drafters without a shortlist");
+            }
+        },
+        drafter);
 }
 
 inline constexpr std::string_view rule_names = "token, token-argmax, block, match, coupled";

@@ -179,6 +179,11 @@ private:
             observe_emitted(verdicts);
         }
         stopwatch const watch{times_.accept};
+        std::visit(
+            [&](auto& drafter) {
+                if constexpr (requires { drafter.commit(verdicts); }) drafter.commit(verdicts);
+            },
+            drafter_);
         report_.record(verdicts);
         for (auto const& v : verdicts) {
             sequence& s = *slots_[v.slot];

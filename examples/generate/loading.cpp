@@ -220,6 +220,10 @@ models load_models(options const& chosen, std::size_t prompt_size, engine::threa
     loaded_target target = chosen.tiny() ? load_tiny_target(std::move(features), pool, limits)
                                          : load_causal_lm(chosen, std::move(features), pool, limits);
     loaded_drafter drafter = load_drafter(chosen, config, block_size, target, pool);
+    if (chosen.joined) {
+        engine::join_lookup(drafter.drafter);
+        drafter.facts.description += ", joined with lookup";
+    }
     engine::check_parts(drafter.drafter, make_schedule(chosen.schedule, unmeasured), engine::make_rule(chosen.rule));
     read_in(target.mapped, pool, status);
     read_in(drafter.mapped, pool, status);

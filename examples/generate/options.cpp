@@ -33,6 +33,9 @@ void add_models(CLI::App& app, options& o) {
                "A DSpark, DFlash or Eagle3 drafter made for this target; or\n"
                "lookup: no model, drafts what followed the last tokens before;\n"
                "none: plain decoding only. Default: lookup, or the tiny drafter");
+    models.flag("--join-lookup", o.joined,
+                "Where the last tokens occurred before, draft what followed them;\n"
+                "elsewhere let the drafter of --draft");
 }
 
 void add_prompt(CLI::App& app, options& o, std::filesystem::path& file) {
@@ -120,6 +123,8 @@ void complete(options& o, std::filesystem::path const& prompt_file, bool no_plai
     if (!o.tiny() && !o.prompt && o.tokens.empty())
         fail_with("nothing to continue: give --prompt, --prompt-file or --tokens");
     if (o.draft.empty()) o.draft = o.tiny() ? tiny_drafter().string() : "lookup";
+    if (o.joined && !o.drafts_by_model()) fail_with("--join-lookup needs a folder as --draft, whose drafter it joins");
+    if (o.joined && o.shortlist > 0) fail_with("--join-lookup does not go with --shortlist");
     if (o.shortlist > 0 && !o.drafts_by_model()) fail_with("--shortlist needs a DSpark or DFlash folder as --draft");
     if (o.shortlist > 0 && o.listed_successors() >= o.shortlist) {
         sureleap::fail_with("--successors is ", o.listed_successors(),

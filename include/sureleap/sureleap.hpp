@@ -90,6 +90,7 @@
 #include <sureleap/drafter/options.hpp>
 #include <sureleap/drafter/parallel.hpp>
 #include <sureleap/drafter/semi_autoregressive.hpp>
+#include <sureleap/drafter/with_lookup.hpp>
 
 #include <sureleap/round/attempts.hpp>
 #include <sureleap/round/check.hpp>

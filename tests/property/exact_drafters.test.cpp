@@ -2,6 +2,8 @@
 //
 // Exactness does not depend on who drafts: autoregressive models, prompt lookup, drafts with a vocabulary of their own,
 // drafts behind a logits hook.
+#include <sureleap/drafter/with_lookup.hpp>
+
 #include "support/exactness.hpp"
 
 using namespace exactness;
@@ -60,6 +62,33 @@ TEST_CASE("prompt lookup is exact, whatever it finds", "[exact]") {
     check("block", block_verification<>{});
     check("match", target_match<>{});
     check("coupling", keyed_coupling{});
+}
+
+TEST_CASE("lookup joined with a model is exact, and what it learns of matches too", "[exact]") {
+    // Short matches, and observations that count at once: confidences, and so lengths, differ from round to round.
+    with_lookup_options const joined{
+        .longest = 3, .shortest = 1, .acceptance = {.assumed = 0.6, .assumed_weight = 1, .memory = 4}};
+    auto const check = [&](std::string const& name, auto const& schedule, auto const& rule) {
+        for (std::uint64_t const seed : {1u, 2u}) {
+            world const w{seed, 2, 2};
+            auto const make = [&] { return with_lookup{semi_of(w), joined}; };
+            check_exact(name, enumerator::noise::keyed, w, {{{{0, 1, 0}}}, 3, 1}, make, schedule, rule);
+            // One begins with a match and one without, each other's lengths depend on both.
+            check_exact(name, enumerator::noise::keyed, w, {{{{1, 1}}, {{0}, {}, 0}}, 2, 1}, make, schedule, rule);
+        }
+    };
+    with_sampling_rules(check);
+    auto const planned = [&](auto const& rule) { check("planned", planned_schedule{cliff_capacity{}}, rule); };
+    planned(token_rejection<>{});
+    planned(block_verification<>{});
+    planned(target_match<>{});
+    // A block that lookup found may be longer than the model's.
+    world const w{3, 2, 2};
+    auto longer = joined;
+    longer.block_size = 3;
+    auto const make = [&] { return with_lookup{semi_of(w), longer}; };
+    check_exact("greedy", enumerator::noise::keyed, w, {{{{0, 1, 0, 1}}}, 4, 0}, make,
+                greedy_schedule{smooth_capacity{}}, block_verification<>{});
 }
 
 TEST_CASE("a draft with a vocabulary of its own is exact", "[exact]") {

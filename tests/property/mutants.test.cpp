@@ -463,3 +463,17 @@ TEST_CASE("mutant: a round that failed is run again with other lengths", "[mutan
     CHECK(bias(true, block_verification<>{}) > visible);
     CHECK(bias(true, keyed_coupling{}) <= tolerance);
 }
+
+TEST_CASE("mutant: lookup takes over after the model has drawn", "[mutant]") {
+    CHECK(worst([](std::uint64_t seed) {
+              world const w{seed, 3, 2};
+              scene const s{{{{0, 1, 2, 0}}}, 2, 0};
+              auto target = target_of(w);
+              law const found = decoder_law(enumerator::noise::keyed, s, [&](enumerator::source rng) {
+                  return decoder<decltype(target)&, second_thoughts, fixed_schedule, token_rejection<>, no_logits_hook,
+                                 decltype(rng)>(target, second_thoughts(w), fixed_schedule{}, token_rejection<>{},
+                                                decoder_options{.seed = 1}, no_logits_hook{}, rng);
+              });
+              return total_variation(found, autoregressive_law(w, s));
+          }) > visible);
+}

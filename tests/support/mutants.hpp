@@ -440,4 +440,25 @@ struct decides_by_the_other {
     }
 };
 
+// ---- drafters --------------------------------------------------------------------------------------------------
+
+/// Lookup takes over when it disagrees with what the model has drawn: the choice looks at a drawn token, and the token that
+/// is kept was not drawn from the q that is recorded.
+struct second_thoughts : decltype(semi_of(std::declval<world const&>())) {
+    using base = decltype(semi_of(std::declval<world const&>()));
+    explicit second_thoughts(world const& w)
+        : base(semi_of(w)), found{{.block_size = w.block_size, .target_vocabulary = w.vocabulary}} {}
+
+    template <class Forward, class DraftRule, class Rng>
+    void draw(Forward const& forward, DraftRule rule, draft_block<double>& block, Rng& rng) const {
+        base::draw(forward, rule, block, rng);
+        for (std::size_t r = 0; r < block.requests().size(); ++r) {
+            auto const followed = found.match(block.requests()[r].context).followed;
+            if (followed.empty() || block.size(r) == 0 || followed[0] == block.tokens(r)[0]) continue;
+            const_cast<token_id&>(block.tokens(r)[0]) = followed[0];
+        }
+    }
+    lookup found;
+};
+
 }  // namespace mutants

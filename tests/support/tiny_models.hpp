@@ -23,13 +23,14 @@
 
 namespace tiny {
 
-/// Every kind of drafter; dflash is DSpark without heads, listed one that draws from shortlists.
-enum class kind { none, lookup, vanilla, gated, rnn, dflash, eagle3, listed };
-inline constexpr kind kinds[] = {kind::none, kind::lookup, kind::vanilla, kind::gated,
-                                 kind::rnn,  kind::dflash, kind::eagle3,  kind::listed};
+/// Every kind of drafter; dflash is DSpark without heads, listed one that draws from shortlists, joined one behind lookup.
+enum class kind { none, lookup, vanilla, gated, rnn, dflash, eagle3, listed, joined };
+inline constexpr kind kinds[] = {kind::none,   kind::lookup, kind::vanilla, kind::gated, kind::rnn,
+                                 kind::dflash, kind::eagle3, kind::listed,  kind::joined};
 
 [[nodiscard]] inline char const* name_of(kind k) {
-    constexpr char const* names[] = {"none", "lookup", "vanilla", "gated", "rnn", "dflash", "eagle3", "listed"};
+    constexpr char const* names[] = {"none",   "lookup", "vanilla", "gated", "rnn",
+                                     "dflash", "eagle3", "listed",  "joined"};
     return names[static_cast<std::size_t>(k)];
 }
 
@@ -74,6 +75,7 @@ private:
             engine::set_drafter(made, *dspark,
                                 engine::listing_head<float>(std::move(head), 1 + V / 5, successors->view()));
         }
+        if (k == kind::joined) engine::join_lookup(made, {.longest = 3, .shortest = 1});
         return made;
     }
 };

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -128,13 +129,25 @@ public:
         return x;
     }
     /// Appends a token that was found rather than drawn (prompt lookup): q is one-hot over the target vocabulary. False, and
-    /// the chain ends, if x is no token of it: contexts hold placeholders and ids that only an embedding knows.
+    /// the chain ends, if x is no token of it (contexts hold placeholders and ids that only an embedding knows), or by its
+    /// floor or its cap. No calibration sees its confidence: the raw one is NaN.
     bool append_found(std::size_t r, token_id x, std::size_t target_vocabulary,
                       fixed_probability c = certain) noexcept {
         if (is_full(r) || x < 0 || static_cast<std::size_t>(x) >= target_vocabulary) return false;
-        if (!raw_.empty()) raw_[r * shape_.block_size + sizes_[r]] = static_cast<double>(c) * 0x1p-24;
+        if (extend_survival(survival_before(r), c) < requests_[r].draft_floor) return false;
+        if (!raw_.empty()) {
+            raw_[r * shape_.block_size + sizes_[r]] = std::numeric_limits<double>::quiet_NaN();
+        }
         record(r, x, distribution<Q>::one_hot(target_vocabulary, x), c);
         return true;
+    }
+    /// The same block, whose requests are seen as these, each at its place: for a drafter that is to draft for some of them
+    /// only, and less.
+    [[nodiscard]] draft_block seen_as(std::span<request_view const> requests) const noexcept {
+        SURELEAP_EXPECTS(requests.size() == requests_.size());
+        draft_block same = *this;
+        same.requests_ = requests;
+        return same;
     }
     /// Marks request r: its chain ends here, nothing of it is emitted, and its verdict reports `why`. What was drawn before stays
     /// and is admitted as ever, since the same tokens will be drawn again (round/attempts.hpp).

@@ -22,6 +22,12 @@ struct lookup_options {
     std::size_t shortest = 1;           ///< down to this many; at least 1
 };
 
+/// Where the end of a context occurred before.
+struct lookup_match {
+    std::size_t length = 0;                 ///< tokens that agree, at most lookup_options::longest; 0: none was found
+    std::span<token_id const> followed{};   ///< what came then, a part of the context
+};
+
 /// Drafts the continuation of the longest earlier match of the context's end, the latest one among equals. Models
 /// drafter; deterministic, so q is one-hot and any schedule is exact. Drafts nothing where nothing matches.
 /// Needs request_view::context. O(context * longest) a request.
@@ -58,15 +64,15 @@ public:
     void draw(forward_type, DraftRule, draft_block<Real>& block, Rng&) const noexcept {
         auto const requests = block.requests();
         for (std::size_t r = 0; r < requests.size(); ++r) {
-            auto const found = continuation(requests[r].context);
+            auto const found = match(requests[r].context).followed;
             std::size_t const count = std::min(found.size(), requests[r].draft_cap(block_size()));
             for (token_id const x : found.first(count)) block.append_found(r, x, target_vocabulary());
         }
     }
 
-    /// What followed the latest longest match, up to the first id outside 0 .. V-1; empty if nothing matches. A place that
-    /// is followed by such an id at once is no match, because it says nothing of the next token.
-    [[nodiscard]] std::span<token_id const> continuation(std::span<token_id const> context) const noexcept {
+    /// The latest longest match, and what followed it up to the first id outside 0 .. V-1. A place that is followed by such
+    /// an id at once is no match, because it says nothing of the next token.
+    [[nodiscard]] lookup_match match(std::span<token_id const> context) const noexcept {
         for (std::size_t n = std::min(options_.longest, context.size()); n >= options_.shortest && n > 0; --n) {
             auto const ending = context.last(n);
             for (std::size_t start = context.size() - n; start-- > 0;) {
@@ -75,7 +81,7 @@ public:
                     auto const followed = context.subspan(start + n);
                     auto const end =
                         std::find_if_not(followed.begin(), followed.end(), [&](token_id x) { return is_token(x); });
-                    return followed.first(static_cast<std::size_t>(end - followed.begin()));
+                    return {n, followed.first(static_cast<std::size_t>(end - followed.begin()))};
                 }
             }
         }

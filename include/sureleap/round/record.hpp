@@ -23,7 +23,8 @@ struct round_record {
     std::span<request_view const> requests{};   ///< as the round began: contexts, limits and weights before it
     std::span<verdict const> verdicts{};        ///< drafted, verified, accepted, emitted
     survival_table survivals{};                 ///< of the drawn block, calibrated; load and weight too
-    std::span<double const> raw_confidences{};  ///< [R, gamma] before a lent calibration; empty if none was lent
+    /// [R, gamma] before a lent calibration, NaN where it was not asked; empty if none was lent.
+    std::span<double const> raw_confidences{};
     step_load load{};                           ///< with the batch that was verified
     double seconds = std::numeric_limits<double>::quiet_NaN();  ///< NaN: nobody measured
 

@@ -115,7 +115,7 @@ public:
     // The same for an engine that keeps no records: every request's outcome, then close_round().
 
     /// l tokens of the block were verified and a <= l accepted; raw(k) is the confidence of position k < l before it was
-    /// calibrated.
+    /// calibrated. NaN: it was not, so there is nothing to learn.
     template <class Raw>
     void learn(request_view const& request, std::size_t verified, std::size_t accepted, Raw const& raw) {
         SURELEAP_EXPECTS(accepted <= verified);
@@ -124,6 +124,7 @@ public:
         online_maps const& in_force = maps_of(request);
         double const history = history_of(request, in_force);
         for (std::size_t k = 0; k < verified && k <= accepted; ++k) {
+            if (std::isnan(raw(k))) continue;
             auto const x = logit_terms::of_confidence(raw(k), history);
             if (shares_) shared_.observe(k, x, k < accepted);
             if (own) own->maps.observe(k, x, k < accepted);
@@ -131,7 +132,9 @@ public:
         if (request.slot < recent_.size()) {
             recent_acceptance& recent = recent_[request.slot];
             if (recent.id != request.id) recent = {.id = request.id};
-            for (std::size_t k = 0; k < verified && k <= accepted; ++k) recent.add(k < accepted);
+            for (std::size_t k = 0; k < verified && k <= accepted; ++k) {
+                if (!std::isnan(raw(k))) recent.add(k < accepted);
+            }
         }
         if (shares_) ++shared_requests_;
         if (own) ++own->requests;

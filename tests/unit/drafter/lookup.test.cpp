@@ -47,7 +47,7 @@ tokens naive(tokens const& context, std::size_t longest, std::size_t shortest, s
 TEST_CASE("lookup: drafts what followed the latest of the longest matches") {
     lookup const drafter{{.block_size = 4, .target_vocabulary = 100, .longest = 3, .shortest = 1}};
     auto const found = [&](tokens const& context) {
-        auto const c = drafter.continuation(context);
+        auto const c = drafter.match(context).followed;
         return tokens(c.begin(), c.end());
     };
     CHECK(found({1, 2, 3, 9, 1, 2, 3}) == tokens{9, 1, 2, 3});
@@ -60,14 +60,14 @@ TEST_CASE("lookup: drafts what followed the latest of the longest matches") {
     CHECK(found({}).empty());
 
     lookup const demanding{{.block_size = 4, .target_vocabulary = 100, .longest = 3, .shortest = 2}};
-    CHECK(demanding.continuation(tokens{1, 7, 1}).empty());
-    CHECK_FALSE(demanding.continuation(tokens{1, 7, 3, 1, 7}).empty());
+    CHECK(demanding.match(tokens{1, 7, 1}).followed.empty());
+    CHECK_FALSE(demanding.match(tokens{1, 7, 3, 1, 7}).followed.empty());
 }
 
 TEST_CASE("lookup: a draft ends before the first id that is no token") {
     lookup const drafter{{.block_size = 4, .target_vocabulary = 10, .longest = 3, .shortest = 1}};
     auto const found = [&](tokens const& context) {
-        auto const c = drafter.continuation(context);
+        auto const c = drafter.match(context).followed;
         return tokens(c.begin(), c.end());
     };
     CHECK(found({1, 2, 7, -200, 8, 1, 2}) == tokens{7});           // an image's placeholder
@@ -118,7 +118,7 @@ TEST_CASE("lookup: equals a search of every place") {
                                           : static_cast<token_id>(roll.below(alphabet));
         }
         lookup const drafter{{.block_size = 3, .target_vocabulary = 10, .longest = longest, .shortest = shortest}};
-        auto const c = drafter.continuation(context);
+        auto const c = drafter.match(context).followed;
         tokens const expected = naive(context, longest, shortest, 10);
         INFO("trial " << trial);
         REQUIRE(tokens(c.begin(), c.end()) == expected);

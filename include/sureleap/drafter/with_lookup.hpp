@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT
+//
+// Two drafters as one: prompt lookup where the end of a request's context occurred before, another drafter elsewhere.
+//
+// They win on different text. A model drafts what it has learned; lookup drafts what stands in the context and costs
+// nothing. Which of the two drafts a block is decided for each request when the block begins, from its context alone. So
+// every token is drawn from a q that is known before it, and every rule stays exact.
+//
+// One schedule prices both. What lookup finds has a confidence as well: the share of such tokens that were accepted, by
+// the length of the match. A match that went well is a longer one, so position k of a block that began with a match of n
+// tokens is judged as one of n + k.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/drafter/draft_block.hpp>
+#include <sureleap/drafter/lookup.hpp>
+#include <sureleap/schedule/planning.hpp>
+#include <sureleap/verify/verdict.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// How often a token that lookup found is accepted, by the length of the match. What it learns acts from the next round on.
+struct match_acceptance_settings {
+    double assumed = 0.5;       ///< the share that a length nobody has observed is expected to have; in (0, 1)
+    double assumed_weight = 8;  ///< observations that this counts as; above 0
+    double memory = 4096;       ///< observations of a length fade by so many of it; >= 1
+};
+
+class match_acceptance {
+public:
+    /// For matches of 1 .. longest tokens; longer ones count as that.
+    explicit match_acceptance(std::size_t longest, match_acceptance_settings const& settings = {})
+        : fade_(1.0 - 1.0 / settings.memory), lengths_(longest) {
+        auto const& s = settings;
+        if (longest == 0) fail_with("match_acceptance: longest is 0, expected at least 1 token");
+        if (!(s.assumed > 0.0 && s.assumed < 1.0)) {
+            fail_with("match_acceptance_settings: assumed is ", s.assumed, ", expected a number in (0, 1)");
+        }
+        if (!(s.assumed_weight > 0.0 && s.assumed_weight < 1e9)) {
+            fail_with("match_acceptance_settings: assumed_weight is ", s.assumed_weight, ", expected a number above 0");
+        }
+        if (!(s.memory >= 1.0)) fail_with("match_acceptance_settings: memory is ", s.memory, ", expected at least 1");
+        assumed_ = {s.assumed * s.assumed_weight, s.assumed_weight};
+    }
+
+    /// For a match of `length` >= 1 tokens. O(1).
+    [[nodiscard]] double operator()(std::size_t length) const noexcept {
+        counts const& seen = lengths_[place(length)];
+        return (assumed_.accepted + seen.accepted) / (assumed_.all + seen.all);
+    }
+    /// The token after such a match was verified and reached, and accepted or not.
+    void observe(std::size_t length, bool accepted) noexcept {
+        counts& seen = lengths_[place(length)];
+        seen.accepted = seen.accepted * fade_ + (accepted ? 1.0 : 0.0);
+        seen.all = seen.all * fade_ + 1.0;
+    }
+
+private:
+    struct counts {
+        double accepted = 0.0;
+        double all = 0.0;
+    };
+    [[nodiscard]] std::size_t place(std::size_t length) const noexcept { return std::min(length, lengths_.size()) - 1; }
+
+    counts assumed_{};
+    double fade_;
+    std::vector<counts> lengths_;
+};
+
+struct with_lookup_options {
+    /// Most tokens of a found block; 0: as many as the other drafter's.
+    std::size_t block_size = 0;
+    std::size_t longest = 5;   ///< as lookup_options
+    std::size_t shortest = 2;  ///< shorter matches are left to the other drafter
+    match_acceptance_settings acceptance{};
+};
+
+/// Lookup for the requests whose context ends in a match, `Drafter` for the others. Models drafter; plans at the anchor if
+/// Drafter does. The other drafter is held by value, or by reference where an lvalue was given to the deduction guide.
+///
+/// Needs request_view::context and commit. A request that lookup drafts for has draft_limit 0 in what the other drafter
+/// is given; if there are only such, its forward is not called. Takes memory when a round has more requests than any
+/// before. Confidences of found tokens are no matter of a lent calibration: they go past it.
+template <class Drafter>
+class with_lookup {
+    using other_type = std::remove_cvref_t<Drafter>;
+    static_assert(drafter<other_type>, "with_lookup: the argument is no drafter; see concepts.hpp");
+
+public:
+    using value_type = typename other_type::value_type;
+    using other_forward = std::remove_cvref_t<decltype(std::declval<other_type&>().forward(
+        std::declval<std::span<request_view const>>()))>;
+    /// What the other drafter's forward returned, of the requests that it drafts for.
+    struct forward_type {
+        other_forward other{};
+        bool asked = false;  ///< false: there is no such request
+    };
+
+    static constexpr bool is_deterministic = other_type::is_deterministic;
+    static constexpr bool is_parallel = other_type::is_parallel;
+    static constexpr bool has_confidence = other_type::has_confidence;
+    static constexpr bool plans_at_anchor = requires { requires other_type::plans_at_anchor; };
+
+    explicit with_lookup(Drafter other, with_lookup_options const& options = {})
+        : other_(std::forward<Drafter>(other)),
+          found_{{.block_size = options.block_size > 0 ? options.block_size : other_.block_size(),
+                  .target_vocabulary = other_.target_vocabulary(),
+                  .longest = options.longest,
+                  .shortest = options.shortest}},
+          acceptance_(options.longest, options.acceptance) {}
+
+    [[nodiscard]] std::size_t block_size() const noexcept { return std::max(found_.block_size(), other_.block_size()); }
+    [[nodiscard]] std::size_t vocabulary() const noexcept { return other_.vocabulary(); }
+    [[nodiscard]] std::size_t target_vocabulary() const noexcept { return other_.target_vocabulary(); }
+    [[nodiscard]] std::size_t state_size() const noexcept { return other_.state_size(); }
+    [[nodiscard]] other_type const& other() const noexcept { return other_; }
+    [[nodiscard]] match_acceptance const& acceptance() const noexcept { return acceptance_; }
+
+    /// Decides who drafts for whom. O(context * longest) a request, beside the other drafter's pass.
+    [[nodiscard]] forward_type forward(std::span<request_view const> requests) {
+        matches_.assign(requests.size(), {});
+        left_.assign(requests.begin(), requests.end());
+        bool any_left = false;
+        for (std::size_t r = 0; r < requests.size(); ++r) {
+            if (requests[r].draft_cap(block_size()) == 0) continue;
+            matches_[r] = found_.match(requests[r].context);
+            if (matches_[r].length > 0) left_[r].draft_limit = 0;
+            any_left = any_left || left_[r].draft_cap(other_.block_size()) > 0;
+        }
+        if (!any_left) return {};
+        return {other_.forward(std::span<request_view const>(left_)), true};
+    }
+
+    /// Confidences at the anchor, for planned_schedule.
+    void plan(forward_type const& forward, draft_block<value_type> const& block, planning_memory& memory) const noexcept
+        requires plans_at_anchor
+    {
+        if (forward.asked) other_.plan(forward.other, block.seen_as(left_), memory);
+        for (std::size_t r = 0; r < matches_.size(); ++r) {
+            if (matches_[r].length == 0 && forward.asked) continue;
+            memory.begin(r);
+            for (std::size_t k = 0; k < count(block.requests()[r], r); ++k) {
+                fixed_probability c = 0;
+                if (!quantise(acceptance_(matches_[r].length + k), c)) break;
+                memory.append_fixed(r, c);
+            }
+        }
+    }
+
+    template <class DraftRule, class Rng>
+    void draw(forward_type const& forward, DraftRule rule, draft_block<value_type>& block, Rng& rng) {
+        for (std::size_t r = 0; r < matches_.size(); ++r) {
+            for (std::size_t k = 0; k < count(block.requests()[r], r); ++k) {
+                fixed_probability c = 0;
+                if (!quantise(acceptance_(matches_[r].length + k), c)) break;
+                if (!block.append_found(r, matches_[r].followed[k], target_vocabulary(), c)) break;
+            }
+        }
+        if (!forward.asked) return;
+        auto rest = block.seen_as(left_);
+        other_.draw(forward.other, rule, rest, rng);
+    }
+
+    /// What a head that lists tokens needs of a draft block.
+    void list_scratch(draft_shape& shape) const noexcept
+        requires requires(other_type const& d) { d.list_scratch(shape); }
+    {
+        other_.list_scratch(shape);
+    }
+
+    /// Learns from what was found, in the order of the last forward's requests.
+    void commit(std::span<verdict const> verdicts) {
+        for (std::size_t r = 0; r < std::min(verdicts.size(), matches_.size()); ++r) {
+            verdict const& v = verdicts[r];
+            bool const mine = v.id == left_[r].id && matches_[r].length > 0 && v.outcome == status::ok;
+            for (std::size_t k = 0; mine && k < v.verified && k <= v.accepted; ++k) {
+                acceptance_.observe(matches_[r].length + k, k < v.accepted);
+            }
+        }
+        std::fill(matches_.begin(), matches_.end(), lookup_match{});  // contexts may move now
+        if constexpr (requires { other_.commit(verdicts); }) other_.commit(verdicts);
+    }
+
+private:
+    /// Tokens that lookup drafts for request r.
+    [[nodiscard]] std::size_t count(request_view const& request, std::size_t r) const noexcept {
+        return std::min(matches_[r].followed.size(), request.draft_cap(found_.block_size()));
+    }
+
+    Drafter other_;
+    lookup found_;
+    match_acceptance acceptance_;
+    std::vector<lookup_match> matches_;  // by request of the round
+    std::vector<request_view> left_;     // the round's requests as the other drafter sees them
+};
+
+template <class D>
+with_lookup(D&&, with_lookup_options const&) -> with_lookup<D>;
+template <class D>
+with_lookup(D&&) -> with_lookup<D>;
+
+SURELEAP_END_NAMESPACE
