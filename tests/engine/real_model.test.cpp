@@ -56,7 +56,7 @@ struct real_model {
                                          pool);
             std::map<sureleap::request_id, std::size_t> of;
             for (std::size_t i = first; i < first + at_once; ++i) {
-                sureleap::request_settings settings{.max_new_tokens = 48};
+                sureleap::request_settings settings{.max_new_tokens = 32};
                 settings.temperature = temperature;
                 settings.top_p = temperature > 0 ? 0.9 : 1.0;
                 settings.seed = 100 + i;
