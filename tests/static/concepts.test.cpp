@@ -483,6 +483,7 @@ using dspark = semi_autoregressive<parallel_model::archetype, markov_head<bf16>,
 static_assert(drafter<archetype>);
 static_assert(drafter<small> && drafter<small_sure> && drafter<block> && drafter<block_sure>);
 static_assert(drafter<dspark> && drafter<lookup>);
+static_assert(drafter<with_lookup<dspark>> && drafter<with_lookup<small>> && drafter<with_lookup<dspark&>>);
 static_assert(!drafter<undeclared_confidence>);
 static_assert(!drafter<runtime_trait>);
 static_assert(!drafter<without_forward>);
@@ -494,6 +495,9 @@ static_assert(small_sure::has_confidence && !small_sure::plans_at_anchor, "its c
 static_assert(!block::is_deterministic && block::is_parallel && !block::has_confidence && !block::plans_at_anchor);
 static_assert(block_sure::has_confidence && block_sure::plans_at_anchor);
 static_assert(dspark::is_parallel && dspark::has_confidence && dspark::plans_at_anchor);
+using joined = with_lookup<dspark>;
+static_assert(!joined::is_deterministic && joined::is_parallel && joined::has_confidence && joined::plans_at_anchor);
+static_assert(!with_lookup<small>::has_confidence && !with_lookup<small_sure>::plans_at_anchor);
 static_assert(lookup::is_deterministic && !lookup::has_confidence && !lookup::plans_at_anchor);
 using live_only = semi_autoregressive<parallel_model::archetype, markov_head<float>, confidence::of_hidden>;
 static_assert(live_only::has_confidence && !live_only::plans_at_anchor);

@@ -93,7 +93,10 @@ struct with_lookup_options {
 template <class Drafter>
 class with_lookup {
     using other_type = std::remove_cvref_t<Drafter>;
-    static_assert(drafter<other_type>, "with_lookup: the argument is no drafter; see concepts.hpp");
+    static_assert(
+        drafter<other_type>,
+        "with_lookup: the argument is no drafter; give it one of drafter/, such as autoregressive{model, options}, "
+        "or your own that models sureleap::drafter (concepts.hpp)");
 
 public:
     using value_type = typename other_type::value_type;

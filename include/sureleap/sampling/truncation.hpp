@@ -34,47 +34,75 @@ struct cutoff {
 };
 
 /// What `how` keeps of `row`, whose most probable token is `mode`. `scratch` needs an entry for every logit. O(size), plus
-/// O(m log size) for a top-p that keeps m tokens: it pops a heap, where sorting would cost O(size log size) for the usual
-/// small nucleus.
+/// O(m log c) for a top-p that keeps m tokens of c candidates, some more than m. It pops a heap of these: sorting the row, or
+/// making a heap of it, would take longer than everything else for the usual small nucleus.
 template <class T>
 [[nodiscard]] cutoff<T> truncate(std::span<T const> row, transform const& how, token_id mode,
                                  std::span<token_id> scratch) noexcept {
     using real = compute_t<T>;
     SURELEAP_EXPECTS(scratch.size() >= row.size());
+    constexpr real lowest = -std::numeric_limits<real>::infinity();
     auto const logit = [row](token_id i) { return load(row[static_cast<std::size_t>(i)]); };
     auto const earlier = [&](token_id a, token_id b) { return logit(a) > logit(b) || (logit(a) == logit(b) && a < b); };
+    auto const later = [&](token_id a, token_id b) { return earlier(b, a); };
     real const scale = static_cast<real>(1.0 / how.temperature);
-    auto const weight = [&, top = logit(mode)](token_id i) {
-        return static_cast<double>(std::exp((logit(i) - top) * scale));
-    };
+    real const top = logit(mode);
+    // Relative to the mode's, which is 1.
+    auto const weight = [&](real l) { return static_cast<double>(std::exp((l - top) * scale)); };
 
     auto const first = scratch.begin();
     auto last = first;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-        if (load(row[i]) > -std::numeric_limits<real>::infinity()) *last++ = static_cast<token_id>(i);
-    }
+    auto const collect = [&](real least) {
+        last = first;
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            real const l = load(row[i]);
+            if (l >= least && l > lowest) *last++ = static_cast<token_id>(i);
+        }
+    };
+    bool const whole = how.top_k == 0;
+    if (!whole || how.top_p >= 1.0) collect(lowest);
     if (how.top_k > 0 && how.top_k < last - first) {
         std::nth_element(first, first + (how.top_k - 1), last, earlier);
         last = first + how.top_k;
     }
     if (how.top_p < 1.0) {
         double mass = 0.0;
-        for (auto it = first; it != last; ++it) mass += weight(*it);
-        auto const later = [&](token_id a, token_id b) { return earlier(b, a); };
-        std::make_heap(first, last, later);
+        if (whole) {
+            // Below e^-50 all tokens of a vocabulary together are less than the rounding of the sum, and an exponential that
+            // underflows takes ten times as long.
+            for (T const& stored : row) {
+                real const l = load(stored);
+                if ((l - top) * scale > real{-50}) mass += weight(l);
+            }
+            // Tokens so unlikely that all of them together are half of what may be left out.
+            double const least = (1.0 - how.top_p) * mass / (2.0 * static_cast<double>(row.size()));
+            collect(top + static_cast<real>(std::log(least)) / scale);
+        } else {
+            for (auto it = first; it != last; ++it) mass += weight(logit(*it));
+        }
         double kept = 0.0;
         auto heap_end = last;
-        do {
-            std::pop_heap(first, heap_end, later);
-            --heap_end;
-            kept += weight(*heap_end);
-        } while (heap_end != first && kept < how.top_p * mass);
+        auto const pop = [&] {
+            std::make_heap(first, last, later);
+            kept = 0.0;
+            heap_end = last;
+            do {
+                std::pop_heap(first, heap_end, later);
+                --heap_end;
+                kept += weight(logit(*heap_end));
+            } while (heap_end != first && kept < how.top_p * mass);
+        };
+        pop();
+        if (whole && kept < how.top_p * mass) {  // a top-p within rounding of 1
+            collect(lowest);
+            pop();
+        }
         std::move(heap_end, last, first);
         last = first + (last - heap_end);
     }
     if (how.min_p > 0.0) {
         last = std::partition(first, last, [&](token_id i) {
-            return i == mode || weight(i) >= how.min_p;  // the mode's weight is 1
+            return i == mode || weight(logit(i)) >= how.min_p;  // the mode's weight is 1
         });
     }
     token_id const least = *std::max_element(first, last, earlier);
