@@ -130,13 +130,13 @@ public:
     }
     /// Appends a token that was found rather than drawn (prompt lookup): q is one-hot over the target vocabulary. False, and
     /// the chain ends, if x is no token of it (contexts hold placeholders and ids that only an embedding knows), or by its
-    /// floor or its cap. No calibration sees its confidence: the raw one is NaN.
+    /// floor or its cap. No calibration sees a confidence that is given with it: the raw one is NaN.
     bool append_found(std::size_t r, token_id x, std::size_t target_vocabulary,
                       fixed_probability c = certain) noexcept {
         if (is_full(r) || x < 0 || static_cast<std::size_t>(x) >= target_vocabulary) return false;
         if (extend_survival(survival_before(r), c) < requests_[r].draft_floor) return false;
         if (!raw_.empty()) {
-            raw_[r * shape_.block_size + sizes_[r]] = std::numeric_limits<double>::quiet_NaN();
+            raw_[r * shape_.block_size + sizes_[r]] = c == certain ? 1.0 : std::numeric_limits<double>::quiet_NaN();
         }
         record(r, x, distribution<Q>::one_hot(target_vocabulary, x), c);
         return true;

@@ -24,8 +24,8 @@ struct lookup_options {
 
 /// Where the end of a context occurred before.
 struct lookup_match {
-    std::size_t length = 0;                 ///< tokens that agree, at most lookup_options::longest; 0: none was found
-    std::span<token_id const> followed{};   ///< what came then, a part of the context
+    std::size_t length = 0;                ///< tokens that agree, at most lookup_options::longest; 0: none was found
+    std::span<token_id const> followed{};  ///< what came then, a part of the context
 };
 
 /// Drafts the continuation of the longest earlier match of the context's end, the latest one among equals. Models

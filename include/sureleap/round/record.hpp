@@ -20,12 +20,12 @@ SURELEAP_BEGIN_NAMESPACE
 
 /// A view of a round's memory, valid until the next one begins. Requests, verdicts and rows of the table are in one order.
 struct round_record {
-    std::span<request_view const> requests{};   ///< as the round began: contexts, limits and weights before it
-    std::span<verdict const> verdicts{};        ///< drafted, verified, accepted, emitted
-    survival_table survivals{};                 ///< of the drawn block, calibrated; load and weight too
+    std::span<request_view const> requests{};  ///< as the round began: contexts, limits and weights before it
+    std::span<verdict const> verdicts{};       ///< drafted, verified, accepted, emitted
+    survival_table survivals{};                ///< of the drawn block, calibrated; load and weight too
     /// [R, gamma] before a lent calibration, NaN where it was not asked; empty if none was lent.
     std::span<double const> raw_confidences{};
-    step_load load{};                           ///< with the batch that was verified
+    step_load load{};                                           ///< with the batch that was verified
     double seconds = std::numeric_limits<double>::quiet_NaN();  ///< NaN: nobody measured
 
     [[nodiscard]] std::size_t size() const noexcept { return requests.size(); }
