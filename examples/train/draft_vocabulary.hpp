@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Which tokens a drafter drafts. Of a vocabulary of 50,000 the commonest 16,000 are nearly all of a text, and a product
-// with their rows alone takes a third of the time, in training and in every round of decoding.
+// Which tokens a drafter drafts. Of a vocabulary of 50,000 the commonest 16,000 are nearly all of a text. A product with
+// their rows alone takes a third of the time, in training and in every round of decoding.
 //
 // A file of them has the tensor d2t, I32 [tokens], rising: the same that a drafter's folder has.
 #pragma once

@@ -2,10 +2,13 @@
 //
 // The losses of one drafted position (sureleap/training/losses.hpp) where little of the target's law is known: some
 // tokens with their probabilities, and that the rest is elsewhere. That is what recordings have of a law, and what is
-// left of one when the drafter speaks a part of the vocabulary. With S the known tokens, p their probabilities, q those
-// of the draft, and m = 1 - sum of p over S
+// left of one when the drafter speaks a part of the vocabulary.
+//
+// S are the known tokens, p their probabilities, q those of the draft. What p lacks of 1 is m.
+//
 //     L1 = sum over S |q - p| + (1 - sum over S q) + m       the draft wins nothing outside of S, and none of m
 //     c* = 1 - L1 / 2 = sum over S min(p, q)
+//
 // Tokens outside of S differ in nothing but q, so that a row takes its exponentials and one factor; only those in S are
 // looked at one by one.
 #pragma once

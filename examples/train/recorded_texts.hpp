@@ -4,7 +4,8 @@
 // features that the drafter reads and the law that every token is drawn from. Both are recorded then, so that no step of
 // training needs a pass of the target.
 //
-// A recording is a folder of shards 00000.safetensors, 00001.safetensors and so on, each with whole texts:
+// A recording is a folder of shards 00000.safetensors, 00001.safetensors and so on. Each has whole texts:
+//
 //     tokens         I32 [T]         of all texts, one after the other
 //     begins         I64 [N + 1]     where each begins
 //     prompts        I64 [N]         tokens of it that the target did not write, at least 1
@@ -13,6 +14,7 @@
 //     features       F16 [T - N, w]  of every token but the last of each text, which the target never read
 //     best_tokens    I32 [C, 16]     of every written token, the likeliest of the law it was drawn from, falling
 //     best_shares    F32 [C, 16]     their probabilities; 0 where the law has fewer tokens
+//
 // A text of 400 tokens takes 1.4 MB at 3 layers of 576 features. Of a law 16 tokens are enough: at low temperatures
 // they have nearly all of it, and what they lack counts as mass that a draft cannot win.
 //

@@ -21,8 +21,6 @@
 #include <utility>
 #include <vector>
 
-#include <unistd.h>
-
 #include <Eigen/Core>  // of train/gemm.hpp; said here, so that builds without Eigen leave this test out
 
 #include <engine/causal_lm.hpp>
@@ -45,6 +43,7 @@
 
 #include "support/dice.hpp"
 #include "support/error_text.hpp"
+#include "support/scratch_folder.hpp"
 #include "support/tiny_models.hpp"
 
 namespace {
@@ -53,24 +52,6 @@ namespace fs = std::filesystem;
 using support::error_text;
 using support::says;
 using sureleap::token_id;
-
-// A folder of its own, gone with the object.
-class scratch {
-public:
-    explicit scratch(std::string const& name)
-        : folder_(fs::temp_directory_path() / ("sureleap_" + name + "_" + std::to_string(::getpid()))) {
-        fs::remove_all(folder_);
-        fs::create_directories(folder_);
-    }
-    ~scratch() { fs::remove_all(folder_); }
-    scratch(scratch const&) = delete;
-    scratch& operator=(scratch const&) = delete;
-
-    [[nodiscard]] fs::path operator/(char const* name) const { return folder_ / name; }
-
-private:
-    fs::path folder_;
-};
 
 tiny::shape const shape{.layers = 3, .hidden = 24, .intermediate = 32, .heads = 4, .kv_heads = 2, .vocabulary = 67};
 std::vector<int> const layers = tiny::feature_layers(shape);
@@ -153,7 +134,7 @@ void check_equal(train::recorded_texts const& a, train::recorded_texts const& b)
 }  // namespace
 
 TEST_CASE("a recording has what the target computes", "[train]") {
-    scratch const folder("recording");
+    support::scratch_folder const folder("recording");
     sureleap::transform const sampling = GENERATE(sureleap::transform{}, sureleap::transform{.temperature = 0.0},
                                                   sureleap::transform{.temperature = 0.7, .top_k = 20, .top_p = 0.8},
                                                   sureleap::transform{.temperature = 1.3, .top_p = 0.95});
@@ -216,7 +197,7 @@ TEST_CASE("a recording has what the target computes", "[train]") {
 }
 
 TEST_CASE("a recording that was interrupted has the same texts in the end", "[train]") {
-    scratch const folder("interrupted_recording");
+    support::scratch_folder const folder("interrupted_recording");
     auto const settings = settings_for({.temperature = 0.8});
     REQUIRE(record(folder / "straight", settings, 4, 1));
     CHECK_FALSE(record(folder / "broken", settings, 1, 1, 9));
@@ -244,7 +225,7 @@ TEST_CASE("a recording that was interrupted has the same texts in the end", "[tr
 }
 
 TEST_CASE("prompts are read as plain text or as turns of a conversation", "[train]") {
-    scratch const folder("prompts");
+    support::scratch_folder const folder("prompts");
     std::vector<std::string> const texts{"ab", "ab"};
     std::string const json =
         train::train_bpe(texts, {.vocabulary = 259, .special = {"<|im_start|>", "<|im_end|>"}}).json;
@@ -277,7 +258,7 @@ TEST_CASE("prompts are read as plain text or as turns of a conversation", "[trai
 }
 
 TEST_CASE("the draft vocabulary is what the target writes most", "[train]") {
-    scratch const folder("vocabulary");
+    support::scratch_folder const folder("vocabulary");
     auto out = recorder_for(folder / "texts");
     // Text 0 is held back. Token 5 is likelier than 9 by the laws, though 9 was drawn.
     for (std::size_t n = 0; n < 2; ++n) {
@@ -315,7 +296,7 @@ TEST_CASE("the draft vocabulary is what the target writes most", "[train]") {
 }
 
 TEST_CASE("the tokens that a drafter drafts are read from its file", "[train]") {
-    scratch const folder("d2t");
+    support::scratch_folder const folder("d2t");
     auto config = tiny::dspark_config(shape, {});
     config.draft->vocabulary = 3;
     auto const read = [&](char const* name, auto const& ids) {
@@ -352,7 +333,7 @@ TEST_CASE("the tokens that a drafter drafts are read from its file", "[train]") 
 }
 
 TEST_CASE("training on recorded texts: resumed as uninterrupted, and the drafter decodes", "[train]") {
-    scratch const folder("recorded_training");
+    support::scratch_folder const folder("recorded_training");
     auto settings = settings_for({.temperature = 0.3});
     settings.texts = 60;
     REQUIRE(record(folder / "texts", settings, 8, 2));

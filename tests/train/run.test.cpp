@@ -17,8 +17,6 @@
 #include <string>
 #include <vector>
 
-#include <unistd.h>
-
 #include <engine/checkpoint.hpp>
 #include <engine/config.hpp>
 #include <engine/thread_pool.hpp>
@@ -34,6 +32,7 @@
 
 #include "support/dice.hpp"
 #include "support/error_text.hpp"
+#include "support/scratch_folder.hpp"
 #include "support/tiny_models.hpp"
 
 namespace {
@@ -43,24 +42,6 @@ using support::dice;
 using support::error_text;
 using support::says;
 using sureleap::token_id;
-
-// A folder of its own, gone with the object.
-class scratch {
-public:
-    explicit scratch(std::string const& name)
-        : folder_(fs::temp_directory_path() / ("sureleap_" + name + "_" + std::to_string(::getpid()))) {
-        fs::remove_all(folder_);
-        fs::create_directories(folder_);
-    }
-    ~scratch() { fs::remove_all(folder_); }
-    scratch(scratch const&) = delete;
-    scratch& operator=(scratch const&) = delete;
-
-    [[nodiscard]] fs::path operator/(char const* name) const { return folder_ / name; }
-
-private:
-    fs::path folder_;
-};
 
 // Texts that repeat themselves, so that there is something to learn.
 train::documents make_documents(std::uint64_t seed, std::size_t vocabulary) {
@@ -201,7 +182,7 @@ TEST_CASE("every epoch has every document once, in an order of its own", "[train
 }
 
 TEST_CASE("documents survive being saved", "[train]") {
-    scratch const folder("documents");
+    support::scratch_folder const folder("documents");
     auto const all = make_documents(4, 50);
     all.save(folder / "own.safetensors");
     auto const again = train::documents::load(folder / "own.safetensors", 40, 50);
@@ -219,7 +200,7 @@ TEST_CASE("documents survive being saved", "[train]") {
 }
 
 TEST_CASE("a run that was interrupted ends with the same weights, to the bit", "[train]") {
-    scratch const folder("run");
+    support::scratch_folder const folder("run");
     std::size_t const steps = 14;
     train::catch_interrupts();
     target_run straight(1);
@@ -261,7 +242,7 @@ TEST_CASE("a run that was interrupted ends with the same weights, to the bit", "
 }
 
 TEST_CASE("training lowers the loss of a target, and then of its drafters", "[train]") {
-    scratch const folder("losses");
+    support::scratch_folder const folder("losses");
     train::catch_interrupts();
     target_run target(2);
     std::vector<std::size_t> everything(target.all.size());
