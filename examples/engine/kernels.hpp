@@ -56,7 +56,7 @@ struct weight {
     arithmetic products = arithmetic::full;
 
     [[nodiscard]] std::size_t bytes() const noexcept { return offset(is_packed(type) ? (rows + 15) / 16 * 16 : rows); }
-    /// Of a row from the beginning; of a packed matrix, which every sixteenth row begins a block of, of such a row.
+    /// Bytes before a row. Of a packed matrix only rows that are multiples of 16 have such a place.
     [[nodiscard]] std::size_t offset(std::size_t row) const noexcept {
         return is_packed(type) ? row / 16 * (cols / 32) * bytes_of(type) : row * cols * bytes_of(type);
     }
