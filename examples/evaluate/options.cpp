@@ -199,7 +199,7 @@ void complete_drafts(options& o, raw_flags const& raw) {
     for_drafts(o, "--max-draft", raw.max_drafts,
                [](draft_source& d, std::string const& value) { d.max_draft = parse_max_draft(value); });
     for_drafts(o, "--schedule", raw.schedules, [](draft_source& d, std::string const& value) {
-        static_cast<void>(generate::make_schedule(value, generate::unmeasured));
+        generate::check_schedule_name(value);
         d.schedule = value;
     });
     std::set<std::string> names;
