@@ -228,14 +228,15 @@ template <class Real, bool Four, std::size_t N>
     constexpr std::size_t block_bytes = Four ? q4_bytes : q8_bytes;
     constexpr std::size_t scales_at = Four ? 256 : 512;
     constexpr std::size_t registers = column<Real>::registers;
-    constexpr std::size_t ahead = 4 * block_bytes;
+    // As far as memory and its pages take to come, to the second cache: the first would lose it again meanwhile.
+    constexpr std::size_t ahead = 64 * block_bytes;
     column<Real> acc[N];
     unroll<N>([&](auto i) ENGINE_LAMBDA { acc[i] = {}; });
     for (std::size_t b = 0; b < blocks; ++b, w += block_bytes) {
         if (first == 0) {  // outputs further on find it in the cache
             unroll<block_bytes / 64>([&](auto line) ENGINE_LAMBDA {
                 __builtin_prefetch(
-                    reinterpret_cast<void const*>(reinterpret_cast<std::uintptr_t>(w) + ahead + line * 64), 0, 3);
+                    reinterpret_cast<void const*>(reinterpret_cast<std::uintptr_t>(w) + ahead + line * 64), 0, 2);
             });
         }
         octets weights[8];

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <span>
 
 #include "kernels.hpp"
@@ -51,12 +52,17 @@ struct q8_run {
     std::int8_t values[block_inputs];
 };
 
+/// Memory in pages of 2 MiB, where the system has such for who asks (Linux: madvise): a pass reads all weights in a row, and
+/// with pages of 4 KiB it waits for their addresses. What is asked for is rounded up to whole pages, so small things belong
+/// together in a buffer over it.
+[[nodiscard]] std::pmr::memory_resource& huge_pages() noexcept;
+
 /// Memory of a packed matrix; row by row it is filled, then `view` is what products take. Rows of a last block that does
 /// not fill up are zeros.
 class packed_matrix {
 public:
-    /// type is q4 or q8, cols a multiple of block_inputs. Throws sureleap::error.
-    packed_matrix(storage type, std::size_t rows, std::size_t cols);
+    /// type is q4 or q8, cols a multiple of block_inputs. `memory` must outlive the matrix. Throws sureleap::error.
+    packed_matrix(storage type, std::size_t rows, std::size_t cols, std::pmr::memory_resource& memory = huge_pages());
 
     void set(std::size_t row, std::size_t block, q4_run const& run) noexcept;
     void set(std::size_t row, std::size_t block, q8_run const& run) noexcept;
@@ -73,6 +79,8 @@ private:
     std::size_t rows_;
     std::size_t cols_;
     struct release {
+        std::pmr::memory_resource* memory;
+        std::size_t size;
         void operator()(std::byte* bytes) const noexcept;
     };
     std::unique_ptr<std::byte[], release> bytes_;  // on a cache line

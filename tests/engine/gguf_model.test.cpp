@@ -331,7 +331,7 @@ TEST_CASE("gguf: settings that mean another model are refused by name", "[gguf]"
     using u32 = std::uint32_t;
     CHECK(refusal([](gguf_writer&) {}).empty());
     CHECK(refusal(key("general.architecture", std::string_view("gemma3"))) ==
-          "m.gguf: key 'general.architecture' is \"gemma3\", expected \"llama\" or \"qwen3\"");
+          "m.gguf: key 'general.architecture' is \"gemma3\", expected \"llama\", \"qwen3\" or \"dflash\"");
     CHECK(refusal(key("llama.block_count", u32{0})) ==
           "m.gguf: key 'llama.block_count' is 0, expected an integer in 1 .. 1024");
     CHECK(refusal(without("llama.embedding_length")) ==

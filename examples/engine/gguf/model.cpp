@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory_resource>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -80,7 +81,8 @@ std::uint16_t half_bits(float value) noexcept {
 /// A matrix in memory of its own: packed, or copied for the order of its rows.
 class repacker {
 public:
-    repacker(tensor const& t, row_order order) : tensor_(t), order_(order) {}
+    repacker(tensor const& t, row_order order, std::pmr::memory_resource& memory)
+        : tensor_(t), order_(order), memory_(memory) {}
 
     /// Nothing if the matrix can be used where it lies.
     [[nodiscard]] std::optional<packed_matrix> packed() const {
@@ -133,7 +135,7 @@ private:
 
     template <class Block>
     [[nodiscard]] packed_matrix filled(storage type) const {
-        packed_matrix out(type, rows(), cols());
+        packed_matrix out(type, rows(), cols(), memory_);
         std::size_t const bytes = block_of(tensor_.type).bytes;
         for (std::size_t row = 0; row < rows(); ++row) {
             std::byte const* block = bytes_of(row);
@@ -147,7 +149,7 @@ private:
     }
 
     [[nodiscard]] packed_matrix filled_from_q4_k() const {
-        packed_matrix out(storage::q4, rows(), cols());
+        packed_matrix out(storage::q4, rows(), cols(), memory_);
         std::array<block4, 8> unpacked;
         for (std::size_t row = 0; row < rows(); ++row) {
             std::byte const* block = bytes_of(row);
@@ -160,7 +162,7 @@ private:
     }
 
     [[nodiscard]] packed_matrix quantised() const {
-        packed_matrix out(storage::q8, rows(), cols());
+        packed_matrix out(storage::q8, rows(), cols(), memory_);
         std::vector<float> numbers(cols());
         for (std::size_t row = 0; row < rows(); ++row) {
             dequantise(tensor_.type, bytes_of(row), cols(), numbers.data());
@@ -171,6 +173,7 @@ private:
 
     tensor const& tensor_;
     row_order order_;
+    std::pmr::memory_resource& memory_;
 };
 
 std::optional<storage> storage_of(tensor_type type) noexcept {
@@ -231,7 +234,11 @@ std::string folder_name_of(std::string_view own, bool is_drafter) {
 
 /// What a checkpoint of a file keeps alive.
 struct loaded_file {
+    explicit loaded_file(std::shared_ptr<file const> of)
+        : mapped(std::move(of)), memory(mapped->bytes().size(), &huge_pages()) {}
+
     std::shared_ptr<file const> mapped;
+    std::pmr::monotonic_buffer_resource memory;  // what is packed is about as large as the file
     std::vector<packed_matrix> packed;
     std::vector<std::vector<std::byte>> copies;
     std::vector<std::vector<float>> numbers;
@@ -353,8 +360,7 @@ model_config read_config(file const& from) {
 }
 
 checkpoint load(std::shared_ptr<file const> from, model_config config) {
-    auto const memory = std::make_shared<loaded_file>();
-    memory->mapped = from;
+    auto const memory = std::make_shared<loaded_file>(from);
     bool const is_drafter = !is_target(config.kind);
     std::vector<stored_tensor> tensors;
     for (tensor const& t : from->tensors()) {
@@ -382,7 +388,7 @@ checkpoint load(std::shared_ptr<file const> from, model_config config) {
         bool const rotated = t.name.ends_with(".attn_q.weight") || t.name.ends_with(".attn_k.weight");
         row_order order{rotated && config.kind == architecture::llama ? config.transformer.head_dim : 0};
         if (t.shape.size() == 2 && !t.bytes.empty() && t.shape[0] % std::max<std::size_t>(order.head_dim, 1) == 0) {
-            repacker const repack(t, order);
+            repacker const repack(t, order, memory->memory);
             if (auto packed = repack.packed()) {
                 stored.type = packed->view().type;
                 stored.data = static_cast<std::byte const*>(packed->view().data);
