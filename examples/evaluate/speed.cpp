@@ -91,7 +91,7 @@ std::vector<runner> load_all(session const& s) {
             generate::options how;
             how.settings.temperature = s.chosen.temperature;
             how.settings.max_draft_tokens = who.block_size();
-            return generate::measure_cost(who.models, how, s.settings().rule, s.pool, s.status);
+            return generate::measure_cost(who.models, how, s.pool, s.status);
         };
         auto schedule = generate::make_schedule(source.schedule, who.models.drafter, measure);
         s.status.clear();

@@ -24,16 +24,14 @@ namespace {
 /// beside the weights it is little until contexts grow to thousands of tokens.
 class dry_run {
 public:
-    dry_run(models& loaded, sureleap::request_settings const& settings, engine::any_rule const& rule,
-            engine::thread_pool& pool)
+    dry_run(models& loaded, sureleap::request_settings const& settings, engine::thread_pool& pool)
         : loaded_(loaded),
           settings_(settings),
-          rule_(rule),
           memory_(std::visit(
-              [&](auto const& d, auto const& r) -> sureleap::round_memory<float, float> {
-                  return {d, schedule_, r, {.max_requests = slots(), .executor = pool}};
+              [&](auto const& d) -> sureleap::round_memory<float, float> {
+                  return {d, schedule_, rule, {.max_requests = slots(), .executor = pool}};
               },
-              loaded.drafter, rule_)) {
+              loaded.drafter)) {
         for (std::size_t slot = 0; slot < slots(); ++slot) {
             views_.push_back(
                 {.id = slot + 1, .slot = slot, .anchor = 0, .remaining = block() + 1, .settings = &settings_});
@@ -54,12 +52,11 @@ public:
         }
         schedule_.left = load.batch_tokens - load.requests;
         if (sureleap::begin_round(schedule_, requests, memory_)) {
-            std::visit(
-                [&](auto& d, auto const& r) { sureleap::draw(d, d.forward(memory_.requests()), r, rng_, memory_); },
-                loaded_.drafter, rule_);
+            std::visit([&](auto& d) { sureleap::draw(d, d.forward(memory_.requests()), rule, rng_, memory_); },
+                       loaded_.drafter);
         }
         auto const rows = loaded_.target->score(sureleap::admit(schedule_, memory_));
-        std::visit([&](auto const& r) { sureleap::accept(r, rows, sureleap::no_logits_hook{}, rng_, memory_); }, rule_);
+        sureleap::accept(rule, rows, sureleap::no_logits_hook{}, rng_, memory_);
         static_cast<void>(sureleap::end_round(schedule_, memory_));
     }
 
@@ -76,9 +73,11 @@ private:
         }
     };
 
+    /// One rule for all: they cost about the same, which is shaping the target's rows.
+    static constexpr sureleap::token_rejection<> rule{};
+
     models& loaded_;
     sureleap::request_settings settings_;
-    engine::any_rule rule_;
     sureleap::philox_randomness rng_;
     fill_batch schedule_;
     sureleap::round_memory<float, float> memory_;
@@ -95,9 +94,9 @@ std::vector<std::size_t> batch_sizes(std::size_t most) {
 
 }  // namespace
 
-engine::measured_cost measure_cost(models& loaded, options const& chosen, engine::any_rule const& rule,
-                                   engine::thread_pool& pool, status_line& status) {
-    dry_run step(loaded, chosen.settings, rule, pool);
+engine::measured_cost measure_cost(models& loaded, options const& chosen, engine::thread_pool& pool,
+                                   status_line& status) {
+    dry_run step(loaded, chosen.settings, pool);
     std::size_t const slots = step.slots();
     std::size_t const gamma = step.block();
     // A batch that has room for drafts is filled from whole blocks of everybody; their price is taken off.

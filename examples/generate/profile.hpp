@@ -13,9 +13,8 @@
 
 namespace generate {
 
-/// Times whole rounds: drafting, the pass and acceptance under these settings and this rule. Call it before anything is
-/// decoded.
-[[nodiscard]] engine::measured_cost measure_cost(models& loaded, options const& chosen, engine::any_rule const& rule,
-                                                 engine::thread_pool& pool, status_line& status);
+/// Times whole rounds: drafting, the pass and acceptance under these settings. Call it before anything is decoded.
+[[nodiscard]] engine::measured_cost measure_cost(models& loaded, options const& chosen, engine::thread_pool& pool,
+                                                 status_line& status);
 
 }  // namespace generate
