@@ -44,6 +44,10 @@ std::optional<storage> storage_of(dtype type) noexcept {
     }
 }
 
+std::size_t integer_bytes_of(dtype type) noexcept {
+    return type == dtype::i32 ? 4 : type == dtype::i64 ? 8 : 0;
+}
+
 /// values[i] = the i-th stored number. Copies bytes, so it does not care how they are aligned.
 template <class Stored, class Real>
 void convert(std::byte const* bytes, std::vector<Real>& values) {
@@ -164,6 +168,7 @@ void checkpoint::add(std::string const& name, std::size_t file) {
                                          .own_name = name,
                                          .shape = {t.shape.begin(), t.shape.end()},
                                          .type = storage_of(t.type),
+                                         .integer_bytes = integer_bytes_of(t.type),
                                          .type_name = name_of(t.type),
                                          .data = t.bytes.data(),
                                          .offset = t.bytes.data() - of.bytes().data()});
@@ -233,6 +238,31 @@ std::vector<Real> checkpoint::vector(std::string_view name, std::size_t size) co
 
 template std::vector<float> checkpoint::vector<float>(std::string_view, std::size_t) const;
 template std::vector<double> checkpoint::vector<double>(std::string_view, std::size_t) const;
+
+std::size_t checkpoint::rows_of(std::string_view name) const {
+    stored_tensor const& found = at(name);
+    if (found.shape.empty()) refuse(found, "is a number", "rows");
+    return found.shape.front();
+}
+
+std::vector<std::int64_t> checkpoint::integers(std::string_view name, std::size_t size) const {
+    stored_tensor const& found = at(name);
+    if (found.integer_bytes == 0) refuse(found, "is " + found.type_name, "I32 or I64");
+    if (!std::ranges::equal(found.shape, std::array{size}))
+        refuse(found, "is " + shown(found.shape), shown(std::array{size}));
+    std::vector<std::int64_t> values(size);
+    for (std::size_t i = 0; i < size; ++i) {
+        std::byte const* const from = found.data + i * found.integer_bytes;
+        std::int32_t narrow;
+        if (found.integer_bytes == sizeof narrow) {
+            std::memcpy(&narrow, from, sizeof narrow);
+            values[i] = narrow;
+        } else {
+            std::memcpy(&values[i], from, sizeof values[i]);
+        }
+    }
+    return values;
+}
 
 std::vector<std::string> checkpoint::names() const {
     std::vector<std::string> names;

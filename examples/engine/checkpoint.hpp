@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -35,7 +36,8 @@ struct stored_tensor {
     std::string file;  ///< for errors, as is own_name: what the file calls it
     std::string own_name;
     std::vector<std::size_t> shape;
-    std::optional<storage> type;  ///< none: the file has it in a format that models do not read
+    std::optional<storage> type;    ///< none: the file has it in a format that models do not read as numbers
+    std::size_t integer_bytes = 0;  ///< of I32 and I64: 4, 8; 0: no integers
     std::string type_name;
     std::byte const* data = nullptr;
     std::ptrdiff_t offset = 0;  ///< in the file
@@ -74,6 +76,8 @@ public:
     /// Names are those in the folder's files: a target's begin with `model.`, but for lm_head; a drafter's have no prefix.
     [[nodiscard]] bool contains(std::string_view name) const;
 
+    /// Rows of a tensor that is there.
+    [[nodiscard]] std::size_t rows_of(std::string_view name) const;
     /// A tensor [rows, cols] of BF16, F16, F32, F64 or packed, where it lies.
     [[nodiscard]] weight matrix(std::string_view name, std::size_t rows, std::size_t cols) const;
     /// A tensor [size] of such a type, where it lies, as a matrix of one row.
@@ -82,6 +86,9 @@ public:
     /// A tensor [size] of such a type, as finite numbers. Real: float, double.
     template <class Real>
     [[nodiscard]] std::vector<Real> vector(std::string_view name, std::size_t size) const;
+
+    /// A tensor [size] of I32 or I64.
+    [[nodiscard]] std::vector<std::int64_t> integers(std::string_view name, std::size_t size) const;
 
     [[nodiscard]] std::span<sureleap::safetensors::file const> files() const noexcept { return files_; }
     /// Of all files together, headers included.

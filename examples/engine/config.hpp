@@ -86,7 +86,7 @@ enum class head_kind : std::uint8_t { none, vanilla, gated, rnn };
 struct draft_config {
     std::size_t block_size = 0;         ///< gamma; for eagle3 the length it was trained for (ttt_length)
     std::vector<int> target_layer_ids;  ///< strictly increasing; -1: the embedding; never the target's last layer
-    std::size_t num_target_layers = 0;  ///< 0: not stated, which only eagle3 files may do
+    std::size_t num_target_layers = 0;  ///< 0: not stated, as in eagle3 folders and GGUF files
     token_id mask_token = sureleap::no_token;  ///< below the vocabulary; eagle3 has none
     std::size_t markov_rank = 0;               ///< 0 exactly if head is none
     head_kind head = head_kind::none;

@@ -6,13 +6,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <sureleap/core/error.hpp>
-#include <sureleap/ext/safetensors.hpp>
 
 #include "checkpoint.hpp"
 #include "config.hpp"
@@ -75,53 +73,24 @@ template <class Real>
     return from.contains(name) ? from.matrix(name, shared.rows, shared.cols) : shared;
 }
 
-namespace detail {
-
-/// Integers of any address: a tensor of them may lie between those of another size.
-template <class Stored>
-[[nodiscard]] std::vector<std::int64_t> read_integers(std::span<std::byte const> bytes) {
-    std::vector<std::int64_t> out(bytes.size() / sizeof(Stored));
-    for (std::size_t i = 0; i < out.size(); ++i) {
-        Stored value;
-        std::memcpy(&value, bytes.data() + i * sizeof value, sizeof value);
-        out[i] = value;
-    }
-    return out;
-}
-
-}  // namespace detail
-
-/// The target ids of the tokens that the drafter drafts, from the tensor d2t: I32 or I64, rising. Empty if it drafts
-/// all. Throws sureleap::error.
+/// The target ids of the tokens that the drafter drafts, from the tensor d2t, rising. Empty if it drafts all. Throws
+/// sureleap::error.
 [[nodiscard]] inline std::vector<sureleap::token_id> drafted_tokens(checkpoint const& from) {
     using sureleap::fail_with;
-    using sureleap::safetensors::dtype;
     std::size_t const size = from.config().draft.value().vocabulary;
     if (size == 0) return {};
-    for (auto const& file : from.files()) {
-        auto const* const found = file.find("d2t");
-        if (found == nullptr) continue;
-        bool const narrow = found->type == dtype::i32;
-        if ((!narrow && found->type != dtype::i64) || found->shape.size() != 1 || found->shape[0] != size) {
-            fail_with(file.name(), ": tensor 'd2t' is ", name_of(found->type), " with ", found->bytes.size(),
-                      " bytes, expected I32 or I64 [", size, "], as 'draft_vocab_size' says");
+    auto const ids = from.integers("d2t", size);
+    auto const end = static_cast<std::int64_t>(from.config().transformer.vocabulary);
+    std::vector<sureleap::token_id> tokens;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        std::int64_t const least = i == 0 ? 0 : ids[i - 1] + 1;
+        if (ids[i] < least || ids[i] >= end) {
+            fail_with(from.folder().string(), ": tensor 'd2t' has ", ids[i], " at ", i,
+                      ", expected rising tokens, here ", least, " .. ", end - 1);
         }
-        auto const ids = narrow ? detail::read_integers<std::int32_t>(found->bytes)
-                                : detail::read_integers<std::int64_t>(found->bytes);
-        std::vector<sureleap::token_id> tokens;
-        for (std::size_t i = 0; i < ids.size(); ++i) {
-            std::int64_t const least = i == 0 ? 0 : ids[i - 1] + 1;
-            auto const end = static_cast<std::int64_t>(from.config().transformer.vocabulary);
-            if (ids[i] < least || ids[i] >= end) {
-                fail_with(file.name(), ": tensor 'd2t' has ", ids[i], " at ", i, ", expected rising tokens, here ",
-                          least, " .. ", end - 1);
-            }
-            tokens.push_back(static_cast<sureleap::token_id>(ids[i]));
-        }
-        return tokens;
+        tokens.push_back(static_cast<sureleap::token_id>(ids[i]));
     }
-    fail_with(from.folder().string(), ": no tensor 'd2t', expected the ", size,
-              " tokens that 'draft_vocab_size' speaks of");
+    return tokens;
 }
 
 }  // namespace engine

@@ -20,13 +20,21 @@ dspark<Real>::dspark(checkpoint from, target<Real> const& served, thread_pool& p
       context_norm_(checkpoint_, "hidden_norm.weight", config().hidden_size, config().rms_norm_eps),
       final_norm_(checkpoint_, "norm.weight", config().hidden_size, config().rms_norm_eps),
       embeddings_(own_or_shared(checkpoint_, "embed_tokens.weight", served.embeddings())),
-      output_head_(config().tied_embeddings ? embeddings_
-                                            : own_or_shared(checkpoint_, "lm_head.weight", served.output_head())),
+      output_head_(config().tied_embeddings ? embeddings_ : served.output_head()),
       cache_(limits.slots, config().layers, config().kv_heads, config().head_dim, context_.capacity),
       hidden_(limits.slots * draft_.block_size * config().hidden_size),
       logits_(limits.slots * draft_.block_size * (draft_.vocabulary > 0 ? draft_.vocabulary : config().vocabulary)) {
-    if (auto const drafted = drafted_tokens(checkpoint_); !drafted.empty()) {
-        map_.emplace(drafted, config().vocabulary);
+    auto const drafted = drafted_tokens(checkpoint_);
+    if (!drafted.empty()) map_.emplace(drafted, config().vocabulary);
+    // An LM head of its own may have rows for the drafted tokens alone.
+    std::string const own_head = "lm_head.weight";
+    bool const is_own = !config().tied_embeddings && checkpoint_.contains(own_head);
+    bool const is_gathered = is_own && map_ && checkpoint_.rows_of(own_head) == drafted.size();
+    if (is_own) {
+        output_head_ =
+            checkpoint_.matrix(own_head, is_gathered ? drafted.size() : config().vocabulary, config().hidden_size);
+    }
+    if (map_ && !is_gathered) {
         drafted_head_ = {output_head_, drafted};
         output_head_ = drafted_head_.view();
     }

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -20,6 +21,7 @@
 #include <sureleap/confidence/head.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/head/gated.hpp>
+#include <sureleap/head/int8.hpp>
 #include <sureleap/head/linear.hpp>
 #include <sureleap/head/markov.hpp>
 #include <sureleap/head/none.hpp>
@@ -28,6 +30,7 @@
 
 #include "checkpoint.hpp"
 #include "config.hpp"
+#include "quantised.hpp"
 
 namespace engine {
 
@@ -90,12 +93,18 @@ class any_head {
 
 public:
     using value_type = Real;
-    using variant =
-        std::variant<no_bias<Real>, markov<double>, markov<float>, markov<sureleap::half>, markov<sureleap::bf16>,
-                     gated<double>, gated<float>, gated<sureleap::half>, gated<sureleap::bf16>, rnn<double>, rnn<float>,
-                     rnn<sureleap::half>, rnn<sureleap::bf16>>;
+    /// W2 in eight bits, which products in float take.
+    using int8_markov = sureleap::markov_head<float, float, sureleap::native_backend, sureleap::int8_view>;
+    template <class... Heads>
+    using with_int8 =
+        std::conditional_t<std::is_same_v<Real, float>, std::variant<Heads..., int8_markov>, std::variant<Heads...>>;
+    using variant = with_int8<no_bias<Real>, markov<double>, markov<float>, markov<sureleap::half>,
+                              markov<sureleap::bf16>, gated<double>, gated<float>, gated<sureleap::half>,
+                              gated<sureleap::bf16>, rnn<double>, rnn<float>, rnn<sureleap::half>, rnn<sureleap::bf16>>;
 
     any_head(variant head) : head_(std::move(head)) {}  // NOLINT: a head is a head
+    /// A head over memory that it keeps alive.
+    any_head(variant head, std::shared_ptr<void const> memory) : memory_(std::move(memory)), head_(std::move(head)) {}
 
     [[nodiscard]] std::size_t vocabulary() const noexcept {
         return std::visit([](auto const& h) { return h.vocabulary(); }, head_);
@@ -154,6 +163,7 @@ public:
     [[nodiscard]] output_type output() const noexcept { return output_type(head_); }
 
 private:
+    std::shared_ptr<void const> memory_;
     variant head_;
 };
 
@@ -221,7 +231,25 @@ template <class Stored>
 
 }  // namespace detail
 
-/// The sequential head of a DSpark folder, no_bias if it has none (DFlash). The checkpoint must outlive it.
+namespace detail {
+
+/// A Markov head whose W2 is packed, as a GGUF file has it: in eight bits where products are in float.
+template <class Real>
+[[nodiscard]] any_head<Real> packed_markov_head(sureleap::matrix_view<float> w1, weight const& w2) {
+    auto const numbers = std::make_shared<std::vector<float>>(w2.rows * w2.cols);
+    for (std::size_t i = 0; i < w2.rows; ++i) unpack_row(w2, i, numbers->data() + i * w2.cols);
+    sureleap::matrix_view<float> const out{numbers->data(), w2.rows, w2.cols};
+    if constexpr (std::is_same_v<Real, float>) {
+        auto const eight_bits = std::make_shared<sureleap::int8_matrix const>(out);
+        return {sureleap::markov_head{w1, eight_bits->view()}, eight_bits};
+    } else {
+        return {sureleap::markov_head<float, Real>{w1, out}, numbers};
+    }
+}
+
+}  // namespace detail
+
+/// The sequential head of a DSpark model, no_bias if it has none (DFlash). The checkpoint must outlive it.
 template <class Real>
 [[nodiscard]] any_head<Real> load_head(checkpoint const& from) {
     draft_config const& draft = from.config().draft.value();
@@ -231,6 +259,11 @@ template <class Real>
     std::size_t const d = from.config().transformer.hidden_size;
     std::size_t const r = draft.markov_rank;
     weight const w1 = from.matrix(detail::first_tensor, V, r);
+    char const* const output = "markov_head.markov_w2.weight";
+    if (weight const w2 = from.matrix(output, drafted, r);
+        is_packed(w2.type) && w1.type == storage::f32 && draft.head == head_kind::vanilla) {
+        return detail::packed_markov_head<Real>(detail::as_view<float>(w1), w2);
+    }
     return detail::with_storage(w1.type, [&](auto stored) -> any_head<Real> {
         using W = decltype(stored);
         auto const matrix = [&](char const* name, std::size_t rows, std::size_t cols) {
@@ -240,7 +273,7 @@ template <class Real>
             return detail::same_storage<W>(from, name, from.row(name, size)).row(0);
         };
         auto const in = detail::as_view<W>(w1);
-        auto const out = matrix("markov_head.markov_w2.weight", drafted, r);
+        auto const out = matrix(output, drafted, r);
         if (draft.head == head_kind::gated) {
             return {sureleap::gated_head<W, Real>{in, out, matrix("markov_head.gate_proj.weight", r, d + r),
                                                   row("markov_head.gate_proj.bias", r)}};
@@ -260,7 +293,8 @@ template <class Real>
     std::size_t const V = from.config().transformer.vocabulary;
     std::size_t const d = from.config().transformer.hidden_size;
     std::size_t const r = draft.confidence_with_markov ? draft.markov_rank : 0;
-    Real const bias = from.vector<Real>("confidence_head.proj.bias", 1).front();
+    char const* const shift = "confidence_head.proj.bias";
+    Real const bias = from.contains(shift) ? from.vector<Real>(shift, 1).front() : Real(0);  // GGUF files may lack it
     char const* const name = "confidence_head.proj.weight";
     weight const w = from.matrix(name, 1, d + r);
     weight const w1 = r > 0 ? from.matrix(detail::first_tensor, V, r) : w;

@@ -26,13 +26,17 @@ model_config config_of(std::filesystem::path const& path) {
     if (!is_gguf(path)) return load_config(path);
     auto const file = map(path);
     model_config config = gguf::read_config(*file);
-    config.stop_tokens = stop_tokens_of(*file);
+    if (is_target(config.kind)) config.stop_tokens = stop_tokens_of(*file);  // a drafter's file has no tokenizer
     return config;
 }
 
 checkpoint checkpoint_of(std::filesystem::path const& path, arithmetic products) {
     model_config config = config_of(path);
     config.products = products;
+    return checkpoint_of(path, std::move(config));
+}
+
+checkpoint checkpoint_of(std::filesystem::path const& path, model_config config) {
     return is_gguf(path) ? gguf::load(map(path), std::move(config)) : checkpoint(path, std::move(config));
 }
 

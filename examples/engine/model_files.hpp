@@ -21,6 +21,8 @@ namespace engine {
 
 /// The tensors, to be computed as `products` says.
 [[nodiscard]] checkpoint checkpoint_of(std::filesystem::path const& path, arithmetic products = arithmetic::full);
+/// The same under another configuration: a shorter block, say.
+[[nodiscard]] checkpoint checkpoint_of(std::filesystem::path const& path, model_config config);
 
 /// The tokenizer, if there is one: a GGUF file has it inside, a folder beside the weights.
 [[nodiscard]] std::optional<tokenizer> tokenizer_of(std::filesystem::path const& path);

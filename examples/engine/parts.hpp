@@ -16,6 +16,7 @@
 #include <utility>
 #include <variant>
 
+#include <sureleap/serving.hpp>
 #include <sureleap/sureleap.hpp>
 
 #include "dspark.hpp"
@@ -70,10 +71,14 @@ using any_drafter =
                  eagle3_drafter<Real>, sureleap::with_lookup<dspark_drafter<Real>>,
                  sureleap::with_lookup<dflash_drafter<Real>>, sureleap::with_lookup<eagle3_drafter<Real>>>;
 
-using capacity = sureleap::capacity_table<>;
+/// What a step costs on this machine: the target's pass by its rows, as measured, and drafting beside it.
+using measured_cost = sureleap::batch_cost<sureleap::capacity_table<>>;
 using any_schedule =
-    std::variant<sureleap::fixed_schedule, sureleap::threshold_schedule, sureleap::greedy_schedule<capacity>,
-                 sureleap::top_k_schedule<capacity>, sureleap::planned_schedule<capacity>>;
+    std::variant<sureleap::fixed_schedule, sureleap::threshold_schedule, sureleap::greedy_schedule<measured_cost>,
+                 sureleap::top_k_schedule<measured_cost>, sureleap::planned_schedule<measured_cost>,
+                 sureleap::never_lose<sureleap::planned_schedule<measured_cost>, measured_cost>,
+                 sureleap::never_lose<sureleap::greedy_schedule<measured_cost>, measured_cost>,
+                 sureleap::never_lose<sureleap::fixed_schedule, measured_cost>>;
 
 using any_rule = std::variant<sureleap::token_rejection<>, sureleap::token_rejection<sureleap::argmax_draft>,
                               sureleap::block_verification<>, sureleap::target_match<>, sureleap::keyed_coupling>;
@@ -143,6 +148,16 @@ inline constexpr bool plans_for = false;
 template <class Drafter, sureleap::planner Schedule>
 inline constexpr bool plans_for<Drafter, Schedule> =
     sureleap::reads_history_v<Schedule> || sureleap::plans_at_anchor_v<Drafter>;
+
+/// Whether a planner can ask this drafter before it draws; whether it says how sure it is of what it drafts.
+template <class Real>
+[[nodiscard]] bool plans_at_anchor(any_drafter<Real> const& drafter) {
+    return std::visit([]<class D>(D const&) { return sureleap::plans_at_anchor_v<D>; }, drafter);
+}
+template <class Real>
+[[nodiscard]] bool has_confidence(any_drafter<Real> const& drafter) {
+    return std::visit([]<class D>(D const&) { return D::has_confidence; }, drafter);
+}
 
 /// What check_parts lets through.
 template <class Drafter, class Schedule, class Rule>

@@ -111,9 +111,9 @@ void add_decoding(CLI::App& app, options& o, source_flags& raw) {
         ->allow_extra_args(false);
     decoding
         .add("--schedule", raw.schedules, "[NAME=]SCHEDULE",
-             "For speed, batch and equality, how much of a block is verified: fixed,\n"
-             "fixed:N, threshold:C, greedy, top-k, planned (the last three by a profile).\n"
-             "Of all drafters, or of NAME; later ones count. Default: fixed")
+             "For speed, batch and equality, how much of a block is drafted and\n"
+             "verified, as in generate: auto, fixed, fixed:N, threshold:C, greedy, top-k\n"
+             "or planned. Of all drafters, or of NAME; later ones count. Default: auto")
         ->allow_extra_args(false);
     decoding.add("--seed", o.seed, "N", "Seed of all random choices")->capture_default_str();
     decoding.flag("--ignore-eos", o.ignore_eos, "Do not stop at the model's stop tokens");

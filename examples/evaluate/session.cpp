@@ -35,9 +35,9 @@ engine::any_schedule session::schedule_of(draft_source const& source, contestant
         how.settings.top_p = chosen.sampling.top_p;
         how.settings.min_p = chosen.sampling.min_p;
         how.settings.max_draft_tokens = who.block_size();
-        return generate::measure_capacity(who.models, how, pool, status);
+        return generate::measure_cost(who.models, how, engine::make_rule(chosen.rule), pool, status);
     };
-    auto schedule = generate::make_schedule(source.schedule, measured);
+    auto schedule = generate::make_schedule(source.schedule, who.models.drafter, measured);
     status.clear();
     return schedule;
 }

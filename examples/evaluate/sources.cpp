@@ -60,7 +60,7 @@ std::vector<draft_source> parse_drafts(source_flags const& flags) {
     for_drafts(drafts, "--max-draft", flags.max_drafts,
                [](draft_source& d, std::string const& value) { d.max_draft = parse_max_draft(value); });
     for_drafts(drafts, "--schedule", flags.schedules, [](draft_source& d, std::string const& value) {
-        static_cast<void>(generate::make_schedule(value, generate::unmeasured));
+        generate::check_schedule_name(value);
         d.schedule = value;
     });
     std::set<std::string> names;

@@ -22,7 +22,7 @@ struct draft_source {
     bool joined = false;                     ///< lookup in front of the model's drafter
     bool zeroed = false;                     ///< all weights of the model are 0: what a useless drafter costs
     bool zero_bias = false;                  ///< its sequential head left out: what the backbone is worth alone
-    std::string schedule = "fixed";          ///< of speed; other experiments verify whole blocks, or vary it themselves
+    std::string schedule = "auto";           ///< of speed, batch and equality; others verify whole blocks, or vary it
     std::optional<std::size_t> max_draft{};  ///< of a block, drafted and verified; all of it if not given
 
     [[nodiscard]] bool is_model() const { return path != "lookup" && path != "none"; }

@@ -47,8 +47,8 @@ std::string in_words(sureleap::request_settings const& s) {
 }
 
 /// A few points say what a curve is like.
-std::string in_words(engine::capacity const& curve) {
-    auto const points = curve.points();
+std::string in_words(engine::measured_cost const& cost) {
+    auto const points = cost.curve().points();
     std::size_t const last = points.size() - 1;
     std::size_t const shown = std::clamp<std::size_t>(last, 1, 4);
     std::string text;
@@ -56,7 +56,9 @@ std::string in_words(engine::capacity const& curve) {
         auto const& p = points[i * last / shown];
         text += (i > 0 ? ", " : "") + grouped(p.batch_tokens) + ": " + in_time(p.seconds);
     }
-    return "a step of so many tokens takes " + text;
+    auto const& d = cost.draft();
+    double const whole = d.fixed + d.request + d.token * static_cast<double>(std::max<std::size_t>(last, 1));
+    return "a step of so many tokens takes " + text + "; drafting " + in_time(whole);
 }
 
 // ---- acceptance ------------------------------------------------------------------------------------------------
@@ -182,7 +184,7 @@ void print_setup(options const& chosen, models const& loaded, findings const& fo
                        (draft.file_bytes > 0 ? ", " + in_bytes(draft.file_bytes) + " for the draft" : ""));
     fact("decoding", in_words(chosen.settings) + ", seed " + std::to_string(chosen.seed) + ", rule " + chosen.rule +
                          (chosen.speculates() ? ", schedule " + chosen.schedule : ""));
-    if (found.curve) fact("profile", in_words(*found.curve));
+    if (found.cost) fact("profile", in_words(*found.cost));
     fact("prompt", counted(found.prompt_tokens, "token") + ", at most " + grouped(chosen.settings.max_new_tokens) +
                        " new" + (chosen.copies > 1 ? ", " + grouped(chosen.copies) + " copies" : ""));
     fact("machine", counted(found.threads, "thread") + ", " + engine::instruction_set() +

@@ -20,7 +20,7 @@ namespace generate {
 struct findings {
     std::size_t prompt_tokens = 0;
     std::size_t threads = 0;
-    std::optional<engine::capacity> curve{};  ///< if the schedule goes by one
+    std::optional<engine::measured_cost> cost{};  ///< if the schedule goes by one
     std::optional<decoding> speculative{};
     std::optional<decoding> plain{};
     engine::read_floor floor{};  ///< of plain decoding

@@ -61,10 +61,13 @@ ordered_json to_json(decoding const& run) {
         {"outputs", run.outputs}};
 }
 
-ordered_json to_json(engine::capacity const& curve) {
+ordered_json to_json(engine::measured_cost const& cost) {
     ordered_json points = ordered_json::array();
-    for (auto const& p : curve.points()) points.push_back({{"batch_tokens", p.batch_tokens}, {"seconds", p.seconds}});
-    return points;
+    for (auto const& p : cost.curve().points()) {
+        points.push_back({{"batch_tokens", p.batch_tokens}, {"seconds", p.seconds}});
+    }
+    auto const& draft = cost.draft();
+    return {{"steps", points}, {"draft", {{"fixed", draft.fixed}, {"request", draft.request}, {"token", draft.token}}}};
 }
 
 }  // namespace
@@ -79,7 +82,7 @@ void write_json(options const& chosen, models const& loaded, std::vector<token_i
     json["settings"] = to_json(chosen);
     json["machine"] = {{"threads", found.threads}, {"instruction_set", engine::instruction_set()}};
     json["prompt"] = prompt;
-    if (found.curve) json["profile"] = to_json(*found.curve);
+    if (found.cost) json["profile"] = to_json(*found.cost);
     if (found.speculative) json["speculative"] = to_json(*found.speculative);
     if (found.plain) json["plain"] = to_json(*found.plain);
     if (auto const ratio = found.ratio()) json["ratio"] = *ratio;

@@ -120,7 +120,7 @@ struct loaded_drafter {
 
 /// Of a folder, with the block as long as the user wants it.
 engine::model_config draft_config(options const& chosen) {
-    auto config = engine::load_config(chosen.draft);
+    auto config = engine::config_of(chosen.draft);
     if (!config.draft) {
         fail_with(chosen.draft, ": a target stands where a drafter is needed, expected the architecture ",
                   engine::name_of(architecture::dspark), " or ", engine::name_of(architecture::eagle3));
@@ -150,7 +150,7 @@ std::string in_words(engine::model_config const& config) {
 template <class Model>
 loaded_drafter load_draft_model(options const& chosen, engine::model_config const& config, loaded_target const& target,
                                 engine::thread_pool& pool) {
-    engine::checkpoint from(chosen.draft, config);
+    engine::checkpoint from = engine::checkpoint_of(chosen.draft, config);
     mapped_files mapped(last_name(chosen.draft), from);
     model_facts facts{.name = mapped.name, .description = in_words(config), .file_bytes = from.bytes()};
     auto model = std::make_unique<Model>(std::move(from), *target.model, pool, target.model->limits());
@@ -224,7 +224,8 @@ models load_models(options const& chosen, std::size_t prompt_size, engine::threa
         engine::join_lookup(drafter.drafter);
         drafter.facts.description += ", joined with lookup";
     }
-    engine::check_parts(drafter.drafter, make_schedule(chosen.schedule, unmeasured), engine::make_rule(chosen.rule));
+    engine::check_parts(drafter.drafter, make_schedule(chosen.schedule, drafter.drafter, unmeasured),
+                        engine::make_rule(chosen.rule));
     read_in(target.mapped, pool, status);
     read_in(drafter.mapped, pool, status);
     if (chosen.ignore_eos) target.stop_tokens.clear();

@@ -85,8 +85,8 @@ int run(options const& chosen) {
 
     auto const rule = engine::make_rule(chosen.rule);
     findings found{.prompt_tokens = asked.tokens.size(), .threads = pool.threads()};
-    auto schedule = make_schedule(chosen.schedule,
-                                  [&] { return found.curve.emplace(measure_capacity(loaded, chosen, pool, status)); });
+    auto schedule = make_schedule(chosen.speculates() ? chosen.schedule : "fixed", loaded.drafter,
+                                  [&] { return found.cost.emplace(measure_cost(loaded, chosen, rule, pool, status)); });
     status.clear();
     print_setup(chosen, loaded, found);
 

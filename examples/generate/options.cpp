@@ -57,9 +57,10 @@ void add_speculation(CLI::App& app, options& o) {
     option_group speculation(app, "Speculation");
     speculation
         .add("--schedule", o.schedule, "NAME",
-             "How much of a block is verified: fixed, fixed:N (the first N tokens),\n"
-             "threshold:C (up to a confidence below C); or greedy, top-k, planned (what\n"
-             "gives most tokens a second by a profile of this machine, taken at start)")
+             "How far to draft, and how much of it is verified. auto: what gives most\n"
+             "tokens a second, by costs that are measured at start; drafts nothing where\n"
+             "that is fastest. greedy, top-k, planned: the same of a whole block.\n"
+             "fixed, fixed:N (the first N tokens), threshold:C (up to a confidence below C)")
         ->capture_default_str();
     speculation.add("--rule", o.rule, "NAME",
                     "What is accepted. block (accepts most), token, token-argmax: samples of the\n"
@@ -136,7 +137,7 @@ void complete(options& o, std::filesystem::path const& prompt_file, bool no_plai
     if (o.rule.empty()) o.rule = o.tiny() ? "coupled" : "block";
     sureleap::check_settings(o.settings);
     static_cast<void>(engine::make_rule(o.rule));
-    static_cast<void>(make_schedule(o.schedule, unmeasured));
+    check_schedule_name(o.schedule);
 }
 
 }  // namespace

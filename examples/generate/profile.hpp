@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What a decoding step costs on this machine, with these models, by its number of batch tokens.
+// What a decoding step costs on this machine, with these models: the target's pass by its number of batch tokens, and
+// drafting.
 #pragma once
 
 #include <engine/parts.hpp>
@@ -12,8 +13,9 @@
 
 namespace generate {
 
-/// Times steps of every size that can occur. Call it before anything is decoded.
-[[nodiscard]] engine::capacity measure_capacity(models& loaded, options const& chosen, engine::thread_pool& pool,
-                                                status_line& status);
+/// Times whole rounds: drafting, the pass and acceptance under these settings and this rule. Call it before anything is
+/// decoded.
+[[nodiscard]] engine::measured_cost measure_cost(models& loaded, options const& chosen, engine::any_rule const& rule,
+                                                 engine::thread_pool& pool, status_line& status);
 
 }  // namespace generate

@@ -23,7 +23,8 @@ std::optional<Number> number(std::string_view text) {
 
 }  // namespace
 
-engine::any_schedule make_schedule(std::string const& name, std::function<engine::capacity()> const& measure) {
+engine::any_schedule make_schedule(std::string const& name, engine::any_drafter<float> const& drafter,
+                                   std::function<engine::measured_cost()> const& measure) {
     std::string_view const text = name;
     std::string_view const kind = text.substr(0, text.find(':'));
     bool const has_value = kind.size() < text.size();
@@ -34,17 +35,29 @@ engine::any_schedule make_schedule(std::string const& name, std::function<engine
     } else if (kind == "threshold") {
         if (auto const least = number<double>(value)) return sureleap::threshold_schedule{*least};
     } else if (!has_value) {
+        using sureleap::never_lose;
+        if (kind == "auto" && engine::plans_at_anchor(drafter)) {
+            return never_lose{sureleap::planned_schedule{measure()}};
+        }
+        if (kind == "auto" && engine::has_confidence(drafter)) {
+            return never_lose{sureleap::greedy_schedule{measure()}};
+        }
+        if (kind == "auto") return never_lose{sureleap::fixed_schedule{}, measure()};
         if (kind == "greedy") return sureleap::greedy_schedule{measure()};
-        if (kind == "top-k") return sureleap::top_k_schedule<engine::capacity>{measure()};
+        if (kind == "top-k") return sureleap::top_k_schedule<engine::measured_cost>{measure()};
         if (kind == "planned") return sureleap::planned_schedule{measure()};
     }
     sureleap::fail_with("--schedule is '", name,
-                        "', expected fixed, fixed:N, threshold:C (with C in [0, 1]), "
+                        "', expected auto, fixed, fixed:N, threshold:C (with C in [0, 1]), "
                         "greedy, top-k or planned");
 }
 
-engine::capacity unmeasured() {
-    return engine::capacity({{1, 1.0}});
+void check_schedule_name(std::string const& name) {
+    static_cast<void>(make_schedule(name, sureleap::lookup({.target_vocabulary = 1}), unmeasured));
+}
+
+engine::measured_cost unmeasured() {
+    return sureleap::of_batch(sureleap::capacity_table<>({{1, 1.0}}));
 }
 
 }  // namespace generate

@@ -10,12 +10,18 @@
 
 namespace generate {
 
-/// fixed[:N], threshold:C, greedy, top-k or planned. The last three go by a capacity curve: `measure` is called for
-/// them, and for no other, because a profile takes its time.
-[[nodiscard]] engine::any_schedule make_schedule(std::string const& name,
-                                                 std::function<engine::capacity()> const& measure);
+/// auto, fixed[:N], threshold:C, greedy, top-k or planned. `measure` is called for those that go by costs, and for no
+/// other, because a profile takes its time.
+///
+/// auto decides before every round how far to draft, or not at all (never_lose). What is verified of it is planned at the
+/// anchor, where the drafter can be asked there; goes by confidences as they come, where it has such; or else is all.
+[[nodiscard]] engine::any_schedule make_schedule(std::string const& name, engine::any_drafter<float> const& drafter,
+                                                 std::function<engine::measured_cost()> const& measure);
 
-/// A curve that only says that there is one: for checks before time is spent on a real one.
-[[nodiscard]] engine::capacity unmeasured();
+/// The error of a name that is none.
+void check_schedule_name(std::string const& name);
+
+/// A cost that only says that there is one: for checks before time is spent on a real one.
+[[nodiscard]] engine::measured_cost unmeasured();
 
 }  // namespace generate

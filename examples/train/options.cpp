@@ -149,7 +149,8 @@ std::optional<options> parse_options(int argc, char const* const* argv) {
         ->needs(recorded);
     d.add_option("--mask-token", draft.mask_token, "A token that stands for those to be drafted")
         ->capture_default_str();
-    d.add_flag("--bf16", draft.bf16, "Products in BF16: nearly twice as fast where the processor has AVX512_BF16");
+    d.add_flag("--bf16", draft.bf16,
+               "Products in BF16: faster where the processor multiplies it (AVX512_BF16, AMX-BF16)");
     d.add_option("--decay", draft.losses.decay, "Position k of a block counts exp(-k / decay); 0: all the same")
         ->capture_default_str();
     d.add_option("--kind", draft.kind, "dspark, dflash or eagle3")

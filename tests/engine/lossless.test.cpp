@@ -39,18 +39,22 @@ using tiny::kind;
 // ---- everything that can be chosen ---------------------------------------------------------------------------------
 
 std::vector<std::string> schedules_for(kind k) {
-    if (k == kind::none || k == kind::lookup) return {"fixed"};
-    if (k == kind::eagle3) return {"fixed", "threshold", "greedy", "top-k"};
-    return {"fixed", "threshold", "greedy", "top-k", "planned"};
+    if (k == kind::none || k == kind::lookup) return {"fixed", "never lose, fixed"};
+    if (k == kind::eagle3) return {"fixed", "threshold", "greedy", "top-k", "never lose, greedy"};
+    return {"fixed", "threshold", "greedy", "top-k", "planned", "never lose, planned"};
 }
 
 engine::any_schedule make_schedule(std::string const& name) {
     // A row costs enough that some drafts are not worth verifying.
-    engine::capacity const capacity({{1, 1.0e-3}, {4, 1.3e-3}, {16, 3.5e-3}});
+    engine::measured_cost const cost =
+        sureleap::of_batch(sureleap::capacity_table<>({{1, 1.0e-3}, {4, 1.3e-3}, {16, 3.5e-3}}));
     if (name == "threshold") return sureleap::threshold_schedule{0.4};
-    if (name == "greedy") return sureleap::greedy_schedule{capacity};
-    if (name == "top-k") return sureleap::top_k_schedule{capacity, 0.6};
-    if (name == "planned") return sureleap::planned_schedule{capacity};
+    if (name == "greedy") return sureleap::greedy_schedule{cost};
+    if (name == "top-k") return sureleap::top_k_schedule{cost, 0.6};
+    if (name == "planned") return sureleap::planned_schedule{cost};
+    if (name == "never lose, planned") return sureleap::never_lose{sureleap::planned_schedule{cost}};
+    if (name == "never lose, greedy") return sureleap::never_lose{sureleap::greedy_schedule{cost}};
+    if (name == "never lose, fixed") return sureleap::never_lose{sureleap::fixed_schedule{}, cost};
     return sureleap::fixed_schedule{};
 }
 
@@ -195,7 +199,7 @@ void check_all(std::vector<std::string> const& rules, bool greedy, std::uint64_t
         }
         CHECK(total.accepted >= 25);
         CHECK(total.verified - total.accepted >= 25);
-        CHECK((total.cut > 0) == (schedules_for(k).size() > 1));
+        CHECK((total.cut > 0) == (schedules_for(k).size() > 2));
     }
 }
 

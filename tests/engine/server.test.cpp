@@ -121,7 +121,7 @@ TEST_CASE("server: a request that cannot be served is refused, and nothing else 
 }
 
 TEST_CASE("server: parts that do not go together are refused", "[engine]") {
-    engine::capacity const capacity({{1, 1.0}, {8, 2.0}});
+    engine::measured_cost const cost = sureleap::of_batch(sureleap::capacity_table<>({{1, 1.0}, {8, 2.0}}));
     engine::serving_limits const limits{.slots = 2, .context_length = 20, .max_rows = 10};
     auto const refused = [&](kind k, engine::any_schedule schedule) {
         tiny::served parts(models(), k, drafter, storage::bf16, limits);
@@ -131,18 +131,18 @@ TEST_CASE("server: parts that do not go together are refused", "[engine]") {
         "this schedule reads confidences and the drafter has none; use the fixed schedule";
     for (kind const k : {kind::none, kind::lookup}) {
         CHECK(refused(k, sureleap::threshold_schedule{0.5}) == no_confidence);
-        CHECK(refused(k, sureleap::greedy_schedule{capacity}) == no_confidence);
-        CHECK(refused(k, sureleap::planned_schedule{capacity}) == no_confidence);
-        CHECK(refused(k, sureleap::top_k_schedule{capacity, 0.5}) == no_confidence);
+        CHECK(refused(k, sureleap::greedy_schedule{cost}) == no_confidence);
+        CHECK(refused(k, sureleap::planned_schedule{cost}) == no_confidence);
+        CHECK(refused(k, sureleap::top_k_schedule{cost, 0.5}) == no_confidence);
         CHECK(refused(k, sureleap::fixed_schedule{}).empty());
     }
     CHECK(
-        refused(kind::eagle3, sureleap::planned_schedule{capacity}) ==
+        refused(kind::eagle3, sureleap::planned_schedule{cost}) ==
         "the planned schedule asks for confidences before any token is drawn, which this drafter cannot give; use the "
         "top-k schedule");
-    CHECK(refused(kind::eagle3, sureleap::top_k_schedule{capacity, 0.5}).empty());
+    CHECK(refused(kind::eagle3, sureleap::top_k_schedule{cost, 0.5}).empty());
     for (kind const k : {kind::vanilla, kind::dflash}) {
-        CHECK(refused(k, sureleap::planned_schedule{capacity}).empty());
+        CHECK(refused(k, sureleap::planned_schedule{cost}).empty());
         CHECK(refused(k, sureleap::threshold_schedule{0.5}).empty());
     }
     CHECK(error_text([] { (void)engine::make_rule("greedy"); }) ==

@@ -63,7 +63,7 @@ TEST_CASE("products through BF16 are those of rounded factors", "[train]") {
         std::size_t m, n, k;
     };
     for (auto const& [m, n, k] : {sizes{24, 32, 24}, sizes{25, 33, 31}, sizes{47, 95, 257}, sizes{529, 64, 48},
-                                  sizes{1056, 33, 40}, sizes{97, 70, 513}}) {
+                                  sizes{1056, 33, 40}, sizes{97, 70, 513}, sizes{64, 96, 608}, sizes{65, 97, 1153}}) {
         CAPTURE(m, n, k);
         auto const start = random_matrix(roll, m, n);
         auto const none = [&] {
@@ -96,6 +96,19 @@ TEST_CASE("products through BF16 are those of rounded factors", "[train]") {
         y = start;
         train::add_outer(dv, wv, y.span());
         check(y.view(), start.view(), k, by_cols(dv), by_cols(wv));
+
+#if TRAIN_AMX_PRODUCTS
+        // What processors without AMX take.
+        using namespace train::detail;
+        auto const by_vectors = [&](factor const& a, factor const& b, train::matrix<float>& out, bool add) {
+            multiply_panels<vector_tiles>(a, b, m, n, k, out.span().data, n, add);
+        };
+        by_vectors({l.data, l.stride, 1}, {r.data, r.stride, 1}, y, false);
+        check(y.view(), none.view(), k, by_rows(l), by_rows(r));
+        y = start;
+        by_vectors({dv.data, 1, dv.stride}, {wv.data, 1, wv.stride}, y, true);
+        check(y.view(), start.view(), k, by_cols(dv), by_cols(wv));
+#endif
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "model.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -41,7 +42,8 @@ void refuse_variants(file const& from, std::string const& prefix) {
     if (field const scaling = from[prefix + "rope.scaling.type"]; scaling.present() && scaling.text() != "none") {
         scaling.wrong("\"none\": rotary positions are not scaled");
     }
-    for (char const* const key : {"rope.scale_linear", "attention.sliding_window", "attention.scale", "expert_count"}) {
+    for (char const* const key : {"rope.scale_linear", "attention.sliding_window", "attention.scale", "expert_count",
+                                  "logit_scale", "final_logit_softcapping", "embedding_scale"}) {
         field const given = from[prefix + key];
         if (given.present() && given.number() != 0.0) given.wrong("none: models with it are not supported");
     }
@@ -181,7 +183,21 @@ std::optional<storage> storage_of(tensor_type type) noexcept {
 }
 
 /// What a tensor is called in a folder, without the layer's prefix; empty for one that models do not have.
-std::string_view folder_name(std::string_view own) {
+std::string_view folder_name(std::string_view own, bool is_drafter) {
+    static constexpr std::pair<std::string_view, std::string_view> of_drafters[] = {
+        {"token_embd.weight", "embed_tokens.weight"},
+        {"output_norm.weight", "norm.weight"},
+        {"enc.output_norm.weight", "hidden_norm.weight"},
+        {"fc.weight", "fc.weight"},
+        {"markov_w1.weight", "markov_head.markov_w1.weight"},
+        {"markov_w2.weight", "markov_head.markov_w2.weight"},
+        {"conf_proj.weight", "confidence_head.proj.weight"},
+        {"conf_proj.bias", "confidence_head.proj.bias"},
+        {"d2t", "d2t"},
+    };
+    for (auto const& [theirs, ours] : of_drafters) {
+        if (is_drafter && own == theirs) return ours;
+    }
     static constexpr std::pair<std::string_view, std::string_view> names[] = {
         {"token_embd.weight", "model.embed_tokens.weight"},
         {"output_norm.weight", "model.norm.weight"},
@@ -204,13 +220,13 @@ std::string_view folder_name(std::string_view own) {
     return {};
 }
 
-std::string folder_name_of(std::string_view own) {
-    if (!own.starts_with("blk.")) return std::string(folder_name(own));
+std::string folder_name_of(std::string_view own, bool is_drafter) {
+    if (!own.starts_with("blk.")) return std::string(folder_name(own, is_drafter));
     std::size_t const dot = own.find('.', 4);
     if (dot == own.npos) return {};
-    std::string_view const rest = folder_name(own.substr(dot + 1));
+    std::string_view const rest = folder_name(own.substr(dot + 1), is_drafter);
     if (rest.empty()) return {};
-    return "model.layers." + std::string(own.substr(4, dot - 4)) + "." + std::string(rest);
+    return (is_drafter ? "layers." : "model.layers.") + std::string(own.substr(4, dot - 4)) + "." + std::string(rest);
 }
 
 /// What a checkpoint of a file keeps alive.
@@ -218,7 +234,59 @@ struct loaded_file {
     std::shared_ptr<file const> mapped;
     std::vector<packed_matrix> packed;
     std::vector<std::vector<std::byte>> copies;
+    std::vector<std::vector<float>> numbers;
 };
+
+/// Tokens that a drafter knows: as stated, or as many as have a row.
+std::size_t drafter_vocabulary(file const& from, field const& stated) {
+    if (stated.present()) return stated.size(1, limits::vocabulary);
+    if (field const tokens = from["tokenizer.ggml.tokens"]; tokens.present()) return tokens.list_size();
+    for (char const* const name : {"token_embd.weight", "markov_w1.weight"}) {
+        tensor const* const rows = from.find(name);
+        if (rows != nullptr && rows->shape.size() == 2 && rows->shape[0] <= limits::vocabulary) return rows->shape[0];
+    }
+    stated.wrong("the number of tokens, as nothing else in the file tells it");
+}
+
+draft_config read_draft(file const& from, transformer_config const& c) {
+    std::string const prefix = "dflash.";
+    draft_config draft;
+    draft.block_size = from[prefix + "block_size"].size(1, limits::block_size);
+    for (auto const input : from[prefix + "target_layers"].integers(0, limits::layers)) {
+        draft.target_layer_ids.push_back(static_cast<int>(input) - 1);
+    }
+    if (std::ranges::adjacent_find(draft.target_layer_ids, std::ranges::greater_equal{}) !=
+            draft.target_layer_ids.end() ||
+        draft.target_layer_ids.empty()) {
+        from[prefix + "target_layers"].wrong("rising layers, at least one");
+    }
+    if (field const anchored = from[prefix + "sample_from_anchor"]; anchored.present() && !anchored.boolean()) {
+        anchored.wrong("true: blocks whose first row predicts nothing are not supported");
+    }
+    draft.mask_token = static_cast<token_id>(from["tokenizer.ggml.mask_token_id"].size(0, c.vocabulary - 1));
+    if (tensor const* const w1 = from.find("markov_w1.weight"); w1 != nullptr) {
+        if (w1->shape.size() != 2 || w1->shape[1] > limits::markov_rank) {
+            fail_with(from.name(), ": tensor 'markov_w1.weight' has no rows of at most ", limits::markov_rank,
+                      " numbers, expected one for each token");
+        }
+        draft.head = head_kind::vanilla;
+        draft.markov_rank = w1->shape[1];
+    }
+    if (tensor const* const weights = from.find("conf_proj.weight"); weights != nullptr) {
+        draft.confidence = true;
+        draft.confidence_with_markov = !weights->shape.empty() &&
+                                       weights->shape.back() == c.hidden_size + draft.markov_rank &&
+                                       draft.markov_rank > 0;
+    }
+    if (tensor const* const drafted = from.find("d2t"); drafted != nullptr) {
+        if (drafted->shape.size() != 1 || drafted->shape[0] > c.vocabulary) {
+            fail_with(from.name(), ": tensor 'd2t' has ", drafted->shape.size(),
+                      " dimensions, expected one token after the ", "other, at most ", c.vocabulary);
+        }
+        draft.vocabulary = drafted->shape[0];
+    }
+    return draft;
+}
 
 }  // namespace
 
@@ -228,15 +296,18 @@ model_config read_config(file const& from) {
     std::string const name(architecture_key.text());
     if (name == "llama") {
         config.kind = architecture::llama;
+    } else if (name == "dflash") {
+        config.kind = architecture::dspark;
     } else if (name != "qwen3") {
-        architecture_key.wrong("\"llama\" or \"qwen3\"");
+        architecture_key.wrong("\"llama\", \"qwen3\" or \"dflash\"");
     }
+    bool const is_drafter = config.kind == architecture::dspark;
     std::string const prefix = name + ".";
     auto const key = [&](char const* of) { return from[prefix + of]; };
     refuse_variants(from, prefix);
 
     transformer_config& c = config.transformer;
-    c.query_key_norms = config.kind == architecture::qwen3;
+    c.query_key_norms = config.kind != architecture::llama;
     c.hidden_size = key("embedding_length").size(1, limits::hidden_size);
     c.layers = key("block_count").size(1, limits::layers);
     c.max_positions = key("context_length").size(1, limits::max_positions);
@@ -262,6 +333,11 @@ model_config read_config(file const& from) {
         }
     }
 
+    if (is_drafter) {
+        c.vocabulary = drafter_vocabulary(from, key("vocab_size"));
+        config.draft = read_draft(from, c);
+        return config;
+    }
     tensor const& embeddings = from.at("token_embd.weight");
     if (embeddings.shape.size() != 2 || embeddings.shape[0] > limits::vocabulary) {
         fail_with(from.name(), ": tensor 'token_embd.weight' has ", embeddings.shape.size(),
@@ -279,17 +355,30 @@ model_config read_config(file const& from) {
 checkpoint load(std::shared_ptr<file const> from, model_config config) {
     auto const memory = std::make_shared<loaded_file>();
     memory->mapped = from;
+    bool const is_drafter = !is_target(config.kind);
     std::vector<stored_tensor> tensors;
     for (tensor const& t : from->tensors()) {
-        stored_tensor stored{.name = folder_name_of(t.name),
+        stored_tensor stored{.name = folder_name_of(t.name, is_drafter),
                              .file = from->name(),
                              .own_name = t.name,
                              .shape = t.shape,
                              .type = storage_of(t.type),
+                             .integer_bytes = t.type == tensor_type::i64 ? std::size_t{8} : std::size_t{0},
                              .type_name = name_of(t.type),
                              .data = t.bytes.data(),
                              .offset = t.bytes.data() - from->bytes().data()};
         if (stored.name.empty()) continue;
+        if (is_drafter && (t.name == "markov_w1.weight" || t.name.starts_with("conf_proj.")) && !t.bytes.empty()) {
+            std::size_t elements = 1;
+            for (std::size_t const extent : t.shape) elements *= extent;
+            auto& numbers = memory->numbers.emplace_back(elements);
+            dequantise(t.type, t.bytes.data(), elements, numbers.data());
+            stored.type = storage::f32;
+            stored.data = reinterpret_cast<std::byte const*>(numbers.data());
+            if (t.name == "conf_proj.weight" && t.shape.size() == 1) stored.shape = {1, t.shape[0]};
+            tensors.push_back(std::move(stored));
+            continue;
+        }
         bool const rotated = t.name.ends_with(".attn_q.weight") || t.name.ends_with(".attn_k.weight");
         row_order order{rotated && config.kind == architecture::llama ? config.transformer.head_dim : 0};
         if (t.shape.size() == 2 && !t.bytes.empty() && t.shape[0] % std::max<std::size_t>(order.head_dim, 1) == 0) {
