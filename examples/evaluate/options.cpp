@@ -3,17 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <set>
-#include <system_error>
-#include <utility>
 
 #include <CLI/CLI.hpp>
 
-#include <engine/config.hpp>
 #include <engine/parts.hpp>
 #include <generate/command_line.hpp>
-#include <generate/schedule.hpp>
 
 namespace evaluate {
 namespace {
