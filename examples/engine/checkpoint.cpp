@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <span>
 #include <system_error>
@@ -130,6 +131,33 @@ checkpoint checkpoint::from_tensors(model_config config, std::string source, std
     c.bytes_ = bytes;
     for (stored_tensor& t : tensors) c.tensors_.emplace(t.name, std::move(t));
     return c;
+}
+
+checkpoint checkpoint::zeroed() && {
+    auto const bytes_of_tensor = [](stored_tensor const& t) {
+        if (!t.type || t.shape.empty()) return std::size_t{0};
+        std::size_t rows = 1;
+        for (std::size_t i = 0; i + 1 < t.shape.size(); ++i) rows *= t.shape[i];
+        std::size_t const bytes = weight{nullptr, *t.type, rows, t.shape.back()}.bytes();
+        return (bytes + 63) / 64 * 64;
+    };
+    struct memory {
+        std::vector<std::byte> zeros;
+        std::shared_ptr<void const> before;
+    };
+    std::size_t all = 64;  // room to begin on a cache line
+    for (auto const& [_, t] : tensors_) all += bytes_of_tensor(t);
+    auto const kept = std::make_shared<memory>(std::vector<std::byte>(all), owner_);
+    auto const address = std::bit_cast<std::uintptr_t>(kept->zeros.data());
+    std::byte const* at = kept->zeros.data() + (64 - address % 64) % 64;
+    for (auto& [_, t] : tensors_) {
+        if (std::size_t const bytes = bytes_of_tensor(t); bytes > 0) {
+            t.data = at;
+            at += bytes;
+        }
+    }
+    owner_ = kept;
+    return std::move(*this);
 }
 
 void checkpoint::add(std::string const& name, std::size_t file) {

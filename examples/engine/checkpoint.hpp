@@ -65,6 +65,10 @@ public:
                                                  std::vector<stored_tensor> tensors, std::size_t bytes,
                                                  std::shared_ptr<void const> owner);
 
+    /// The same model with every weight 0, in memory of its own: it has learned nothing and costs as much. Lists of tokens
+    /// stay as they are.
+    [[nodiscard]] checkpoint zeroed() &&;
+
     [[nodiscard]] model_config const& config() const noexcept { return config_; }
     /// For a model from memory the name of its first file, which is no path.
     [[nodiscard]] std::filesystem::path const& folder() const noexcept { return folder_; }

@@ -34,10 +34,6 @@ confidence_rounds all_of(halves const& rounds, std::size_t half) {
 /// Passes over the prompts, with other seeds each time, until both halves have enough. `record`: rounds, a line each.
 halves collect(session const& s, contestant& who, double temperature, progress& shown_so_far,
                std::string* record = nullptr) {
-    struct place {
-        std::size_t domain;
-        std::size_t prompt;
-    };
     halves out;
     for (domain const& d : s.prompts.domains) {
         if (d.prompts.size() < 2) {
@@ -46,25 +42,17 @@ halves collect(session const& s, contestant& who, double temperature, progress& 
         out.push_back({confidence_rounds(who.block_size()), confidence_rounds(who.block_size())});
     }
     auto how = s.settings();
-    how.temperature = temperature;
+    how.sampling.temperature = temperature;
     how.rule = sureleap::token_rejection<>{};
     std::array<std::size_t, 2> sizes{};
     for (std::size_t pass = 0; std::min(sizes[0], sizes[1]) < s.chosen.rounds; ++pass) {
-        std::vector<place> places;
-        std::vector<text> texts;
-        for (std::size_t d = 0; d < s.prompts.domains.size(); ++d) {
-            auto const& prompts = s.prompts.domains[d].prompts;
-            for (std::size_t i = 0; i < prompts.size(); ++i) {
-                places.push_back({d, i});
-                texts.push_back({prompts[i], text_seed(s.chosen.seed, d, i, pass)});
-            }
-        }
+        text_list const all = s.texts(pass);
         auto const before = sizes;
-        run_texts(who, how, texts, s.pool, [&](round_outcome const& round) {
-            auto const [d, i] = places[round.text];
+        run_texts(who, how, all.texts, s.pool, [&](round_outcome const& round) {
+            auto const [d, i] = all.places[round.text];
             out[d][i % 2].add(round.confidences, round.accepted, round.observed);
             if (record != nullptr) {
-                *record += nlohmann::ordered_json{{"text", pass * texts.size() + round.text},
+                *record += nlohmann::ordered_json{{"text", pass * all.texts.size() + round.text},
                                                   {"position", round.position},
                                                   {"confidences", round.confidences.first(round.observed)},
                                                   {"accepted", round.accepted}}
@@ -222,18 +210,23 @@ section run_calibration(session const& s) {
     if (!std::visit([]<class D>(D const&) { return D::has_confidence; }, who.models.drafter)) {
         fail_with("calibration: ", who.name, " has no confidences; choose another drafter with --of");
     }
+    if (who.joined) {
+        fail_with("calibration: ", who.name,
+                  " is joined with lookup, whose confidences are learned by match length and go past a calibration; "
+                  "choose the model alone with --of");
+    }
     std::uint64_t const seed = s.chosen.seed;
     progress shown_so_far(s.status, "calibration", 2);
     auto const at = [](double temperature) { return "temperature " + terminal::plain(temperature); };
 
-    shown_so_far.begin_part(at(s.chosen.temperature));
+    shown_so_far.begin_part(at(s.chosen.sampling.temperature));
     std::string record;
     halves const usual =
-        collect(s, who, s.chosen.temperature, shown_so_far, s.chosen.record.empty() ? nullptr : &record);
+        collect(s, who, s.chosen.sampling.temperature, shown_so_far, s.chosen.record.empty() ? nullptr : &record);
     if (!s.chosen.record.empty()) engine::write_text(s.chosen.record, record);
     confidence_rounds const fitting = all_of(usual, 0);
     confidence_rounds const report = all_of(usual, 1);
-    std::vector<scenario> all{judge(at(s.chosen.temperature), fitting, report, seed)};
+    std::vector<scenario> all{judge(at(s.chosen.sampling.temperature), fitting, report, seed)};
 
     std::vector<double> known;
     for (std::size_t k = 0; k < who.block_size(); ++k) known.push_back(s.chosen.sharper[k % s.chosen.sharper.size()]);

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "contestant.hpp"
 
+#include <memory>
 #include <utility>
 
+#include <engine/checkpoint.hpp>
 #include <engine/dspark.hpp>
+#include <engine/eagle3.hpp>
 #include <engine/heads.hpp>
+#include <engine/model_files.hpp>
 #include <engine/parts.hpp>
 #include <generate/numbers.hpp>
 #include <sureleap/core/error.hpp>
@@ -14,16 +18,33 @@ namespace {
 
 using sureleap::fail_with;
 
-bool is_folder(draft_source const& source) {
-    return source.folder != "lookup" && source.folder != "none";
+/// The drafter once more, from a file whose weights are taken for zeros.
+template <class Model>
+void make_zeroed(generate::models& models, engine::checkpoint from, engine::thread_pool& pool) {
+    auto zeroed = std::make_unique<Model>(std::move(from).zeroed(), *models.target, pool, models.target->limits());
+    replace(models.drafter, engine::make_drafter(*zeroed));
+    models.draft = std::move(zeroed);
+    models.draft_facts.description += ", all weights zero";
+}
+
+void make_zeroed(contestant& who, options const& chosen, draft_source const& source, engine::thread_pool& pool) {
+    auto const products = chosen.bf16 ? engine::arithmetic::bf16 : engine::arithmetic::full;
+    auto from = engine::checkpoint_of(source.path, products);
+    if (from.config().kind == engine::architecture::eagle3) {
+        make_zeroed<engine::eagle3<float>>(who.models, std::move(from), pool);
+    } else {
+        make_zeroed<engine::dspark<float>>(who.models, std::move(from), pool);
+    }
+    if (source.joined) engine::join_lookup(who.models.drafter);
 }
 
 /// The same backbone, LM head and confidences of last resort, and nothing between the positions of a block.
 void leave_out_head(contestant& who, draft_source const& source) {
     auto* const model = dynamic_cast<engine::dspark<float>*>(who.models.draft.get());
     if (model == nullptr || who.config->head == engine::head_kind::none) {
-        fail_with("--zero-bias: ", source.folder, " has no sequential head, expected a DSpark drafter");
+        fail_with("--zero-bias: ", source.path, " has no sequential head, expected a DSpark drafter");
     }
+    if (source.joined) fail_with("--zero-bias: ", source.name, " is joined with lookup, expected the model alone");
     sureleap::drafter_options const shape{.block_size = model->block_size(),
                                           .vocabulary = model->vocabulary(),
                                           .hidden_size = model->config().hidden_size,
@@ -38,19 +59,23 @@ void leave_out_head(contestant& who, draft_source const& source) {
 
 }  // namespace
 
+void replace(engine::any_drafter<float>& drafter, engine::any_drafter<float> by) {
+    std::visit([&]<class D>(D& d) { drafter.template emplace<D>(std::move(d)); }, by);
+}
+
 std::string contestant::block_in_words() const {
     std::string const whole = generate::grouped(models.block_size());
     return block_size() < models.block_size() ? generate::grouped(block_size()) + " of " + whole : whole;
 }
 
 draft_source plain_decoding() {
-    return {.name = "plain", .folder = "none"};
+    return {.name = "plain", .path = "none"};
 }
 
 std::size_t block_size_of(draft_source const& source) {
-    if (!is_folder(source)) return source.folder == "none" ? 1 : sureleap::lookup_options{}.block_size;
-    auto const config = engine::load_config(source.folder);
-    if (!config.draft) fail_with(source.folder, ": a target stands where a drafter is needed");
+    if (!source.is_model()) return source.path == "none" ? 1 : sureleap::lookup_options{}.block_size;
+    auto const config = engine::config_of(source.path);
+    if (!config.draft) fail_with(source.path, ": a target stands where a drafter is needed");
     return config.draft->block_size;
 }
 
@@ -58,7 +83,9 @@ contestant load_contestant(options const& chosen, draft_source const& source, st
                            engine::thread_pool& pool, generate::status_line& status) {
     generate::options how;
     how.target = chosen.target;
-    how.draft = source.folder;
+    how.draft = source.path;
+    how.joined = source.joined;
+    how.schedule = "fixed";  // which goes with every drafter; the server checks the one it is given
     how.rule = chosen.rule;
     how.copies = slots;
     how.context = context;
@@ -68,13 +95,15 @@ contestant load_contestant(options const& chosen, draft_source const& source, st
     contestant out{.name = source.name,
                    .models = generate::load_models(how, context - 1, pool, status),
                    .config = std::nullopt,
+                   .joined = source.joined,
                    .max_draft = source.max_draft};
     status.clear();
-    if (is_folder(source)) {
-        auto const config = engine::load_config(source.folder);
+    if (source.is_model()) {
+        auto const config = engine::config_of(source.path);
         out.config = config.draft;
         out.layers = config.transformer.layers;
     }
+    if (source.zeroed) make_zeroed(out, chosen, source, pool);
     if (source.zero_bias) leave_out_head(out, source);
     return out;
 }

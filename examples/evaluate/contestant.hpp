@@ -10,6 +10,7 @@
 #include <string>
 
 #include <engine/config.hpp>
+#include <engine/parts.hpp>
 #include <engine/thread_pool.hpp>
 #include <generate/loading.hpp>
 #include <generate/status_line.hpp>
@@ -23,6 +24,7 @@ struct contestant {
     generate::models models;
     std::optional<engine::draft_config> config;  ///< as it is used; none without a model
     std::size_t layers = 0;                      ///< of the drafter
+    bool joined = false;                         ///< lookup drafts where it finds something
     std::optional<std::size_t> max_draft;        ///< as asked for
 
     /// Tokens drafted in a round, at most.
@@ -31,11 +33,12 @@ struct contestant {
     }
     /// "7", or "3 of 7".
     [[nodiscard]] std::string block_in_words() const;
-    /// It takes its features from the target, so a text's first round is a plain one.
-    [[nodiscard]] bool observes() const { return models.draft != nullptr; }
-    /// Its confidences are learned, not its top-1 probabilities.
-    [[nodiscard]] bool has_confidence_head() const { return config && config->confidence; }
+    /// Plain decoding does not.
+    [[nodiscard]] bool drafts() const { return !std::holds_alternative<engine::no_drafter<float>>(models.drafter); }
 };
+
+/// drafter = by. Drafters hold references, so the language has no such assignment.
+void replace(engine::any_drafter<float>& drafter, engine::any_drafter<float> by);
 
 /// Plain decoding as a contestant.
 [[nodiscard]] draft_source plain_decoding();

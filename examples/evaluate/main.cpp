@@ -13,8 +13,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include <engine/config.hpp>
 #include <engine/kernels.hpp>
+#include <engine/model_files.hpp>
 #include <engine/text_file.hpp>
 #include <engine/thread_pool.hpp>
 #include <generate/status_line.hpp>
@@ -37,7 +37,9 @@ std::map<std::string, std::function<section(session const&)>> const experiments{
                                                                                 {"threshold", run_threshold},
                                                                                 {"calibration", run_calibration},
                                                                                 {"shortlist", run_shortlist},
-                                                                                {"speed", run_speed}};
+                                                                                {"speed", run_speed},
+                                                                                {"batch", run_batch},
+                                                                                {"equality", run_equality}};
 
 /// The processor's name, where Linux tells it.
 std::string processor() {
@@ -49,7 +51,7 @@ std::string processor() {
 }
 
 prompt_set read_prompts_for(options const& chosen) {
-    auto const target = engine::load_config(chosen.target).transformer;
+    auto const target = engine::config_of(chosen.target).transformer;
     if (chosen.context > target.max_positions) {
         fail_with("--context is ", chosen.context, ", expected at most the target's ", target.max_positions);
     }
@@ -61,20 +63,26 @@ prompt_set read_prompts_for(options const& chosen) {
 }
 
 ordered_json about_run(options const& chosen, prompt_set const& prompts, std::size_t threads) {
-    ordered_json json{
-        {"program", "evaluate"},
-        {"command", chosen.command},
-        {"machine", {{"processor", processor()}, {"threads", threads}, {"kernels", engine::instruction_set()}}},
-        {"settings",
-         {{"temperature", chosen.temperature},
-          {"rule", chosen.rule},
-          {"tokens", chosen.tokens},
-          {"texts", chosen.texts},
-          {"context", prompts.context},
-          {"batch", chosen.batch},
-          {"seed", chosen.seed},
-          {"ignore_eos", chosen.ignore_eos},
-          {"arithmetic", generate::arithmetic_name(chosen.bf16)}}}};
+    ordered_json json{{"program", "evaluate"},
+                      {"command", chosen.command},
+                      {"machine",
+                       {{"processor", processor()},
+                        {"threads", threads},
+                        {"kernels", engine::instruction_set()},
+                        {"packed_kernels", engine::packed_instruction_set()}}},
+                      {"settings",
+                       {{"temperature", chosen.sampling.temperature},
+                        {"top_k", chosen.sampling.top_k},
+                        {"top_p", chosen.sampling.top_p},
+                        {"min_p", chosen.sampling.min_p},
+                        {"rule", chosen.rule},
+                        {"tokens", chosen.tokens},
+                        {"texts", chosen.texts},
+                        {"context", prompts.context},
+                        {"batch", chosen.batch},
+                        {"seed", chosen.seed},
+                        {"ignore_eos", chosen.ignore_eos},
+                        {"arithmetic", generate::arithmetic_name(chosen.bf16)}}}};
     for (domain const& d : prompts.domains) {
         json["prompts"].push_back({{"domain", d.name},
                                    {"files", d.files},

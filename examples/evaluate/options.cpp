@@ -3,17 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <set>
-#include <system_error>
-#include <utility>
 
 #include <CLI/CLI.hpp>
 
-#include <engine/config.hpp>
 #include <engine/parts.hpp>
 #include <generate/command_line.hpp>
-#include <generate/schedule.hpp>
 
 namespace evaluate {
 namespace {
@@ -34,6 +29,8 @@ constexpr char const* footer =
     "  calibration  confidences against outcomes, before and after temperature scaling (Figure 6)\n"
     "  shortlist    tau of drafting from the best M tokens of the backbone only\n"
     "  speed        tokens a second beside plain decoding, one text at a time\n"
+    "  batch        the same of several at once, beside every fixed draft length\n"
+    "  equality     every token against plain decoding's, one text and several at a time\n"
     "\n"
     "Example:\n"
     "  evaluate tau speed --target small --draft dspark=small-dspark --draft dflash=small-dflash \\\n"
@@ -42,39 +39,20 @@ constexpr char const* footer =
 /// More than anybody means.
 constexpr std::size_t many = std::size_t{1} << 31;
 
-constexpr std::array<char const*, 6> known_experiments{"tau",         "rules",     "threshold",
-                                                       "calibration", "shortlist", "speed"};
+constexpr std::array<char const*, 8> known_experiments{"tau",       "rules", "threshold", "calibration",
+                                                       "shortlist", "speed", "batch",     "equality"};
 
-/// "name=value" in two.
-struct assignment {
-    std::optional<std::string> name;
-    std::string value;
-};
-assignment split(std::string const& text) {
-    std::size_t const at = text.find('=');
-    if (at == std::string::npos) return {std::nullopt, text};
-    return {text.substr(0, at), text.substr(at + 1)};
-}
-assignment named(char const* flag, std::string const& text, char const* value) {
-    assignment const parts = split(text);
-    if (!parts.name || parts.name->empty() || parts.value.empty()) {
-        fail_with(flag, " is '", text, "', expected NAME=", value);
-    }
-    return parts;
-}
-
-/// What CLI11 collects as texts before it is understood.
-struct raw_flags {
-    std::vector<std::string> drafts, zero_biases, max_drafts, schedules, prompts, templates;
-};
-
-void add_models(CLI::App& app, options& o, raw_flags& raw) {
+void add_models(CLI::App& app, options& o, source_flags& raw) {
     option_group models(app, "Models");
-    models.add("--target", o.target, "FOLDER", "A Qwen3ForCausalLM model as Hugging Face saves it")->required();
     models
-        .add("--draft", raw.drafts, "NAME=FOLDER",
-             "A DSpark, DFlash or Eagle3 drafter made for this target, or lookup\n"
-             "(NAME=lookup); once for every drafter")
+        .add("--target", o.target, "PATH", "A Qwen3 or Llama model: a folder as Hugging Face saves it, or a GGUF file")
+        ->required();
+    models
+        .add("--draft", raw.drafts, "NAME=PATH",
+             "A DSpark, DFlash or Eagle3 drafter made for this target; or lookup, which\n"
+             "drafts what followed the last tokens before; or none, plain decoding once\n"
+             "more. lookup+PATH: lookup where it finds something, the model elsewhere;\n"
+             "zeroed:PATH: the model with all weights 0. Once for every drafter")
         ->required()
         ->allow_extra_args(false);
     models
@@ -82,15 +60,16 @@ void add_models(CLI::App& app, options& o, raw_flags& raw) {
              "That drafter also without its sequential head, as 'NAME, no bias'")
         ->allow_extra_args(false);
     models.add("--of", o.of, "NAME",
-               "The drafter that rules, threshold, calibration and shortlist look at,\n"
-               "and that tau compares the others with. Default: the first");
+               "The drafter that rules, threshold, calibration, shortlist and batch look\n"
+               "at, and that tau compares the others with. Default: the first");
 }
 
-void add_prompts(CLI::App& app, options& o, raw_flags& raw) {
+void add_prompts(CLI::App& app, options& o, source_flags& raw) {
     option_group prompts(app, "Prompts");
     prompts
         .add("--prompts", raw.prompts, "[NAME=]FILE",
-             "JSON lines with 'prompt', 'question', 'turns' (the first) or 'tokens'.\n"
+             "JSON lines with 'messages' (as chat), 'prompt', 'question', 'turns' (the\n"
+             "first) or 'tokens'.\n"
              "Their domain is NAME, or what a line's 'domain' says; with both, lines\n"
              "of other domains are left out. Once for every file")
         ->required()
@@ -111,9 +90,13 @@ void add_prompts(CLI::App& app, options& o, raw_flags& raw) {
         ->check(at_most(many));
 }
 
-void add_decoding(CLI::App& app, options& o, raw_flags& raw) {
+void add_decoding(CLI::App& app, options& o, source_flags& raw) {
     option_group decoding(app, "Decoding");
-    decoding.add("--temperature", o.temperature, "T", "0 is greedy")->capture_default_str();
+    decoding.add("--temperature", o.sampling.temperature, "T", "0 is greedy")->capture_default_str();
+    decoding.add("--top-k", o.sampling.top_k, "K", "Keep the K likeliest tokens; 0 keeps all")->capture_default_str();
+    decoding.add("--top-p", o.sampling.top_p, "P", "Keep the likeliest tokens of this mass")->capture_default_str();
+    decoding.add("--min-p", o.sampling.min_p, "P", "Keep tokens of at least P times the likeliest")
+        ->capture_default_str();
     decoding.add("--rule", o.rule, "NAME", "What is accepted: token, token-argmax, block, match, coupled")
         ->capture_default_str();
     decoding
@@ -123,9 +106,9 @@ void add_decoding(CLI::App& app, options& o, raw_flags& raw) {
         ->allow_extra_args(false);
     decoding
         .add("--schedule", raw.schedules, "[NAME=]SCHEDULE",
-             "For speed, how much of a block is verified: fixed, fixed:N,\n"
-             "threshold:C, greedy, top-k, planned (the last three by a profile).\n"
-             "Of all drafters, or of NAME; later ones count. Default: fixed")
+             "For speed, batch and equality, how much of a block is drafted and\n"
+             "verified, as in generate: auto, fixed, fixed:N, threshold:C, greedy, top-k\n"
+             "or planned. Of all drafters, or of NAME; later ones count. Default: auto")
         ->allow_extra_args(false);
     decoding.add("--seed", o.seed, "N", "Seed of all random choices")->capture_default_str();
     decoding.flag("--ignore-eos", o.ignore_eos, "Do not stop at the model's stop tokens");
@@ -146,11 +129,18 @@ void add_experiments(CLI::App& app, options& o) {
          "calibration: logits of the confidences times these, position after\n"
          "position, are the overconfident scores");
     list("--shortlists", o.shortlists, "M,...", "shortlist: sizes");
+    experiments.add("--repeats", o.repeats, "N", "speed and batch: runs over all texts; the median counts")
+        ->check(at_most(1000))
+        ->capture_default_str();
+    experiments.flag("--fresh", o.fresh, "speed: nothing that schedule and drafter learn is kept from text to text");
+    list("--at-once", o.at_once, "N,...", "batch and equality: numbers of requests");
 }
 
 void add_running(CLI::App& app, options& o) {
     option_group running(app, "Running");
-    running.add("--batch", o.batch, "N", "Texts at a time, but for speed")->check(at_most(4096))->capture_default_str();
+    running.add("--batch", o.batch, "N", "Texts at a time, where it is not speed that is measured")
+        ->check(at_most(4096))
+        ->capture_default_str();
     running.add("--threads", o.threads, "N", "Default: one per core")->check(at_most(1024));
     running.flag("--bf16", o.bf16, generate::about_bf16);
     running.add("--json", o.json, "FILE", "Write all counts");
@@ -158,76 +148,6 @@ void add_running(CLI::App& app, options& o) {
                 "calibration: write its rounds as well, a JSON object a line, for serve\n"
                 "--recorded");
     running.flag("--markdown", o.markdown, "Tables as Markdown");
-}
-
-/// What a flag "[NAME=]VALUE" says, for the drafter of that name or for all.
-template <class F>
-void for_drafts(options& o, char const* flag, std::vector<std::string> const& texts, F const& set) {
-    for (std::string const& text : texts) {
-        assignment const parts = split(text);
-        bool used = false;
-        for (draft_source& d : o.drafts) {
-            if (parts.name && d.name != *parts.name) continue;
-            set(d, parts.value);
-            used = true;
-        }
-        if (!used) fail_with(flag, " is for '", *parts.name, "', expected the NAME of a --draft");
-    }
-}
-
-std::size_t parse_max_draft(std::string const& text) {
-    std::size_t value = 0;
-    auto const [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (problem != std::errc{} || end != text.data() + text.size() || value < 1 || value > engine::limits::block_size) {
-        fail_with("--max-draft is '", text, "', expected a number in 1 .. ", engine::limits::block_size);
-    }
-    return value;
-}
-
-void complete_drafts(options& o, raw_flags const& raw) {
-    for (std::string const& text : raw.drafts) {
-        assignment const parts = named("--draft", text, "FOLDER");
-        o.drafts.push_back({*parts.name, parts.value});
-    }
-    for (std::string const& name : raw.zero_biases) {
-        auto const found = std::find_if(o.drafts.begin(), o.drafts.end(),
-                                        [&](draft_source const& d) { return d.name == name && !d.zero_bias; });
-        if (found == o.drafts.end()) fail_with("--zero-bias is '", name, "', expected the NAME of a --draft");
-        draft_source const bare{name + ", no bias", found->folder, true};
-        o.drafts.insert(found + 1, bare);
-    }
-    for_drafts(o, "--max-draft", raw.max_drafts,
-               [](draft_source& d, std::string const& value) { d.max_draft = parse_max_draft(value); });
-    for_drafts(o, "--schedule", raw.schedules, [](draft_source& d, std::string const& value) {
-        generate::check_schedule_name(value);
-        d.schedule = value;
-    });
-    std::set<std::string> names;
-    for (draft_source const& d : o.drafts) {
-        if (!names.insert(d.name).second) fail_with("--draft: '", d.name, "' is there twice, expected different names");
-    }
-    if (o.of.empty()) o.of = o.drafts.front().name;
-    if (!names.contains(o.of)) fail_with("--of is '", o.of, "', expected the NAME of a --draft");
-}
-
-void complete_prompts(options& o, raw_flags const& raw) {
-    for (std::string const& text : raw.prompts) {
-        assignment const parts = split(text);
-        if (parts.value.empty() || (parts.name && parts.name->empty())) {
-            fail_with("--prompts is '", text, "', expected FILE or NAME=FILE");
-        }
-        o.prompts.push_back({parts.name, parts.value});
-    }
-    for (std::string const& text : raw.templates) {
-        assignment parts = named("--template", text, "TEXT");
-        if (parts.value.find("{}") == std::string::npos) {
-            fail_with("--template of '", *parts.name, "' has no {}, expected it where the question goes");
-        }
-        for (std::size_t at; (at = parts.value.find("\\n")) != std::string::npos;) parts.value.replace(at, 2, "\n");
-        if (!o.templates.emplace(*parts.name, parts.value).second) {
-            fail_with("--template of '", *parts.name, "' is there twice");
-        }
-    }
 }
 
 template <class T, class F>
@@ -243,25 +163,31 @@ void check(options const& o) {
     for (std::string const& name : o.experiments) {
         if (std::find(known_experiments.begin(), known_experiments.end(), name) == known_experiments.end()) {
             fail_with("experiment '", name,
-                      "' is unknown, expected tau, rules, threshold, calibration, shortlist or speed");
+                      "' is unknown, expected tau, rules, threshold, calibration, shortlist, speed, batch or equality");
         }
         if (!names.insert(name).second) fail_with("experiment '", name, "' is there twice");
     }
     auto const usable = [](double t) { return t >= 0.0 && t <= 100.0; };
     auto const warm = [](double t) { return t >= 1e-3 && t <= 100.0; };
-    check_all("--temperature", std::vector{o.temperature}, "a number in [0, 100]", usable);
+    check_all("--temperature", std::vector{o.sampling.temperature}, "a number in [0, 100]", usable);
     check_all("--temperatures", o.temperatures, "numbers in [0, 100]", usable);
     check_all("--cooler", std::vector{o.cooler}, "a number in [0.001, 100]", warm);
     check_all("--thresholds", o.thresholds, "numbers in [0, 1]", [](double c) { return c >= 0.0 && c <= 1.0; });
     check_all("--sharper", o.sharper, "numbers in [0.2, 5], which temperature scaling can undo",
               [](double s) { return s >= 0.2 && s <= 5.0; });
     check_all("--shortlists", o.shortlists, "at least 1", [](std::size_t m) { return m > 0; });
+    check_all("--at-once", o.at_once, "numbers in 1 .. 4096", [](std::size_t n) { return n > 0 && n <= 4096; });
     if (!o.record.empty() && !names.contains("calibration")) {
         fail_with("--record is of the experiment calibration, expected that among the experiments");
     }
-    if (names.contains("calibration") && !warm(o.temperature)) {
+    if (names.contains("calibration") && !warm(o.sampling.temperature)) {
         fail_with("calibration samples: --temperature must be in [0.001, 100]");
     }
+    if (std::none_of(o.drafts.begin(), o.drafts.end(), [&](draft_source const& d) { return d.name == o.of; })) {
+        fail_with("--of is '", o.of, "', expected the NAME of a --draft");
+    }
+    auto const& p = o.sampling;
+    sureleap::check_settings({.temperature = p.temperature, .top_k = p.top_k, .top_p = p.top_p, .min_p = p.min_p});
     static_cast<void>(engine::make_rule(o.rule));
 }
 
@@ -273,7 +199,7 @@ draft_source const& options::closely() const {
 
 std::optional<options> parse_options(int argc, char const* const* argv) {
     options chosen;
-    raw_flags raw;
+    source_flags raw;
     CLI::App app{about, "evaluate"};
     app.footer(footer);
     app.add_option("experiment", chosen.experiments, "What to measure, any of the names below. Default: tau")
@@ -287,8 +213,10 @@ std::optional<options> parse_options(int argc, char const* const* argv) {
     if (!generate::parse_flags(app, argc, argv)) return std::nullopt;
     chosen.command.assign(argv, argv + argc);
     if (chosen.experiments.empty()) chosen.experiments = {"tau"};
-    complete_drafts(chosen, raw);
-    complete_prompts(chosen, raw);
+    chosen.drafts = parse_drafts(raw);
+    chosen.prompts = parse_prompts(raw);
+    chosen.templates = parse_templates(raw);
+    if (chosen.of.empty()) chosen.of = chosen.drafts.front().name;
     check(chosen);
     return chosen;
 }

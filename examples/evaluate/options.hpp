@@ -13,30 +13,17 @@
 
 #include <sureleap/core/types.hpp>
 
+#include "sources.hpp"
+
 namespace evaluate {
 
 using sureleap::token_id;
-
-/// A drafter under the name it has in the tables.
-struct draft_source {
-    std::string name;
-    std::string folder;                      ///< of a DSpark, DFlash or Eagle3 model; or "lookup"
-    bool zero_bias = false;                  ///< its sequential head left out: what the backbone is worth alone
-    std::string schedule = "fixed";          ///< of speed; other experiments verify whole blocks, or vary it themselves
-    std::optional<std::size_t> max_draft{};  ///< of a block, drafted and verified; all of it if not given
-};
-
-/// A file of prompts. Without a domain its lines name theirs.
-struct prompt_source {
-    std::optional<std::string> domain;
-    std::filesystem::path file;
-};
 
 struct options {
     std::vector<std::string> command;      ///< as it was typed
     std::vector<std::string> experiments;  ///< in the order they are to run
 
-    std::filesystem::path target;
+    std::filesystem::path target;  ///< a folder or a GGUF file
     std::vector<draft_source> drafts;
     std::string of;  ///< the drafter that is looked at closely, and that others are compared with
 
@@ -46,7 +33,7 @@ struct options {
     std::size_t tokens = 128;                      ///< measured of each text
     std::size_t context = 0;                       ///< 0: what the longest prompt needs, if the target has it
 
-    double temperature = 1.0;
+    sureleap::transform sampling;
     std::string rule = "token";
     std::uint64_t seed = 1;
     bool ignore_eos = false;
@@ -58,6 +45,10 @@ struct options {
     std::size_t rounds = 20'000;             ///< of calibration, in each half
     double cooler = 0.7;                     ///< the other sampling temperature of calibration
     std::vector<double> sharper{1.5, 2, 3};  ///< scores are made overconfident by these, position after position
+
+    std::size_t repeats = 5;                           ///< of speed and batch
+    bool fresh = false;                                ///< speed: every text meets a server that has learned nothing
+    std::vector<std::size_t> at_once{1, 2, 4, 8, 16};  ///< batch and equality: requests
 
     std::size_t batch = 16;
     std::size_t threads = 0;  ///< 0: one per core

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include <engine/chat.hpp>
 #include <engine/json_field.hpp>
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/types.hpp>
@@ -21,8 +22,20 @@ struct prompt_line {
     std::optional<std::string> domain;
     std::string text;
     std::vector<sureleap::token_id> tokens;  ///< instead of a text
+    std::vector<engine::chat_turn> turns;    ///< instead of a text: a conversation that the model is to answer
     bool bare = false;                       ///< a question, which a template may go around
 };
+
+namespace detail {
+
+[[nodiscard]] inline engine::chat_role role_of(engine::json_field const& role) {
+    if (role.text() == "system") return engine::chat_role::system;
+    if (role.text() == "user") return engine::chat_role::user;
+    if (role.text() == "assistant") return engine::chat_role::assistant;
+    role.wrong("system, user or assistant");
+}
+
+}  // namespace detail
 
 /// `where` names the line in errors.
 [[nodiscard]] inline prompt_line parse_prompt_line(std::string_view line, std::string const& where) {
@@ -34,7 +47,14 @@ struct prompt_line {
     };
     prompt_line out;
     if (auto const domain = root["domain"]; domain.exists()) out.domain = text_of(domain);
-    if (auto const prompt = root["prompt"]; prompt.exists()) {
+    if (auto const messages = root["messages"]; messages.exists()) {
+        messages.each([&](engine::json_field const& m) {
+            out.turns.push_back({detail::role_of(m["role"]), text_of(m["content"])});
+        });
+        if (out.turns.empty() || out.turns.back().role != engine::chat_role::user) {
+            messages.wrong("turns of which the user has the last");
+        }
+    } else if (auto const prompt = root["prompt"]; prompt.exists()) {
         out.text = text_of(prompt);
     } else if (auto const question = root["question"]; question.exists()) {
         out.text = text_of(question);
@@ -49,8 +69,10 @@ struct prompt_line {
             out.tokens.push_back(static_cast<sureleap::token_id>(ids[i].size(0, 0x7fffffff)));
         }
     } else {
-        sureleap::fail_with(where,
-                            ": none of the fields 'prompt', 'question', 'turns' and 'tokens', expected one of them");
+        sureleap::fail_with(
+            where,
+            ": none of the fields 'messages', 'prompt', 'question', 'turns' and 'tokens', expected one of "
+            "them");
     }
     return out;
 }

@@ -2,11 +2,12 @@
 #include "prompts.hpp"
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <utility>
 
+#include <engine/chat.hpp>
+#include <engine/model_files.hpp>
 #include <engine/tokenizer.hpp>
 #include <sureleap/core/error.hpp>
 
@@ -70,6 +71,7 @@ private:
             }
             return read.tokens;
         }
+        if (!read.turns.empty()) return engine::chat_prompt(tokenizer(), read.turns, chat());
         auto const pattern = chosen_.templates.find(name);
         bool const around = read.bare && pattern != chosen_.templates.end();
         // What stands in a prompt file is text, also where it looks like a special token.
@@ -81,19 +83,25 @@ private:
 
     [[nodiscard]] engine::tokenizer const& tokenizer() {
         if (!tokenizer_) {
-            auto const file = chosen_.target / "tokenizer.json";
-            if (!std::filesystem::exists(file)) {
-                fail_with(file.string(), ": there is no tokenizer, and the prompts are texts; give them as 'tokens'");
+            tokenizer_ = engine::tokenizer_of(chosen_.target);
+            if (!tokenizer_) {
+                fail_with(chosen_.target.string(),
+                          ": there is no tokenizer.json, and the prompts are texts; give them as 'tokens'");
             }
-            tokenizer_ = engine::tokenizer::load(file);
             tokenizer_->check_fits(vocabulary_);
         }
         return *tokenizer_;
     }
 
+    [[nodiscard]] engine::chat_template const& chat() {
+        if (!chat_) chat_ = engine::chat_template_of(chosen_.target);
+        return *chat_;
+    }
+
     options const& chosen_;
     std::size_t vocabulary_;
     std::optional<engine::tokenizer> tokenizer_;
+    std::optional<engine::chat_template> chat_;
     std::vector<domain> domains_;
 };
 

@@ -18,12 +18,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <engine/parts.hpp>
 #include <engine/phase_times.hpp>
+#include <engine/server.hpp>
 #include <engine/thread_pool.hpp>
 #include <sureleap/sureleap.hpp>
 
@@ -63,28 +65,67 @@ struct round_outcome {
 }
 
 struct decoding_settings {
-    double temperature = 1.0;
+    sureleap::transform sampling;
     engine::any_rule rule;
     engine::any_schedule schedule;
     std::size_t tokens = 128;
+    std::optional<std::size_t> max_draft{};  ///< instead of the contestant's
 };
 
-/// What all rounds took together.
+/// What rounds took together, and gave.
+struct rounds_sum {
+    double seconds = 0;  ///< on the clock, prompts left out
+    std::uint64_t emitted = 0;
+};
+
+/// What all rounds took together, those that do not count included.
 struct run_totals {
     engine::phase_times times;
-    double seconds = 0;  ///< on the clock, prompts left out
+    rounds_sum all{};
+    rounds_sum full{};  ///< those in which every slot decoded
     std::uint64_t target_calls = 0;
-    std::uint64_t emitted = 0;  ///< in all rounds, those that do not count included
+    std::vector<std::vector<token_id>> outputs{};  ///< [text], up to a block longer than was asked for
 };
 
 using round_observer = std::function<void(round_outcome const&)>;
 /// Told how many texts are done.
 using progress_observer = std::function<void(std::size_t)>;
 
-/// Throws if a model's numbers are unusable.
-run_totals run_texts(
-    contestant& who, decoding_settings const& how, std::span<text const> texts, engine::thread_pool& pool,
-    round_observer const& on_round, progress_observer const& on_progress = [](std::size_t) {});
+inline void ignore_round(round_outcome const&) {}
+inline void ignore_progress(std::size_t) {}
+
+/// A contestant with a schedule and a rule that stay up: what the schedule learns in one run is there in the next. The
+/// contestant must outlive it.
+class text_server {
+public:
+    text_server(contestant& who, decoding_settings const& how, engine::thread_pool& pool);
+
+    /// Throws if a model's numbers are unusable.
+    run_totals operator()(std::span<text const> texts, round_observer const& on_round = ignore_round,
+                          progress_observer const& on_progress = ignore_progress);
+
+private:
+    void submit(text const& what);
+    void observe(std::size_t r, run_totals const& so_far, round_observer const& on_round);
+    [[nodiscard]] std::size_t text_of(sureleap::request_id id) const {
+        return static_cast<std::size_t>(id - first_id_);
+    }
+
+    decoding_settings how_;
+    std::size_t max_draft_;
+    std::size_t slots_;
+    std::span<token_id const> stop_tokens_;
+    engine::server<float> server_;
+    sureleap::request_id first_id_ = 0;  // of this run
+    std::vector<double> confidences_;
+};
+
+/// Once, with a schedule that has learned nothing yet.
+inline run_totals run_texts(contestant& who, decoding_settings const& how, std::span<text const> texts,
+                            engine::thread_pool& pool, round_observer const& on_round = ignore_round,
+                            progress_observer const& on_progress = ignore_progress) {
+    return text_server(who, how, pool)(texts, on_round, on_progress);
+}
 
 /// Positions that the output of such a text may take: what a context must have beside the prompt.
 [[nodiscard]] constexpr std::size_t positions_for(std::size_t tokens, std::size_t block_size) noexcept {

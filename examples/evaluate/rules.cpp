@@ -24,7 +24,7 @@ section run_rules(session const& s) {
         for (char const* const rule : rules) {
             shown_so_far.begin_part(std::string(rule) + " at temperature " + at);
             auto how = s.settings();
-            how.temperature = temperature;
+            how.sampling.temperature = temperature;
             how.rule = engine::make_rule(rule);
             auto const domains = s.measure(who, how, shown_so_far);
             std::vector<std::string> row{rule};

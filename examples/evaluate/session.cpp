@@ -3,6 +3,10 @@
 
 #include <algorithm>
 
+#include <generate/profile.hpp>
+#include <generate/schedule.hpp>
+#include <terminal.hpp>
+
 namespace evaluate {
 
 using nlohmann::ordered_json;
@@ -23,30 +27,55 @@ void progress::update(double share) {
     });
 }
 
-std::vector<domain_counts> session::measure(contestant& who, decoding_settings const& how, progress& shown,
-                                            run_totals* totals) const {
-    struct place {
-        std::size_t domain;
-        std::size_t prompt;
+engine::any_schedule session::schedule_of(draft_source const& source, contestant& who) const {
+    auto const measured = [&] {
+        generate::options how;
+        how.settings.temperature = chosen.sampling.temperature;
+        how.settings.top_k = chosen.sampling.top_k;
+        how.settings.top_p = chosen.sampling.top_p;
+        how.settings.min_p = chosen.sampling.min_p;
+        how.settings.max_draft_tokens = who.block_size();
+        return generate::measure_cost(who.models, how, pool, status);
     };
-    std::vector<domain_counts> counts;
-    std::vector<place> places;
-    std::vector<text> texts;
+    auto schedule = generate::make_schedule(source.schedule, who.models.drafter, measured);
+    status.clear();
+    return schedule;
+}
+
+std::string session::sampling_in_words() const {
+    auto const& p = chosen.sampling;
+    if (p.greedy()) return "greedy";
+    std::string text = "temperature " + terminal::plain(p.temperature);
+    if (p.top_k > 0) text += ", top-k " + std::to_string(p.top_k);
+    if (p.top_p < 1.0) text += ", top-p " + terminal::plain(p.top_p);
+    if (p.min_p > 0.0) text += ", min-p " + terminal::plain(p.min_p);
+    return text;
+}
+
+text_list session::texts(std::size_t pass) const {
+    text_list out;
     for (std::size_t d = 0; d < prompts.domains.size(); ++d) {
-        domain const& from = prompts.domains[d];
-        counts.emplace_back(from.name, from.prompts.size(), who.block_size());
-        for (std::size_t i = 0; i < from.prompts.size(); ++i) {
-            places.push_back({d, i});
-            texts.push_back({from.prompts[i], text_seed(chosen.seed, d, i)});
+        auto const& from = prompts.domains[d].prompts;
+        for (std::size_t i = 0; i < from.size(); ++i) {
+            out.places.push_back({d, i});
+            out.texts.push_back({from[i], text_seed(chosen.seed, d, i, pass)});
         }
     }
+    return out;
+}
+
+std::vector<domain_counts> session::measure(contestant& who, decoding_settings const& how, progress& shown,
+                                            run_totals* totals) const {
+    std::vector<domain_counts> counts;
+    for (domain const& d : prompts.domains) counts.emplace_back(d.name, d.prompts.size(), who.block_size());
+    text_list const all = texts();
     run_totals const took = run_texts(
-        who, how, texts, pool,
+        who, how, all.texts, pool,
         [&](round_outcome const& round) {
-            auto const [d, i] = places[round.text];
+            auto const [d, i] = all.places[round.text];
             counts[d].add(i, round);
         },
-        [&](std::size_t done) { shown.update(static_cast<double>(done) / static_cast<double>(texts.size())); });
+        [&](std::size_t done) { shown.update(static_cast<double>(done) / static_cast<double>(all.texts.size())); });
     if (totals != nullptr) *totals = took;
     return counts;
 }
@@ -73,6 +102,7 @@ ordered_json to_json(contestant const& who) {
                       {"description", who.models.draft_facts.description},
                       {"weight_bytes", who.models.draft_facts.weight_bytes},
                       {"block_size", who.block_size()}};
+    if (who.joined) json["joined"] = true;
     if (who.max_draft) json["max_draft"] = *who.max_draft;
     if (who.config) {
         json["layers"] = who.layers;

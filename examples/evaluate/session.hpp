@@ -55,6 +55,16 @@ private:
     clock::time_point start_ = clock::now();
 };
 
+/// Texts to decode, and where they stand among the prompts.
+struct text_list {
+    struct place {
+        std::size_t domain;
+        std::size_t prompt;
+    };
+    std::vector<place> places{};
+    std::vector<text> texts{};
+};
+
 struct session {
     options const& chosen;
     engine::thread_pool& pool;
@@ -64,12 +74,23 @@ struct session {
     [[nodiscard]] contestant load(draft_source const& source, std::size_t slots) const {
         return load_contestant(chosen, source, slots, prompts.context, pool, status);
     }
-    /// The flags' temperature and rule, whole blocks.
+    /// The flags' sampling and rule, whole blocks.
     [[nodiscard]] decoding_settings settings() const {
-        return {.temperature = chosen.temperature,
+        return {.sampling = chosen.sampling,
                 .rule = engine::make_rule(chosen.rule),
                 .schedule = sureleap::fixed_schedule{},
                 .tokens = chosen.tokens};
+    }
+    /// The source's schedule. One that goes by costs has them measured here, for as many requests as `who` was loaded for.
+    [[nodiscard]] engine::any_schedule schedule_of(draft_source const& source, contestant& who) const;
+
+    /// Every prompt once. Another pass has other seeds.
+    [[nodiscard]] text_list texts(std::size_t pass = 0) const;
+    /// "temperature 0.2, top-p 0.9", or "greedy".
+    [[nodiscard]] std::string sampling_in_words() const;
+    /// "math 3": the third prompt of that domain.
+    [[nodiscard]] std::string name_of(text_list::place const& at) const {
+        return prompts.domains[at.domain].name + " " + std::to_string(at.prompt + 1);
     }
     /// Every prompt once, in batches. `totals` may be null.
     [[nodiscard]] std::vector<domain_counts> measure(contestant& who, decoding_settings const& how, progress& shown,
@@ -91,5 +112,7 @@ struct session {
 [[nodiscard]] section run_calibration(session const& s);
 [[nodiscard]] section run_shortlist(session const& s);
 [[nodiscard]] section run_speed(session const& s);
+[[nodiscard]] section run_batch(session const& s);
+[[nodiscard]] section run_equality(session const& s);
 
 }  // namespace evaluate

@@ -25,8 +25,9 @@ using sureleap::fail_with;
 
 section run_shortlist(session const& s) {
     contestant who = s.load(s.chosen.closely(), s.chosen.batch);
-    if (dynamic_cast<engine::dspark<float>*>(who.models.draft.get()) == nullptr || s.chosen.closely().zero_bias) {
-        fail_with("shortlist: ", who.name, " is no DSpark or DFlash folder; choose another drafter with --of");
+    bool const is_model = dynamic_cast<engine::dspark<float>*>(who.models.draft.get()) != nullptr;
+    if (!is_model || who.joined || s.chosen.closely().zero_bias) {
+        fail_with("shortlist: ", who.name, " is no DSpark or DFlash model alone; choose another drafter with --of");
     }
     std::size_t const V = who.models.target->vocabulary();
     std::vector<shortlist> lists{{V, 0}};

@@ -2,199 +2,152 @@
 //
 // Tokens a second, one text at a time, beside plain decoding.
 //
-// Machines drift by more than drafters differ: clocks, caches and neighbours change within seconds. So every prompt is
-// decoded by all methods before the next one, each time beginning with another method. Sums over the same prompts are
-// compared. Times exclude prefill and loading.
+// Machines drift by more than drafters differ: clocks, caches and neighbours change within seconds. So every text is
+// decoded by all methods before the next one, each time beginning with another method, and all of that several times; the
+// run in the middle counts. Sums over the same texts are compared. Times exclude prefill and loading.
+//
+// A server stays up from text to text, and what its schedule and its drafter learn stays with it. With --fresh every text
+// meets a server that has learned nothing.
 #include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include <engine/read_floor.hpp>
-#include <generate/profile.hpp>
-#include <generate/schedule.hpp>
 #include <terminal.hpp>
 
+#include "acceptance.hpp"
+#include "outputs.hpp"
 #include "session.hpp"
+#include "timing.hpp"
 
 namespace evaluate {
 namespace {
 
-/// The one in the middle, which a hiccup of the machine does not move.
-double median(std::vector<double> values) {
-    auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-}
-
-/// One method on one text.
-struct timing {
-    double seconds = 0;
-    std::uint64_t tokens = 0;
-    std::uint64_t steps = 0;
-    engine::phase_times times;
-};
+/// Shorter texts have no say in which is the worst: their time cannot be told from chance.
+constexpr std::size_t least_tokens = 100;
 
 struct runner {
     contestant who;
     std::string schedule_name;
-    engine::any_schedule schedule;
-    std::vector<std::vector<timing>> texts{};  ///< [domain][prompt]
-
-    [[nodiscard]] bool plain() const { return who.name == plain_decoding().name; }
-
-    [[nodiscard]] std::vector<statistic> tokens_per_second() const {
-        std::vector<statistic> all;
-        for (auto const& domain : texts) {
-            std::vector<contribution> parts;
-            for (timing const& t : domain) parts.push_back({static_cast<double>(t.tokens), t.seconds});
-            all.push_back(ratio_of_sums(parts));
-        }
-        all.push_back(mean_over_domains(all));
-        return all;
-    }
-    [[nodiscard]] timing sum() const {
-        timing all;
-        for (auto const& domain : texts) {
-            for (timing const& t : domain) {
-                all.seconds += t.seconds;
-                all.tokens += t.tokens;
-                all.steps += t.steps;
-                all.times.draft += t.times.draft;
-                all.times.head += t.times.head;
-                all.times.verify += t.times.verify;
-                all.times.accept += t.times.accept;
-            }
-        }
-        return all;
-    }
-    /// What a step takes, of the text in the middle.
-    [[nodiscard]] double median_step(double engine::phase_times::* only = nullptr) const {
-        std::vector<double> steps;
-        for (auto const& domain : texts) {
-            for (timing const& t : domain) {
-                if (t.steps == 0) continue;
-                steps.push_back((only == nullptr ? t.seconds : t.times.*only) / static_cast<double>(t.steps));
-            }
-        }
-        if (steps.empty()) sureleap::fail_with("speed: nothing was decoded");
-        return median(std::move(steps));
-    }
+    decoding_settings how;
+    engine::any_drafter<float> untaught;  ///< the drafter before its first text
+    drafter_counts counts;
+    std::unique_ptr<text_server> server{};
+    std::vector<text_timings> runs{};
+    text_timings texts{};  ///< the median run of each
 };
 
-std::vector<runner> load_all(session const& s) {
-    std::vector<draft_source> sources{plain_decoding()};
-    sources.insert(sources.end(), s.chosen.drafts.begin(), s.chosen.drafts.end());
-    std::vector<runner> all;
-    for (draft_source const& source : sources) {
-        contestant who = s.load(source, 1);
-        auto const measure = [&] {
-            generate::options how;
-            how.settings.temperature = s.chosen.temperature;
-            how.settings.max_draft_tokens = who.block_size();
-            return generate::measure_cost(who.models, how, s.pool, s.status);
-        };
-        auto schedule = generate::make_schedule(source.schedule, who.models.drafter, measure);
-        s.status.clear();
-        all.push_back({std::move(who), source.schedule, std::move(schedule)});
+runner load_runner(session const& s, draft_source const& source) {
+    contestant who = s.load(source, 1);
+    auto how = s.settings();
+    how.schedule = s.schedule_of(source, who);
+    drafter_counts counts{who.name, {}};
+    for (domain const& d : s.prompts.domains) {
+        counts.domains.emplace_back(d.name, d.prompts.size(), who.models.block_size());
+    }
+    auto untaught = who.models.drafter;
+    return {std::move(who), source.schedule, std::move(how), std::move(untaught), std::move(counts)};
+}
+
+/// The output. Time and counts go to the runner, if they are wanted.
+std::vector<token_id> decode(session const& s, runner& with, text const& what, text_list::place at, timing* time) {
+    if (!with.server || s.chosen.fresh) {
+        replace(with.who.models.drafter, with.untaught);
+        with.server = std::make_unique<text_server>(with.who, with.how, s.pool);
+    }
+    auto const count = [&](round_outcome const& round) { with.counts.domains[at.domain].add(at.prompt, round); };
+    auto done = (*with.server)(std::span(&what, 1), time != nullptr ? round_observer(count) : ignore_round);
+    if (time != nullptr) *time = {done.all.seconds, done.all.emitted, done.target_calls, done.times};
+    return std::move(done.outputs.front());
+}
+
+/// Fails at the first token that is not plain decoding's, where it must be. The first runner is plain decoding.
+void decode_all(session const& s, std::vector<runner>& all, bool compare) {
+    text_list const list = s.texts();
+    text_timings empty;
+    for (domain const& d : s.prompts.domains) empty.emplace_back(d.prompts.size());
+    // The first text of a method finds nothing of it in the caches.
+    for (runner& r : all) static_cast<void>(decode(s, r, list.texts[0], list.places[0], nullptr));
+    std::vector<std::vector<token_id>> expected(list.texts.size());
+    progress shown_so_far(s.status, "speed", s.chosen.repeats);
+    for (std::size_t run = 0; run < s.chosen.repeats; ++run) {
+        shown_so_far.begin_part("runs");
+        for (runner& r : all) r.runs.push_back(empty);
+        for (std::size_t i = 0; i < list.texts.size(); ++i) {
+            auto const at = list.places[i];
+            std::vector<std::vector<token_id>> outputs(all.size());
+            for (std::size_t turn = 0; turn < all.size(); ++turn) {
+                std::size_t const m = (i + run + turn) % all.size();
+                outputs[m] = decode(s, all[m], list.texts[i], at, &all[m].runs[run][at.domain][at.prompt]);
+            }
+            if (run == 0) expected[i] = outputs.front();
+            for (std::size_t m = 0; compare && m < all.size(); ++m) {
+                expect_same(all[m].who.name, std::span(&outputs[m], 1), std::span(&expected[i], 1), s.chosen.tokens,
+                            [&](std::size_t) { return "speed: text " + s.name_of(at); });
+            }
+            shown_so_far.update(static_cast<double>(i + 1) / static_cast<double>(list.texts.size()));
+        }
+    }
+    for (runner& r : all) r.texts = median_runs(r.runs);
+}
+
+// ---- figures ---------------------------------------------------------------------------------------------------
+
+/// By domain.
+std::vector<statistic> tokens_per_second(text_timings const& texts) {
+    std::vector<statistic> all;
+    for (auto const& domain : texts) {
+        std::vector<contribution> parts;
+        for (timing const& t : domain) parts.push_back({static_cast<double>(t.tokens), t.seconds});
+        all.push_back(ratio_of_sums(parts));
     }
     return all;
 }
 
-timing decode(session const& s, runner& with, double temperature, text const& what) {
-    auto how = s.settings();
-    how.temperature = temperature;
-    how.schedule = with.schedule;
-    auto const totals = run_texts(with.who, how, std::span(&what, 1), s.pool, [](round_outcome const&) {});
-    return {totals.seconds, totals.emitted, totals.target_calls, totals.times};
+/// By domain, and their mean.
+std::vector<statistic> over_plain(text_timings const& fast, text_timings const& plain) {
+    auto const over = tokens_per_second(fast);
+    auto const under = tokens_per_second(plain);
+    std::vector<statistic> all;
+    for (std::size_t d = 0; d < over.size(); ++d) all.push_back(quotient(over[d], under[d]));
+    all.push_back(mean_over_domains(all));
+    return all;
 }
 
-void decode_all(session const& s, std::vector<runner>& all, double temperature, progress& shown_so_far) {
-    std::size_t prompts = 0, done = 0;
-    for (domain const& d : s.prompts.domains) prompts += d.prompts.size();
-    for (runner& r : all) {
-        r.texts.clear();
-        for (domain const& d : s.prompts.domains) r.texts.emplace_back(d.prompts.size());
-        // The first text of a method finds nothing of it in the caches.
-        static_cast<void>(decode(s, r, temperature, {s.prompts.domains[0].prompts[0], s.chosen.seed}));
+/// The mean ratio of every run.
+std::vector<double> by_run(runner const& fast, runner const& plain) {
+    std::vector<double> all;
+    for (std::size_t run = 0; run < fast.runs.size(); ++run) {
+        all.push_back(over_plain(fast.runs[run], plain.runs[run]).back().value());
     }
-    for (std::size_t d = 0; d < s.prompts.domains.size(); ++d) {
-        auto const& from = s.prompts.domains[d].prompts;
-        for (std::size_t i = 0; i < from.size(); ++i) {
-            text const what{from[i], text_seed(s.chosen.seed, d, i)};
-            for (std::size_t turn = 0; turn < all.size(); ++turn) {
-                runner& r = all[(i + turn) % all.size()];
-                r.texts[d][i] = decode(s, r, temperature, what);
-            }
-            shown_so_far.update(static_cast<double>(++done) / static_cast<double>(prompts));
+    return all;
+}
+
+timing sum(text_timings const& texts) {
+    timing all;
+    for (auto const& domain : texts) {
+        for (timing const& t : domain) {
+            all.seconds += t.seconds;
+            all.tokens += t.tokens;
+            all.steps += t.steps;
+            all.times = added(all.times, t.times);
         }
     }
+    return all;
 }
 
-// ---- what is shown ---------------------------------------------------------------------------------------------
-
-std::string at(double temperature) {
-    return temperature < 1e-5 ? "greedy" : "temperature " + terminal::plain(temperature);
-}
-
-table by_domain(session const& s, std::vector<runner> const& all, double temperature) {
-    table t{.title = "Tokens a second, " + at(temperature), .header = s.with_domains({"method"})};
-    if (s.chosen.bf16) t.notes.push_back("In bf16 arithmetic, plain decoding too.");
-    for (runner const& r : all) {
-        std::vector<std::string> row{r.who.name};
-        for (statistic const& x : r.tokens_per_second()) row.push_back(shown(x, x.value() < 100 ? 1 : 0));
-        t.add(std::move(row));
-    }
-    return t;
-}
-
-/// Of text after text, the ratio in the middle: what is left of the sums' ratio where a neighbour took the machine away.
-double median_ratio(runner const& fast, runner const& plain) {
-    std::vector<double> ratios;
-    for (std::size_t d = 0; d < fast.texts.size(); ++d) {
-        for (std::size_t i = 0; i < fast.texts[d].size(); ++i) {
-            timing const& a = fast.texts[d][i];
-            timing const& b = plain.texts[d][i];
-            ratios.push_back(static_cast<double>(a.tokens) / a.seconds * b.seconds / static_cast<double>(b.tokens));
+/// What a step takes, of the text in the middle.
+double median_step(text_timings const& texts, double engine::phase_times::* only = nullptr) {
+    std::vector<double> steps;
+    for (auto const& domain : texts) {
+        for (timing const& t : domain) {
+            steps.push_back((only == nullptr ? t.seconds : t.times.*only) / static_cast<double>(t.steps));
         }
     }
-    return median(std::move(ratios));
-}
-
-table over_plain(session const& s, std::vector<runner> const& all, double temperature) {
-    auto header = s.with_domains({"method"});
-    header.push_back("median of texts");
-    table t{.title = "Times plain decoding, " + at(temperature), .header = std::move(header)};
-    auto const plain = all.front().tokens_per_second();
-    for (runner const& r : all) {
-        if (r.plain()) continue;
-        std::vector<std::string> row{r.who.name};
-        auto const fast = r.tokens_per_second();
-        for (std::size_t i = 0; i < fast.size(); ++i) row.push_back(shown(quotient(fast[i], plain[i]), 2));
-        row.push_back(shown(median_ratio(r, all.front()), 2));
-        t.add(std::move(row));
-    }
-    return t;
-}
-
-table by_phase(std::vector<runner> const& all, double temperature) {
-    table t{.title = "A round in parts, " + at(temperature),
-            .header = {"method", "block", "schedule", "tokens a round", "round", "draft", "sequential loop", "verify",
-                       "schedule, accept"}};
-    for (runner const& r : all) {
-        timing const sum = r.sum();
-        auto const steps = static_cast<double>(sum.steps);
-        auto const part = [&](double seconds) {
-            return seconds > 0 ? in_time(seconds / steps) + " " + percent(seconds / sum.times.decode()) : "-";
-        };
-        t.add({r.who.name, r.plain() ? "-" : r.who.block_in_words(), r.plain() ? "-" : r.schedule_name,
-               fixed(static_cast<double>(sum.tokens) / steps, 2), in_time(sum.seconds / steps),
-               r.plain() ? "-" : part(sum.times.draft), r.plain() ? "-" : part(sum.times.head), part(sum.times.verify),
-               part(sum.times.accept)});
-    }
-    t.notes.push_back(
-        "Tokens a round: first rounds, which are plain, included. Sequential loop: biases, confidences and");
-    t.notes.push_back("draws; without a head the draws alone.");
-    return t;
+    return median(std::move(steps));
 }
 
 /// How near plain decoding comes to reading the weights, which is all it must do.
@@ -208,25 +161,97 @@ struct floor_share {
 floor_share measure_floor(session const& s, runner const& plain) {
     std::size_t const bytes = plain.who.models.target_facts.weight_bytes;
     auto const rate = [&](double seconds) { return static_cast<double>(bytes) / seconds; };
-    return {bytes, engine::measure_read_floor(s.pool, bytes), rate(plain.median_step()),
-            rate(plain.median_step(&engine::phase_times::verify))};
+    return {bytes, engine::measure_read_floor(s.pool, bytes), rate(median_step(plain.texts)),
+            rate(median_step(plain.texts, &engine::phase_times::verify))};
 }
 
-table describe(floor_share const& f, double temperature) {
-    table t{.title = "Weights read by plain decoding, " + at(temperature) + ": " + in_bytes(f.weight_bytes) + " a step",
-            .header = {"", "GB/s", "of the floor"}};
+// ---- what is shown ---------------------------------------------------------------------------------------------
+
+table by_domain(session const& s, std::vector<runner> const& all) {
+    table t{.title = "Tokens a second, " + s.sampling_in_words() + ", rule " + s.chosen.rule,
+            .header = s.with_domains({"method"}),
+            .notes = {"Of each text the median of " + counted(s.chosen.repeats, "run") +
+                      "; prompts and loading left out."}};
+    if (s.chosen.bf16) t.notes.push_back("In bf16 arithmetic, plain decoding too.");
+    for (runner const& r : all) {
+        auto figures = tokens_per_second(r.texts);
+        figures.push_back(mean_over_domains(figures));
+        std::vector<std::string> row{r.who.name};
+        for (statistic const& x : figures) row.push_back(shown(x, x.value() < 100 ? 1 : 0));
+        t.add(std::move(row));
+    }
+    return t;
+}
+
+table ratios(session const& s, std::vector<runner> const& all, bool compared) {
+    auto header = s.with_domains({"method"});
+    header.insert(header.end(), {"runs", "worst text", "which"});
+    table t{
+        .title = "Times plain decoding, " + s.sampling_in_words() + ", rule " + s.chosen.rule,
+        .header = std::move(header),
+        .notes = {"Mean: of the domains' ratios. Runs: the lowest and the highest mean of a single run. Worst text:",
+                  "of those of " + grouped(least_tokens) + " tokens and more, the lowest ratio of their median runs."}};
+    t.notes.push_back(
+        compared ? "All outputs of all runs are plain decoding's, token by token."
+                 : "Outputs were not compared: with this rule they have plain decoding's law, not its tokens.");
+    runner const& plain = all.front();
+    for (runner const& r : all) {
+        if (&r == &plain) continue;
+        std::vector<std::string> row{r.who.name};
+        for (statistic const& x : over_plain(r.texts, plain.texts)) row.push_back(shown(x, 2));
+        auto const runs = by_run(r, plain);
+        auto const [low, high] = std::minmax_element(runs.begin(), runs.end());
+        row.push_back(fixed(*low, 2) + " .. " + fixed(*high, 2));
+        auto const slow = worst(text_ratios(r.texts, plain.texts, least_tokens));
+        row.push_back(slow ? fixed(slow->ratio, 3) : "-");
+        row.push_back(slow ? s.name_of({slow->domain, slow->text}) : "-");
+        t.add(std::move(row));
+    }
+    return t;
+}
+
+table by_phase(std::vector<runner> const& all) {
+    table t{
+        .title = "A round in parts",
+        .header = {"method", "block", "schedule", "rows", "round", "draft", "sequential loop", "verify",
+                   "schedule, accept", "library's share"},
+        .notes = {"Rows: verified in a round, the anchor's included. Sequential loop: biases, confidences and draws;",
+                  "without a head the draws alone. The library's share: that, schedule and acceptance."}};
+    for (runner const& r : all) {
+        timing const total = sum(r.texts);
+        auto const steps = static_cast<double>(total.steps);
+        auto const part = [&](double seconds) {
+            return seconds > 0 ? in_time(seconds / steps) + " " + percent(seconds / total.times.decode()) : "-";
+        };
+        auto const rows = with_mean(r.counts.domains, [](domain_counts const& d) { return d.verified_a_round(); });
+        t.add({r.who.name, r.who.drafts() ? r.who.block_in_words() : "-", r.who.drafts() ? r.schedule_name : "-",
+               shown(1 + rows.back().value(), 2), in_time(total.seconds / steps), part(total.times.draft),
+               part(total.times.head), part(total.times.verify), part(total.times.accept),
+               percent((total.times.head + total.times.accept) / total.times.decode())});
+    }
+    return t;
+}
+
+table describe(floor_share const& f) {
+    table t{.title = "Weights read by plain decoding: " + in_bytes(f.weight_bytes) + " a step",
+            .header = {"", "GB/s", "of the floor", "time over the floor's"}};
     double const floor = f.floor.bytes_per_second;
-    t.add({"reading a buffer of " + in_bytes(f.floor.bytes), rounded(1e-9 * floor), ""});
-    t.add({"the target's pass", rounded(1e-9 * f.target), percent(f.target / floor, 0)});
-    t.add({"the whole step", rounded(1e-9 * f.plain), percent(f.plain / floor, 0)});
+    t.add({"reading a buffer of " + in_bytes(f.floor.bytes), rounded(1e-9 * floor), "", ""});
+    t.add({"the target's pass", rounded(1e-9 * f.target), percent(f.target / floor, 0), fixed(floor / f.target, 2)});
+    t.add({"the whole step", rounded(1e-9 * f.plain), percent(f.plain / floor, 0), fixed(floor / f.plain, 2)});
     t.notes.push_back("Median over texts; the buffer: best of many passes by the same threads.");
     return t;
 }
 
-nlohmann::ordered_json to_json(session const& s, runner const& r) {
+nlohmann::ordered_json to_json(session const& s, runner const& r, runner const& plain) {
     nlohmann::ordered_json json{{"drafter", evaluate::to_json(r.who)},
                                 {"schedule", r.schedule_name},
-                                {"seconds", evaluate::to_json(r.sum().times)}};
+                                {"seconds", evaluate::to_json(sum(r.texts).times)},
+                                {"mean_over_plain_by_run", by_run(r, plain)},
+                                {"counts", evaluate::to_json(r.counts.domains)}};
+    if (auto const slow = worst(text_ratios(r.texts, plain.texts, least_tokens))) {
+        json["worst_text"] = {{"text", s.name_of({slow->domain, slow->text})}, {"ratio", slow->ratio}};
+    }
     for (std::size_t d = 0; d < r.texts.size(); ++d) {
         nlohmann::ordered_json texts = nlohmann::ordered_json::array();
         for (timing const& t : r.texts[d]) texts.push_back({t.tokens, t.seconds, t.steps, t.times.head});
@@ -238,28 +263,33 @@ nlohmann::ordered_json to_json(session const& s, runner const& r) {
 }  // namespace
 
 section run_speed(session const& s) {
-    std::vector<runner> all = load_all(s);
-    std::vector<double> temperatures{s.chosen.temperature};
-    if (s.chosen.temperature > 1e-5) temperatures.push_back(0.0);
-    section out{.name = "speed", .counts = {{"columns", {"tokens", "seconds", "steps", "head_seconds"}}}};
-    progress shown_so_far(s.status, "speed", temperatures.size());
-    for (double const temperature : temperatures) {
-        shown_so_far.begin_part(at(temperature));
-        decode_all(s, all, temperature, shown_so_far);
-        floor_share const floor = measure_floor(s, all.front());
-        out.tables.push_back(by_domain(s, all, temperature));
-        out.tables.push_back(over_plain(s, all, temperature));
-        out.tables.push_back(by_phase(all, temperature));
-        out.tables.push_back(describe(floor, temperature));
-        nlohmann::ordered_json run{{"temperature", temperature},
-                                   {"floor",
-                                    {{"bytes", floor.weight_bytes},
-                                     {"read", floor.floor.bytes_per_second},
-                                     {"plain_step", floor.plain},
-                                     {"target_pass", floor.target}}}};
-        for (runner const& r : all) run["methods"].push_back(to_json(s, r));
-        out.counts["runs"].push_back(std::move(run));
+    std::vector<draft_source> sources{plain_decoding()};
+    sources.insert(sources.end(), s.chosen.drafts.begin(), s.chosen.drafts.end());
+    std::vector<runner> all;
+    for (draft_source const& source : sources) all.push_back(load_runner(s, source));
+    bool const compare = is_reproducible(s.chosen.sampling, engine::make_rule(s.chosen.rule));
+    decode_all(s, all, compare);
+    floor_share const floor = measure_floor(s, all.front());
+
+    section out{.name = "speed",
+                .counts = {{"columns", {"tokens", "seconds", "steps", "head_seconds"}},
+                           {"count_columns", domain_counts::columns()},
+                           {"compared", compare},
+                           {"floor",
+                            {{"bytes", floor.weight_bytes},
+                             {"read", floor.floor.bytes_per_second},
+                             {"plain_step", floor.plain},
+                             {"target_pass", floor.target}}}},
+                .tables = {by_domain(s, all), ratios(s, all, compare)}};
+    std::vector<drafter_counts> counts;
+    for (runner const& r : all) {
+        out.counts["methods"].push_back(to_json(s, r, all.front()));
+        if (r.who.drafts()) counts.push_back(r.counts);
     }
+    out.tables.push_back(tau_by_domain(s, counts));
+    out.tables.push_back(mean_acceptance_by_position(counts));
+    out.tables.push_back(by_phase(all));
+    out.tables.push_back(describe(floor));
     return out;
 }
 

@@ -549,6 +549,23 @@ TEST_CASE("a matrix that lies askew is refused, a vector is copied anyway") {
     CHECK(static_cast<float const*>(w.data)[1] == 6.0f);
 }
 
+TEST_CASE("a model whose weights are taken for zeros keeps its shapes and its lists of tokens") {
+    temporary_folder const folder;
+    folder.write("config.json", config_text());
+    write_file(folder / "model.safetensors",
+               {tensor<float>("m", {2, 2}, {1, 2, 3, 4}), tensor<float>("v", {3}, {5, 6, 7}),
+                tensor<std::int32_t>("ids", {2}, {8, 9})});
+    checkpoint const zeroed = checkpoint(folder.path).zeroed();
+    engine::weight const m = zeroed.matrix("m", 2, 2);
+    auto const* const numbers = static_cast<float const*>(m.data);
+    CHECK(std::all_of(numbers, numbers + 4, [](float x) { return x == 0.0f; }));
+    CHECK(m.data != zeroed.files()[0].at("m").bytes.data());
+    CHECK(zeroed.vector<float>("v", 3) == std::vector<float>{0, 0, 0});
+    CHECK(zeroed.names() == checkpoint(folder.path).names());
+    CHECK(static_cast<int>(zeroed.files()[0].at("ids").bytes[0]) == 8);
+    CHECK(support::says(error_text([&] { static_cast<void>(zeroed.matrix("m", 4, 1)); }), "expected [4, 1]"));
+}
+
 TEST_CASE("an index and its shards must agree") {
     temporary_folder const folder;
     folder.write("config.json", config_text());

@@ -19,10 +19,13 @@
 #include <evaluate/confidence_study.hpp>
 #include <evaluate/counts.hpp>
 #include <evaluate/json_text.hpp>
+#include <evaluate/outputs.hpp>
 #include <evaluate/prompt_line.hpp>
 #include <evaluate/ratios.hpp>
 #include <evaluate/rounds.hpp>
+#include <evaluate/sources.hpp>
 #include <evaluate/table.hpp>
+#include <evaluate/timing.hpp>
 
 #include "support/dice.hpp"
 #include "support/error_text.hpp"
@@ -291,6 +294,79 @@ TEST_CASE("a study of nothing is refused") {
                "no rounds"));
 }
 
+// ---- times and outputs ---------------------------------------------------------------------------------------------
+
+TEST_CASE("of several runs the one in the middle counts, by seconds a token") {
+    using evaluate::timing;
+    // Text 2 was disturbed in the first run, and emitted a token more in the last.
+    std::vector<evaluate::text_timings> const runs{{{timing{1.0, 100, 50}, timing{9.0, 100, 50}}},
+                                                   {{timing{1.2, 100, 50}, timing{2.0, 100, 50}}},
+                                                   {{timing{1.1, 100, 50}, timing{2.5, 101, 50}}}};
+    auto const middle = evaluate::median_runs(runs);
+    CHECK(middle[0][0].seconds == 1.1);
+    CHECK(middle[0][1].seconds == 2.5);
+    CHECK(evaluate::median({3.0, 1.0, 2.0}) == 2.0);
+    CHECK(says(error_text([] { static_cast<void>(evaluate::median({})); }), "no values"));
+}
+
+TEST_CASE("the worst text is the one that lost most time, short ones left out") {
+    using evaluate::timing;
+    evaluate::text_timings const plain{{timing{1.0, 100, 0}, timing{1.0, 100, 0}}, {timing{0.1, 10, 0}}};
+    evaluate::text_timings const fast{{timing{0.5, 100, 0}, timing{1.04, 104, 0}}, {timing{1.0, 10, 0}}};
+    auto const worst = evaluate::worst(evaluate::text_ratios(fast, plain, 100));
+    REQUIRE(worst);
+    CHECK(worst->domain == 0);
+    CHECK(worst->text == 1);
+    CHECK(near(worst->ratio, 1.0, 1e-12));
+    CHECK(near(evaluate::worst(evaluate::text_ratios(fast, plain, 10))->ratio, 0.1, 1e-12));
+    CHECK_FALSE(evaluate::worst(evaluate::text_ratios(fast, plain, 101)));
+}
+
+TEST_CASE("the first token that is not plain decoding's is named") {
+    std::vector<std::vector<token_id>> const expected{{1, 2, 3}, {4, 5, 6, 7}};
+    auto const difference = [&](std::vector<std::vector<token_id>> const& outputs, std::size_t tokens) {
+        return error_text([&] {
+            evaluate::expect_same("joined", outputs, expected, tokens,
+                                  [](std::size_t i) { return "text " + std::to_string(i + 1); });
+        });
+    };
+    CHECK(difference({{1, 2, 3}, {4, 5, 6, 7}}, 4).empty());
+    CHECK(difference({{1, 2, 3}, {4, 5, 6, 7, 8}}, 4).empty());  // what comes behind was not asked for
+    CHECK(difference({{1, 2, 3}, {4, 5, 6, 9}}, 3).empty());
+    CHECK(says(difference({{1, 2, 3}, {4, 9, 6, 7}}, 4),
+               "text 2: joined has token 9 at index 1, expected plain decoding's, token 5"));
+    CHECK(says(difference({{1, 2}, {4, 5, 6, 7}}, 4), "text 1: joined has the end at index 2, expected"));
+    CHECK(says(difference({{1, 2, 3, 4}, {4, 5, 6, 7}}, 4),
+               "has token 4 at index 3, expected plain decoding's, the end"));
+}
+
+TEST_CASE("outputs can be compared under a rule that keeps the tokens, or greedily") {
+    CHECK(evaluate::is_reproducible({.temperature = 1.0}, engine::make_rule("coupled")));
+    CHECK(evaluate::is_reproducible({.temperature = 0.0}, engine::make_rule("token")));
+    CHECK_FALSE(evaluate::is_reproducible({.temperature = 0.2}, engine::make_rule("token")));
+    CHECK_FALSE(evaluate::is_reproducible({.temperature = 0.2}, engine::make_rule("block")));
+}
+
+TEST_CASE("drafters by name, alone, joined and zeroed") {
+    using evaluate::parse_draft;
+    auto const both = parse_draft("both=lookup+zeroed:a/b=c.gguf");
+    CHECK(both.name == "both");
+    CHECK(both.path == "a/b=c.gguf");
+    CHECK(both.joined);
+    CHECK(both.zeroed);
+    CHECK(both.is_model());
+    auto const lookup = parse_draft("l=lookup");
+    CHECK(lookup.path == "lookup");
+    CHECK_FALSE(lookup.joined);
+    CHECK_FALSE(lookup.is_model());
+    for (char const* const text : {"x=lookup+", "x=zeroed:", "x=lookup+lookup", "x=zeroed:none"}) {
+        CAPTURE(text);
+        CHECK(says(error_text([&] { static_cast<void>(parse_draft(text)); }), "expected the path of a model"));
+    }
+    CHECK(
+        says(error_text([] { static_cast<void>(parse_draft("lookup")); }), "--draft is 'lookup', expected NAME=PATH"));
+}
+
 // ---- the floor -----------------------------------------------------------------------------------------------------
 
 TEST_CASE("the floor of plain decoding is measured over as many bytes as the weights have") {
@@ -318,12 +394,23 @@ TEST_CASE("lines of prompt files, by whoever wrote them") {
     CHECK(parse_prompt_line(R"({"question_id": 3, "turns": ["Hello", "Again"]})", "f").text == "Hello");
     CHECK(parse_prompt_line(R"({"tokens": [3, 0, 7]})", "f").tokens == std::vector<token_id>{3, 0, 7});
 
+    auto const chat = parse_prompt_line(
+        R"({"messages": [{"role": "system", "content": "Short."}, {"role": "user", "content": "Why?"}]})", "f");
+    REQUIRE(chat.turns.size() == 2);
+    CHECK(chat.turns[0].role == engine::chat_role::system);
+    CHECK(chat.turns[1].text == "Why?");
+
     auto const refusal = [](char const* line) {
         return error_text([&] { static_cast<void>(parse_prompt_line(line, "a.jsonl, line 3")); });
     };
     CHECK(says(refusal("{"), {"a.jsonl, line 3: no valid JSON in 1 bytes"}));
     CHECK(says(refusal("[1]"), "a.jsonl, line 3: expected a JSON object, found array"));
     CHECK(says(refusal(R"({"text": "x"})"), {"none of the fields", "'prompt'"}));
+    CHECK(says(refusal(R"({"messages": []})"),
+               "'messages' is a list of 0, expected turns of which the user has the last"));
+    CHECK(says(refusal(R"({"messages": [{"role": "assistant", "content": "x"}]})"), "expected turns of which"));
+    CHECK(says(refusal(R"({"messages": [{"role": "tool", "content": "x"}]})"),
+               "'messages[0].role' is \"tool\", expected system, user or assistant"));
     CHECK(says(refusal(R"({"prompt": ""})"), {"'prompt' is \"\", expected some text"}));
     CHECK(says(refusal(R"({"question": 4})"), "'question' is 4, expected a string"));
     CHECK(says(refusal(R"({"turns": []})"), "'turns' is a list of 0, expected at least one text"));
