@@ -31,6 +31,11 @@ namespace {
 
 using namespace generate;
 
+void show(std::string const& text) {
+    std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
+}
+
 /// "plain: 17 tokens, 5.70 a second"
 std::string progress(char const* name, decoding const& so_far, job const& what) {
     auto const& report = so_far.report;
@@ -43,26 +48,28 @@ std::string progress(char const* name, decoding const& so_far, job const& what) 
 }
 
 /// Shows the first copy as it comes, the others when all are done.
-decoding decode_and_show(char const* name, method const& how, job const& what, models& loaded, prompt const& asked,
-                         engine::thread_pool& pool, status_line& status) {
+decoding decode_and_show(char const* name, bool drafts, method const& how, job const& what, models& loaded,
+                         prompt const& asked, engine::thread_pool& pool, status_line& status) {
     // Text and status line would write over each other. Where both go to a terminal, the text is the progress.
     bool const one_terminal = ::isatty(STDOUT_FILENO) == 1;
-    print_heading("text");
-    text_stream text(asked.tokenizer);
-    auto result = decode(how, what, *loaded.target, pool, [&](decoding const& so_far, std::span<token_id const> news) {
-        if (!one_terminal || so_far.report.emitted() == 0) {
-            status.update([&] { return progress(name, so_far, what); });
-        } else {
-            status.clear();
-        }
-        text.push(news);
-    });
+    bool const coloured = drafts && terminal::wants_colours(STDOUT_FILENO);
+    print_heading(text_heading(coloured));
+    text_stream text(asked.tokenizer, coloured);
+    auto result =
+        decode(how, what, *loaded.target, pool, [&](decoding const& so_far, std::span<round_seen const> news) {
+            if (!one_terminal || so_far.report.emitted() == 0) {
+                status.update([&] { return progress(name, so_far, what); });
+            } else {
+                status.clear();
+            }
+            for (round_seen const& round : news) show(text.push(round));
+        });
     status.clear();
-    text.finish();
+    show(text.finish());
     for (std::size_t copy = 1; copy < result.outputs.size(); ++copy) {
         print_heading("text, copy " + std::to_string(copy + 1));
-        text.push(result.outputs[copy]);
-        text.finish();
+        text_stream another(asked.tokenizer, false);
+        show(another.push(result.outputs[copy], origin::target) + another.finish());
     }
     return result;
 }
@@ -70,7 +77,7 @@ decoding decode_and_show(char const* name, method const& how, job const& what, m
 /// For a run beside one that was shown.
 decoding decode_silently(char const* name, method const& how, job const& what, models& loaded,
                          engine::thread_pool& pool, status_line& status) {
-    auto result = decode(how, what, *loaded.target, pool, [&](decoding const& so_far, std::span<token_id const>) {
+    auto result = decode(how, what, *loaded.target, pool, [&](decoding const& so_far, std::span<round_seen const>) {
         status.update([&] { return progress(name, so_far, what); });
     });
     status.clear();
@@ -96,10 +103,10 @@ int run(options const& chosen) {
     method const speculative{loaded.drafter, loaded.draft.get(), std::move(schedule), rule};
     method const plain{nothing, nullptr, sureleap::fixed_schedule{}, rule};
     if (chosen.speculates()) {
-        found.speculative = decode_and_show("speculative", speculative, what, loaded, asked, pool, status);
+        found.speculative = decode_and_show("speculative", true, speculative, what, loaded, asked, pool, status);
         if (chosen.plain) found.plain = decode_silently("plain", plain, what, loaded, pool, status);
     } else {
-        found.plain = decode_and_show("plain", plain, what, loaded, asked, pool, status);
+        found.plain = decode_and_show("plain", false, plain, what, loaded, asked, pool, status);
     }
     found.comparable = found.speculative && found.plain && is_reproducible(what.settings, rule);
     if (found.plain && loaded.target_facts.weight_bytes > 0) {
