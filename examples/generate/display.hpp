@@ -42,7 +42,7 @@ using terminal::print_heading;
 /// Models and settings.
 void print_setup(options const& chosen, models const& loaded, findings const& found);
 
-/// Acceptance, times, speed, and the comparison with plain decoding.
+/// One table: speed, acceptance, the library's share, and the comparison with plain decoding. Verbose: more before it.
 void print_findings(options const& chosen, models const& loaded, findings const& found);
 
 }  // namespace generate

@@ -109,7 +109,8 @@ int run(options const& chosen) {
         found.plain = decode_and_show("plain", false, plain, what, loaded, asked, pool, status);
     }
     found.comparable = found.speculative && found.plain && is_reproducible(what.settings, rule);
-    if (found.plain && loaded.target_facts.weight_bytes > 0) {
+    bool const asks_for_rates = chosen.verbose || !chosen.json.empty();
+    if (asks_for_rates && found.plain && loaded.target_facts.weight_bytes > 0) {
         found.floor = engine::measure_read_floor(pool, loaded.target_facts.weight_bytes);
     }
 

@@ -110,6 +110,7 @@ void add_running(CLI::App& app, options& o, bool& no_plain) {
     running.add("--threads", o.threads, "N", "Default: one per core")->check(at_most(1024));
     running.flag("--bf16", o.bf16, about_bf16);
     running.flag("--no-plain", no_plain, "Leave out plain decoding, and with it the comparison");
+    running.flag("--verbose", o.verbose, "Show times, counts and memory rates as well");
     running.add("--json", o.json, "FILE", "Write everything that was found out, and the tokens");
 }
 

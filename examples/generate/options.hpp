@@ -43,6 +43,7 @@ struct options {
     std::size_t threads = 0;  ///< 0: one per core
     bool bf16 = false;        ///< activations rounded for products with bf16 weights
     bool plain = true;
+    bool verbose = false;
     std::filesystem::path json;  ///< empty: no report
 
     [[nodiscard]] bool tiny() const noexcept { return target.empty(); }
