@@ -39,7 +39,11 @@ given() {
 target="${root}/examples/models/target"
 if [[ ${program} == generate && -z ${small} ]] && ! given target help; then
     export otherwise="the small model in the repository takes its place"
-    real="$("${root}/examples/models/fetch.sh")" && target="${real}" || small=yes
+    if real="$("${root}/examples/models/fetch.sh")"; then
+        target="${real}"
+    else
+        small=yes
+    fi
 fi
 
 require_packages build-essential cmake ninja-build libcli11-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev

@@ -11,7 +11,7 @@ namespace generate {
 namespace {
 
 /// What the last round was for its request r.
-round_seen round_of(engine::server<float> const& server, std::size_t r, bool has_confidence) {
+round_seen round_of(engine::server<float> const& server, std::size_t r) {
     auto const& round = server.last_round();
     auto const& verdict = round.verdicts[r];
     auto const drafted = server.last_block().tokens(r);
@@ -20,7 +20,7 @@ round_seen round_of(engine::server<float> const& server, std::size_t r, bool has
                     .verified = verdict.verified,
                     .accepted = verdict.accepted,
                     .emitted = {verdict.emitted.begin(), verdict.emitted.end()}};
-    for (std::size_t k = 0; has_confidence && k < drafted.size(); ++k) {
+    for (std::size_t k = 0; k < drafted.size(); ++k) {
         seen.confidences.push_back(static_cast<double>(round.survivals.at(r, k).confidence) /
                                    static_cast<double>(sureleap::certain));
     }
@@ -32,7 +32,10 @@ round_seen round_of(engine::server<float> const& server, std::size_t r, bool has
 decoding decode(method const& how, job const& what, engine::target<float>& target, engine::thread_pool& pool,
                 watcher const& watch) {
     engine::server<float> server(target, how.drafter, how.draft, how.schedule, how.rule, pool);
-    bool const has_confidence = std::visit([]<class D>(D const&) { return D::has_confidence; }, how.drafter);
+    return decode(server, what, watch);
+}
+
+decoding decode(engine::server<float>& server, job const& what, watcher const& watch) {
     decoding done{.outputs = std::vector<std::vector<token_id>>(what.copies), .rounds = {}, .report = {}, .times = {}};
     std::vector<sureleap::request_id> ids;
     for (std::size_t copy = 0; copy < what.copies; ++copy) {
@@ -51,7 +54,7 @@ decoding decode(method const& how, job const& what, engine::target<float>& targe
                                     ": ", sureleap::to_string(event.outcome));
             }
             done.outputs[copy].insert(done.outputs[copy].end(), event.tokens.begin(), event.tokens.end());
-            if (copy == 0) done.rounds.push_back(round_of(server, r, has_confidence));
+            if (copy == 0) done.rounds.push_back(round_of(server, r));
         }
         done.prefilled = 0;
         for (std::size_t copy = 0; copy < what.copies; ++copy) {

@@ -58,6 +58,8 @@ using watcher = std::function<void(decoding const& so_far, std::span<round_seen 
 /// Throws if a model's numbers are unusable.
 [[nodiscard]] decoding decode(method const& how, job const& what, engine::target<float>& target,
                               engine::thread_pool& pool, watcher const& watch);
+/// By a server that has nothing else to do. Its report and its times count from where it was made.
+[[nodiscard]] decoding decode(engine::server<float>& server, job const& what, watcher const& watch);
 
 /// Whether the output under these settings is the same whatever is drafted, and not only of the same law.
 [[nodiscard]] bool is_reproducible(sureleap::request_settings const& settings, engine::any_rule const& rule);

@@ -37,15 +37,6 @@ private:
 
 // ---- before ----------------------------------------------------------------------------------------------------
 
-std::string in_words(sureleap::request_settings const& s) {
-    if (s.target_transform().greedy()) return "greedy";
-    std::string text = "temperature " + terminal::plain(s.temperature);
-    if (s.top_k > 0) text += ", top-k " + std::to_string(s.top_k);
-    if (s.top_p < 1) text += ", top-p " + terminal::plain(s.top_p);
-    if (s.min_p > 0) text += ", min-p " + terminal::plain(s.min_p);
-    return text;
-}
-
 /// A few points say what a curve is like.
 std::string in_words(engine::capacity const& curve) {
     auto const points = curve.points();
@@ -230,6 +221,20 @@ void print_result(options const& chosen, models const& loaded, findings const& f
 
 }  // namespace
 
+std::string in_words(sureleap::request_settings const& s) {
+    if (s.target_transform().greedy()) return "greedy";
+    std::string text = "temperature " + terminal::plain(s.temperature);
+    if (s.top_k > 0) text += ", top-k " + std::to_string(s.top_k);
+    if (s.top_p < 1) text += ", top-p " + terminal::plain(s.top_p);
+    if (s.min_p > 0) text += ", min-p " + terminal::plain(s.min_p);
+    return text;
+}
+
+void show(std::string const& text) {
+    std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
+}
+
 void print_setup(options const& chosen, models const& loaded, findings const& found) {
     auto const& target = loaded.target_facts;
     auto const& draft = loaded.draft_facts;
@@ -242,8 +247,13 @@ void print_setup(options const& chosen, models const& loaded, findings const& fo
     fact("decoding", in_words(chosen.settings) + ", seed " + std::to_string(chosen.seed) + ", rule " + chosen.rule +
                          (chosen.speculates() ? ", schedule " + chosen.schedule : ""));
     if (found.curve) fact("profile", in_words(*found.curve));
-    fact("prompt", counted(found.prompt_tokens, "token") + ", at most " + grouped(chosen.settings.max_new_tokens) +
-                       " new" + (chosen.copies > 1 ? ", " + grouped(chosen.copies) + " copies" : ""));
+    std::string const output = ", at most " + grouped(chosen.settings.max_new_tokens) + " new";
+    if (chosen.converses()) {
+        fact("context", counted(chosen.context, "token") + output + " in an answer");
+    } else {
+        fact("prompt", counted(found.prompt_tokens, "token") + output +
+                           (chosen.copies > 1 ? ", " + grouped(chosen.copies) + " copies" : ""));
+    }
     fact("machine", counted(found.threads, "thread") + ", " + engine::instruction_set() +
                         (chosen.bf16 ? ", bf16 arithmetic" : ""));
     std::fflush(stdout);

@@ -15,6 +15,7 @@
 #include <engine/thread_pool.hpp>
 #include <sureleap/core/error.hpp>
 
+#include "chat.hpp"
 #include "decoding.hpp"
 #include "display.hpp"
 #include "json_report.hpp"
@@ -30,11 +31,6 @@
 namespace {
 
 using namespace generate;
-
-void show(std::string const& text) {
-    std::fputs(text.c_str(), stdout);
-    std::fflush(stdout);
-}
 
 /// "plain: 17 tokens, 5.70 a second"
 std::string progress(char const* name, decoding const& so_far, job const& what) {
@@ -102,6 +98,10 @@ int run(options const& chosen) {
     engine::any_drafter<float> nothing = engine::no_drafter<float>(loaded.target->vocabulary());
     method const speculative{loaded.drafter, loaded.draft.get(), std::move(schedule), rule};
     method const plain{nothing, nullptr, sureleap::fixed_schedule{}, rule};
+    if (chosen.converses()) {
+        converse(chosen, chosen.speculates() ? speculative : plain, what, loaded, asked, pool, status);
+        return EXIT_SUCCESS;
+    }
     if (chosen.speculates()) {
         found.speculative = decode_and_show("speculative", true, speculative, what, loaded, asked, pool, status);
         if (chosen.plain) found.plain = decode_silently("plain", plain, what, loaded, pool, status);
@@ -124,7 +124,8 @@ int run(options const& chosen) {
 int main(int argc, char** argv) {
     try {
         auto const chosen = generate::parse_options(argc, argv);
-        return chosen ? run(*chosen) : EXIT_SUCCESS;
+        if (!chosen) return EXIT_SUCCESS;
+        return run(chosen->converses() ? generate::with_room_to_talk(*chosen) : *chosen);
     } catch (std::exception const& problem) {
         std::fflush(stdout);
         std::fprintf(stderr, "generate: %s\n", problem.what());

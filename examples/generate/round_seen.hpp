@@ -14,7 +14,7 @@ namespace generate {
 
 struct round_seen {
     std::vector<sureleap::token_id> drafted;
-    std::vector<double> confidences;  ///< of each draft, calibrated; empty for a drafter without
+    std::vector<double> confidences;  ///< of each draft, calibrated; 1 from a drafter without
     std::size_t verified = 0;         ///< drafts that the target scored
     std::size_t accepted = 0;
     std::vector<sureleap::token_id> emitted;
