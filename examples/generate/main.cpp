@@ -27,6 +27,7 @@
 #include "schedule.hpp"
 #include "status_line.hpp"
 #include "text_stream.hpp"
+#include "trace.hpp"
 
 namespace {
 
@@ -115,6 +116,7 @@ int run(options const& chosen) {
     }
 
     print_findings(chosen, loaded, found);
+    if (!chosen.trace.empty()) write_trace(chosen, loaded, asked, *found.speculative);
     if (!chosen.json.empty()) write_json(chosen, loaded, asked.tokens, found);
     return found.parting() ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -117,6 +117,9 @@ void add_running(CLI::App& app, options& o, bool& no_plain) {
     running.flag("--no-plain", no_plain, "Leave out plain decoding, and with it the comparison");
     running.flag("--verbose", o.verbose, "Show times, counts and memory rates as well");
     running.add("--json", o.json, "FILE", "Write everything that was found out, and the tokens");
+    running.add("--trace", o.trace, "FILE.html",
+                "Write a page with every round: what was drafted, how sure the drafter\n"
+                "was, what was accepted, what the target wrote itself");
 }
 
 /// What the flags leave open, and what only all of them together get wrong.
@@ -130,6 +133,8 @@ void complete(options& o, std::filesystem::path const& prompt_file, bool no_plai
         fail_with("nothing to continue: give --prompt, --prompt-file or --tokens, or --chat for a conversation");
     if (o.tiny() && o.chat) fail_with("--chat needs a tokenizer, and the tiny models have none: give --target");
     if (o.converses() && o.copies > 1) fail_with("--copies is ", o.copies, ", expected 1 in a conversation");
+    if (!o.trace.empty() && !o.speculates()) fail_with("--trace shows rounds of a drafter, and --draft is none");
+    if (o.converses() && !o.trace.empty()) fail_with("--trace needs a prompt: a conversation has no page");
     if (o.converses() && !o.json.empty()) fail_with("--json needs a prompt: a conversation has no report");
     if (o.draft.empty()) o.draft = o.tiny() ? tiny_drafter().string() : "lookup";
     if (o.joined && !o.drafts_by_model()) fail_with("--join-lookup needs a folder as --draft, whose drafter it joins");

@@ -45,6 +45,7 @@ struct options {
     bool plain = true;
     bool verbose = false;
     std::filesystem::path json;   ///< empty: no report
+    std::filesystem::path trace;  ///< empty: no page
 
     [[nodiscard]] bool tiny() const noexcept { return target.empty(); }
     [[nodiscard]] bool converses() const noexcept { return chat && !prompt; }
