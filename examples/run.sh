@@ -1,33 +1,52 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Speculative decoding with the models in examples/models: installs what is missing, builds the examples, answers a
-# question with a drafter and without.
+# Speculative decoding on a real language model: fetches the model once (98 MB), installs what is missing, builds the
+# program, answers a question with a drafter and without.
 #
-#   examples/run.sh [flags of generate]         examples/run.sh --prompt "def is_prime(n):" --temperature 0.7
-#   examples/run.sh real [flags of generate]    a real language model, which it fetches once (98 MB), with prompt lookup
-#   examples/run.sh serve [flags of serve]      simulates a server under load: schedules side by side
+#   examples/run.sh [flags of generate]          examples/run.sh --prompt "Why is the sky blue?" --temperature 0.7
+#   examples/run.sh --chat                       a conversation, answered line by line
+#   examples/run.sh small [flags of generate]    the small model in the repository, without a download
+#   examples/run.sh serve [flags of serve]       simulates a server under load: schedules side by side
 #
-# --help after any of them shows the flags.
+# --help after any of them shows the flags. Where the model cannot be fetched, the small one takes its place.
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 source "${root}/cmake/require_packages.sh"
 
 program=generate
-real=
+small=
 if [[ ${1:-} == serve ]]; then
     program=$1
     shift
-elif [[ ${1:-} == real ]]; then
+elif [[ ${1:-} == small ]]; then
+    small=yes
     shift
-    if ! real="$("${root}/examples/models/fetch.sh")"; then
-        echo "the model could not be fetched: examples/run.sh without \`real\` runs the small one in the repository" >&2
-        exit 1
+fi
+
+# What the user says counts. given <name>...: whether he gave one of these flags.
+flags=("$@")
+given() {
+    local flag name
+    for flag in "${flags[@]}"; do
+        for name in "$@"; do
+            [[ ${flag} != "--${name}" && ${flag} != "--${name}="* ]] || return 0
+        done
+    done
+    return 1
+}
+
+target="${root}/examples/models/target"
+if [[ ${program} == generate && -z ${small} ]] && ! given target help; then
+    export otherwise="the small model in the repository takes its place"
+    if real="$("${root}/examples/models/fetch.sh")"; then
+        target="${real}"
+    else
+        small=yes
     fi
 fi
 
-require_packages build-essential cmake ninja-build libeigen3-dev libcli11-dev nlohmann-json3-dev libpcre2-dev \
-    libutf8proc-dev
+require_packages build-essential cmake ninja-build libcli11-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev
 
 # Arguments may name files: the example runs where the user is. Building shows how far it is, and its output if it fails.
 log="$(mktemp)"
@@ -44,26 +63,34 @@ if ! (cd "${root}" && cmake --preset examples && cmake --build build/examples --
 fi
 binary="${root}/build/examples/examples/${program}"
 if [[ ! -x ${binary} ]]; then
-    echo "${program} was not built: it needs Eigen >= 3.4, CLI11, nlohmann json, PCRE2 and utf8proc" >&2
+    echo "${program} was not built: it needs CLI11, nlohmann json, PCRE2 and utf8proc" >&2
     exit 1
 fi
 
 arguments=("$@")
-# What the user says comes later, and counts.
-given=" $* "
-if [[ -n ${real} ]]; then
-    arguments+=(--target "${real}" --chat)
-    [[ ${given} == *" --draft "* || ${given} == *" --draft="* ]] || arguments+=(--draft lookup --block-size 4)
-    [[ ${given} =~ \ --(prompt|prompt-file|tokens)[=\ ] ]] || arguments+=(--prompt "Write a Python function that returns the n-th Fibonacci number, and explain it.")
-    # As the model's authors advise; and the rule whose output can be compared token by token.
-    [[ ${given} =~ \ --(temperature|top-p)[=\ ] ]] || arguments+=(--temperature 0.2 --top-p 0.9)
-    [[ ${given} =~ \ --(rule|seed)[=\ ] ]] || arguments+=(--rule coupled --seed 13)
-elif [[ ${program} == generate ]]; then
-    [[ ${given} == *" --target "* || ${given} == *" --target="* ]] || arguments+=(--target "${root}/examples/models/target")
-    [[ ${given} == *" --draft "* || ${given} == *" --draft="* ]] || arguments+=(--draft "${root}/examples/models/dspark")
-    [[ ${given} =~ \ --(prompt|prompt-file|tokens)[=\ ] ]] || arguments+=(--prompt "Question: Tom has 5 boxes with 12 apples each. He sells 18 apples. How many apples are left?
+if [[ ${program} == generate ]] && ! given target help; then
+    arguments+=(--target "${target}")
+    if [[ -n ${small} ]]; then
+        given draft || arguments+=(--draft "${root}/examples/models/dspark")
+        given prompt prompt-file tokens chat || arguments+=(--prompt "Question: Tom has 5 boxes with 12 apples each. He sells 18 apples. How many apples are left?
 Answer:")
+    else
+        drafter="${root}/examples/models/smollm2-dspark.gguf"
+        if given draft; then
+            :
+        elif [[ -e ${drafter} ]]; then
+            arguments+=(--draft "${drafter}" --join-lookup)
+        else
+            arguments+=(--draft lookup)
+            given block-size || arguments+=(--block-size 4)
+        fi
+        given prompt prompt-file tokens chat ||
+            arguments+=(--prompt "Write a Python function that returns the n-th Fibonacci number, and explain it.")
+        given tokens chat || arguments+=(--chat)
+        # As the model's authors advise.
+        given temperature top-p || arguments+=(--temperature 0.2 --top-p 0.9)
+    fi
     # The rule whose output can be compared token by token.
-    [[ ${given} =~ \ --(rule|seed)[=\ ] ]] || arguments+=(--rule coupled --seed 13)
+    given rule seed || arguments+=(--rule coupled --seed 13)
 fi
 "${binary}" "${arguments[@]}"

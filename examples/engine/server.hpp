@@ -56,6 +56,7 @@ public:
           memory_(make_memory({.max_requests = served.limits().slots, .executor = pool})),
           report_(block_size()),
           slots_(served.limits().slots),
+          held_(slots_.size()),
           views_(slots_.size()),
           events_(slots_.size()) {
         std::size_t const rows = slots_.size() * (block_size() + 1);
@@ -94,6 +95,10 @@ public:
         }
     }
 
+    /// From now on a prompt that begins like what was last in its slot is prefilled only where it goes on, as in a
+    /// conversation. Nobody else may use the models between the requests.
+    void keep_prompts() noexcept { keeps_prompts_ = true; }
+
     /// One chunk of one prompt, if any waits, and one round of all requests that decode. False if there was nothing to do.
     bool step() {
         event_count_ = 0;
@@ -130,10 +135,22 @@ private:
     void admit_waiting() {
         for (std::size_t i = 0; i < slots_.size() && !waiting_.empty(); ++i) {
             if (slots_[i]) continue;
-            slots_[i].emplace(std::move(waiting_.front())).settle();
+            sequence& s = slots_[i].emplace(std::move(waiting_.front()));
+            s.settle();
             waiting_.pop_front();
             memory_.join(i);
+            if (keeps_prompts_) s.was_prefilled(known_tokens(i));
+            held_[i].clear();
         }
+    }
+    // How much of a prompt the caches of its slot have from the request before. An observer's row of a token was made with
+    // the next one.
+    [[nodiscard]] std::size_t known_tokens(std::size_t slot) const noexcept {
+        auto const& held = held_[slot];
+        auto const prompt = slots_[slot]->tokens();
+        auto const end = std::mismatch(held.begin(), held.end(), prompt.begin(), prompt.end()).first;
+        auto const same = static_cast<std::size_t>(end - held.begin());
+        return std::min(observer_ != nullptr && same > 0 ? same - 1 : same, slots_[slot]->left_to_prefill());
     }
 
     bool prefill_chunk() {
@@ -190,7 +207,10 @@ private:
             s.append(v.emitted);
             bool const finished = v.outcome != sureleap::status::ok || v.stopped || s.is_full();
             events_[event_count_++] = {v.id, v.emitted, v.outcome, finished};
-            if (finished) slots_[v.slot].reset();
+            if (!finished) continue;
+            if (keeps_prompts_)
+                held_[v.slot].assign(s.tokens().begin(), s.tokens().end() - 1);  // the last was no anchor
+            slots_[v.slot].reset();
         }
     }
     // Every emitted token made one row of the batch past: the anchor's and those of the accepted drafts, while the token
@@ -227,6 +247,8 @@ private:
     phase_times times_;
     std::deque<sequence> waiting_;
     std::vector<std::optional<sequence>> slots_;
+    std::vector<std::vector<token_id>> held_;  // by slot: what its caches know of a request that has finished
+    bool keeps_prompts_ = false;
     std::vector<request_view> views_;
     std::vector<server_event> events_;
     std::size_t event_count_ = 0;

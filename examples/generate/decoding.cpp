@@ -4,14 +4,39 @@
 #include "decoding.hpp"
 
 #include <algorithm>
+#include <utility>
 #include <variant>
 
 namespace generate {
+namespace {
+
+/// What the last round was for its request r.
+round_seen round_of(engine::server<float> const& server, std::size_t r) {
+    auto const& round = server.last_round();
+    auto const& verdict = round.verdicts[r];
+    auto const drafted = server.last_block().tokens(r);
+    round_seen seen{.drafted = {drafted.begin(), drafted.end()},
+                    .confidences = {},
+                    .verified = verdict.verified,
+                    .accepted = verdict.accepted,
+                    .emitted = {verdict.emitted.begin(), verdict.emitted.end()}};
+    for (std::size_t k = 0; k < drafted.size(); ++k) {
+        seen.confidences.push_back(static_cast<double>(round.survivals.at(r, k).confidence) /
+                                   static_cast<double>(sureleap::certain));
+    }
+    return seen;
+}
+
+}  // namespace
 
 decoding decode(method const& how, job const& what, engine::target<float>& target, engine::thread_pool& pool,
                 watcher const& watch) {
     engine::server<float> server(target, how.drafter, how.draft, how.schedule, how.rule, pool);
-    decoding done{.outputs = std::vector<std::vector<token_id>>(what.copies), .report = {}, .times = {}};
+    return decode(server, what, watch);
+}
+
+decoding decode(engine::server<float>& server, job const& what, watcher const& watch) {
+    decoding done{.outputs = std::vector<std::vector<token_id>>(what.copies), .rounds = {}, .report = {}, .times = {}};
     std::vector<sureleap::request_id> ids;
     for (std::size_t copy = 0; copy < what.copies; ++copy) {
         auto settings = what.settings;
@@ -20,14 +45,16 @@ decoding decode(method const& how, job const& what, engine::target<float>& targe
     }
     std::vector<std::size_t> prefilled(what.copies);
     while (server.step()) {
-        std::size_t const before = done.outputs[0].size();
-        for (auto const& event : server.events()) {
+        std::size_t const before = done.rounds.size();
+        for (std::size_t r = 0; r < server.events().size(); ++r) {
+            auto const& event = server.events()[r];
             auto const copy = static_cast<std::size_t>(std::find(ids.begin(), ids.end(), event.id) - ids.begin());
             if (event.outcome != sureleap::status::ok) {
                 sureleap::fail_with("decoding stopped at token ", done.outputs[copy].size(), " of copy ", copy + 1,
                                     ": ", sureleap::to_string(event.outcome));
             }
             done.outputs[copy].insert(done.outputs[copy].end(), event.tokens.begin(), event.tokens.end());
+            if (copy == 0) done.rounds.push_back(round_of(server, r));
         }
         done.prefilled = 0;
         for (std::size_t copy = 0; copy < what.copies; ++copy) {
@@ -37,7 +64,7 @@ decoding decode(method const& how, job const& what, engine::target<float>& targe
         }
         done.report = server.report();
         done.times = server.times();
-        watch(done, std::span<token_id const>(done.outputs[0]).subspan(before));
+        watch(done, std::span(std::as_const(done.rounds)).subspan(before));
     }
     done.prefilled = what.copies * (what.prompt.size() - 1);  // also of one that was done before it could be asked
     return done;

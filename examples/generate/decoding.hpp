@@ -16,6 +16,7 @@
 #include <sureleap/sureleap.hpp>
 
 #include "options.hpp"
+#include "round_seen.hpp"
 
 namespace generate {
 
@@ -38,6 +39,7 @@ struct job {
 /// What came out, and what it took.
 struct decoding {
     std::vector<std::vector<token_id>> outputs;  ///< [copies]
+    std::vector<round_seen> rounds;              ///< of the first copy
     sureleap::round_report report;
     engine::phase_times times;
     std::size_t prefilled = 0;  ///< prompt tokens that went through the models, not counting the last of each copy
@@ -50,12 +52,14 @@ struct decoding {
     }
 };
 
-/// Called after every step with what is done so far, and what the first copy has gained.
-using watcher = std::function<void(decoding const& so_far, std::span<token_id const> news)>;
+/// Called after every step with what is done so far, and the first copy's round: none while its prompt is prefilled.
+using watcher = std::function<void(decoding const& so_far, std::span<round_seen const> news)>;
 
 /// Throws if a model's numbers are unusable.
 [[nodiscard]] decoding decode(method const& how, job const& what, engine::target<float>& target,
                               engine::thread_pool& pool, watcher const& watch);
+/// By a server that has nothing else to do. Its report and its times count from where it was made.
+[[nodiscard]] decoding decode(engine::server<float>& server, job const& what, watcher const& watch);
 
 /// Whether the output under these settings is the same whatever is drafted, and not only of the same law.
 [[nodiscard]] bool is_reproducible(sureleap::request_settings const& settings, engine::any_rule const& rule);

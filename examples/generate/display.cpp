@@ -37,15 +37,6 @@ private:
 
 // ---- before ----------------------------------------------------------------------------------------------------
 
-std::string in_words(sureleap::request_settings const& s) {
-    if (s.target_transform().greedy()) return "greedy";
-    std::string text = "temperature " + terminal::plain(s.temperature);
-    if (s.top_k > 0) text += ", top-k " + std::to_string(s.top_k);
-    if (s.top_p < 1) text += ", top-p " + terminal::plain(s.top_p);
-    if (s.min_p > 0) text += ", min-p " + terminal::plain(s.min_p);
-    return text;
-}
-
 /// A few points say what a curve is like.
 std::string in_words(engine::measured_cost const& cost) {
     auto const points = cost.curve().points();
@@ -63,12 +54,8 @@ std::string in_words(engine::measured_cost const& cost) {
 
 // ---- acceptance ------------------------------------------------------------------------------------------------
 
-void print_acceptance(sureleap::round_report const& report) {
-    print_heading("acceptance");
-    row("tau").print(fixed(report.tau(), 2) + " tokens a round, the target's own included");
-    row("rounds").print(grouped(report.rounds()) + ", in " + grouped(report.target_calls()) + " passes of the target");
-    row("tokens").print(grouped(report.drafted()) + " drafted, " + grouped(report.verified()) + " verified, " +
-                        grouped(report.accepted()) + " accepted, " + grouped(report.emitted()) + " emitted");
+/// Acceptance by position, and how many rounds that is of; of long blocks so many positions below each other.
+void print_positions(sureleap::round_report const& report, bool with_counts) {
     constexpr std::size_t width = 10;
     for (std::size_t first = 0; first < report.block_size(); first += width) {
         row position("position in the block"), reached("rounds that got there"), accepted("accepted there");
@@ -77,9 +64,20 @@ void print_acceptance(sureleap::round_report const& report) {
             reached.right(grouped(report.reached(k)), 6);
             accepted.right(report.reached(k) > 0 ? fixed(report.conditional_acceptance(k), 2) : "-", 6);
         }
-        std::puts("");
-        for (row* const line : {&position, &reached, &accepted}) line->print();
+        position.print();
+        if (with_counts) reached.print();
+        accepted.print();
     }
+}
+
+void print_acceptance(sureleap::round_report const& report) {
+    print_heading("acceptance");
+    row("tau").print(fixed(report.tau(), 2) + " tokens a round, the target's own included");
+    row("rounds").print(grouped(report.rounds()) + ", in " + grouped(report.target_calls()) + " passes of the target");
+    row("tokens").print(grouped(report.drafted()) + " drafted, " + grouped(report.verified()) + " verified, " +
+                        grouped(report.accepted()) + " accepted, " + grouped(report.emitted()) + " emitted");
+    std::puts("");
+    print_positions(report, true);
 }
 
 // ---- times -----------------------------------------------------------------------------------------------------
@@ -89,7 +87,7 @@ struct named_run {
     decoding const* run;
 };
 
-/// The runs side by side, the speculative one first.
+/// The runs side by side.
 void print_times(std::vector<named_run> const& runs) {
     constexpr std::size_t width = 12;
     constexpr std::size_t run_width = 3 * width;
@@ -115,7 +113,7 @@ void print_times(std::vector<named_run> const& runs) {
         }
         line.print();
     };
-    if (runs.front().run->report.drafted() > 0) {
+    if (runs.back().run->report.drafted() > 0) {
         phase("draft", &engine::phase_times::draft, true);
         phase("sequential head", &engine::phase_times::head, true);
     }
@@ -130,20 +128,16 @@ void print_times(std::vector<named_run> const& runs) {
     prompt.print();
 }
 
-void print_speed(models const& loaded, findings const& found, std::vector<named_run> const& runs) {
-    print_heading("speed");
-    for (auto const& [name, run] : runs) row(name).print(rounded(run->tokens_per_second()) + " tokens a second");
-    if (auto const ratio = found.ratio()) row("ratio").print(fixed(*ratio, 2));
-    if (found.floor.bytes_per_second > 0) {
-        // Every step reads all weights; nothing decodes faster than memory is read.
-        auto const bytes = static_cast<double>(loaded.target_facts.weight_bytes);
-        row("memory, plain decoding")
-            .print(rounded(1e-9 * bytes * found.plain->steps_per_second()) +
-                   " GB/s: " + in_bytes(loaded.target_facts.weight_bytes) + " of weights a step");
-        row("memory, reading only")
-            .print(rounded(1e-9 * found.floor.bytes_per_second) + " GB/s: over a buffer of " +
-                   in_bytes(found.floor.bytes));
-    }
+/// Every step reads all weights; nothing decodes faster than memory is read.
+void print_memory(models const& loaded, findings const& found) {
+    if (found.floor.bytes_per_second == 0) return;
+    auto const bytes = static_cast<double>(loaded.target_facts.weight_bytes);
+    print_heading("memory");
+    row("plain decoding")
+        .print(rounded(1e-9 * bytes * found.plain->steps_per_second()) +
+               " GB/s: " + in_bytes(loaded.target_facts.weight_bytes) + " of weights a step");
+    row("reading only")
+        .print(rounded(1e-9 * found.floor.bytes_per_second) + " GB/s: over a buffer of " + in_bytes(found.floor.bytes));
 }
 
 // ---- comparison ------------------------------------------------------------------------------------------------
@@ -156,22 +150,92 @@ std::string around(std::vector<token_id> const& tokens, std::size_t index) {
 }
 
 void print_comparison(findings const& found) {
-    print_heading("against plain decoding");
     if (!found.comparable) {
         row("Two samples of one law: this rule keeps the distribution, not the random stream.").print();
         row("With --rule coupled, or --temperature 0, both runs must write the same tokens.").print();
     } else if (auto const at = found.parting()) {
-        row("DIFFERENT from token " + grouped(at->index + 1) + " of copy " + grouped(at->copy + 1) +
+        row("DIFFERENT from plain decoding from token " + grouped(at->index + 1) + " of copy " + grouped(at->copy + 1) +
             " on, and they must not be:")
             .print();
         row("speculative").print(around(found.speculative->outputs[at->copy], at->index));
         row("plain").print(around(found.plain->outputs[at->copy], at->index));
     } else {
-        row("identical, all " + counted(found.plain->report.emitted(), "token")).print();
+        row("identical to plain decoding: " + counted(found.plain->report.emitted(), "token")).print();
     }
 }
 
+// ---- the result ------------------------------------------------------------------------------------------------
+
+std::string percent(double part) {
+    return fixed(100 * part, 1) + " %";
+}
+
+/// The library's own work, as a part of decoding: what the target and the draft model do not do.
+struct library_share {
+    double drafts;  ///< the sequential head, confidences, draws
+    double rest;    ///< schedule, verification, bookkeeping
+
+    explicit library_share(engine::phase_times const& t) : drafts(t.head / t.decode()), rest(t.accept / t.decode()) {}
+};
+
+void print_result(options const& chosen, models const& loaded, findings const& found,
+                  std::vector<named_run> const& runs) {
+    constexpr std::size_t width = 14;
+    print_heading("result");
+    row names(""), speed("tokens a second"), tau("tokens a round (tau)");
+    row step(chosen.copies > 1 ? "time of a step" : "time of a round");
+    row target("  the target"), draft("  the draft model"), library("  sureleap");
+    for (auto const& [name, run] : runs) {
+        engine::phase_times const& t = run->times;
+        library_share const own(t);
+        names.cell(name, width);
+        speed.cell(rounded(run->tokens_per_second()), width);
+        tau.cell(fixed(run->report.tau(), 2), width);
+        step.cell(in_time(1 / run->steps_per_second()), width);
+        target.cell(percent(t.verify / t.decode()), width);
+        draft.cell(run->report.drafted() > 0 ? percent(t.draft / t.decode()) : "-", width);
+        library.cell(percent(own.drafts + own.rest), width);
+    }
+    names.print();
+    if (auto const ratio = found.ratio()) {
+        speed.print(fixed(*ratio, 2) + " times as many");
+    } else {
+        speed.print();
+    }
+    if (!found.speculative) {
+        for (row* const line : {&tau, &step, &target, &library}) line->print();
+        return;
+    }
+    auto const& report = found.speculative->report;
+    library_share const own(found.speculative->times);
+    tau.print(grouped(report.accepted()) + " of " + grouped(report.verified()) + " drafts accepted in " +
+              counted(report.rounds(), "round"));
+    step.print();
+    target.print();
+    if (loaded.draft) draft.print();
+    library.print("drafts " + percent(own.drafts) + ", schedule and verification " + percent(own.rest));
+    std::puts("");
+    print_positions(report, false);
+    if (!found.plain) return;
+    std::puts("");
+    print_comparison(found);
+}
+
 }  // namespace
+
+std::string in_words(sureleap::request_settings const& s) {
+    if (s.target_transform().greedy()) return "greedy";
+    std::string text = "temperature " + terminal::plain(s.temperature);
+    if (s.top_k > 0) text += ", top-k " + std::to_string(s.top_k);
+    if (s.top_p < 1) text += ", top-p " + terminal::plain(s.top_p);
+    if (s.min_p > 0) text += ", min-p " + terminal::plain(s.min_p);
+    return text;
+}
+
+void show(std::string const& text) {
+    std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
+}
 
 void print_setup(options const& chosen, models const& loaded, findings const& found) {
     auto const& target = loaded.target_facts;
@@ -185,25 +249,31 @@ void print_setup(options const& chosen, models const& loaded, findings const& fo
     fact("decoding", in_words(chosen.settings) + ", seed " + std::to_string(chosen.seed) + ", rule " + chosen.rule +
                          (chosen.speculates() ? ", schedule " + chosen.schedule : ""));
     if (found.cost) fact("profile", in_words(*found.cost));
-    fact("prompt", counted(found.prompt_tokens, "token") + ", at most " + grouped(chosen.settings.max_new_tokens) +
-                       " new" + (chosen.copies > 1 ? ", " + grouped(chosen.copies) + " copies" : ""));
+    std::string const output = ", at most " + grouped(chosen.settings.max_new_tokens) + " new";
+    if (chosen.converses()) {
+        fact("context", counted(chosen.context, "token") + output + " in an answer");
+    } else {
+        fact("prompt", counted(found.prompt_tokens, "token") + output +
+                           (chosen.copies > 1 ? ", " + grouped(chosen.copies) + " copies" : ""));
+    }
     fact("machine", counted(found.threads, "thread") + ", " + engine::instruction_set() +
                         (chosen.bf16 ? ", bf16 arithmetic" : ""));
     std::fflush(stdout);
 }
 
 void print_findings(options const& chosen, models const& loaded, findings const& found) {
-    std::vector<named_run> runs;
-    if (found.speculative) runs.push_back({"speculative", &*found.speculative});
+    std::vector<named_run> runs;  // plain decoding first, as what the other is compared with
     if (found.plain) runs.push_back({"plain", &*found.plain});
-    if (found.speculative) print_acceptance(found.speculative->report);
-    print_times(runs);
-    if (!chosen.tiny()) {
-        print_speed(loaded, found, runs);
-    } else if (found.speculative) {
+    if (found.speculative) runs.push_back({"speculative", &*found.speculative});
+    if (chosen.verbose) {
+        if (found.speculative) print_acceptance(found.speculative->report);
+        print_times(runs);
+        if (!chosen.tiny()) print_memory(loaded, found);
+    }
+    print_result(chosen, loaded, found, runs);
+    if (chosen.tiny() && found.speculative) {
         std::puts("\n    Models this small say nothing about speed: here a draft costs more than the target.");
     }
-    if (found.speculative && found.plain) print_comparison(found);
 }
 
 }  // namespace generate

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 
 #include <engine/parts.hpp>
 #include <engine/read_floor.hpp>
@@ -39,10 +40,16 @@ struct findings {
 
 using terminal::print_heading;
 
+/// "temperature 0.2, top-p 0.9"
+[[nodiscard]] std::string in_words(sureleap::request_settings const& settings);
+
+/// At once.
+void show(std::string const& text);
+
 /// Models and settings.
 void print_setup(options const& chosen, models const& loaded, findings const& found);
 
-/// Acceptance, times, speed, and the comparison with plain decoding.
+/// One table: speed, acceptance, the library's share, and the comparison with plain decoding. Verbose: more before it.
 void print_findings(options const& chosen, models const& loaded, findings const& found);
 
 }  // namespace generate

@@ -15,6 +15,7 @@
 #include <engine/thread_pool.hpp>
 #include <sureleap/core/error.hpp>
 
+#include "chat.hpp"
 #include "decoding.hpp"
 #include "display.hpp"
 #include "json_report.hpp"
@@ -26,6 +27,7 @@
 #include "schedule.hpp"
 #include "status_line.hpp"
 #include "text_stream.hpp"
+#include "trace.hpp"
 
 namespace {
 
@@ -43,26 +45,28 @@ std::string progress(char const* name, decoding const& so_far, job const& what) 
 }
 
 /// Shows the first copy as it comes, the others when all are done.
-decoding decode_and_show(char const* name, method const& how, job const& what, models& loaded, prompt const& asked,
-                         engine::thread_pool& pool, status_line& status) {
+decoding decode_and_show(char const* name, bool drafts, method const& how, job const& what, models& loaded,
+                         prompt const& asked, engine::thread_pool& pool, status_line& status) {
     // Text and status line would write over each other. Where both go to a terminal, the text is the progress.
     bool const one_terminal = ::isatty(STDOUT_FILENO) == 1;
-    print_heading("text");
-    text_stream text(asked.tokenizer);
-    auto result = decode(how, what, *loaded.target, pool, [&](decoding const& so_far, std::span<token_id const> news) {
-        if (!one_terminal || so_far.report.emitted() == 0) {
-            status.update([&] { return progress(name, so_far, what); });
-        } else {
-            status.clear();
-        }
-        text.push(news);
-    });
+    bool const coloured = drafts && terminal::wants_colours(STDOUT_FILENO);
+    print_heading(text_heading(coloured));
+    text_stream text(asked.tokenizer, coloured);
+    auto result =
+        decode(how, what, *loaded.target, pool, [&](decoding const& so_far, std::span<round_seen const> news) {
+            if (!one_terminal || so_far.report.emitted() == 0) {
+                status.update([&] { return progress(name, so_far, what); });
+            } else {
+                status.clear();
+            }
+            for (round_seen const& round : news) show(text.push(round));
+        });
     status.clear();
-    text.finish();
+    show(text.finish());
     for (std::size_t copy = 1; copy < result.outputs.size(); ++copy) {
         print_heading("text, copy " + std::to_string(copy + 1));
-        text.push(result.outputs[copy]);
-        text.finish();
+        text_stream another(asked.tokenizer, false);
+        show(another.push(result.outputs[copy], origin::target) + another.finish());
     }
     return result;
 }
@@ -70,7 +74,7 @@ decoding decode_and_show(char const* name, method const& how, job const& what, m
 /// For a run beside one that was shown.
 decoding decode_silently(char const* name, method const& how, job const& what, models& loaded,
                          engine::thread_pool& pool, status_line& status) {
-    auto result = decode(how, what, *loaded.target, pool, [&](decoding const& so_far, std::span<token_id const>) {
+    auto result = decode(how, what, *loaded.target, pool, [&](decoding const& so_far, std::span<round_seen const>) {
         status.update([&] { return progress(name, so_far, what); });
     });
     status.clear();
@@ -95,18 +99,24 @@ int run(options const& chosen) {
     engine::any_drafter<float> nothing = engine::no_drafter<float>(loaded.target->vocabulary());
     method const speculative{loaded.drafter, loaded.draft.get(), std::move(schedule), rule};
     method const plain{nothing, nullptr, sureleap::fixed_schedule{}, rule};
+    if (chosen.converses()) {
+        converse(chosen, chosen.speculates() ? speculative : plain, what, loaded, asked, pool, status);
+        return EXIT_SUCCESS;
+    }
     if (chosen.speculates()) {
-        found.speculative = decode_and_show("speculative", speculative, what, loaded, asked, pool, status);
+        found.speculative = decode_and_show("speculative", true, speculative, what, loaded, asked, pool, status);
         if (chosen.plain) found.plain = decode_silently("plain", plain, what, loaded, pool, status);
     } else {
-        found.plain = decode_and_show("plain", plain, what, loaded, asked, pool, status);
+        found.plain = decode_and_show("plain", false, plain, what, loaded, asked, pool, status);
     }
     found.comparable = found.speculative && found.plain && is_reproducible(what.settings, rule);
-    if (found.plain && loaded.target_facts.weight_bytes > 0) {
+    bool const asks_for_rates = chosen.verbose || !chosen.json.empty();
+    if (asks_for_rates && found.plain && loaded.target_facts.weight_bytes > 0) {
         found.floor = engine::measure_read_floor(pool, loaded.target_facts.weight_bytes);
     }
 
     print_findings(chosen, loaded, found);
+    if (!chosen.trace.empty()) write_trace(chosen, loaded, asked, *found.speculative);
     if (!chosen.json.empty()) write_json(chosen, loaded, asked.tokens, found);
     return found.parting() ? EXIT_FAILURE : EXIT_SUCCESS;
 }
@@ -116,7 +126,8 @@ int run(options const& chosen) {
 int main(int argc, char** argv) {
     try {
         auto const chosen = generate::parse_options(argc, argv);
-        return chosen ? run(*chosen) : EXIT_SUCCESS;
+        if (!chosen) return EXIT_SUCCESS;
+        return run(chosen->converses() ? generate::with_room_to_talk(*chosen) : *chosen);
     } catch (std::exception const& problem) {
         std::fflush(stdout);
         std::fprintf(stderr, "generate: %s\n", problem.what());

@@ -43,7 +43,9 @@ void add_prompt(CLI::App& app, options& o, std::filesystem::path& file) {
     auto* const text = prompt.add("--prompt", o.prompt, "TEXT", "Text to continue; needs the target's tokenizer");
     auto* const from = prompt.add("--prompt-file", file, "FILE", "A file with that text");
     auto* const ids = prompt.add("--tokens", o.tokens, "IDS", "Token ids to continue, as 1,2,3; shows ids as well");
-    auto* const chat = prompt.flag("--chat", o.chat, "The text is a user's message to a ChatML model");
+    auto* const chat = prompt.flag("--chat", o.chat,
+                                   "The text is a user's message to a ChatML model. Without a text: a\n"
+                                   "conversation, which reads the user's messages from stdin, a line each");
     auto* const think = prompt.flag("--think", o.think,
                                     "With --chat: the model may think first. The released drafters\n"
                                     "were trained without that");
@@ -103,7 +105,10 @@ void add_running(CLI::App& app, options& o, bool& no_plain) {
     running.add("--copies,--slots", o.copies, "N", "The prompt N times at once, with seeds seed, seed + 1, ...")
         ->check(at_most(4096))
         ->capture_default_str();
-    running.add("--context", o.context, "N", "Positions a sequence may have. Default: what it needs")
+    running
+        .add("--context", o.context, "N",
+             "Positions a sequence may have. Default: what it needs; 2048 for a\n"
+             "conversation, which forgets its oldest messages when they are used up")
         ->check(at_most(engine::limits::max_positions));
     running.add("--prefill-chunk", o.prefill_chunk, "N", "Prompt tokens in one pass")
         ->check(at_most(65536))
@@ -111,7 +116,11 @@ void add_running(CLI::App& app, options& o, bool& no_plain) {
     running.add("--threads", o.threads, "N", "Default: one per core")->check(at_most(1024));
     running.flag("--bf16", o.bf16, about_bf16);
     running.flag("--no-plain", no_plain, "Leave out plain decoding, and with it the comparison");
+    running.flag("--verbose", o.verbose, "Show times, counts and memory rates as well");
     running.add("--json", o.json, "FILE", "Write everything that was found out, and the tokens");
+    running.add("--trace", o.trace, "FILE.html",
+                "Write a page with every round: what was drafted, how sure the drafter\n"
+                "was, what was accepted, what the target wrote itself");
 }
 
 /// What the flags leave open, and what only all of them together get wrong.
@@ -121,8 +130,13 @@ void complete(options& o, std::filesystem::path const& prompt_file, bool no_plai
     if (!prompt_file.empty()) o.prompt = engine::read_text(prompt_file);
     if (o.tiny() && o.prompt)
         fail_with("a text needs a tokenizer, and the tiny models have none: give --target or --tokens");
-    if (!o.tiny() && !o.prompt && o.tokens.empty())
-        fail_with("nothing to continue: give --prompt, --prompt-file or --tokens");
+    if (!o.tiny() && !o.prompt && !o.chat && o.tokens.empty())
+        fail_with("nothing to continue: give --prompt, --prompt-file or --tokens, or --chat for a conversation");
+    if (o.tiny() && o.chat) fail_with("--chat needs a tokenizer, and the tiny models have none: give --target");
+    if (o.converses() && o.copies > 1) fail_with("--copies is ", o.copies, ", expected 1 in a conversation");
+    if (!o.trace.empty() && !o.speculates()) fail_with("--trace shows rounds of a drafter, and --draft is none");
+    if (o.converses() && !o.trace.empty()) fail_with("--trace needs a prompt: a conversation has no page");
+    if (o.converses() && !o.json.empty()) fail_with("--json needs a prompt: a conversation has no report");
     if (o.draft.empty()) o.draft = o.tiny() ? tiny_drafter().string() : "lookup";
     if (o.joined && !o.drafts_by_model()) fail_with("--join-lookup needs a folder as --draft, whose drafter it joins");
     if (o.joined && o.shortlist > 0) fail_with("--join-lookup does not go with --shortlist");

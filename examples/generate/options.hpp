@@ -38,14 +38,17 @@ struct options {
     bool ignore_eos = false;
 
     std::size_t copies = 1;
-    std::size_t context = 0;  ///< 0: what prompt and output need
+    std::size_t context = 0;  ///< 0: what prompt and output need; for a conversation see chat.hpp
     std::size_t prefill_chunk = 256;
     std::size_t threads = 0;  ///< 0: one per core
     bool bf16 = false;        ///< activations rounded for products with bf16 weights
     bool plain = true;
-    std::filesystem::path json;  ///< empty: no report
+    bool verbose = false;
+    std::filesystem::path json;   ///< empty: no report
+    std::filesystem::path trace;  ///< empty: no page
 
     [[nodiscard]] bool tiny() const noexcept { return target.empty(); }
+    [[nodiscard]] bool converses() const noexcept { return chat && !prompt; }
     [[nodiscard]] bool speculates() const noexcept { return draft != "none"; }
     [[nodiscard]] std::size_t listed_successors() const noexcept { return successors.value_or(shortlist / 4); }
     [[nodiscard]] bool drafts_by_lookup() const noexcept { return draft == "lookup"; }

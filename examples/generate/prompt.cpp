@@ -17,14 +17,12 @@ namespace {
 
 using sureleap::fail_with;
 
-std::vector<token_id> as_chat(engine::tokenizer const& tokenizer, options const& chosen) {
+void check_chats(engine::tokenizer const& tokenizer) {
     if (!engine::has_chat_tokens(tokenizer)) {
         fail_with(
             "--chat: the tokenizer has no '<|im_start|>' and '<|im_end|>', expected that of a ChatML model such as "
             "Qwen's; leave --chat out");
     }
-    std::string const system = engine::chat_template_of(chosen.target).default_system;
-    return engine::chat_prompt(tokenizer, *chosen.prompt, system, chosen.think);
 }
 
 std::vector<token_id> from_ids(options const& chosen, std::size_t vocabulary) {
@@ -44,14 +42,19 @@ prompt make_prompt(options const& chosen) {
     // The tiny target's vocabulary is its drafter's.
     auto const config = engine::config_of(chosen.tiny() ? tiny_drafter() : chosen.target);
     std::size_t const vocabulary = config.transformer.vocabulary;
-    if (!chosen.prompt) return {from_ids(chosen, vocabulary), std::nullopt};
+    if (!chosen.prompt && !chosen.converses()) return {from_ids(chosen, vocabulary), std::nullopt};
     auto tokenizer = engine::tokenizer_of(chosen.target);
     if (!tokenizer) {
         fail_with((chosen.target / "tokenizer.json").string(),
                   ": there is no tokenizer; give the prompt as ids with --tokens");
     }
     tokenizer->check_fits(vocabulary);
-    auto tokens = chosen.chat ? as_chat(*tokenizer, chosen) : tokenizer->encode(*chosen.prompt);
+    if (chosen.chat) check_chats(*tokenizer);
+    if (chosen.converses()) return {{}, std::move(tokenizer)};
+    auto tokens = chosen.chat
+                      ? engine::chat_prompt(*tokenizer, *chosen.prompt,
+                                            engine::chat_template_of(chosen.target).default_system, chosen.think)
+                      : tokenizer->encode(*chosen.prompt);
     if (tokens.empty()) fail_with("the prompt is empty, expected at least one token");
     return {std::move(tokens), std::move(tokenizer)};
 }

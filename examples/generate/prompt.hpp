@@ -14,7 +14,7 @@
 namespace generate {
 
 struct prompt {
-    std::vector<token_id> tokens;
+    std::vector<token_id> tokens;                ///< none in a conversation, whose prompts come later
     std::optional<engine::tokenizer> tokenizer;  ///< none: ids came in, ids go out
 };
 

@@ -1,42 +1,66 @@
 // SPDX-License-Identifier: MIT
 //
-// Tokens on stdout as they come, as text or as ids.
+// Tokens as they come, as text or as ids for a terminal.
 #pragma once
 
 #include <cstddef>
-#include <cstdio>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 
 #include <engine/tokenizer.hpp>
 #include <sureleap/core/types.hpp>
+#include <terminal.hpp>
+
+#include "round_seen.hpp"
 
 namespace generate {
 
-/// One output. A character that is spread over tokens is shown when it is complete. Not shown are special tokens, such
-/// as the one that ends a turn, and control characters but tabs and line ends: a terminal would obey them. Ids are broken
-/// into lines.
+/// Where a token comes from: drafted and then accepted, or the target's own, which corrects a draft or follows the last.
+enum class origin : std::uint8_t { draft, target };
+
+/// In colours only where drafts and the target are to be told apart.
+[[nodiscard]] constexpr terminal::colour colour_of(origin from, bool coloured) noexcept {
+    if (!coloured) return terminal::colour::none;
+    return from == origin::draft ? terminal::colour::green : terminal::colour::magenta;
+}
+
+/// What the colours say, as a heading.
+[[nodiscard]] inline std::string text_heading(bool coloured) {
+    if (!coloured) return "text";
+    return "text: " + terminal::in_colour(colour_of(origin::draft, true), "accepted drafts") + ", " +
+           terminal::in_colour(colour_of(origin::target, true), "the target's own tokens");
+}
+
+/// One output. A character that is spread over tokens is shown when it is complete, in the colour of its last token. Not
+/// shown are special tokens, such as the one that ends a turn, and control characters but tabs and line ends: a terminal
+/// would obey them. Ids are broken into lines.
 class text_stream {
 public:
     /// Without a tokenizer: ids. It must outlive the stream.
-    explicit text_stream(std::optional<engine::tokenizer> const& tokenizer) : tokenizer_(tokenizer) {}
+    text_stream(std::optional<engine::tokenizer> const& tokenizer, bool coloured)
+        : tokenizer_(tokenizer), coloured_(coloured) {}
 
-    void push(std::span<sureleap::token_id const> tokens) {
+    /// What these tokens add.
+    [[nodiscard]] std::string push(std::span<sureleap::token_id const> tokens, origin from) {
+        std::string news;
         for (auto const token : tokens) {
             if (!tokenizer_)
-                put_id(token);
+                news += id_of(token);
             else if (!tokenizer_->is_special(token))
-                put(harmless(characters_.push(tokenizer_->bytes_of(token))));
+                news += harmless(characters_.push(tokenizer_->bytes_of(token)));
         }
-        std::fflush(stdout);
+        return terminal::in_colour(colour_of(from, coloured_), news);
+    }
+    [[nodiscard]] std::string push(round_seen const& round) {
+        std::string news = push(round.from_draft(), origin::draft);
+        return news += push(round.from_target(), origin::target);
     }
     /// The rest, and a new line.
-    void finish() {
-        put(characters_.finish());
-        std::fputc('\n', stdout);
-        std::fflush(stdout);
+    [[nodiscard]] std::string finish() {
         column_ = 0;
+        return characters_.finish() + "\n";
     }
 
 private:
@@ -51,15 +75,15 @@ private:
         }
         return shown;
     }
-    void put(std::string const& text) const { std::fwrite(text.data(), 1, text.size(), stdout); }
-    void put_id(sureleap::token_id token) {
+    [[nodiscard]] std::string id_of(sureleap::token_id token) {
         std::string id = std::to_string(token);
         if (column_ > 0) id.insert(0, column_ + 1 + id.size() > 100 ? "\n" : " ");
         column_ = id.front() == '\n' ? id.size() - 1 : column_ + id.size();
-        put(id);
+        return id;
     }
 
     std::optional<engine::tokenizer> const& tokenizer_;
+    bool coloured_;
     engine::utf8_stream characters_;
     std::size_t column_ = 0;
 };
