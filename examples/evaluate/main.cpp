@@ -13,8 +13,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include <engine/config.hpp>
 #include <engine/kernels.hpp>
+#include <engine/model_files.hpp>
 #include <engine/text_file.hpp>
 #include <engine/thread_pool.hpp>
 #include <generate/status_line.hpp>
@@ -37,7 +37,9 @@ std::map<std::string, std::function<section(session const&)>> const experiments{
                                                                                 {"threshold", run_threshold},
                                                                                 {"calibration", run_calibration},
                                                                                 {"shortlist", run_shortlist},
-                                                                                {"speed", run_speed}};
+                                                                                {"speed", run_speed},
+                                                                                {"perplexity", run_perplexity},
+                                                                                {"passes", run_passes}};
 
 /// The processor's name, where Linux tells it.
 std::string processor() {
@@ -49,7 +51,7 @@ std::string processor() {
 }
 
 prompt_set read_prompts_for(options const& chosen) {
-    auto const target = engine::load_config(chosen.target).transformer;
+    auto const target = engine::config_of(chosen.target).transformer;
     if (chosen.context > target.max_positions) {
         fail_with("--context is ", chosen.context, ", expected at most the target's ", target.max_positions);
     }

@@ -34,6 +34,8 @@ constexpr char const* footer =
     "  calibration  confidences against outcomes, before and after temperature scaling (Figure 6)\n"
     "  shortlist    tau of drafting from the best M tokens of the backbone only\n"
     "  speed        tokens a second beside plain decoding, one text at a time\n"
+    "  perplexity   of the prompts under the target; needs no drafter\n"
+    "  passes       time of a pass of 1 to 8 rows behind the first prompt; needs no drafter\n"
     "\n"
     "Example:\n"
     "  evaluate tau speed --target small --draft dspark=small-dspark --draft dflash=small-dflash \\\n"
@@ -42,8 +44,16 @@ constexpr char const* footer =
 /// More than anybody means.
 constexpr std::size_t many = std::size_t{1} << 31;
 
-constexpr std::array<char const*, 6> known_experiments{"tau",         "rules",     "threshold",
-                                                       "calibration", "shortlist", "speed"};
+constexpr std::array<char const*, 8> known_experiments{"tau",       "rules", "threshold",  "calibration",
+                                                       "shortlist", "speed", "perplexity", "passes"};
+
+bool is_known(std::string const& experiment) {
+    return std::find(known_experiments.begin(), known_experiments.end(), experiment) != known_experiments.end();
+}
+/// The others are of the target alone.
+bool is_of_drafters(std::string const& experiment) {
+    return is_known(experiment) && experiment != "perplexity" && experiment != "passes";
+}
 
 /// "name=value" in two.
 struct assignment {
@@ -75,7 +85,6 @@ void add_models(CLI::App& app, options& o, raw_flags& raw) {
         .add("--draft", raw.drafts, "NAME=FOLDER",
              "A DSpark, DFlash or Eagle3 drafter made for this target, or lookup\n"
              "(NAME=lookup); once for every drafter")
-        ->required()
         ->allow_extra_args(false);
     models
         .add("--zero-bias", raw.zero_biases, "NAME",
@@ -241,9 +250,10 @@ void check_all(char const* flag, std::vector<T> const& values, char const* expec
 void check(options const& o) {
     std::set<std::string> names;
     for (std::string const& name : o.experiments) {
-        if (std::find(known_experiments.begin(), known_experiments.end(), name) == known_experiments.end()) {
-            fail_with("experiment '", name,
-                      "' is unknown, expected tau, rules, threshold, calibration, shortlist or speed");
+        if (!is_known(name)) {
+            fail_with(
+                "experiment '", name,
+                "' is unknown, expected tau, rules, threshold, calibration, shortlist, speed, perplexity or passes");
         }
         if (!names.insert(name).second) fail_with("experiment '", name, "' is there twice");
     }
@@ -287,6 +297,12 @@ std::optional<options> parse_options(int argc, char const* const* argv) {
     if (!generate::parse_flags(app, argc, argv)) return std::nullopt;
     chosen.command.assign(argv, argv + argc);
     if (chosen.experiments.empty()) chosen.experiments = {"tau"};
+    if (raw.drafts.empty()) {
+        for (std::string const& name : chosen.experiments) {
+            if (is_of_drafters(name)) fail_with("--draft is missing, expected NAME=FOLDER, which ", name, " measures");
+        }
+        raw.drafts = {"plain=none"};
+    }
     complete_drafts(chosen, raw);
     complete_prompts(chosen, raw);
     check(chosen);

@@ -2,11 +2,11 @@
 #include "prompts.hpp"
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <utility>
 
+#include <engine/model_files.hpp>
 #include <engine/tokenizer.hpp>
 #include <sureleap/core/error.hpp>
 
@@ -81,11 +81,11 @@ private:
 
     [[nodiscard]] engine::tokenizer const& tokenizer() {
         if (!tokenizer_) {
-            auto const file = chosen_.target / "tokenizer.json";
-            if (!std::filesystem::exists(file)) {
-                fail_with(file.string(), ": there is no tokenizer, and the prompts are texts; give them as 'tokens'");
+            tokenizer_ = engine::tokenizer_of(chosen_.target);
+            if (!tokenizer_) {
+                fail_with((chosen_.target / "tokenizer.json").string(),
+                          ": there is no tokenizer, and the prompts are texts; give them as 'tokens'");
             }
-            tokenizer_ = engine::tokenizer::load(file);
             tokenizer_->check_fits(vocabulary_);
         }
         return *tokenizer_;

@@ -91,5 +91,8 @@ struct session {
 [[nodiscard]] section run_calibration(session const& s);
 [[nodiscard]] section run_shortlist(session const& s);
 [[nodiscard]] section run_speed(session const& s);
+// Of the target alone:
+[[nodiscard]] section run_perplexity(session const& s);
+[[nodiscard]] section run_passes(session const& s);
 
 }  // namespace evaluate
