@@ -39,7 +39,9 @@ std::map<std::string, std::function<section(session const&)>> const experiments{
                                                                                 {"shortlist", run_shortlist},
                                                                                 {"speed", run_speed},
                                                                                 {"batch", run_batch},
-                                                                                {"equality", run_equality}};
+                                                                                {"equality", run_equality},
+                                                                                {"perplexity", run_perplexity},
+                                                                                {"passes", run_passes}};
 
 /// The processor's name, where Linux tells it.
 std::string processor() {

@@ -31,6 +31,8 @@ constexpr char const* footer =
     "  speed        tokens a second beside plain decoding, one text at a time\n"
     "  batch        the same of several at once, beside every fixed draft length\n"
     "  equality     every token against plain decoding's, one text and several at a time\n"
+    "  perplexity   of the prompts under the target; needs no drafter\n"
+    "  passes       time of a pass of 1 to 8 rows behind the first prompt; needs no drafter\n"
     "\n"
     "Example:\n"
     "  evaluate tau speed --target small --draft dspark=small-dspark --draft dflash=small-dflash \\\n"
@@ -39,8 +41,16 @@ constexpr char const* footer =
 /// More than anybody means.
 constexpr std::size_t many = std::size_t{1} << 31;
 
-constexpr std::array<char const*, 8> known_experiments{"tau",       "rules", "threshold", "calibration",
-                                                       "shortlist", "speed", "batch",     "equality"};
+constexpr std::array<char const*, 10> known_experiments{"tau",   "rules", "threshold", "calibration", "shortlist",
+                                                        "speed", "batch", "equality",  "perplexity",  "passes"};
+
+bool is_known(std::string const& experiment) {
+    return std::find(known_experiments.begin(), known_experiments.end(), experiment) != known_experiments.end();
+}
+/// The others are of the target alone.
+bool is_of_drafters(std::string const& experiment) {
+    return is_known(experiment) && experiment != "perplexity" && experiment != "passes";
+}
 
 void add_models(CLI::App& app, options& o, source_flags& raw) {
     option_group models(app, "Models");
@@ -53,7 +63,6 @@ void add_models(CLI::App& app, options& o, source_flags& raw) {
              "drafts what followed the last tokens before; or none, plain decoding once\n"
              "more. lookup+PATH: lookup where it finds something, the model elsewhere;\n"
              "zeroed:PATH: the model with all weights 0. Once for every drafter")
-        ->required()
         ->allow_extra_args(false);
     models
         .add("--zero-bias", raw.zero_biases, "NAME",
@@ -161,9 +170,10 @@ void check_all(char const* flag, std::vector<T> const& values, char const* expec
 void check(options const& o) {
     std::set<std::string> names;
     for (std::string const& name : o.experiments) {
-        if (std::find(known_experiments.begin(), known_experiments.end(), name) == known_experiments.end()) {
+        if (!is_known(name)) {
             fail_with("experiment '", name,
-                      "' is unknown, expected tau, rules, threshold, calibration, shortlist, speed, batch or equality");
+                      "' is unknown, expected tau, rules, threshold, calibration, shortlist, speed, batch, equality, "
+                      "perplexity or passes");
         }
         if (!names.insert(name).second) fail_with("experiment '", name, "' is there twice");
     }
@@ -213,6 +223,12 @@ std::optional<options> parse_options(int argc, char const* const* argv) {
     if (!generate::parse_flags(app, argc, argv)) return std::nullopt;
     chosen.command.assign(argv, argv + argc);
     if (chosen.experiments.empty()) chosen.experiments = {"tau"};
+    if (raw.drafts.empty()) {
+        for (std::string const& name : chosen.experiments) {
+            if (is_of_drafters(name)) fail_with("--draft is missing, expected NAME=PATH, which ", name, " measures");
+        }
+        raw.drafts = {"plain=none"};
+    }
     chosen.drafts = parse_drafts(raw);
     chosen.prompts = parse_prompts(raw);
     chosen.templates = parse_templates(raw);

@@ -86,7 +86,7 @@ private:
             tokenizer_ = engine::tokenizer_of(chosen_.target);
             if (!tokenizer_) {
                 fail_with(chosen_.target.string(),
-                          ": there is no tokenizer.json, and the prompts are texts; give them as 'tokens'");
+                          ": there is no tokenizer, and the prompts are texts; give them as 'tokens'");
             }
             tokenizer_->check_fits(vocabulary_);
         }

@@ -9,16 +9,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include <engine/causal_lm.hpp>
 #include <engine/dspark.hpp>
 #include <engine/read_floor.hpp>
+#include <engine/synthetic.hpp>
 #include <engine/thread_pool.hpp>
 #include <evaluate/confidence_study.hpp>
 #include <evaluate/counts.hpp>
 #include <evaluate/json_text.hpp>
+#include <evaluate/one_text.hpp>
 #include <evaluate/outputs.hpp>
 #include <evaluate/prompt_line.hpp>
 #include <evaluate/ratios.hpp>
@@ -430,6 +434,34 @@ TEST_CASE("templates take the question where the braces are") {
     CHECK(evaluate::fill_template("Question: {}\nAnswer:", "{} = ?") == "Question: {} = ?\nAnswer:");
     CHECK(evaluate::fill_template("{}{}", "a") == "aa");
     CHECK(evaluate::fill_template("{ }", "a") == "{ }");
+}
+
+TEST_CASE("the nats of a text are those of plain steps, whatever a pass holds") {
+    tiny::shape const shape;
+    engine::thread_pool pool(2);
+    std::vector<token_id> tokens;
+    support::dice roll(3);
+    while (tokens.size() < 11) tokens.push_back(static_cast<token_id>(roll.below(shape.vocabulary)));
+    auto const target = [&](std::size_t max_rows) {
+        engine::serving_limits const limits{.slots = 1, .context_length = 16, .max_rows = max_rows};
+        return std::make_unique<engine::causal_lm<float>>(
+            engine::make_in_memory(tiny::target_config(shape), engine::storage::f32, 5), std::vector<int>{}, pool,
+            limits);
+    };
+    double expected = 0;
+    auto const stepped = target(1);
+    for (std::size_t t = 0; t + 1 < tokens.size(); ++t) {
+        auto const logits = tiny::score_one(*stepped, 0, t, tokens[t]);
+        double mass = 0;
+        for (float const x : logits) mass += std::exp(static_cast<double>(x));
+        expected += std::log(mass) - static_cast<double>(logits[static_cast<std::size_t>(tokens[t + 1])]);
+    }
+    for (std::size_t const max_rows : {1u, 3u, 5u, 10u, 16u}) {
+        CAPTURE(max_rows);
+        auto const served = target(max_rows);
+        evaluate::one_text text(*served);
+        CHECK(near(evaluate::nats_of(text, tokens), expected, 1e-9 * expected));
+    }
 }
 
 TEST_CASE("tables line up, whatever bytes a character takes") {

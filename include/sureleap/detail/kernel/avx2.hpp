@@ -57,10 +57,11 @@ struct isa {
     SURELEAP_KERNEL static vec multiply_add(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
     SURELEAP_KERNEL static vec subtract_product(vec a, vec b, vec c) { return _mm256_fnmadd_ps(b, c, a); }
 
-    /// 2^n 2^f with n the nearest integer; 2^f as in avx512.hpp. The power of two is put together in two factors, so that
-    /// results below the smallest normal number come out, and +inf.
+    /// 2^n 2^f with n the nearest integer; 2^f, and 0 below 2^-126, as in avx512.hpp. The power of two is put together in two
+    /// factors, so that +inf comes out.
     SURELEAP_KERNEL static vec exp2(vec x) {
-        x = max(fill(-200.0f), x);
+        vec const normal = _mm256_cmp_ps(x, fill(-126.0f), _CMP_NLT_UQ);
+        x = max(fill(-126.0f), x);
         vec const n = _mm256_round_ps(_mm256_min_ps(fill(200.0f), x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
         vec const f = _mm256_sub_ps(x, n);
         vec p = fill(0.0013276472f);
@@ -71,7 +72,7 @@ struct isa {
         p = multiply_add(p, f, fill(1.0000000717f));
         __m256i const whole = _mm256_cvtps_epi32(n);
         __m256i const half_of_it = _mm256_srai_epi32(whole, 1);
-        return p * power(half_of_it) * power(_mm256_sub_epi32(whole, half_of_it));
+        return _mm256_and_ps(p * power(half_of_it) * power(_mm256_sub_epi32(whole, half_of_it)), normal);
     }
 
     SURELEAP_KERNEL static sums zero() { return {_mm256_setzero_pd(), _mm256_setzero_pd()}; }

@@ -64,6 +64,9 @@ struct isa {
 
     /// 2^floor(x) 2^f, f = x - floor(x), which is 0 for infinities; 2^f by the polynomial of degree 5 with the least
     /// relative error, 8e-8. Tables of powers would save multiplications and cost as much in other places.
+    ///
+    /// 0 below 2^-126: a number that small takes a processor a hundred cycles, and no sum of weights up to 1 notices it. At
+    /// low temperatures many tokens of a large vocabulary are there.
     SURELEAP_KERNEL static vec exp2(vec x) {
         vec const f = _mm512_maskz_reduce_ps(all, x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
         vec p = fill(0.0018775766f);
@@ -72,7 +75,7 @@ struct isa {
         p = multiply_add(p, f, fill(0.2401536107f));
         p = multiply_add(p, f, fill(0.6931530833f));
         p = multiply_add(p, f, fill(0.9999999404f));
-        return _mm512_maskz_scalef_ps(all, p, x);
+        return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, fill(-126.0f), _CMP_NLT_UQ), p, x);
     }
 
     SURELEAP_KERNEL static sums zero() { return {_mm512_setzero_pd(), _mm512_setzero_pd()}; }

@@ -54,7 +54,8 @@ struct isa {
 
     /// As in avx2.hpp.
     SURELEAP_KERNEL static vec exp2(vec x) {
-        x = max(fill(-200.0f), x);
+        uint32x4_t const normal = vmvnq_u32(vcltq_f32(x, fill(-126.0f)));
+        x = max(fill(-126.0f), x);
         vec const n = vrndnq_f32(vbslq_f32(vcltq_f32(fill(200.0f), x), fill(200.0f), x));
         vec const f = vsubq_f32(x, n);
         vec p = fill(0.0013276472f);
@@ -65,7 +66,8 @@ struct isa {
         p = multiply_add(p, f, fill(1.0000000717f));
         int32x4_t const whole = vcvtq_s32_f32(n);
         int32x4_t const half_of_it = vshrq_n_s32(whole, 1);
-        return vmulq_f32(vmulq_f32(p, power(half_of_it)), power(vsubq_s32(whole, half_of_it)));
+        vec const power_of_two = vmulq_f32(vmulq_f32(p, power(half_of_it)), power(vsubq_s32(whole, half_of_it)));
+        return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(power_of_two), normal));
     }
 
     SURELEAP_KERNEL static sums zero() { return {vdupq_n_f64(0.0), vdupq_n_f64(0.0)}; }

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# Makes smollm2-dspark.gguf, the drafter of SmolLM2-135M-Instruct: the exact commands, start to end. Two hours on two cores.
+#
+#   examples/models/smollm2.sh DATA OUT
+#
+# DATA is a folder with gsm8k_train.jsonl, humaneval.jsonl, mt_bench.jsonl, spec_bench_question.jsonl,
+# taskmaster4_dialogs.jsonl and tiny_shakespeare.txt; of the benchmarks what judges is held back. The rest comes from
+# Debian 12: the standard library of Python 3.11 as it is installed, and packages of documentation, which are fetched but
+# not installed. Python needs the package gguf. Interrupted, it goes on where it was when it is called again.
+set -euo pipefail
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
+data="$(cd "$1" && pwd)"
+mkdir -p "$2"
+cd "$2"
+
+target="$("${root}/examples/models/fetch.sh")"
+cmake -S "${root}" --preset examples >/dev/null
+cmake --build "${root}/build/examples" --target train
+train="${root}/build/examples/examples/train/train"
+
+if [[ ! -d packages ]]; then
+    mkdir -p fetched
+    (cd fetched && apt-get download python3.11-doc sqlite3-doc postgresql-doc-15 python-django-doc rust-doc wordnet-base)
+    for package in fetched/*.deb; do dpkg -x "${package}" packages; done
+fi
+documents=packages/usr/share/doc
+
+if [[ ! -e prompts/judge.jsonl ]]; then
+    left_out=('*/test*/*' '*/dist-packages/*' '*/lib2to3/*' '*/idlelib/*' '*/encodings/*' '*-edition/*' '*/release-*'
+        '*/releaselog/*' '*/c3ref/*' '*/changes.html' '*/news.html' '*/bookindex.html' '*/print.html')
+    python3 "${root}/examples/train/prompts.py" --out prompts --gsm8k "${data}/gsm8k_train.jsonl" \
+        --humaneval "${data}/humaneval.jsonl" --mt-bench "${data}/mt_bench.jsonl" \
+        --spec-bench "${data}/spec_bench_question.jsonl" --taskmaster "${data}/taskmaster4_dialogs.jsonl" \
+        --shakespeare "${data}/tiny_shakespeare.txt" --python-source /usr/lib/python3.11 \
+        --wordnet packages/usr/share/wordnet \
+        --documentation "${documents}"/python3.11/html/{tutorial,howto,faq,library,using,reference} \
+        "${documents}/sqlite3" "${documents}/postgresql-doc-15/html" \
+        "${documents}"/python-django-doc/html/{intro,topics,howto,faq,misc} \
+        "${documents}"/rust-doc/html/{book,nomicon,reference} --leave-out "${left_out[@]}"
+fi
+# Long prompts cost time and are not learned from.
+for part in train validation; do
+    [[ -e prompts/short_${part}.jsonl ]] || python3 - "prompts/${part}.jsonl" >"prompts/short_${part}.jsonl" <<'EOF'
+import json, sys
+for line in open(sys.argv[1]):
+    if sum(len(turn["content"]) for turn in json.loads(line)["messages"]) <= 650:
+        sys.stdout.write(line)
+EOF
+done
+
+# As the model's authors advise to sample.
+write=("${train}" texts --target "${target}" --features 8,17,26 --at-once 16 --longest 448 --max-new-tokens 224
+    --temperature 0.2 --top-p 0.9)
+"${write[@]}" --corpus prompts/short_validation.jsonl --texts 240 --out unseen
+"${write[@]}" --corpus prompts/short_train.jsonl --texts 7600 --out recorded
+[[ -e vocabulary.safetensors ]] ||
+    "${train}" vocabulary --recorded recorded --tokens 16384 --out vocabulary.safetensors
+"${train}" draft --target "${target}" --recorded recorded --validation unseen --vocabulary vocabulary.safetensors \
+    --start-layer 29 --mask-token '<reponame>' --block-size 6 --rank 128 --steps 3600 --batch-tokens 4096 --anchors 0.25 \
+    --learning-rate 0.001 --validate-steps 400 --bf16 --out dspark
+python3 "${root}/examples/train/to_gguf.py" dspark --out smollm2-dspark.gguf
