@@ -2,6 +2,7 @@
 #include "profile.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <span>
 #include <utility>
@@ -17,8 +18,8 @@
 namespace generate {
 namespace {
 
-/// A round without a past, of any load: drafting, the target's pass over the anchors and as much of the blocks as makes up
-/// the batch, and acceptance.
+/// A round without a past: drafting, the target's pass over the anchors, and acceptance. And the pass alone over a batch of
+/// any size, behind such a round: whoever drafts has taken the target's weights out of the caches.
 ///
 /// Every sequence stands at position 0, where nothing had to be observed before. So attention to a context is left out;
 /// beside the weights it is little until contexts grow to thousands of tokens.
@@ -50,7 +51,6 @@ public:
         for (std::size_t r = 0; r < load.requests; ++r) {
             requests[r].draft_limit = r < load.drafting ? load.draft_tokens / load.drafting : 0;
         }
-        schedule_.left = load.batch_tokens - load.requests;
         if (sureleap::begin_round(schedule_, requests, memory_)) {
             std::visit([&](auto& d) { sureleap::draw(d, d.forward(memory_.requests()), rule, rng_, memory_); },
                        loaded_.drafter);
@@ -60,17 +60,30 @@ public:
         static_cast<void>(sureleap::end_round(schedule_, memory_));
     }
 
-private:
-    /// Whole blocks as far as the batch goes. Drafts have no need to be good, so it looks at none.
-    struct fill_batch {
-        static constexpr bool needs_confidence = false;
-        std::size_t left = 0;
-
-        void admit(sureleap::causal_frontier& frontier) const noexcept {
-            for (std::size_t r = 0; r < frontier.requests(); ++r) {
-                while (frontier.has_next(r) && frontier.admitted() < left) frontier.admit(r);
-            }
+    /// The pass over so many tokens: an anchor of each request, and behind them any tokens, as nobody may have drafted some.
+    [[nodiscard]] double seconds_of_pass(std::size_t batch_tokens) {
+        (*this)({.requests = slots(), .batch_tokens = slots(), .drafting = slots(), .draft_tokens = slots() * block()});
+        std::size_t const requests = std::min(batch_tokens, slots());
+        std::vector<std::byte> bytes(64 * (slots() + 1) * (block() + 2) + 4096);
+        sureleap::workspace space{std::span<std::byte>(bytes)};
+        sureleap::verify_batch batch(space, slots(), block());
+        batch.begin(std::span(views_).first(requests));
+        std::vector<sureleap::token_id> const tokens(block(), 0);
+        for (std::size_t r = 0, left = batch_tokens - requests; r < requests; ++r) {
+            std::size_t const here = std::min(left, block());
+            batch.append(std::span(tokens).first(here));
+            left -= here;
         }
+        auto const start = std::chrono::steady_clock::now();
+        static_cast<void>(loaded_.target->score(batch));
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    }
+
+private:
+    /// Anchors alone.
+    struct verify_nothing {
+        static constexpr bool needs_confidence = false;
+        void admit(sureleap::causal_frontier&) const noexcept {}
     };
 
     /// One rule for all: they cost about the same, which is shaping the target's rows.
@@ -79,7 +92,7 @@ private:
     models& loaded_;
     sureleap::request_settings settings_;
     sureleap::philox_randomness rng_;
-    fill_batch schedule_;
+    verify_nothing schedule_;
     sureleap::round_memory<float, float> memory_;
     std::vector<sureleap::request_view> views_;
 };
@@ -99,55 +112,59 @@ engine::measured_cost measure_cost(models& loaded, options const& chosen, engine
     dry_run step(loaded, chosen.settings, pool);
     std::size_t const slots = step.slots();
     std::size_t const gamma = step.block();
-    // A batch that has room for drafts is filled from whole blocks of everybody; their price is taken off.
-    std::vector<sureleap::step_load> loads;
-    for (std::size_t const b : batch_sizes(slots * (gamma + 1))) {
-        if (b <= slots) {
-            loads.push_back({.requests = b, .batch_tokens = b});
-        } else {
-            loads.push_back({.requests = slots, .batch_tokens = b, .drafting = slots, .draft_tokens = slots * gamma});
-        }
-    }
-    std::size_t const sizes = loads.size();
-    std::size_t const whole = loads.size();
-    loads.push_back({.requests = 1, .batch_tokens = 1, .drafting = 1, .draft_tokens = gamma});
-    std::size_t const short_block = loads.size();
-    loads.push_back({.requests = 1, .batch_tokens = 1, .drafting = 1, .draft_tokens = 1});
-    std::size_t const everybody = loads.size();
-    loads.push_back({.requests = slots, .batch_tokens = slots, .drafting = slots, .draft_tokens = slots * gamma});
-
     std::size_t done = 0;
-    auto const timed = [&](sureleap::step_load const& load) {
+    auto const show = [&] {
         ++done;
         status.update([&] { return "measuring what steps cost: " + grouped(done); });
+    };
+
+    // Passes in turns, so that what disturbs one disturbs all.
+    auto const sizes = batch_sizes(slots * (gamma + 1));
+    std::vector<std::vector<double>> passes(sizes.size());
+    for (int repeat = 0; repeat < 5; ++repeat) {
+        for (std::size_t i = 0; i < sizes.size(); ++i) {
+            show();
+            passes[i].push_back(step.seconds_of_pass(sizes[i]));
+        }
+    }
+    auto const pass = [&](std::size_t i) {
+        std::ranges::nth_element(passes[i], passes[i].begin() + 2);
+        return passes[i][2];
+    };
+
+    std::vector<sureleap::step_load> const loads = {
+        {.requests = 1, .batch_tokens = 1},
+        {.requests = 1, .batch_tokens = 1, .drafting = 1, .draft_tokens = 1},
+        {.requests = 1, .batch_tokens = 1, .drafting = 1, .draft_tokens = gamma},
+        {.requests = slots, .batch_tokens = slots},
+        {.requests = slots, .batch_tokens = slots, .drafting = slots, .draft_tokens = slots * gamma}};
+    auto const timed = [&](sureleap::step_load const& load) {
+        show();
         step(load);
     };
-    auto const profile =
+    auto const rounds =
         sureleap::profile_steps(timed, loads, {.warm_up = 1, .repeats = 5, .most_spread = 0.1, .retries = 1});
-    auto const seconds = [&](std::size_t i) { return profile.steps[i].seconds; };
-    auto const plain_of_everybody = [&] {
-        for (std::size_t i = 0; i < sizes; ++i) {
-            if (loads[i].batch_tokens >= slots) return seconds(i);
-        }
-        return seconds(sizes - 1);
-    }();
+    enum : std::size_t { plain, one_token, whole_block, everybody_plain, everybody_drafts };
+    auto const seconds = [&](std::size_t i) { return rounds.steps[i].seconds; };
 
     // Differences of what was measured, none of which can be negative but by noise.
     auto const positive = [](double x) { return std::max(x, 0.0); };
     sureleap::draft_prices draft;
-    if (gamma > 1) draft.token = positive(seconds(whole) - seconds(short_block)) / static_cast<double>(gamma - 1);
-    double const of_whole = positive(seconds(whole) - seconds(0));
-    double const of_everybody = positive(seconds(everybody) - plain_of_everybody);
+    if (gamma > 1) {
+        draft.token = positive(seconds(whole_block) - seconds(one_token)) / static_cast<double>(gamma - 1);
+    }
+    double const of_block = positive(seconds(whole_block) - seconds(plain));
+    double const of_everybody = positive(seconds(everybody_drafts) - seconds(everybody_plain));
     if (slots > 1) {
-        draft.request = positive(positive(of_everybody - of_whole) / static_cast<double>(slots - 1) -
+        draft.request = positive(positive(of_everybody - of_block) / static_cast<double>(slots - 1) -
                                  draft.token * static_cast<double>(gamma));
     }
-    draft.fixed = positive(of_whole - draft.request - draft.token * static_cast<double>(gamma));
+    draft.fixed = positive(of_block - draft.request - draft.token * static_cast<double>(gamma));
+    double const acceptance = positive(seconds(plain) - pass(0));  // of a row
 
     std::vector<sureleap::capacity_point> points;
-    for (std::size_t i = 0; i < sizes; ++i) {
-        double const verify = loads[i].drafting > 0 ? seconds(i) - of_everybody : seconds(i);
-        points.push_back({loads[i].batch_tokens, std::max(verify, 0.5 * seconds(0))});
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+        points.push_back({sizes[i], pass(i) + acceptance * static_cast<double>(sizes[i])});
     }
     return sureleap::of_batch(sureleap::capacity_table<>(std::move(points)), draft);
 }

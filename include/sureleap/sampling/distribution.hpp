@@ -192,6 +192,15 @@ public:
         return kind_ == kind::dense ? map_.list() : std::span<token_id const>{};
     }
 
+    /// A row over a part of the vocabulary: its tokens, in its order, and their weights many at a time. 0: there is none.
+    [[nodiscard]] std::size_t mapped_size() const noexcept {
+        return kind_ == kind::dense && map_ ? map_.draft_size() : 0;
+    }
+    [[nodiscard]] token_id mapped_token(std::size_t i) const noexcept {
+        return map_.to_target(static_cast<token_id>(i));
+    }
+    void mapped_weights(std::size_t first, std::span<real> out) const noexcept { row_.row().weights(first, out); }
+
     /// For Gumbel-max draws (sampling/gumbel_max.hpp).
     [[nodiscard]] bool can_list() const noexcept { return !plain_row().empty(); }
     [[nodiscard]] std::size_t above(std::size_t first, std::size_t count, double const* least,

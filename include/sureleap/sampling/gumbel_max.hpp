@@ -102,11 +102,16 @@ concept lists_heavy_tokens = requires(Weights const& weights, double const* leas
     weights.likely();
 };
 
-/// Weights of a few tokens among many: support() lists those that may have any, ascending, or is empty.
+/// Weights of a part of the tokens, if mapped_size() is not 0: so many, of mapped_token(0), mapped_token(1) ... in any order.
+/// mapped_weights(i, out) writes those of mapped_token(i), mapped_token(i + 1) ..., with the values that they have one at a
+/// time.
 template <class Weights>
-concept has_support = requires(Weights const& weights) {
-    { weights.support() } -> std::convertible_to<std::span<token_id const>>;
-};
+concept has_mapped_weights =
+    requires(Weights const& weights, std::size_t i, std::span<typename Weights::weight_type> out) {
+        { weights.mapped_size() } -> std::convertible_to<std::size_t>;
+        { weights.mapped_token(i) } -> std::convertible_to<token_id>;
+        weights.mapped_weights(i, out);
+    };
 
 /// Who is ahead, over tokens in any order.
 class gumbel_search {
@@ -131,12 +136,23 @@ public:
             }
         }
     }
-    /// The same winner, among `tokens` only.
+    /// The same winner: all other tokens have no weight.
     template <class Weights>
-    void visit_listed(Weights const& weights, std::span<token_id const> tokens) noexcept {
-        for (token_id const v : tokens) {
-            auto const at = static_cast<std::size_t>(v);
-            visit(at, {key_, at / row_group}, static_cast<double>(weights[v]));
+    void visit_mapped(Weights const& weights) noexcept {
+        std::array<typename Weights::weight_type, row_group> some;
+        std::size_t group = 0;
+        group_noise noise{key_, group};
+        for (std::size_t first = 0; first < weights.mapped_size(); first += row_group) {
+            std::size_t const count = std::min(row_group, weights.mapped_size() - first);
+            weights.mapped_weights(first, std::span(some).first(count));
+            for (std::size_t i = 0; i < count; ++i) {
+                auto const v = static_cast<std::size_t>(weights.mapped_token(first + i));
+                if (v / row_group != group) {  // tokens mostly ascend, so that this is seldom
+                    group = v / row_group;
+                    noise = {key_, group};
+                }
+                visit(v, noise, static_cast<double>(some[i]));
+            }
         }
     }
     /// The same winner. A likely one first, so that there is a time to beat; then those that may beat it. False if a
@@ -219,9 +235,9 @@ template <class Weights>
             return leader.visit_some(weights, likely) ? leader.winner() : no_token;
         }
     }
-    if constexpr (detail::has_support<Weights>) {
-        if (auto const tokens = weights.support(); !tokens.empty()) {
-            leader.visit_listed(weights, tokens);
+    if constexpr (detail::has_mapped_weights<Weights>) {
+        if (weights.mapped_size() > 0) {
+            leader.visit_mapped(weights);
             return leader.winner();
         }
     }
