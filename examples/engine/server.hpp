@@ -135,6 +135,7 @@ private:
     void admit_waiting() {
         for (std::size_t i = 0; i < slots_.size() && !waiting_.empty(); ++i) {
             if (slots_[i]) continue;
+            observe_kept();  // some of it may be of the slot's last sequence
             sequence& s = slots_[i].emplace(std::move(waiting_.front()));
             s.settle();
             waiting_.pop_front();
@@ -166,9 +167,10 @@ private:
         std::size_t const count = std::min(target_.limits().max_rows, s.left_to_prefill());
         target_.prefill(chosen, first, s.tokens().subspan(first, count));
         if (observer_ != nullptr) {
-            rows_.clear();
+            observe_kept();
             for (std::size_t i = 0; i < count; ++i) append_row(chosen, first + i);
             observer_->observe(rows_, target_.features().data, s.tokens().subspan(first + 1, count));
+            rows_.clear();
         }
         s.was_prefilled(count);
         return true;
@@ -193,7 +195,7 @@ private:
     void commit(std::span<sureleap::verdict const> verdicts) {
         if (observer_ != nullptr) {
             stopwatch const watch{times_.draft};
-            observe_emitted(verdicts);
+            keep_emitted(verdicts);
         }
         stopwatch const watch{times_.accept};
         std::visit(
@@ -214,12 +216,11 @@ private:
         }
     }
     // Every emitted token made one row of the batch past: the anchor's and those of the accepted drafts, while the token
-    // emitted last is the next anchor.
-    void observe_emitted(std::span<sureleap::verdict const> verdicts) {
+    // emitted last is the next anchor. The drafter's model is told of them when somebody drafts next: many at once cost little more than one, and while nobody
+    // drafts they cost nothing.
+    void keep_emitted(std::span<sureleap::verdict const> verdicts) {
         auto const features = target_.features();
-        rows_.clear();
-        kept_features_.clear();
-        next_tokens_.clear();
+        if (rows_.size() + features.rows > target_.limits().max_rows) observe_kept();
         for (std::size_t r = 0; r < verdicts.size(); ++r) {
             std::size_t const first = memory_.batch().first_row(r);
             for (std::size_t k = 0; k < verdicts[r].emitted.size(); ++k) {
@@ -229,7 +230,12 @@ private:
                 next_tokens_.push_back(verdicts[r].emitted[k]);
             }
         }
+    }
+    void observe_kept() {
         if (!rows_.empty()) observer_->observe(rows_, kept_features_.data(), next_tokens_);
+        rows_.clear();
+        kept_features_.clear();
+        next_tokens_.clear();
     }
     void append_row(std::size_t slot, std::size_t position) {
         rows_.push_back({static_cast<std::uint32_t>(slot), static_cast<std::uint32_t>(position), 0});
@@ -301,6 +307,7 @@ template <class D>
 void server<Real, Rng, Schedules>::draft(D& drafter) {
     auto const forward = [&] {
         stopwatch const watch{times_.draft};
+        observe_kept();
         return drafter.forward(memory_.requests());
     }();
     {
