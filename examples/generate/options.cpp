@@ -57,13 +57,12 @@ void add_prompt(CLI::App& app, options& o, std::filesystem::path& file) {
 
 void add_speculation(CLI::App& app, options& o) {
     option_group speculation(app, "Speculation");
-    speculation
-        .add("--schedule", o.schedule, "NAME",
-             "How far to draft, and how much of it is verified. auto: what gives most\n"
-             "tokens a second, by costs that are measured at start; drafts nothing where\n"
-             "that is fastest. greedy, top-k, planned: the same of a whole block.\n"
-             "fixed, fixed:N (the first N tokens), threshold:C (up to a confidence below C)")
-        ->capture_default_str();
+    speculation.add("--schedule", o.schedule, "NAME",
+                    "How far to draft, and how much of it is verified. auto: what gives most\n"
+                    "tokens a second, by costs that are measured at start; drafts nothing where\n"
+                    "that is fastest. greedy, top-k, planned: the same of a whole block.\n"
+                    "fixed, fixed:N (the first N tokens), threshold:C (up to a confidence below C).\n"
+                    "Default: auto; fixed for the tiny models");
     speculation.add("--rule", o.rule, "NAME",
                     "What is accepted. block (accepts most), token, token-argmax: samples of the\n"
                     "target's law. match, coupled: the tokens of plain decoding, exactly.\n"
@@ -149,6 +148,7 @@ void complete(options& o, std::filesystem::path const& prompt_file, bool no_plai
     if (!o.speculates() && !o.plain) fail_with("--draft none --no-plain leaves nothing to do");
     // A first run of the tiny models is worth more as a check than for its acceptance.
     if (o.rule.empty()) o.rule = o.tiny() ? "coupled" : "block";
+    if (o.schedule.empty()) o.schedule = o.tiny() ? "fixed" : "auto";
     sureleap::check_settings(o.settings);
     static_cast<void>(engine::make_rule(o.rule));
     check_schedule_name(o.schedule);

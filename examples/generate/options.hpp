@@ -26,7 +26,7 @@ struct options {
     bool chat = false;
     bool think = false;
 
-    std::string schedule = "auto";
+    std::string schedule;  ///< empty: auto, for the tiny models fixed
     std::string rule;
     std::size_t block_size = 0;               ///< 0: the file's
     std::size_t shortlist = 0;                ///< tokens that q may choose from, successors included; 0: all

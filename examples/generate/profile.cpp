@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <utility>
 #include <variant>
@@ -21,8 +22,8 @@ namespace {
 /// A round without a past: drafting, the target's pass over the anchors, and acceptance. And the pass alone over a batch of
 /// any size, behind such a round: whoever drafts has taken the target's weights out of the caches.
 ///
-/// Every sequence stands at position 0, where nothing had to be observed before. So attention to a context is left out;
-/// beside the weights it is little until contexts grow to thousands of tokens.
+/// Every sequence has half of the context that it may come to, of one token again and again: rows are the dearer, the more
+/// they attend to.
 class dry_run {
 public:
     dry_run(models& loaded, sureleap::request_settings const& settings, engine::thread_pool& pool)
@@ -33,9 +34,16 @@ public:
                   return {d, schedule_, rule, {.max_requests = slots(), .executor = pool}};
               },
               loaded.drafter)) {
+        std::size_t const end = loaded.target->limits().context_length;
+        std::size_t const context = std::min({end / 2, end - std::min(end, block() + 1), most_context / slots()});
         for (std::size_t slot = 0; slot < slots(); ++slot) {
-            views_.push_back(
-                {.id = slot + 1, .slot = slot, .anchor = 0, .remaining = block() + 1, .settings = &settings_});
+            fill(slot, context);
+            views_.push_back({.id = slot + 1,
+                              .slot = slot,
+                              .anchor = 0,
+                              .position = context,
+                              .remaining = block() + 1,
+                              .settings = &settings_});
         }
     }
 
@@ -80,6 +88,24 @@ public:
     }
 
 private:
+    /// Tokens of all sequences: filling caches takes time.
+    static constexpr std::size_t most_context = 1024;
+
+    void fill(std::size_t slot, std::size_t context) {
+        std::vector<sureleap::token_id> const tokens(context, 0);
+        std::size_t const chunk = loaded_.target->limits().max_rows;
+        for (std::size_t first = 0; first < context; first += chunk) {
+            std::size_t const count = std::min(chunk, context - first);
+            loaded_.target->prefill(slot, first, std::span(tokens).first(count));
+            if (loaded_.draft == nullptr) continue;
+            std::vector<engine::batch_row> rows;
+            for (std::size_t i = 0; i < count; ++i) {
+                rows.push_back({static_cast<std::uint32_t>(slot), static_cast<std::uint32_t>(first + i), 0});
+            }
+            loaded_.draft->observe(rows, loaded_.target->features().data, std::span(tokens).first(count));
+        }
+    }
+
     /// Anchors alone.
     struct verify_nothing {
         static constexpr bool needs_confidence = false;
