@@ -229,10 +229,6 @@ template <class Stored>
     return as_view<Stored>(part);
 }
 
-}  // namespace detail
-
-namespace detail {
-
 /// A Markov head whose W2 is packed, as a GGUF file has it: in eight bits where products are in float.
 template <class Real>
 [[nodiscard]] any_head<Real> packed_markov_head(sureleap::matrix_view<float> w1, weight const& w2) {

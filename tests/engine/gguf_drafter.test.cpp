@@ -24,6 +24,7 @@
 
 #include "support/catch.hpp"
 #include "support/error_text.hpp"
+#include "support/gguf_model.hpp"
 #include "support/gguf_writer.hpp"
 
 namespace {
@@ -31,8 +32,10 @@ namespace {
 using engine::checkpoint;
 using engine::model_config;
 using engine::gguf::tensor_type;
+using support::distance;
 using support::error_text;
 using support::gguf_writer;
+using support::opened;
 using sureleap::token_id;
 
 constexpr engine::serving_limits limits{.slots = 1, .context_length = 32, .max_rows = 16};
@@ -158,20 +161,6 @@ gguf_writer file_of(checkpoint const& from, bool quantised, std::vector<std::str
     return w;
 }
 
-/// A checkpoint of a file in memory, and what it points into.
-struct opened {
-    std::vector<std::byte> bytes;
-    checkpoint model;
-
-    explicit opened(gguf_writer const& w) : bytes(w.bytes()), model(load(bytes)) {}
-
-private:
-    static checkpoint load(std::vector<std::byte> const& bytes) {
-        auto const file = std::make_shared<engine::gguf::file const>(engine::gguf::file::view(bytes, "m.gguf"));
-        return engine::gguf::load(file, engine::gguf::read_config(*file));
-    }
-};
-
 /// What a drafter makes of a block behind five tokens.
 struct drafted {
     std::vector<float> hidden;
@@ -209,17 +198,6 @@ drafted draft(checkpoint from, engine::thread_pool& pool) {
             out.confidence.push_back(confidence.logit(block.hidden.row(k), 31));
     }
     return out;
-}
-
-double distance(std::vector<float> const& a, std::vector<float> const& b) {
-    REQUIRE(a.size() == b.size());
-    double squares = 0;
-    double size = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-        squares += std::pow(double(a[i]) - double(b[i]), 2);
-        size += std::pow(double(a[i]), 2);
-    }
-    return std::sqrt(squares / size);
 }
 
 TEST_CASE("gguf: a drafter in a file and in a folder is the same", "[gguf]") {

@@ -24,6 +24,7 @@
 #include "support/catch.hpp"
 #include "support/dice.hpp"
 #include "support/error_text.hpp"
+#include "support/gguf_model.hpp"
 #include "support/gguf_writer.hpp"
 
 namespace {
@@ -32,8 +33,10 @@ using engine::architecture;
 using engine::checkpoint;
 using engine::model_config;
 using engine::gguf::tensor_type;
+using support::distance;
 using support::error_text;
 using support::gguf_writer;
+using support::opened;
 
 /// Columns in blocks of 32, two heads that share keys; a hidden size of 256 where a type needs it.
 model_config small(architecture kind, std::size_t hidden_size = 64) {
@@ -131,20 +134,6 @@ std::pair<tensor_type, std::vector<std::byte>> as_f32(std::vector<float> const& 
     return {tensor_type::f32, {bytes.begin(), bytes.end()}};
 }
 
-/// A checkpoint of a file in memory, and what it points into.
-struct opened {
-    std::vector<std::byte> bytes;
-    checkpoint model;
-
-    explicit opened(gguf_writer const& w) : bytes(w.bytes()), model(load(bytes)) {}
-
-private:
-    static checkpoint load(std::vector<std::byte> const& bytes) {
-        auto const file = std::make_shared<engine::gguf::file const>(engine::gguf::file::view(bytes, "m.gguf"));
-        return engine::gguf::load(file, engine::gguf::read_config(*file));
-    }
-};
-
 /// Logits after a short text, token by token.
 std::vector<float> logits_of(checkpoint from, engine::thread_pool& pool) {
     engine::causal_lm<float> model(std::move(from), {}, pool, {.slots = 1, .context_length = 32, .max_rows = 16});
@@ -164,16 +153,6 @@ std::vector<float> logits_of(checkpoint from, engine::thread_pool& pool) {
     batch.append({});
     auto const row = model.score(batch).values.row(0);
     return {row.begin(), row.end()};
-}
-
-double distance(std::vector<float> const& a, std::vector<float> const& b) {
-    double squares = 0;
-    double size = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-        squares += std::pow(double(a[i]) - double(b[i]), 2);
-        size += std::pow(double(a[i]), 2);
-    }
-    return std::sqrt(squares / size);
 }
 
 TEST_CASE("gguf: a file and a folder with the same weights are the same model", "[gguf]") {
