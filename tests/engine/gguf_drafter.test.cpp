@@ -318,6 +318,12 @@ TEST_CASE("gguf: claims of a drafter's file are checked", "[gguf]") {
                Contains("'dflash.sample_from_anchor'") && Contains("expected true"));
     CHECK_THAT(refused([](auto& w) { w.set("tokenizer.ggml.mask_token_id", std::uint32_t{48}); }),
                Contains("'tokenizer.ggml.mask_token_id' is 48"));
+    CHECK_THAT(refused([](auto& w) {
+                   w.erase("dflash.vocab_size").set("tokenizer.ggml.tokens", std::vector<std::string>{});
+                   w.tensors.clear();
+               }),
+               Contains("'dflash.vocab_size'"));
+    CHECK_THAT(refused([](auto& w) { w.tensor("d2t", {0}, std::vector<float>{}); }), Contains("'d2t'"));
     CHECK_THAT(refused([](auto& w) { w.set("dflash.final_logit_softcapping", 30.0f); }),
                Contains("'dflash.final_logit_softcapping'"));
     CHECK_THAT(refused([](auto& w) { w.set("general.architecture", "gemma"); }), Contains("\"dflash\""));

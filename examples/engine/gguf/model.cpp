@@ -247,11 +247,13 @@ struct loaded_file {
 /// Tokens that a drafter knows: as stated, or as many as have a row.
 std::size_t drafter_vocabulary(file const& from, field const& stated) {
     if (stated.present()) return stated.size(1, limits::vocabulary);
-    if (field const tokens = from["tokenizer.ggml.tokens"]; tokens.present()) return tokens.list_size();
+    std::size_t found = 0;
+    if (field const tokens = from["tokenizer.ggml.tokens"]; tokens.present()) found = tokens.list_size();
     for (char const* const name : {"token_embd.weight", "markov_w1.weight"}) {
         tensor const* const rows = from.find(name);
-        if (rows != nullptr && rows->shape.size() == 2 && rows->shape[0] <= limits::vocabulary) return rows->shape[0];
+        if (found == 0 && rows != nullptr && rows->shape.size() == 2) found = rows->shape[0];
     }
+    if (found >= 1 && found <= limits::vocabulary) return found;
     stated.wrong("the number of tokens, as nothing else in the file tells it");
 }
 
@@ -272,8 +274,8 @@ draft_config read_draft(file const& from, transformer_config const& c) {
     }
     draft.mask_token = static_cast<token_id>(from["tokenizer.ggml.mask_token_id"].size(0, c.vocabulary - 1));
     if (tensor const* const w1 = from.find("markov_w1.weight"); w1 != nullptr) {
-        if (w1->shape.size() != 2 || w1->shape[1] > limits::markov_rank) {
-            fail_with(from.name(), ": tensor 'markov_w1.weight' has no rows of at most ", limits::markov_rank,
+        if (w1->shape.size() != 2 || w1->shape[1] == 0 || w1->shape[1] > limits::markov_rank) {
+            fail_with(from.name(), ": tensor 'markov_w1.weight' has no rows of 1 .. ", limits::markov_rank,
                       " numbers, expected one for each token");
         }
         draft.head = head_kind::vanilla;
@@ -286,9 +288,9 @@ draft_config read_draft(file const& from, transformer_config const& c) {
                                        draft.markov_rank > 0;
     }
     if (tensor const* const drafted = from.find("d2t"); drafted != nullptr) {
-        if (drafted->shape.size() != 1 || drafted->shape[0] > c.vocabulary) {
-            fail_with(from.name(), ": tensor 'd2t' has ", drafted->shape.size(),
-                      " dimensions, expected one token after the ", "other, at most ", c.vocabulary);
+        if (drafted->shape.size() != 1 || drafted->shape[0] == 0 || drafted->shape[0] > c.vocabulary) {
+            fail_with(from.name(), ": tensor 'd2t' has ", drafted->shape.size(), " dimensions, expected 1 .. ",
+                      c.vocabulary, " tokens, one after the other");
         }
         draft.vocabulary = drafted->shape[0];
     }

@@ -18,15 +18,15 @@
 
 namespace engine::gguf {
 
-/// Of the architectures llama and qwen3, and of drafters (dflash), strictly read as config.hpp has it: a key that changes the arithmetic is
-/// understood or refused. Throws sureleap::error, naming file and key. Stop tokens are the tokenizer's affair
-/// (tokenizer.hpp) and stay empty.
+/// Of the architectures llama and qwen3, and of drafters (dflash), strictly read as config.hpp has it: a key that changes the
+/// arithmetic is understood or refused. Throws sureleap::error, naming file and key. Stop tokens are the tokenizer's
+/// affair (tokenizer.hpp) and stay empty.
 [[nodiscard]] model_config read_config(file const& from);
 
 /// The model of a file under its configuration, or another. The file lives as long as the checkpoint or what was made of it.
 ///
-/// A drafter's W1 and confidence weights become F32: their rows are read one by one. Of other tensors
-/// F32, F16 and BF16 stay where they lie. Q4_0, Q4_1, Q5_0 and Q8_0 are packed as they are. Q4_K has scales in two parts,
+/// A drafter's W1 and confidence weights become F32: their rows are read one by one. Of other tensors F32, F16 and BF16
+/// stay where they lie. Q4_0, Q4_1, Q5_0 and Q8_0 are packed as they are. Q4_K has scales in two parts,
 /// whose product is rounded to F16. Q5_1, Q5_K and Q6_K become 8 bits with a scale for 32 weights. Tensors of other types
 /// are refused by name.
 [[nodiscard]] checkpoint load(std::shared_ptr<file const> from, model_config config);
