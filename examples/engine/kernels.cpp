@@ -272,20 +272,13 @@ void silu_mul(Real* gate, Real const* up, std::size_t size) {
 }
 
 template <class Real>
-void attend(Real const* query, Real const* keys, Real const* values, std::size_t n, std::size_t size, Real scale,
-            Real* scores, Real* out) {
-    attention_query<Real> const one{query, out, n};
-    table<Real>().attend(&one, 1, keys, values, size, scale, scratch<Real, 0>(size + pack_unit), scores);
+void attend(std::span<attention_query<Real> const> queries, Real const* chunk, std::size_t size, Real scale) {
+    table<Real>().attend(queries.data(), queries.size(), chunk, size, scale);
 }
 
 template <class Real>
-void attend(std::span<attention_query<Real> const> queries, Real const* keys, Real const* values, std::size_t size,
-            Real scale) {
-    std::size_t most = 0;
-    for (auto const& query : queries) most = std::max(most, query.keys);
-    table<Real>().attend(queries.data(), queries.size(), keys, values, size, scale,
-                         scratch<Real, 0>(queries.size() * (size + pack_unit)),
-                         scratch<Real, 1>(queries.size() * most));
+void join_attended(Real const* chunks, std::size_t count, std::size_t size, Real* out) {
+    table<Real>().join_attended(chunks, count, size, out);
 }
 
 double read_bandwidth(thread_pool& pool, void const* data, std::size_t bytes, int repeats) {
@@ -307,17 +300,17 @@ double read_bandwidth(thread_pool& pool, void const* data, std::size_t bytes, in
     return best;
 }
 
-#define ENGINE_INSTANTIATE(Real)                                                                               \
-    template void matmul(thread_pool&, Real const*, std::size_t, weight const&, Real*);                        \
-    template void matmul_add(thread_pool&, Real const*, std::size_t, weight const&, Real*);                    \
-    template void load_row(weight const&, std::size_t, Real*);                                                 \
-    template void rms_norm(Real const*, Real const*, std::size_t, double, Real*);                              \
-    template void rotate(Real*, Real const*, Real const*, std::size_t);                                        \
-    template void silu_mul(Real*, Real const*, std::size_t);                                                   \
-    template void matmul(thread_pool&, Real const*, std::size_t, std::initializer_list<product<Real>>);        \
-    template void gated_matmul(thread_pool&, Real const*, std::size_t, weight const&, weight const&, Real*);   \
-    template void attend(std::span<attention_query<Real> const>, Real const*, Real const*, std::size_t, Real); \
-    template void attend(Real const*, Real const*, Real const*, std::size_t, std::size_t, Real, Real*, Real*);
+#define ENGINE_INSTANTIATE(Real)                                                                             \
+    template void matmul(thread_pool&, Real const*, std::size_t, weight const&, Real*);                      \
+    template void matmul_add(thread_pool&, Real const*, std::size_t, weight const&, Real*);                  \
+    template void load_row(weight const&, std::size_t, Real*);                                               \
+    template void rms_norm(Real const*, Real const*, std::size_t, double, Real*);                            \
+    template void rotate(Real*, Real const*, Real const*, std::size_t);                                      \
+    template void silu_mul(Real*, Real const*, std::size_t);                                                 \
+    template void matmul(thread_pool&, Real const*, std::size_t, std::initializer_list<product<Real>>);      \
+    template void gated_matmul(thread_pool&, Real const*, std::size_t, weight const&, weight const&, Real*); \
+    template void attend(std::span<attention_query<Real> const>, Real const*, std::size_t, Real);            \
+    template void join_attended(Real const*, std::size_t, std::size_t, Real*);
 ENGINE_INSTANTIATE(float)
 ENGINE_INSTANTIATE(double)
 #undef ENGINE_INSTANTIATE

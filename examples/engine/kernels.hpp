@@ -99,17 +99,15 @@ void rotate(Real* x, Real const* cos, Real const* sin, std::size_t size);
 template <class Real>
 void silu_mul(Real* gate, Real const* up, std::size_t size);
 
-/// One query head over n cached keys and values [n, size]: out = softmax(scale * K query) V, keys in order. `scores`
-/// is scratch of n numbers. out must not overlap query. n >= 1.
+/// Attention of queries to a chunk of keys and values that they share: heads of a group and rows of a block. With
+/// join_attended it is out = softmax(scale * K query) V. Each has the bits that it has alone. A query reads only the values
+/// that it sees; scores of keys that it does not see are computed and left out.
 template <class Real>
-void attend(Real const* query, Real const* keys, Real const* values, std::size_t n, std::size_t size, Real scale,
-            Real* scores, Real* out);
+void attend(std::span<attention_query<Real> const> queries, Real const* chunk, std::size_t size, Real scale);
 
-/// The same for queries that share keys and values: heads of a group and rows of a block. Each has the bits that it has
-/// alone. Keys are read up to the last that any of the queries sees. A query reads only the values that it sees.
+/// out [size] from what `count` >= 1 chunks left of a head, [count, attended_size(size)], in the order of the chunks.
 template <class Real>
-void attend(std::span<attention_query<Real> const> queries, Real const* keys, Real const* values, std::size_t size,
-            Real scale);
+void join_attended(Real const* chunks, std::size_t count, std::size_t size, Real* out);
 
 /// y = silu(x gate^T) * (x up^T), the first half of an MLP: y [n, gate.rows], gate and up of one shape.
 template <class Real>

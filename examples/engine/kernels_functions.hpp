@@ -108,98 +108,141 @@ template <class Real>
 
 // ---- attention ----------------------------------------------------------------------------------------------------
 
-// Queries of a few rows and of the heads that share keys and values come together: both are read once for all of them.
-// That is what attention to a context waits for.
+// Queries of a few rows and of the heads that share keys come together: a chunk is read once for all of them. That is what
+// attention to a context waits for.
 
-/// The exponentials of a query's scores in their place; returns one over their sum.
-template <class Real>
-ENGINE_INLINE Real softmax(Real* scores, std::size_t n, Real scale) {
-    wide<Real> top = wide<Real>{} + scores[0];
-    std::size_t k = 0;
-    for (; k + width<Real> <= n; k += width<Real>) {
-        wide<Real> s;
-        load<Real>(scores + k, s);
-        top = s > top ? s : top;
-    }
-    Real greatest = top[0];
-    for (std::size_t i = 1; i < width<Real>; ++i) greatest = top[i] > greatest ? top[i] : greatest;
-    for (; k < n; ++k) greatest = scores[k] > greatest ? scores[k] : greatest;
-    Real const total = sum_over<Real>(n, [&](std::size_t at, std::size_t count, wide<Real>& acc) {
-        wide<Real> s;
-        load<Real>(scores + at, count, s);
-        s = (s - greatest) * scale;
-        exp<Real>(s);
-        store<Real>(scores + at, count, s);
-        load<Real>(scores + at, count, s);  // zeros past the end
-        acc += s;
-    });
-    return Real{1} / total;
-}
+/// Queries whose sums stay in registers, beside a register of each column that they share.
+inline constexpr std::size_t queries_together = 6;
+inline constexpr std::size_t columns_together = vector_bytes == 64 ? 4 : 2;
 
-/// G registers of the outputs of Q queries, from column `at` on: the sum of their weighted values, key by key.
+/// G registers of Q sums, from column `at` on: out[q] = a[q][0] m[0] + a[q][1] m[1] ... up to a[q][rows[q] - 1]. The rows
+/// of m have `size` numbers. Each sum is in the order of its rows, whatever is summed beside it.
 template <class Real, std::size_t G, std::size_t Q>
-ENGINE_INLINE void weigh(attention_query<Real> const* queries, Real const* weights, std::size_t stride,
-                         Real const (&factor)[Q], Real const* values, std::size_t size, std::size_t at) {
+ENGINE_INLINE void add_rows(Real const* const (&a)[Q], std::size_t const (&rows)[Q], Real const* m, std::size_t size,
+                            std::size_t at, Real* const (&out)[Q]) {
+    // What comes after it in the cache is the next head of the chunk.
+    constexpr std::size_t ahead = 16384;
     std::size_t const left = size - at;
-    std::size_t shared = queries[0].keys;
+    std::size_t shared = rows[0];
     std::size_t most = shared;
     for (std::size_t q = 1; q < Q; ++q) {
-        shared = queries[q].keys < shared ? queries[q].keys : shared;
-        most = queries[q].keys > most ? queries[q].keys : most;
+        shared = rows[q] < shared ? rows[q] : shared;
+        most = rows[q] > most ? rows[q] : most;
     }
-    wide<Real> acc[Q * G];
-    unroll<Q * G>([&](auto i) ENGINE_LAMBDA { acc[i] = wide<Real>{}; });
+    wide<Real> sum[Q * G];
+    unroll<Q * G>([&](auto i) ENGINE_LAMBDA { sum[i] = wide<Real>{}; });
     for (std::size_t k = 0; k < most; ++k) {
         wide<Real> v[G];
         unroll<G>([&](auto g) ENGINE_LAMBDA {
-            load<Real>(values + k * size + at + g * width<Real>, G > 1 ? width<Real> : left, v[g]);
+            Real const* const from = m + k * size + at + g * width<Real>;
+            if (g * width<Real> % lanes<Real> == 0) ask_for(from, ahead);
+            load<Real>(from, G > 1 ? width<Real> : left, v[g]);
         });
         unroll<Q>([&](auto q) ENGINE_LAMBDA {
-            if (k < shared || k < queries[q].keys) {
-                Real const weight = weights[q * stride + k];
-                unroll<G>([&](auto g) ENGINE_LAMBDA { acc[q * G + g] += v[g] * weight; });
+            if (k < shared || k < rows[q]) {
+                Real const factor = a[q][k];
+                unroll<G>([&](auto g) ENGINE_LAMBDA { sum[q * G + g] += v[g] * factor; });
             }
         });
     }
     unroll<Q>([&](auto q) ENGINE_LAMBDA {
         unroll<G>([&](auto g) ENGINE_LAMBDA {
-            store<Real>(queries[q].out + at + g * width<Real>, G > 1 ? width<Real> : left, acc[q * G + g] * factor[q]);
+            store<Real>(out[q] + at + g * width<Real>, G > 1 ? width<Real> : left, sum[q * G + g]);
         });
     });
 }
+template <class Real, std::size_t Q>
+ENGINE_INLINE void add_rows(Real const* const (&a)[Q], std::size_t const (&rows)[Q], Real const* m, std::size_t size,
+                            Real* const (&out)[Q]) {
+    constexpr std::size_t step = columns_together * width<Real>;
+    std::size_t c = 0;
+    for (; c + step <= size; c += step) add_rows<Real, columns_together>(a, rows, m, size, c, out);
+    for (; c < size; c += width<Real>) add_rows<Real, 1>(a, rows, m, size, c, out);
+}
+
+/// The weights of a chunk in place of its scores, zeros behind the keys that a query sees.
+template <class Real>
+ENGINE_INLINE void weigh(Real* scores, std::size_t keys, Real scale, Real& top, Real& total) {
+    for (std::size_t k = keys; k < chunk_keys; ++k) scores[k] = -__builtin_inf();
+    wide<Real> greatest = wide<Real>{} + scores[0];
+    for (std::size_t k = 0; k < chunk_keys; k += width<Real>) {
+        wide<Real> s;
+        load<Real>(scores + k, s);
+        greatest = s > greatest ? s : greatest;
+    }
+    Real most = greatest[0];
+    for (std::size_t i = 1; i < width<Real>; ++i) most = greatest[i] > most ? greatest[i] : most;
+    total = sum_over<Real>(chunk_keys, [&](std::size_t at, std::size_t, wide<Real>& acc) {
+        wide<Real> s;
+        load<Real>(scores + at, s);
+        s = (s - most) * scale;
+        exp<Real>(s);
+        store<Real>(scores + at, width<Real>, s);
+        acc += s;
+    });
+    top = most * scale;
+}
 
 template <class Real, std::size_t Q>
-[[gnu::flatten]] void finish(attention_query<Real> const* queries, Real* scores, std::size_t stride, Real const* values,
-                             std::size_t size, Real scale) {
-    Real factor[Q];
-    for (std::size_t q = 0; q < Q; ++q) factor[q] = softmax(scores + q * stride, queries[q].keys, scale);
-    std::size_t c = 0;
-    for (; c + 4 * width<Real> <= size; c += 4 * width<Real>) {
-        weigh<Real, 4>(queries, scores, stride, factor, values, size, c);
+[[gnu::flatten]] void attend_together(attention_query<Real> const* queries, Real const* chunk, std::size_t size,
+                                      Real scale) {
+    Real scores[Q][chunk_keys];
+    Real const* x[Q];
+    Real const* weights[Q];
+    Real* to[Q];
+    Real* attended[Q];
+    std::size_t components[Q];
+    std::size_t keys[Q];
+    for (std::size_t q = 0; q < Q; ++q) {
+        x[q] = queries[q].x;
+        weights[q] = to[q] = scores[q];
+        attended[q] = queries[q].attended;
+        components[q] = size;
+        keys[q] = queries[q].keys;
     }
-    for (; c < size; c += width<Real>) weigh<Real, 1>(queries, scores, stride, factor, values, size, c);
+    add_rows<Real>(x, components, chunk, chunk_keys, to);
+    for (std::size_t q = 0; q < Q; ++q) weigh(scores[q], keys[q], scale, attended[q][size], attended[q][size + 1]);
+    add_rows<Real>(weights, keys, chunk + size * chunk_keys, size, attended);
 }
 
 template <class Real>
-void attend(attention_query<Real> const* queries, std::size_t count, Real const* keys, Real const* values,
-            std::size_t size, Real scale, Real* packed, Real* scores) {
-    std::size_t most = 0;
-    for (std::size_t q = 0; q < count; ++q) {
-        pack_row<Real, Real>(queries[q].x, count, size, q, packed);
-        most = queries[q].keys > most ? queries[q].keys : most;
+void attend(attention_query<Real> const* queries, std::size_t count, Real const* chunk, std::size_t size, Real scale) {
+    for (; count >= queries_together; count -= queries_together, queries += queries_together) {
+        attend_together<Real, queries_together>(queries, chunk, size, scale);
     }
-    multiply<Real, Real>(packed, count, keys, most, size, scores, most, false);
-    constexpr std::size_t together = vector_bytes == 64 ? 4 : 2;
-    std::size_t q = 0;
-    for (; q + together <= count; q += together) {
-        finish<Real, together>(queries + q, scores + q * most, most, values, size, scale);
-    }
-    // What is left reads the values once as well: three heads often share their keys.
-    unroll<together>([&](auto left) {
+    unroll<queries_together>([&](auto left) {
         if constexpr (left > 0) {
-            if (count - q == left) finish<Real, left>(queries + q, scores + q * most, most, values, size, scale);
+            if (count == left) attend_together<Real, left>(queries, chunk, size, scale);
         }
     });
+}
+
+template <class Real>
+[[gnu::flatten]] void join_attended(Real const* chunks, std::size_t count, std::size_t size, Real* out) {
+    std::size_t const stride = attended_size(size);
+    Real top = chunks[size];
+    for (std::size_t c = 1; c < count; ++c) top = chunks[c * stride + size] > top ? chunks[c * stride + size] : top;
+    Real total = 0;
+    for (std::size_t i = 0; i < size; ++i) out[i] = 0;
+    for (std::size_t c = 0; c < count; ++c) {
+        Real const* const from = chunks + c * stride;
+        wide<Real> factor = wide<Real>{} + (from[size] - top);
+        exp<Real>(factor);
+        total += factor[0] * from[size + 1];
+        for (std::size_t i = 0; i < size; i += width<Real>) {
+            wide<Real> v;
+            wide<Real> sum;
+            load<Real>(from + i, size - i, v);
+            load<Real>(out + i, size - i, sum);
+            store<Real>(out + i, size - i, sum + v * factor);
+        }
+    }
+    Real const factor = Real{1} / total;
+    for (std::size_t i = 0; i < size; i += width<Real>) {
+        wide<Real> v;
+        load<Real>(out + i, size - i, v);
+        store<Real>(out + i, size - i, v * factor);
+    }
 }
 
 // ---- reading ------------------------------------------------------------------------------------------------------
@@ -254,6 +297,7 @@ inline constexpr kernel_table<Real> table = {
     rotate<Real>,
     silu_mul<Real>,
     attend<Real>,
+    join_attended<Real>,
 };
 
 }  // namespace engine::ENGINE_KERNELS

@@ -45,8 +45,9 @@ struct kernel_table {
     void (*rms_norm)(Real const* x, Real const* scale, std::size_t size, double epsilon, Real* out);
     void (*rotate)(Real* x, Real const* cos, Real const* sin, std::size_t size);
     void (*silu_mul)(Real* gate, Real const* up, std::size_t size);
-    void (*attend)(attention_query<Real> const* queries, std::size_t count, Real const* keys, Real const* values,
-                   std::size_t size, Real scale, Real* packed, Real* scores);
+    void (*attend)(attention_query<Real> const* queries, std::size_t count, Real const* chunk, std::size_t size,
+                   Real scale);
+    void (*join_attended)(Real const* chunks, std::size_t count, std::size_t size, Real* out);
 };
 
 /// Products with packed weights.

@@ -3,11 +3,15 @@
 // Keys and values of every sequence that is served.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 
 #include <sureleap/core/error.hpp>
+
+#include "attention_query.hpp"
+#include "huge_pages.hpp"
 
 namespace engine {
 
@@ -18,7 +22,8 @@ struct batch_row {
     std::uint32_t keys = 0;      ///< it attends to keys 0 .. keys-1 of its slot
 };
 
-/// Of every slot and layer, `capacity` keys and values a head, those of one head side by side.
+/// Keys and values of `capacity` positions of every slot, layer and head, in chunks (attention_query.hpp). Heads and layers
+/// of a chunk lie together: a pass reads them in that order, and positions nobody reached cost no memory.
 ///
 /// The cache has no length. Each row of a batch says how many keys it sees. What a rejected draft left behind lies
 /// beyond those and is overwritten when the sequence gets there. So rolling back takes no work. A length kept here
@@ -27,32 +32,45 @@ template <class Real>
 class kv_cache {
 public:
     kv_cache(std::size_t slots, std::size_t layers, std::size_t heads, std::size_t head_dim, std::size_t capacity)
-        : layers_(layers), heads_(heads), head_dim_(head_dim), capacity_(capacity) {
-        std::size_t const head = capacity * head_dim;
-        constexpr std::size_t most = static_cast<std::size_t>(-1) / sizeof(Real);
-        if (head == 0 || slots * layers * heads == 0 || head > most / 2 / (slots * layers * heads)) {
+        : layers_(layers),
+          heads_(heads),
+          head_dim_(head_dim),
+          chunks_((capacity + chunk_keys - 1) / chunk_keys),
+          data_(nullptr, {0}) {
+        std::size_t const position = layers * heads * head_dim;
+        constexpr std::size_t most = static_cast<std::size_t>(-1) / sizeof(Real) / (2 * chunk_keys);
+        if (position * chunks_ * slots == 0 || chunks_ > most / slots / position) {
             sureleap::fail_with("kv_cache: ", slots, " slots x ", layers, " layers x ", heads, " heads x ", capacity,
                                 " positions x ", head_dim, ", expected sizes >= 1 that fit memory");
         }
-        // Left uninitialised, so that positions nobody reached cost address space and no memory.
-        data_ = std::make_unique_for_overwrite<Real[]>(2 * slots * layers * heads * head);
+        std::size_t const bytes = slots * chunks_ * position * 2 * chunk_keys * sizeof(Real);
+        data_ = {static_cast<Real*>(huge_pages().allocate(bytes)), release{bytes}};
     }
 
-    [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
-    /// [capacity, head_dim]
-    [[nodiscard]] Real* keys(std::size_t slot, std::size_t layer, std::size_t head) const noexcept {
-        return data_.get() + (2 * ((slot * layers_ + layer) * heads_ + head)) * capacity_ * head_dim_;
+    /// [2, chunk_keys * head_dim] of positions c * chunk_keys and on.
+    [[nodiscard]] Real* chunk(std::size_t slot, std::size_t layer, std::size_t head, std::size_t c) const noexcept {
+        return data_.get() + (((slot * chunks_ + c) * layers_ + layer) * heads_ + head) * 2 * chunk_keys * head_dim_;
     }
-    [[nodiscard]] Real* values(std::size_t slot, std::size_t layer, std::size_t head) const noexcept {
-        return keys(slot, layer, head) + capacity_ * head_dim_;
+    /// key and value [head_dim]
+    void store(std::size_t slot, std::size_t layer, std::size_t head, std::size_t position, Real const* key,
+               Real const* value) const noexcept {
+        Real* const to = chunk(slot, layer, head, position / chunk_keys);
+        std::size_t const k = position % chunk_keys;
+        for (std::size_t c = 0; c < head_dim_; ++c) to[c * chunk_keys + k] = key[c];
+        std::copy_n(value, head_dim_, to + (chunk_keys + k) * head_dim_);
     }
 
 private:
+    struct release {
+        std::size_t bytes;
+        void operator()(Real* data) const noexcept { huge_pages().deallocate(data, bytes); }
+    };
+
     std::size_t layers_;
     std::size_t heads_;
     std::size_t head_dim_;
-    std::size_t capacity_;
-    std::unique_ptr<Real[]> data_;
+    std::size_t chunks_;
+    std::unique_ptr<Real[], release> data_;
 };
 
 }  // namespace engine

@@ -5,12 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory_resource>
-#include <new>
 #include <vector>
-
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
 
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/types.hpp>
@@ -19,27 +14,6 @@ namespace engine {
 namespace {
 
 constexpr std::size_t cache_line = 64;
-constexpr std::size_t huge_page = std::size_t{2} << 20;
-
-class huge_page_resource final : public std::pmr::memory_resource {
-    [[nodiscard]] static std::size_t whole(std::size_t bytes) noexcept {
-        return (bytes + huge_page - 1) / huge_page * huge_page;
-    }
-    void* do_allocate(std::size_t bytes, std::size_t) override {
-        void* const memory = ::operator new(whole(bytes), std::align_val_t{huge_page});
-#if defined(__linux__)
-        // Where it is refused pages are small, and all else is as it was.
-        static_cast<void>(::madvise(memory, whole(bytes), MADV_HUGEPAGE));
-#endif
-        return memory;
-    }
-    void do_deallocate(void* memory, std::size_t, std::size_t) override {
-        ::operator delete(memory, std::align_val_t{huge_page});
-    }
-    [[nodiscard]] bool do_is_equal(std::pmr::memory_resource const& other) const noexcept override {
-        return this == &other;
-    }
-};
 
 [[nodiscard]] float number(std::uint16_t half_bits) noexcept {
     sureleap::half stored;
@@ -74,11 +48,6 @@ template <class Block>
 }
 
 }  // namespace
-
-std::pmr::memory_resource& huge_pages() noexcept {
-    static huge_page_resource all;
-    return all;
-}
 
 packed_matrix::packed_matrix(storage type, std::size_t rows, std::size_t cols, std::pmr::memory_resource& memory)
     : type_(type), rows_(rows), cols_(cols), bytes_(nullptr, {&memory, 0}) {

@@ -19,6 +19,7 @@
 #include <memory_resource>
 #include <span>
 
+#include "huge_pages.hpp"
 #include "kernels.hpp"
 
 namespace engine {
@@ -51,11 +52,6 @@ struct q8_run {
     std::uint16_t scale;  ///< F16
     std::int8_t values[block_inputs];
 };
-
-/// Memory in pages of 2 MiB, where the system has such for who asks (Linux: madvise): a pass reads all weights in a row, and
-/// with pages of 4 KiB it waits for their addresses. What is asked for is rounded up to whole pages, so small things belong
-/// together in a buffer over it.
-[[nodiscard]] std::pmr::memory_resource& huge_pages() noexcept;
 
 /// Memory of a packed matrix; row by row it is filled, then `view` is what products take. Rows of a last block that does
 /// not fill up are zeros.

@@ -86,8 +86,7 @@ void decoder_layer<Real>::store_keys(layer_context<Real>& context, std::span<bat
             Real const* const value = context.values.data() + i * width + head * c.head_dim;
             if (c.query_key_norms) rms_norm(key, key_norm_.data(), c.head_dim, c.rms_norm_eps, key);
             rotate(key, context.cosines(row.position), context.sines(row.position), c.head_dim);
-            std::copy_n(key, c.head_dim, cache.keys(row.slot, layer, head) + row.position * c.head_dim);
-            std::copy_n(value, c.head_dim, cache.values(row.slot, layer, head) + row.position * c.head_dim);
+            cache.store(row.slot, layer, head, row.position, key, value);
         }
     });
 }
@@ -99,11 +98,21 @@ void decoder_layer<Real>::mix_values(layer_context<Real>& context, std::span<bat
     auto const& c = context.config;
     std::size_t const width = c.heads * c.head_dim;
     std::size_t const group = c.heads / c.kv_heads;
+    std::size_t const attended = attended_size(c.head_dim);
     Real const scale = static_cast<Real>(1.0 / std::sqrt(static_cast<double>(c.head_dim)));
-    // Rows of one sequence share keys. Few enough that their scores stay in the second cache level.
+    context.each(rows.size(), width, [&](std::size_t i) {
+        for (std::size_t head = 0; head < c.heads; ++head) {
+            Real* const query = context.queries.data() + i * width + head * c.head_dim;
+            if (c.query_key_norms) rms_norm(query, query_norm_.data(), c.head_dim, c.rms_norm_eps, query);
+            rotate(query, context.cosines(rows[i].position), context.sines(rows[i].position), c.head_dim);
+        }
+    });
+
+    // Rows of one sequence share keys. Few enough that what chunks leave of them stays in the second cache level.
     std::size_t longest = 1;
     for (batch_row const& row : rows) longest = std::max<std::size_t>(longest, row.keys);
-    std::size_t const most = std::clamp<std::size_t>(65536 / (longest * group), 1, 8);
+    std::size_t const chunks = (longest + chunk_keys - 1) / chunk_keys;
+    std::size_t const most = std::clamp<std::size_t>(65536 / (chunks * group * attended), 1, 8);
     context.blocks.clear();
     for (std::size_t i = 0; i < rows.size(); ++i) {
         bool const joins = !context.blocks.empty() && context.blocks.back().size() < most &&
@@ -114,26 +123,52 @@ void decoder_layer<Real>::mix_values(layer_context<Real>& context, std::span<bat
             context.blocks.push_back(rows.subspan(i, 1));
         }
     }
-    // Scores and values of all rows are the tasks' work.
-    std::size_t const products = 2 * rows.size() * group * longest * c.head_dim;
-    context.each(context.blocks.size() * c.kv_heads, products / context.blocks.size(), [&](std::size_t task) {
+
+    // A task is a block and a head of its keys. What chunks leave of it: [rows of the block, group, chunks, attended].
+    std::size_t const tasks = context.blocks.size() * c.kv_heads;
+    std::size_t const left = most * group * chunks * attended;
+    auto const attend_chunk = [&](std::size_t task, std::size_t chunk, Real* to) {
         auto const block = context.blocks[task / c.kv_heads];
         std::size_t const shared = task % c.kv_heads;
-        thread_local std::vector<attention_query<Real>> heads;
-        heads.clear();
+        thread_local std::vector<attention_query<Real>> queries;
+        queries.clear();
         for (batch_row const& row : block) {
-            for (std::size_t head = shared * group; head < (shared + 1) * group; ++head) {
-                std::size_t const offset = static_cast<std::size_t>(&row - rows.data()) * width + head * c.head_dim;
-                Real* const query = context.queries.data() + offset;
-                if (c.query_key_norms) rms_norm(query, query_norm_.data(), c.head_dim, c.rms_norm_eps, query);
-                rotate(query, context.cosines(row.position), context.sines(row.position), c.head_dim);
-                heads.push_back({query, context.attention.data() + offset, row.keys});
+            auto const i = static_cast<std::size_t>(&row - rows.data());
+            Real const* query = context.queries.data() + i * width + shared * group * c.head_dim;
+            for (std::size_t head = 0; head < group; ++head, query += c.head_dim, to += chunks * attended) {
+                if (row.keys <= chunk * chunk_keys) continue;
+                std::size_t const seen = std::min(row.keys - chunk * chunk_keys, chunk_keys);
+                queries.push_back({query, to + chunk * attended, seen});
             }
         }
-        std::size_t const slot = block.front().slot;
-        ::engine::attend<Real>(heads, cache.keys(slot, layer, shared), cache.values(slot, layer, shared), c.head_dim,
-                               scale);
-    });
+        ::engine::attend<Real>(queries, cache.chunk(block.front().slot, layer, shared, chunk), c.head_dim, scale);
+    };
+    auto const join_chunks = [&](std::size_t task, Real const* from) {
+        std::size_t const shared = task % c.kv_heads;
+        for (batch_row const& row : context.blocks[task / c.kv_heads]) {
+            auto const i = static_cast<std::size_t>(&row - rows.data());
+            Real* out = context.attention.data() + i * width + shared * group * c.head_dim;
+            for (std::size_t head = 0; head < group; ++head, out += c.head_dim, from += chunks * attended) {
+                join_attended(from, (row.keys + chunk_keys - 1) / chunk_keys, c.head_dim, out);
+            }
+        }
+    };
+    // Scores and values of all rows are the tasks' work. Few tasks are divided, so that threads have equal shares.
+    std::size_t const products = 2 * rows.size() * group * longest * c.head_dim / context.blocks.size();
+    if (chunks > 1 && tasks < 4 * context.pool.threads()) {
+        if (context.attended.size() < tasks * left) context.attended.resize(tasks * left);
+        context.each(chunks * tasks, products / chunks, [&](std::size_t i) {
+            attend_chunk(i % tasks, i / tasks, context.attended.data() + i % tasks * left);
+        });
+        context.each(tasks, left, [&](std::size_t task) { join_chunks(task, context.attended.data() + task * left); });
+    } else {
+        context.each(tasks, products, [&](std::size_t task) {
+            thread_local std::vector<Real> own;
+            if (own.size() < left) own.resize(left);
+            for (std::size_t chunk = 0; chunk < chunks; ++chunk) attend_chunk(task, chunk, own.data());
+            join_chunks(task, own.data());
+        });
+    }
     matmul_add(context.pool, context.attention.data(), rows.size(), output_, x);
 }
 

@@ -56,6 +56,7 @@ public:
     std::vector<Real> attention;                     ///< [max_rows, heads * head_dim]
     std::vector<Real> gate;                          ///< [max_rows, intermediate]
     std::vector<std::span<batch_row const>> blocks;  ///< rows that attend together
+    std::vector<Real> attended;                      ///< what chunks of keys leave of them
 
 private:
     std::vector<Real> angles_;  // [capacity, cosines | sines]

@@ -113,8 +113,15 @@ TEMPLATE_TEST_CASE("golden: two rounds of the DSpark backbone", "[golden][engine
             auto const cached = f.f64(r + "cacheV" + std::to_string(l));
             REQUIRE(keys.dim(2) == start);
             for (std::size_t h = 0; h < t.kv_heads; ++h) {
-                std::span<Real const> const k(model.cache().keys(slot, l, h), start * t.head_dim);
-                std::span<Real const> const v(model.cache().values(slot, l, h), start * t.head_dim);
+                std::vector<Real> k, v;
+                for (std::size_t p = 0; p < start; ++p) {
+                    Real const* const chunk = model.cache().chunk(slot, l, h, p / engine::chunk_keys);
+                    std::size_t const at = p % engine::chunk_keys;
+                    for (std::size_t c = 0; c < t.head_dim; ++c) {
+                        k.push_back(chunk[c * engine::chunk_keys + at]);
+                        v.push_back(chunk[(engine::chunk_keys + at) * t.head_dim + c]);
+                    }
+                }
                 CHECK(golden::difference(k, keys.row(std::size_t{0}, h)) < tolerance<Real>);
                 CHECK(golden::difference(v, cached.row(std::size_t{0}, h)) < tolerance<Real>);
             }

@@ -108,20 +108,59 @@ TEMPLATE_TEST_CASE("silu_mul is x / (1 + exp(-x)) from one end to the other", "[
     });
 }
 
-TEMPLATE_TEST_CASE("attend is the softmax of the scores over the values", "[kernels]", float, double) {
+/// Keys and values [n, size] as the cache has them, chunk by chunk; what nobody wrote is `fill`.
+template <class Real>
+std::vector<Real> in_chunks(std::vector<Real> const& keys, std::vector<Real> const& values, std::size_t size,
+                            Real fill) {
+    std::size_t const n = keys.size() / size;
+    std::size_t const chunk = 2 * chunk_keys * size;
+    std::vector<Real> all((n + chunk_keys - 1) / chunk_keys * chunk, fill);
+    for (std::size_t k = 0; k < n; ++k) {
+        Real* const to = all.data() + k / chunk_keys * chunk;
+        std::size_t const at = k % chunk_keys;
+        for (std::size_t c = 0; c < size; ++c) {
+            to[c * chunk_keys + at] = keys[k * size + c];
+            to[(chunk_keys + at) * size + c] = values[k * size + c];
+        }
+    }
+    return all;
+}
+
+/// Attention of queries x [count, size] to the first keys[q] keys, all of them together, chunk by chunk.
+template <class Real>
+std::vector<Real> attention(Real const* x, std::vector<std::size_t> const& keys, Real const* chunks, std::size_t size,
+                            Real scale) {
+    std::size_t const most = (*std::max_element(keys.begin(), keys.end()) + chunk_keys - 1) / chunk_keys;
+    std::size_t const stride = attended_size(size);
+    std::vector<Real> attended(keys.size() * most * stride, Real{77});
+    for (std::size_t c = 0; c < most; ++c) {
+        std::vector<attention_query<Real>> queries;
+        for (std::size_t q = 0; q < keys.size(); ++q) {
+            if (keys[q] <= c * chunk_keys) continue;
+            queries.push_back({x + q * size, attended.data() + (q * most + c) * stride,
+                               std::min(keys[q] - c * chunk_keys, chunk_keys)});
+        }
+        attend<Real>(queries, chunks + c * 2 * chunk_keys * size, size, scale);
+    }
+    std::vector<Real> out(keys.size() * size);
+    for (std::size_t q = 0; q < keys.size(); ++q) {
+        join_attended(attended.data() + q * most * stride, (keys[q] + chunk_keys - 1) / chunk_keys, size,
+                      out.data() + q * size);
+    }
+    return out;
+}
+
+TEMPLATE_TEST_CASE("attention is the softmax of the scores over the values", "[kernels]", float, double) {
     dice roll(7);
     with_every_set([&] {
         for (std::size_t const size : sizes{1, 8, 20, 64, 128, 256}) {
-            for (std::size_t const n : sizes{1, 2, 7, 16, 17, 100, 333}) {
+            for (std::size_t const n : sizes{1, 2, 7, 16, 17, 64, 65, 100, 333}) {
                 auto const scale = static_cast<TestType>(1.0 / std::sqrt(static_cast<double>(size)));
                 auto const query = normal<TestType>(size, roll);
                 auto const keys = normal<TestType>(n * size, roll);
                 auto const values = normal<TestType>(n * size, roll);
-                std::vector<TestType> scores(n + 1, TestType{77});
-                std::vector<TestType> out(size + 1, TestType{77});
-                attend(query.data(), keys.data(), values.data(), n, size, scale, scores.data(), out.data());
-                REQUIRE(scores[n] == TestType{77});
-                REQUIRE(out[size] == TestType{77});
+                auto const chunks = in_chunks(keys, values, size, TestType{0});
+                auto const out = attention(query.data(), {n}, chunks.data(), size, scale);
                 std::vector<long double> p(n);
                 long double total = 0.0L;
                 for (std::size_t k = 0; k < n; ++k) {
@@ -138,14 +177,11 @@ TEMPLATE_TEST_CASE("attend is the softmax of the scores over the values", "[kern
                 INFO("seed 7, n " << n << ", size " << size);
                 // Values and scores are at most a few units; n additions of weighted values that sum to at most 2.
                 REQUIRE(worst <= std::numeric_limits<TestType>::epsilon() * (static_cast<double>(n) + 40.0));
-                // Neither what was in the scratch nor keys behind the n-th count, nor where the numbers lie.
-                std::vector<TestType> moved(2 * n * size + 1);
-                std::copy(keys.begin(), keys.end(), moved.begin() + 1);
-                std::copy(values.begin(), values.end(), moved.begin() + static_cast<std::ptrdiff_t>(1 + n * size));
-                std::vector<TestType> again(size);
-                attend(query.data(), moved.data() + 1, moved.data() + 1 + n * size, n, size, scale, scores.data(),
-                       again.data());
-                REQUIRE(same_bits(again.data(), out.data(), size));
+                // Neither what stands behind the n-th key, nor where the numbers lie.
+                auto moved = in_chunks(keys, values, size, std::numeric_limits<TestType>::quiet_NaN());
+                moved.insert(moved.begin(), TestType{0});
+                REQUIRE(
+                    same_bits(attention(query.data(), {n}, moved.data() + 1, size, scale).data(), out.data(), size));
             }
         }
     });
@@ -155,44 +191,37 @@ TEMPLATE_TEST_CASE("queries that attend together have the bits that they have al
     dice roll(11);
     with_every_set([&] {
         for (std::size_t const size : sizes{8, 20, 64, 128}) {
-            constexpr std::size_t most = 70;
+            constexpr std::size_t most = 140;
             auto const x = normal<TestType>(17 * size, roll);
-            auto const keys = normal<TestType>(most * size, roll);
-            auto const values = normal<TestType>(most * size, roll);
-            for (std::size_t const count : sizes{1, 2, 3, 4, 7, 8, 14, 17}) {
-                std::vector<TestType> together(count * size);
-                std::vector<attention_query<TestType>> queries;
+            auto const chunks = in_chunks(normal<TestType>(most * size, roll), normal<TestType>(most * size, roll),
+                                          size, std::numeric_limits<TestType>::quiet_NaN());
+            for (std::size_t const count : sizes{1, 2, 3, 4, 6, 7, 8, 14, 17}) {
+                std::vector<std::size_t> keys;
+                for (std::size_t q = 0; q < count; ++q) keys.push_back(1 + roll.below(most));
+                auto const together = attention(x.data(), keys, chunks.data(), size, TestType(0.3));
                 for (std::size_t q = 0; q < count; ++q) {
-                    queries.push_back({x.data() + q * size, together.data() + q * size, 1 + roll.below(most)});
-                }
-                attend<TestType>(queries, keys.data(), values.data(), size, TestType(0.3));
-                for (auto const& query : queries) {
-                    std::vector<TestType> scores(query.keys);
-                    std::vector<TestType> alone(size);
-                    attend(query.x, keys.data(), values.data(), query.keys, size, TestType(0.3), scores.data(),
-                           alone.data());
-                    INFO("seed 11, size " << size << ", " << count << " queries, " << query.keys << " keys");
-                    REQUIRE(same_bits(alone.data(), query.out, size));
+                    auto const alone = attention(x.data() + q * size, {keys[q]}, chunks.data(), size, TestType(0.3));
+                    INFO("seed 11, size " << size << ", " << count << " queries, " << keys[q] << " keys");
+                    REQUIRE(same_bits(alone.data(), together.data() + q * size, size));
                 }
             }
         }
     });
 }
 
-TEMPLATE_TEST_CASE("attend is exact where one key takes everything, and scores may be large", "[kernels]", float,
+TEMPLATE_TEST_CASE("attention is exact where one key takes everything, and scores may be large", "[kernels]", float,
                    double) {
     with_every_set([&] {
         constexpr std::size_t size = 24;
-        constexpr std::size_t n = 19;
+        constexpr std::size_t n = 75;
         for (std::size_t chosen = 0; chosen < n; ++chosen) {
             std::vector<TestType> const query(size, TestType{100});
             std::vector<TestType> keys(n * size, TestType{-100});
             std::vector<TestType> values(n * size);
             for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<TestType>(i);
             std::fill_n(keys.begin() + static_cast<std::ptrdiff_t>(chosen * size), size, TestType{100});
-            std::vector<TestType> scores(n);
-            std::vector<TestType> out(size);
-            attend(query.data(), keys.data(), values.data(), n, size, TestType{1}, scores.data(), out.data());
+            auto const chunks = in_chunks(keys, values, size, TestType{0});
+            auto const out = attention(query.data(), {n}, chunks.data(), size, TestType{1});
             REQUIRE(same_bits(out.data(), values.data() + chosen * size, size));
         }
     });
