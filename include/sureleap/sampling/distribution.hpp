@@ -82,8 +82,7 @@ public:
         if (how.truncates()) {
             if (!weights.find_mode()) return;
             weights.shift_by(weights.top());
-            weights.cut(how, order);
-            if (!row_.sum_kept()) return;
+            if (!row_.sum_kept(weights.cut(how, order))) return;
         } else if (!row_.sum_all(made)) {
             return;
         }
@@ -201,16 +200,18 @@ public:
     }
     void mapped_weights(std::size_t first, std::span<real> out) const noexcept { row_.row().weights(first, out); }
 
-    /// For Gumbel-max draws (sampling/gumbel_max.hpp).
-    [[nodiscard]] bool can_list() const noexcept { return !plain_row().empty(); }
+    /// For Gumbel-max draws (sampling/gumbel_max.hpp). Of a truncated row tokens are listed that it does not keep as well.
+    [[nodiscard]] bool can_list() const noexcept { return kind_ == kind::dense && !map_ && size_ > 0; }
     [[nodiscard]] std::size_t above(std::size_t first, std::size_t count, double const* least,
                                     std::uint32_t* out) const noexcept {
         auto const& row = row_.row();
         return row.functions().above(row.logits().data() + first, count, row.shift(), row.scale(), least, out);
     }
-    /// The heaviest token of the heaviest block, or of the first one if there are no sums of blocks.
+    /// The mode where it is known: of a truncated row. Else the heaviest token of the heaviest block, or of the first one if
+    /// there are no sums of blocks.
     [[nodiscard]] token_id likely() const noexcept {
         auto const& row = row_.row();
+        if (!row.keeps_all()) return row.mode();
         std::size_t const first = row_.heaviest_block();
         std::size_t const count = std::min(row_block, row.size() - first);
         std::size_t const i = row.functions().mode(row.logits().data() + first, count);

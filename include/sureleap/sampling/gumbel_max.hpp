@@ -231,7 +231,8 @@ template <class Weights>
     detail::gumbel_search leader{key};
     if constexpr (detail::lists_heavy_tokens<Weights>) {
         if (weights.can_list()) {
-            if (likely == no_token) likely = weights.likely();
+            // A guess without weight, which a truncation left out, is no time to beat.
+            if (likely == no_token || !(weights[likely] > 0)) likely = weights.likely();
             return leader.visit_some(weights, likely) ? leader.winner() : no_token;
         }
     }

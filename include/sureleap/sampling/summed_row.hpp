@@ -45,9 +45,9 @@ public:
 
     /// Nothing to sum: one entry has it all.
     void make_one() noexcept { total_ = 1.0; }
-    /// The weights that a cutoff keeps.
-    [[nodiscard]] bool sum_kept() noexcept {
-        total_ = row_.sum_kept(sums_);
+    /// The weights that a cutoff keeps, which are those of `kept`.
+    [[nodiscard]] bool sum_kept(std::span<token_id> kept) noexcept {
+        total_ = row_.sum_kept(kept, sums_);
         return is_sum(total_);
     }
     /// All weights, now or later.

@@ -6,13 +6,17 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <memory>
 #include <span>
+#include <type_traits>
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
+#include <sureleap/detail/kernel/rows.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace detail {
@@ -33,12 +37,20 @@ struct cutoff {
     }
 };
 
+/// What is kept of a row.
+template <class T>
+struct kept_tokens {
+    cutoff<T> last{};
+    std::span<token_id> tokens{};  ///< each once, in no particular order
+};
+
 /// What `how` keeps of `row`, whose most probable token is `mode`. `scratch` needs an entry for every logit. O(size), plus
 /// O(m log c) for a top-p that keeps m tokens of c candidates, some more than m. It pops a heap of these: sorting the row, or
-/// making a heap of it, would take longer than everything else for the usual small nucleus.
+/// making a heap of it, would take longer than everything else for the usual small nucleus. Of a whole row a top-p takes its mass
+/// and its candidates by two of `passes`.
 template <class T>
-[[nodiscard]] cutoff<T> truncate(std::span<T const> row, transform const& how, token_id mode,
-                                 std::span<token_id> scratch) noexcept {
+[[nodiscard]] kept_tokens<T> truncate(std::span<T const> row, transform const& how, token_id mode,
+                                      std::span<token_id> scratch, row_functions<T> const& passes) noexcept {
     using real = compute_t<T>;
     SURELEAP_EXPECTS(scratch.size() >= row.size());
     constexpr real lowest = -std::numeric_limits<real>::infinity();
@@ -59,6 +71,20 @@ template <class T>
             if (l >= least && l > lowest) *last++ = static_cast<token_id>(i);
         }
     };
+    auto const collect_heavy = [&](double least) {
+        constexpr std::size_t groups = 64;
+        std::array<double, groups> same;
+        same.fill(least);
+        last = first;
+        for (std::size_t at = 0; at < row.size(); at += groups * row_group) {
+            std::size_t const here = std::min(groups * row_group, row.size() - at);
+            // token_id and what a pass writes differ by their sign alone.
+            auto* const out = reinterpret_cast<std::make_unsigned_t<token_id>*>(std::to_address(last));
+            auto const end =
+                last + static_cast<std::ptrdiff_t>(passes.above(row.data() + at, here, top, scale, same.data(), out));
+            for (; last != end; ++last) *last += static_cast<token_id>(at);
+        }
+    };
     bool const whole = how.top_k == 0;
     if (!whole || how.top_p >= 1.0) collect(lowest);
     if (how.top_k > 0 && how.top_k < last - first) {
@@ -68,15 +94,10 @@ template <class T>
     if (how.top_p < 1.0) {
         double mass = 0.0;
         if (whole) {
-            // Below e^-50 all tokens of a vocabulary together are less than the rounding of the sum, and an exponential that
-            // underflows takes ten times as long.
-            for (T const& stored : row) {
-                real const l = load(stored);
-                if ((l - top) * scale > real{-50}) mass += weight(l);
-            }
+            mass = passes.sum(row.data(), row.size(), top, scale, nullptr);
             // Tokens so unlikely that all of them together are half of what may be left out.
             double const least = (1.0 - how.top_p) * mass / (2.0 * static_cast<double>(row.size()));
-            collect(top + static_cast<real>(std::log(least)) / scale);
+            collect_heavy(least);
         } else {
             for (auto it = first; it != last; ++it) mass += weight(logit(*it));
         }
@@ -106,7 +127,7 @@ template <class T>
         });
     }
     token_id const least = *std::max_element(first, last, earlier);
-    return {logit(least), least};
+    return {{logit(least), least}, {first, last}};
 }
 
 }  // namespace detail

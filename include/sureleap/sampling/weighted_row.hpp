@@ -44,9 +44,11 @@ public:
 
     void shift_by(real shift) noexcept { shift_ = shift; }
     void scale_by(real scale) noexcept { scale_ = scale; }
-    /// The cutoff of `how`; the mode is known.
-    void cut(transform const& how, std::span<token_id> order) noexcept {
-        cutoff_ = truncate(logits_, how, mode_, order);
+    /// The cutoff of `how`; the mode is known. Returns what it keeps, in `order`.
+    [[nodiscard]] std::span<token_id> cut(transform const& how, std::span<token_id> order) noexcept {
+        auto const kept = truncate(logits_, how, mode_, order, *functions_);
+        cutoff_ = kept.last;
+        return kept.tokens;
     }
     /// The reference, which subtracts before it multiplies: for numbers near the end of their range.
     void use_reference() noexcept { functions_ = &scalar_kernels<row_kernels>.template get<T>(); }
@@ -116,18 +118,33 @@ public:
     [[nodiscard]] double bound(std::span<double> sums) const noexcept {
         return functions_->bound(logits_.data(), logits_.size(), shift_, scale_, sums.data());
     }
-    /// The sum of the weights that a cutoff keeps.
-    [[nodiscard]] double sum_kept(std::span<double> sums) const noexcept {
+    /// The sum of the weights that a cutoff keeps: those of `kept`, which this may sort. O(size), and O(m log m) for few.
+    [[nodiscard]] double sum_kept(std::span<token_id> kept, std::span<double> sums) const noexcept {
         double total = 0.0;
         segment<real> some;
         std::fill(sums.begin(), sums.end(), 0.0);
+        auto const add = [&](std::size_t first, double sum) {
+            if (!sums.empty()) sums[first / row_block] += sum;
+            total += sum;
+        };
+        if (kept.size() <= logits_.size() / 16) {
+            std::sort(kept.begin(), kept.end());
+            for (std::size_t k = 0; k < kept.size();) {  // in the order of the loop below, which adds zeros as well
+                std::size_t const first = static_cast<std::size_t>(kept[k]) / some.size() * some.size();
+                double sum = 0.0;
+                for (; k < kept.size() && static_cast<std::size_t>(kept[k]) - first < some.size(); ++k) {
+                    sum += static_cast<double>(weight(static_cast<std::size_t>(kept[k])));
+                }
+                add(first, sum);
+            }
+            return total;
+        }
         for (std::size_t first = 0; first < logits_.size(); first += some.size()) {
             auto const here = std::span(some).first(std::min(some.size(), logits_.size() - first));
             weights(first, here);
             double sum = 0.0;
             for (real const weight : here) sum += static_cast<double>(weight);
-            if (!sums.empty()) sums[first / row_block] += sum;
-            total += sum;
+            add(first, sum);
         }
         return total;
     }

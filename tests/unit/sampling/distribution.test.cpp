@@ -18,6 +18,7 @@
 #include <sureleap/detail/kernel/native.hpp>
 #include <sureleap/round/check.hpp>
 #include <sureleap/sampling/distribution.hpp>
+#include <sureleap/sampling/gumbel_max.hpp>
 #include <sureleap/sampling/vocabulary_map.hpp>
 
 #include "support/dice.hpp"
@@ -104,7 +105,8 @@ T narrowed(double x) {
 
 /// Everything a law says, against the reference. `kept_exactly` is off where rounding may move a truncation.
 template <class T>
-bool agrees(distribution<T> const& law, reference_law const& expected, std::size_t size, double tolerance) {
+bool agrees(distribution<T> const& law, reference_law const& expected, std::size_t size, double tolerance,
+            double summing = 1e-15) {
     if (law.valid() != expected.valid) return false;
     if (!law.valid()) return true;
     bool good = law.size() == size && law.mode() == expected.mode;
@@ -121,7 +123,7 @@ bool agrees(distribution<T> const& law, reference_law const& expected, std::size
         }
     }
     // A total is the sum of the weights, of which a table adds eight in their own type first.
-    double const rounding = std::is_same_v<compute_t<T>, double> ? 1e-15 : 2e-7;
+    double const rounding = std::is_same_v<compute_t<T>, double> ? summing : 2e-7;
     return good && std::abs(sum - law.total()) <= rounding * law.total();
 }
 
@@ -319,6 +321,50 @@ TEST_CASE("distribution: top-p counts the mass that top-k left") {
     // The temperature comes first: at 0.5 the masses are squares, 16 : 9 : 4 : 1.
     distribution<double> const cold{{row, {}}, {.temperature = 0.5, .top_p = 0.53}, scratch};
     CHECK(cold.probability(0) == 1.0);
+}
+
+/// Weights and nothing else, so that a race visits all of them.
+template <class T>
+struct bare_weights {
+    using weight_type = compute_t<T>;
+    distribution<T> const& law;
+    [[nodiscard]] std::size_t size() const noexcept { return law.size(); }
+    [[nodiscard]] weight_type operator[](token_id v) const noexcept { return law[v]; }
+};
+
+TEMPLATE_TEST_CASE("distribution: long truncated rows keep what they should, and are raced over as all their weights",
+                   "", double, float, bf16, half) {
+    using T = TestType;
+    support::dice roll(45);
+    INFO("seed " << roll.seed());
+    for (int trial = 0; trial < 15; ++trial) {
+        std::size_t const size = 1 + roll.below(20'000);  // several pieces of a search for candidates
+        std::vector<T> row;
+        for (std::size_t v = 0; v < size; ++v) row.push_back(narrowed<T>(roll.between(-8.0, 4.0)));
+        transform how{.temperature = roll.between(0.1, 1.5), .top_p = roll.between(0.1, 1.0)};
+        if (roll.chance(0.3)) how.top_k = 1 + static_cast<int>(roll.below(300));
+        if (roll.chance(0.3)) how.min_p = roll.between(0.0, 0.5);
+        std::vector<token_id> scratch(size);
+        std::vector<double> logits;
+        for (T const& l : row) logits.push_back(static_cast<double>(load(l)));
+        auto const expected = reference(logits, how);
+        if (expected.margin < 1e-5) continue;  // rounding may decide
+        std::vector<double> sums(roll.chance(0.5) ? row_blocks(size) : 0);
+        distribution<T> const law({row, {}}, how, scratch, {}, native_kernels<row_kernels>(), sums);
+        INFO("trial " << trial << ", size " << size << ", top-p " << how.top_p);
+        // So many numbers one after another, in two orders.
+        REQUIRE(agrees(law, expected, size, 1e-5, static_cast<double>(size) * 0x1p-53));
+        double of_blocks = 0.0;
+        for (double const sum : sums) of_blocks += sum;
+        if (!sums.empty()) REQUIRE(std::abs(of_blocks - law.total()) <= 1e-12 * law.total());
+        for (std::uint32_t i = 0; i < 8; ++i) {
+            draw_key const key{7, static_cast<std::uint64_t>(trial), i, purpose::noise};
+            token_id const winner = gumbel_max(key, bare_weights<T>{law});
+            for (token_id const guess : {no_token, law.mode(), static_cast<token_id>(roll.below(size))}) {
+                REQUIRE(gumbel_max(key, law, guess) == winner);
+            }
+        }
+    }
 }
 
 TEMPLATE_TEST_CASE("distribution: rows without a law are refused under every transform", "", double, float, bf16,
