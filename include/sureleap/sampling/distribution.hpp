@@ -191,14 +191,19 @@ public:
         return kind_ == kind::dense ? map_.list() : std::span<token_id const>{};
     }
 
-    /// A row over a part of the vocabulary: its tokens, in its order, and their weights many at a time. 0: there is none.
+    /// The one token of a one-hot law, or those of a row over a part of the vocabulary, in its order; and their weights many
+    /// at a time. 0: it is neither.
     [[nodiscard]] std::size_t mapped_size() const noexcept {
+        if (kind_ == kind::one_hot) return 1;
         return kind_ == kind::dense && map_ ? map_.draft_size() : 0;
     }
     [[nodiscard]] token_id mapped_token(std::size_t i) const noexcept {
-        return map_.to_target(static_cast<token_id>(i));
+        return kind_ == kind::one_hot ? mode() : map_.to_target(static_cast<token_id>(i));
     }
-    void mapped_weights(std::size_t first, std::span<real> out) const noexcept { row_.row().weights(first, out); }
+    void mapped_weights(std::size_t first, std::span<real> out) const noexcept {
+        if (kind_ == kind::one_hot) return std::fill(out.begin(), out.end(), real(1));
+        row_.row().weights(first, out);
+    }
 
     /// For Gumbel-max draws (sampling/gumbel_max.hpp). Of a truncated row tokens are listed that it does not keep as well.
     [[nodiscard]] bool can_list() const noexcept { return kind_ == kind::dense && !map_ && size_ > 0; }
