@@ -4,6 +4,7 @@
 // every layer's output, base logits, confidences, and the tokens that the sequential head drafts from them.
 #include "support/catch.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -191,5 +192,47 @@ TEMPLATE_TEST_CASE("golden: outputs of the backbone's layers", "[golden][engine]
         layer.attend(context, block, y.data(), cache, l, x.data());
         layer.mlp(context, gamma, x.data());
         CHECK(golden::difference(x, f.f64("r1.layer" + std::to_string(l)).values) < tolerance<Real>);
+    }
+}
+
+TEMPLATE_TEST_CASE("a row that sees several chunks of keys has the same bits alone and in a batch", "[engine]", double,
+                   float) {
+    using Real = TestType;
+    engine::checkpoint const from{golden::tiny_drafter()};
+    auto const& t = from.config().transformer;
+    engine::decoder_layer<Real> const layer(from, "layers.0.", t, t.hidden_size);
+    constexpr std::uint32_t slots = 20;  // more tasks than are divided by chunks
+    constexpr std::uint32_t seen = 150;
+    auto const rows_of = [&](std::uint32_t slot, std::size_t rows) {
+        std::vector<Real> y(rows * t.hidden_size);
+        for (std::size_t i = 0; i < y.size(); ++i) y[i] = static_cast<Real>(std::sin(0.37 * double(i) + slot));
+        return y;
+    };
+    auto const attended = [&](std::size_t threads, std::uint32_t first, std::uint32_t count) {
+        engine::thread_pool pool(threads);
+        engine::layer_context<Real> context(t, pool, 256, 256);
+        engine::kv_cache<Real> cache(slots, 1, t.kv_heads, t.head_dim, 256);
+        std::vector<engine::batch_row> last;
+        std::vector<Real> y;
+        for (std::uint32_t s = first; s < first + count; ++s) {
+            std::vector<engine::batch_row> past;
+            for (std::uint32_t p = 0; p < seen; ++p) past.push_back({s, p, 0});
+            layer.write_keys(context, past, rows_of(s, seen).data(), cache, 0);
+            last.push_back({s, seen - 1, seen});
+            auto const row = rows_of(s + 100, 1);
+            y.insert(y.end(), row.begin(), row.end());
+        }
+        std::vector<Real> x(y.size());
+        layer.attend(context, last, y.data(), cache, 0, x.data());
+        return x;
+    };
+    auto const together = attended(1, 0, slots);
+    for (std::uint32_t s = 0; s < slots; ++s) {
+        auto const own = together.begin() + static_cast<std::ptrdiff_t>(s * t.hidden_size);
+        for (std::size_t const threads : {std::size_t{1}, std::size_t{3}}) {
+            auto const alone = attended(threads, s, 1);
+            INFO("slot " << s << ", " << threads << " threads");
+            CHECK(std::equal(alone.begin(), alone.end(), own));
+        }
     }
 }
