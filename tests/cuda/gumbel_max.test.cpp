@@ -80,7 +80,9 @@ struct on_host {
         law.scale = static_cast<float>(1.0 / how.temperature);
         law.kind = device::law_kind::dense;
         if (!p.valid() || !how.truncates()) return;
-        auto const last = sureleap::detail::truncate(std::span<T const>(row), how, p.mode(), std::span(order));
+        auto const last = sureleap::detail::truncate(std::span<T const>(row), how, p.mode(), std::span(order),
+                                                     scalar_kernels<row_kernels>.template get<T>())
+                              .last;
         law.least_logit = last.logit;
         law.least_id = last.id;
     }

@@ -186,7 +186,9 @@ void truncate_rows(std::uint64_t seed, std::size_t size, unsigned threads, std::
                 REQUIRE(out[i * threads + t].logit == found.logit);
             }
             ++result.all;
-            auto const expected = sureleap::detail::truncate(std::span<T const>(row), how, mode, std::span(scratch));
+            auto const expected = sureleap::detail::truncate(std::span<T const>(row), how, mode, std::span(scratch),
+                                                             scalar_kernels<row_kernels>.template get<T>())
+                                      .last;
             REQUIRE(found.id >= 0);
             REQUIRE(static_cast<std::size_t>(found.id) < size);
             CHECK(found.logit == sorted.logit(found.id));

@@ -192,7 +192,8 @@ inline device::law law_of(distribution<float> const& q, std::span<float const> r
     if (how.truncates()) {
         std::vector<token_id> scratch(row.size());
         auto const mode = static_cast<token_id>(scalar_kernels<row_kernels>.for_float.mode(row.data(), row.size()));
-        auto const cut = sureleap::detail::truncate(row, how, mode, scratch);
+        auto const cut =
+            sureleap::detail::truncate(row, how, mode, std::span(scratch), scalar_kernels<row_kernels>.for_float).last;
         result.least_logit = cut.logit;
         result.least_id = cut.id;
     }
