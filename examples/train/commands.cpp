@@ -179,7 +179,7 @@ bool train_on_recorded(draft_options const& chosen) {
         if (texts == nullptr) continue;
         std::size_t const width = config.draft->target_layer_ids.size() * config.transformer.hidden_size;
         if (texts->feature_layers() != config.draft->target_layer_ids || texts->width() != width) {
-            fail_with((texts == &recorded ? chosen.recorded : chosen.validation).string(), ": has ", texts->width(),
+            fail_with((texts == &recorded ? chosen.recorded.front() : chosen.validation).string(), ": has ", texts->width(),
                       " features of ", texts->feature_layers().size(), " layers, expected ", width,
                       " of the layers that the drafter reads");
         }
@@ -198,6 +198,10 @@ bool train_on_recorded(draft_options const& chosen) {
         start_from_layers(target, *chosen.start_layer, config.draft->target_layer_ids, model.layout(),
                           std::span(state.values));
     }
+    if (!chosen.start_from.empty()) {
+        start_from_drafter(engine::checkpoint(chosen.start_from), drafted, model.layout(), std::span(state.values));
+    }
+    std::uint64_t const begun_with = checksum(std::as_bytes(std::span(state.values)));
     sharded_gradients gradients(chosen.run.shards, model.layout().size(), pool);
     batch_plan plan(recorded.texts(), chosen.run.batch_tokens, chosen.run.seed);
     recorded_task task(
@@ -210,8 +214,7 @@ bool train_on_recorded(draft_options const& chosen) {
                 std::span(tables.lm_head.view().data, tables.lm_head.view().rows * tables.lm_head.view().cols)))
          << ", tokens " << checksum(std::as_bytes(std::span(drafted))) << ", losses " << chosen.losses.cross_entropy
          << ' ' << chosen.losses.total_variation << ' ' << chosen.losses.confidence << " decay " << chosen.losses.decay
-         << ", anchors " << chosen.anchors_per_token << ", start "
-         << (chosen.start_layer ? std::to_string(*chosen.start_layer) : "none") << (chosen.bf16 ? ", bf16" : "");
+         << ", anchors " << chosen.anchors_per_token << ", start " << begun_with << (chosen.bf16 ? ", bf16" : "");
     auto settings = settings_of(chosen.run, fingerprint(chosen.kind, config, chosen.run, recorded.texts(), more.str()));
     settings.unit = "anchors";
     settings.pool = &pool;

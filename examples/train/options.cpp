@@ -136,7 +136,8 @@ std::optional<options> parse_options(int argc, char const* const* argv) {
     d.add_option("--target", draft.target, "Folder of the target, with tokenizer.json, or a GGUF file")->required();
     auto* const data = d.add_option("--data", draft.data, "Tokens that `train texts` wrote, or a corpus");
     auto* const recorded =
-        d.add_option("--recorded", draft.recorded, "Recorded texts that `train texts` wrote; dspark and dflash only");
+        d.add_option("--recorded", draft.recorded,
+                     "Folders of recorded texts that `train texts` wrote, or one; dspark and dflash only");
     data->excludes(recorded);
     d.add_option("--validation", draft.validation, "Other recorded texts, not trained on: their tau is told meanwhile")
         ->needs(recorded);
@@ -146,6 +147,9 @@ std::optional<options> parse_options(int argc, char const* const* argv) {
     d.add_option("--vocabulary", draft.vocabulary, "Draft only these tokens, which `train vocabulary` chose")
         ->needs(recorded);
     d.add_option("--start-layer", draft.start_layer, "Start from this layer of the target and those behind it")
+        ->needs(recorded);
+    d.add_option("--start-from", draft.start_from,
+                 "Start from an earlier drafter, a folder. It may have fewer layers: those it lacks change nothing at first")
         ->needs(recorded);
     d.add_option("--mask-token", draft.mask_token, "A token that stands for those to be drafted")
         ->capture_default_str();

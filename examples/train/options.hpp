@@ -75,10 +75,11 @@ struct vocabulary_options {
 /// train draft
 struct draft_options {
     std::filesystem::path target;
-    std::filesystem::path data;        ///< tokens that `train texts` wrote, or a corpus; empty: recorded texts
-    std::filesystem::path recorded;    ///< a folder that `train texts` wrote
-    std::filesystem::path validation;  ///< another one; may be empty
-    std::filesystem::path vocabulary;  ///< what `train vocabulary` wrote; empty: all tokens of the target
+    std::filesystem::path data;  ///< tokens that `train texts` wrote, or a corpus; empty: recorded texts
+    std::vector<std::filesystem::path> recorded;  ///< folders that `train texts` wrote
+    std::filesystem::path validation;             ///< another one; may be empty
+    std::filesystem::path start_from;             ///< an earlier drafter; may be empty
+    std::filesystem::path vocabulary;             ///< what `train vocabulary` wrote; empty: all tokens of the target
     std::string mask_token = "<|mask|>";
     std::optional<std::size_t> start_layer;  ///< of the target
     std::size_t validate_steps = 500;

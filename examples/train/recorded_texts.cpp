@@ -191,7 +191,11 @@ struct recorded_texts::shard {
     std::span<float const> best_shares;
 };
 
-recorded_texts::recorded_texts(fs::path const& folder, std::size_t vocabulary) {
+recorded_texts::recorded_texts(std::span<fs::path const> folders, std::size_t vocabulary) {
+    for (fs::path const& folder : folders) add(folder, vocabulary);
+}
+
+void recorded_texts::add(fs::path const& folder, std::size_t vocabulary) {
     struct found {
         std::span<token_id const> tokens;
         std::size_t prompt;
@@ -200,10 +204,11 @@ recorded_texts::recorded_texts(fs::path const& folder, std::size_t vocabulary) {
     };
     std::map<std::int64_t, found> by_number;
     for (std::size_t s = 0; fs::exists(shard_name(folder, s)); ++s) {
+        bool const is_first = files_.empty();
         file const& from = files_.emplace_back(file::map(shard_name(folder, s)));
         shard const in(from, vocabulary);
         auto layers = layers_of(from);
-        if (s == 0) {
+        if (is_first) {
             feature_layers_ = std::move(layers);
             width_ = in.width;
         } else if (layers != feature_layers_ || in.width != width_) {
@@ -224,7 +229,7 @@ recorded_texts::recorded_texts(fs::path const& folder, std::size_t vocabulary) {
             laws += size - prompt;
         }
     }
-    if (files_.empty()) {
+    if (by_number.empty()) {
         fail_with(folder.string(), ": has no 00000.safetensors, expected a recording that `train texts` wrote");
     }
     for (auto const& [number, text] : by_number) {

@@ -80,13 +80,15 @@ private:
     std::vector<recorded_text> texts_;
 };
 
-/// A recording as training reads it. Shards are mapped: features come from the page cache.
+/// Recordings as training reads them. Shards are mapped: features come from the page cache.
 class recorded_texts {
 public:
     /// Throws sureleap::error for a shard that does not fit the first, or whose tensors do not fit each other.
-    recorded_texts(std::filesystem::path const& folder, std::size_t vocabulary);
+    recorded_texts(std::span<std::filesystem::path const> folders, std::size_t vocabulary);
+    recorded_texts(std::filesystem::path const& folder, std::size_t vocabulary)
+        : recorded_texts(std::span(&folder, 1), vocabulary) {}
 
-    /// Their tokens, in order of their numbers. Text i of the recording is document i.
+    /// Their tokens, folder by folder in order of their numbers. Text i is document i.
     [[nodiscard]] documents const& texts() const noexcept { return texts_; }
     [[nodiscard]] std::vector<int> const& feature_layers() const noexcept { return feature_layers_; }
     [[nodiscard]] std::size_t width() const noexcept { return width_; }
@@ -109,6 +111,8 @@ private:
         token_id const* best_tokens;
         float const* best_shares;
     };
+
+    void add(std::filesystem::path const& folder, std::size_t vocabulary);
 
     std::vector<sureleap::safetensors::file> files_;
     documents texts_;

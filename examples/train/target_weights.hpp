@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What a drafter takes over from its target: the frozen tables, as numbers, and a layer to start from.
+// What a drafter takes over: from its target the frozen tables, as numbers, and layers to start from; from an earlier
+// drafter everything.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include <engine/checkpoint.hpp>
+#include <engine/draft_model.hpp>
 #include <engine/kernels.hpp>
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/types.hpp>
@@ -83,6 +85,36 @@ void start_from_layers(engine::checkpoint const& target, std::size_t first, std:
         }
         std::string const from = "model.layers." + std::to_string(layer) + e.name.substr(dot);
         if (target.contains(from)) copy(e, from);
+    }
+}
+
+/// The drafter begins as an earlier one, which may have fewer layers. A layer that the earlier one lacks keeps its values,
+/// but for the two matrices that it adds to the residual stream with: they are zero, so that the drafter computes what the
+/// earlier one did. Throws sureleap::error if a shape differs or other tokens are drafted.
+template <class Real>
+void start_from_drafter(engine::checkpoint const& earlier, std::span<sureleap::token_id const> drafted,
+                        parameter_layout const& layout, std::span<Real> values) {
+    std::size_t const vocabulary = earlier.config().transformer.vocabulary;
+    auto const tokens = engine::drafted_tokens(earlier);
+    if (!std::ranges::equal(tokens, drafted)) {
+        sureleap::fail_with(earlier.folder().string(), ": drafts ", tokens.empty() ? vocabulary : tokens.size(),
+                            " tokens that are not those of --vocabulary (", drafted.empty() ? vocabulary : drafted.size(),
+                            "), expected the same");
+    }
+    auto const is_new = [&](std::string const& name) {
+        return name.starts_with("layers.") && std::stoul(name.substr(7)) >= earlier.config().transformer.layers;
+    };
+    for (auto const& e : layout.entries()) {
+        auto const out = e.place.of(values);
+        if (is_new(e.name)) {
+            if (e.name.ends_with("o_proj.weight") || e.name.ends_with("down_proj.weight")) {
+                std::ranges::fill(e.place.values(values), Real(0));
+            }
+            continue;
+        }
+        auto const stored =
+            e.vector ? earlier.row(e.name, e.place.cols) : earlier.matrix(e.name, e.place.rows, e.place.cols);
+        for (std::size_t i = 0; i < e.place.rows; ++i) engine::load_row(stored, i, out.row(i).data());
     }
 }
 

@@ -220,6 +220,16 @@ TEST_CASE("a recording that was interrupted has the same texts in the end", "[tr
                                                {.feature_layers = layers, .width = width, .written_by = "others"});
                }),
                {"another recording", "recorded: a test", "expected: others"}));
+    // Several are one, folder by folder.
+    std::vector<fs::path> const twice(2, folder / "broken");
+    train::recorded_texts const one(folder / "broken", shape.vocabulary);
+    train::recorded_texts const two(twice, shape.vocabulary);
+    REQUIRE(two.texts().size() == 2 * one.texts().size());
+    for (std::size_t i = 0; i < two.texts().size(); ++i) {
+        std::size_t const same = i % one.texts().size();
+        CHECK(std::ranges::equal(two.texts()[i].tokens, one.texts()[same].tokens));
+        CHECK(numbers(two.features(i)) == numbers(one.features(same)));
+    }
     CHECK(says(error_text([&] { train::recorded_texts const none(folder / "nowhere", 67); }), "no 00000.safetensors"));
     CHECK(says(error_text([&] { train::recorded_texts const few(folder / "broken", 5); }), {"tokens[", "below 5"}));
 }
@@ -404,6 +414,28 @@ TEST_CASE("training on recorded texts: resumed as uninterrupted, and the drafter
     CHECK((resumed.state.values == straight.state.values));
     CHECK((resumed.state.second == straight.state.second));
     CHECK(resumed.visits.back() == straight.visits.back());
+
+    // Another drafter goes on from it: as it is in BF16, or with a second layer that changes nothing at first.
+    train::write_model(folder / "earlier", config, model.layout(), straight.state.values, drafted);
+    engine::checkpoint const earlier(folder / "earlier");
+    engine::thread_pool one_thread(1);
+    auto const tau_from_earlier = [&](std::size_t depth) {
+        auto deeper = config;
+        deeper.transformer.layers = depth;
+        train::draft_model<float> const next(deeper, tables.embeddings.view(), tables.lm_head.view(), 64);
+        std::vector<float> values(next.layout().size());
+        train::initialise(next.layout(), depth, 2, std::span(values));
+        train::start_from_drafter<float>(earlier, drafted, next.layout(), values);
+        train::sharded_gradients gradients(1, next.layout().size(), one_thread);
+        train::batch_plan plan(recorded.texts(), 400, 9);
+        train::recorded_task task(next, recorded, &map, plan, gradients, {.anchors_per_token = 0.5});
+        return task.validate(recorded, values);
+    };
+    CHECK(tau_from_earlier(2) == tau_from_earlier(1));
+    std::vector<float> values(model.layout().size());
+    auto const others = train::choose_vocabulary(recorded, shape.vocabulary, 19).tokens;
+    CHECK(says(error_text([&] { train::start_from_drafter<float>(earlier, others, model.layout(), values); }),
+               {"earlier: drafts 20 tokens", "--vocabulary (19)"}));
 
     // In the engine: the same law of a block as in training, and greedy decoding writes what it writes without a drafter.
     train::write_model(folder / "drafter", config, model.layout(), straight.state.values, drafted);
