@@ -206,7 +206,9 @@ public:
     }
 
     /// For Gumbel-max draws (sampling/gumbel_max.hpp). Of a truncated row tokens are listed that it does not keep as well.
-    [[nodiscard]] bool can_list() const noexcept { return kind_ == kind::dense && !map_ && size_ > 0; }
+    [[nodiscard]] bool can_list() const noexcept {
+        return kind_ == kind::dense && size_ > 0 && (!map_ || map_.ascends());
+    }
     [[nodiscard]] std::size_t above(std::size_t first, std::size_t count, double const* least,
                                     std::uint32_t* out) const noexcept {
         auto const& row = row_.row();
@@ -216,11 +218,13 @@ public:
     /// there are no sums of blocks.
     [[nodiscard]] token_id likely() const noexcept {
         auto const& row = row_.row();
-        if (!row.keeps_all()) return row.mode();
+        if (!row.keeps_all()) return mode();
         std::size_t const first = row_.heaviest_block();
         std::size_t const count = std::min(row_block, row.size() - first);
         std::size_t const i = row.functions().mode(row.logits().data() + first, count);
-        return i == count ? no_token : static_cast<token_id>(first + i);
+        if (i == count) return no_token;
+        auto const place = static_cast<token_id>(first + i);
+        return map_ ? map_.to_target(place) : place;
     }
 
     /// The row, if weights of it are the law's: no map and no truncation; else empty.

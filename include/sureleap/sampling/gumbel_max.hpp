@@ -92,9 +92,10 @@ template <class Weights>
 concept evaluated_in_segments = requires(Weights const& weights, token_id v,
                                          std::span<typename Weights::weight_type> out) { weights.evaluate(v, out); };
 
-/// Weights that are searched many at a time, if can_list(): above(first, count, least, out) writes which of the tokens
-/// first .. first + count - 1 may have more weight than their group's `least`, or a weight that is no number. Places count
-/// from `first`, and none is left out. likely() is a token that is likely to win, or no_token.
+/// Weights that are searched many at a time, if can_list(): above(first, count, least, out) writes which of the row's places
+/// first .. first + count - 1 may have more weight than the `least` of their 128, or a weight that is no number. What is
+/// written counts from `first`, and none is left out. Place i is token i or, if mapped_size() is not 0, mapped_token(i), and
+/// these ascend. likely() is a token that is likely to win, or no_token.
 template <class Weights>
 concept lists_heavy_tokens = requires(Weights const& weights, double const* least, std::uint32_t* out) {
     weights.can_list();
@@ -155,8 +156,8 @@ public:
             }
         }
     }
-    /// The same winner. A likely one first, so that there is a time to beat; then those that may beat it. False if a
-    /// weight is no number, or of no use as one.
+    /// The same winner, of all tokens or the mapped ones. A likely one first, so that there is a time to beat; then those that
+    /// may beat it. False if a weight is no number, or of no use as one.
     template <class Weights>
     [[nodiscard]] bool visit_some(Weights const& weights, token_id likely) noexcept {
         constexpr std::size_t groups = 2 * philox_lanes;
@@ -167,6 +168,7 @@ public:
             visit(v, noise, weight);
             return true;
         };
+        places<Weights> const row{weights};
         std::size_t const size = weights.size();
         if (likely != no_token) {
             auto const v = static_cast<std::size_t>(likely);
@@ -175,7 +177,9 @@ public:
         philox_bits bits;
         std::array<double, groups> least;
         std::array<std::uint32_t, groups * row_group> some;
+        std::size_t place = 0;
         for (std::size_t first = 0; first < size; first += some.size()) {
+            std::size_t const end = row.find(std::min(first + some.size(), size), place, some.size());
             std::size_t const group = first / row_group;
             auto const& [word] = key_counter(key_, static_cast<std::uint32_t>(group / 2));
             native_kernels<philox_kernels>().lanes({word[0], word[1], word[2], word[3]}, key_.seed, bits);
@@ -183,17 +187,54 @@ public:
             auto const noise = [&bits](std::size_t i) {
                 return group_noise{bits[i / 2][2 * (i % 2)], bits[i / 2][2 * (i % 2) + 1]};
             };
-            for (std::size_t i = 0; i < groups; ++i) least[i] = noise(i).bound() * rate;
-            std::size_t const listed =
-                weights.above(first, std::min(some.size(), size - first), least.data(), some.data());
-            for (std::size_t i = 0; i < listed; ++i) {
-                if (!visit_one(first + some[i], noise(some[i] / row_group))) return false;
+            std::array<double, groups> bounds;
+            for (std::size_t i = 0; i < groups; ++i) bounds[i] = noise(i).bound() * rate;
+            // The tokens at 128 places of a mapped row are of several groups.
+            for (std::size_t at = place, i = 0; at < end; at += row_group, ++i) {
+                std::size_t const first_group = row.token(at) / row_group - group;
+                std::size_t const last_group = row.token(std::min(at + row_group, end) - 1) / row_group - group;
+                least[i] = *std::min_element(bounds.begin() + static_cast<std::ptrdiff_t>(first_group),
+                                             bounds.begin() + static_cast<std::ptrdiff_t>(last_group) + 1);
             }
+            std::size_t const listed = place < end ? weights.above(place, end - place, least.data(), some.data()) : 0;
+            for (std::size_t i = 0; i < listed; ++i) {
+                std::size_t const v = row.token(place + some[i]);
+                if (!visit_one(v, noise(v / row_group - group))) return false;
+            }
+            place = end;
         }
         return true;
     }
 
 private:
+    /// Which token stands where in the row.
+    template <class Weights>
+    struct places {
+        Weights const& weights;
+        std::size_t mapped = mapped_size(weights);
+
+        [[nodiscard]] std::size_t token(std::size_t place) const noexcept {
+            if constexpr (has_mapped_weights<Weights>) {
+                if (mapped > 0) return static_cast<std::size_t>(weights.mapped_token(place));
+            }
+            return place;
+        }
+        /// The first place whose token is not below `end`, from `place` on and at most `most` further.
+        [[nodiscard]] std::size_t find(std::size_t end, std::size_t place, std::size_t most) const noexcept {
+            if (mapped == 0) return end;
+            std::size_t last = std::min(mapped, place + most);
+            while (place < last) {
+                std::size_t const middle = place + (last - place) / 2;
+                (token(middle) < end ? place : last) = token(middle) < end ? middle + 1 : middle;
+            }
+            return place;
+        }
+        [[nodiscard]] static std::size_t mapped_size(Weights const& weights) noexcept {
+            if constexpr (has_mapped_weights<Weights>) return weights.mapped_size();
+            return 0;
+        }
+    };
+
     void visit(std::size_t v, group_noise const& noise, double weight) noexcept {
         if (!(weight > 0.0)) return;
         double const limit = best_ * weight;

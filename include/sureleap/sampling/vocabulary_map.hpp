@@ -34,6 +34,7 @@ public:
             }
             to_draft_[static_cast<std::size_t>(v)] = static_cast<token_id>(d);
         }
+        ascends_ = std::is_sorted(to_target_.begin(), to_target_.end());
     }
 
     [[nodiscard]] std::size_t draft_size() const noexcept { return to_target_.size(); }
@@ -46,10 +47,13 @@ public:
         auto const v = static_cast<std::size_t>(target);  // a negative id becomes one that is larger than any
         return v < to_draft_.size() ? to_draft_[v] : no_token;
     }
+    /// Draft tokens are in the order of the target's.
+    [[nodiscard]] bool ascends() const noexcept { return ascends_; }
 
 private:
     std::vector<token_id> to_target_;
     std::vector<token_id> to_draft_;
+    bool ascends_ = false;
 };
 
 /// What a row of draft logits runs over: a vocabulary_map, or an ascending list of target ids, in which an id is searched
@@ -73,6 +77,7 @@ public:
     [[nodiscard]] std::size_t target_size() const noexcept { return target_size_; }
     /// The list; empty if it is none.
     [[nodiscard]] std::span<token_id const> list() const noexcept { return list_; }
+    [[nodiscard]] bool ascends() const noexcept { return map_ == nullptr || map_->ascends(); }
     [[nodiscard]] token_id to_target(token_id draft) const noexcept {
         return map_ != nullptr ? map_->to_target(draft) : list_[static_cast<std::size_t>(draft)];
     }

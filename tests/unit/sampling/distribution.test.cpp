@@ -367,6 +367,46 @@ TEMPLATE_TEST_CASE("distribution: long truncated rows keep what they should, and
     }
 }
 
+TEMPLATE_TEST_CASE("distribution: rows over a part of the vocabulary are raced over as all their weights", "", double,
+                   float) {
+    using T = TestType;
+    support::dice roll(46);
+    INFO("seed " << roll.seed());
+    for (int trial = 0; trial < 40; ++trial) {
+        std::size_t const size = 1 + roll.below(9'000);
+        std::vector<token_id> drafted;  // from nearly all tokens to a few far apart, and from stretches of both
+        double share = roll.between(0.0, 1.0);
+        for (std::size_t v = 0; v < size; ++v) {
+            if (roll.chance(0.002)) share = roll.chance(0.3) ? 0.001 : roll.between(0.0, 1.0);
+            if (roll.chance(share)) drafted.push_back(static_cast<token_id>(v));
+        }
+        if (drafted.empty()) drafted.push_back(static_cast<token_id>(size - 1));
+        bool const ascending = trial % 4 != 0;
+        if (!ascending)
+            std::reverse(drafted.begin(), drafted.begin() + static_cast<std::ptrdiff_t>(drafted.size() / 2));
+        vocabulary_map const map(drafted, size);
+        CHECK(map.ascends() == std::is_sorted(drafted.begin(), drafted.end()));
+        std::vector<T> row;
+        for (std::size_t i = 0; i < drafted.size(); ++i) row.push_back(static_cast<T>(roll.between(-8.0, 4.0)));
+        transform const how{.temperature = roll.between(0.1, 1.5),
+                            .top_p = roll.chance(0.5) ? 1.0 : roll.between(0.1, 1.0)};
+        std::vector<token_id> scratch(row.size());
+        std::vector<double> sums(roll.chance(0.5) ? row_blocks(row.size()) : 0);
+        bool const listed = ascending && roll.chance(0.3);
+        vocabulary_view const view = listed ? vocabulary_view(drafted, size) : vocabulary_view(&map);
+        distribution<T> const law({row, {}}, how, scratch, view, native_kernels<row_kernels>(), sums);
+        REQUIRE(law.valid());
+        INFO("trial " << trial << ", " << drafted.size() << " of " << size << " tokens, top-p " << how.top_p);
+        for (std::uint32_t i = 0; i < 8; ++i) {
+            draw_key const key{8, static_cast<std::uint64_t>(trial), i, purpose::noise};
+            token_id const winner = gumbel_max(key, bare_weights<T>{law});
+            for (token_id const guess : {no_token, law.mode(), static_cast<token_id>(roll.below(size))}) {
+                REQUIRE(gumbel_max(key, law, guess) == winner);
+            }
+        }
+    }
+}
+
 TEMPLATE_TEST_CASE("distribution: rows without a law are refused under every transform", "", double, float, bf16,
                    half) {
     using T = TestType;
