@@ -35,7 +35,9 @@ dspark<Real>::dspark(checkpoint from, target<Real> const& served, thread_pool& p
             checkpoint_.matrix(own_head, is_gathered ? drafted.size() : config().vocabulary, config().hidden_size);
     }
     if (map_ && !is_gathered) {
-        drafted_head_ = {output_head_, drafted};
+        // In the target's 8 bits a quarter of what a draft reads. Of drafts only acceptance depends on them.
+        drafted_head_ = output_head_.type == storage::q8 ? gathered_rows::in_4_bits(output_head_, drafted)
+                                                         : gathered_rows(output_head_, drafted);
         output_head_ = drafted_head_.view();
     }
     if (limits.max_rows < limits.slots * draft_.block_size) {

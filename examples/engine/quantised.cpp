@@ -47,6 +47,18 @@ template <class Block>
     return run;
 }
 
+[[nodiscard]] q4_run in_16_steps(std::span<float const> values) noexcept {
+    auto const [least, largest] = std::minmax_element(values.begin(), values.end());
+    q4_run run{sureleap::half((*largest - *least) / 15.0F).bits, sureleap::half(*least).bits, {}};
+    float const scale = number(run.scale);  // what products will use
+    float const minimum = number(run.minimum);
+    for (std::size_t c = 0; c < values.size(); ++c) {
+        float const steps = scale > 0 ? std::nearbyint((values[c] - minimum) / scale) : 0.0F;
+        run.nibbles[c] = static_cast<std::uint8_t>(std::clamp(steps, 0.0F, 15.0F));
+    }
+    return run;
+}
+
 }  // namespace
 
 packed_matrix::packed_matrix(storage type, std::size_t rows, std::size_t cols, std::pmr::memory_resource& memory)
@@ -90,6 +102,10 @@ void packed_matrix::set(std::size_t row, std::size_t block, q8_run const& run) n
 void packed_matrix::quantise(std::size_t row, std::span<float const> values) noexcept {
     for (std::size_t b = 0; b < cols_ / block_inputs; ++b) {
         auto const part = values.subspan(b * block_inputs, block_inputs);
+        if (type_ == storage::q4) {
+            set(row, b, in_16_steps(part));
+            continue;
+        }
         float largest = 0;
         for (float const x : part) largest = std::max(largest, std::abs(x));
         q8_run run{sureleap::half(largest / 127.0F).bits, {}};
@@ -131,6 +147,19 @@ gathered_rows::gathered_rows(weight const& w, std::span<std::int32_t const> rows
     }
     view_ = memory->view();
     memory_ = memory;
+}
+
+gathered_rows gathered_rows::in_4_bits(weight const& w, std::span<std::int32_t const> rows) {
+    auto const memory = std::make_shared<packed_matrix>(storage::q4, rows.size(), w.cols);
+    std::vector<float> values(w.cols);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        load_row(w, static_cast<std::size_t>(rows[i]), values.data());
+        memory->quantise(i, values);
+    }
+    gathered_rows result;
+    result.view_ = memory->view();
+    result.memory_ = memory;
+    return result;
 }
 
 template <class Real>

@@ -62,7 +62,8 @@ public:
 
     void set(std::size_t row, std::size_t block, q4_run const& run) noexcept;
     void set(std::size_t row, std::size_t block, q8_run const& run) noexcept;
-    /// A row of finite numbers in 8 bits: scale = largest magnitude / 127 in every block. Of a q8 matrix.
+    /// A row of finite numbers. In 8 bits: scale = largest magnitude / 127 in every block. In 4: 16 steps from a block's least
+    /// number to its largest.
     void quantise(std::size_t row, std::span<float const> values) noexcept;
 
     [[nodiscard]] weight view() const noexcept;
@@ -82,12 +83,14 @@ private:
     std::unique_ptr<std::byte[], release> bytes_;  // on a cache line
 };
 
-/// Some rows of a packed or plain matrix, in the order of `rows`, as a matrix of their own with the same numbers.
+/// Some rows of a packed or plain matrix, in the order of `rows`, as a matrix of their own.
 class gathered_rows {
 public:
     gathered_rows() = default;
-    /// Every row is below w.rows.
+    /// With the same numbers. Every row is below w.rows.
     gathered_rows(weight const& w, std::span<std::int32_t const> rows);
+    /// Rounded to 4 bits. Columns come in blocks of 32.
+    [[nodiscard]] static gathered_rows in_4_bits(weight const& w, std::span<std::int32_t const> rows);
     [[nodiscard]] weight view() const noexcept { return view_; }
 
 private:
