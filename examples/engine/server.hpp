@@ -307,7 +307,7 @@ template <class D>
 void server<Real, Rng, Schedules>::draft(D& drafter) {
     auto const forward = [&] {
         stopwatch const watch{times_.draft};
-        observe_kept();
+        if (memory_.block().load().drafting > 0) observe_kept();  // else nobody asks the model
         return drafter.forward(memory_.requests());
     }();
     {

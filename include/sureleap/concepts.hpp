@@ -208,6 +208,8 @@ concept calibrator = requires(C const& cal, std::size_t k, double c) {
 ///
 /// A request whose draft_cap is 0 drafts nothing, and a backbone need not fill its rows. In a round in which nobody drafts
 /// neither is called; a model that keeps state of its own finds what it has missed in the requests' contexts, or in commit.
+/// Optional: finds_tokens says that it finds tokens without its model as well (with_lookup). Of these found_cap is the limit,
+/// and the drafter is asked where that is not 0.
 template <class D>
 concept drafter = requires(D& d, D const& c, std::span<request_view const> requests) {
     typename D::value_type;
@@ -274,7 +276,8 @@ template <class S>
 concept scheduler = frontier_scheduler<S> || planner<S> || table_scheduler<S>;
 
 /// A schedule that limits drafting: limit_drafts(requests) is called before the drafter runs, with weights set by the
-/// priorities, and may lower draft_limit and change weight. Where nobody may draft, forward is not called at all.
+/// priorities, and may lower draft_limit or model_limit and change weight. Where nobody may draft, forward is not called at
+/// all.
 /// Promise: it decides by past rounds and by its arguments, which are known before anything is drafted. Until observe
 /// is called, it decides the same for a request that it is asked about again, in any batch. A round that failed is run
 /// again. If it had other limits then, its length would depend on why it failed, and so on the tokens that were

@@ -243,7 +243,7 @@ outcome run(blocks const& world, Schedule& schedule, Cost const& cost, Load cons
             }
         }
         for (request_view const& r : round) {
-            out.decisions.push_back(r.draft_limit);
+            out.decisions.push_back(std::min(r.draft_limit, r.model_limit));
             out.decisions.push_back(r.weight);
         }
         out.decisions.push_back(floor);

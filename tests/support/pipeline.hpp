@@ -74,7 +74,7 @@ struct action {
         for (std::size_t r = 0; r < round.size(); ++r) {
             request_view const& request = round.requests[r];
             verdict const& v = round.verdicts[r];
-            limited += request.draft_limit < block_size ? 1u : 0u;
+            limited += std::min(request.draft_limit, request.model_limit) < block_size ? 1u : 0u;
             ended += v.drafted < request.draft_cap(block_size) ? 1u : 0u;
             weighted += request.weight != certain ? 1u : 0u;
             trimmed += v.verified < v.drafted ? 1u : 0u;

@@ -262,6 +262,9 @@ struct request_view {
     /// At most this many draft tokens in this round, 0 for none: an engine's limit, which the schedule may lower before
     /// anything is drafted.
     std::size_t draft_limit = static_cast<std::size_t>(-1);
+    /// The same for what a drafter's model drafts: a schedule lowers it where the model's time is not paid for. Tokens that were
+    /// found beside it (with_lookup) took no time, so it is no limit to them; the schedule prices their rows.
+    std::size_t model_limit = static_cast<std::size_t>(-1);
     // Set by begin_round:
     /// The worth of a token, 1 .. certain, relative to that of the round's most important request.
     fixed_probability weight = certain;
@@ -270,6 +273,10 @@ struct request_view {
 
     /// Largest useful number of draft tokens this round: one emitted token is always the target's own.
     [[nodiscard]] std::size_t draft_cap(std::size_t block_size) const noexcept {
+        return std::min(found_cap(block_size), model_limit);
+    }
+    /// The same of tokens that were found beside the drafter's model.
+    [[nodiscard]] std::size_t found_cap(std::size_t block_size) const noexcept {
         return std::min({block_size, settings->max_draft_tokens, remaining - 1, draft_limit});
     }
 };

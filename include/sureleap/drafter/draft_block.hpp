@@ -58,6 +58,7 @@ public:
           raw_(ws.take<double>(shape.calibration ? shape.requests * shape.block_size : 0)),
           sizes_(ws.take<std::uint32_t>(shape.requests)),
           statuses_(ws.take<status>(shape.requests)),
+          found_(ws.take<bool>(shape.requests)),
           rows_(ws.take<Q>(places(shape) * shape.vocabulary)),
           lists_(ws.take<token_id>(shape.lists_tokens ? places(shape) * shape.vocabulary : 0)),
           sums_(ws.take<double>(places(shape) * row_blocks(shape.vocabulary))),
@@ -80,6 +81,7 @@ public:
         for (request_view const& r : requests) weight_ += r.weight;
         std::fill_n(sizes_.begin(), requests.size(), 0u);
         std::fill_n(statuses_.begin(), requests.size(), status::ok);
+        std::fill_n(found_.begin(), requests.size(), false);
     }
 
     // ---- for drafters ------------------------------------------------------------------------------------------
@@ -130,15 +132,16 @@ public:
     }
     /// Appends a token that was found rather than drawn (prompt lookup): q is one-hot over the target vocabulary. False, and
     /// the chain ends, if x is no token of it (contexts hold placeholders and ids that only an embedding knows), or by its
-    /// floor or its cap. No calibration sees a confidence that is given with it: the raw one is NaN.
-    bool append_found(std::size_t r, token_id x, std::size_t target_vocabulary,
-                      fixed_probability c = certain) noexcept {
-        if (is_full(r) || x < 0 || static_cast<std::size_t>(x) >= target_vocabulary) return false;
-        if (extend_survival(survival_before(r), c) < requests_[r].draft_floor) return false;
-        if (!raw_.empty()) {
-            raw_[r * shape_.block_size + sizes_[r]] = c == certain ? 1.0 : std::numeric_limits<double>::quiet_NaN();
-        }
-        record(r, x, distribution<Q>::one_hot(target_vocabulary, x), c);
+    /// floor or its cap.
+    bool append_found(std::size_t r, token_id x, std::size_t target_vocabulary) noexcept {
+        return !is_full(r) && append_one_hot(r, x, target_vocabulary, certain, 1.0);
+    }
+    /// The same of a token that was found beside a drafter's model, with a confidence of its own: model_limit is no limit to
+    /// it, no calibration sees the confidence (the raw one is NaN), and the request's chain counts as found().
+    bool append_found(std::size_t r, token_id x, std::size_t target_vocabulary, fixed_probability c) noexcept {
+        if (sizes_[r] >= requests_[r].found_cap(shape_.block_size)) return false;
+        if (!append_one_hot(r, x, target_vocabulary, c, std::numeric_limits<double>::quiet_NaN())) return false;
+        found_[r] = true;
         return true;
     }
     /// The same block, whose requests are seen as these, each at its place: for a drafter that is to draft for some of them
@@ -220,6 +223,8 @@ public:
     }
     [[nodiscard]] draft_shape const& shape() const noexcept { return shape_; }
     [[nodiscard]] calibration_ref const& calibration() const noexcept { return shape_.calibration; }
+    /// [R] whether a request's tokens were found beside the drafter's model.
+    [[nodiscard]] std::span<bool const> found() const noexcept { return found_.first(requests_.size()); }
     /// [R, gamma] confidences before they were calibrated; empty if no calibration was lent.
     [[nodiscard]] std::span<double const> raw_confidences() const noexcept { return raw_; }
 
@@ -227,6 +232,13 @@ private:
     // Whatever the drafter believes: a longer chain would be written beside the memory, or emit more than may be emitted.
     [[nodiscard]] bool is_full(std::size_t r) const noexcept {
         return sizes_[r] >= requests_[r].draft_cap(shape_.block_size);
+    }
+    bool append_one_hot(std::size_t r, token_id x, std::size_t vocabulary, fixed_probability c, double raw) noexcept {
+        if (x < 0 || static_cast<std::size_t>(x) >= vocabulary) return false;
+        if (extend_survival(survival_before(r), c) < requests_[r].draft_floor) return false;
+        if (!raw_.empty()) raw_[r * shape_.block_size + sizes_[r]] = raw;
+        record(r, x, distribution<Q>::one_hot(vocabulary, x), c);
+        return true;
     }
     // Of the next position of request r; its positions share one place if nobody reads a row after its draw.
     [[nodiscard]] std::size_t place(std::size_t r) const noexcept {
@@ -267,6 +279,7 @@ private:
     std::span<double> raw_{};
     std::span<std::uint32_t> sizes_{};
     std::span<status> statuses_{};
+    std::span<bool> found_{};
     std::span<Q> rows_{};
     std::span<token_id> lists_{};
     std::span<double> sums_{};

@@ -88,8 +88,9 @@ struct with_lookup_options {
 /// Drafter does. The other drafter is held by value, or by reference where an lvalue was given to the deduction guide.
 ///
 /// Needs request_view::context and commit. A request that lookup drafts for has draft_limit 0 in what the other drafter
-/// is given; if there are only such, its forward is not called. Takes memory when a round has more requests than any
-/// before. Confidences of found tokens are no matter of a lent calibration: they go past it.
+/// is given; if there are only such, its forward is not called. So request_view::model_limit is no limit to found tokens:
+/// they cost their rows, which the schedule prices. Takes memory when a round has more requests than any before.
+/// Confidences of found tokens are no matter of a lent calibration: they go past it.
 template <class Drafter>
 class with_lookup {
     using other_type = std::remove_cvref_t<Drafter>;
@@ -112,6 +113,7 @@ public:
     static constexpr bool is_parallel = other_type::is_parallel;
     static constexpr bool has_confidence = other_type::has_confidence;
     static constexpr bool plans_at_anchor = requires { requires other_type::plans_at_anchor; };
+    static constexpr bool finds_tokens = true;
 
     explicit with_lookup(Drafter other, with_lookup_options const& options = {})
         : other_(std::forward<Drafter>(other)),
@@ -134,7 +136,7 @@ public:
         left_.assign(requests.begin(), requests.end());
         bool any_left = false;
         for (std::size_t r = 0; r < requests.size(); ++r) {
-            if (requests[r].draft_cap(block_size()) == 0) continue;
+            if (requests[r].found_cap(block_size()) == 0) continue;
             matches_[r] = found_.match(requests[r].context);
             if (matches_[r].length > 0) left_[r].draft_limit = 0;
             any_left = any_left || left_[r].draft_cap(other_.block_size()) > 0;
@@ -196,7 +198,7 @@ public:
 private:
     /// Tokens that lookup drafts for request r.
     [[nodiscard]] std::size_t count(request_view const& request, std::size_t r) const noexcept {
-        return std::min(matches_[r].followed.size(), request.draft_cap(found_.block_size()));
+        return std::min(matches_[r].followed.size(), request.found_cap(found_.block_size()));
     }
 
     Drafter other_;

@@ -63,11 +63,12 @@ public:
             if (at.phase != phase::begun && at.phase != phase::admitted) continue;
             bool const drawn = at.phase == phase::admitted;
             request.draft_limit = drawn ? at.drafted : at.draft_limit;
+            request.model_limit = at.model_limit;
             request.draft_floor = drawn ? 0 : at.draft_floor;
             request.weight = at.weight;
-            if (drawn && request.draft_cap(at.drafted) < at.drafted) {
+            if (drawn && request.found_cap(at.drafted) < at.drafted) {
                 fail_with("begin_round: request ", r, " (id ", request.id, ") may draft ",
-                          request.draft_cap(at.drafted), " tokens, but drafted ", at.drafted,
+                          request.found_cap(at.drafted), " tokens, but drafted ", at.drafted,
                           " in the round that failed; expected the request as it was then");
             }
         }
@@ -77,8 +78,15 @@ public:
         for (request_view const& request : requests) {
             slot_state& at = slots_[request.slot];
             if (at.phase == phase::admitted) continue;
-            at = {request.id,   request.seed,        request.position, at.round,
-                  phase::begun, request.draft_limit, request.weight,   request.draft_floor};
+            at = {.id = request.id,
+                  .seed = request.seed,
+                  .position = request.position,
+                  .round = at.round,
+                  .phase = phase::begun,
+                  .draft_limit = request.draft_limit,
+                  .model_limit = request.model_limit,
+                  .weight = request.weight,
+                  .draft_floor = request.draft_floor};
         }
     }
     /// The length that request r was given in a round that failed, or `otherwise`.
@@ -114,6 +122,7 @@ private:
         std::uint64_t round = 0;     // in which the slot was last seen
         enum phase phase = phase::empty;
         std::size_t draft_limit = 0;
+        std::size_t model_limit = 0;
         fixed_probability weight = 0;
         fixed_probability draft_floor = 0;
         std::uint32_t drafted = 0;

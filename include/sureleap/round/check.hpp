@@ -40,6 +40,10 @@ inline constexpr bool is_lossless_round_v =
 template <class Drafter>
 inline constexpr bool plans_at_anchor_v = requires { requires Drafter::plans_at_anchor; };
 
+/// The drafter finds tokens beside those of its model, which model_limit is no limit to.
+template <class Drafter>
+inline constexpr bool finds_tokens_v = requires { requires Drafter::finds_tokens; };
+
 /// The checks of a combination, where its parts meet: round_memory, and so every decoder and every loop of stages.
 template <class Drafter, class Schedule, class Rule, bool AllowLossy = false>
 constexpr void check_round() noexcept {

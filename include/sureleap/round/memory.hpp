@@ -78,7 +78,8 @@ struct round_parts {
     type_tag drafter = nullptr;
     type_tag schedule = nullptr;
     type_tag rule = nullptr;
-    bool greedy_only = false;  ///< the rule decodes requests at temperature 0
+    bool greedy_only = false;   ///< the rule decodes requests at temperature 0
+    bool finds_tokens = false;  ///< the drafter does, beside its model
     std::size_t target_vocabulary = 0;
 };
 
@@ -178,7 +179,7 @@ private:
         limits.calibration.expect_serves(sizes_);
         if (limits.executor.width() == 0) fail_with("round_limits: the executor's width is 0, expected at least 1");
         state_.parts = {detail::tag_of<Drafter>(), detail::tag_of<Schedule>(), detail::tag_of<Rule>(),
-                        is_greedy_only_v<Rule>, drafter.target_vocabulary()};
+                        is_greedy_only_v<Rule>,    finds_tokens_v<Drafter>,    drafter.target_vocabulary()};
         state_.clock = limits.clock;
         draft_shape const shape = shape_of<Drafter, Rule>(drafter, limits);
         workspace sizer;

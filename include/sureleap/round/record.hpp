@@ -25,10 +25,16 @@ struct round_record {
     survival_table survivals{};                ///< of the drawn block, calibrated; load and weight too
     /// [R, gamma] before a lent calibration, NaN where it was not asked; empty if none was lent.
     std::span<double const> raw_confidences{};
-    step_load load{};                                           ///< with the batch that was verified
+    step_load load{};  ///< with the batch that was verified, and without those whose tokens were found as drafting
     double seconds = std::numeric_limits<double>::quiet_NaN();  ///< NaN: nobody measured
+    /// [R] the request's tokens were found beside the drafter's model (with_lookup), so they tell nothing of it; empty: none were.
+    std::span<bool const> found{};
 
     [[nodiscard]] std::size_t size() const noexcept { return requests.size(); }
+    /// Request r was judged, and its tokens, if there are any, are those of the drafter's model.
+    [[nodiscard]] bool tells_of_model(std::size_t r) const noexcept {
+        return verdicts[r].outcome == status::ok && (found.empty() || !found[r]);
+    }
     /// Conditional confidence of position k of request r before a lent calibration. Precondition: k < verdicts[r].drafted.
     [[nodiscard]] double raw_confidence(std::size_t r, std::size_t k) const noexcept {
         std::size_t const i = r * survivals.block_size + k;

@@ -106,7 +106,9 @@ template <class Schedule, class T, class Q, class Hook>
     round.block.begin(views);
     round.budget.reset();
     round.at = {.begun = true};
-    return round.block.load().drafting > 0;
+    return std::any_of(views.begin(), views.end(), [&](request_view const& r) {
+        return (round.parts.finds_tokens ? r.found_cap(1) : r.draft_cap(1)) > 0;
+    });
 }
 
 /// Plan from past rounds, by all that it reads: who takes part, and the tables that earlier rounds left. Nothing of it is
@@ -337,7 +339,13 @@ round_record end_round(Schedule& schedule, round_memory<T, Q, Hook>& memory, Mod
     round_record record{requests, verdicts, round.block.table().survivals, round.block.raw_confidences(),
                         round.block.load()};
     if (round.clock) record.seconds = round.clock() - round.began;
+    record.found = round.block.found();
     record.load.batch_tokens = round.batch.rows();
+    for (std::size_t r = 0; r < requests.size(); ++r) {
+        std::size_t const cap = record.found[r] ? requests[r].draft_cap(round.block.block_size()) : 0;
+        record.load.drafting -= cap > 0 ? 1 : 0;
+        record.load.draft_tokens -= cap;
+    }
     if constexpr (round_observer<Schedule>) schedule.observe(record);
     return record;
 }

@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
+#include <limits>
 #include <span>
 #include <utility>
 
@@ -77,6 +78,11 @@ public:
     void limit_drafts(std::span<request_view> requests) {
         base::limit_drafts(requests);
         floor_ = base::draft_floor();
+        // One limit for all drafts: whether a rank plans must not depend on what its drafter finds.
+        for (request_view& r : requests) {
+            r.draft_limit = std::min(r.draft_limit, r.model_limit);
+            r.model_limit = std::numeric_limits<std::size_t>::max();
+        }
         if constexpr (requires(Exchange const& e, fixed_probability& floor) { e.drafting(requests, floor); }) {
             exchange_.drafting(requests, floor_);
         }

@@ -89,7 +89,7 @@ public:
     void observe(round_record const& record, fixed_probability floor, double memory) noexcept {
         std::fill(offered_.begin(), offered_.end(), 0.0);
         for (std::size_t r = 0; r < record.requests.size(); ++r) {
-            if (record.verdicts[r].outcome != status::ok) continue;
+            if (!record.tells_of_model(r)) continue;
             std::size_t const cap = record.requests[r].draft_cap(block_size_);
             for (std::size_t k = 0; k < cap; ++k) offered_[k] += 1.0;
         }
@@ -106,7 +106,7 @@ public:
             }
         }
         for (std::size_t r = 0; r < record.requests.size(); ++r) {
-            if (record.verdicts[r].outcome != status::ok) continue;
+            if (!record.tells_of_model(r)) continue;
             std::size_t const cap =
                 std::min<std::size_t>(record.survivals.sizes[r], record.requests[r].draft_cap(block_size_));
             for (std::size_t k = 0; k < cap; ++k) {

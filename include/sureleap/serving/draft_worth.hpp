@@ -48,7 +48,7 @@ public:
             place& p = places_[request.slot];
             if (!p.is_of(request)) p = {.id = request.id, .used = true};
             p.shut = p.shuts(before, price);
-            if (record.verdicts[r].outcome != status::ok || request.draft_cap(1) == 0) continue;
+            if (!record.tells_of_model(r) || request.draft_cap(1) == 0) continue;
             fixed_probability const* const survival =
                 record.survivals.survival.data() + r * record.survivals.block_size;
             // A shut request is seen rarely: what is seen then counts for more.

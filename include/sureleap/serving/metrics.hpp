@@ -89,7 +89,7 @@ struct serving_counts {
     std::uint64_t rounds = 0;
     std::uint64_t undrafted_rounds = 0;  ///< nobody drafted: plain decoding
     std::uint64_t request_rounds = 0;
-    std::uint64_t gated_request_rounds = 0;                         ///< draft_limit was 0
+    std::uint64_t gated_request_rounds = 0;                         ///< draft_limit or model_limit was 0
     std::array<std::uint64_t, failure_statuses.size()> failures{};  ///< request rounds that emitted nothing
     std::uint64_t drafted = 0;                                      ///< tokens, as are the next three
     std::uint64_t verified = 0;
@@ -287,7 +287,7 @@ private:
 
     void count_request(round_record const& round, std::size_t r) noexcept {
         verdict const& v = round.verdicts[r];
-        if (round.requests[r].draft_limit == 0) ++counts_.gated_request_rounds;
+        if (std::min(round.requests[r].draft_limit, round.requests[r].model_limit) == 0) ++counts_.gated_request_rounds;
         if (v.outcome != status::ok) {
             for (std::size_t i = 0; i < counts_.failures.size(); ++i) {
                 if (serving_counts::failure_statuses[i] == v.outcome) ++counts_.failures[i];

@@ -6,7 +6,8 @@
 //
 // A schedule chooses what to verify; what was drafted has been paid by then. This adapter decides before drafting, from
 // past rounds and the requests at hand. It sets the limit of drafts that promises most tokens per second at this load, by
-// the cost model and past survivals (draft_forecast.hpp); the limit is 0 if plain decoding promises more. It excludes
+// the cost model and past survivals (draft_forecast.hpp); the limit is 0 if plain decoding promises more. Tokens that were
+// found without a model cost no drafting: they are left to the schedule, if it has a price of its own. It excludes
 // requests whose drafts are not worth their time (draft_worth.hpp). It sets the survival below which a chain ends, because
 // its positions would not be admitted (draft_floor). All of this is known before a token is drawn, so the wrapped schedule
 // keeps its causality.
@@ -123,7 +124,9 @@ public:
             bool const prober = (r + requests.size() - now_.cursor % requests.size()) % requests.size() < turn;
             bool const hopeless = shut_now(requests[r]);
             std::size_t const limit = prober ? reach() : hopeless ? 0 : now_.choice.limit;
-            requests[r].draft_limit = std::min(requests[r].draft_limit, limit);
+            // A schedule that ranks candidates prices what is found beside the model by itself.
+            std::size_t& own = ranks ? requests[r].model_limit : requests[r].draft_limit;
+            own = std::min(own, limit);
         }
         now_.cursor += turn;
         ++now_.round;
@@ -144,10 +147,15 @@ public:
         gate_.observe(record, settled_.price, now_.price, drafts ? now_.choice.worth : 0, trust_);
         profile_.observe(record, draft_floor(), drafts ? memory : 0.5 * some);
         learn_yield(record);
+        bool told = false;
+        for (std::size_t r = 0; r < record.requests.size(); ++r) told = told || record.tells_of_model(r);
+        if (now_.probing && !told) now_.since = never;  // the next round probes
         settled_ = now_;
     }
 
 private:
+    static constexpr std::size_t never = std::size_t{1} << 20;  // rounds since something that has not been
+
     /// What one round's decisions leave to the next, whether or not anybody drafted.
     struct decided {
         draft_forecast choice{};
@@ -160,7 +168,7 @@ private:
         double yield_at = 0.0;  // requests
         bool probing = false;
         // Rounds since the last probe; the first round that hides something is one.
-        std::size_t since = std::size_t{1} << 20;
+        std::size_t since = never;
         std::size_t repeats = 0;  // probes in a row
         std::size_t cursor = 0;   // whose turn it is
         std::uint64_t round = 0;
@@ -286,7 +294,7 @@ private:
             double expected = 0.0;
             for (std::size_t r = 0; r < record.requests.size(); ++r) {
                 verdict const& v = record.verdicts[r];
-                if (v.outcome != status::ok || v.verified <= k) continue;
+                if (!record.tells_of_model(r) || v.verified <= k) continue;
                 expected += static_cast<double>(record.survivals.at(r, k).survival) * 0x1p-24;
                 if (v.accepted > k) accepted += static_cast<double>(record.requests[r].weight) * 0x1p-24;
             }
@@ -308,6 +316,7 @@ private:
         if (now_.probing || record.load.drafting == 0) return;
         double tokens = anchors_;
         for (std::size_t r = 0; r < record.requests.size(); ++r) {
+            if (!record.tells_of_model(r)) return;  // the forecast is of a round in which the model drafts for all
             for (std::size_t k = 0; k < record.verdicts[r].verified; ++k) {
                 tokens = std::fma(trust_[k] * 0x1p-24, static_cast<double>(record.survivals.at(r, k).survival), tokens);
             }

@@ -4,6 +4,7 @@
 // is exact is tests/property/exact_drafters.
 #include <sureleap/drafter/with_lookup.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <span>
@@ -136,6 +137,106 @@ TEST_CASE("with_lookup: caps hold for both, and a found block may be longer than
     auto const short_one = support::draft<double>(longer, token_rejection<>{}, narrow.views);
     CHECK(short_one.block.size(0) == 1);
     CHECK(short_one.block.size(1) == 1);
+}
+
+TEST_CASE("with_lookup: a limit of the model's drafts is none of what is found, an engine's is one of both") {
+    world const w{1, V, block};
+    requests round({{0, 1, 2, 3, 0, 1}, {4, 2, 3}});
+    with_lookup joined{counted(w)};
+    for (request_view& r : round.views) r.model_limit = 0;
+    auto const d = support::draft<double>(joined, token_rejection<>{}, round.views);
+    CHECK(drawn(d.block, 0) == tokens{2, 3, 0});
+    CHECK(d.block.size(1) == 0);
+    CHECK(joined.other().passes == 0);
+    CHECK(d.block.found()[0]);
+    CHECK_FALSE(d.block.found()[1]);
+    CHECK(d.block.load().drafting == 0);
+    round.views[0].draft_limit = 1;
+    CHECK(support::draft<double>(joined, token_rejection<>{}, round.views).block.size(0) == 1);
+    round.views[0].draft_limit = 0;
+    CHECK(support::draft<double>(joined, token_rejection<>{}, round.views).block.size(0) == 0);
+    round.views[0].draft_limit = block;
+    round.views[1].model_limit = 2;
+    auto const both = support::draft<double>(joined, token_rejection<>{}, round.views);
+    CHECK(both.block.size(0) == block);
+    CHECK(both.block.size(1) == 2);
+    // Lookup alone has no confidences that a schedule could price: what limits a model limits it.
+    lookup alone({.block_size = block, .target_vocabulary = V});
+    auto const by_lookup = support::draft<float>(alone, token_rejection<>{}, round.views);
+    CHECK(by_lookup.block.size(0) == 0);
+    CHECK(by_lookup.block.size(1) == 0);
+}
+
+TEST_CASE("with_lookup: rounds in which only found tokens may be drafted, and their records") {
+    /// Lets the model draft in every third round only.
+    struct limiting : fixed_schedule {
+        explicit limiting(std::size_t* counter) : rounds(counter) {}
+        std::size_t* rounds;
+        void limit_drafts(std::span<request_view> requests) {
+            for (request_view& r : requests) r.model_limit = *rounds % 3 == 0 ? block : 0;
+            ++*rounds;
+        }
+    };
+    world const w{1, V, block};
+    auto target = target_of(w);
+    std::size_t rounds = 0;
+    decoder dec{target, with_lookup{counted(w), {.longest = 3, .shortest = 2}}, limiting(&rounds), target_match<>{},
+                decoder_options{.seed = 11}};
+    static_cast<void>(dec.submit(tokens{0, 1, 2, 0, 1}, {.max_new_tokens = 60}));
+    std::size_t found = 0;
+    std::size_t drafted = 0;
+    while (dec.step()) {
+        auto const& round = dec.round();
+        bool const model_may = rounds % 3 == 1;
+        bool const any = round.verdicts[0].drafted > 0;
+        CHECK(round.tells_of_model(0) == !round.found[0]);
+        if (round.found[0]) {
+            ++found;
+            CHECK(any);
+            CHECK(round.load.drafting == 0);
+            CHECK(round.load.draft_tokens == 0);
+        } else if (any) {
+            ++drafted;
+            CHECK(model_may);
+            CHECK(round.load.drafting == 1);
+        }
+    }
+    CHECK(found > 0);
+    CHECK(drafted > 0);
+}
+
+TEST_CASE("with_lookup: a round that failed is run again as it was, by the limits of both") {
+    /// Limits the model as it is told.
+    struct limiting : fixed_schedule {
+        explicit limiting(std::size_t const* told) : limit(told) {}
+        std::size_t const* limit;
+        void limit_drafts(std::span<request_view> requests) const {
+            for (request_view& r : requests) r.model_limit = *limit;
+        }
+    };
+    world const w{1, V, block};
+    requests round({{0, 1, 2, 3, 0, 1}, {4, 2, 3}});
+    with_lookup joined{counted(w)};
+    token_rejection<> const rule{};
+    philox_randomness rng;
+    std::size_t limit = 0;
+    limiting schedule(&limit);
+    round_memory<float, double> memory(joined, schedule, rule, {.max_requests = 2});
+    auto const sizes = [&] {
+        REQUIRE(begin_round(schedule, round.views, memory));
+        auto const forward = joined.forward(memory.requests());
+        draw(joined, forward, rule, rng, memory);
+        return std::array{memory.block().size(0), memory.block().size(1)};
+    };
+    CHECK(sizes() == std::array<std::size_t, 2>{3, 0});
+    limit = block;  // before admission limits are repeated, behind it lengths
+    CHECK(sizes() == std::array<std::size_t, 2>{3, 0});
+    CHECK(admit(schedule, memory).rows() == 2 + 3);
+    CHECK(sizes() == std::array<std::size_t, 2>{3, 0});
+    CHECK(admit(schedule, memory).rows() == 2 + 3);
+    memory.join(0);
+    memory.join(1);
+    CHECK(sizes() == std::array<std::size_t, 2>{3, block});
 }
 
 TEST_CASE("with_lookup: learns how matches of a length fare from what was verified and reached") {
