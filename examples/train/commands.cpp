@@ -179,8 +179,8 @@ bool train_on_recorded(draft_options const& chosen) {
         if (texts == nullptr) continue;
         std::size_t const width = config.draft->target_layer_ids.size() * config.transformer.hidden_size;
         if (texts->feature_layers() != config.draft->target_layer_ids || texts->width() != width) {
-            fail_with((texts == &recorded ? chosen.recorded.front() : chosen.validation).string(), ": has ", texts->width(),
-                      " features of ", texts->feature_layers().size(), " layers, expected ", width,
+            fail_with((texts == &recorded ? chosen.recorded.front() : chosen.validation).string(), ": has ",
+                      texts->width(), " features of ", texts->feature_layers().size(), " layers, expected ", width,
                       " of the layers that the drafter reads");
         }
     }

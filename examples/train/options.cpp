@@ -148,8 +148,9 @@ std::optional<options> parse_options(int argc, char const* const* argv) {
         ->needs(recorded);
     d.add_option("--start-layer", draft.start_layer, "Start from this layer of the target and those behind it")
         ->needs(recorded);
-    d.add_option("--start-from", draft.start_from,
-                 "Start from an earlier drafter, a folder. It may have fewer layers: those it lacks change nothing at first")
+    d.add_option(
+         "--start-from", draft.start_from,
+         "Start from an earlier drafter, a folder. It may have fewer layers: those it lacks change nothing at first")
         ->needs(recorded);
     d.add_option("--mask-token", draft.mask_token, "A token that stands for those to be drafted")
         ->capture_default_str();

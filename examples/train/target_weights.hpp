@@ -98,8 +98,8 @@ void start_from_drafter(engine::checkpoint const& earlier, std::span<sureleap::t
     auto const tokens = engine::drafted_tokens(earlier);
     if (!std::ranges::equal(tokens, drafted)) {
         sureleap::fail_with(earlier.folder().string(), ": drafts ", tokens.empty() ? vocabulary : tokens.size(),
-                            " tokens that are not those of --vocabulary (", drafted.empty() ? vocabulary : drafted.size(),
-                            "), expected the same");
+                            " tokens that are not those of --vocabulary (",
+                            drafted.empty() ? vocabulary : drafted.size(), "), expected the same");
     }
     auto const is_new = [&](std::string const& name) {
         return name.starts_with("layers.") && std::stoul(name.substr(7)) >= earlier.config().transformer.layers;
