@@ -250,6 +250,34 @@ TEST_CASE("packed: quantised numbers are off by at most half a step", "[kernels]
     }
 }
 
+TEST_CASE("packed: rows gathered in 4 bits are off by at most half of sixteen steps", "[kernels]") {
+    dice roll(7);
+    CAPTURE(roll.seed());
+    packed const w = random_matrix(storage::q8, 40, 64, roll);
+    std::vector<std::int32_t> const chosen = {39, 3, 3, 16};
+    auto const some = gathered_rows::in_4_bits(w.view, chosen);
+    REQUIRE(some.view().type == storage::q4);
+    REQUIRE(some.view().rows == chosen.size());
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+        std::vector<float> was(64), is(64);
+        load_row(w.view, static_cast<std::size_t>(chosen[i]), was.data());
+        load_row(some.view(), i, is.data());
+        for (std::size_t b = 0; b < 64; b += 32) {
+            auto const [least, largest] = std::minmax_element(was.begin() + static_cast<std::ptrdiff_t>(b),
+                                                              was.begin() + static_cast<std::ptrdiff_t>(b) + 32);
+            float const step = (*largest - *least) / 15.0f;
+            float const of_half = 0x1p-11f * (std::abs(*least) + 15.0f * step);  // scale and minimum are F16
+            for (std::size_t c = b; c < b + 32; ++c) CHECK(std::abs(is[c] - was[c]) <= 0.5f * step + 2.0f * of_half);
+        }
+    }
+    std::vector<float> flat(32, 0.25f);
+    packed_matrix memory(storage::q4, 1, 32);
+    memory.quantise(0, flat);
+    std::vector<float> back(32);
+    load_row(memory.view(), 0, back.data());
+    CHECK(back == flat);
+}
+
 TEST_CASE("packed: matrices of several kinds in one call", "[kernels]") {
     dice roll(6);
     thread_pool pool(2);
