@@ -8,6 +8,7 @@
 // losslessness: check_parts() asserts it of every combination that can be chosen.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -110,6 +111,12 @@ template <class Real>
     return eagle3_drafter<Real>{model,
                                 sureleap::top1_confidence{},
                                 {.block_size = model.block_size(), .vocabulary = model.config().vocabulary}};
+}
+
+/// Most tokens of a block where lookup stands in front of a drafter of so many. What is found costs no drafting: where a text
+/// repeats itself, longer blocks pay than a model drafts.
+[[nodiscard]] constexpr std::size_t joined_block(std::size_t drafted) noexcept {
+    return std::max<std::size_t>(drafted, 12);
 }
 
 /// Puts lookup in front of a drafter, where a context repeats itself. Throws for one that cannot be joined.

@@ -35,7 +35,10 @@ void make_zeroed(contestant& who, options const& chosen, draft_source const& sou
     } else {
         make_zeroed<engine::dspark<float>>(who.models, std::move(from), pool);
     }
-    if (source.joined) engine::join_lookup(who.models.drafter);
+    if (source.joined) {
+        std::size_t const drafted = who.models.block_size();
+        engine::join_lookup(who.models.drafter, {.block_size = engine::joined_block(drafted)});
+    }
 }
 
 /// The same backbone, LM head and confidences of last resort, and nothing between the positions of a block.
@@ -76,7 +79,7 @@ std::size_t block_size_of(draft_source const& source) {
     if (!source.is_model()) return source.path == "none" ? 1 : sureleap::lookup_options{}.block_size;
     auto const config = engine::config_of(source.path);
     if (!config.draft) fail_with(source.path, ": a target stands where a drafter is needed");
-    return config.draft->block_size;
+    return source.joined ? engine::joined_block(config.draft->block_size) : config.draft->block_size;
 }
 
 contestant load_contestant(options const& chosen, draft_source const& source, std::size_t slots, std::size_t context,

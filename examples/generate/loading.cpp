@@ -208,10 +208,13 @@ models load_models(options const& chosen, std::size_t prompt_size, engine::threa
     std::size_t const block_size = config                  ? config->draft->block_size
                                    : chosen.block_size > 0 ? chosen.block_size
                                                            : sureleap::lookup_options{}.block_size;
+    bool const is_free = chosen.joined && chosen.block_size == 0;
+    std::size_t const longest_block = is_free ? engine::joined_block(block_size) : block_size;
     std::size_t const needed = prompt_size + chosen.settings.max_new_tokens;
-    engine::serving_limits const limits{.slots = chosen.copies,
-                                        .context_length = chosen.context > 0 ? chosen.context : needed,
-                                        .max_rows = std::max(chosen.prefill_chunk, chosen.copies * (block_size + 1))};
+    engine::serving_limits const limits{
+        .slots = chosen.copies,
+        .context_length = chosen.context > 0 ? chosen.context : needed,
+        .max_rows = std::max(chosen.prefill_chunk, chosen.copies * (longest_block + 1))};
     if (limits.context_length < needed) {
         fail_with("--context is ", chosen.context, ", expected at least ", needed, ": ", prompt_size,
                   " tokens of the prompt and --max-new-tokens = ", chosen.settings.max_new_tokens);
@@ -221,7 +224,7 @@ models load_models(options const& chosen, std::size_t prompt_size, engine::threa
                                          : load_causal_lm(chosen, std::move(features), pool, limits);
     loaded_drafter drafter = load_drafter(chosen, config, block_size, target, pool);
     if (chosen.joined) {
-        engine::join_lookup(drafter.drafter);
+        engine::join_lookup(drafter.drafter, {.block_size = longest_block});
         drafter.facts.description += ", joined with lookup";
     }
     engine::check_parts(drafter.drafter, make_schedule(chosen.schedule, drafter.drafter, unmeasured),

@@ -20,7 +20,8 @@ namespace generate {
 namespace {
 
 /// A round without a past: drafting, the target's pass over the anchors, and acceptance. And the pass alone over a batch of
-/// any size, behind such a round: whoever drafts has taken the target's weights out of the caches.
+/// any size, behind another one. Whoever drafts takes some of the target's weights out of the caches, which makes the next
+/// pass dearer: that is part of what rounds with drafts take, and so of the price of drafting.
 ///
 /// Every sequence has half of the context that it may come to, of one token again and again: rows are the dearer, the more
 /// they attend to.
@@ -52,6 +53,16 @@ public:
 
     [[nodiscard]] std::size_t slots() const { return loaded_.target->limits().slots; }
     [[nodiscard]] std::size_t block() const { return std::min(loaded_.block_size(), settings_.max_draft_tokens); }
+    /// Of the drafter's model, where lookup may find more.
+    [[nodiscard]] std::size_t drafted_block() const {
+        auto const own = [](auto const& drafter) {
+            if constexpr (requires { drafter.other(); })
+                return drafter.other().block_size();
+            else
+                return drafter.block_size();
+        };
+        return std::min(std::visit(own, loaded_.drafter), settings_.max_draft_tokens);
+    }
 
     void operator()(sureleap::step_load const& load) {
         auto const requests = std::span(views_).first(load.requests);
@@ -70,7 +81,6 @@ public:
 
     /// The pass over so many tokens: an anchor of each request, and behind them any tokens, as nobody may have drafted some.
     [[nodiscard]] double seconds_of_pass(std::size_t batch_tokens) {
-        (*this)({.requests = slots(), .batch_tokens = slots(), .drafting = slots(), .draft_tokens = slots() * block()});
         std::size_t const requests = std::min(batch_tokens, slots());
         std::vector<std::byte> bytes(64 * (slots() + 1) * (block() + 2) + 4096);
         sureleap::workspace space{std::span<std::byte>(bytes)};
@@ -137,25 +147,28 @@ engine::measured_cost measure_cost(models& loaded, options const& chosen, engine
                                    status_line& status) {
     dry_run step(loaded, chosen.settings, pool);
     std::size_t const slots = step.slots();
-    std::size_t const gamma = step.block();
+    std::size_t const gamma = step.drafted_block();
     std::size_t done = 0;
     auto const show = [&] {
         ++done;
         status.update([&] { return "measuring what steps cost: " + grouped(done); });
     };
 
-    // Passes in turns, so that what disturbs one disturbs all.
-    auto const sizes = batch_sizes(slots * (gamma + 1));
+    // Passes in turns, so that what disturbs one disturbs all; more turns where they are short.
+    auto const sizes = batch_sizes(slots * (step.block() + 1));
     std::vector<std::vector<double>> passes(sizes.size());
-    for (int repeat = 0; repeat < 5; ++repeat) {
+    double spent = 0.0;
+    for (int turn = 0; turn < 5 || (turn < 25 && spent < 0.5); ++turn) {
         for (std::size_t i = 0; i < sizes.size(); ++i) {
             show();
             passes[i].push_back(step.seconds_of_pass(sizes[i]));
+            spent += passes[i].back();
         }
     }
     auto const pass = [&](std::size_t i) {
-        std::ranges::nth_element(passes[i], passes[i].begin() + 2);
-        return passes[i][2];
+        auto const middle = passes[i].begin() + static_cast<std::ptrdiff_t>(passes[i].size() / 2);
+        std::ranges::nth_element(passes[i], middle);
+        return *middle;
     };
 
     std::vector<sureleap::step_load> const loads = {
@@ -169,7 +182,7 @@ engine::measured_cost measure_cost(models& loaded, options const& chosen, engine
         step(load);
     };
     auto const rounds =
-        sureleap::profile_steps(timed, loads, {.warm_up = 1, .repeats = 5, .most_spread = 0.1, .retries = 1});
+        sureleap::profile_steps(timed, loads, {.warm_up = 2, .repeats = 9, .most_spread = 0.1, .retries = 1});
     enum : std::size_t { plain, one_token, whole_block, everybody_plain, everybody_drafts };
     auto const seconds = [&](std::size_t i) { return rounds.steps[i].seconds; };
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Makes smollm2-dspark.gguf, the drafter of SmolLM2-135M-Instruct: the exact commands, start to end. Two hours on two cores.
+# Makes smollm2-dspark.gguf, the drafter of SmolLM2-135M-Instruct: the exact commands, start to end. Three hours on two cores.
 #
 #   examples/models/smollm2.sh DATA OUT
 #
@@ -50,14 +50,22 @@ for line in open(sys.argv[1]):
 EOF
 done
 
-# As the model's authors advise to sample.
-write=("${train}" texts --target "${target}" --features 8,17,26 --at-once 16 --longest 448 --max-new-tokens 224
-    --temperature 0.2 --top-p 0.9)
-"${write[@]}" --corpus prompts/short_validation.jsonl --texts 240 --out unseen
-"${write[@]}" --corpus prompts/short_train.jsonl --texts 7600 --out recorded
-[[ -e vocabulary.safetensors ]] ||
-    "${train}" vocabulary --recorded recorded --tokens 16384 --out vocabulary.safetensors
-"${train}" draft --target "${target}" --recorded recorded --validation unseen --vocabulary vocabulary.safetensors \
-    --start-layer 29 --mask-token '<reponame>' --block-size 6 --rank 128 --steps 3600 --batch-tokens 4096 --anchors 0.25 \
-    --learning-rate 0.001 --validate-steps 400 --bf16 --out dspark
+# As the model's authors advise to sample, and at temperature 1.
+write=("${train}" texts --target "${target}" --features 8,17,26 --at-once 16 --longest 448 --max-new-tokens 224)
+advised=(--temperature 0.2 --top-p 0.9 --corpus prompts/short_train.jsonl --out recorded)
+draft=("${train}" draft --target "${target}" --recorded recorded --validation unseen --vocabulary vocabulary.safetensors
+    --mask-token '<reponame>' --block-size 6 --rank 128 --batch-tokens 4096 --anchors 0.25 --bf16)
+if [[ ! -e first.done ]]; then
+    "${write[@]}" --temperature 0.2 --top-p 0.9 --corpus prompts/short_validation.jsonl --texts 240 --out unseen
+    "${write[@]}" "${advised[@]}" --texts 7600
+    [[ -e vocabulary.safetensors ]] ||
+        "${train}" vocabulary --recorded recorded --tokens 16384 --out vocabulary.safetensors
+    "${draft[@]}" --start-layer 29 --steps 3600 --learning-rate 0.001 --validate-steps 400 --out first
+    touch first.done
+fi
+# Then from there, on two and a half times as many texts.
+"${write[@]}" --temperature 1 --seed 1000003 --corpus prompts/short_train.jsonl --texts 3000 --out recorded_warm
+"${write[@]}" "${advised[@]}" --texts 18000
+"${draft[@]}" --recorded recorded_warm --start-from first --steps 2400 --learning-rate 0.0006 --validate-steps 200 \
+    --out dspark
 python3 "${root}/examples/train/to_gguf.py" dspark --out smollm2-dspark.gguf

@@ -91,8 +91,8 @@ public:
         if (sizes.block_size != sizes_.block_size) {
             profile_ = survival_profile(sizes.block_size, options_.prior);
             open_.assign(sizes.block_size, 0.0);
-            accepted_.assign(sizes.block_size, 16.0);
-            expected_.assign(sizes.block_size, 16.0);
+            accepted_.assign(sizes.block_size, believed);
+            expected_.assign(sizes.block_size, believed);
             trust_.assign(sizes.block_size, 1.0);
             settled_ = now_ = {};
         }
@@ -154,6 +154,9 @@ public:
     }
 
 private:
+    /// Accepted tokens, as many as promised, that every position begins with. A drafter that is never right is found out
+    /// within some five rounds; one that is right by half is mistaken for it once in thirty times, until the next probe.
+    static constexpr double believed = 4.0;
     static constexpr std::size_t never = std::size_t{1} << 20;  // rounds since something that has not been
 
     /// What one round's decisions leave to the next, whether or not anybody drafted.
