@@ -11,13 +11,40 @@
 #include <vector>
 
 #include <engine/heads.hpp>
-#include <sureleap/fit/profile.hpp>
 #include <sureleap/sureleap.hpp>
 
 #include "numbers.hpp"
 
 namespace generate {
 namespace {
+
+template <class F>
+[[nodiscard]] double seconds_of(F const& f) {
+    auto const start = std::chrono::steady_clock::now();
+    f();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Of count things, the median of what seconds(i) says. They take turns, so that what disturbs one disturbs all, and more
+/// turns where they are short: prices are differences of these.
+template <class Seconds>
+[[nodiscard]] std::vector<double> medians(std::size_t count, Seconds const& seconds) {
+    std::vector<std::vector<double>> seen(count);
+    double spent = 0.0;
+    for (int turn = 0; turn < 5 || (turn < 25 && spent < 0.5); ++turn) {
+        for (std::size_t i = 0; i < count; ++i) {
+            seen[i].push_back(seconds(i));
+            spent += seen[i].back();
+        }
+    }
+    std::vector<double> out;
+    for (auto& of_one : seen) {
+        auto const middle = of_one.begin() + static_cast<std::ptrdiff_t>(of_one.size() / 2);
+        std::ranges::nth_element(of_one, middle);
+        out.push_back(*middle);
+    }
+    return out;
+}
 
 /// A round without a past: drafting, the target's pass over the anchors, and acceptance. And the pass alone over a batch of
 /// any size, behind another one. Whoever drafts takes some of the target's weights out of the caches, which makes the next
@@ -56,10 +83,8 @@ public:
     /// Of the drafter's model, where lookup may find more.
     [[nodiscard]] std::size_t drafted_block() const {
         auto const own = [](auto const& drafter) {
-            if constexpr (requires { drafter.other(); })
-                return drafter.other().block_size();
-            else
-                return drafter.block_size();
+            if constexpr (requires { drafter.model_block_size(); }) return drafter.model_block_size();
+            return drafter.block_size();
         };
         return std::min(std::visit(own, loaded_.drafter), settings_.max_draft_tokens);
     }
@@ -92,9 +117,7 @@ public:
             batch.append(std::span(tokens).first(here));
             left -= here;
         }
-        auto const start = std::chrono::steady_clock::now();
-        static_cast<void>(loaded_.target->score(batch));
-        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        return seconds_of([&] { static_cast<void>(loaded_.target->score(batch)); });
     }
 
 private:
@@ -154,22 +177,11 @@ engine::measured_cost measure_cost(models& loaded, options const& chosen, engine
         status.update([&] { return "measuring what steps cost: " + grouped(done); });
     };
 
-    // Passes in turns, so that what disturbs one disturbs all; more turns where they are short.
     auto const sizes = batch_sizes(slots * (step.block() + 1));
-    std::vector<std::vector<double>> passes(sizes.size());
-    double spent = 0.0;
-    for (int turn = 0; turn < 5 || (turn < 25 && spent < 0.5); ++turn) {
-        for (std::size_t i = 0; i < sizes.size(); ++i) {
-            show();
-            passes[i].push_back(step.seconds_of_pass(sizes[i]));
-            spent += passes[i].back();
-        }
-    }
-    auto const pass = [&](std::size_t i) {
-        auto const middle = passes[i].begin() + static_cast<std::ptrdiff_t>(passes[i].size() / 2);
-        std::ranges::nth_element(passes[i], middle);
-        return *middle;
-    };
+    std::vector<double> const passes = medians(sizes.size(), [&](std::size_t i) {
+        show();
+        return step.seconds_of_pass(sizes[i]);
+    });
 
     std::vector<sureleap::step_load> const loads = {
         {.requests = 1, .batch_tokens = 1},
@@ -177,14 +189,14 @@ engine::measured_cost measure_cost(models& loaded, options const& chosen, engine
         {.requests = 1, .batch_tokens = 1, .drafting = 1, .draft_tokens = gamma},
         {.requests = slots, .batch_tokens = slots},
         {.requests = slots, .batch_tokens = slots, .drafting = slots, .draft_tokens = slots * gamma}};
-    auto const timed = [&](sureleap::step_load const& load) {
+    // Behind a round of its own kind: one that drafts leaves the caches to the next as one that does not would not.
+    std::vector<double> const rounds = medians(loads.size(), [&](std::size_t i) {
         show();
-        step(load);
-    };
-    auto const rounds =
-        sureleap::profile_steps(timed, loads, {.warm_up = 2, .repeats = 9, .most_spread = 0.1, .retries = 1});
+        step(loads[i]);
+        return seconds_of([&] { step(loads[i]); });
+    });
     enum : std::size_t { plain, one_token, whole_block, everybody_plain, everybody_drafts };
-    auto const seconds = [&](std::size_t i) { return rounds.steps[i].seconds; };
+    auto const seconds = [&](std::size_t i) { return rounds[i]; };
 
     // Differences of what was measured, none of which can be negative but by noise.
     auto const positive = [](double x) { return std::max(x, 0.0); };
@@ -199,11 +211,11 @@ engine::measured_cost measure_cost(models& loaded, options const& chosen, engine
                                  draft.token * static_cast<double>(gamma));
     }
     draft.fixed = positive(of_block - draft.request - draft.token * static_cast<double>(gamma));
-    double const acceptance = positive(seconds(plain) - pass(0));  // of a row
+    double const acceptance = positive(seconds(plain) - passes[0]);  // of a row
 
     std::vector<sureleap::capacity_point> points;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-        points.push_back({sizes[i], pass(i) + acceptance * static_cast<double>(sizes[i])});
+        points.push_back({sizes[i], passes[i] + acceptance * static_cast<double>(sizes[i])});
     }
     return sureleap::of_batch(sureleap::capacity_table<>(std::move(points)), draft);
 }

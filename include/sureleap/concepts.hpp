@@ -208,8 +208,8 @@ concept calibrator = requires(C const& cal, std::size_t k, double c) {
 ///
 /// A request whose draft_cap is 0 drafts nothing, and a backbone need not fill its rows. In a round in which nobody drafts
 /// neither is called; a model that keeps state of its own finds what it has missed in the requests' contexts, or in commit.
-/// Optional: finds_tokens says that it finds tokens without its model as well (with_lookup). Of these found_cap is the limit,
-/// and the drafter is asked where that is not 0.
+/// Optional: model_block_size() says that it finds tokens without its model as well (with_lookup), and how many its model
+/// drafts at most. Of those that it finds found_cap is the limit, and the drafter is asked where that is not 0.
 template <class D>
 concept drafter = requires(D& d, D const& c, std::span<request_view const> requests) {
     typename D::value_type;

@@ -113,7 +113,6 @@ public:
     static constexpr bool is_parallel = other_type::is_parallel;
     static constexpr bool has_confidence = other_type::has_confidence;
     static constexpr bool plans_at_anchor = requires { requires other_type::plans_at_anchor; };
-    static constexpr bool finds_tokens = true;
 
     explicit with_lookup(Drafter other, with_lookup_options const& options = {})
         : other_(std::forward<Drafter>(other)),
@@ -124,6 +123,8 @@ public:
           acceptance_(options.longest, options.acceptance) {}
 
     [[nodiscard]] std::size_t block_size() const noexcept { return std::max(found_.block_size(), other_.block_size()); }
+    /// Most tokens that the other drafter drafts. Rounds are told by it that there are others (concepts.hpp).
+    [[nodiscard]] std::size_t model_block_size() const noexcept { return other_.block_size(); }
     [[nodiscard]] std::size_t vocabulary() const noexcept { return other_.vocabulary(); }
     [[nodiscard]] std::size_t target_vocabulary() const noexcept { return other_.target_vocabulary(); }
     [[nodiscard]] std::size_t state_size() const noexcept { return other_.state_size(); }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <type_traits>
 
@@ -42,7 +43,9 @@ inline constexpr bool plans_at_anchor_v = requires { requires Drafter::plans_at_
 
 /// The drafter finds tokens beside those of its model, which model_limit is no limit to.
 template <class Drafter>
-inline constexpr bool finds_tokens_v = requires { requires Drafter::finds_tokens; };
+inline constexpr bool finds_tokens_v = requires(Drafter const& d) {
+    { d.model_block_size() } -> std::convertible_to<std::size_t>;
+};
 
 /// The checks of a combination, where its parts meet: round_memory, and so every decoder and every loop of stages.
 template <class Drafter, class Schedule, class Rule, bool AllowLossy = false>

@@ -78,8 +78,9 @@ struct round_parts {
     type_tag drafter = nullptr;
     type_tag schedule = nullptr;
     type_tag rule = nullptr;
-    bool greedy_only = false;   ///< the rule decodes requests at temperature 0
-    bool finds_tokens = false;  ///< the drafter does, beside its model
+    bool greedy_only = false;          ///< the rule decodes requests at temperature 0
+    bool finds_tokens = false;         ///< the drafter does, beside its model,
+    std::size_t model_block_size = 0;  ///< which drafts so many at most
     std::size_t target_vocabulary = 0;
 };
 
@@ -178,8 +179,9 @@ private:
         if (limits.max_requests == 0) fail_with("round_limits: max_requests is 0, expected at least 1");
         limits.calibration.expect_serves(sizes_);
         if (limits.executor.width() == 0) fail_with("round_limits: the executor's width is 0, expected at least 1");
-        state_.parts = {detail::tag_of<Drafter>(), detail::tag_of<Schedule>(), detail::tag_of<Rule>(),
-                        is_greedy_only_v<Rule>,    finds_tokens_v<Drafter>,    drafter.target_vocabulary()};
+        state_.parts = {detail::tag_of<Drafter>(),  detail::tag_of<Schedule>(), detail::tag_of<Rule>(),
+                        is_greedy_only_v<Rule>,     finds_tokens_v<Drafter>,    model_block_size_of(drafter),
+                        drafter.target_vocabulary()};
         state_.clock = limits.clock;
         draft_shape const shape = shape_of<Drafter, Rule>(drafter, limits);
         workspace sizer;
@@ -199,6 +201,11 @@ private:
         }
     }
 
+    template <class Drafter>
+    [[nodiscard]] static std::size_t model_block_size_of(Drafter const& d) noexcept {
+        if constexpr (finds_tokens_v<Drafter>) return d.model_block_size();
+        return d.block_size();
+    }
     template <class Drafter, class Rule>
     [[nodiscard]] static draft_shape shape_of(Drafter const& d, round_limits const& limits) noexcept {
         constexpr bool rows = Rule::access == q_access::row && !drafts_deterministically_v<Drafter, Rule>;

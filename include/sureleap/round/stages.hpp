@@ -97,6 +97,7 @@ template <class Schedule, class T, class Q, class Hook>
     auto const views = round.requests.first(requests.size());
     std::copy(requests.begin(), requests.end(), views.begin());
     detail::weigh(views);
+    for (request_view& view : views) view.model_limit = std::min(view.model_limit, round.parts.model_block_size);
     if constexpr (draft_limiter<Schedule>) schedule.limit_drafts(views);
     fixed_probability floor = 0;
     if constexpr (draft_stopper<Schedule>) floor = schedule.draft_floor();

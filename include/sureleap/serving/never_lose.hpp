@@ -142,7 +142,7 @@ public:
         double const requests = static_cast<double>(record.requests.size());
         double const some = static_cast<double>(probers(record.requests.size()));
         bool const drafts = now_.choice.limit > 0;
-        double const memory = std::clamp(8.0 * requests, 128.0, 1024.0);
+        double const memory = std::clamp(8.0 * requests, 48.0, 1024.0);
         learn_trust(record, drafts ? memory : 4.0 * some, drafts ? some : 4.0 * some);
         gate_.observe(record, settled_.price, now_.price, drafts ? now_.choice.worth : 0, trust_);
         profile_.observe(record, draft_floor(), drafts ? memory : 0.5 * some);

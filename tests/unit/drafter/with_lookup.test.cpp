@@ -239,6 +239,22 @@ TEST_CASE("with_lookup: a round that failed is run again as it was, by the limit
     CHECK(sizes() == std::array<std::size_t, 2>{3, block});
 }
 
+TEST_CASE("with_lookup: a round counts on the model for no more than its own block") {
+    world const w{1, V, block};
+    requests const round({{0, 1, 2, 3, 0, 1}, {4, 2, 3}});
+    with_lookup longer{counted(w), {.block_size = 6}};
+    STATIC_REQUIRE(finds_tokens_v<decltype(longer)>);
+    STATIC_REQUIRE_FALSE(finds_tokens_v<counted>);
+    fixed_schedule schedule;
+    round_memory<float, double> memory(longer, schedule, token_rejection<>{}, {.max_requests = 2});
+    REQUIRE(begin_round(schedule, round.views, memory));
+    for (request_view const& r : memory.requests()) {
+        CHECK(r.found_cap(6) == 6);
+        CHECK(r.draft_cap(6) == block);
+    }
+    CHECK(memory.block().load().draft_tokens == 2 * block);
+}
+
 TEST_CASE("with_lookup: learns how matches of a length fare from what was verified and reached") {
     world const w{1, V, block};
     requests const round({{0, 1, 2, 3, 0, 1}, {4, 2, 3}});
