@@ -134,7 +134,11 @@ TEST_CASE("sizes are told once: by the decoder, to all that are wrapped") {
     CHECK(outer.trust().size() == w.block_size);
     CHECK(outer.schedule().schedule().sizes() == round_sizes{places, w.block_size});
     fill(dec);
-    CHECK(outer.schedule().schedule().report(places - 4).target == 0.9);
+    std::size_t asked = 0;  // a quarter of the last 64, in whichever places
+    for (std::size_t slot = 0; slot < places; ++slot) {
+        asked += outer.schedule().schedule().report(slot).target == 0.9 ? 1u : 0u;
+    }
+    CHECK(asked == places / 4);
     CHECK(outer.schedule().schedule().report(places).target == 0.0);  // of nobody
     CHECK(outer.schedule().schedule().report(static_cast<std::size_t>(-1)).speed == 0.0);
 }
