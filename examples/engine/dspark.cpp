@@ -35,7 +35,7 @@ dspark<Real>::dspark(checkpoint from, target<Real> const& served, thread_pool& p
             checkpoint_.matrix(own_head, is_gathered ? drafted.size() : config().vocabulary, config().hidden_size);
     }
     if (map_ && !is_gathered) {
-        // In the target's 8 bits a quarter of what a draft reads. Of drafts only acceptance depends on them.
+        // In 8 bits they would be most of what a draft reads. Rounding them costs a little acceptance, and no exactness.
         drafted_head_ = output_head_.type == storage::q8 ? gathered_rows::in_4_bits(output_head_, drafted)
                                                          : gathered_rows(output_head_, drafted);
         output_head_ = drafted_head_.view();

@@ -52,6 +52,14 @@ private:
     }
 };
 
+/// values of the entry = tensor `name` of `from`. Throws sureleap::error if the shape differs or there is none.
+template <class Real>
+void copy_tensor(engine::checkpoint const& from, std::string const& name, parameter_layout::entry const& to,
+                 std::span<Real> values) {
+    auto const stored = to.vector ? from.row(name, to.place.cols) : from.matrix(name, to.place.rows, to.place.cols);
+    for (std::size_t i = 0; i < to.place.rows; ++i) engine::load_row(stored, i, to.place.of(values).row(i).data());
+}
+
 /// The drafter's layers begin as the target's layers first, first + 1, ... and its final norm as the target's. Norms of
 /// queries and keys keep their values where the target has none.
 ///
@@ -63,8 +71,7 @@ void start_from_layers(engine::checkpoint const& target, std::size_t first, std:
                        parameter_layout const& layout, std::span<Real> values) {
     std::size_t const layers = target.config().transformer.layers;
     auto const copy = [&](parameter_layout::entry const& e, std::string const& from) {
-        auto const stored = e.vector ? target.row(from, e.place.cols) : target.matrix(from, e.place.rows, e.place.cols);
-        for (std::size_t i = 0; i < e.place.rows; ++i) engine::load_row(stored, i, e.place.of(values).row(i).data());
+        copy_tensor(target, from, e, values);
     };
     for (auto const& e : layout.entries()) {
         if (e.name == "norm.weight") copy(e, "model.norm.weight");
@@ -105,16 +112,11 @@ void start_from_drafter(engine::checkpoint const& earlier, std::span<sureleap::t
         return name.starts_with("layers.") && std::stoul(name.substr(7)) >= earlier.config().transformer.layers;
     };
     for (auto const& e : layout.entries()) {
-        auto const out = e.place.of(values);
-        if (is_new(e.name)) {
-            if (e.name.ends_with("o_proj.weight") || e.name.ends_with("down_proj.weight")) {
-                std::ranges::fill(e.place.values(values), Real(0));
-            }
-            continue;
+        if (!is_new(e.name)) {
+            copy_tensor(earlier, e.name, e, values);
+        } else if (e.name.ends_with("o_proj.weight") || e.name.ends_with("down_proj.weight")) {
+            std::ranges::fill(e.place.values(values), Real(0));
         }
-        auto const stored =
-            e.vector ? earlier.row(e.name, e.place.cols) : earlier.matrix(e.name, e.place.rows, e.place.cols);
-        for (std::size_t i = 0; i < e.place.rows; ++i) engine::load_row(stored, i, out.row(i).data());
     }
 }
 

@@ -276,8 +276,7 @@ template <class S>
 concept scheduler = frontier_scheduler<S> || planner<S> || table_scheduler<S>;
 
 /// A schedule that limits drafting: limit_drafts(requests) is called before the drafter runs, with weights set by the
-/// priorities, and may lower draft_limit or model_limit and change weight. Where nobody may draft, forward is not called at
-/// all.
+/// priorities, and may lower draft_limit or model_limit and change weight. Where nobody may draft, forward is not called.
 /// Promise: it decides by past rounds and by its arguments, which are known before anything is drafted. Until observe
 /// is called, it decides the same for a request that it is asked about again, in any batch. A round that failed is run
 /// again. If it had other limits then, its length would depend on why it failed, and so on the tokens that were

@@ -225,7 +225,11 @@ private:
             std::size_t last = std::min(mapped, place + most);
             while (place < last) {
                 std::size_t const middle = place + (last - place) / 2;
-                (token(middle) < end ? place : last) = token(middle) < end ? middle + 1 : middle;
+                if (token(middle) < end) {
+                    place = middle + 1;
+                } else {
+                    last = middle;
+                }
             }
             return place;
         }

@@ -50,7 +50,7 @@ struct request_columns {
     transform* targets = nullptr;           ///< [R] how target logits become p
     transform* drafts = nullptr;            ///< [R] how draft logits become q
     std::uint32_t* remaining = nullptr;     ///< [R] tokens it may still emit; 0: it is finished, and emits nothing
-    std::uint32_t* draft_limits = nullptr;  ///< [R] most draft tokens of a round
+    std::uint32_t* draft_limits = nullptr;  ///< [R] request_view's draft_limit or model_limit, the lower one
     fixed_probability* weights = nullptr;   ///< [R] worth of a token, 1 .. certain
     std::uint32_t* slots = nullptr;         ///< [R] stable index below limits.requests, for what outlives a round
     token_id* stop_tokens = nullptr;        ///< [R, limits.stop_tokens], no_token where there are fewer
