@@ -147,6 +147,14 @@ draft_config read_dspark(json_field const& root, transformer_config const& trans
     if (json_field const drafted = root["draft_vocab_size"]; drafted.present()) {
         c.vocabulary = drafted.size(1, transformer.vocabulary);
     }
+    if (json_field const temperatures = root["confidence_temperatures"]; temperatures.present()) {
+        if (!c.confidence) temperatures.wrong("none, as 'enable_confidence_head' is false");
+        if (temperatures.list_size() != c.block_size) temperatures.wrong("one for each of 'block_size' positions");
+        temperatures.each([&](json_field const& t) {
+            if (!limits::is_confidence_temperature(t.number())) t.wrong(limits::confidence_temperatures);
+            c.confidence_temperatures.push_back(t.number());
+        });
+    }
     return c;
 }
 

@@ -57,6 +57,10 @@ inline constexpr std::size_t max_positions = std::size_t{1} << 24;
 inline constexpr std::size_t block_size = 1024;
 inline constexpr std::size_t markov_rank = std::size_t{1} << 16;
 inline constexpr double rope_theta = 1e12;
+inline constexpr char const* confidence_temperatures = "a number in 0.001 .. 1000";
+[[nodiscard]] constexpr bool is_confidence_temperature(double t) noexcept {
+    return t >= 0.001 && t <= 1000.0;
+}
 }  // namespace limits
 
 /// Every size is in 1 .. its limit.
@@ -92,6 +96,8 @@ struct draft_config {
     head_kind head = head_kind::none;
     bool confidence = false;
     bool confidence_with_markov = false;  ///< only with confidence and a head
+    /// Sequential temperature scaling of its confidences, one a position (paper, section 3.2.1). Empty: not fitted.
+    std::vector<double> confidence_temperatures{};
     /// Tokens that are drafted, by the file's tensor d2t; 0: all of the target's. Only dspark.
     std::size_t vocabulary = 0;
 

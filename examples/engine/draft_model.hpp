@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sureleap/core/error.hpp>
@@ -36,6 +37,14 @@ public:
                          std::span<sureleap::token_id const> next_tokens) = 0;
     /// Bytes of weights that one pass reads, the sequential head's left out.
     [[nodiscard]] virtual std::size_t weight_bytes() const noexcept = 0;
+
+    /// Sequential temperature scaling of the confidences, for the loop to lend to its rounds: block_size() of them, or
+    /// none. The file's, unless others were set before the loop is made.
+    [[nodiscard]] std::span<double const> confidence_temperatures() const noexcept { return temperatures_; }
+    void set_confidence_temperatures(std::vector<double> temperatures) { temperatures_ = std::move(temperatures); }
+
+private:
+    std::vector<double> temperatures_;
 };
 
 /// The draft's fields of a folder of this architecture that fits the target: equal vocabulary and hidden size, and the

@@ -24,6 +24,7 @@ dspark<Real>::dspark(checkpoint from, target<Real> const& served, thread_pool& p
       cache_(limits.slots, config().layers, config().kv_heads, config().head_dim, context_.capacity),
       hidden_(limits.slots * draft_.block_size * config().hidden_size),
       logits_(limits.slots * draft_.block_size * (draft_.vocabulary > 0 ? draft_.vocabulary : config().vocabulary)) {
+    this->set_confidence_temperatures(draft_.confidence_temperatures);
     auto const drafted = drafted_tokens(checkpoint_);
     if (!drafted.empty()) map_.emplace(drafted, config().vocabulary);
     // An LM head of its own may have rows for the drafted tokens alone.

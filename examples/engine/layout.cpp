@@ -137,6 +137,9 @@ std::string config_json(model_config const& config) {
             json["enable_confidence_head"] = draft.confidence;
             if (draft.confidence) json["confidence_head_with_markov"] = draft.confidence_with_markov;
             if (draft.vocabulary > 0) json["draft_vocab_size"] = draft.vocabulary;
+            if (!draft.confidence_temperatures.empty()) {
+                json["confidence_temperatures"] = draft.confidence_temperatures;
+            }
         }
     }
     return json.dump(2);

@@ -53,7 +53,11 @@ public:
           schedule_(std::move(schedule)),
           rule_(std::move(rule)),
           rng_(std::move(rng)),
-          memory_(make_memory({.max_requests = served.limits().slots, .executor = pool})),
+          calibration_(calibration_of(observer, block_size())),
+          memory_(make_memory(
+              {.max_requests = served.limits().slots,
+               .executor = pool,
+               .calibration = calibration_ ? sureleap::calibration_ref(*calibration_) : sureleap::calibration_ref()})),
           report_(block_size()),
           slots_(served.limits().slots),
           held_(slots_.size()),
@@ -132,6 +136,15 @@ public:
     }
 
 private:
+    // What the model's file has. Blocks may be longer than the model's, by found tokens, which no calibration sees.
+    [[nodiscard]] static std::optional<sureleap::sequential_temperature_scaling> calibration_of(
+        draft_model<Real> const* model, std::size_t block_size) {
+        if (model == nullptr || model->confidence_temperatures().empty()) return std::nullopt;
+        std::vector<double> temperatures(block_size, 1.0);
+        std::ranges::copy(model->confidence_temperatures(), temperatures.begin());
+        return sureleap::sequential_temperature_scaling(std::move(temperatures));
+    }
+
     void admit_waiting() {
         for (std::size_t i = 0; i < slots_.size() && !waiting_.empty(); ++i) {
             if (slots_[i]) continue;
@@ -247,6 +260,7 @@ private:
     Schedules schedule_;
     any_rule rule_;
     Rng rng_;
+    std::optional<sureleap::sequential_temperature_scaling> const calibration_;  // lent to memory_
     memory_type memory_;
     sureleap::round_record last_;
     sureleap::round_report report_;

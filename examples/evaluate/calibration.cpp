@@ -173,6 +173,15 @@ table summary(contestant const& who, std::vector<scenario> const& all, std::uint
     return t;
 }
 
+/// In the config.json of a drafter's folder.
+void store(sureleap::sequential_platt_scaling const& fitted, std::filesystem::path const& folder) {
+    auto const file = folder / "config.json";
+    auto json = nlohmann::ordered_json::parse(engine::read_text(file));
+    auto& temperatures = json["confidence_temperatures"] = nlohmann::ordered_json::array();
+    for (auto const& position : fitted.positions()) temperatures.push_back(position.temperature);
+    engine::write_text(file, json.dump(2));
+}
+
 /// Known temperatures put on top of the scores, and what a fit finds of them.
 struct recovery {
     std::vector<double> known;
@@ -215,6 +224,12 @@ section run_calibration(session const& s) {
                   " is joined with lookup, whose confidences are learned by match length and go past a calibration; "
                   "choose the model alone with --of");
     }
+    if (s.chosen.store && !std::filesystem::is_directory(s.chosen.closely().path)) {
+        fail_with("--store: ", s.chosen.closely().path,
+                  " is no folder, expected one with a config.json; see to_gguf.py");
+    }
+    // What is fitted is the head's own confidence.
+    if (who.models.draft != nullptr) who.models.draft->set_confidence_temperatures({});
     std::uint64_t const seed = s.chosen.seed;
     progress shown_so_far(s.status, "calibration", 2);
     auto const at = [](double temperature) { return "temperature " + terminal::plain(temperature); };
@@ -227,6 +242,7 @@ section run_calibration(session const& s) {
     confidence_rounds const fitting = all_of(usual, 0);
     confidence_rounds const report = all_of(usual, 1);
     std::vector<scenario> all{judge(at(s.chosen.sampling.temperature), fitting, report, seed)};
+    if (s.chosen.store) store(all.front().paper().calibration, s.chosen.closely().path);
 
     std::vector<double> known;
     for (std::size_t k = 0; k < who.block_size(); ++k) known.push_back(s.chosen.sharper[k % s.chosen.sharper.size()]);

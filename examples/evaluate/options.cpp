@@ -137,6 +137,9 @@ void add_experiments(CLI::App& app, options& o) {
     list("--sharper", o.sharper, "S,...",
          "calibration: logits of the confidences times these, position after\n"
          "position, are the overconfident scores");
+    experiments.flag("--store", o.store,
+                     "calibration: put the temperatures fitted at --temperature into the\n"
+                     "drafter's config.json, where they are used from then on");
     list("--shortlists", o.shortlists, "M,...", "shortlist: sizes");
     experiments.add("--repeats", o.repeats, "N", "speed and batch: runs over all texts; the median counts")
         ->check(at_most(1000))
@@ -187,8 +190,9 @@ void check(options const& o) {
               [](double s) { return s >= 0.2 && s <= 5.0; });
     check_all("--shortlists", o.shortlists, "at least 1", [](std::size_t m) { return m > 0; });
     check_all("--at-once", o.at_once, "numbers in 1 .. 4096", [](std::size_t n) { return n > 0 && n <= 4096; });
-    if (!o.record.empty() && !names.contains("calibration")) {
-        fail_with("--record is of the experiment calibration, expected that among the experiments");
+    for (auto const& [flag, given] : {std::pair{"--record", !o.record.empty()}, std::pair{"--store", o.store}}) {
+        if (!given || names.contains("calibration")) continue;
+        fail_with(flag, " is of the experiment calibration, expected that among the experiments");
     }
     if (names.contains("calibration") && !warm(o.sampling.temperature)) {
         fail_with("calibration samples: --temperature must be in [0.001, 100]");

@@ -53,6 +53,7 @@ struct options {
     std::size_t batch = 16;
     std::size_t threads = 0;  ///< 0: one per core
     std::filesystem::path json;
+    bool store = false;            ///< temperatures of calibration, in the drafter's config.json
     std::filesystem::path record;  ///< rounds of calibration, a line each
     bool markdown = false;
 

@@ -88,6 +88,8 @@ def write(folder: pathlib.Path, out: pathlib.Path, layer_type: gguf.GGMLQuantiza
     w.add_array("dflash.target_layers", [layer + 1 for layer in config["target_layer_ids"]])
     w.add_bool("dflash.sample_from_anchor", True)
     w.add_bool("dflash.has_confidence_head", config["enable_confidence_head"])
+    if temperatures := config.get("confidence_temperatures"):  # no key of llama.cpp's, which skips it
+        w.add_array("dflash.confidence_temperatures", [float(t) for t in temperatures])
     w.add_uint32("tokenizer.ggml.mask_token_id", config["mask_token_id"])
     for name, values in tensors(folder / "model.safetensors"):
         own = gguf_name(name)

@@ -123,6 +123,20 @@ TEST_CASE("a drafter's config.json is read field by field") {
     CHECK(c.draft->confidence_with_markov);
 }
 
+TEST_CASE("a drafter may have a temperature for the confidence of every position") {
+    CHECK(parsed(dspark()).draft->confidence_temperatures.empty());
+    char const* const seven = R"({"confidence_temperatures": [1, 1.5, 0.5, 2, 1, 0.001, 1000]})";
+    CHECK(parsed(with(dspark(), seven)).draft->confidence_temperatures ==
+          std::vector<double>{1, 1.5, 0.5, 2, 1, 0.001, 1000});
+    CHECK(refusal(dspark(), R"({"confidence_temperatures": [1, 2]})") ==
+          "c.json: field 'confidence_temperatures' is a list of 2, expected one for each of 'block_size' positions");
+    CHECK(refusal(dspark(), R"({"confidence_temperatures": [1, 1, 1, 1, 1, 1, 0]})") ==
+          "c.json: field 'confidence_temperatures[6]' is 0, expected a number in 0.001 .. 1000");
+    CHECK(
+        refusal(with(dspark(), R"({"enable_confidence_head": false, "confidence_head_with_markov": null})"), seven) ==
+        "c.json: field 'confidence_temperatures' is a list of 7, expected none, as 'enable_confidence_head' is false");
+}
+
 TEST_CASE("DFlash is DSpark without the heads") {
     json document = dspark();
     document.merge_patch(json::parse(R"({"markov_rank": 0, "markov_head_type": null, "enable_confidence_head": false,

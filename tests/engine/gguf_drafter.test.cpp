@@ -125,6 +125,9 @@ gguf_writer keys_of(model_config const& config) {
     for (int const layer : config.draft->target_layer_ids) inputs.push_back(layer + 1);
     w.set(p + "target_layers", inputs);
     w.set("tokenizer.ggml.mask_token_id", u32(static_cast<std::size_t>(config.draft->mask_token)));
+    std::vector<float> const temperatures(config.draft->confidence_temperatures.begin(),
+                                          config.draft->confidence_temperatures.end());
+    if (!temperatures.empty()) w.set(p + "confidence_temperatures", temperatures);
     return w;
 }
 
@@ -205,6 +208,7 @@ TEST_CASE("gguf: a drafter in a file and in a folder is the same", "[gguf]") {
     for (bool const with_markov : {true, false}) {
         model_config config = drafter_config();
         config.draft->confidence_with_markov = with_markov;
+        if (with_markov) config.draft->confidence_temperatures.assign(config.draft->block_size, 1.25);
         checkpoint const folder = make_in_memory(config, engine::storage::f32, 8);
         opened file(file_of(folder, false));
         auto const& read = file.model.config();
@@ -314,6 +318,13 @@ TEST_CASE("gguf: claims of a drafter's file are checked", "[gguf]") {
     CHECK_THAT(refused([](auto& w) { w.erase("dflash.block_size"); }), Contains("'dflash.block_size'"));
     CHECK_THAT(refused([](auto& w) { w.set("dflash.target_layers", std::vector<std::int32_t>{2, 2}); }),
                Contains("'dflash.target_layers'") && Contains("rising"));
+    for (auto const& temperatures : {std::vector<float>{1, 1}, std::vector<float>{1, 1, 1, 0}}) {
+        CHECK_THAT(
+            refused([&](auto& w) { w.set("dflash.confidence_temperatures", temperatures); }),
+            Contains("'dflash.confidence_temperatures'") && Contains("4 entries, each a number in 0.001 .. 1000"));
+    }
+    CHECK_THAT(refused([](auto& w) { w.set("dflash.confidence_temperatures", std::vector<std::int32_t>{1, 1, 1, 1}); }),
+               Contains("'dflash.confidence_temperatures'") && Contains("a list of F32"));
     CHECK_THAT(refused([](auto& w) { w.set("dflash.sample_from_anchor", false); }),
                Contains("'dflash.sample_from_anchor'") && Contains("expected true"));
     CHECK_THAT(refused([](auto& w) { w.set("tokenizer.ggml.mask_token_id", std::uint32_t{48}); }),

@@ -464,6 +464,32 @@ TEST_CASE("server: the first round is plain where the drafter feeds on features"
     }
 }
 
+TEST_CASE("server: confidences are scaled by the temperatures that the drafter has", "[engine]") {
+    // Joined with lookup a block is longer than the model's, and found tokens are none of the calibration's affair.
+    for (bool const joined : {false, true}) {
+        INFO((joined ? "joined" : "alone"));
+        tiny::served parts(models(), kind::vanilla, drafter, storage::bf16, {1, 96, 11});
+        if (joined) engine::join_lookup(parts.drafter, {.block_size = 10});
+        std::vector<double> const temperatures = {0.5, 2.0, 1.0, 4.0};
+        parts.observer->set_confidence_temperatures(temperatures);
+        sureleap::sequential_temperature_scaling const scaling(temperatures);
+        auto server = make_server(parts);
+        server.submit({5, 3, 9, 1}, {.seed = 4, .max_new_tokens = 60});
+        std::size_t scaled = 0;
+        while (server.step()) {
+            auto const& round = server.last_round();
+            if (round.size() == 0 || !round.tells_of_model(0)) continue;
+            for (std::size_t k = 0; k < round.verdicts[0].drafted; ++k) {
+                double const raw = round.raw_confidence(0, k);
+                auto const used = static_cast<double>(round.survivals.at(0, k).confidence) / sureleap::certain;
+                CHECK(used == Approx(scaling(k, raw)).margin(1e-6));
+                scaled += static_cast<std::size_t>(std::abs(used - raw) > 1e-3);
+            }
+        }
+        CHECK(scaled > 10);
+    }
+}
+
 namespace {
 
 // What the drafter drafts for a request alone at this anchor, greedily.

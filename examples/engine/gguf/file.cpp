@@ -201,6 +201,13 @@ std::vector<std::int64_t> field::integers(std::int64_t low, std::int64_t high) c
     return all;
 }
 
+std::vector<float> field::reals() const {
+    if (!is_list() || value_->entries != value_type::f32) wrong("a list of F32");
+    std::vector<float> all(value_->count);
+    if (!all.empty()) std::memcpy(all.data(), value_->data, all.size() * sizeof(float));
+    return all;
+}
+
 void field::wrong(std::string const& expected) const {
     fail_with(where(), " is ", shown(), ", expected ", expected);
 }

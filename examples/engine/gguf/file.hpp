@@ -93,6 +93,8 @@ public:
     [[nodiscard]] std::vector<std::string_view> texts() const;
     /// All entries of an array of integers of any type, each in low .. high.
     [[nodiscard]] std::vector<std::int64_t> integers(std::int64_t low, std::int64_t high) const;
+    /// All entries of an array of F32.
+    [[nodiscard]] std::vector<float> reals() const;
 
     [[noreturn]] void wrong(std::string const& expected) const;
     [[nodiscard]] std::string where() const;

@@ -287,6 +287,14 @@ draft_config read_draft(file const& from, transformer_config const& c) {
                                        weights->shape.back() == c.hidden_size + draft.markov_rank &&
                                        draft.markov_rank > 0;
     }
+    if (field const temperatures = from[prefix + "confidence_temperatures"]; temperatures.present()) {
+        for (float const t : temperatures.reals()) draft.confidence_temperatures.push_back(static_cast<double>(t));
+        if (!draft.confidence) temperatures.wrong("none, as there is no tensor 'conf_proj.weight'");
+        if (draft.confidence_temperatures.size() != draft.block_size ||
+            !std::ranges::all_of(draft.confidence_temperatures, &limits::is_confidence_temperature)) {
+            temperatures.wrong(error_text(draft.block_size) + " entries, each " + limits::confidence_temperatures);
+        }
+    }
     if (tensor const* const drafted = from.find("d2t"); drafted != nullptr) {
         if (drafted->shape.size() != 1 || drafted->shape[0] == 0 || drafted->shape[0] > c.vocabulary) {
             fail_with(from.name(), ": tensor 'd2t' has ", drafted->shape.size(), " dimensions, expected 1 .. ",
