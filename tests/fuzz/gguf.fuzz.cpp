@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
 // Any bytes as a GGUF file: either a sureleap::error, or a file that keeps what gguf/file.hpp promises, with tensors that
-// can be dequantised. corpus/gguf has a file of every kind of defect to start from.
-//
-//   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -Iinclude -Iexamples \
-//       tests/fuzz/gguf.fuzz.cpp examples/engine/gguf/{file,blocks}.cpp -o gguf_fuzz
-//   ./gguf_fuzz -max_len=2048 <new corpus> tests/fuzz/corpus/gguf
+// can be dequantised. The same of the model in it, a target or a drafter. corpus/gguf has a file of every kind of defect
+// to start from, and a small model of every architecture.
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,8 +17,10 @@
 
 #include <sureleap/core/error.hpp>
 
+#include "engine/draft_model.hpp"
 #include "engine/gguf/blocks.hpp"
 #include "engine/gguf/file.hpp"
+#include "engine/gguf/model.hpp"
 #include "engine/text/utf8.hpp"
 
 namespace gguf = engine::gguf;
@@ -58,7 +58,7 @@ void read_value(gguf::field const& field, std::size_t how, std::span<std::byte c
     constexpr auto high = std::numeric_limits<std::int64_t>::max();
     expects(field.present());
     refused([&] {
-        switch (how % 7) {
+        switch (how % 8) {
             case 0: expects(inside(field.text(), input)); break;
             case 1: expects(field.boolean() == field.boolean_or(false)); break;
             case 2: static_cast<void>(field.number()); break;
@@ -75,6 +75,7 @@ void read_value(gguf::field const& field, std::size_t how, std::span<std::byte c
                 break;
             }
             case 5: expects(field.integers(low, high).size() == field.list_size()); break;
+            case 6: expects(field.reals().size() == field.list_size()); break;
             default: expects(field.size(0, 100) <= 100);
         }
     });
@@ -127,6 +128,21 @@ void check_file(gguf::file const& file, std::span<std::byte const> input) {
     expects(file.find(longer) == nullptr && refused([&] { static_cast<void>(file.at(longer)); }));
 }
 
+/// Every tensor of a model is there in the shape that it is said to have, or the model is refused.
+void check_model(std::span<std::byte const> input) {
+    auto const file = std::make_shared<gguf::file const>(gguf::file::view(input, "f"));
+    auto const config = gguf::read_config(*file);
+    auto const model = gguf::load(file, config);
+    expects(model.config() == config);
+    if (config.draft) static_cast<void>(engine::drafted_tokens(model));
+    for (std::string const& name : model.names()) {
+        refused([&] {
+            auto const matrix = model.matrix(name, model.rows_of(name), config.transformer.hidden_size);
+            expects(matrix.cols == config.transformer.hidden_size && matrix.data != nullptr);
+        });
+    }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
@@ -137,5 +153,6 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
         auto const moved = std::move(file);
         expects(file.tensors().empty() && file.keys().empty() && moved.bytes().size() == size);
     });
+    refused([&] { check_model(input); });
     return 0;
 }

@@ -83,17 +83,6 @@ bool is_integer(value_type type) {
     return size_of(type) != 0 && type != f32 && type != f64 && type != boolean;
 }
 
-/// Text of a file inside a message: in UTF-8, without control characters, and short enough not to bury the rest.
-std::string printable(std::string_view text) {
-    constexpr std::size_t most = 60;
-    utf8_stream stream;
-    std::string out = stream.push(text.substr(0, most));  // whole characters
-    out += text.size() > most ? "..." : stream.finish();
-    for (char& c : out) {
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-    }
-    return out;
-}
 std::string in_quotes(std::string_view text) {
     return "'" + printable(text) + "'";
 }
@@ -115,6 +104,17 @@ std::string range_text(std::int64_t low, std::int64_t high) {
 }
 
 }  // namespace
+
+std::string printable(std::string_view text) {
+    constexpr std::size_t most = 60;
+    utf8_stream stream;
+    std::string out = stream.push(text.substr(0, most));  // whole characters
+    out += text.size() > most ? "..." : stream.finish();
+    for (char& c : out) {
+        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+    }
+    return out;
+}
 
 std::string name_of(tensor_type type) {
     auto const found = std::ranges::find(named_types, type, &named_type::type);

@@ -48,6 +48,9 @@ enum class tensor_type : std::uint32_t {
     bf16 = 30,
 };
 
+/// Text of a file inside a message: in UTF-8, without control characters, and short enough not to bury the rest.
+[[nodiscard]] std::string printable(std::string_view text);
+
 /// "Q4_1"; "type 39" for one without a name.
 [[nodiscard]] std::string name_of(tensor_type type);
 

@@ -376,7 +376,7 @@ checkpoint load(std::shared_ptr<file const> from, model_config config) {
     for (tensor const& t : from->tensors()) {
         stored_tensor stored{.name = folder_name_of(t.name, is_drafter),
                              .file = from->name(),
-                             .own_name = t.name,
+                             .own_name = printable(t.name),  // for errors
                              .shape = t.shape,
                              .type = storage_of(t.type),
                              .integer_bytes = t.type == tensor_type::i64 ? std::size_t{8} : std::size_t{0},
