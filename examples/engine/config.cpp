@@ -125,6 +125,11 @@ head_kind read_head(json_field const& type) {
     type.wrong("vanilla, gated or rnn");
 }
 
+std::size_t read_draft_vocabulary(json_field const& root, transformer_config const& transformer) {
+    json_field const drafted = root["draft_vocab_size"];
+    return drafted.present() ? drafted.size(1, transformer.vocabulary) : 0;
+}
+
 draft_config read_dspark(json_field const& root, transformer_config const& transformer) {
     draft_config c;
     c.block_size = root["block_size"].size(1, limits::block_size);
@@ -144,9 +149,7 @@ draft_config read_dspark(json_field const& root, transformer_config const& trans
             with_markov.wrong("false, as 'markov_rank' is 0 and there is nothing to read");
         }
     }
-    if (json_field const drafted = root["draft_vocab_size"]; drafted.present()) {
-        c.vocabulary = drafted.size(1, transformer.vocabulary);
-    }
+    c.vocabulary = read_draft_vocabulary(root, transformer);
     if (json_field const temperatures = root["confidence_temperatures"]; temperatures.present()) {
         if (!c.confidence) temperatures.wrong("none, as 'enable_confidence_head' is false");
         if (temperatures.list_size() != c.block_size) temperatures.wrong("one for each of 'block_size' positions");
@@ -167,6 +170,7 @@ draft_config read_eagle3(json_field const& root, transformer_config const& trans
     }
     c.target_layer_ids =
         read_layer_ids(root["target_layer_ids"], c.num_target_layers > 0 ? c.num_target_layers : limits::layers);
+    c.vocabulary = read_draft_vocabulary(root, transformer);
     return c;
 }
 

@@ -98,7 +98,7 @@ struct draft_config {
     bool confidence_with_markov = false;  ///< only with confidence and a head
     /// Sequential temperature scaling of its confidences, one a position (paper, section 3.2.1). Empty: not fitted.
     std::vector<double> confidence_temperatures{};
-    /// Tokens that are drafted, by the file's tensor d2t; 0: all of the target's. Only dspark.
+    /// Tokens that are drafted, by the file's tensor d2t; 0: all of the target's.
     std::size_t vocabulary = 0;
 
     [[nodiscard]] bool operator==(draft_config const&) const = default;

@@ -20,27 +20,11 @@ dspark<Real>::dspark(checkpoint from, target<Real> const& served, thread_pool& p
       context_norm_(checkpoint_, "hidden_norm.weight", config().hidden_size, config().rms_norm_eps),
       final_norm_(checkpoint_, "norm.weight", config().hidden_size, config().rms_norm_eps),
       embeddings_(own_or_shared(checkpoint_, "embed_tokens.weight", served.embeddings())),
-      output_head_(config().tied_embeddings ? embeddings_ : served.output_head()),
+      output_head_(checkpoint_, embeddings_, served.output_head()),
       cache_(limits.slots, config().layers, config().kv_heads, config().head_dim, context_.capacity),
       hidden_(limits.slots * draft_.block_size * config().hidden_size),
-      logits_(limits.slots * draft_.block_size * (draft_.vocabulary > 0 ? draft_.vocabulary : config().vocabulary)) {
+      logits_(limits.slots * draft_.block_size * vocabulary()) {
     this->set_confidence_temperatures(draft_.confidence_temperatures);
-    auto const drafted = drafted_tokens(checkpoint_);
-    if (!drafted.empty()) map_.emplace(drafted, config().vocabulary);
-    // An LM head of its own may have rows for the drafted tokens alone.
-    std::string const own_head = "lm_head.weight";
-    bool const is_own = !config().tied_embeddings && checkpoint_.contains(own_head);
-    bool const is_gathered = is_own && map_ && checkpoint_.rows_of(own_head) == drafted.size();
-    if (is_own) {
-        output_head_ =
-            checkpoint_.matrix(own_head, is_gathered ? drafted.size() : config().vocabulary, config().hidden_size);
-    }
-    if (map_ && !is_gathered) {
-        // In 8 bits they would be most of what a draft reads. Rounding them costs a little acceptance, and no exactness.
-        drafted_head_ = output_head_.type == storage::q8 ? gathered_rows::in_4_bits(output_head_, drafted)
-                                                         : gathered_rows(output_head_, drafted);
-        output_head_ = drafted_head_.view();
-    }
     if (limits.max_rows < limits.slots * draft_.block_size) {
         sureleap::fail_with("dspark: max_rows is ", limits.max_rows,
                             ", expected at least slots x block_size = ", limits.slots * draft_.block_size);
@@ -111,7 +95,7 @@ sureleap::block_forward<Real> dspark<Real>::forward(std::span<sureleap::request_
     layers_[last].attend(context_, std::span(rows_).first(n), y, cache_, last, x);
     layers_[last].mlp(context_, n, x);
     final_norm_(context_, x, n, x);
-    matmul(context_.pool, x, n, output_head_, logits_.data());
+    matmul(context_.pool, x, n, output_head_.weights(), logits_.data());
     std::size_t const V = vocabulary();
     for (std::size_t i = n; i-- > 0 && wanted_[i] != i;) {  // back to where the block has them
         std::copy_n(x + i * d, d, x + wanted_[i] * d);
@@ -123,7 +107,7 @@ sureleap::block_forward<Real> dspark<Real>::forward(std::span<sureleap::request_
 
 template <class Real>
 std::size_t dspark<Real>::weight_bytes() const noexcept {
-    std::size_t bytes = project_.bytes() + output_head_.bytes();
+    std::size_t bytes = project_.bytes() + output_head_.weights().bytes();
     for (auto const& layer : layers_) bytes += layer.weight_bytes();
     return bytes;
 }

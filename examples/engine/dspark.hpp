@@ -10,12 +10,10 @@
 // Nothing here reads a drafted token: the sequential head does that, in the library. DFlash is the same backbone
 // without a head (markov_rank 0).
 //
-// A file may draft a part of the target's tokens only (draft_vocab_size). U then has a column for each of those, and
-// their rows of the LM head are copied when the model is made: they are what a pass reads most of.
+// A file may draft a part of the target's tokens only (draft_output.hpp). U then has a column for each of those.
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,8 +22,8 @@
 
 #include "checkpoint.hpp"
 #include "draft_model.hpp"
+#include "draft_output.hpp"
 #include "kv_cache.hpp"
-#include "quantised.hpp"
 #include "target.hpp"
 #include "thread_pool.hpp"
 #include "transformer.hpp"
@@ -45,9 +43,9 @@ public:
     [[nodiscard]] transformer_config const& config() const noexcept { return context_.config; }
     [[nodiscard]] std::size_t block_size() const noexcept override { return draft_.block_size; }
     /// Columns of U.
-    [[nodiscard]] std::size_t vocabulary() const noexcept { return output_head_.rows; }
+    [[nodiscard]] std::size_t vocabulary() const noexcept { return output_head_.vocabulary(); }
     /// Which tokens they are; null: all of the target's.
-    [[nodiscard]] sureleap::vocabulary_map const* map() const noexcept { return map_ ? &*map_ : nullptr; }
+    [[nodiscard]] sureleap::vocabulary_map const* map() const noexcept { return output_head_.map(); }
 
     /// The new positions become context of later blocks. The tokens are not read.
     void observe(std::span<batch_row const> rows, Real const* features,
@@ -73,9 +71,7 @@ private:
     norm<Real> context_norm_;
     norm<Real> final_norm_;
     weight embeddings_;
-    std::optional<sureleap::vocabulary_map> map_;
-    gathered_rows drafted_head_;  // of the LM head, those that map_ has
-    weight output_head_;
+    draft_output output_head_;
     kv_cache<Real> cache_;
     std::vector<batch_row> rows_;
     std::vector<std::size_t> wanted_;  // of these, the ones that tokens will be drafted from

@@ -19,14 +19,13 @@ eagle3<Real>::eagle3(checkpoint from, target<Real> const& served, thread_pool& p
       hidden_norm_(checkpoint_, "layers.0.hidden_norm.weight", config().hidden_size, config().rms_norm_eps),
       final_norm_(checkpoint_, "norm.weight", config().hidden_size, config().rms_norm_eps),
       embeddings_(own_or_shared(checkpoint_, "embed_tokens.weight", served.embeddings())),
-      output_head_(config().tied_embeddings ? embeddings_
-                                            : own_or_shared(checkpoint_, "lm_head.weight", served.output_head())),
+      output_head_(checkpoint_, embeddings_, served.output_head()),
       cache_(limits.slots, 1, config().kv_heads, config().head_dim, context_.capacity),
       stream_(limits.max_rows * config().hidden_size),
       input_(limits.max_rows * 2 * config().hidden_size),
       committed_(limits.slots * config().hidden_size),
       drafted_(committed_.size()),
-      logits_(limits.slots * config().vocabulary) {
+      logits_(limits.slots * vocabulary()) {
     if (limits.max_rows < limits.slots) {
         sureleap::fail_with("eagle3: max_rows is ", limits.max_rows, ", expected at least ", limits.slots, " slots");
     }
@@ -100,8 +99,8 @@ sureleap::logits_rows<Real> eagle3<Real>::forward(std::span<sureleap::request_vi
         }
     }
     final_norm_(context_, stream_.data(), n, stream_.data());
-    matmul(context_.pool, stream_.data(), n, output_head_, logits_.data());
-    return {{logits_.data(), n, config().vocabulary}, {}};
+    matmul(context_.pool, stream_.data(), n, output_head_.weights(), logits_.data());
+    return {{logits_.data(), n, vocabulary()}, {}};
 }
 
 template class eagle3<float>;

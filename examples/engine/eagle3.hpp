@@ -10,6 +10,8 @@
 //
 // so when the anchor's position is p, pair p - 1 holds the anchor and predicts x_1. Draft x_k goes with the output of
 // pair p - 2 + k.
+//
+// A file may draft a part of the target's tokens only (draft_output.hpp). Logits then have a column for each of those.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +20,11 @@
 
 #include <sureleap/concepts.hpp>
 #include <sureleap/core/types.hpp>
+#include <sureleap/sampling/vocabulary_map.hpp>
 
 #include "checkpoint.hpp"
 #include "draft_model.hpp"
+#include "draft_output.hpp"
 #include "kv_cache.hpp"
 #include "target.hpp"
 #include "thread_pool.hpp"
@@ -37,6 +41,10 @@ public:
     eagle3(checkpoint from, target<Real> const& served, thread_pool& pool, serving_limits const& limits);
 
     [[nodiscard]] transformer_config const& config() const noexcept { return context_.config; }
+    /// Columns of its logits.
+    [[nodiscard]] std::size_t vocabulary() const noexcept { return output_head_.vocabulary(); }
+    /// Which tokens they are; null: all of the target's.
+    [[nodiscard]] sureleap::vocabulary_map const* map() const noexcept { return output_head_.map(); }
     /// The number of steps it was trained for.
     [[nodiscard]] std::size_t block_size() const noexcept override { return draft_.block_size; }
 
@@ -48,7 +56,7 @@ public:
     [[nodiscard]] sureleap::logits_rows<Real> forward(std::span<sureleap::request_view const> requests,
                                                       sureleap::draft_prefixes const& prefixes);
     [[nodiscard]] std::size_t weight_bytes() const noexcept override {
-        return project_.bytes() + output_head_.bytes() + layer_.weight_bytes();
+        return project_.bytes() + output_head_.weights().bytes() + layer_.weight_bytes();
     }
 
 private:
@@ -66,14 +74,14 @@ private:
     norm<Real> hidden_norm_;
     norm<Real> final_norm_;
     weight embeddings_;
-    weight output_head_;
+    draft_output output_head_;
     kv_cache<Real> cache_;
     std::vector<batch_row> rows_;
     std::vector<Real> stream_;     // [max_rows, hidden_size]
     std::vector<Real> input_;      // [max_rows, 2 * hidden_size]
     std::vector<Real> committed_;  // [slots, hidden_size]: output of the last committed pair
     std::vector<Real> drafted_;    // [slots, hidden_size]: output of the last drafted one
-    std::vector<Real> logits_;     // [slots, vocabulary]
+    std::vector<Real> logits_;     // [slots, vocabulary()]
 };
 
 extern template class eagle3<float>;

@@ -126,6 +126,7 @@ std::string config_json(model_config const& config) {
         draft_config const& draft = *config.draft;
         json["target_layer_ids"] = draft.target_layer_ids;
         if (draft.num_target_layers > 0) json["num_target_layers"] = draft.num_target_layers;
+        if (draft.vocabulary > 0) json["draft_vocab_size"] = draft.vocabulary;
         if (config.kind == architecture::eagle3) {
             json["ttt_length"] = draft.block_size;
         } else {
@@ -136,7 +137,6 @@ std::string config_json(model_config const& config) {
             if (draft.head != head_kind::none) json["markov_head_type"] = name_of(draft.head);
             json["enable_confidence_head"] = draft.confidence;
             if (draft.confidence) json["confidence_head_with_markov"] = draft.confidence_with_markov;
-            if (draft.vocabulary > 0) json["draft_vocab_size"] = draft.vocabulary;
             if (!draft.confidence_temperatures.empty()) {
                 json["confidence_temperatures"] = draft.confidence_temperatures;
             }

@@ -108,9 +108,10 @@ template <class Real>
 }
 template <class Real>
 [[nodiscard]] any_drafter<Real> make_drafter(eagle3<Real>& model) {
-    return eagle3_drafter<Real>{model,
-                                sureleap::top1_confidence{},
-                                {.block_size = model.block_size(), .vocabulary = model.config().vocabulary}};
+    return eagle3_drafter<Real>{
+        model,
+        sureleap::top1_confidence{},
+        {.block_size = model.block_size(), .vocabulary = model.vocabulary(), .map = model.map()}};
 }
 
 /// Most tokens of a block where lookup stands in front of a drafter of so many. What is found costs no drafting: where a text

@@ -159,6 +159,7 @@ bool train_drafter(draft_options const& chosen, engine::model_config const& conf
     return true;
 }
 
+template <class Model>
 bool train_on_recorded(draft_options const& chosen) {
     engine::checkpoint const target = engine::checkpoint_of(chosen.target);
     std::size_t const vocabulary = target.config().transformer.vocabulary;
@@ -187,8 +188,8 @@ bool train_on_recorded(draft_options const& chosen) {
 
     engine::thread_pool pool(chosen.run.threads);
     frozen_tables const tables(target, drafted);
-    draft_model<float> const model(config, tables.embeddings.view(), tables.lm_head.view(),
-                                   config.transformer.max_positions + config.draft->block_size);
+    Model const model(config, tables.embeddings.view(), tables.lm_head.view(),
+                      config.transformer.max_positions + config.draft->block_size);
     std::optional<sureleap::vocabulary_map> map;
     if (!drafted.empty()) map.emplace(drafted, vocabulary);
     catch_interrupts();
@@ -372,7 +373,10 @@ bool execute(draft_options const& chosen) {
         fail_with("--bf16: this program was compiled for a processor without AVX512_BF16; leave it out");
     }
     use_bf16_products(chosen.bf16);
-    if (!chosen.recorded.empty()) return train_on_recorded(chosen);
+    if (!chosen.recorded.empty()) {
+        return chosen.kind == "eagle3" ? train_on_recorded<eagle3_model<float>>(chosen)
+                                       : train_on_recorded<draft_model<float>>(chosen);
+    }
     auto const target_config = engine::load_config(chosen.target);
     auto const tokens = engine::tokenizer::load(chosen.target / "tokenizer.json");
     causal_lm<float> const target(target_config);

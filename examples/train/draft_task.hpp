@@ -41,14 +41,6 @@ struct batch_losses {
     loss_report& report;
 };
 
-/// Positions of a block that have a loss.
-[[nodiscard]] inline std::size_t supervised(draft_model<float> const&, sureleap::anchored_block const& block) {
-    return block.positions;
-}
-[[nodiscard]] inline std::size_t supervised(eagle3_model<float> const&, sureleap::anchored_block const& block) {
-    return chain_steps({{0, block.anchor}, block.positions});
-}
-
 /// Forward and backward of a batch; adds to gradients and report.
 inline void run_batch(draft_model<float> const& model, std::span<float const> values, target_rows const& rows,
                       batch_losses const& losses, draft_tape<float>& tape, std::span<float> gradients) {

@@ -16,6 +16,7 @@
 
 #include "draft_model.hpp"  // draft_block
 #include "parameters.hpp"
+#include "recorded_loss.hpp"
 
 namespace train {
 
@@ -35,6 +36,10 @@ struct eagle3_batch {
     matrix_view<Real> target_hidden;          ///< [token rows, hidden]: final-normed
     std::span<draft_block const> blocks;      ///< one chain each
     std::span<token_id const> next_tokens{};  ///< [token rows]: the token after each
+    /// Instead of target_hidden, what is known of the law of every chain row, and its label as the drafter numbers tokens, or
+    /// no_token: [blocks * gamma].
+    known_laws<Real> laws{};
+    std::span<token_id const> labels{};
 };
 
 /// Throws sureleap::error for a batch whose parts do not fit each other or a drafter of that configuration, which has
@@ -49,8 +54,14 @@ void check_batch(eagle3_batch<Real> const& batch, engine::model_config const& co
     std::size_t const gamma = config.draft->block_size;
     std::size_t const rows = batch.features.rows;
     expect("width of features", batch.features.cols, config.draft->target_layer_ids.size() * t.hidden_size);
-    expect("width of target_hidden", batch.target_hidden.cols, t.hidden_size);
-    expect("rows of target_hidden", batch.target_hidden.rows, rows);
+    if (batch.laws.empty()) {
+        expect("draft vocabulary without laws", config.draft->vocabulary, 0);
+        expect("width of target_hidden", batch.target_hidden.cols, t.hidden_size);
+        expect("rows of target_hidden", batch.target_hidden.rows, rows);
+    } else {
+        expect("length of laws", batch.laws.rows(), batch.blocks.size() * gamma);
+        expect("length of labels", batch.labels.size(), batch.blocks.size() * gamma);
+    }
     expect("length of next_tokens", batch.next_tokens.size(), rows);
     for (std::size_t b = 0; b < batch.blocks.size(); ++b) {
         draft_block const& block = batch.blocks[b];
@@ -65,11 +76,18 @@ void check_batch(eagle3_batch<Real> const& batch, engine::model_config const& co
                       ", expected below ", max_positions);
         }
     }
-    for (std::size_t i = 0; i < rows; ++i) {
-        if (batch.next_tokens[i] >= 0 && static_cast<std::size_t>(batch.next_tokens[i]) < t.vocabulary) continue;
-        fail_with("eagle3_batch: next_tokens[", i, "] is ", batch.next_tokens[i], ", expected a token below ",
-                  t.vocabulary);
-    }
+    auto const check_tokens = [](char const* name, std::span<token_id const> tokens, std::size_t vocabulary,
+                                 bool none) {
+        for (std::size_t i = 0; i < tokens.size(); ++i) {
+            if (tokens[i] >= 0 && static_cast<std::size_t>(tokens[i]) < vocabulary) continue;
+            if (none && tokens[i] == sureleap::no_token) continue;
+            fail_with("eagle3_batch: ", name, "[", i, "] is ", tokens[i], ", expected a token below ", vocabulary);
+        }
+    };
+    std::size_t const drafted = config.draft->vocabulary > 0 ? config.draft->vocabulary : t.vocabulary;
+    check_tokens("next_tokens", batch.next_tokens, t.vocabulary, false);
+    check_tokens("labels", batch.labels, drafted, true);
+    check_tokens("laws", batch.laws.tokens, drafted, false);
 }
 
 }  // namespace train

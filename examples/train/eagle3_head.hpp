@@ -6,9 +6,11 @@
 // change the steps of Adam.)
 //
 // The target's logits come from its hidden states, a chunk at a time. Rows of all chains and steps that need the same
-// law share it.
+// law share it. Where laws were recorded, little of them is known (recorded_loss.hpp), and the cross entropy is that of
+// the label, which was drawn from the law.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <span>
@@ -36,18 +38,17 @@ using sureleap::loss_settings;
 template <class Real>
 class eagle3_head {
 public:
-    /// lm_head [V, hidden] is frozen and must outlive the head. gamma steps a chain.
+    /// lm_head [drafted tokens, hidden] is frozen and must outlive the head. gamma steps a chain.
     eagle3_head(matrix_view<Real> lm_head, std::size_t gamma) : lm_head_(lm_head), gamma_(gamma) {}
 
     /// Of every row of hidden: [rows, V].
     void logits(matrix_view<Real> hidden, matrix_span<Real> out) const { multiply(hidden, lm_head_, out); }
 
     /// Losses of the chain rows into tape.losses, the gradient of tape.hidden into tape.d_hidden. `total_weight` is the
-    /// weight_sum of everything the optimizer's step averages over.
+    /// weight_sum of everything the optimizer's step averages over. Without `gradients` there are losses alone.
     void backward(eagle3_batch<Real> const& batch, loss_settings const& settings, double total_weight,
-                  sureleap::chunk_limits const& limits, eagle3_tape<Real>& tape) const {
+                  sureleap::chunk_limits const& limits, bool gradients, eagle3_tape<Real>& tape) const {
         double const scale = 1.0 / (total_weight + sureleap::loss_epsilon);
-        std::size_t const d = tape.hidden.cols();
         std::vector<std::size_t> supervised;  // chain rows
         std::vector<std::size_t> sources;     // token rows; the token after one is the chain row's label, too
         for (std::size_t b = 0; b < batch.blocks.size(); ++b) {
@@ -57,7 +58,22 @@ public:
             }
         }
         tape.losses.assign(tape.hidden.rows(), {});
-        tape.d_hidden.resize_zeroed(tape.hidden.rows(), d);
+        tape.d_hidden.resize_zeroed(tape.hidden.rows(), tape.hidden.cols());
+        auto const weight_of = [&](std::size_t row) {
+            return sureleap::position_weight(settings, row % gamma_) * scale;
+        };
+        if (!batch.laws.empty()) {
+            for (std::size_t first = 0; first < supervised.size(); first += limits.slots) {
+                std::span<std::size_t const> const chosen(supervised.data() + first,
+                                                          std::min(limits.slots, supervised.size() - first));
+                backward_logits(chosen, gradients, tape, [&](std::size_t i, std::span<Real> logits) {
+                    std::size_t const row = chosen[i];
+                    return recorded_loss(settings, weight_of(row), logits, batch.laws.of(row), batch.labels[row]);
+                });
+            }
+            return;
+        }
+        std::size_t const d = tape.hidden.cols();
         sureleap::target_supervision const plan(sources, limits);
         sureleap::supervision_memory<Real> const memory{tape.target_rows.resize(limits.rows, d),
                                                         tape.target_logits.resize(limits.rows, lm_head_.rows)};
@@ -70,23 +86,30 @@ public:
             for (std::size_t i = 0; i < chunk.logits.rows; ++i) {
                 fast_softmax{}(std::span<Real const>(chunk.logits.row(i)), chunk.logits.row(i));
             }
-            auto const h = tape.chunk_hidden.resize(rows.size(), d);
-            auto const logits = tape.logits.resize(rows.size(), lm_head_.rows);
-            sureleap::gather_rows(tape.hidden.view(), chosen, h);
-            multiply(h, lm_head_, logits);
-            for (std::size_t i = 0; i < rows.size(); ++i) {
-                double const weight = sureleap::position_weight(settings, rows[i] % gamma_) * scale;
-                tape.losses[rows[i]] =
-                    loss_of_row(settings, weight, logits.row(i), std::span<Real const>(chunk.logits.row(chunk.rows[i])),
-                                batch.next_tokens[sources[chunk.slots[i]]]);
-            }
-            auto const d_h = tape.chunk_d_hidden.resize(rows.size(), d);
-            multiply_back(logits, lm_head_, d_h);
-            sureleap::scatter_add(d_h.view(), chosen, tape.d_hidden.span());
+            backward_logits(chosen, gradients, tape, [&](std::size_t i, std::span<Real> logits) {
+                return loss_of_row(settings, weight_of(rows[i]), logits,
+                                   std::span<Real const>(chunk.logits.row(chunk.rows[i])),
+                                   batch.next_tokens[sources[chunk.slots[i]]]);
+            });
         });
     }
 
 private:
+    // Logits of some chain rows, which loss(i, logits) makes the gradient of, and from there to their hidden states.
+    template <class Loss>
+    void backward_logits(std::span<std::size_t const> chosen, bool gradients, eagle3_tape<Real>& tape,
+                         Loss const& loss) const {
+        auto const h = tape.chunk_hidden.resize(chosen.size(), tape.hidden.cols());
+        auto const logits = tape.logits.resize(chosen.size(), lm_head_.rows);
+        sureleap::gather_rows(tape.hidden.view(), chosen, h);
+        multiply(h, lm_head_, logits);
+        for (std::size_t i = 0; i < chosen.size(); ++i) tape.losses[chosen[i]] = loss(i, logits.row(i));
+        if (!gradients) return;
+        auto const d_h = tape.chunk_d_hidden.resize(chosen.size(), tape.hidden.cols());
+        multiply_back(logits, lm_head_, d_h);
+        sureleap::scatter_add(d_h.view(), chosen, tape.d_hidden.span());
+    }
+
     // sureleap::draft_loss with the target's law p instead of the label y in the cross entropy: the loss differs by
     // l_y - p . l, with l the logits, and its gradient by [v = y] - p_v. Takes logits, leaves their gradient.
     [[nodiscard]] static sureleap::position_loss loss_of_row(loss_settings const& settings, double weight,

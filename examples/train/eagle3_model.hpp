@@ -15,9 +15,11 @@
 
 #include <engine/config.hpp>
 #include <sureleap/core/error.hpp>
+#include <sureleap/training/anchors.hpp>
 #include <sureleap/training/loss_report.hpp>
 #include <sureleap/training/supervision.hpp>
 
+#include "draft_model.hpp"
 #include "eagle3_batch.hpp"
 #include "eagle3_head.hpp"
 #include "eagle3_layer.hpp"
@@ -33,7 +35,7 @@ using sureleap::loss_report;
 template <class Real>
 class eagle3_model {
 public:
-    /// The tables are [V, hidden], frozen, and must outlive the model. Positions stay below max_positions. Throws
+    /// The tables are [V, hidden], of the LM head the rows of the drafted tokens, frozen, and must outlive the model. Positions stay below max_positions. Throws
     /// sureleap::error if the tables do not fit the configuration.
     eagle3_model(engine::model_config const& config, matrix_view<Real> embeddings, matrix_view<Real> lm_head,
                  std::size_t max_positions)
@@ -64,14 +66,16 @@ public:
 
     /// After forward: adds the gradient of the batch's loss to `gradients`, and its losses to `report`, where
     /// cross_entropy is that against the target's law. The loss is averaged over `total_weight`, the weight_sum over
-    /// the chain_steps of everything one optimizer step covers, this batch and others. Consumes the tape.
+    /// the chain_steps of everything one optimizer step covers, this batch and others. Without gradients there is the report
+    /// alone. Consumes the tape.
     void backward(std::span<Real const> values, eagle3_batch<Real> const& batch, loss_settings const& settings,
                   double total_weight, eagle3_tape<Real>& tape, std::span<Real> gradients, loss_report& report,
                   sureleap::chunk_limits limits = {}) const {
-        head_.backward(batch, settings, total_weight, limits, tape);
+        head_.backward(batch, settings, total_weight, limits, !gradients.empty(), tape);
         for (std::size_t b = 0; b < batch.blocks.size(); ++b) {
             report.add(std::span(tape.losses).subspan(b * block_size(), chain_steps(batch.blocks[b])));
         }
+        if (gradients.empty()) return;
         rms_norm_backward(tape.output.view(), final_norm_.values(values), config_.transformer.rms_norm_eps,
                           tape.d_hidden.view(), final_norm_.values(gradients),
                           tape.d_output.resize_zeroed(tape.output.rows(), hidden_size()));
@@ -86,14 +90,14 @@ private:
             sureleap::fail_with("eagle3_model: architecture is ", name_of(config.kind), ", expected ",
                                 name_of(engine::architecture::eagle3));
         }
-        auto const check_table = [&](char const* name, matrix_view<Real> table) {
-            auto const& t = config.transformer;
-            if (table.rows == t.vocabulary && table.cols == t.hidden_size) return;
-            sureleap::fail_with("eagle3_model: ", name, " is [", table.rows, ", ", table.cols, "], expected [",
-                                t.vocabulary, ", ", t.hidden_size, "] (vocabulary x hidden)");
+        auto const& t = config.transformer;
+        auto const check_table = [&](char const* name, matrix_view<Real> table, std::size_t rows) {
+            if (table.rows == rows && table.cols == t.hidden_size) return;
+            sureleap::fail_with("eagle3_model: ", name, " is [", table.rows, ", ", table.cols, "], expected [", rows,
+                                ", ", t.hidden_size, "] (vocabulary x hidden)");
         };
-        check_table("embeddings", embeddings);
-        check_table("lm_head", lm_head);
+        check_table("embeddings", embeddings, t.vocabulary);
+        check_table("lm_head", lm_head, config.draft->vocabulary > 0 ? config.draft->vocabulary : t.vocabulary);
         return config;
     }
 
@@ -107,5 +111,13 @@ private:
     tensor final_norm_;
     eagle3_head<Real> head_;
 };
+
+/// Positions of a block that have a loss.
+[[nodiscard]] inline std::size_t supervised(draft_model<float> const&, sureleap::anchored_block const& block) {
+    return block.positions;
+}
+[[nodiscard]] inline std::size_t supervised(eagle3_model<float> const&, sureleap::anchored_block const& block) {
+    return chain_steps({{0, block.anchor}, block.positions});
+}
 
 }  // namespace train

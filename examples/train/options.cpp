@@ -136,8 +136,7 @@ std::optional<options> parse_options(int argc, char const* const* argv) {
     d.add_option("--target", draft.target, "Folder of the target, with tokenizer.json, or a GGUF file")->required();
     auto* const data = d.add_option("--data", draft.data, "Tokens that `train texts` wrote, or a corpus");
     auto* const recorded =
-        d.add_option("--recorded", draft.recorded,
-                     "Folders of recorded texts that `train texts` wrote, or one; dspark and dflash only");
+        d.add_option("--recorded", draft.recorded, "Folders of recorded texts that `train texts` wrote, or one");
     data->excludes(recorded);
     d.add_option("--validation", draft.validation, "Other recorded texts, not trained on: their tau is told meanwhile")
         ->needs(recorded);
@@ -191,8 +190,8 @@ std::optional<options> parse_options(int argc, char const* const* argv) {
     if (d.parsed() && draft.data.empty() == draft.recorded.empty()) {
         fail_with("draft: neither --data nor --recorded is given, expected one of them");
     }
-    if (!draft.recorded.empty() && draft.kind == "eagle3") {
-        fail_with("--kind is eagle3, expected dspark or dflash with --recorded");
+    if (draft.kind == "eagle3" && (draft.start_layer || !draft.start_from.empty())) {
+        fail_with("--kind is eagle3, expected dspark or dflash with --start-layer and --start-from");
     }
     auto const& how = texts.sampling;
     if (!(how.temperature >= 0.0 && how.temperature <= sureleap::largest_temperature && how.top_p > 0.0 &&

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// One step of training a block drafter on recorded texts (recorded_texts.hpp). It is draft_task.hpp without a target:
+// One step of training a drafter on recorded texts (recorded_texts.hpp). It is draft_task.hpp without a target:
 // features and laws are read, so that a step costs what the drafter costs.
 //
 // A drafter of a part of the vocabulary numbers its tokens itself. A law keeps what it has of them. Where the text has
@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <engine/thread_pool.hpp>
@@ -23,6 +24,7 @@
 
 #include "documents.hpp"
 #include "draft_model.hpp"
+#include "eagle3_model.hpp"
 #include "loss_text.hpp"
 #include "recorded_texts.hpp"
 #include "run.hpp"
@@ -48,6 +50,11 @@ public:
             auto const from = recorded.features(s.index);
             for (std::size_t i = 0; i < s.rows.size(); ++i) widen(from.row(i), features.row(s.rows.begin + i));
         }
+        next_.clear();
+        for (auto const& s : packed.sequences()) {
+            auto const tokens = recorded.texts()[s.index].tokens.subspan(1, s.rows.size());
+            next_.insert(next_.end(), tokens.begin(), tokens.end());
+        }
         previous_.resize(packed.block_rows());
         labels_.resize(packed.block_rows());
         begins_.assign(1, 0);
@@ -70,8 +77,11 @@ public:
         blocks_ = blocks_of(packed);
     }
 
-    [[nodiscard]] draft_batch<float> view() const noexcept {
-        return {features_.view(), {}, blocks_, previous_, labels_, {begins_, tokens_, shares_}};
+    [[nodiscard]] draft_batch<float> view_for(draft_model<float> const&) const noexcept {
+        return {features_.view(), {}, blocks_, previous_, labels_, laws()};
+    }
+    [[nodiscard]] eagle3_batch<float> view_for(eagle3_model<float> const&) const noexcept {
+        return {features_.view(), {}, blocks_, next_, laws(), labels_};
     }
 
 private:
@@ -82,6 +92,8 @@ private:
                                                    static_cast<Eigen::Index>(from.size()))
                               .cast<float>();
     }
+
+    [[nodiscard]] known_laws<float> laws() const noexcept { return {begins_, tokens_, shares_}; }
 
     void add(recorded_texts::law const& law, sureleap::vocabulary_map const* map) {
         for (std::size_t i = 0; i < law.tokens.size() && law.shares[i] > 0.0f; ++i) {
@@ -94,6 +106,7 @@ private:
 
     matrix<float> features_;
     std::vector<draft_block> blocks_;
+    std::vector<token_id> next_;  // of every token row
     std::vector<token_id> previous_;
     std::vector<token_id> labels_;
     std::vector<std::size_t> begins_;
@@ -101,10 +114,15 @@ private:
     std::vector<float> shares_;
 };
 
+draft_tape<float> tape_of(draft_model<float> const&);
+eagle3_tape<float> tape_of(eagle3_model<float> const&);
+
+/// Model: draft_model or eagle3_model.
+template <class Model>
 class recorded_task {
 public:
     /// Everything must outlive the task; map may be null.
-    recorded_task(draft_model<float> const& model, recorded_texts const& recorded, sureleap::vocabulary_map const* map,
+    recorded_task(Model const& model, recorded_texts const& recorded, sureleap::vocabulary_map const* map,
                   batch_plan& plan, sharded_gradients& gradients, recorded_task_settings const& settings)
         : model_(model),
           recorded_(recorded),
@@ -124,7 +142,9 @@ public:
             numbers.push_back(blocks.size());
             blocks.push_back(blocks_of_text(recorded_, text, batch.epoch));
             anchors += blocks.back().size();
-            for (auto const& b : blocks.back()) total_weight += sureleap::weight_sum(settings_.losses, b.positions);
+            for (auto const& b : blocks.back()) {
+                total_weight += sureleap::weight_sum(settings_.losses, supervised(model_, b));
+            }
         }
         auto const parts = divide(numbers, memory_.size(), [&](std::size_t m) { return cost_of(blocks[m]); });
         std::vector<loss_report> reports(memory_.size(), loss_report(settings_.losses, model_.block_size()));
@@ -168,15 +188,16 @@ private:
     // Of a shard, kept from step to step.
     struct memory {
         recorded_batch batch;
-        draft_tape<float> tape;
+        decltype(tape_of(std::declval<Model const&>())) tape;
     };
 
     void run(recorded_texts const& recorded, sureleap::packed_batch const& packed, std::span<float const> values,
              double total_weight, memory& m, std::span<float> gradients, loss_report& report) const {
         if (packed.blocks().empty()) return;
         m.batch.fill(recorded, packed, map_);
-        model_.forward(values, m.batch.view(), m.tape);
-        model_.backward(values, m.batch.view(), settings_.losses, total_weight, m.tape, gradients, report);
+        auto const batch = m.batch.view_for(model_);
+        model_.forward(values, batch, m.tape);
+        model_.backward(values, batch, settings_.losses, total_weight, m.tape, gradients, report);
     }
 
     // Every visit of a text has anchors of its own.
@@ -204,7 +225,7 @@ private:
         return sureleap::bounded_rows(blocks) + 10 * model_.block_size() * blocks.size();
     }
 
-    draft_model<float> const& model_;
+    Model const& model_;
     recorded_texts const& recorded_;
     sureleap::vocabulary_map const* map_;
     batch_plan& plan_;

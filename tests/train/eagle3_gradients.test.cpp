@@ -119,6 +119,83 @@ TEST_CASE("eagle3 in training: gradients agree with finite differences", "[prope
                              [&] { return c.direct_loss(signs); });
 }
 
+TEST_CASE("eagle3 in training: gradients of recorded laws agree with finite differences", "[property][train]") {
+    // Of every law some tokens are known, of some laws none, and some labels are none of the drafter's.
+    std::uint64_t const seed = GENERATE(as<std::uint64_t>{}, 14, 15);
+    INFO("seed " << seed);
+    random_case c(seed);
+    c.settings.total_variation = 0.9;
+    std::size_t const gamma = c.config.draft->block_size;
+    std::vector<std::size_t> begins{0};
+    std::vector<sureleap::token_id> tokens, labels;
+    std::vector<double> shares;
+    for (std::size_t i = 0; i < c.data.blocks.size() * gamma; ++i) {
+        labels.push_back(i % 5 == 2 ? sureleap::no_token : static_cast<sureleap::token_id>(c.roll.below(23)));
+        double left = 0.9;
+        for (auto v = static_cast<sureleap::token_id>(i % 3); v < 23 && i % 7 != 4; v += 3) {
+            tokens.push_back(v);
+            shares.push_back(left * (0.2 + 0.6 * static_cast<double>(c.roll.below(1000)) / 1000));
+            left -= shares.back();
+        }
+        begins.push_back(tokens.size());
+    }
+    auto batch = c.data.batch();
+    batch.target_hidden = {};
+    batch.laws = {begins, tokens, shares};
+    batch.labels = labels;
+    std::vector<std::vector<double>> signs;
+    auto const direct_loss = [&] {
+        auto const logits = logits_of(c.draft, batch, c.tape);
+        bool const first = signs.empty();
+        double sum = 0;
+        double weights = 0;
+        std::size_t n = 0;
+        for (std::size_t b = 0; b < batch.blocks.size(); ++b) {
+            for (std::size_t k = 0; k < train::chain_steps(batch.blocks[b]); ++k, ++n) {
+                std::size_t const i = b * gamma + k;
+                auto const q = softmax(logits.view().row(i));
+                std::vector<double> p(q.size());
+                for (std::size_t j = begins[i]; j < begins[i + 1]; ++j) {
+                    p[static_cast<std::size_t>(tokens[j])] = shares[j];
+                }
+                if (first) signs.emplace_back();
+                double loss = labels[i] == sureleap::no_token ? 0 : -std::log(q[static_cast<std::size_t>(labels[i])]);
+                double lost = 1;  // what the law has beside the known tokens
+                for (std::size_t v = 0; v < q.size(); ++v) {
+                    if (first) signs[n].push_back(q[v] > p[v] ? 1.0 : -1.0);
+                    loss += 0.9 * signs[n][v] * (q[v] - p[v]);
+                    lost -= p[v];
+                }
+                sum += std::pow(0.8, k) * (loss + 0.9 * lost);
+                weights += std::pow(0.8, k);
+            }
+        }
+        return sum / (weights + 1e-6);
+    };
+    auto const base = c.run(batch);
+    CHECK(std::abs(direct_loss() - base.loss) < 1e-12);
+    support::check_gradients(c.draft.model.layout(), c.draft.values, base.gradients, c.roll, 4, direct_loss);
+    check_same(c.run(batch, {.rows = 2, .slots = 3}), base);
+
+    // Without gradients the report is the same.
+    sureleap::loss_report report(c.settings, gamma);
+    c.draft.model.forward(c.draft.parameters(), batch, c.tape);
+    c.draft.model.backward(c.draft.parameters(), batch, c.settings, c.total_weight, c.tape, {}, report);
+    CHECK(report.loss() == base.loss);
+
+    using Catch::Contains;
+    auto const error_of = [&](train::eagle3_batch<double> const& b) {
+        return support::error_text([&] { c.draft.model.forward(c.draft.parameters(), b, c.tape); });
+    };
+    auto wrong = batch;
+    wrong.labels = wrong.labels.first(3);
+    CHECK_THAT(error_of(wrong), Contains("length of labels is 3"));
+    std::vector<sureleap::token_id> beyond = labels;
+    beyond[7] = 23;
+    wrong.labels = beyond;
+    CHECK_THAT(error_of(wrong), Contains("labels[7] is 23, expected a token below 23"));
+}
+
 TEST_CASE("eagle3 in training: dummies, anchors without a past, chunks and old tapes change no gradient",
           "[property][train]") {
     std::uint64_t const seed = 21;

@@ -461,3 +461,95 @@ TEST_CASE("training on recorded texts: resumed as uninterrupted, and the drafter
     CHECK(written == tiny::decode_plainly(plain, prompt, greedy, "token"));
     CHECK(rounds < 38);  // some drafts were right
 }
+
+TEST_CASE("training Eagle3 on recorded texts: the loss falls, and the drafter of some tokens decodes", "[train]") {
+    support::scratch_folder const folder("recorded_eagle3");
+    auto settings = settings_for({.temperature = 0.3});
+    settings.texts = 60;
+    REQUIRE(record(folder / "texts", settings, 8, 2));
+    train::recorded_texts const recorded(folder / "texts", shape.vocabulary);
+    auto const drafted = train::choose_vocabulary(recorded, shape.vocabulary, 20).tokens;
+    sureleap::vocabulary_map const map(drafted, shape.vocabulary);
+    auto config = tiny::eagle3_config(shape, {.block_size = 4, .layers = 1, .output = tiny::lm_head::shared});
+    config.draft->vocabulary = drafted.size();
+    engine::checkpoint const target = models().target(engine::storage::f32);
+    train::frozen_tables const tables(target, drafted);
+    train::eagle3_model<float> const model(config, tables.embeddings.view(), tables.lm_head.view(), 64);
+
+    engine::thread_pool pool(2);
+    train::sharded_gradients gradients(2, model.layout().size(), pool);
+    train::batch_plan plan(recorded.texts(), 400, 9);
+    train::recorded_task task(model, recorded, &map, plan, gradients,
+                              {.losses = train::eagle3_losses(), .anchors_per_token = 0.5});
+    train::training_state state(model.layout().size());
+    train::initialise(model.layout(), 1, 1, std::span(state.values));
+    std::vector<double> losses;
+    REQUIRE(train::run(
+        {.steps = 80,
+         .optimizer = {.learning_rate = 5e-3, .warm_up = 4},
+         .state_file = folder / "state",
+         .fingerprint = "a test"},
+        model.layout(),
+        [&](std::size_t step, std::span<float const> values) {
+            auto result = task(step, values);
+            losses.push_back(std::stod(result.losses.substr(5)));
+            return result;
+        },
+        state));
+    INFO("loss " << losses.front() << " before, " << losses.back() << " after");
+    CHECK(losses.back() < 0.9 * losses.front());
+    CHECK(says(task.validate(recorded, state.values), {"one ", "other "}));
+
+    train::write_model(folder / "drafter", config, model.layout(), state.values, drafted);
+    engine::causal_lm<float> served(models().target(engine::storage::f32), layers, pool, {2, 64, 16});
+    engine::eagle3<float> eagle3(engine::checkpoint(folder / "drafter"), served, pool, served.limits());
+    CHECK(eagle3.vocabulary() == drafted.size());
+    REQUIRE(eagle3.map() != nullptr);
+
+    // The first draft behind each of some tokens of a text is what training made of it.
+    auto const text = recorded.texts()[0].tokens;
+    std::vector<train::draft_block> blocks;
+    for (std::size_t anchor = 1; anchor + 5 < text.size(); ++anchor) blocks.push_back({{0, anchor}, 4});
+    REQUIRE(blocks.size() > 10);
+    train::matrix<float> features(text.size() - 1, width);
+    for (std::size_t i = 0; i < features.rows(); ++i) {
+        auto const from = recorded.features(0).row(i);
+        std::ranges::transform(from, features.span().row(i).begin(), [](auto x) { return sureleap::load(x); });
+    }
+    std::vector<std::size_t> const no_laws(4 * blocks.size() + 1);
+    std::vector<token_id> const no_labels(4 * blocks.size(), sureleap::no_token);
+    train::eagle3_tape<float> tape;
+    std::vector<float> stored(state.values.size());
+    model.layout().load(engine::checkpoint(folder / "drafter"), std::span(stored));
+    model.forward(stored, {features.view(), {}, blocks, text.subspan(1), {no_laws, {}, {}}, no_labels}, tape);
+    train::matrix<float> logits(tape.hidden.rows(), drafted.size());
+    model.logits(tape, logits.span());
+    for (std::size_t anchor = 1; anchor <= blocks.size(); ++anchor) {
+        engine::batch_row const row{0, static_cast<std::uint32_t>(anchor - 1), 0};
+        eagle3.observe({&row, 1}, features.view().row(anchor - 1).data(), text.subspan(anchor, 1));
+        sureleap::request_view const request{.id = 1, .slot = 0, .anchor = text[anchor], .position = anchor};
+        auto const got = eagle3.forward({&request, 1}, {}).values.row(0);
+        auto const expected = logits.view().row(4 * (anchor - 1));
+        INFO("anchor " << anchor);
+        REQUIRE(got.size() == expected.size());
+        for (std::size_t v = 0; v < got.size(); ++v) REQUIRE(got[v] == Approx(expected[v]).margin(2e-3));
+    }
+
+    auto made = engine::make_drafter(eagle3);
+    engine::server<float> server(served, made, &eagle3, sureleap::fixed_schedule{}, engine::make_rule("token"), pool);
+    sureleap::request_settings const greedy{.temperature = 0.0, .max_new_tokens = 40};
+    std::vector<std::vector<token_id>> const prompts{{8, 1, 30}, {5}, {3, 9}, {12, 4, 40, 2}};
+    for (auto const& prompt : prompts) server.submit(prompt, greedy);
+    std::map<sureleap::request_id, std::vector<token_id>> written;
+    while (server.step()) {
+        for (auto const& event : server.events()) {
+            auto& text_of = written[event.id];
+            text_of.insert(text_of.end(), event.tokens.begin(), event.tokens.end());
+        }
+    }
+    engine::causal_lm<float> plain(models().target(engine::storage::f32), {}, pool, {1, 64, 16});
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+        CHECK(written[i + 1] == tiny::decode_plainly(plain, prompts[i], greedy, "token"));
+    }
+    CHECK(server.report().accepted() > 4);
+}
