@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Makes smollm2-dspark.gguf, the drafter of SmolLM2-135M-Instruct: the exact commands, start to end. Three hours on two cores.
+# Makes smollm2-dspark.gguf, the drafter of SmolLM2-135M-Instruct: the exact commands, start to end. Four hours on two cores.
 #
 #   examples/models/smollm2.sh DATA OUT
 #
@@ -66,6 +66,14 @@ fi
 # Then from there, on two and a half times as many texts.
 "${write[@]}" --temperature 1 --seed 1000003 --corpus prompts/short_train.jsonl --texts 3000 --out recorded_warm
 "${write[@]}" "${advised[@]}" --texts 18000
-"${draft[@]}" --recorded recorded_warm --start-from first --steps 2400 --learning-rate 0.0006 --validate-steps 200 \
-    --out dspark
-python3 "${root}/examples/train/to_gguf.py" dspark --out smollm2-dspark.gguf
+more=("${draft[@]}" --recorded recorded_warm --steps 2400 --learning-rate 0.0006)
+"${more[@]}" --start-from first --validate-steps 200 --out second
+# Schedules verify two or three tokens of a block: the first positions are to be right.
+"${more[@]}" --start-from second --decay 2 --seed 2 --validate-steps 400 --out dspark
+
+# Temperatures for the confidences, on prompts that were not trained on.
+cmake --build "${root}/build/examples" --target evaluate
+"${root}/build/examples/examples/evaluate" calibration --target "${target}" --draft dspark=dspark \
+    --prompts prompts/short_validation.jsonl --texts 40 --tokens 200 --rounds 5000 --temperature 0.2 --top-p 0.9 \
+    --cooler 1 --store
+python3 "${root}/examples/train/to_gguf.py" dspark --out smollm2-dspark.gguf --type Q4_1

@@ -190,9 +190,6 @@ std::optional<options> parse_options(int argc, char const* const* argv) {
     if (d.parsed() && draft.data.empty() == draft.recorded.empty()) {
         fail_with("draft: neither --data nor --recorded is given, expected one of them");
     }
-    if (draft.kind == "eagle3" && (draft.start_layer || !draft.start_from.empty())) {
-        fail_with("--kind is eagle3, expected dspark or dflash with --start-layer and --start-from");
-    }
     auto const& how = texts.sampling;
     if (!(how.temperature >= 0.0 && how.temperature <= sureleap::largest_temperature && how.top_p > 0.0 &&
           how.top_p <= 1.0 && how.top_k >= 0)) {

@@ -65,13 +65,23 @@ void copy_tensor(engine::checkpoint const& from, std::string const& name, parame
 ///
 /// The context that the drafter's layers read begins as what the target's layer `first` reads of that past: fc takes the
 /// feature nearest below that layer, and its norm is that layer's. So the first step already attends as the target does.
+/// Of what Eagle3's attention reads, the embedding beside the feature is no business of the target's layer: it begins at 0.
 /// feature_layers: those of the drafter. Throws sureleap::error if a shape differs or there are not so many layers.
 template <class Real>
 void start_from_layers(engine::checkpoint const& target, std::size_t first, std::span<int const> feature_layers,
                        parameter_layout const& layout, std::span<Real> values) {
     std::size_t const layers = target.config().transformer.layers;
+    std::size_t const hidden = target.config().transformer.hidden_size;
     auto const copy = [&](parameter_layout::entry const& e, std::string const& from) {
         copy_tensor(target, from, e, values);
+    };
+    auto const copy_beside_embedding = [&](parameter_layout::entry const& e, std::string const& from) {
+        auto const stored = target.matrix(from, e.place.rows, hidden);
+        for (std::size_t i = 0; i < e.place.rows; ++i) {
+            auto const row = e.place.of(values).row(i);
+            std::ranges::fill(row.first(hidden), Real(0));
+            engine::load_row(stored, i, row.data() + hidden);
+        }
     };
     for (auto const& e : layout.entries()) {
         if (e.name == "norm.weight") copy(e, "model.norm.weight");
@@ -90,8 +100,15 @@ void start_from_layers(engine::checkpoint const& target, std::size_t first, std:
             sureleap::fail_with("start from layer ", first, ": the drafter's layer ", layer - first, " would be layer ",
                                 layer, " of a target of ", layers, " layers, expected one below that");
         }
-        std::string const from = "model.layers." + std::to_string(layer) + e.name.substr(dot);
-        if (target.contains(from)) copy(e, from);
+        std::string const from = "model.layers." + std::to_string(layer);
+        if (std::string const name = from + e.name.substr(dot); target.contains(name)) {
+            bool const reads_input = e.name.ends_with("q_proj.weight") || e.name.ends_with("k_proj.weight") ||
+                                     e.name.ends_with("v_proj.weight");
+            bool const beside_embedding = reads_input && e.place.cols == 2 * hidden;
+            beside_embedding ? copy_beside_embedding(e, name) : copy(e, name);
+        } else if (e.name.ends_with(".hidden_norm.weight")) {
+            copy(e, from + ".input_layernorm.weight");
+        }
     }
 }
 

@@ -483,6 +483,7 @@ TEST_CASE("training Eagle3 on recorded texts: the loss falls, and the drafter of
                               {.losses = train::eagle3_losses(), .anchors_per_token = 0.5});
     train::training_state state(model.layout().size());
     train::initialise(model.layout(), 1, 1, std::span(state.values));
+    train::start_from_layers(target, 1, config.draft->target_layer_ids, model.layout(), std::span(state.values));
     std::vector<double> losses;
     REQUIRE(train::run(
         {.steps = 80,
