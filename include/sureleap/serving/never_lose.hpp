@@ -146,7 +146,10 @@ public:
         learn_trust(record, drafts ? memory : 4.0 * some, drafts ? some : 4.0 * some);
         gate_.observe(record, settled_.price, now_.price, drafts ? now_.choice.worth : 0, trust_);
         profile_.observe(record, draft_floor(), drafts ? memory : 0.5 * some);
-        learn_yield(record);
+        if (now_.probing)
+            learn_probe_loss(record);
+        else
+            learn_yield(record);
         bool told = false;
         for (std::size_t r = 0; r < record.requests.size(); ++r) told = told || record.tells_of_model(r);
         if (now_.probing && !told) now_.since = never;  // the next round probes
@@ -174,6 +177,7 @@ private:
         std::size_t since = never;
         std::size_t repeats = 0;  // probes in a row
         std::size_t cursor = 0;   // whose turn it is
+        double probe_loss = 0.0;  // tokens that a probe costs a request, by what the last ones came to; 0: none yet
         std::uint64_t round = 0;
     };
 
@@ -261,7 +265,7 @@ private:
         with.drafting = std::max(with.drafting, probers(requests));
         with.draft_tokens += more;
         if (!ranks) with.batch_tokens += more;  // without a price of its own, a schedule verifies whatever was drafted
-        double const loss = 1.0 - seconds(without) / seconds(with);
+        double const loss = now_.probe_loss > 0.0 ? now_.probe_loss : 1.0 - seconds(without) / seconds(with);
         double const period =
             static_cast<double>(1 + now_.repeats) * std::clamp(std::ceil(loss / options_.probing), 16.0, 1024.0);
         bool const near =
@@ -308,22 +312,35 @@ private:
         }
     }
 
-    /// By expectations on both sides, which are less of a gamble than tokens.
-    void learn_yield(round_record const& record) noexcept {
-        if (now_.choice.limit == 0) {
-            // A few probers fill no batch, so they show nothing of it; but nothing is held against a schedule forever.
-            if (now_.probing && now_.repeats == 0)
-                now_.reached = std::fma(0.05, now_.promised - now_.reached, now_.reached);
-            return;
-        }
-        if (now_.probing || record.load.drafting == 0) return;
+    /// Tokens that a round was worth, by expectations, which are less of a gamble than tokens.
+    [[nodiscard]] double expected_tokens(round_record const& record) const noexcept {
         double tokens = anchors_;
         for (std::size_t r = 0; r < record.requests.size(); ++r) {
-            if (!record.tells_of_model(r)) return;  // the forecast is of a round in which the model drafts for all
             for (std::size_t k = 0; k < record.verdicts[r].verified; ++k) {
                 tokens = std::fma(trust_[k] * 0x1p-24, static_cast<double>(record.survivals.at(r, k).survival), tokens);
             }
         }
+        return tokens;
+    }
+
+    /// What the round took beyond what its tokens take otherwise. Near the break-even that is little, and probes are frequent.
+    void learn_probe_loss(round_record const& record) noexcept {
+        // A few probers fill no batch, so they show nothing of a schedule; but nothing is held against one forever.
+        if (now_.choice.limit == 0 && now_.repeats == 0)
+            now_.reached = std::fma(0.05, now_.promised - now_.reached, now_.reached);
+        if (record.load.drafting == 0) return;
+        double const lost = now_.choice.throughput * seconds(record.load) - expected_tokens(record);
+        double const of_one = std::max(lost / anchors_, options_.probing);
+        now_.probe_loss = now_.probe_loss > 0.0 ? 0.5 * (now_.probe_loss + of_one) : of_one;
+    }
+
+    /// By expectations on both sides.
+    void learn_yield(round_record const& record) noexcept {
+        if (now_.choice.limit == 0 || record.load.drafting == 0) return;
+        for (std::size_t r = 0; r < record.requests.size(); ++r) {
+            if (!record.tells_of_model(r)) return;  // the forecast is of a round in which the model drafts for all
+        }
+        double const tokens = expected_tokens(record);
         // By what is known now: what was known before this round is no fault of the schedule.
         auto const& curve = curve_of(cost_, load_at(now_.choice.limit));
         now_.promised = std::fma(
