@@ -96,6 +96,7 @@ public:
             requests[r].draft_limit = r < load.drafting ? load.draft_tokens / load.drafting : 0;
         }
         if (sureleap::begin_round(schedule_, requests, memory_)) {
+            observe(load.drafting);
             std::visit([&](auto& d) { sureleap::draw(d, d.forward(memory_.requests()), rule, rng_, memory_); },
                        loaded_.drafter);
         }
@@ -121,6 +122,17 @@ public:
     }
 
 private:
+    /// A drafter's model is told what the last rounds wrote before it drafts: that is part of drafting.
+    void observe(std::size_t drafting) {
+        if (loaded_.draft == nullptr) return;
+        std::vector<engine::batch_row> rows;
+        for (std::size_t r = 0; r < drafting && views_[r].position > 0; ++r) {
+            rows.push_back({static_cast<std::uint32_t>(r), static_cast<std::uint32_t>(views_[r].position - 1), 0});
+        }
+        std::vector<sureleap::token_id> const tokens(rows.size(), 0);
+        loaded_.draft->observe(rows, loaded_.target->features().data, tokens);
+    }
+
     /// Tokens of all sequences: filling caches takes time.
     static constexpr std::size_t most_context = 1024;
 
@@ -178,8 +190,11 @@ engine::measured_cost measure_cost(models& loaded, options const& chosen, engine
     };
 
     auto const sizes = batch_sizes(slots * (step.block() + 1));
+    // Behind a pass or a round of its own kind: what a larger one leaves in the caches, and the clock that a processor
+    // has after it, make a small one dearer.
     std::vector<double> const passes = medians(sizes.size(), [&](std::size_t i) {
         show();
+        static_cast<void>(step.seconds_of_pass(sizes[i]));
         return step.seconds_of_pass(sizes[i]);
     });
 
@@ -189,7 +204,6 @@ engine::measured_cost measure_cost(models& loaded, options const& chosen, engine
         {.requests = 1, .batch_tokens = 1, .drafting = 1, .draft_tokens = gamma},
         {.requests = slots, .batch_tokens = slots},
         {.requests = slots, .batch_tokens = slots, .drafting = slots, .draft_tokens = slots * gamma}};
-    // Behind a round of its own kind: one that drafts leaves the caches to the next as one that does not would not.
     std::vector<double> const rounds = medians(loads.size(), [&](std::size_t i) {
         show();
         step(loads[i]);

@@ -213,7 +213,14 @@ private:
             // What nobody holds to a size comes out larger or smaller, by about the root: stairs have to be kept off.
             look(tokens, batch, Ranks ? batch : batch + 2.0 * std::sqrt(batch - requests), survival_class::least(i));
         }
-        if constexpr (!Ranks) look(tokens, all.batch, all.batch, 0);  // all of it, without a floor, is no chance
+        if constexpr (!Ranks) {
+            // All of it, without a floor. A chain is there or it is not, as where drafts are found: a mixture of both.
+            double const most = all.batch - requests;
+            double const share = most > 0.0 ? std::min((batch - requests) / most, 1.0) : 0.0;
+            double const none = seconds_at(curve, requests);
+            double const seconds = std::fma(share, seconds_at(curve, all.batch) - none, none);
+            if (tokens > found.throughput * seconds) found = {limit, 0, tokens / seconds, batch, seconds};
+        }
         return found;
     }
 

@@ -177,7 +177,7 @@ private:
         std::size_t since = never;
         std::size_t repeats = 0;  // probes in a row
         std::size_t cursor = 0;   // whose turn it is
-        double probe_loss = 0.0;  // tokens that a probe costs a request, by what the last ones came to; 0: none yet
+        double probe_loss = 0.0;  // tokens that a probe costs a request, by what the last ones came to
         std::uint64_t round = 0;
     };
 
@@ -265,7 +265,9 @@ private:
         with.drafting = std::max(with.drafting, probers(requests));
         with.draft_tokens += more;
         if (!ranks) with.batch_tokens += more;  // without a price of its own, a schedule verifies whatever was drafted
-        double const loss = now_.probe_loss > 0.0 ? now_.probe_loss : 1.0 - seconds(without) / seconds(with);
+        // Near the break-even a probe's tokens pay for most of it. Probing the oftener there was tried: it mistakes luck for
+        // a gain that much oftener, too.
+        double const loss = std::max(now_.probe_loss, 1.0 - seconds(without) / seconds(with));
         double const period =
             static_cast<double>(1 + now_.repeats) * std::clamp(std::ceil(loss / options_.probing), 16.0, 1024.0);
         bool const near =
@@ -323,15 +325,14 @@ private:
         return tokens;
     }
 
-    /// What the round took beyond what its tokens take otherwise. Near the break-even that is little, and probes are frequent.
+    /// What the round took beyond what its tokens take otherwise: rows that were verified in vain, above all.
     void learn_probe_loss(round_record const& record) noexcept {
         // A few probers fill no batch, so they show nothing of a schedule; but nothing is held against one forever.
         if (now_.choice.limit == 0 && now_.repeats == 0)
             now_.reached = std::fma(0.05, now_.promised - now_.reached, now_.reached);
         if (record.load.drafting == 0) return;
         double const lost = now_.choice.throughput * seconds(record.load) - expected_tokens(record);
-        double const of_one = std::max(lost / anchors_, options_.probing);
-        now_.probe_loss = now_.probe_loss > 0.0 ? 0.5 * (now_.probe_loss + of_one) : of_one;
+        now_.probe_loss = 0.5 * (now_.probe_loss + std::max(lost / anchors_, 0.0));
     }
 
     /// By expectations on both sides.
