@@ -28,7 +28,7 @@ public:
         std::string const own = "lm_head.weight";
         bool const is_own = !c.tied_embeddings && from.contains(own);
         bool const is_gathered = is_own && map_ && from.rows_of(own) == drafted.size();
-        weights_ = is_own            ? from.matrix(own, is_gathered ? drafted.size() : c.vocabulary, c.hidden_size)
+        weights_ = is_own              ? from.matrix(own, is_gathered ? drafted.size() : c.vocabulary, c.hidden_size)
                    : c.tied_embeddings ? embeddings
                                        : served;
         if (!map_ || is_gathered) return;
