@@ -35,8 +35,8 @@ using sureleap::loss_report;
 template <class Real>
 class eagle3_model {
 public:
-    /// The tables are [V, hidden], of the LM head the rows of the drafted tokens, frozen, and must outlive the model. Positions stay below max_positions. Throws
-    /// sureleap::error if the tables do not fit the configuration.
+    /// The tables are [V, hidden], of the LM head the rows of the drafted tokens. They are frozen and must outlive the
+    /// model. Positions stay below max_positions. Throws sureleap::error if the tables do not fit the configuration.
     eagle3_model(engine::model_config const& config, matrix_view<Real> embeddings, matrix_view<Real> lm_head,
                  std::size_t max_positions)
         : config_(checked(config, embeddings, lm_head)),
