@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 #
 # The library on AArch64, from another machine: every header compiles with a cross compiler, and the vector code runs under
-# an emulator of the processor, against the same tests as everywhere.
+# an emulator of the processor, against the same tests as everywhere. So do the example engine's packed weights.
 #
 #   tests/aarch64.sh <file that includes all headers> <folder for what is built>
 #
@@ -53,3 +53,18 @@ for test in row_kernels:"row kernels: the mode*" head_kernels:"head kernels: int
     "${emulator}" "${work}/${name}"
     "${emulator}" "${work}/${name}" -s "${test#*:}" | grep 'neon' >/dev/null
 done
+
+# The engine's products with packed weights, whose bits must not depend on the batch on any processor.
+kernels=(-std=c++20 -O3 -ffp-contract=fast -I "${root}/include" -I "${root}/examples")
+objects=()
+for source in kernels_portable kernels_quantised_portable kernels_quantised_neon; do
+    march=()
+    [[ ${source} != kernels_quantised_neon ]] || march=(-march=armv8.2-a+dotprod)
+    "${compiler}" "${kernels[@]}" "${march[@]}" -c "${root}/examples/engine/${source}.cpp" -o "${work}/${source}.o"
+    objects+=("${work}/${source}.o")
+done
+"${compiler}" "${flags[@]}" -I "${root}/examples" -O1 -static "${root}/tests/engine/quantised.test.cpp" \
+    "${root}"/examples/engine/{kernels,quantised,huge_pages,thread_pool}.cpp "${objects[@]}" "${work}/main.o" \
+    -o "${work}/quantised"
+echo "${emulator}: tests/engine/quantised.test.cpp"
+"${emulator}" "${work}/quantised"

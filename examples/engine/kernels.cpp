@@ -20,6 +20,10 @@
 #include "kernels_table.hpp"
 #include "quantised.hpp"
 
+#if defined(__aarch64__) && __has_include(<sys/auxv.h>)
+#include <sys/auxv.h>
+#endif
+
 namespace engine {
 
 namespace {
@@ -52,6 +56,7 @@ namespace {
     for (quantised_set const* const packed : available_quantised()) {
         std::string const wanted = packed->name;
         if (name.starts_with("avx512") || wanted == "portable") return packed;
+        if (name == "portable" && wanted == "neon_dot") return packed;
         if (name == "avx2" && !wanted.starts_with("avx512")) return packed;
     }
     return &portable_quantised;
@@ -180,6 +185,10 @@ std::vector<quantised_set const*> available_quantised() {
         if (__builtin_cpu_supports("avxvnni")) sets.push_back(&avx_vnni_quantised);
         sets.push_back(&avx2_quantised);
     }
+#elif defined(__aarch64__) && defined(HWCAP_ASIMDDP)
+    if ((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0) sets.push_back(&neon_dot_quantised);
+#elif defined(__aarch64__) && defined(__APPLE__)
+    sets.push_back(&neon_dot_quantised);  // every one has the instruction
 #endif
     sets.push_back(&portable_quantised);
     return sets;

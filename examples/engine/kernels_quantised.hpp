@@ -30,42 +30,29 @@ inline constexpr std::size_t q8_bytes = 544;
 inline constexpr std::size_t group = vector_bytes / 4;  // outputs that a register holds 4 inputs of
 inline constexpr std::size_t most_rows = vector_bytes == 64 ? 16 : 4;
 
-/// In the memory of packed x, which is Real.
-typedef std::int32_t aliased_integer __attribute__((may_alias));
-
 using octets = vec<std::uint8_t, vector_bytes>;
 using counts = vec<std::int32_t, group>;
 
 // ---- activations --------------------------------------------------------------------------------------------------
 
-// A packed row of x: the integers, then of every block the scale, the scale times the sum, and the sum.
-
+/// 32 inputs of one row, in the memory of packed x, which is of Real. The same block of all rows lies together: a tile reaches
+/// its rows from one address, so that no registers are spent on addresses.
 template <class Real>
-struct quantised_row {
-    std::int8_t const* values;
-    Real const* scales;
-    Real const* scaled_sums;
-    aliased_integer const* sums;
-
-    quantised_row() = default;
-    ENGINE_INLINE quantised_row(Real const* packed, std::size_t cols)
-        : values(reinterpret_cast<std::int8_t const*>(packed)),
-          scales(packed + cols / sizeof(Real)),
-          scaled_sums(scales + cols / inputs),
-          sums(reinterpret_cast<aliased_integer const*>(scaled_sums + cols / inputs)) {}
+struct [[gnu::may_alias]] quantised_inputs {
+    std::int8_t values[inputs];
+    Real scale;
+    Real scaled_sum;  // scale * sum
+    std::int32_t sum;
 };
+static_assert(sizeof(quantised_inputs<float>) <= inputs * sizeof(float));
 
-/// A row takes as much as it does unquantised: cols integers and three numbers for each of cols / 32 blocks are less.
+/// Row `row` of x [n, cols].
 template <class Real>
-[[gnu::flatten]] void quantise(Real const* x, std::size_t, std::size_t cols, std::size_t row, Real* out) {
+[[gnu::flatten]] void quantise(Real const* x, std::size_t n, std::size_t cols, std::size_t row, Real* out) {
     constexpr std::size_t registers = inputs / width<Real>;
     Real const* from = x + row * cols;
-    Real* const packed = out + row * cols;
-    auto* values = reinterpret_cast<std::int8_t*>(packed);
-    Real* const scales = packed + cols / sizeof(Real);
-    Real* const scaled_sums = scales + cols / inputs;
-    auto* const sums = reinterpret_cast<aliased_integer*>(scaled_sums + cols / inputs);
-    for (std::size_t b = 0; b < cols / inputs; ++b, from += inputs, values += inputs) {
+    auto* to = reinterpret_cast<quantised_inputs<Real>*>(out) + row;
+    for (std::size_t b = 0; b < cols / inputs; ++b, from += inputs, to += n) {
         wide<Real> v[registers];
         wide<Real> top = {};
         unroll<registers>([&](auto i) ENGINE_LAMBDA {
@@ -87,12 +74,12 @@ template <class Real>
         std::int32_t sum = 0;
         for (std::size_t c = 0; c < inputs; ++c) {
             auto const integer = static_cast<std::int32_t>(rounded[c]);
-            values[c] = static_cast<std::int8_t>(integer);
+            to->values[c] = static_cast<std::int8_t>(integer);
             sum += integer;
         }
-        scales[b] = scale;
-        scaled_sums[b] = scale * static_cast<Real>(sum);
-        sums[b] = sum;
+        to->scale = scale;
+        to->scaled_sum = scale * static_cast<Real>(sum);
+        to->sum = sum;
     }
 }
 
@@ -221,10 +208,11 @@ struct column {
     wide<Real> part[registers];
 };
 
-/// Of every row of x, `group` outputs from output `first` of a row of blocks on.
+/// Of N rows of x, `group` outputs from output `first` of a row of blocks on. All rows' blocks are `apart`.
 template <class Real, bool Four, std::size_t N>
-[[gnu::flatten]] void group_of_outputs(quantised_row<Real> const* x, std::uint8_t const* w, std::size_t first,
-                                       std::size_t blocks, Real* y, std::size_t stride, std::size_t count, bool add) {
+[[gnu::flatten]] void group_of_outputs(quantised_inputs<Real> const* x, std::size_t apart, std::uint8_t const* w,
+                                       std::size_t first, std::size_t blocks, Real* y, std::size_t stride,
+                                       std::size_t count, bool add) {
     constexpr std::size_t block_bytes = Four ? q4_bytes : q8_bytes;
     constexpr std::size_t scales_at = Four ? 256 : 512;
     constexpr std::size_t registers = column<Real>::registers;
@@ -232,7 +220,7 @@ template <class Real, bool Four, std::size_t N>
     constexpr std::size_t ahead = 64 * block_bytes;
     column<Real> acc[N];
     unroll<N>([&](auto i) ENGINE_LAMBDA { acc[i] = {}; });
-    for (std::size_t b = 0; b < blocks; ++b, w += block_bytes) {
+    for (std::size_t b = 0; b < blocks; ++b, w += block_bytes, x += apart) {
         if (first == 0) {  // outputs further on find it in the cache
             unroll<block_bytes / 64>([&](auto line) ENGINE_LAMBDA {
                 __builtin_prefetch(
@@ -255,13 +243,12 @@ template <class Real, bool Four, std::size_t N>
         });
         unroll<N>([&](auto i) ENGINE_LAMBDA {
             counts integers;
-            dot<!Four>(weights, x[i].values + b * inputs, x[i].sums[b], integers);
-            Real const x_scale = x[i].scales[b];
+            dot<!Four>(weights, x[i].values, x[i].sum, integers);
             unroll<registers>([&](auto p) ENGINE_LAMBDA {
                 vec<std::int32_t, width<Real>> some;
                 __builtin_memcpy(&some, reinterpret_cast<char const*>(&integers) + p * sizeof some, sizeof some);
-                acc[i].part[p] += __builtin_convertvector(some, wide<Real>) * (scale.part[p] * x_scale);
-                if constexpr (Four) acc[i].part[p] += minimum.part[p] * x[i].scaled_sums[b];
+                acc[i].part[p] += __builtin_convertvector(some, wide<Real>) * (scale.part[p] * x[i].scale);
+                if constexpr (Four) acc[i].part[p] += minimum.part[p] * x[i].scaled_sum;
             });
         });
     }
@@ -292,14 +279,13 @@ void multiply_quantised(Real const* x, std::size_t n, void const* w, std::size_t
         for (std::size_t t = 0; t < tiles; ++t) {  // as even as possible; the blocks stay in the cache meanwhile
             std::size_t const begin = t * n / tiles;
             std::size_t const size = (t + 1) * n / tiles - begin;
-            quantised_row<Real> of[most_rows];
-            for (std::size_t i = 0; i < size; ++i) of[i] = {x + (begin + i) * cols, cols};
+            auto const* const of = reinterpret_cast<quantised_inputs<Real> const*>(x) + begin;
             for (std::size_t first = 0; first < outputs && j + first < rows; first += group) {
                 std::size_t const left = rows - j - first;
                 Real* const to = y + begin * stride + j + first;
                 unroll<most_rows>([&](auto i) {
                     if (size == i + 1) {
-                        group_of_outputs<Real, Four, i + 1>(of, from, first, blocks, to, stride,
+                        group_of_outputs<Real, Four, i + 1>(of, n, from, first, blocks, to, stride,
                                                             left < group ? left : group, add);
                     }
                 });

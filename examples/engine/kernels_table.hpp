@@ -83,6 +83,8 @@ extern quantised_set const avx512_vnni_quantised;
 extern quantised_set const avx512_quantised;
 extern quantised_set const avx_vnni_quantised;
 extern quantised_set const avx2_quantised;
+#elif defined(__aarch64__)
+extern quantised_set const neon_dot_quantised;
 #endif
 extern quantised_set const portable_quantised;
 

@@ -26,15 +26,19 @@ template <class F>
 }
 
 /// Of count things, the median of what seconds(i) says. They take turns, so that what disturbs one disturbs all, and more
-/// turns where they are short: prices are differences of these.
+/// turns where they are short: prices are differences of these. A turn is four in a row, of which the first does not count:
+/// what a larger pass leaves in the caches, and the clock that a processor has after it, make a small one dearer.
 template <class Seconds>
 [[nodiscard]] std::vector<double> medians(std::size_t count, Seconds const& seconds) {
     std::vector<std::vector<double>> seen(count);
     double spent = 0.0;
-    for (int turn = 0; turn < 5 || (turn < 25 && spent < 0.5); ++turn) {
+    for (int turn = 0; turn < 3 || (turn < 10 && spent < 0.5); ++turn) {
         for (std::size_t i = 0; i < count; ++i) {
-            seen[i].push_back(seconds(i));
-            spent += seen[i].back();
+            for (int run = 0; run < 4; ++run) {
+                double const now = seconds(i);
+                spent += now;
+                if (run > 0) seen[i].push_back(now);
+            }
         }
     }
     std::vector<double> out;
@@ -190,11 +194,8 @@ engine::measured_cost measure_cost(models& loaded, options const& chosen, engine
     };
 
     auto const sizes = batch_sizes(slots * (step.block() + 1));
-    // Behind a pass or a round of its own kind: what a larger one leaves in the caches, and the clock that a processor
-    // has after it, make a small one dearer.
     std::vector<double> const passes = medians(sizes.size(), [&](std::size_t i) {
         show();
-        static_cast<void>(step.seconds_of_pass(sizes[i]));
         return step.seconds_of_pass(sizes[i]);
     });
 
@@ -206,7 +207,6 @@ engine::measured_cost measure_cost(models& loaded, options const& chosen, engine
         {.requests = slots, .batch_tokens = slots, .drafting = slots, .draft_tokens = slots * gamma}};
     std::vector<double> const rounds = medians(loads.size(), [&](std::size_t i) {
         show();
-        step(loads[i]);
         return seconds_of([&] { step(loads[i]); });
     });
     enum : std::size_t { plain, one_token, whole_block, everybody_plain, everybody_drafts };
