@@ -99,7 +99,8 @@ concept linear_backend =
 // ---- drafting --------------------------------------------------------------------------------------------------
 
 /// Gives h_1..h_gamma and U_1..U_gamma of every request in one pass: `forward(requests)` or a call returns
-/// block_forward<T>, valid until the next call.
+/// block_forward<T>, valid until the next call. Without a head that adds to them, rows of base logits are lent: acceptance
+/// reads them once more, behind the target's pass.
 ///
 /// Promise: reads committed tokens only. Hidden states that consumed a drafted token would make confidences
 /// anticipating; an autoregressive model is therefore another concept.

@@ -31,7 +31,7 @@ public:
                                     .vocabulary = drafter.vocabulary(),
                                     .state_size = drafter.state_size(),
                                     .keep_rows = rows};
-        if constexpr (requires { drafter.list_scratch(shape); }) drafter.list_scratch(shape);
+        if constexpr (requires { drafter.shape_memory(shape); }) drafter.shape_memory(shape);
         sureleap::workspace sizer;
         carve(sizer, shape);
         buffer_.resize(sizer.used());

@@ -33,6 +33,7 @@ struct draft_shape {
     std::size_t vocabulary = 0;     ///< length of a draft logits row; 0 if the drafter has none
     std::size_t state_size = 0;     ///< numbers a sequential head keeps for a request
     bool lists_tokens = false;      ///< rows run over lists of tokens, which are kept beside them
+    bool lends_rows = false;        ///< rows are in memory of the drafter's until the round is over: none are kept here
     std::size_t candidates = 0;     ///< scratch of a choice of tokens: ids,
     std::size_t values = 0;         ///< and numbers
     bool keep_rows = true;          ///< the acceptance rule reads q rows, so they must outlive the draw
@@ -59,7 +60,7 @@ public:
           sizes_(ws.take<std::uint32_t>(shape.requests)),
           statuses_(ws.take<status>(shape.requests)),
           found_(ws.take<bool>(shape.requests)),
-          rows_(ws.take<Q>(places(shape) * shape.vocabulary)),
+          rows_(ws.take<Q>(shape.lends_rows ? 0 : places(shape) * shape.vocabulary)),
           lists_(ws.take<token_id>(shape.lists_tokens ? places(shape) * shape.vocabulary : 0)),
           sums_(ws.take<double>(places(shape) * row_blocks(shape.vocabulary))),
           order_(ws.take<token_id>(workers(shape) * shape.vocabulary)),
@@ -86,7 +87,7 @@ public:
 
     // ---- for drafters ------------------------------------------------------------------------------------------
 
-    /// Where the logits of the next position of request r go; vocabulary() numbers.
+    /// Where the logits of the next position of request r go; vocabulary() numbers. Not of a drafter that lends rows.
     [[nodiscard]] std::span<Q> next_row(std::size_t r) const noexcept {
         return rows_.subspan(place(r) * shape_.vocabulary, shape_.vocabulary);
     }

@@ -15,6 +15,7 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/drafter/options.hpp>
+#include <sureleap/head/none.hpp>
 #include <sureleap/head/shortlist.hpp>
 #include <sureleap/schedule/planning.hpp>
 #include <sureleap/verify/verdict.hpp>
@@ -50,6 +51,9 @@ public:
 
     /// The head draws from lists of tokens (head/shortlist.hpp).
     static constexpr bool lists_tokens = detail::is_shortlist_v<head_type>;
+    /// q_k is the softmax of a row of the backbone's, which lends it to the round.
+    static constexpr bool lends_rows =
+        std::is_same_v<head_type, no_head<value_type>> && std::is_same_v<stored_type, value_type>;
     /// One product with W2 serves all requests of a position.
     static constexpr bool batches = factored_head<head_type> && !lists_tokens;
 
@@ -168,14 +172,15 @@ public:
         }
     }
 
-    /// What a head that lists tokens needs of a draft block.
-    void list_scratch(draft_shape& shape) const noexcept
-        requires(detail::is_shortlist_v<head_type>)
-    {
-        using scratch = typename head_type::scratch_type;
-        shape.lists_tokens = true;
-        shape.candidates = scratch::candidate_count(head_.best());
-        shape.values = scratch::value_count(head_.best(), options_.vocabulary);
+    /// What is particular about the memory of its drafts: lists of tokens, or no rows.
+    void shape_memory(draft_shape& shape) const noexcept {
+        shape.lends_rows = lends_rows;
+        if constexpr (lists_tokens) {
+            using scratch = typename head_type::scratch_type;
+            shape.lists_tokens = true;
+            shape.candidates = scratch::candidate_count(head_.best());
+            shape.values = scratch::value_count(head_.best(), options_.vocabulary);
+        }
     }
 
     void commit(std::span<verdict const> verdicts) {
@@ -269,6 +274,13 @@ private:
         auto const row = block.next_row(r).first(tokens.size());
         head_.evaluate(u, tokens, state(block, r), hidden(forward, i, r, block), before(block, r), row);
         return law_over(tokens, row, r, block);
+    }
+    // of a row that is lent,
+    [[nodiscard]] distribution<value_type> law(forward_type const& forward, std::size_t r, std::size_t k,
+                                               draft_block<value_type> const& block) const noexcept
+        requires lends_rows
+    {
+        return block.law_of(r, forward.base_logits.values.row(r * block_size() + k), options_.map);
     }
     // or of a row that the head adds its bias to.
     [[nodiscard]] distribution<value_type> law(forward_type const& forward, std::size_t r, std::size_t k,

@@ -176,11 +176,10 @@ public:
         other_.draw(forward.other, rule, rest, rng);
     }
 
-    /// What a head that lists tokens needs of a draft block.
-    void list_scratch(draft_shape& shape) const noexcept
-        requires requires(other_type const& d) { d.list_scratch(shape); }
+    void shape_memory(draft_shape& shape) const noexcept
+        requires requires(other_type const& d) { d.shape_memory(shape); }
     {
-        other_.list_scratch(shape);
+        other_.shape_memory(shape);
     }
 
     /// Learns from what was found, in the order of the last forward's requests.

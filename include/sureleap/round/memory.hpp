@@ -220,7 +220,7 @@ private:
                           .kernels = limits.kernels,
                           .executor = limits.executor,
                           .calibration = limits.calibration};
-        if constexpr (requires { d.list_scratch(shape); }) d.list_scratch(shape);
+        if constexpr (requires { d.shape_memory(shape); }) d.shape_memory(shape);
         return shape;
     }
 

@@ -159,7 +159,7 @@ struct host_drafts {
                           .vocabulary = drafter.vocabulary(),
                           .state_size = drafter.state_size(),
                           .kernels = &scalar_kernels<row_kernels>};
-        if constexpr (requires { drafter.list_scratch(shape); }) drafter.list_scratch(shape);
+        if constexpr (requires { drafter.shape_memory(shape); }) drafter.shape_memory(shape);
         sureleap::workspace sizer;
         static_cast<void>(draft_block<float>(sizer, shape));
         memory.resize(sizer.used());

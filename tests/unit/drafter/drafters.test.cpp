@@ -28,8 +28,10 @@
 #include <sureleap/head/markov.hpp>
 #include <sureleap/head/rnn.hpp>
 #include <sureleap/head/shortlist.hpp>
+#include <sureleap/round/memory.hpp>
 #include <sureleap/sampling/random.hpp>
 #include <sureleap/sampling/vocabulary_map.hpp>
+#include <sureleap/schedule/simple.hpp>
 #include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/rejection.hpp>
 
@@ -68,6 +70,39 @@ TEST_CASE("drafters: a greedy request is never surer than 1, however sure its ro
             REQUIRE(std::abs(c - *std::max_element(p.begin(), p.end())) < 1e-5);
         }
     }
+}
+
+TEST_CASE("parallel: a row that q is the softmax of stays where the backbone left it") {
+    support::dice roll(96);
+    INFO("seed " << roll.seed());
+    constexpr std::size_t gamma = 3;
+    constexpr std::size_t size = 1000;
+    auto const logits = random_values<float>(roll, gamma * size, 2.0);
+    std::vector<half> stored;
+    for (float const x : logits) stored.push_back(half(x));
+    auto const backbone = [&](std::span<request_view const>) {
+        return block_forward<float>{{}, {{logits.data(), gamma, size}, {}}};
+    };
+    auto const half_backbone = [&](std::span<request_view const>) {
+        return block_forward<half>{{}, {{stored.data(), gamma, size}, {}}};
+    };
+    parallel lends{backbone, {.block_size = gamma, .vocabulary = size}};
+    parallel converts{half_backbone, {.block_size = gamma, .vocabulary = size}};
+    scene<float> s(roll, 1, gamma, size);
+    s.settings[0] = {};
+    s.views[0].remaining = gamma + 1;
+    auto const lent = s.draw(lends);
+    auto const kept = s.draw(converts);
+    REQUIRE(lent.block.size(0) == gamma);
+    REQUIRE(kept.block.size(0) == gamma);
+    for (std::size_t k = 0; k < gamma; ++k) {
+        CHECK(lent.block.laws(0)[k].plain_row().data() == logits.data() + k * size);
+        CHECK(kept.block.laws(0)[k].plain_row().size() == size);
+    }
+    fixed_schedule schedule{gamma};
+    round_memory<float, float> const small(lends, schedule, token_rejection<>{}, {.max_requests = 1});
+    round_memory<float, float> const large(converts, schedule, token_rejection<>{}, {.max_requests = 1});
+    CHECK(large.bytes() - small.bytes() >= gamma * size * sizeof(float));  // and where it begins on a cache line
 }
 
 TEST_CASE("parallel: every position has its own base logits and nothing else") {
