@@ -11,6 +11,8 @@
 // and memory are most of the work of one row, and further rows pay for neither.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels_table.hpp"
 #include "kernels_vector.hpp"
 
@@ -46,10 +48,29 @@ struct [[gnu::may_alias]] quantised_inputs {
 };
 static_assert(sizeof(quantised_inputs<float>) <= inputs * sizeof(float));
 
+/// All lanes of v joined, in pairs of halves.
+template <class T, std::size_t N, class Join>
+ENGINE_INLINE void reduce(vec<T, N> const& v, Join const& join, T& out) {
+    if constexpr (N == 2) {
+        out = join(v[0], v[1]);
+    } else {
+        vec<T, N / 2> half[2];
+        __builtin_memcpy(half, &v, sizeof v);
+        vec<T, N / 2> const both = join(half[0], half[1]);
+        reduce<T, N / 2>(both, join, out);
+    }
+}
+
 /// Row `row` of x [n, cols].
 template <class Real>
 [[gnu::flatten]] void quantise(Real const* x, std::size_t n, std::size_t cols, std::size_t row, Real* out) {
     constexpr std::size_t registers = inputs / width<Real>;
+    // Adding 1.5 * 2^mantissa rounds to an integer, ties to even, and leaves it in the low bits.
+    constexpr bool is_float = sizeof(Real) == 4;
+    constexpr Real magic = is_float ? Real(12582912.0) : Real(6755399441055744.0);
+    using integer = std::conditional_t<is_float, std::int32_t, std::int64_t>;
+    using integers = vec<integer, width<Real>>;
+    constexpr integer magic_bits = is_float ? integer{0x4b400000} : static_cast<integer>(0x4338000000000000);
     Real const* from = x + row * cols;
     auto* to = reinterpret_cast<quantised_inputs<Real>*>(out) + row;
     for (std::size_t b = 0; b < cols / inputs; ++b, from += inputs, to += n) {
@@ -60,26 +81,24 @@ template <class Real>
             wide<Real> const size = v[i] < Real{0} ? -v[i] : v[i];
             top = size > top ? size : top;
         });
-        Real largest = top[0];
-        for (std::size_t i = 1; i < width<Real>; ++i) largest = top[i] > largest ? top[i] : largest;
+        Real largest;
+        reduce<Real, width<Real>>(
+            top, [](auto const& p, auto const& q) ENGINE_LAMBDA { return p > q ? p : q; }, largest);
         Real const scale = largest / Real{127};
         Real const inverse = largest > Real{0} ? Real{127} / largest : Real{0};
-        // Adding 1.5 * 2^mantissa rounds to an integer, ties to even.
-        constexpr Real magic = sizeof(Real) == 4 ? Real(12582912.0) : Real(6755399441055744.0);
-        Real rounded[inputs];
+        integers sums = {};
         unroll<registers>([&](auto i) ENGINE_LAMBDA {
-            v[i] = v[i] * inverse + magic;
-            store<Real>(rounded + i * width<Real>, width<Real>, v[i] - magic);
+            wide<Real> const rounded = v[i] * inverse + magic;
+            integers const whole = (integers)rounded - magic_bits;
+            sums += whole;
+            auto const narrow = __builtin_convertvector(whole, vec<std::int8_t, width<Real>>);
+            __builtin_memcpy(to->values + i * width<Real>, &narrow, sizeof narrow);
         });
-        std::int32_t sum = 0;
-        for (std::size_t c = 0; c < inputs; ++c) {
-            auto const integer = static_cast<std::int32_t>(rounded[c]);
-            to->values[c] = static_cast<std::int8_t>(integer);
-            sum += integer;
-        }
+        integer sum;
+        reduce<integer, width<Real>>(sums, [](auto const& p, auto const& q) ENGINE_LAMBDA { return p + q; }, sum);
         to->scale = scale;
         to->scaled_sum = scale * static_cast<Real>(sum);
-        to->sum = sum;
+        to->sum = static_cast<std::int32_t>(sum);
     }
 }
 
