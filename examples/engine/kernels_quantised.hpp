@@ -204,17 +204,33 @@ ENGINE_INLINE void dot(octets const (&w)[8], std::int8_t const* x, std::int32_t,
 }
 #else
 inline constexpr bool moves_up = false;
-template <bool>
+/// Of twice as many lanes as `out` the sums of neighbours.
+template <std::size_t... I>
+ENGINE_INLINE void add_neighbours(vec<std::int32_t, 2 * sizeof...(I)> const& v, vec<std::int32_t, sizeof...(I)>& out,
+                                  std::integer_sequence<std::size_t, I...>) {
+    out = __builtin_shufflevector(v, v, (2 * I)...) + __builtin_shufflevector(v, v, (2 * I + 1)...);
+}
+// Processors without more multiply 16 bits fastest. Eight products of nibbles fit in them, two of 8-bit numbers do.
+template <bool Signed>
 ENGINE_INLINE void dot(octets const (&w)[8], std::int8_t const* x, std::int32_t, counts& out) {
+    using signed_octets = vec<std::int8_t, vector_bytes>;
+    using shorts = vec<std::int16_t, vector_bytes>;
     using products = vec<std::int32_t, vector_bytes>;
+    constexpr std::size_t together = Signed ? 2 : 8;
     products all = {};
-    unroll<8>([&](auto v) ENGINE_LAMBDA {
-        using signed_octets = vec<std::int8_t, vector_bytes>;
-        signed_octets four;
-        spread(x + v * 4, four);
-        all += __builtin_convertvector((signed_octets)w[v], products) * __builtin_convertvector(four, products);
+    unroll<8 / together>([&](auto part) ENGINE_LAMBDA {
+        shorts some = {};
+        unroll<together>([&](auto v) ENGINE_LAMBDA {
+            constexpr std::size_t at = part * together + v;
+            signed_octets four;
+            spread(x + at * 4, four);
+            some += __builtin_convertvector((signed_octets)w[at], shorts) * __builtin_convertvector(four, shorts);
+        });
+        all += __builtin_convertvector(some, products);
     });
-    for (std::size_t r = 0; r < group; ++r) out[r] = (all[4 * r] + all[4 * r + 1]) + (all[4 * r + 2] + all[4 * r + 3]);
+    vec<std::int32_t, 2 * group> pairs;
+    add_neighbours(all, pairs, std::make_integer_sequence<std::size_t, 2 * group>{});
+    add_neighbours(pairs, out, std::make_integer_sequence<std::size_t, group>{});
 }
 #endif
 
