@@ -138,7 +138,7 @@ def main():
                    check=True)
 
     expect(conan.run("install", f"--requires={package}", "-nr", "-s", "compiler.cppstd=17", refused=True),
-           "C++ standard (17) is lower than the required C++ standard (20)", "a profile for C++17")
+           "Current cppstd (17) is lower than the required C++ standard (20)", "a profile for C++17")
 
 
 main()

@@ -18,7 +18,7 @@
 
 // A file that does not exist, because that ends the compilation: this is the one error, and hundreds would follow an #error.
 #if !defined(__cplusplus) || (__cplusplus < 202002L && !defined(_MSC_VER))
-#include "sureleap needs C++20: compile with -std=c++20, or link the CMake target sureleap::sureleap"
+#include <sureleap needs C++20: compile with -std=c++20, or link the CMake target sureleap::sureleap>
 #endif
 
 // Exactness rests on NaN checks and on sums that are evaluated as written; both vanish under fast-math.
