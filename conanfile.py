@@ -38,11 +38,11 @@ class Sureleap(ConanFile):
     def layout(self):
         basic_layout(self)
 
-    def components(self):
+    def _components(self):
         return [component for component in DEPENDENCIES if self.options.get_safe(f"with_{component}")]
 
     def requirements(self):
-        for component in self.components():
+        for component in self._components():
             dependency, versions = DEPENDENCIES[component]
             self.requires(f"{dependency}/[{versions}]", transitive_headers=True)
 
@@ -68,12 +68,13 @@ class Sureleap(ConanFile):
         cmake.install()
 
     def package_info(self):
-        # CMakeDeps writes these targets. The installed sureleapConfig.cmake, which lies in builddirs, has the same.
+        # CMakeDeps writes these targets, and sureleap::all for all of them. The installed sureleapConfig.cmake, which lies in
+        # builddirs, has the same.
         self.cpp_info.set_property("cmake_file_name", "sureleap")
         self.cpp_info.set_property("cmake_target_name", "sureleap::all")
         self._describe("sureleap", [])
         self.cpp_info.components["sureleap"].builddirs = [os.path.join("share", "cmake", "sureleap")]
-        for component in self.components():
+        for component in self._components():
             dependency, _ = DEPENDENCIES[component]
             self._describe(component, ["sureleap", f"{dependency}::{dependency}"])
 

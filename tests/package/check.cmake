@@ -24,11 +24,17 @@ function(copy_sources to)
     file(COPY ${SOURCE_DIR}/CMakeLists.txt ${SOURCE_DIR}/LICENSE ${SOURCE_DIR}/cmake ${SOURCE_DIR}/include DESTINATION ${to})
 endfunction()
 
+# check_files(<places that the tree must not remember>...)
+function(check_files)
+    list(JOIN ARGN "|" forgotten)
+    run(${CMAKE_COMMAND} -D TREE=${given} -D SOURCE_DIR=${SOURCE_DIR} -D FORGOTTEN=${forgotten} -P
+        ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/files.cmake)
+endfunction()
+
 function(install_and_move)
     run(${CMAKE_COMMAND} -E env --unset=DESTDIR ${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${SCRATCH}/elsewhere)
     file(RENAME ${SCRATCH}/elsewhere ${given})
-    run(${CMAKE_COMMAND} -D TREE=${given} -D SOURCE_DIR=${SOURCE_DIR} -D "FORGOTTEN=${BUILD_DIR};${SCRATCH}/elsewhere" -P
-        ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/files.cmake)
+    check_files(${BUILD_DIR} ${SCRATCH}/elsewhere)
 endfunction()
 
 function(configure result output)
@@ -124,8 +130,7 @@ elseif(HOW STREQUAL "vcpkg")
         run(${CMAKE_COMMAND} -D PORT_DIR=${SOURCE_DIR}/cmake/vcpkg/sureleap -D PACKAGES=${given} -D
             BUILDTREES=${SCRATCH}/buildtrees -D FEATURES=${features} -D GENERATOR=${GENERATOR} -D COMPILER=${COMPILER} -P
             ${CMAKE_CURRENT_LIST_DIR}/vcpkg.cmake)
-        run(${CMAKE_COMMAND} -D TREE=${given} -D SOURCE_DIR=${SOURCE_DIR} -D FORGOTTEN=${SCRATCH}/buildtrees -P
-            ${CMAKE_CURRENT_LIST_DIR}/files.cmake)
+        check_files(${SCRATCH}/buildtrees)
     endforeach()
     list(APPEND settings -D CMAKE_PREFIX_PATH=${given})
 elseif(HOW STREQUAL "add_subdirectory")
@@ -135,8 +140,14 @@ elseif(HOW STREQUAL "fetch_content")
     execute_process(COMMAND ${CMAKE_COMMAND} -E tar czf ${consumer}/sureleap-${VERSION}.tar.gz sureleap-${VERSION}
                     WORKING_DIRECTORY ${SCRATCH} COMMAND_ERROR_IS_FATAL ANY)
 elseif(HOW STREQUAL "cpm")
+    # Both variables that name sources are tried, and one build made.
     copy_sources(${given})
-    list(APPEND settings -D FETCHCONTENT_SOURCE_DIR_SURELEAP=${given})
+    configure(status text ${settings} -D FETCHCONTENT_SOURCE_DIR_SURELEAP=${given})
+    if(NOT status EQUAL 0)
+        message(FATAL_ERROR "does not configure with FETCHCONTENT_SOURCE_DIR_SURELEAP:\n${text}")
+    endif()
+    file(REMOVE_RECURSE ${SCRATCH}/build)
+    list(APPEND settings -D CPM_sureleap_SOURCE=${given})
 else()
     message(FATAL_ERROR "HOW is \"${HOW}\"")
 endif()

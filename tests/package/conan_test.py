@@ -30,11 +30,12 @@ def conan_of(environment):
     program = environment / "bin" / "conan"
     if not program.exists():
         shutil.rmtree(environment, ignore_errors=True)
-        venv.create(environment, with_pip=True)
-        installed = subprocess.run([environment / "bin" / "pip", "install", "--quiet", "--retries=1", CONAN])
-        if installed.returncode != 0:
-            shutil.rmtree(environment)
-            print(f"package.conan is skipped: pip could not install {CONAN}")
+        try:
+            venv.create(environment, with_pip=True)
+            subprocess.run([environment / "bin" / "pip", "install", "--quiet", "--retries=1", CONAN], check=True)
+        except subprocess.CalledProcessError as error:
+            shutil.rmtree(environment, ignore_errors=True)
+            print(f"package.conan is skipped: {CONAN} could not be installed into a virtual environment: {error}")
             sys.exit(SKIPPED)
     return program
 

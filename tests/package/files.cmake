@@ -2,7 +2,7 @@
 #
 # A package is the same however it was made: all headers of the checkout, as they are, its licence, and what CMake and
 # pkg-config look for. Where the licence and the scripts lie is the package manager's own.
-#   cmake -D TREE=<installed tree> -D SOURCE_DIR=<checkout> -P files.cmake
+#   cmake -D TREE=<installed tree> -D SOURCE_DIR=<checkout> [-D "FORGOTTEN=<place>|<place>"] -P files.cmake
 cmake_minimum_required(VERSION 3.22)
 
 # What lies in include/ and its contents.
@@ -36,7 +36,8 @@ function(sureleap_compare what found expected)
     if(missing OR beside OR NOT count EQUAL expected_count)
         list(JOIN missing "\n  " missing)
         list(JOIN beside "\n  " beside)
-        message(FATAL_ERROR "${TREE}: ${count} ${what}, expected ${expected_count}\nmissing:\n  ${missing}\ntoo many:\n  ${beside}")
+        message(FATAL_ERROR "${TREE}: ${count} ${what}, expected ${expected_count}\n"
+                            "missing:\n  ${missing}\ntoo many:\n  ${beside}")
     endif()
 endfunction()
 
@@ -45,14 +46,19 @@ sureleap_headers_of(${TREE}/include found)
 sureleap_compare(headers "${found}" "${expected}")
 
 sureleap_others_of(${TREE} found)
-sureleap_compare("files beside the headers" "${found}"
-                 "LICENSE;sureleap.pc;sureleapComponents.cmake;sureleapConfig.cmake;sureleapConfigVersion.cmake;sureleapTargets.cmake")
+set(expected LICENSE sureleap.pc sureleapComponents.cmake sureleapConfig.cmake sureleapConfigVersion.cmake
+             sureleapTargets.cmake)
+sureleap_compare("files beside the headers" "${found}" "${expected}")
 
-# Packages are moved: nothing in it may remember where it was made.
+# Packages are moved: nothing in them may remember where it was made.
+string(REPLACE "|" ";" places "${SOURCE_DIR}|${TREE}|${FORGOTTEN}")
 file(GLOB_RECURSE scripts ${TREE}/*.cmake ${TREE}/*.pc)
 foreach(script IN LISTS scripts)
     file(READ ${script} text)
-    foreach(place IN ITEMS ${SOURCE_DIR} ${TREE} ${FORGOTTEN})
+    foreach(place IN LISTS places)
+        if(place STREQUAL "")
+            continue()
+        endif()
         string(FIND "${text}" "${place}" where)
         if(NOT where EQUAL -1)
             message(FATAL_ERROR "${script} remembers ${place}")

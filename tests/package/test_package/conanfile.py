@@ -16,7 +16,7 @@ class SureleapConsumer(ConanFile):
         self.requires(self.tested_reference_str)
 
     def layout(self):
-        cmake_layout(self)
+        cmake_layout(self, build_folder=os.path.join("..", "..", "..", "build", "conan"))
 
     def generate(self):
         dependencies = CMakeDeps(self)
