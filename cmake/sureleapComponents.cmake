@@ -50,6 +50,12 @@ function(sureleap_add_component name found why_not)
             set(${why_not} "${package} ${${package}_VERSION} in ${${package}_DIR} is older than ${oldest}" PARENT_SCOPE)
             return()
         endif()
+        # The generator expression below is evaluated in the user's directory, where CMake 3.22 does not see what was
+        # found here.
+        get_target_property(is_imported ${dependency} IMPORTED)
+        if(name STREQUAL "xsimd" AND is_imported)
+            set_target_properties(${dependency} PROPERTIES IMPORTED_GLOBAL TRUE)
+        endif()
     endif()
 
     # IMPORTED, so that the dependency's headers count as system headers; GLOBAL, so that a project that adds sureleap
