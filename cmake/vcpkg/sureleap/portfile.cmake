@@ -2,7 +2,8 @@
 #
 # The overlay port of sureleap installs the checkout it lies in:
 #   vcpkg install "sureleap[eigen,json]" --overlay-ports=<checkout>/cmake/vcpkg
-# vcpkg does not look beyond the port's own folder for changes: after a pull, `vcpkg remove sureleap` comes first.
+# vcpkg does not look beyond the port's own folder for changes, nor does its cache: after a pull, `vcpkg remove sureleap`
+# comes first, and --binarysource=clear goes with the install.
 set(VCPKG_BUILD_TYPE release)  # headers only
 
 get_filename_component(SOURCE_PATH "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
