@@ -23,12 +23,14 @@ class SureleapConsumer(ConanFile):
         if self.conf.get("user.sureleap:installed_config", check_type=bool):
             dependencies.set_property("sureleap", "cmake_find_mode", "none")
         dependencies.generate()
-        options = self.dependencies["sureleap"].options
-        wanted = [name for name in ("eigen", "xsimd", "json") if options.get_safe(f"with_{name}")]
         toolchain = CMakeToolchain(self)
-        toolchain.cache_variables["COMPONENTS"] = ";".join(wanted)
+        toolchain.cache_variables["COMPONENTS"] = ";".join(self._components())
         toolchain.user_presets_path = False
         toolchain.generate()
+
+    def _components(self):
+        options = self.dependencies["sureleap"].options
+        return [name for name in ("eigen", "xsimd", "json") if options.get_safe(f"with_{name}")]
 
     def build(self):
         cmake = CMake(self)
@@ -37,4 +39,4 @@ class SureleapConsumer(ConanFile):
 
     def test(self):
         if can_run(self):
-            self.run(os.path.join(self.cpp.build.bindir, "consumer"), env="conanrun")
+            self.run(" ".join([os.path.join(self.cpp.build.bindir, "consumer"), *self._components()]), env="conanrun")
