@@ -9,7 +9,7 @@
 # is missing. A dependency target that the project already defined is used as it is.
 function(sureleap_add_component name found why_not)
     if(name STREQUAL "cuda")
-        sureleap_add_cuda_component(is_found reason)
+        sureleap_add_cuda_component(${name} is_found reason)
         set(${found} ${is_found} PARENT_SCOPE)
         set(${why_not} "${reason}" PARENT_SCOPE)
         return()
@@ -50,6 +50,12 @@ function(sureleap_add_component name found why_not)
             set(${why_not} "${package} ${${package}_VERSION} in ${${package}_DIR} is older than ${oldest}" PARENT_SCOPE)
             return()
         endif()
+        # The generator expression below is evaluated in the user's directory, where CMake 3.22 does not see what was
+        # found here.
+        get_target_property(is_imported ${dependency} IMPORTED)
+        if(name STREQUAL "xsimd" AND is_imported)
+            set_target_properties(${dependency} PROPERTIES IMPORTED_GLOBAL TRUE)
+        endif()
     endif()
 
     # IMPORTED, so that the dependency's headers count as system headers; GLOBAL, so that a project that adds sureleap
@@ -65,11 +71,12 @@ function(sureleap_add_component name found why_not)
     set(${found} TRUE PARENT_SCOPE)
 endfunction()
 
-# sureleap/cuda/*.cuh with a CUDA toolkit. The project itself enables the language CUDA, and says for which devices.
-function(sureleap_add_cuda_component found why_not)
+# sureleap/cuda/*.cuh with a CUDA toolkit. The project itself enables the language CUDA, and says for which devices. The
+# name is a parameter here too: vcpkg tells users to link every target whose name it can read in these files.
+function(sureleap_add_cuda_component name found why_not)
     set(oldest 12.0)  # the first nvcc that speaks C++20
     set(${found} FALSE PARENT_SCOPE)
-    if(NOT TARGET sureleap::cuda)
+    if(NOT TARGET sureleap::${name})
         if(NOT TARGET CUDA::cudart)
             find_package(CUDAToolkit QUIET)
         endif()
@@ -81,10 +88,10 @@ function(sureleap_add_cuda_component found why_not)
             set(${why_not} "CUDAToolkit ${CUDAToolkit_VERSION} in ${CUDAToolkit_BIN_DIR} is older than ${oldest}" PARENT_SCOPE)
             return()
         endif()
-        add_library(sureleap::cuda INTERFACE IMPORTED GLOBAL)
-        target_link_libraries(sureleap::cuda INTERFACE sureleap::sureleap CUDA::cudart)
+        add_library(sureleap::${name} INTERFACE IMPORTED GLOBAL)
+        target_link_libraries(sureleap::${name} INTERFACE sureleap::sureleap CUDA::cudart)
         # Not CUDA_STANDARD 20: CMake before 3.26 does not know it for nvcc.
-        target_compile_options(sureleap::cuda INTERFACE $<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-std=c++20>)
+        target_compile_options(sureleap::${name} INTERFACE $<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-std=c++20>)
     endif()
     set(${found} TRUE PARENT_SCOPE)
 endfunction()

@@ -39,7 +39,7 @@ done
 [[ ${gcc_only} == no ]] || presets=("${presets[0]}")
 
 require_packages build-essential cmake ninja-build catch2 libeigen3-dev libxsimd-dev nlohmann-json3-dev \
-    libbenchmark-dev libcli11-dev libpcre2-dev libutf8proc-dev python3 clang-format-19
+    libbenchmark-dev libcli11-dev libpcre2-dev libutf8proc-dev pkgconf python3 python3-venv clang-format-19
 [[ ${presets[0]} == test ]] || require_packages clang-tidy-19
 if [[ " ${presets[*]} " == *" asan "* ]]; then
     require_packages clang-19 libclang-rt-19-dev

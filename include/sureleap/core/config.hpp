@@ -13,11 +13,12 @@
 #include <sureleap/core/abi_tag.hpp>
 
 #define SURELEAP_VERSION_MAJOR 0
-#define SURELEAP_VERSION_MINOR 1
+#define SURELEAP_VERSION_MINOR 2
 #define SURELEAP_VERSION_PATCH 0
 
+// A file that does not exist, because that ends the compilation: this is the one error, and hundreds would follow an #error.
 #if !defined(__cplusplus) || (__cplusplus < 202002L && !defined(_MSC_VER))
-#error "sureleap needs C++20: compile with -std=c++20, or link the CMake target sureleap::sureleap"
+#include <sureleap needs C++20: compile with -std=c++20, or link the CMake target sureleap::sureleap>
 #endif
 
 // Exactness rests on NaN checks and on sums that are evaluated as written; both vanish under fast-math.

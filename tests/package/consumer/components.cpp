@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+//
+// What a user does with the components of sureleap: WITH_eigen, WITH_xsimd and WITH_json say which were compiled in. The
+// arguments name those that were asked for, so that one that got lost on the way is noticed.
+#include <array>
+#include <cstdio>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <sureleap/core/types.hpp>
+#ifdef WITH_eigen
+#include <sureleap/ext/eigen.hpp>
+#endif
+#ifdef WITH_xsimd
+#include <sureleap/ext/xsimd.hpp>
+#endif
+#ifdef WITH_json
+#include <sureleap/ext/json.hpp>
+#endif
+
+namespace {
+
+std::vector<std::string_view> right;  // components whose result is
+
+[[maybe_unused]] void expect(bool holds, std::string_view component) {
+    if (holds) right.push_back(component);
+}
+
+// Small integers, so that every order of summation gives the same.
+constexpr std::array<float, 6> weights{1, 2, 3, 4, 5, 6};
+constexpr std::array<float, 3> x{1, 0, -1};
+
+template <class Backend>
+bool multiplies() {
+    std::array<float, 2> y{};
+    Backend::gemv(sureleap::matrix_view<float>(weights.data(), 2, 3), std::span<float const>(x), std::span<float>(y));
+    return y[0] == -2 && y[1] == -2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+#ifdef WITH_eigen
+    expect(multiplies<sureleap::eigen_backend>(), "eigen");
+#endif
+#ifdef WITH_xsimd
+    expect(multiplies<sureleap::xsimd_backend>(), "xsimd");
+#endif
+#ifdef WITH_json
+    sureleap::capacity_table<> const table({{.batch_tokens = 1, .seconds = 0.5}, {.batch_tokens = 8, .seconds = 1.0}});
+    expect(sureleap::to_json(sureleap::capacity_from_json(sureleap::to_json(table))) == sureleap::to_json(table),
+           "json");
+#endif
+
+    for (std::string_view const asked : std::span(argv, static_cast<std::size_t>(argc)).subspan(1)) {
+        bool found = false;
+        for (std::string_view const component : right) found = found || component == asked;
+        if (!found) {
+            std::fprintf(stderr, "%s is wrong or was left out\n", asked.data());
+            return 1;
+        }
+    }
+    return right.size() + 1 == static_cast<std::size_t>(argc) ? 0 : 1;
+}
