@@ -55,8 +55,9 @@ int main(void) {
         int32_t last = request.anchor;
         for (size_t k = 0; k < cap; ++k) {
             model(last, 0.7f, draft_logits[k]);
-            sureleap_drafts const drafts = {
-                .positions = 1, .rows = {.data = draft_logits[k], .rows = 1, .columns = V, .stride = V}, .drawn = &last};
+            sureleap_drafts const drafts = {.positions = 1,
+                                            .rows = {.data = draft_logits[k], .rows = 1, .columns = V, .stride = V},
+                                            .drawn = &last};
             expect(sureleap_round_draft(round, &drafts), sureleap_round_error(round));
         }
 

@@ -15,9 +15,9 @@
 #include <span>
 #include <utility>
 
+#include <sureleap/c/round.h>
 #include <sureleap/c/handle.hpp>
 #include <sureleap/c/parts.hpp>
-#include <sureleap/c/round.h>
 #include <sureleap/confidence/estimate.hpp>
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/guarantee.hpp>
@@ -40,16 +40,12 @@ namespace c {
     return format == SURELEAP_FLOAT ? sizeof(float) : sizeof(std::uint16_t);
 }
 
-/// Answers every draw with one token.
+/// Answers a draw with one token, and with none from a law in which nobody draws it.
 struct given_token {
     token_id token;
     template <class W>
-    [[nodiscard]] token_id categorical(draw_key const&, W const&) const noexcept {
-        return token;
-    }
-    template <class W>
-    [[nodiscard]] token_id gumbel_max(draw_key const&, W const&) const noexcept {
-        return token;
+    [[nodiscard]] token_id categorical(draw_key const&, W const& weights) const noexcept {
+        return static_cast<double>(weights[token]) > 0.0 ? token : no_token;
     }
 };
 
@@ -174,8 +170,8 @@ private:
             block_.reject(r, status::invalid_draft);
             return;
         }
-        auto const q = options_.q == SURELEAP_Q_ONE_HOT ? distribution<float>::one_hot(target_vocabulary(), given)
-                                                        : law(d, r, i);
+        auto const q =
+            options_.q == SURELEAP_Q_ONE_HOT ? distribution<float>::one_hot(target_vocabulary(), given) : law(d, r, i);
         double confidence = 1.0;
         if (options_.confidence == SURELEAP_CONFIDENCE_GIVEN) confidence = d.confidences[i];
         if (options_.confidence == SURELEAP_CONFIDENCE_TOP1 && q.valid()) {
@@ -188,8 +184,6 @@ private:
         }
         if (d.tokens == nullptr) {
             block_.draw(r, categorical_draft{}, q, confidence, rng);
-        } else if (q.valid() && !(static_cast<double>(q[given]) > 0.0)) {  // nobody draws it from this q
-            block_.reject(r, status::invalid_draft);
         } else {
             given_token source{given};
             block_.draw(r, categorical_draft{}, q, confidence, source);

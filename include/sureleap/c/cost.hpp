@@ -63,8 +63,8 @@ using any_cost = padded_cost<chosen_cost>;
     expect_choice("sureleap_cost", "kind", o.kind, SURELEAP_COST_ANALYTIC);
     sureleap_prices const& p = o.prices;
     if (o.kind == SURELEAP_COST_ADDITIVE) {
-        return chosen_cost(additive_cost({p.fixed, p.request, p.batch_token, p.context_token, p.draft_fixed,
-                                          p.drafting_request, p.draft_token}));
+        return chosen_cost(additive_cost(
+            {p.fixed, p.request, p.batch_token, p.context_token, p.draft_fixed, p.drafting_request, p.draft_token}));
     }
     if (p.fixed != 0.0 || p.request != 0.0 || p.batch_token != 0.0 || p.context_token != 0.0) {
         fail_with("sureleap_cost: prices.fixed, request, batch_token and context_token are ", p.fixed, ", ", p.request,
@@ -84,8 +84,7 @@ struct sureleap_cost {
     static constexpr std::uint64_t kind = 0x5355'5245'436f'7374u;
 
     explicit sureleap_cost(sureleap_cost_options const& o)
-        : model(sureleap::c::cost_of(o),
-                sureleap::c::sizes_of("token_sizes", o.token_sizes, o.token_size_count),
+        : model(sureleap::c::cost_of(o), sureleap::c::sizes_of("token_sizes", o.token_sizes, o.token_size_count),
                 sureleap::c::sizes_of("request_sizes", o.request_sizes, o.request_size_count)) {}
 
     sureleap::c::handle<sureleap_cost> head{};

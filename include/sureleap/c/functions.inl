@@ -39,7 +39,8 @@ sureleap_result sureleap_cost_create(sureleap_cost_options const* options, void*
         [&] {
             expect_given("sureleap_cost_create", "cost", cost);
             expect_options("sureleap_cost_create", options);
-            *cost = ::new (placed("sureleap_cost_create", memory, bytes, sureleap_cost_bytes())) sureleap_cost(*options);
+            *cost =
+                ::new (placed("sureleap_cost_create", memory, bytes, sureleap_cost_bytes())) sureleap_cost(*options);
         },
         to_error(error));
 }
@@ -163,8 +164,8 @@ sureleap_result sureleap_calibration_destroy(sureleap_calibration* calibration) 
 char const* sureleap_calibration_error(sureleap_calibration const* calibration) {
     return sureleap::c::text_of(calibration);
 }
-sureleap_result sureleap_calibration_apply(sureleap_calibration* calibration, sureleap_request const* request,
-                                           size_t k, double confidence, double* calibrated) {
+sureleap_result sureleap_calibration_apply(sureleap_calibration* calibration, sureleap_request const* request, size_t k,
+                                           double confidence, double* calibrated) {
     using namespace sureleap::c;
     return on(calibration, [&](sureleap_calibration& c) {
         char const* const who = "sureleap_calibration_apply";

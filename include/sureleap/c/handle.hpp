@@ -90,12 +90,12 @@ public:
     handle() noexcept : mark_(mark_of(this)) {}
     handle(handle const&) = delete;
     handle& operator=(handle const&) = delete;
-    ~handle() { static_cast<volatile std::uint64_t&>(mark_) = 0; }  // outlives the object: nobody may optimise it away
+    ~handle() { static_cast<std::uint64_t volatile&>(mark_) = 0; }  // outlives the object: nobody may optimise it away
 
     /// Such an object lives at `p`. Memory that `p` points to must be readable.
     [[nodiscard]] static bool lives(Self const* p) noexcept {
         if (p == nullptr || reinterpret_cast<std::uintptr_t>(p) % alignof(Self) != 0) return false;
-        return static_cast<volatile std::uint64_t const&>(p->head.mark_) == mark_of(&p->head);
+        return static_cast<std::uint64_t const volatile&>(p->head.mark_) == mark_of(&p->head);
     }
 
     /// Of the last call that failed.
@@ -125,9 +125,8 @@ private:
 }
 /// Bytes of an object that may have to be moved to an aligned place.
 template <class Object>
-inline constexpr std::size_t bytes_of = (sizeof(Object) + workspace::alignment - 1) / workspace::alignment *
-                                            workspace::alignment +
-                                        workspace::alignment;
+inline constexpr std::size_t bytes_of =
+    (sizeof(Object) + workspace::alignment - 1) / workspace::alignment * workspace::alignment + workspace::alignment;
 
 /// A call of an object: refuses one that does not live, keeps the text of what fails in it.
 template <class Self, class Call>

@@ -10,9 +10,9 @@
 #include <utility>
 #include <variant>
 
+#include <sureleap/c/round.h>
 #include <sureleap/c/cost.hpp>
 #include <sureleap/c/handle.hpp>
-#include <sureleap/c/round.h>
 #include <sureleap/concepts.hpp>
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/guarantee.hpp>
@@ -67,8 +67,8 @@ public:
     }
 
 private:
-    using any = std::variant<fixed_schedule, threshold_schedule, survival_threshold_schedule,
-                             greedy_schedule<lent_cost>>;
+    using any =
+        std::variant<fixed_schedule, threshold_schedule, survival_threshold_schedule, greedy_schedule<lent_cost>>;
     [[nodiscard]] static any choice(sureleap_round_options const& o) {
         if (o.schedule == SURELEAP_THRESHOLD) return threshold_schedule{o.threshold};
         if (o.schedule == SURELEAP_SURVIVAL_THRESHOLD) return survival_threshold_schedule{o.threshold};
@@ -149,7 +149,8 @@ inline void check_options(sureleap_round_options const* options) {
     if (o.schedule == SURELEAP_TOP_K) expect_size(who, "lag", o.lag, 1, 2);
     drawn_by const how = draft_rule_of(o);
     if (o.rule == SURELEAP_GREEDY_MATCH && how != drawn_by::argmax) {
-        fail_with(who, ": draft_rule is ", o.draft_rule, ", expected SURELEAP_DRAFT_ARGMAX: greedy_match takes no other");
+        fail_with(who, ": draft_rule is ", o.draft_rule,
+                  ", expected SURELEAP_DRAFT_ARGMAX: greedy_match takes no other");
     }
     if (o.rule == SURELEAP_KEYED_COUPLING && how != drawn_by::coupled) {
         fail_with(who, ": draft_rule is ", o.draft_rule,

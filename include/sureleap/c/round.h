@@ -55,13 +55,13 @@ enum {
 };
 /// Schedules: how much of a chain is verified.
 enum {
-    SURELEAP_FIXED = 0,                   ///< `fixed_length` positions
-    SURELEAP_THRESHOLD = 1,               ///< up to the first confidence below `threshold`
-    SURELEAP_SURVIVAL_THRESHOLD = 2,      ///< up to where the product of confidences falls below `threshold`
-    SURELEAP_GREEDY = 3,                  ///< as long as tokens per second rise by `cost`
-    SURELEAP_TOP_K = 4,                   ///< the best number by confidences of `lag` rounds ago
-    SURELEAP_PLANNED = 5,                 ///< the best number by confidences at the anchor (sureleap_round_plan)
-    SURELEAP_RETROSPECTIVE = 6            ///< the best lengths in hindsight; for rules that match
+    SURELEAP_FIXED = 0,               ///< `fixed_length` positions
+    SURELEAP_THRESHOLD = 1,           ///< up to the first confidence below `threshold`
+    SURELEAP_SURVIVAL_THRESHOLD = 2,  ///< up to where the product of confidences falls below `threshold`
+    SURELEAP_GREEDY = 3,              ///< as long as tokens per second rise by `cost`
+    SURELEAP_TOP_K = 4,               ///< the best number by confidences of `lag` rounds ago
+    SURELEAP_PLANNED = 5,             ///< the best number by confidences at the anchor (sureleap_round_plan)
+    SURELEAP_RETROSPECTIVE = 6        ///< the best lengths in hindsight; for rules that match
 };
 /// Where confidences come from: the probability that a drafted token is accepted, known before it is drawn.
 enum {
@@ -119,16 +119,16 @@ typedef struct sureleap_transform {
 
 typedef struct sureleap_request {
     uint64_t id;
-    size_t slot;        ///< a place below max_requests that stays while the request lives
-    uint64_t position;  ///< absolute position of the anchor in its sequence
-    uint64_t seed;      ///< the same seed and position give the same draws; each request has its own
-    size_t remaining;   ///< tokens that it may still emit, at least 1
-    size_t draft_limit; ///< at most so many drafts in this round
+    size_t slot;         ///< a place below max_requests that stays while the request lives
+    uint64_t position;   ///< absolute position of the anchor in its sequence
+    uint64_t seed;       ///< the same seed and position give the same draws; each request has its own
+    size_t remaining;    ///< tokens that it may still emit, at least 1
+    size_t draft_limit;  ///< at most so many drafts in this round
     int32_t anchor;
     uint32_t tenant;
     sureleap_transform target;
-    sureleap_transform draft;  ///< temperature below 0: the target's temperature without truncation
-    double priority;           ///< worth of a token beside those of other requests
+    sureleap_transform draft;    ///< temperature below 0: the target's temperature without truncation
+    double priority;             ///< worth of a token beside those of other requests
     int32_t const* stop_tokens;  ///< valid until the next round begins; null: none
     size_t stop_token_count;
     int32_t log_probabilities;  ///< 1: report log p of what is emitted
@@ -157,7 +157,7 @@ typedef struct sureleap_drafts {
     int32_t const* list_tokens;  ///< of sparse q: the tokens beside the numbers, as many rows and columns, in any order
     size_t list_stride;
     size_t const* list_counts;  ///< [requests * positions] tokens of each list; null: all columns
-    int32_t* drawn;             ///< out, may be null: [requests * positions] the tokens of the chains, -1 where they end
+    int32_t* drawn;  ///< out, may be null: [requests * positions] the tokens of the chains, -1 where they end
 } sureleap_drafts;
 
 /// Appends to the chains. Tokens of your own must be drawn from the q that comes with them, independently of all else; only
@@ -171,10 +171,10 @@ SURELEAP_C_API sureleap_result sureleap_round_draft(sureleap_round* round, surel
 typedef struct sureleap_batch {
     size_t rows;
     size_t requests;
-    int32_t const* tokens;       ///< [rows]
-    uint64_t const* positions;   ///< [rows] in their sequences
-    uint32_t const* markers;     ///< [rows] index of the request
-    uint32_t const* offsets;     ///< [requests + 1]; request r has rows offsets[r] .. offsets[r + 1] - 1
+    int32_t const* tokens;      ///< [rows]
+    uint64_t const* positions;  ///< [rows] in their sequences
+    uint32_t const* markers;    ///< [rows] index of the request
+    uint32_t const* offsets;    ///< [requests + 1]; request r has rows offsets[r] .. offsets[r + 1] - 1
 } sureleap_batch;
 
 /// Decides how much of each chain is verified.
@@ -194,15 +194,15 @@ typedef struct sureleap_verdict {
     uint64_t id;
     size_t slot;
     size_t drafted;
-    size_t verified;              ///< of them, beside the anchor in the batch
+    size_t verified;  ///< of them, beside the anchor in the batch
     size_t accepted;
-    int32_t const* emitted;       ///< append these; the last one is the next anchor. Valid until the next round begins
+    int32_t const* emitted;  ///< append these; the last one is the next anchor. Valid until the next round begins
     size_t emitted_count;
     double const* log_probabilities;  ///< [emitted_count], or null
-    size_t rows_kept;             ///< rows of the batch that stay in the target's cache: as many as were emitted
-    size_t rows_rolled_back;      ///< and those that are dropped from its end
+    size_t rows_kept;                 ///< rows of the batch that stay in the target's cache: as many as were emitted
+    size_t rows_rolled_back;          ///< and those that are dropped from its end
     int32_t outcome;
-    int32_t stopped;              ///< the last emitted token is a stop token
+    int32_t stopped;  ///< the last emitted token is a stop token
 } sureleap_verdict;
 
 /// Ends the round: verdicts [capacity], in the order of the requests; capacity is at least their number.

@@ -51,10 +51,8 @@ private:
 
     void forget_slot(std::size_t slot) override { memory_.join(slot); }
     std::span<request_view const> begin_stage(std::span<request_view const> requests) override {
-        bool const drafts = begin_round(schedule_, requests, memory_);
-        if constexpr (reads_history_v<Schedule>) {
-            if (drafts) sureleap::plan(schedule_, memory_);
-        }
+        static_cast<void>(begin_round(schedule_, requests, memory_));  // C is told by draft_caps
+        if constexpr (reads_history_v<Schedule>) sureleap::plan(schedule_, memory_);
         return memory_.requests();
     }
     void plan_stage(chain_writer::forward_type const& forward) override {
@@ -68,8 +66,8 @@ private:
         logits_rows<T> given{{static_cast<T const*>(rows.data), rows.rows, rows.columns, rows.stride}, {}, {}};
         if (rows.log_normalisers != nullptr) given.log_normalisers = {rows.log_normalisers, rows.rows};
         if (rows.block_sums != nullptr) {
-            given.block_sums = matrix_view<real>{rows.block_sums, rows.rows, row_blocks(rows.columns),
-                                                 rows.block_sums_stride};
+            given.block_sums =
+                matrix_view<real>{rows.block_sums, rows.rows, row_blocks(rows.columns), rows.block_sums_stride};
         }
         sureleap::accept(rule_, given, no_logits_hook{}, rng_, memory_);
     }

@@ -8,11 +8,12 @@
 #include <cstdint>
 #include <span>
 
+#include <sureleap/c/round.h>
 #include <sureleap/c/calibration.hpp>
 #include <sureleap/c/chain_writer.hpp>
 #include <sureleap/c/handle.hpp>
 #include <sureleap/c/parts.hpp>
-#include <sureleap/c/round.h>
+#include <sureleap/core/calibration_ref.hpp>
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/core/workspace.hpp>
@@ -25,9 +26,9 @@ namespace c {
 
 /// Arrays of a round beside those of its round_memory.
 struct round_arrays {
-    std::span<request_settings> settings{};      ///< [max_requests]
-    std::span<request_view> views{};             ///< [max_requests]
-    std::span<chain_writer::listed> lists{};     ///< [list_size], if q is sparse
+    std::span<request_settings> settings{};   ///< [max_requests]
+    std::span<request_view> views{};          ///< [max_requests]
+    std::span<chain_writer::listed> lists{};  ///< [list_size], if q is sparse
 
     [[nodiscard]] static round_arrays carve(workspace& ws, sureleap_round_options const& o) noexcept {
         return {ws.take<request_settings>(o.max_requests), ws.take<request_view>(o.max_requests),
@@ -45,15 +46,15 @@ public:
     void join(std::size_t slot) { forget_slot(slot); }
 
     void begin(sureleap_request const* requests, std::size_t count, std::size_t* caps) {
-        expect_lent();
+        expect_lent("sureleap_round_begin");
         if (count > options_.max_requests) {
-            fail_with("sureleap_round_begin: there are ", count, " requests, expected at most max_requests = ",
-                      options_.max_requests);
+            fail_with("sureleap_round_begin: there are ", count,
+                      " requests, expected at most max_requests = ", options_.max_requests);
         }
         if (count > 0) expect_given("sureleap_round_begin", "requests", requests);
         for (std::size_t r = 0; r < count; ++r) check(r, requests[r]);
         at_ = stage::none;  // what was begun before is given up: its requests' settings are overwritten
-        record_ = {};
+        has_record_ = false;
         for (std::size_t r = 0; r < count; ++r) take(requests[r], r);
         auto const round = begin_stage(arrays_.views.first(count));
         count_ = count;
@@ -65,12 +66,14 @@ public:
         char const* const who = "sureleap_round_plan";
         expect(who, at_ == stage::begun && !opened_, "a round that has begun, before anything is drafted in it");
         if (options_.schedule != SURELEAP_PLANNED) {
-            fail_with(who, ": schedule is ", options_.schedule, ", expected SURELEAP_PLANNED: no other plans at the anchor");
+            fail_with(who, ": schedule is ", options_.schedule,
+                      ", expected SURELEAP_PLANNED: no other plans at the anchor");
         }
         if (count_ > 0) {
             expect_given(who, "confidences", confidences);
             expect_size(who, "stride", stride, options_.block_size, static_cast<std::size_t>(-1) / 16 / count_);
         }
+        expect_lent(who);
         plan_stage({confidences, stride});
         planned_ = true;
     }
@@ -81,6 +84,7 @@ public:
         expect(who, !plans || planned_, "sureleap_round_plan before it: this schedule plans");
         expect_given(who, "drafts", drafts);
         writer_.check_drafts(*drafts, count_);
+        expect_lent(who);
         if (!opened_) open_stage();
         opened_ = true;
         append_stage(*drafts);
@@ -88,11 +92,11 @@ public:
     void admit(sureleap_batch* out) {
         expect("sureleap_round_admit", at_ == stage::begun, "a round that has begun and is not admitted");
         expect_given("sureleap_round_admit", "batch", out);
+        expect_lent("sureleap_round_admit");
         verify_batch const& batch = admit_stage();
         at_ = stage::admitted;
-        *out = {batch.rows(),           count_,
-                batch.tokens().data(),  batch.positions().data(),
-                batch.markers().data(), batch.offsets().data()};
+        *out = {batch.rows(),          count_, batch.tokens().data(), batch.positions().data(), batch.markers().data(),
+                batch.offsets().data()};
         rows_ = batch.rows();
     }
     void accept(sureleap_rows const* rows) {
@@ -119,9 +123,10 @@ public:
 
     /// Of the round that ended last, if no other has begun.
     [[nodiscard]] round_record const& ended() const {
-        if (at_ != stage::none || !has_record_ || record_.survivals.block_size == 0) {
-            fail_as(SURELEAP_WRONG_ORDER, "sureleap_calibration_observe: no round has ended, or the next has begun; "
-                                          "observe after sureleap_round_end");
+        if (!has_record_) {
+            fail_as(SURELEAP_WRONG_ORDER,
+                    "sureleap_calibration_observe: no round has ended, or the next has begun; "
+                    "observe after sureleap_round_end");
         }
         return record_;
     }
@@ -149,14 +154,18 @@ private:
     static void expect(char const* who, bool so, char const* what) {
         if (!so) fail_as(SURELEAP_WRONG_ORDER, who, ": called out of order, expected ", what);
     }
-    void expect_lent() const {
+    // Where a calibration lay another may lie by now, for fewer positions.
+    void expect_lent(char const* who) const {
         bool const cost = options_.cost == nullptr || options_.schedule < SURELEAP_GREEDY ||
                           handle<sureleap_cost>::lives(options_.cost);
         bool const calibration =
             options_.calibration == nullptr || handle<sureleap_calibration>::lives(options_.calibration);
         if (!cost || !calibration) {
-            fail_as(SURELEAP_INVALID_HANDLE, "sureleap_round_begin: the ", cost ? "calibration" : "cost",
+            fail_as(SURELEAP_INVALID_HANDLE, who, ": the ", cost ? "calibration" : "cost",
                     " that was lent is destroyed, expected it to outlive the round");
+        }
+        if (options_.calibration != nullptr) {
+            calibration_ref(options_.calibration->maps).expect_serves({options_.max_requests, options_.block_size});
         }
     }
     void check(std::size_t r, sureleap_request const& q) const {

@@ -61,22 +61,19 @@ constexpr void check_round() noexcept {
                   "sureleap: the schedule is no scheduler; give it admit(causal_frontier&) const to decide live, or an "
                   "origin and budget(planning_table<origin> const&) const to plan before drafting (concepts.hpp)");
     if constexpr (drafter<Drafter> && acceptance_sampler<Rule> && scheduler<Schedule>) {
-        static_assert(
-            AllowLossy || Rule::guarantee != fidelity::lossy, SURELEAP_DETAIL_LOSSY_RULE);
+        static_assert(AllowLossy || Rule::guarantee != fidelity::lossy, SURELEAP_DETAIL_LOSSY_RULE);
         static_assert(drawn_by_v<typename Rule::draft_rule> != drawn_by::any,
                       "sureleap: the acceptance rule's draft_rule is unknown; it is categorical_draft, argmax_draft or "
                       "coupled_draft");
         constexpr bool noise_is_new = !noise_returns_v<Drafter, Rule> || Rule::guarantee != fidelity::distribution;
-        static_assert(
-            AllowLossy || noise_is_new, SURELEAP_DETAIL_NOISE_RETURNS);
+        static_assert(AllowLossy || noise_is_new, SURELEAP_DETAIL_NOISE_RETURNS);
         static_assert(AllowLossy || Rule::guarantee == fidelity::lossy || !noise_is_new ||
                           is_lossless_round_v<Rule, Schedule, Drafter>,
                       SURELEAP_DETAIL_LOOKS_AHEAD);
         static_assert(!needs_confidence_v<Schedule> || Drafter::has_confidence, SURELEAP_DETAIL_NO_CONFIDENCE);
         if constexpr (planner<Schedule>) {
-            static_assert(
-                !std::is_same_v<typename Schedule::origin, from_anchor> || plans_at_anchor_v<Drafter>,
-                SURELEAP_DETAIL_NO_ANCHOR);
+            static_assert(!std::is_same_v<typename Schedule::origin, from_anchor> || plans_at_anchor_v<Drafter>,
+                          SURELEAP_DETAIL_NO_ANCHOR);
         }
     }
 }

@@ -200,8 +200,8 @@ private:
         if (limits.buffer.empty()) {
             own_.resize(sizer.used());
         } else if (limits.buffer.size() < sizer.used()) {
-            fail_with("round_limits: buffer has ", limits.buffer.size(), " bytes, expected at least bytes_for(..) = ",
-                      sizer.used());
+            fail_with("round_limits: buffer has ", limits.buffer.size(),
+                      " bytes, expected at least bytes_for(..) = ", sizer.used());
         }
         buffer_ = limits.buffer.empty() ? std::span<std::byte>(own_) : limits.buffer;
         workspace ws{buffer_};
@@ -242,7 +242,7 @@ private:
     }
 
     round_sizes sizes_{};
-    std::vector<std::byte> own_;      // if none was lent
+    std::vector<std::byte> own_;  // if none was lent
     std::span<std::byte> buffer_{};
     detail::round_state<T, Q, Hook> state_{};  // views of the buffer
 };
