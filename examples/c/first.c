@@ -64,8 +64,8 @@ int main(void) {
         // The target scores the anchor and what is verified of the chain, one row each.
         sureleap_batch batch;
         expect(sureleap_round_admit(round, &batch), sureleap_round_error(round));
-        static float target_logits[gamma_ + 1][V];
-        for (size_t i = 0; i < batch.rows; ++i) model(batch.tokens[i], 1.0f, target_logits[i]);
+        static float target_logits[(gamma_ + 1) * V];
+        for (size_t i = 0; i < batch.rows; ++i) model(batch.tokens[i], 1.0f, target_logits + i * V);
         sureleap_rows const rows = {.data = target_logits, .rows = batch.rows, .columns = V, .stride = V};
         expect(sureleap_round_accept(round, &rows), sureleap_round_error(round));
 

@@ -79,4 +79,4 @@ deviation = np.abs(counts - counts.sum() * law) / np.sqrt(counts.sum() * law * (
 distance = 0.5 * np.abs(counts / counts.sum() - law).sum()
 print(f"{accepted} of {200 * R} drafts accepted; total variation from the target {distance:.4f}, largest deviation "
       f"{deviation.max():.1f}")
-sys.exit(deviation.max() > 4.5)
+sys.exit(1 if deviation.max() > 4.5 else 0)
