@@ -351,4 +351,7 @@ TEST_CASE("Costs and calibrations are those of their options") {
           "sureleap_calibration_apply: k is 3, expected 0 .. 2");
     CHECK(sureleap_calibration_observe(calibration, made.round) == SURELEAP_WRONG_ORDER);
     CHECK(sureleap_calibration_destroy(calibration) == SURELEAP_OK);
+    round_options = plain();
+    round_options.calibration = calibration;
+    CHECK(refusal(round_options, SURELEAP_INVALID_HANDLE).find("calibration was destroyed") != std::string::npos);
 }

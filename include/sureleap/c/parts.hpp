@@ -11,6 +11,7 @@
 #include <variant>
 
 #include <sureleap/c/round.h>
+#include <sureleap/c/calibration.hpp>
 #include <sureleap/c/cost.hpp>
 #include <sureleap/c/handle.hpp>
 #include <sureleap/concepts.hpp>
@@ -168,6 +169,9 @@ inline void check_options(sureleap_round_options const* options) {
         fail_as(o.cost == nullptr ? SURELEAP_INVALID_ARGUMENT : SURELEAP_INVALID_HANDLE, who,
                 ": this schedule reckons with a cost, and cost is null or was destroyed; expected one of "
                 "sureleap_cost_create");
+    }
+    if (o.calibration != nullptr && !handle<sureleap_calibration>::lives(o.calibration)) {
+        fail_as(SURELEAP_INVALID_HANDLE, who, ": calibration was destroyed, expected one that lives, or null");
     }
 }
 

@@ -122,9 +122,6 @@ template <class Rng>
                                          Rng rng) {
     check_options(options);
     sureleap_round_options const& o = *options;
-    if (o.calibration != nullptr && !handle<sureleap_calibration>::lives(o.calibration)) {
-        fail_as(SURELEAP_INVALID_HANDLE, "sureleap_round: calibration was destroyed, expected one that lives, or null");
-    }
     std::size_t const needed = round_bytes<Rng>(o);
     std::byte* at = placed("sureleap_round_create", memory, bytes, needed);
     auto const take = [&](std::size_t size) { return std::exchange(at, at + size); };
