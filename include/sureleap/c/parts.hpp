@@ -117,7 +117,7 @@ template <>
 [[nodiscard]] inline combination combination_of(sureleap_round_options const& o) noexcept {
     bool const samples = o.rule == SURELEAP_TOKEN_REJECTION || o.rule == SURELEAP_BLOCK_VERIFICATION;
     drawn_by const how = draft_rule_of(o);
-    return {.guarantee = samples ? token_rejection<>::guarantee : target_match<>::guarantee,
+    return {.rule = samples ? token_rejection<>::guarantee : target_match<>::guarantee,
             .schedule = o.schedule == SURELEAP_RETROSPECTIVE ? causality::anticipating : causality::non_anticipating,
             .deterministic_draft = o.q == SURELEAP_Q_ONE_HOT || how == drawn_by::argmax,
             .noise_returns = how == drawn_by::coupled,

@@ -32,7 +32,7 @@ SURELEAP_BEGIN_NAMESPACE
 
 /// What parts say of themselves, as far as it decides whether they go together.
 struct combination {
-    fidelity guarantee = fidelity::lossy;  ///< of the rule
+    fidelity rule = fidelity::lossy;  ///< what it guarantees
     causality schedule = causality::anticipating;
     bool deterministic_draft = false;  ///< by the drafter's nature or the rule's draft_rule
     bool noise_returns = false;        ///< the rule's draft_rule is coupled_draft
@@ -46,9 +46,9 @@ struct combination {
 [[nodiscard]] constexpr char const* fault_of(combination const& c, bool lossy_too = false) noexcept {
     bool const returns = c.noise_returns && !c.deterministic_draft;
     if (!lossy_too) {
-        if (c.guarantee == fidelity::lossy) return SURELEAP_DETAIL_LOSSY_RULE;
-        if (returns && c.guarantee == fidelity::distribution) return SURELEAP_DETAIL_NOISE_RETURNS;
-        if (!is_lossless(c.guarantee, c.schedule, c.deterministic_draft, returns)) return SURELEAP_DETAIL_LOOKS_AHEAD;
+        if (c.rule == fidelity::lossy) return SURELEAP_DETAIL_LOSSY_RULE;
+        if (returns && c.rule == fidelity::distribution) return SURELEAP_DETAIL_NOISE_RETURNS;
+        if (!is_lossless(c.rule, c.schedule, c.deterministic_draft, returns)) return SURELEAP_DETAIL_LOOKS_AHEAD;
     }
     if (c.reads_confidences && !c.has_confidences) return SURELEAP_DETAIL_NO_CONFIDENCE;
     if (c.plans && !c.plans_at_anchor) return SURELEAP_DETAIL_NO_ANCHOR;
