@@ -258,7 +258,7 @@ private:
         if (last_ok_) {
             for (std::size_t i = 0; i < count_ && r == rounds_[current_]; ++i) {
                 ++verdicts_;
-                failed_ += verdicts_of_[i].outcome == SURELEAP_REQUEST_OK ? 0 : 1;
+                failed_ += verdicts_of_[i].outcome == SURELEAP_REQUEST_OK ? 0u : 1u;
             }
         }
         then(coin(0.3) ? 11 : coin(0.05) ? 0 : 1);

@@ -455,8 +455,7 @@ TEMPLATE_TEST_CASE("distribution: a top-p of logits at the end of their range ke
         for (double const hot : {1e-4, 1.0, 1e6}) {
             for (double const top_p : {0.5, 0.999}) {
                 INFO(kernels->name << ", temperature " << hot << ", top-p " << top_p);
-                distribution<TestType> const law{
-                    {row, {}}, {.temperature = hot, .top_p = top_p}, order, {}, *kernels};
+                distribution<TestType> const law{{row, {}}, {.temperature = hot, .top_p = top_p}, order, {}, *kernels};
                 if (law.valid()) CHECK(law.probability(3) == 1.0);
                 CHECK(law.mode() == 3);
             }
