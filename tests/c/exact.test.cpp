@@ -148,6 +148,10 @@ public:
         o.overhead = 1.0;
         REQUIRE(sureleap_cost_create(&o, memory_.data(), memory_.size(), &cost, nullptr) == SURELEAP_OK);
     }
+    ~priced() { static_cast<void>(sureleap_cost_destroy(cost)); }
+    priced(priced const&) = delete;
+    priced& operator=(priced const&) = delete;
+
     sureleap_cost* cost = nullptr;
 
 private:
