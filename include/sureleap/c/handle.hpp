@@ -13,6 +13,7 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <string>
 #include <utility>
 
 #include <sureleap/c/common.h>
