@@ -40,7 +40,7 @@ endforeach()
 set(links 0)
 set(names 0)
 file(GLOB_RECURSE headers RELATIVE ${SOURCE_DIR}/include/sureleap ${SOURCE_DIR}/include/sureleap/*.hpp
-     ${SOURCE_DIR}/include/sureleap/*.cuh ${SOURCE_DIR}/include/sureleap/*.inl)
+     ${SOURCE_DIR}/include/sureleap/*.cuh ${SOURCE_DIR}/include/sureleap/*.inl ${SOURCE_DIR}/include/sureleap/*.h)
 file(GLOB_RECURSE others RELATIVE ${SOURCE_DIR} ${SOURCE_DIR}/tests/*.hpp ${SOURCE_DIR}/examples/*.hpp ${SOURCE_DIR}/bench/*.hpp
      ${SOURCE_DIR}/include/*.hpp ${SOURCE_DIR}/include/*.cuh)
 list(APPEND documents ${SOURCE_DIR}/examples/train/README.md)

@@ -12,7 +12,8 @@ foreach(test IN LISTS tests)
     string(APPEND list "${text}")
 endforeach()
 
-# What a class is by its members. Those of `detail` are no parts; schedule_adapter is what adapters inherit.
+# What a class is by its members. Those of `detail` are no parts, and those of c/ choose among parts; schedule_adapter is what
+# adapters inherit.
 set(marks "fidelity guarantee =" "void admit\\(causal_frontier" "void admit\\(draft_table" " budget\\(planning_table<"
           "public schedule_adapter<")
 set(bases schedule_adapter causal_frontier)
@@ -20,7 +21,7 @@ set(bases schedule_adapter causal_frontier)
 set(found)
 set(missing)
 file(GLOB_RECURSE headers ${INCLUDE_DIR}/sureleap/*.hpp)
-list(FILTER headers EXCLUDE REGEX "/(concepts|sureleap)[.]hpp$|/testing/")
+list(FILTER headers EXCLUDE REGEX "/(concepts|sureleap)[.]hpp$|/testing/|/sureleap/c/")
 foreach(header IN LISTS headers)
     file(READ ${header} text)
     string(REGEX REPLACE "[][;]" " " text "${text}")  # what CMake's lists stumble over

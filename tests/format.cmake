@@ -2,12 +2,12 @@
 #
 # Every source is formatted as .clang-format says:
 #   cmake -D SOURCE_DIR=<checkout> -D CLANG_FORMAT=clang-format-19 -P format.cmake
-# To mend it: git ls-files '*.hpp' '*.cpp' '*.cuh' '*.cu' '*.inl' | xargs clang-format-19 -i
+# To mend it: git ls-files '*.hpp' '*.cpp' '*.cuh' '*.cu' '*.inl' '*.h' '*.c' | xargs clang-format-19 -i
 cmake_minimum_required(VERSION 3.22)
 
 set(sources)
 foreach(folder IN ITEMS include tests examples bench)
-    foreach(ending IN ITEMS hpp cpp cuh cu inl)
+    foreach(ending IN ITEMS hpp cpp cuh cu inl h c)
         file(GLOB_RECURSE more ${SOURCE_DIR}/${folder}/*.${ending})
         list(APPEND sources ${more})
     endforeach()
@@ -19,6 +19,6 @@ endif()
 execute_process(COMMAND ${CLANG_FORMAT} --dry-run --Werror --ferror-limit=1 ${sources} RESULT_VARIABLE result
                 ERROR_VARIABLE complaints)
 if(NOT result EQUAL 0)
-    message(FATAL_ERROR "${complaints}\nformat with: git ls-files '*.hpp' '*.cpp' '*.cuh' '*.cu' '*.inl' | xargs ${CLANG_FORMAT} -i")
+    message(FATAL_ERROR "${complaints}\nformat with: git ls-files '*.hpp' '*.cpp' '*.cuh' '*.cu' '*.inl' '*.h' '*.c' | xargs ${CLANG_FORMAT} -i")
 endif()
 message(STATUS "${count} sources")

@@ -14,12 +14,14 @@ cmake_minimum_required(VERSION 3.22)
 set(order
     core/ detail/kernel/ sampling/ concepts.hpp head/ confidence/ cost/ schedule/ verify/
     cuda/core/ cuda/sampling/ cuda/head/ cuda/confidence/ cuda/cost/ cuda/schedule/ cuda/drafter/ cuda/verify/ cuda/round/ cuda.cuh
-    drafter/ fit/ training/ training.hpp round/ decoder.hpp sureleap.hpp serving/ serving.hpp ext/ testing/)
-set(private cuda/ training/ ext/ testing/)
-set(doors sureleap.hpp serving.hpp training.hpp cuda.cuh)
+    drafter/ fit/ training/ training.hpp round/ decoder.hpp sureleap.hpp serving/ serving.hpp c/ sureleap.h ext/ testing/)
+set(private cuda/ training/ c/ ext/ testing/)
+set(doors sureleap.hpp serving.hpp training.hpp cuda.cuh sureleap.h)
 set(opened_by_training.hpp "^(fit|training)/")
 set(opened_by_serving.hpp "^serving/")
 set(opened_by_cuda.cuh "^cuda/")
+# Declarations, and the functions that bring the rest.
+set(opened_by_sureleap.h "^c/([a-z_]+[.]h|functions[.]inl)$")
 set(opened_by_sureleap.hpp
     "^(core|detail/kernel|sampling|head|confidence|cost|schedule|verify|drafter|round)/|^(concepts|decoder)[.]hpp$")
 
@@ -50,7 +52,8 @@ function(private_of header result)
     endforeach()
 endfunction()
 
-file(GLOB_RECURSE headers RELATIVE ${INCLUDE_DIR}/sureleap ${INCLUDE_DIR}/sureleap/*.hpp ${INCLUDE_DIR}/sureleap/*.cuh)
+file(GLOB_RECURSE headers RELATIVE ${INCLUDE_DIR}/sureleap ${INCLUDE_DIR}/sureleap/*.hpp ${INCLUDE_DIR}/sureleap/*.cuh
+     ${INCLUDE_DIR}/sureleap/*.h ${INCLUDE_DIR}/sureleap/c/*.inl)
 list(LENGTH headers count)
 if(count EQUAL 0)
     message(FATAL_ERROR "no header under ${INCLUDE_DIR}/sureleap")
@@ -82,6 +85,9 @@ foreach(header IN LISTS headers)
             # with the compiler, and are for the kernels.
             if(place STREQUAL "detail/kernel/" AND included MATCHES "^(immintrin|arm_neon)[.]h$")
                 continue()
+            endif()
+            if(place STREQUAL "c/" AND header MATCHES "[.]h$" AND included MATCHES "^std(def|int)[.]h$")
+                continue()  # C99
             endif()
             if(place MATCHES "^cuda/" AND included MATCHES "^cuda_(runtime|pipeline)[.]h$|^cub/")
                 continue()

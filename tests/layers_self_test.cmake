@@ -21,6 +21,10 @@ set(good
     "cuda.cuh: <sureleap/cuda/core/runtime.cuh> <sureleap/cuda/head/kernels.cuh>"
     "serving/metrics.hpp: <sureleap/core/types.hpp>"
     "serving.hpp: <sureleap/serving/metrics.hpp>"
+    "c/round.h: <stddef.h> <stdint.h>"
+    "c/round.hpp: <sureleap/c/round.h> <sureleap/serving/metrics.hpp>"
+    "c/functions.inl: <sureleap/c/round.hpp>"
+    "sureleap.h: <sureleap/c/round.h> <sureleap/c/functions.inl>"
     "testing/enumerator.hpp: <sureleap/drafter/draft_block.hpp>"
     "ext/eigen.hpp: <Eigen/Core> <sureleap/head/markov.hpp>")
 set(all
@@ -86,6 +90,9 @@ expect(core_uses_testing "sampling/random.hpp includes testing/enumerator.hpp: n
 expect(umbrella_forgets "sureleap.hpp does not include sampling/random.hpp" "sureleap.hpp: <sureleap/core/types.hpp>")
 expect(serving_door_forgets "serving.hpp does not include serving/metrics.hpp" "serving.hpp: <sureleap/core/types.hpp>")
 expect(cuda_door_forgets "cuda.cuh does not include cuda/head/kernels.cuh" "cuda.cuh: <sureleap/cuda/core/runtime.cuh>")
+expect(c_forgets "sureleap.h does not include c/functions.inl" "sureleap.h: <sureleap/c/round.h>")
+expect(c_of_the_system "c/round.h includes <unistd.h>: the core depends on the standard library only" "c/round.h: <unistd.h>")
+expect(core_uses_c "sampling/random.hpp includes c/round.h: nothing includes c/" "sampling/random.hpp: <sureleap/c/round.h>")
 expect(third_party "sampling/random.hpp includes <Eigen/Core>: the core depends on the standard library only"
        "sampling/random.hpp: <Eigen/Core>")
 expect(quoted "write <sureleap/...>" "sampling/random.hpp: \"types.hpp\"")

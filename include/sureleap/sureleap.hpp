@@ -94,6 +94,7 @@
 
 #include <sureleap/round/attempts.hpp>
 #include <sureleap/round/check.hpp>
+#include <sureleap/round/combination.hpp>
 #include <sureleap/round/memory.hpp>
 #include <sureleap/round/record.hpp>
 #include <sureleap/round/report.hpp>

@@ -85,9 +85,13 @@ inline constexpr allow_lossy_t allow_lossy{};
 /// True when a rule of fidelity F under a schedule of causality C keeps the target's law. A deterministic draft is a
 /// constant given the past, so no schedule can anticipate anything by looking at it. Where noise returns, a sampled
 /// token depends on what earlier rounds decided about it. Only rules that do not depend on the draft are exact then.
+[[nodiscard]] constexpr bool is_lossless(fidelity f, causality c, bool deterministic_draft,
+                                         bool noise_returns = false) noexcept {
+    return f == fidelity::schedule_invariant || f == fidelity::pathwise ||
+           (f == fidelity::distribution &&
+            (deterministic_draft || (c == causality::non_anticipating && !noise_returns)));
+}
 template <fidelity F, causality C, bool DeterministicDraft, bool NoiseReturns = false>
-inline constexpr bool is_lossless_v =
-    F == fidelity::schedule_invariant || F == fidelity::pathwise ||
-    (F == fidelity::distribution && (DeterministicDraft || (C == causality::non_anticipating && !NoiseReturns)));
+inline constexpr bool is_lossless_v = is_lossless(F, C, DeterministicDraft, NoiseReturns);
 
 SURELEAP_END_NAMESPACE

@@ -14,6 +14,7 @@
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/guarantee.hpp>
 #include <sureleap/core/types.hpp>
+#include <sureleap/round/combination.hpp>
 #include <sureleap/schedule/planning.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -60,35 +61,19 @@ constexpr void check_round() noexcept {
                   "sureleap: the schedule is no scheduler; give it admit(causal_frontier&) const to decide live, or an "
                   "origin and budget(planning_table<origin> const&) const to plan before drafting (concepts.hpp)");
     if constexpr (drafter<Drafter> && acceptance_sampler<Rule> && scheduler<Schedule>) {
-        static_assert(
-            AllowLossy || Rule::guarantee != fidelity::lossy,
-            "sureleap: this acceptance rule is lossy: the output would not have the target's law. Use "
-            "token_rejection, block_verification, target_match or keyed_coupling, or pass sureleap::allow_lossy");
+        static_assert(AllowLossy || Rule::guarantee != fidelity::lossy, SURELEAP_DETAIL_LOSSY_RULE);
         static_assert(drawn_by_v<typename Rule::draft_rule> != drawn_by::any,
                       "sureleap: the acceptance rule's draft_rule is unknown; it is categorical_draft, argmax_draft or "
                       "coupled_draft");
         constexpr bool noise_is_new = !noise_returns_v<Drafter, Rule> || Rule::guarantee != fidelity::distribution;
-        static_assert(
-            AllowLossy || noise_is_new,
-            "sureleap: coupled_draft names its noise by absolute position, so a position that is drafted "
-            "again meets noise that decided about it before, which biases rules that sample. Give "
-            "token_rejection and block_verification categorical_draft or argmax_draft, or use keyed_coupling");
+        static_assert(AllowLossy || noise_is_new, SURELEAP_DETAIL_NOISE_RETURNS);
         static_assert(AllowLossy || Rule::guarantee == fidelity::lossy || !noise_is_new ||
                           is_lossless_round_v<Rule, Schedule, Drafter>,
-                      "sureleap: this schedule looks ahead (it sees drafted tokens it decides about), which biases "
-                      "token_rejection and block_verification. Use a schedule that only sees the causal_frontier "
-                      "(greedy_schedule, threshold_schedule) or plans before drafting (planned_schedule, "
-                      "top_k_schedule), or a rule that is exact under any schedule (target_match, keyed_coupling), "
-                      "or deterministic drafts (token_rejection<argmax_draft>), or pass sureleap::allow_lossy");
-        static_assert(!needs_confidence_v<Schedule> || Drafter::has_confidence,
-                      "sureleap: this schedule reads confidences and the drafter has none. Give the drafter a "
-                      "confidence_head or top1_confidence, or use fixed_schedule");
+                      SURELEAP_DETAIL_LOOKS_AHEAD);
+        static_assert(!needs_confidence_v<Schedule> || Drafter::has_confidence, SURELEAP_DETAIL_NO_CONFIDENCE);
         if constexpr (planner<Schedule>) {
-            static_assert(
-                !std::is_same_v<typename Schedule::origin, from_anchor> || plans_at_anchor_v<Drafter>,
-                "sureleap: planned_schedule asks for confidences at the anchor, before any token is drawn. It "
-                "needs a parallel backbone (semi_autoregressive, parallel) and a confidence with at_anchor; use "
-                "top_k_schedule otherwise");
+            static_assert(!std::is_same_v<typename Schedule::origin, from_anchor> || plans_at_anchor_v<Drafter>,
+                          SURELEAP_DETAIL_NO_ANCHOR);
         }
     }
 }

@@ -50,6 +50,8 @@ struct round_limits {
     calibration_ref calibration{};
     /// Times the rounds, from begin_round to the end of the commits; must outlive the memory. Default: nobody does.
     clock_ref clock{};
+    /// Where the memory is carved: round_memory::bytes_for(..) bytes that outlive it. Empty: it is allocated.
+    std::span<std::byte> buffer{};
 };
 
 namespace detail {
@@ -160,6 +162,15 @@ public:
 
     [[nodiscard]] round_sizes const& sizes() const noexcept { return sizes_; }
     [[nodiscard]] std::size_t bytes() const noexcept { return buffer_.size(); }
+    /// Bytes that a round_limits::buffer needs for these parts.
+    template <class Drafter, class Rule>
+    [[nodiscard]] static std::size_t bytes_for(Drafter const& drafter, Rule const&, round_limits const& limits) {
+        detail::round_state<T, Q, Hook> state{};
+        state.parts.target_vocabulary = drafter.target_vocabulary();
+        workspace sizer;
+        state.carve(sizer, shape_of<Drafter, Rule>(drafter, limits));
+        return sizer.used();
+    }
 
     // Of the round, or of the last one until another begins:
 
@@ -186,7 +197,13 @@ private:
         draft_shape const shape = shape_of<Drafter, Rule>(drafter, limits);
         workspace sizer;
         state_.carve(sizer, shape);
-        buffer_.resize(sizer.used());
+        if (limits.buffer.empty()) {
+            own_.resize(sizer.used());
+        } else if (limits.buffer.size() < sizer.used()) {
+            fail_with("round_limits: buffer has ", limits.buffer.size(),
+                      " bytes, expected at least bytes_for(..) = ", sizer.used());
+        }
+        buffer_ = limits.buffer.empty() ? std::span<std::byte>(own_) : limits.buffer;
         workspace ws{buffer_};
         state_.carve(ws, shape);
         if constexpr (sized_part<Schedule>) schedule.set_up(sizes_);
@@ -225,7 +242,8 @@ private:
     }
 
     round_sizes sizes_{};
-    std::vector<std::byte> buffer_;
+    std::vector<std::byte> own_;  // if none was lent
+    std::span<std::byte> buffer_{};
     detail::round_state<T, Q, Hook> state_{};  // views of the buffer
 };
 

@@ -97,8 +97,11 @@ template <class T>
             mass = passes.sum(row.data(), row.size(), top, scale, nullptr);
             // Tokens so unlikely that all of them together are half of what may be left out.
             double const least = (1.0 - how.top_p) * mass / (2.0 * static_cast<double>(row.size()));
-            collect_heavy(least);
-        } else {
+            if (std::isfinite(mass)) collect_heavy(least);
+            if (last == first) collect(lowest);  // logits near the end of their range, where passes find no number
+        }
+        if (!whole || !std::isfinite(mass)) {
+            mass = 0.0;
             for (auto it = first; it != last; ++it) mass += weight(logit(*it));
         }
         double kept = 0.0;

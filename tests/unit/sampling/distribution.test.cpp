@@ -445,6 +445,24 @@ TEST_CASE("distribution: extreme logits and temperatures neither overflow nor va
     CHECK(std::abs(hot.probability(2) - 1.0 / 3.0) < 1e-6);
 }
 
+// Sums of vector code are no number there, so a top-p knows no mass to take its part of.
+TEMPLATE_TEST_CASE("distribution: a top-p of logits at the end of their range keeps the mode", "", float, bf16) {
+    std::vector<TestType> row(12, TestType(0.0f));
+    row[3] = TestType(3e38f);
+    row[7] = TestType(-3e38f);
+    std::vector<token_id> order(row.size());
+    for (row_kernels const* const kernels : available_kernels<row_kernels>()) {
+        for (double const hot : {1e-4, 1.0, 1e6}) {
+            for (double const top_p : {0.5, 0.999}) {
+                INFO(kernels->name << ", temperature " << hot << ", top-p " << top_p);
+                distribution<TestType> const law{{row, {}}, {.temperature = hot, .top_p = top_p}, order, {}, *kernels};
+                if (law.valid()) CHECK(law.probability(3) == 1.0);
+                CHECK(law.mode() == 3);
+            }
+        }
+    }
+}
+
 TEST_CASE("distribution: one_hot") {
     auto const law = distribution<float>::one_hot(5, 3);
     CHECK(law.valid());
