@@ -62,7 +62,7 @@ export UBSAN_OPTIONS=print_stacktrace=1
 if [[ -n ${name} ]]; then
     cmake --preset test >/dev/null
     mapfile -t known < <(ninja -C build/test -t targets all |
-        sed -nE 's/^((unit|property|golden|static|engine)\.[a-z0-9_.]*): phony.*/\1/p' | sort -u)
+        sed -nE 's/^((unit|property|golden|static|engine|c)\.[a-z0-9_.]*): phony.*/\1/p' | sort -u)
     mapfile -t targets < <(printf '%s\n' "${known[@]}" | grep -F -- "${name}")
     if [[ ${#targets[@]} -eq 0 ]]; then # a header whose tests are named after what it is part of
         mapfile -t targets < <(grep -lrE "#include <sureleap/([a-z0-9_]+/)*${name##*/}\.hpp>" tests/unit |
