@@ -99,11 +99,10 @@ concept linear_backend =
 // ---- drafting --------------------------------------------------------------------------------------------------
 
 /// Gives h_1..h_gamma and U_1..U_gamma of every request in one pass: `forward(requests)` or a call returns
-/// block_forward<T>, valid until the next call. Without a head that adds to them, rows of base logits are lent: acceptance
-/// reads them once more, behind the target's pass.
+/// block_forward<T>, valid until the next call.
 ///
-/// Promise: reads committed tokens only. Hidden states that consumed a drafted token would make confidences
-/// anticipating; an autoregressive model is therefore another concept.
+/// Promise: reads committed tokens only, and keeps base logits that no head adds to until the round has ended. Hidden states
+/// that consumed a drafted token would make confidences anticipating; an autoregressive model is therefore another concept.
 template <class B>
 concept backbone = requires(B& b, std::span<request_view const> requests) {
     { b.forward(requests).base_logits.values.data };

@@ -51,7 +51,7 @@ public:
 
     /// The head draws from lists of tokens (head/shortlist.hpp).
     static constexpr bool lists_tokens = detail::is_shortlist_v<head_type>;
-    /// q_k is the softmax of a row of the backbone's, which lends it to the round.
+    /// q_k is the softmax of a row of the backbone's. It is not copied: acceptance reads it behind the target's pass.
     static constexpr bool lends_rows =
         std::is_same_v<head_type, no_head<value_type>> && std::is_same_v<stored_type, value_type>;
     /// One product with W2 serves all requests of a position.

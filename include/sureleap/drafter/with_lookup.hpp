@@ -176,6 +176,7 @@ public:
         other_.draw(forward.other, rule, rest, rng);
     }
 
+    /// As the other drafter needs it; found tokens have no rows.
     void shape_memory(draft_shape& shape) const noexcept
         requires requires(other_type const& d) { d.shape_memory(shape); }
     {
