@@ -8,6 +8,8 @@
 #   examples/run.sh --chat                       a conversation, answered line by line
 #   examples/run.sh small [flags of generate]    the small model in the repository, without a download
 #   examples/run.sh serve [flags of serve]       simulates a server under load: schedules side by side
+#   examples/run.sh llama [-np N] [--model FILE.gguf] [--draft dspark|lookup|FILE.gguf] [flags of generate]
+#                                                the same with llama.cpp as the engine, N texts at once; builds libllama once
 #
 # --help after any of them shows the flags. Where the model cannot be fetched, the small one takes its place.
 set -euo pipefail
@@ -16,9 +18,28 @@ source "${root}/cmake/require_packages.sh"
 
 program=generate
 small=
+drafter="${root}/examples/models/smollm2-dspark.gguf"
+configure=()
 if [[ ${1:-} == serve ]]; then
     program=$1
     shift
+elif [[ ${1:-} == llama ]]; then
+    program=$1
+    shift
+    # The words that llama.cpp's own programs use, and a name for the drafter that is shipped.
+    words=()
+    for word in "$@"; do
+        case ${word} in
+            -np) word=--copies ;;
+            --model | -m) word=--target ;;
+        esac
+        words+=("${word}")
+        if [[ ${words[*]: -2} == "--draft dspark" ]]; then
+            words[-1]="${drafter}"
+            words+=(--join-lookup)
+        fi
+    done
+    set -- "${words[@]}"
 elif [[ ${1:-} == small ]]; then
     small=yes
     shift
@@ -37,7 +58,7 @@ given() {
 }
 
 target="${root}/examples/models/target"
-if [[ ${program} == generate && -z ${small} ]] && ! given target help; then
+if [[ ${program} != serve && -z ${small} ]] && ! given target help; then
     export otherwise="the small model in the repository takes its place"
     if real="$("${root}/examples/models/fetch.sh")"; then
         target="${real}"
@@ -47,6 +68,16 @@ if [[ ${program} == generate && -z ${small} ]] && ! given target help; then
 fi
 
 require_packages build-essential cmake ninja-build libcli11-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev
+built=${program}
+if [[ ${program} == llama ]]; then
+    if [[ -n ${small} ]]; then
+        echo "llama.cpp reads GGUF files, which the small models are not; --model FILE.gguf names one" >&2
+        exit 1
+    fi
+    require_packages python3-venv
+    configure=(-D "llama_ROOT=$("${root}/cmake/fetch_llama.sh")")
+    built=llama_generate
+fi
 
 # Arguments may name files: the example runs where the user is. Building shows how far it is, and its output if it fails.
 log="$(mktemp)"
@@ -54,7 +85,8 @@ trap 'rm -f "${log}"' EXIT
 echo "building ${program} in ${root}/build/examples" >&2
 end=$'\n'
 [[ ! -t 2 ]] || end=$'\r'
-if ! (cd "${root}" && cmake --preset examples && cmake --build build/examples --target "${program}" -j "$(nproc)") 2>&1 |
+if ! (cd "${root}" && cmake --preset examples "${configure[@]}" &&
+    cmake --build build/examples --target "${built}" -j "$(nproc)") 2>&1 |
     tee "${log}" | while read -r line; do
         [[ ! ${line} =~ ^(\[[0-9]+/[0-9]+\]) ]] || printf '%s %s' "${BASH_REMATCH[1]}" "${end}" >&2
     done; then
@@ -68,17 +100,18 @@ if [[ ! -x ${binary} ]]; then
 fi
 
 arguments=("$@")
-if [[ ${program} == generate ]] && ! given target help; then
-    arguments+=(--target "${target}")
+if [[ ${program} == generate ]] && given target; then
+    : # whoever names a model says the rest as well
+elif [[ ${program} != serve ]] && ! given help; then
+    given target || arguments+=(--target "${target}")
     if [[ -n ${small} ]]; then
         given draft || arguments+=(--draft "${root}/examples/models/dspark")
         given prompt prompt-file tokens chat || arguments+=(--prompt "Question: Tom has 5 boxes with 12 apples each. He sells 18 apples. How many apples are left?
 Answer:")
     else
-        drafter="${root}/examples/models/smollm2-dspark.gguf"
         if given draft; then
             :
-        elif [[ -e ${drafter} ]]; then
+        elif [[ -e ${drafter} ]] && ! given target; then
             arguments+=(--draft "${drafter}" --join-lookup)
         else
             arguments+=(--draft lookup)

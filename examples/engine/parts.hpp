@@ -74,12 +74,12 @@ using any_drafter =
 
 /// What a step costs on this machine: the target's pass by its rows, as measured, and drafting beside it.
 using measured_cost = sureleap::batch_cost<sureleap::capacity_table<>>;
-using any_schedule =
-    std::variant<sureleap::fixed_schedule, sureleap::threshold_schedule, sureleap::greedy_schedule<measured_cost>,
-                 sureleap::top_k_schedule<measured_cost>, sureleap::planned_schedule<measured_cost>,
-                 sureleap::never_lose<sureleap::planned_schedule<measured_cost>, measured_cost>,
-                 sureleap::never_lose<sureleap::greedy_schedule<measured_cost>, measured_cost>,
-                 sureleap::never_lose<sureleap::fixed_schedule, measured_cost>>;
+using any_schedule = std::variant<sureleap::fixed_schedule, sureleap::threshold_schedule,
+                                  sureleap::survival_threshold_schedule, sureleap::greedy_schedule<measured_cost>,
+                                  sureleap::top_k_schedule<measured_cost>, sureleap::planned_schedule<measured_cost>,
+                                  sureleap::never_lose<sureleap::planned_schedule<measured_cost>, measured_cost>,
+                                  sureleap::never_lose<sureleap::greedy_schedule<measured_cost>, measured_cost>,
+                                  sureleap::never_lose<sureleap::fixed_schedule, measured_cost>>;
 
 using any_rule = std::variant<sureleap::token_rejection<>, sureleap::token_rejection<sureleap::argmax_draft>,
                               sureleap::block_verification<>, sureleap::target_match<>, sureleap::keyed_coupling>;

@@ -25,7 +25,7 @@ constexpr char const* footer =
     "Experiments:\n"
     "  tau          tokens a round by domain and drafter, acceptance by position (Table 1, Figures 2 to 4)\n"
     "  rules        tau of every acceptance rule, by temperature\n"
-    "  threshold    tau and verified tokens by confidence threshold (Figure 5)\n"
+    "  threshold    tau and verified tokens by threshold of confidence and survival (Figure 5)\n"
     "  calibration  confidences against outcomes, before and after temperature scaling (Figure 6)\n"
     "  shortlist    tau of drafting from the best M tokens of the backbone only\n"
     "  speed        tokens a second beside plain decoding, one text at a time\n"
@@ -116,7 +116,8 @@ void add_decoding(CLI::App& app, options& o, source_flags& raw) {
     decoding
         .add("--schedule", raw.schedules, "[NAME=]SCHEDULE",
              "For speed, batch and equality, how much of a block is drafted and\n"
-             "verified, as in generate: auto, fixed, fixed:N, threshold:C, greedy, top-k\n"
+             "verified, as in generate: auto, fixed, fixed:N, threshold:C,\n"
+             "survival:C, greedy, top-k\n"
              "or planned. Of all drafters, or of NAME; later ones count. Default: auto")
         ->allow_extra_args(false);
     decoding.add("--seed", o.seed, "N", "Seed of all random choices")->capture_default_str();

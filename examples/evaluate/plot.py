@@ -156,7 +156,8 @@ def figure5(reports):
     threshold = only(reports, "threshold")
     if not threshold:
         return None
-    columns, runs = threshold["columns"], threshold["runs"]
+    columns = threshold["columns"]
+    runs = [r for r in threshold["runs"] if r["of"] == "confidence"]
     x = [r["threshold"] for r in runs]
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3))
     left.plot(x, [macro(r, columns) for r in runs], marker="o", label="tau")

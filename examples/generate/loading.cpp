@@ -6,13 +6,11 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 
-#include <engine/causal_lm.hpp>
 #include <engine/checkpoint.hpp>
 #include <engine/dspark.hpp>
 #include <engine/eagle3.hpp>
@@ -23,6 +21,7 @@
 
 #include "numbers.hpp"
 #include "schedule.hpp"
+#include "target_file.hpp"
 #include "tiny.hpp"
 
 namespace generate {
@@ -30,21 +29,6 @@ namespace {
 
 using engine::architecture;
 using sureleap::fail_with;
-
-std::string last_name(std::filesystem::path const& folder) {
-    return (folder.has_filename() ? folder : folder.parent_path()).filename().string();
-}
-
-/// The files of a checkpoint as they lie in memory; they stay there when it moves.
-struct mapped_files {
-    std::string name;
-    std::vector<std::span<std::byte const>> parts;
-
-    mapped_files() = default;
-    mapped_files(std::string of, engine::checkpoint const& from) : name(std::move(of)) {
-        for (auto const& file : from.files()) parts.push_back(file.bytes());
-    }
-};
 
 /// Touches every page. Mapped weights are read from disk when they are first used. So without this the first run would
 /// be slower than the second. It comes last, so that what is wrong is refused without waiting.
@@ -65,19 +49,6 @@ void read_in(mapped_files const& files, engine::thread_pool& pool, status_line& 
 
 // ---- the target ------------------------------------------------------------------------------------------------
 
-struct loaded_target {
-    std::shared_ptr<void const> files;
-    std::unique_ptr<engine::target<float>> model;
-    std::size_t layers = 0;
-    std::vector<token_id> stop_tokens;
-    model_facts facts;
-    mapped_files mapped;
-};
-
-std::string sizes(std::size_t layers, std::size_t hidden_size, std::size_t vocabulary) {
-    return counted(layers, "layer") + ", hidden size " + grouped(hidden_size) + ", vocabulary " + grouped(vocabulary);
-}
-
 loaded_target load_tiny_target(std::vector<int> features, engine::thread_pool& pool,
                                engine::serving_limits const& limits) {
     auto const files = std::make_shared<tiny_target const>();
@@ -88,25 +59,6 @@ loaded_target load_tiny_target(std::vector<int> features, engine::thread_pool& p
         .description = "no attention, " + sizes(weights.layers.size(), model->hidden_size(), model->vocabulary()),
         .file_bytes = files->bytes()};
     return {files, std::move(model), weights.layers.size(), {}, std::move(facts), {}};
-}
-
-engine::arithmetic products_of(options const& chosen) {
-    return chosen.bf16 ? engine::arithmetic::bf16 : engine::arithmetic::full;
-}
-
-loaded_target load_causal_lm(options const& chosen, std::vector<int> features, engine::thread_pool& pool,
-                             engine::serving_limits const& limits) {
-    engine::checkpoint from = engine::checkpoint_of(chosen.target, products_of(chosen));
-    mapped_files mapped(last_name(chosen.target), from);
-    std::size_t const bytes = from.bytes();
-    auto stop_tokens = from.config().stop_tokens;
-    auto model = std::make_unique<engine::causal_lm<float>>(std::move(from), std::move(features), pool, limits);
-    std::size_t const layers = model->config().layers;
-    model_facts facts{.name = mapped.name,
-                      .description = sizes(layers, model->hidden_size(), model->vocabulary()),
-                      .file_bytes = bytes,
-                      .weight_bytes = model->weight_bytes()};
-    return {nullptr, std::move(model), layers, std::move(stop_tokens), std::move(facts), std::move(mapped)};
 }
 
 // ---- the drafter -----------------------------------------------------------------------------------------------
@@ -221,7 +173,7 @@ models load_models(options const& chosen, std::size_t prompt_size, engine::threa
     }
     auto features = config ? config->draft->target_layer_ids : std::vector<int>{};
     loaded_target target = chosen.tiny() ? load_tiny_target(std::move(features), pool, limits)
-                                         : load_causal_lm(chosen, std::move(features), pool, limits);
+                                         : load_target_file(chosen, std::move(features), pool, limits);
     loaded_drafter drafter = load_drafter(chosen, config, block_size, target, pool);
     if (chosen.joined) {
         engine::join_lookup(drafter.drafter, {.block_size = longest_block});

@@ -16,16 +16,9 @@
 
 #include "options.hpp"
 #include "status_line.hpp"
+#include "target_file.hpp"
 
 namespace generate {
-
-/// A model in words and numbers.
-struct model_facts {
-    std::string name;
-    std::string description;
-    std::size_t file_bytes = 0;    ///< mapped
-    std::size_t weight_bytes = 0;  ///< read by one pass; 0 if that is not known
-};
 
 struct models {
     std::shared_ptr<void const> files;  ///< what a target points into that keeps none of its own

@@ -61,7 +61,8 @@ void add_speculation(CLI::App& app, options& o) {
                     "How far to draft, and how much of it is verified. auto: what gives most\n"
                     "tokens a second, by costs that are measured at start; drafts nothing where\n"
                     "that is fastest. greedy, top-k, planned: the same of a whole block.\n"
-                    "fixed, fixed:N (the first N tokens), threshold:C (up to a confidence below C).\n"
+                    "fixed, fixed:N (the first N tokens), threshold:C (up to a confidence below C),\n"
+                    "survival:C (up to a product of them below C).\n"
                     "Default: auto; fixed for the tiny models");
     speculation.add("--rule", o.rule, "NAME",
                     "What is accepted. block (accepts most), token, token-argmax: samples of the\n"

@@ -34,6 +34,8 @@ engine::any_schedule make_schedule(std::string const& name, engine::any_drafter<
         if (auto const length = number<std::size_t>(value)) return sureleap::fixed_schedule{*length};
     } else if (kind == "threshold") {
         if (auto const least = number<double>(value)) return sureleap::threshold_schedule{*least};
+    } else if (kind == "survival") {
+        if (auto const least = number<double>(value)) return sureleap::survival_threshold_schedule{*least};
     } else if (!has_value) {
         using sureleap::never_lose;
         if (kind == "auto" && engine::plans_at_anchor(drafter)) {
@@ -48,7 +50,7 @@ engine::any_schedule make_schedule(std::string const& name, engine::any_drafter<
         if (kind == "planned") return sureleap::planned_schedule{measure()};
     }
     sureleap::fail_with("--schedule is '", name,
-                        "', expected auto, fixed, fixed:N, threshold:C (with C in [0, 1]), "
+                        "', expected auto, fixed, fixed:N, threshold:C or survival:C (with C in [0, 1]), "
                         "greedy, top-k or planned");
 }
 

@@ -10,7 +10,7 @@
 
 namespace generate {
 
-/// auto, fixed[:N], threshold:C, greedy, top-k or planned. `measure` is called for those that go by costs, and for no
+/// auto, fixed[:N], threshold:C, survival:C, greedy, top-k or planned. `measure` is called for those that go by costs, and for no
 /// other, because a profile takes its time.
 ///
 /// auto decides before every round how far to draft, or not at all (never_lose). What is verified of it is planned at the

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+#include "llama_lm.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <engine/model_files.hpp>
+#include <sureleap/core/error.hpp>
+
+namespace llama_example {
+namespace {
+
+using sureleap::fail_with;
+
+[[nodiscard]] llama_context_params parameters(engine::thread_pool const& pool, engine::serving_limits const& limits) {
+    llama_context_params params = llama_context_default_params();
+    // A context is never smaller than a batch.
+    params.n_ctx = static_cast<std::uint32_t>(std::max(limits.slots * limits.context_length, limits.max_rows));
+    params.n_seq_max = static_cast<std::uint32_t>(limits.slots);
+    params.n_batch = static_cast<std::uint32_t>(limits.max_rows);
+    params.n_ubatch = params.n_batch;
+    params.kv_unified = true;
+    // Verification is a batch, plain decoding is not: the same threads, or they could not be compared.
+    params.n_threads = static_cast<std::int32_t>(pool.threads());
+    params.n_threads_batch = params.n_threads;
+    return params;
+}
+
+}  // namespace
+
+llama_lm::llama_lm(std::filesystem::path const& file, std::vector<int> feature_layers, engine::thread_pool const& pool,
+                   engine::serving_limits const& limits)
+    : feature_layers_(std::move(feature_layers)), limits_(limits) {
+    llama_log_set([](ggml_log_level, char const*, void*) {}, nullptr);
+    model_.reset(llama_model_load_from_file(file.c_str(), llama_model_default_params()));
+    if (!model_) fail_with(file.string(), ": llama.cpp cannot load it, expected a GGUF file of a model");
+    llama_context_params params = parameters(pool, limits);
+    if (!feature_layers_.empty()) features_.emplace(feature_layers_).attach(params);
+    context_.reset(llama_init_from_model(model_.get(), params));
+    if (!context_) {
+        fail_with(file.string(), ": llama.cpp makes no context of ", limits.slots, " sequences of ",
+                  limits.context_length, " tokens, expected enough memory for it");
+    }
+    sequences_.emplace("llama_lm", context_.get(), limits.slots, 0, limits.max_rows, features_ ? &*features_ : nullptr);
+    if (feature_layers_.empty()) return;
+    file_.emplace(engine::checkpoint_of(file));
+    auto const& config = file_->config().transformer;
+    embeddings_ = file_->matrix("model.embed_tokens.weight", config.vocabulary, config.hidden_size);
+    output_head_ =
+        config.tied_embeddings ? embeddings_ : file_->matrix("lm_head.weight", config.vocabulary, config.hidden_size);
+}
+
+std::size_t llama_lm::hidden_size() const noexcept {
+    return static_cast<std::size_t>(llama_model_n_embd(model_.get()));
+}
+
+/// The engine reads the rows of a pass after it, and none later.
+void llama_lm::drop_kept(std::size_t slot) {
+    if (features_) features_->take(slot, features_->rows(slot).rows);
+}
+
+void llama_lm::prefill(std::size_t slot, std::size_t first, std::span<sureleap::token_id const> tokens) {
+    sequences_->commit(slot, first);  // the engine's positions say what is valid, and llama.cpp has to be told
+    if (sequences_->held(slot).size() < first) {
+        fail_with("llama_lm: a prompt goes on at position ", first, " of slot ", slot, ", but llama.cpp holds ",
+                  sequences_->held(slot).size(), " of the tokens before, expected all");
+    }
+    rows_ = tokens.size();
+    auto const outcome = sequences_->prefill(slot, tokens);
+    if (outcome != sureleap::llama_outcome::ok) {
+        fail_with("llama_lm: a prompt of ", tokens.size(), " tokens failed: ", sureleap::to_string(outcome));
+    }
+    drop_kept(slot);
+}
+
+sureleap::logits_rows<float> llama_lm::score(sureleap::verify_batch const& batch) {
+    auto const requests = batch.requests();
+    needs_.clear();
+    for (std::size_t r = 0; r < requests.size(); ++r) {
+        auto const position = static_cast<std::size_t>(requests[r].position);
+        sequences_->commit(requests[r].slot, position);
+        std::size_t const held = sequences_->held(requests[r].slot).size();
+        if (held < position && requests[r].context.size() != position + 1) {
+            fail_with("llama_lm: request ", r, " goes on at position ", position, ", but llama.cpp holds ", held,
+                      " of the tokens before, expected all or the request's context");
+        }
+        auto const missing = held < position ? requests[r].context.subspan(held, position - held)
+                                             : std::span<sureleap::token_id const>{};
+        needs_.push_back({requests[r].slot, missing, 1 + batch.length(r), batch.length(r)});
+    }
+    auto outcome = sequences_->begin(needs_);
+    if (outcome == sureleap::llama_outcome::ok) {
+        for (std::size_t i = 0; i < batch.rows(); ++i) {
+            sequences_->add(requests[batch.markers()[i]].slot, batch.tokens()[i], true);
+        }
+        outcome = sequences_->decode();
+    }
+    if (outcome != sureleap::llama_outcome::ok) {
+        fail_with("llama_lm: a batch of ", batch.rows(), " rows failed: ", sureleap::to_string(outcome));
+    }
+    rows_ = batch.rows();
+    for (auto const& request : requests) drop_kept(request.slot);
+    return sequences_->last_rows(rows_);
+}
+
+sureleap::matrix_view<float> llama_lm::features() const noexcept {
+    if (!features_) return {};
+    auto const all = features_->last_pass();
+    return {all.row(all.rows - rows_).data(), rows_, all.cols};
+}
+
+}  // namespace llama_example

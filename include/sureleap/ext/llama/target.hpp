@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+//
+// A model of llama.cpp as a target: a target_model over a llama_context of the user's, without a change to llama.cpp.
+//
+//     llama_target target{context, drafter, {.max_requests = 4}};
+//     decoder dec{target, drafter, greedy_schedule{capacity}, token_rejection{},
+//                 {.max_requests = 4, .max_tokens = target.max_tokens()}};
+//
+// A verify batch is one llama_batch and one pass: its rows are read where llama.cpp left them. Prompts are decoded in the
+// round in which they are missing, and so is whatever a context lost: an engine that wants them in chunks calls prefill.
+// What is rejected is removed (llama_memory_seq_rm).
+//
+// Before a token is decoded the constructor refuses what would abort in llama.cpp, or cost a pass a request. Failures of a
+// pass are outcomes: score() returns no rows, so that the round's requests get status invalid_target and stay as they are.
+// outcome() says why. A decoder suspends them, and they go on with the same random keys when they are resumed.
+//
+// The law is that of the context's logits. On a CPU llama.cpp's logits of a token depend a little on how many rows are
+// computed beside it, in speculation as in its own batches, and no rule can cure that (docs/llama_cpp.md).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <llama.h>
+
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/ext/llama/features.hpp>
+#include <sureleap/ext/llama/outcome.hpp>
+#include <sureleap/ext/llama/sequences.hpp>
+#include <sureleap/verify/verdict.hpp>
+#include <sureleap/verify/verify_batch.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+struct llama_target_options {
+    std::size_t max_requests = 1;        ///< of a round; slots are below it
+    llama_seq_id first_sequence = 0;     ///< slot s is sequence first_sequence + s, and nobody else's
+    llama_features* features = nullptr;  ///< for a drafter that reads hidden states; must outlive the target
+};
+
+/// Models target_model. Must not outlive the context. Not thread-safe, like the context; two contexts may be used by two
+/// threads.
+///
+/// Recurrent and hybrid models: a round's drafts are taken back by llama_n_rs_seq where that suffices. Otherwise the state
+/// is saved before they are decoded and restored after a rejection, and accepted tokens are decoded once more in a pass of
+/// their own. Passes over several such requests cost more where their lengths differ, since llama.cpp cuts them: passes()
+/// does not see that, a clock does (refined_cost).
+class llama_target {
+public:
+    using value_type = float;
+
+    /// Throws if the context cannot serve rounds of this drafter: see the message.
+    template <class Drafter>
+    llama_target(llama_context* context, Drafter const& drafter, llama_target_options const& options = {})
+        : sequences_("llama_target", context, options.max_requests, options.first_sequence,
+                     options.max_requests * (drafter.block_size() + 1), options.features) {
+        if (drafter.target_vocabulary() != vocabulary()) {
+            fail_with("llama_target: the drafter's target vocabulary has ", drafter.target_vocabulary(),
+                      " tokens, expected the model's ", vocabulary(), "; it was made for another target");
+        }
+    }
+
+    [[nodiscard]] std::size_t vocabulary() const noexcept { return sequences_.vocabulary(); }
+    /// Tokens that the context holds, of all requests together: decoder_options::max_tokens.
+    [[nodiscard]] std::size_t max_tokens() const noexcept { return llama_n_ctx_seq(sequences_.context()); }
+    /// What became of the last score or prefill.
+    [[nodiscard]] llama_outcome outcome() const noexcept { return outcome_; }
+    /// Calls of llama_decode so far: one a round, besides prompts and tokens that are decoded again.
+    [[nodiscard]] std::uint64_t passes() const noexcept { return sequences_.passes(); }
+    /// Tokens that the context holds of a slot.
+    [[nodiscard]] std::span<token_id const> held(std::size_t slot) const noexcept { return sequences_.held(slot); }
+
+    /// Decodes at most `most` of a request's tokens before its anchor that the context does not hold. A prompt that begins like
+    /// the slot's text before is decoded only where it goes on. Returns how many are missing now.
+    std::size_t prefill(request_view const& request, std::size_t most = static_cast<std::size_t>(-1)) {
+        outcome_ = sequences_.settle(request);
+        if (outcome_ != llama_outcome::ok) return static_cast<std::size_t>(request.position);
+        auto const missing = sequences_.missing(request);
+        outcome_ = sequences_.prefill(request.slot, missing.first(std::min(most, missing.size())));
+        return sequences_.missing(request).size();
+    }
+
+    /// One row a token of the batch; none, if outcome() is not ok.
+    [[nodiscard]] logits_rows<float> score(verify_batch const& batch) {
+        scored_.clear();
+        outcome_ = decode(batch);
+        if (outcome_ != llama_outcome::ok) return {};
+        for (request_view const& request : batch.requests()) scored_.push_back(request.position);
+        return sequences_.last_rows(batch.rows());
+    }
+    /// Removes what was rejected. Verdicts of the batch that was scored last, in its order.
+    void commit(std::span<verdict const> verdicts) {
+        for (std::size_t r = 0; r < verdicts.size() && r < scored_.size(); ++r) {
+            sequences_.commit(verdicts[r].slot, static_cast<std::size_t>(scored_[r]) + verdicts[r].emitted.size());
+        }
+        scored_.clear();
+    }
+    /// Frees the cache of a slot whose request has left. Not needed: another request takes it over, and what takes no part in
+    /// a round gives way where there is no room.
+    void forget(std::size_t slot) { sequences_.forget(slot); }
+
+    /// A step of so many rows behind what slot 0 holds, of which nothing stays: what profile() is given.
+    void dry_run(std::size_t rows) {
+        std::size_t const held = sequences_.held(0).size();
+        for (std::size_t i = 0; i < rows; ++i) sequences_.add(0, static_cast<token_id>(i % vocabulary()), true);
+        outcome_ = sequences_.decode();
+        if (outcome_ != llama_outcome::ok) {
+            fail_with("llama_target: a dry run of ", rows, " rows failed: ", to_string(outcome_),
+                      "; expected room for them in the context");
+        }
+        llama_synchronize(sequences_.context());
+        sequences_.commit(0, held);
+    }
+
+private:
+    [[nodiscard]] llama_outcome decode(verify_batch const& batch) {
+        auto const requests = batch.requests();
+        needs_.clear();
+        for (std::size_t r = 0; r < requests.size(); ++r) {
+            if (auto const outcome = sequences_.settle(requests[r]); outcome != llama_outcome::ok) return outcome;
+            std::size_t const length = batch.length(r);
+            needs_.push_back({requests[r].slot, sequences_.missing(requests[r]), 1 + length, length});
+        }
+        if (auto const outcome = sequences_.begin(needs_); outcome != llama_outcome::ok) return outcome;
+        for (std::size_t i = 0; i < batch.rows(); ++i) {
+            sequences_.add(requests[batch.markers()[i]].slot, batch.tokens()[i], true);
+        }
+        return sequences_.decode();
+    }
+
+    detail::llama_sequences sequences_;
+    llama_outcome outcome_ = llama_outcome::ok;
+    std::vector<detail::llama_sequences::need> needs_;
+    std::vector<std::uint64_t> scored_;  // the anchors' positions
+};
+
+SURELEAP_END_NAMESPACE
