@@ -56,7 +56,7 @@ class Sureleap(ConanFile):
         toolchain = CMakeToolchain(self)
         for name in ("TESTS", "EXAMPLES", "BENCH"):
             toolchain.cache_variables[f"SURELEAP_BUILD_{name}"] = False
-        for component in DEPENDENCIES:  # every header is installed either way
+        for component in (*DEPENDENCIES, "llama"):  # every header is installed either way
             toolchain.cache_variables[f"SURELEAP_WITH_{component.upper()}"] = "OFF"
         toolchain.cache_variables["CMAKE_INSTALL_DOCDIR"] = "licenses"
         toolchain.user_presets_path = False

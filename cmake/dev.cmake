@@ -31,10 +31,11 @@ endif()
 set(SURELEAP_TEST_PREFIX "" CACHE STRING "Put before every test name, to tell builds apart in one summary")
 mark_as_advanced(SURELEAP_TEST_PREFIX)
 
-# The targets a test or example may use, whatever was found.
+# The targets a test or example may use, whatever was found. Not among them: cuda, which is for files of another language,
+# and llama, whose libraries only those programs should load that need them.
 set(SURELEAP_TARGETS sureleap::sureleap)
 foreach(component IN LISTS SURELEAP_COMPONENTS)
-    if(NOT component STREQUAL "cuda")  # which is for files of another language
+    if(NOT component MATCHES "^(cuda|llama)$")
         list(APPEND SURELEAP_TARGETS sureleap::${component})
     endif()
 endforeach()
@@ -52,7 +53,7 @@ function(sureleap_closure result file)
         endif()
         list(APPEND seen ${current})
         file(READ ${current} text)
-        string(REGEX MATCHALL "# *include *(\"support/[a-z0-9_/]+[.]hpp\"|<sureleap/ext/[a-z0-9_]+[.]hpp>)" includes
+        string(REGEX MATCHALL "# *include *(\"support/[a-z0-9_/]+[.]hpp\"|<sureleap/ext/[a-z0-9_/]+[.]hpp>)" includes
                               "${text}")
         foreach(include IN LISTS includes)
             string(REGEX REPLACE "^.*[\"<](.*)[\">]$" "\\1" include "${include}")
@@ -70,7 +71,7 @@ function(sureleap_missing_components result file)
     file(READ ${file} own_text)
     sureleap_closure(files ${file})
     set(missing)
-    foreach(pair IN ITEMS "eigen Eigen/" "xsimd xsimd/" "json nlohmann/")
+    foreach(pair IN ITEMS "eigen Eigen/" "xsimd xsimd/" "json nlohmann/" "llama llama[.]h>")
         string(REPLACE " " ";" pair ${pair})
         list(POP_FRONT pair component prefix)
         if(component IN_LIST SURELEAP_COMPONENTS OR own_text MATCHES "#if __has_include\\(<${prefix}")

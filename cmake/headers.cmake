@@ -5,7 +5,7 @@
 # Needs CMake 3.24; older ones go without this check.
 
 file(GLOB_RECURSE core_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/sureleap/*.hpp)
-file(GLOB ext_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/sureleap/ext/*.hpp)
+file(GLOB_RECURSE ext_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/sureleap/ext/*.hpp)
 list(REMOVE_ITEM core_headers ${ext_headers})
 list(FILTER core_headers EXCLUDE REGEX "/sureleap/cuda/")
 
@@ -26,10 +26,12 @@ if(CMAKE_VERSION VERSION_GREATER_EQUAL 3.24)
         if(missing)
             message(STATUS "${header} is not checked: no ${missing}")
         else()
-            cmake_path(GET header STEM stem)
-            # A header named like a component gets that component alone.
-            if(TARGET sureleap::${stem})
-                sureleap_verify_headers(${stem} HEADERS ${header} LINK sureleap::${stem})
+            # A header named like a component, or in a folder of that name, gets that component alone.
+            string(REGEX REPLACE "^.*/sureleap/ext/(.*)[.]hpp$" "\\1" stem ${header})
+            string(REGEX REPLACE "/.*$" "" component ${stem})
+            string(REPLACE "/" "_" stem ${stem})
+            if(TARGET sureleap::${component})
+                sureleap_verify_headers(${stem} HEADERS ${header} LINK sureleap::${component})
             else()
                 sureleap_verify_headers(${stem} HEADERS ${header} LINK ${SURELEAP_TARGETS})
             endif()

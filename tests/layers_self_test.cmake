@@ -26,7 +26,9 @@ set(good
     "c/functions.inl: <sureleap/c/round.hpp>"
     "sureleap.h: <sureleap/c/round.h> <sureleap/c/functions.inl>"
     "testing/enumerator.hpp: <sureleap/drafter/draft_block.hpp>"
-    "ext/eigen.hpp: <Eigen/Core> <sureleap/head/markov.hpp>")
+    "ext/eigen.hpp: <Eigen/Core> <sureleap/head/markov.hpp>"
+    "ext/llama/target.hpp: <llama.h> <sureleap/head/markov.hpp>"
+    "ext/llama.hpp: <sureleap/ext/llama/target.hpp>")
 set(all
     "<sureleap/core/config.hpp> <sureleap/core/types.hpp> <sureleap/sampling/random.hpp> <sureleap/concepts.hpp> <sureleap/schedule/frontier.hpp> <sureleap/schedule/greedy.hpp> <sureleap/head/markov.hpp> <sureleap/drafter/draft_block.hpp>"
 )

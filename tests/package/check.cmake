@@ -2,7 +2,7 @@
 #
 # Somebody else's project gets sureleap in one of the ways of docs/install.md, is built and run:
 #   cmake -D HOW=<way> -D COMPONENTS=<a,b> -D SOURCE_DIR=<checkout> -D BUILD_DIR=<its build> -D VERSION=<version>
-#         -D SCRATCH=<dir> -D GENERATOR=<generator> -D COMPILER=<c++> [-D NVCC=<nvcc>] -P check.cmake
+#         -D SCRATCH=<dir> -D GENERATOR=<generator> -D COMPILER=<c++> [-D NVCC=<nvcc>] [-D LLAMA_DIR=<dir>] -P check.cmake
 # The project is copied out of the checkout, and so is what it is given: nothing finds anything by lying beside it.
 cmake_minimum_required(VERSION 3.22)
 
@@ -66,6 +66,8 @@ if(HOW STREQUAL "refusals")
     refuses("no component \"telepathy\"" ${VERSION} -D COMPONENTS=telepathy)
     refuses("component eigen: Eigen3 >= 3.4 was not found" ${VERSION} -D COMPONENTS=eigen
             -D CMAKE_DISABLE_FIND_PACKAGE_Eigen3=ON)
+    refuses("component llama: llama >= 0.5 was not found" ${VERSION} -D COMPONENTS=llama
+            -D CMAKE_DISABLE_FIND_PACKAGE_llama=ON)
     refuses("component cuda: CUDAToolkit >= 12.0 was not found" ${VERSION} -D COMPONENTS=cuda
             -D CMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
     return()
@@ -154,6 +156,10 @@ endif()
 if("cuda" IN_LIST components)
     # Which sureleap does not look for unless asked to.
     list(APPEND settings -D SURELEAP_WITH_CUDA=ON -D CMAKE_CUDA_COMPILER=${NVCC} -D CMAKE_CUDA_ARCHITECTURES=90)
+endif()
+
+if("llama" IN_LIST components)
+    list(APPEND settings -D llama_DIR=${LLAMA_DIR})
 endif()
 
 configure(status text ${settings})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// What a user does with the components of sureleap: WITH_eigen, WITH_xsimd and WITH_json say which were compiled in. The
+// What a user does with the components of sureleap: WITH_eigen, WITH_xsimd, .. say which were compiled in. The
 // arguments name those that were asked for, so that one that got lost on the way is noticed.
 #include <array>
 #include <cstdio>
@@ -17,6 +17,9 @@
 #endif
 #ifdef WITH_json
 #include <sureleap/ext/json.hpp>
+#endif
+#ifdef WITH_llama
+#include <sureleap/ext/llama.hpp>
 #endif
 
 namespace {
@@ -51,6 +54,9 @@ int main(int argc, char** argv) {
     sureleap::capacity_table<> const table({{.batch_tokens = 1, .seconds = 0.5}, {.batch_tokens = 8, .seconds = 1.0}});
     expect(sureleap::to_json(sureleap::capacity_from_json(sureleap::to_json(table))) == sureleap::to_json(table),
            "json");
+#endif
+#ifdef WITH_llama
+    expect(llama_max_parallel_sequences() > 1, "llama");  // its headers, and its library
 #endif
 
     for (std::string_view const asked : std::span(argv, static_cast<std::size_t>(argc)).subspan(1)) {
