@@ -204,6 +204,12 @@ TEST_CASE("read_llama_chain: what stands before, or in another order, is run") {
     add({llama_sampler_init_top_p(0.5F, 3), temp(0.5F), dist()}, {.temperature = t});
     add({llama_sampler_init_temp_ext(0.5F, 0.2F, 1.0F), top_k(4), dist()}, {.top_k = 4});
     add({temp(0.5F), typical(), greedy()}, {.temperature = 0.0});
+    // Behind a stage that sorts, a logit-bias leaves candidates marked as sorted that are not, and top-k takes the first.
+    llama_logit_bias const bias{3, 5.0F};
+    auto const biased = [&bias] { return llama_sampler_init_logit_bias(32, 1, &bias); };
+    add({biased(), temp(0.5F), top_k(4), dist()}, {.temperature = t, .top_k = 4});
+    add({top_k(9), biased(), temp(0.5F), top_k(4), dist()}, {});
+    add({top_k(9), biased(), top_k(4), temp(0.5F), dist()}, {.temperature = t});
     for (std::size_t i = 0; i < list.size(); ++i) {
         CAPTURE(i);
         CHECK(list[i].sampling.needs_hook());

@@ -117,8 +117,8 @@ TEST_CASE("llama_samplers: the law of a text is the product of llama.cpp's laws"
     constexpr std::size_t horizon = 3;
     tokens const prompt{1, 2};
     auto const chain =
-        make_chain({llama_sampler_init_penalties(vocabulary, 64, 1.6F, 0.4F, 0.3F), llama_sampler_init_top_p(0.85F, 1),
-                    llama_sampler_init_temp(0.7F), llama_sampler_init_dist(3)});
+        make_chain({llama_sampler_init_penalties(vocabulary, 64, 1.6F, 0.4F, 0.3F), llama_sampler_init_top_p(0.99F, 1),
+                    llama_sampler_init_temp(2.5F), llama_sampler_init_dist(3)});
     std::map<tokens, double> expected;
     auto const follow = [&](auto const& self, tokens const& text, llama_sampler* at, double mass) -> void {
         if (text.size() == prompt.size() + horizon) {
@@ -139,16 +139,17 @@ TEST_CASE("llama_samplers: the law of a text is the product of llama.cpp's laws"
     };
     follow(follow, prompt, chain.get(), 1.0);
 
+    REQUIRE(expected.size() > 20);
     llama_sampling const sampling = read_llama_chain(chain.get());
     auto settings = sampling.settings;
     settings.max_new_tokens = horizon;
-    auto const each_rule = [&](auto rule) {
+    auto const largest_difference = [&](auto rule, auto hook_of) {
         std::map<tokens, double> found;
         enumerator walk{enumerator::noise::keyed};
         walk.for_each_path([&] {
             llama_samplers samplers;
             decoder dec{target_of(vocabulary),      draft_of(vocabulary, 2), fixed_schedule{}, rule,
-                        decoder_options{.seed = 1}, samplers.hook(),         walk.handle()};
+                        decoder_options{.seed = 1}, hook_of(samplers),       walk.handle()};
             auto const id = dec.submit(prompt, settings);
             samplers.join(id, sampling, prompt);
             while (dec.step()) {
@@ -156,11 +157,21 @@ TEST_CASE("llama_samplers: the law of a text is the product of llama.cpp's laws"
             auto const text = dec.generated(id);
             found[tokens(text.begin(), text.end())] += walk.weight();
         });
-        REQUIRE(found.size() == expected.size());
-        for (auto const& [text, mass] : expected) CHECK(std::abs(found[text] - mass) <= 1e-6);
+        double largest = 0.0;
+        for (auto const& [text, mass] : expected) found[text] -= mass;
+        for (auto const& [text, difference] : found) largest = std::max(largest, std::abs(difference));
+        return largest;
     };
-    each_rule(token_rejection<>{});
-    each_rule(block_verification<>{});
+    auto const right = [](llama_samplers const& samplers) { return samplers.hook(); };
+    CHECK(largest_difference(token_rejection<>{}, right) <= 1e-6);
+    CHECK(largest_difference(block_verification<>{}, right) <= 1e-6);
+    // A mutant: rows behind drafted tokens know nothing of them.
+    auto const forgetful = [](llama_samplers const& samplers) {
+        return [of = samplers.hook()](hook_context const& at, std::span<float> row) {
+            of(hook_context{at.request, {}}, row);
+        };
+    };
+    CHECK(largest_difference(block_verification<>{}, forgetful) > 1e-3);
 }
 
 TEST_CASE("llama_samplers: the chain of llama.cpp's programs, from reading it to leaving") {
@@ -267,7 +278,7 @@ TEST_CASE("llama_samplers: texts of a grammar, whatever is drafted") {
     char const* const rules = "root ::= (\"ab\" | \"cd\" | \"e\")+";
     auto const language = [&in](std::uint64_t own, double disagreement) {
         support::hash_language const hashed{.own = own, .disagreement = disagreement};
-        std::vector<token_id> known{in.end};
+        std::vector<token_id> known;
         for (char const letter : {'a', 'b', 'c', 'd', 'e', 'f'}) known.push_back(in[letter]);
         return [=](std::span<token_id const> context, std::span<float> row) {
             hashed(context, row);
@@ -279,7 +290,7 @@ TEST_CASE("llama_samplers: texts of a grammar, whatever is drafted") {
         llama_sampling const sampling = read_llama_chain(chain.get());
         llama_samplers samplers;
         decoder dec{model_of<float>(in.size, language(1, 0.0)),
-                    autoregressive{model_of<float>(in.size, language(5, 0.7)),
+                    autoregressive{model_of<float>(in.size, language(5, 0.3)),
                                    top1_confidence{},
                                    {.block_size = block, .vocabulary = in.size}},
                     fixed_schedule{},

@@ -51,30 +51,33 @@ using owned_sampler = std::unique_ptr<llama_sampler, free_sampler>;
 /// Probabilities of all tokens; empty if there is no law.
 using law = std::vector<double>;
 
-/// All stages but the last, applied by llama.cpp, then a softmax in double; if greedy is the last, what it selects.
+/// All stages, applied by llama.cpp: the probabilities that dist leaves behind, or what greedy selects. If dist fails, because
+/// a stage cut the first of sorted candidates, it is the softmax of what is left.
 [[nodiscard]] inline law law_by_llama(llama_sampler* chain, std::span<float const> row) {
     std::vector<llama_token_data> data;
     for (float const l : row) data.push_back({static_cast<llama_token>(data.size()), l, 0.0F});
     llama_token_data_array array{data.data(), data.size(), -1, false};
-    int const last = llama_sampler_chain_n(chain) - 1;
-    for (int i = 0; i < last; ++i) llama_sampler_apply(llama_sampler_chain_get(chain, i), &array);
-    std::span<llama_token_data const> left{array.data, array.size};
+    llama_sampler* const draws = llama_sampler_chain_get(chain, llama_sampler_chain_n(chain) - 1);
+    for (int i = 0; i + 1 < llama_sampler_chain_n(chain); ++i) {
+        llama_sampler_apply(llama_sampler_chain_get(chain, i), &array);
+    }
+    std::span<llama_token_data const> const left{array.data, array.size};
     float top = -std::numeric_limits<float>::infinity();
     for (llama_token_data const& c : left) {
         if (std::isnan(c.logit)) return {};
         top = std::max(top, c.logit);
     }
     if (!std::isfinite(top)) return {};
+    llama_sampler_apply(draws, &array);
     law p(row.size(), 0.0);
-    llama_sampler* const draws = llama_sampler_chain_get(chain, last);
     if (std::string(llama_sampler_name(draws)) == "greedy") {
-        llama_sampler_apply(draws, &array);
         p[static_cast<std::size_t>(array.data[array.selected].id)] = 1.0;
         return p;
     }
+    bool const drawn = std::all_of(left.begin(), left.end(), [](auto const& c) { return std::isfinite(c.p); });
     double sum = 0.0;
     for (llama_token_data const& c : left) {
-        double const weight = std::exp(static_cast<double>(c.logit) - static_cast<double>(top));
+        double const weight = drawn ? static_cast<double>(c.p) : std::exp(static_cast<double>(c.logit - top));
         p[static_cast<std::size_t>(c.id)] = weight;
         sum += weight;
     }

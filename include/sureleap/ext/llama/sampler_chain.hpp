@@ -52,15 +52,26 @@ struct llama_sampling {
 
 namespace detail {
 
-enum class llama_stage_kind { temperature, top_k, top_p, min_p, edits, draws, is_random, unknown };
+enum class llama_stage_kind {
+    temperature,
+    top_k,
+    top_p,
+    min_p,
+    edits,      ///< of another kind, a function of candidates and accepted tokens
+    displaces,  ///< such that candidates that were sorted are not, and are still marked so
+    reorders,   ///< such that nobody knows
+    draws,
+    is_random,
+    unknown
+};
 
 [[nodiscard]] constexpr llama_stage_kind kind_of_llama_stage(std::string_view name) noexcept {
     using enum llama_stage_kind;
     constexpr std::pair<std::string_view, llama_stage_kind> known[] = {
         {"temp", temperature},   {"temp-ext", temperature},  {"top-k", top_k},
         {"top-p", top_p},        {"min-p", min_p},           {"penalties", edits},
-        {"grammar", edits},      {"logit-bias", edits},      {"dry", edits},
-        {"typical", edits},      {"infill", edits},          {"top-n-sigma", edits},
+        {"grammar", displaces},  {"logit-bias", displaces},  {"dry", edits},
+        {"typical", edits},      {"infill", reorders},       {"top-n-sigma", edits},
         {"dist", draws},         {"greedy", draws},          {"xtc", is_random},
         {"mirostat", is_random}, {"mirostat-v2", is_random}, {"adaptive-p", is_random}};
     for (auto const& [of, kind] : known) {
@@ -101,7 +112,7 @@ inline void list_llama_stages(llama_sampler* sampler, std::vector<llama_sampler*
         };
         llama_stage_kind kind = kind_of_llama_stage(name);
         if (std::find(options.own_stages.begin(), options.own_stages.end(), name) != options.own_stages.end()) {
-            kind = llama_stage_kind::edits;
+            kind = llama_stage_kind::reorders;
         }
         if (name.starts_with('+') || name.starts_with('-')) {
             refuse(
@@ -151,13 +162,34 @@ inline void list_llama_stages(llama_sampler* sampler, std::vector<llama_sampler*
     return seed;
 }
 
+/// Whether candidates may be marked as sorted that are not. llama.cpp's truncations go by the mark, whatever it hides.
+[[nodiscard]] inline bool misplaces(std::span<llama_stage const> stages) noexcept {
+    bool sorted = false;
+    for (llama_stage const& stage : stages) {
+        switch (stage.kind) {
+            case llama_stage_kind::temperature:  // a dynamic one
+            case llama_stage_kind::top_k:
+            case llama_stage_kind::top_p:
+            case llama_stage_kind::min_p: sorted = true; break;
+            case llama_stage_kind::displaces:
+                if (sorted) return true;
+                break;
+            case llama_stage_kind::reorders: return true;
+            default: break;
+        }
+    }
+    return false;
+}
+
 /// Takes numbers from a chain's end towards its beginning, as long as the order is the library's, or the law is the same in it.
 class llama_number_reader {
 public:
-    explicit llama_number_reader(bool greedy) noexcept : greedy_(greedy) {}
+    explicit llama_number_reader(bool greedy, bool truncates = true) noexcept
+        : greedy_(greedy), truncates_(truncates) {}
 
     /// The stage before those that were taken is settings as well.
     [[nodiscard]] bool takes(llama_stage const& stage) {
+        if (!truncates_ && stage.kind != llama_stage_kind::temperature) return false;
         switch (stage.kind) {
             case llama_stage_kind::temperature: return takes_temperature(find_temperature(stage.sampler));
             case llama_stage_kind::
@@ -192,6 +224,7 @@ private:
     }
 
     bool greedy_;
+    bool truncates_;
     transform how_{};  // what is left at its default was not taken
 };
 
@@ -206,9 +239,16 @@ private:
     result.sees_prompt = options.sees_prompt;
     bool const is_greedy = detail::name_of(stages.back().sampler) == "greedy";
     if (!is_greedy) result.settings.seed = detail::seed_of_dist(stages.back().sampler);
-    detail::llama_number_reader numbers{is_greedy};
-    std::size_t edits = stages.size() - 1;  // stages before here edit rows
-    while (!options.all_by_llama && edits > 0 && numbers.takes(stages[edits - 1])) --edits;
+    std::size_t edits = 0;  // stages before here edit rows
+    auto const take = [&](detail::llama_number_reader taken) {
+        edits = stages.size() - 1;
+        while (!options.all_by_llama && edits > 0 && taken.takes(stages[edits - 1])) --edits;
+        return taken;
+    };
+    auto numbers = take(detail::llama_number_reader{is_greedy});
+    if (detail::misplaces(std::span(stages).first(edits))) {
+        numbers = take(detail::llama_number_reader{is_greedy, false});
+    }
     transform const how = numbers.taken();
     result.settings.temperature = how.temperature;
     result.settings.top_k = how.top_k;

@@ -101,8 +101,9 @@ template <class IsRight>
     float t = row[0] / probe(row, false)[0].logit;
     for (int i = 0; i < 2; ++i) t = std::nextafter(t, 0.0F);
     for (int i = 0; i < 5; ++i, t = std::nextafter(t, std::numeric_limits<float>::max())) {
-        if (!(t >= least_temperature && t <= largest_temperature)) continue;
-        if (everywhere([&](auto const& r, auto const& made) { return divides_by(r, made, t); })) return t;
+        auto const wide = static_cast<double>(t);
+        if (!(wide >= least_temperature && wide <= largest_temperature)) continue;
+        if (everywhere([&](auto const& r, auto const& made) { return divides_by(r, made, t); })) return wide;
     }
     return std::nullopt;
 }
