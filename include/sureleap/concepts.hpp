@@ -345,6 +345,8 @@ struct hook_context {
 /// Edits a copy of one target row before the transform: grammar masks (-inf), penalties, biases.
 /// Promise: a function of the request's committed tokens and `drafted`. Costs a copy of each row that is touched. Where an
 /// executor is lent (executor.hpp), it is called from its threads, for several requests at once, and must not throw.
+/// Optional: touches(request) says whether it edits a request's rows at all. Those of others are read where they are, with
+/// what they bring along, if the target stores them in the compute type.
 template <class H, class Real>
 concept logits_hook = requires(H const& hook, hook_context const& at, std::span<Real> logits) { hook(at, logits); };
 

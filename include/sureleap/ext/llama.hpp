@@ -8,6 +8,7 @@
 #include <sureleap/ext/llama/draft.hpp>
 #include <sureleap/ext/llama/features.hpp>
 #include <sureleap/ext/llama/outcome.hpp>
+#include <sureleap/ext/llama/sampler.hpp>
 #include <sureleap/ext/llama/sequences.hpp>
 #include <sureleap/ext/llama/target.hpp>
 #include <sureleap/ext/llama/vocabulary.hpp>

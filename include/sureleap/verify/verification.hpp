@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <span>
 #include <type_traits>
@@ -27,6 +28,11 @@ struct no_logits_hook {
 template <class T, class Hook>
 struct verification_memory {
     static constexpr bool hooked = !std::is_same_v<Hook, no_logits_hook>;
+    /// Some requests' rows need no copy, as the hook says and their format allows.
+    static constexpr bool spares =
+        std::is_same_v<compute_t<T>, T> && requires(Hook const& hook, request_view const& r) {
+            { hook.touches(r) } -> std::same_as<bool>;
+        };
     /// Hooked rows are copies in the compute type; others are read where the target left them.
     using row_type = std::conditional_t<hooked, compute_t<T>, T>;
 
@@ -125,6 +131,11 @@ private:
         logits_row<T> row = rows_.row(first_row_ + k);
         if (bare_) row.log_normaliser.reset();
         transform const how = request_.settings->target_transform();
+        if constexpr (memory_type::spares) {
+            if (!hook_.touches(request_)) {
+                return {row, how, memory_.order, nullptr, *memory_.kernels, sums_of(k), made};
+            }
+        }
         if constexpr (memory_type::hooked) {
             auto const copy = memory_.rows.subspan(k * row.values.size(), row.values.size());
             std::transform(row.values.begin(), row.values.end(), copy.begin(), [](T const& l) { return load(l); });

@@ -434,6 +434,32 @@ TEST_CASE("given rows: a row without a law gives no token, wherever its NaN stan
     }
 }
 
+namespace {
+/// Counts its calls, and touches what it is told to.
+struct counting_hook {
+    bool touching = false;
+    int* calls = nullptr;
+    [[nodiscard]] bool touches(request_view const&) const noexcept { return touching; }
+    void operator()(hook_context const&, std::span<float>) const { ++*calls; }
+};
+}  // namespace
+
+TEST_CASE("given rows: rows that a hook does not touch are read where they are") {
+    support::dice roll(19);
+    given_rows const target{random_rows(roll, block + 1)};
+    stage one{random_rows(roll, block)};
+    int calls = 0;
+    for (std::uint64_t position = 0; position < 20; ++position) {
+        REQUIRE(one.decide(token_rejection<>{}, target.whole(), position).outcome == status::ok);
+        auto const plain = one.emitted;
+        (void)one.decide(token_rejection<>{}, target.whole(), position, counting_hook{false, &calls});
+        REQUIRE(one.emitted == plain);
+        REQUIRE(calls == 0);
+    }
+    (void)one.decide(token_rejection<>{}, target.whole(), 0, counting_hook{true, &calls});
+    CHECK(calls > 0);
+}
+
 TEST_CASE("given rows: statistics are not read where a hook, a temperature or a truncation makes another law") {
     support::dice roll(100);
     INFO("seed " << roll.seed());
