@@ -49,6 +49,9 @@ public:
 
     /// Of the rows of the last call: outputs of the feature layers side by side, [rows, layers * hidden_size].
     [[nodiscard]] virtual sureleap::matrix_view<Real> features() const noexcept = 0;
+    /// Whether a row's logits depend, in their last digits, on the rows that are computed beside it. Texts of batches and of
+    /// plain decoding may part then where two tokens are nearly level.
+    [[nodiscard]] virtual bool rows_depend_on_batch() const noexcept { return false; }
     /// Which layers those are; -1 is the embedding.
     [[nodiscard]] virtual std::span<int const> feature_layers() const noexcept = 0;
 };

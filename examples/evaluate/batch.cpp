@@ -107,7 +107,8 @@ void decode_all(session const& s, load& all, std::vector<std::vector<token_id>>&
 }  // namespace
 
 section run_batch(session const& s) {
-    bool const compare = is_reproducible(s.chosen.sampling, engine::make_rule(s.chosen.rule));
+    bool const compare = is_reproducible(s.chosen.sampling, engine::make_rule(s.chosen.rule)) &&
+                         !s.load(plain_decoding(), 1).models.target->rows_depend_on_batch();
     section out{.name = "batch", .counts = {{"compared", compare}, {"schedule", s.chosen.closely().schedule}}};
     table t{.title = "Tokens a second of " + s.chosen.of + " by requests at once, " + s.sampling_in_words() +
                      ", rule " + s.chosen.rule,

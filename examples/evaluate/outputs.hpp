@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -21,6 +22,16 @@ namespace evaluate {
            std::visit([]<class R>(R const&) { return R::guarantee == sureleap::fidelity::pathwise; }, rule);
 }
 
+/// Where the first `tokens` tokens of two outputs part, if they do.
+[[nodiscard]] inline std::optional<std::size_t> parting(std::span<sureleap::token_id const> x,
+                                                        std::span<sureleap::token_id const> y, std::size_t tokens) {
+    x = x.first(std::min(x.size(), tokens));
+    y = y.first(std::min(y.size(), tokens));
+    auto const at = std::ranges::mismatch(x, y);
+    if (at.in1 == x.end() && at.in2 == y.end()) return std::nullopt;
+    return static_cast<std::size_t>(at.in1 - x.begin());
+}
+
 /// Throws at the first of the first `tokens` tokens of a text that is not as expected. `who` decoded it, and name(i) is
 /// what the i-th text is called.
 template <class Name>
@@ -29,16 +40,13 @@ void expect_same(std::string const& who, std::span<std::vector<sureleap::token_i
     for (std::size_t i = 0; i < outputs.size(); ++i) {
         auto const& x = outputs[i];
         auto const& y = expected[i];
-        std::size_t const a = std::min(x.size(), tokens);
-        std::size_t const b = std::min(y.size(), tokens);
-        std::size_t at = 0;
-        while (at < std::min(a, b) && x[at] == y[at]) ++at;
-        if (at == a && at == b) continue;
-        auto const shown = [&](std::vector<sureleap::token_id> const& of, std::size_t size) {
-            return at < size ? "token " + std::to_string(of[at]) : std::string("the end");
+        auto const at = parting(x, y, tokens);
+        if (!at) continue;
+        auto const shown = [&](std::vector<sureleap::token_id> const& of) {
+            return *at < std::min(of.size(), tokens) ? "token " + std::to_string(of[*at]) : std::string("the end");
         };
-        sureleap::fail_with(name(i), ": ", who, " has ", shown(x, a), " at index ", at, ", expected plain decoding's, ",
-                            shown(y, b));
+        sureleap::fail_with(name(i), ": ", who, " has ", shown(x), " at index ", *at, ", expected plain decoding's, ",
+                            shown(y));
     }
 }
 

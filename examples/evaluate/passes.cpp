@@ -12,7 +12,7 @@
 namespace evaluate {
 namespace {
 
-constexpr std::array<std::size_t, 7> sizes{1, 2, 3, 4, 5, 6, 8};
+constexpr std::array<std::size_t, 10> sizes{1, 2, 3, 4, 5, 6, 7, 8, 12, 16};
 constexpr std::size_t turns = 41;
 
 double median(std::vector<double> values) {

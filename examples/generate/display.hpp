@@ -28,6 +28,7 @@ struct findings {
 
     /// Both runs are there and must be equal (is_reproducible).
     bool comparable = false;
+    bool may_part = false;  ///< rows of the target depend on the batch
     /// How much faster speculation was, if both runs are there.
     [[nodiscard]] std::optional<double> ratio() const {
         if (!speculative || !plain) return std::nullopt;

@@ -109,6 +109,7 @@ int run(options const& chosen) {
     } else {
         found.plain = decode_and_show("plain", false, plain, what, loaded, asked, pool, status);
     }
+    found.may_part = loaded.target->rows_depend_on_batch();
     found.comparable = found.speculative && found.plain && is_reproducible(what.settings, rule);
     bool const asks_for_rates = chosen.verbose || !chosen.json.empty();
     if (asks_for_rates && found.plain && loaded.target_facts.weight_bytes > 0) {
@@ -118,7 +119,7 @@ int run(options const& chosen) {
     print_findings(chosen, loaded, found);
     if (!chosen.trace.empty()) write_trace(chosen, loaded, asked, *found.speculative);
     if (!chosen.json.empty()) write_json(chosen, loaded, asked.tokens, found);
-    return found.parting() ? EXIT_FAILURE : EXIT_SUCCESS;
+    return found.parting() && !found.may_part ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 }  // namespace
