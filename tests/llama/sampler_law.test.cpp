@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -35,7 +36,7 @@ namespace {
 
 /// A vocabulary to sample from: bytes and letters, or that of a real model.
 struct words {
-    support::tiny_model model;
+    std::shared_ptr<llama_model> model;
     llama_vocab const* vocab = llama_model_get_vocab(model.get());
     std::size_t size = static_cast<std::size_t>(llama_vocab_n_tokens(vocab));
     char const* grammar = "root ::= ([a-f]+ \" \")+";
@@ -369,7 +370,7 @@ TEST_CASE("chains over a real vocabulary have llama.cpp's law") {
     }
     auto options = llama_model_default_params();
     options.vocab_only = true;
-    support::tiny_model model{llama_model_load_from_file(path, options), support::free_tiny{}};
+    std::shared_ptr<llama_model> model{llama_model_load_from_file(path, options), llama_model_free};
     REQUIRE(model);
     words const real{.model = std::move(model),
                      .grammar = "root ::= \"{\" ( \"\\\"\" [a-zA-Z ]+ \"\\\"\" \":\" [0-9]+ \",\"? )* \"}\""};

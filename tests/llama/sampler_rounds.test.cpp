@@ -68,8 +68,10 @@ std::vector<tokens> generated(Rule const& rule, std::size_t max_draft_tokens, ex
     constexpr std::size_t vocabulary = 24;
     constexpr std::size_t requests = 5;
     llama_samplers samplers;
-    decoder dec{target_of(vocabulary),
-                draft_of(vocabulary),
+    auto target = target_of(vocabulary);
+    auto drafter = draft_of(vocabulary);
+    decoder dec{target,
+                drafter,
                 fixed_schedule{},
                 rule,
                 decoder_options{.max_requests = requests, .executor = executor},
@@ -326,11 +328,9 @@ TEST_CASE("llama_samplers: texts of a grammar, whatever is drafted") {
         CHECK(dec.report().accepted() > 10);
         CHECK(rejected > 10);
     };
-    each_rule(token_rejection<>{}, llama_sampler_init_dist(1));
     each_rule(block_verification<>{}, llama_sampler_init_dist(1));
-    each_rule(target_match<>{}, llama_sampler_init_dist(1));
     each_rule(keyed_coupling{}, llama_sampler_init_dist(1));
-    each_rule(token_rejection<>{}, llama_sampler_init_greedy());
+    each_rule(block_verification<>{}, llama_sampler_init_greedy());
 }
 
 TEST_CASE("llama_samplers: a drafted token that a grammar forbids is no end of the program") {
@@ -405,8 +405,9 @@ TEST_CASE("llama_samplers: requests that did not join, and tokens that nobody ha
     CHECK_FALSE(is_nan(forgets.row()));
     // A decoder says so.
     llama_samplers samplers;
-    decoder dec{target_of(size),     draft_of(size),    fixed_schedule{},
-                token_rejection<>{}, decoder_options{}, samplers.hook()};
+    auto target = target_of(size);
+    auto drafter = draft_of(size);
+    decoder dec{target, drafter, fixed_schedule{}, target_match<>{}, decoder_options{}, samplers.hook()};
     tokens const prompt{1};
     (void)dec.submit(prompt);
     REQUIRE(dec.step());

@@ -41,9 +41,10 @@ struct llama_chain_options {
 
 /// What a chain asks for.
 struct llama_sampling {
-    request_settings
-        settings{};  ///< temperature, top_k, top_p, min_p, seed and the draft's temperature; the rest is yours
-    detail::llama_stages stages{};  ///< run on every row, before what the settings say
+    /// Temperature, truncation, seed, and the draft's temperature; the rest is yours.
+    request_settings settings{};
+    /// Run on every row, before what the settings say.
+    detail::llama_stages stages{};
     bool sees_prompt = false;
 
     /// Whether there is something to run. If not, neither a hook nor join is needed.
@@ -231,8 +232,8 @@ private:
 }  // namespace detail
 
 /// What a chain of samplers, or one sampler, asks of a request: copies of its stages as they stand, with what they have
-/// accepted. The chain itself stays yours and as it is. Throws, naming the stage, for what has no equal. A millisecond or
-/// so: read a chain once and let many requests join with it.
+/// accepted. The chain itself stays yours and as it is. Throws, naming the stage, for what has no equal. Some
+/// 0.1 ms; many requests may join with one reading.
 [[nodiscard]] inline llama_sampling read_llama_chain(llama_sampler* chain, llama_chain_options const& options = {}) {
     auto stages = detail::known_llama_stages(chain, options);
     llama_sampling result;
