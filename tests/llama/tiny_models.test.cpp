@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <span>
 #include <string>
@@ -20,6 +21,7 @@
 #include "llama/support/tiny_models.hpp"
 #include "support/catch.hpp"
 #include "support/dice.hpp"
+#include "support/scratch_folder.hpp"
 
 namespace {
 
@@ -345,6 +347,71 @@ TEST_CASE("llama.cpp: how a batch is cut into passes", "[llama]") {
         CHECK(count(arch, false, ragged) == passes{9, 5});
         CHECK(count(arch, false, equal) == passes{12});
         CHECK(count(arch, false, apart) == passes{4, 4, 4});
+    }
+}
+
+// ---- a row and its batch ------------------------------------------------------------------------------------------------
+
+/// The largest difference that a row's logits have from those that it has alone, in batches of 2, 4 and 8 rows: of its own
+/// sequence, or one each of others.
+struct batch_differences {
+    double own = 0;
+    double others = 0;
+};
+
+batch_differences differences_in_batches(tiny_model const& model) {
+    auto const tokens = random_tokens(28, 9);
+    auto const prompt = std::span(tokens).first(20), next = std::span(tokens).subspan(20);
+    std::vector<std::vector<float>> alone;
+    tiny_context const one = after(model, prompt);
+    for (std::size_t i = 0; i < next.size(); ++i) {
+        REQUIRE(token_batch().add(next[i], 20 + static_cast<llama_pos>(i)).decode(one) == 0);
+        alone.push_back(logits_of(one, 0));
+    }
+    batch_differences found;
+    for (std::int32_t const width : {2, 4, 8}) {
+        tiny_context const own = after(model, prompt);
+        REQUIRE(token_batch().add(next.first(static_cast<std::size_t>(width)), 20).decode(own) == 0);
+        tiny_context const others = make_context(model);
+        token_batch batch;
+        for (llama_seq_id sequence = 0; sequence < width; ++sequence) {
+            REQUIRE(token_batch().add(prompt, 0, sequence).decode(others) == 0);
+            batch.add(next[0], 20, sequence);
+        }
+        REQUIRE(batch.decode(others) == 0);
+        for (std::int32_t i = 0; i < width; ++i) {
+            found.own = std::max(found.own, largest_difference(logits_of(own, i), alone[static_cast<std::size_t>(i)]));
+            found.others = std::max(found.others, largest_difference(logits_of(others, i), alone[0]));
+        }
+    }
+    return found;
+}
+
+TEST_CASE("llama.cpp: whether a row depends on its batch", "[llama]") {
+    scratch_folder const folder("tiny_models");
+    bool const plain = ggml_cpu_has_llamafile() == 0;
+    for (tiny_arch const arch : every_tiny_arch) {
+        tiny_model const model = make_tiny(arch, 7);
+        llama_model_save_to_file(model.get(), (folder / "f32.gguf").c_str());
+        for (llama_ftype const format : {LLAMA_FTYPE_ALL_F32, LLAMA_FTYPE_MOSTLY_F16, LLAMA_FTYPE_MOSTLY_BF16,
+                                         LLAMA_FTYPE_MOSTLY_Q8_0, LLAMA_FTYPE_MOSTLY_Q4_0, LLAMA_FTYPE_MOSTLY_Q4_1}) {
+            INFO(name_of(arch) << " in " << llama_ftype_name(format));
+            auto how = llama_model_quantize_default_params();
+            how.ftype = format;
+            how.nthread = 1;
+            REQUIRE(llama_model_quantize((folder / "f32.gguf").c_str(), (folder / "format.gguf").c_str(), &how) == 0);
+            tiny_model const rounded(
+                llama_model_load_from_file((folder / "format.gguf").c_str(), llama_model_default_params()),
+                llama_model_free);
+            REQUIRE(rounded != nullptr);
+            auto const [own, others] = differences_in_batches(rounded);
+            std::printf("%s in %s: own rows %.1e, others' %.1e\n", name_of(arch), llama_ftype_name(format), own,
+                        others);
+            // Products of several rows by llamafile's kernels sum in another order than those of one: 0.05 is what BF16
+            // makes of that. With the plain ones a row is the same to the bit, in every format.
+            CHECK(own <= (plain ? 0.0 : 0.05));
+            CHECK(others <= (plain ? 0.0 : 0.05));
+        }
     }
 }
 
