@@ -42,7 +42,7 @@ float some_number(support::dice& roll, double low, double high) {
 TEST_CASE("numbers of stages: what was given is found, to the float") {
     support::dice roll(2601);
     INFO("seed " << roll.seed());
-    for (int i = 0; i < 3000; ++i) {
+    for (std::size_t i = 0; i < 3000; ++i) {
         float const t = roll.chance(0.2) ? std::exp(some_number(roll, -11.0, 13.0)) : some_number(roll, 0.05, 3.0);
         float const p =
             roll.chance(0.2) ? 1.0F - std::exp(some_number(roll, -15.0, -3.0)) : some_number(roll, 0.02, 0.99);
@@ -77,7 +77,7 @@ TEST_CASE("numbers of stages: none where none says what the stage does") {
     auto const top_k = [](llama_sampler* s) { return detail::find_top_k(s); };
     auto const top_p = [](llama_sampler* s) { return detail::find_top_p(s); };
     auto const min_p = [](llama_sampler* s) { return detail::find_min_p(s); };
-    for (std::size_t const min_keep : {2, 3, 50, 800}) {
+    for (std::size_t const min_keep : {2U, 3U, 50U, 800U}) {
         CHECK_FALSE(number(top_p, llama_sampler_init_top_p(0.3F, min_keep)));
         CHECK_FALSE(number(min_p, llama_sampler_init_min_p(0.3F, min_keep)));
     }

@@ -211,7 +211,7 @@ counts compare(dice& roll, words const& in, int chains, std::size_t length, llam
         library const ours{made.chain.get(), options};
         // Of l / T a float keeps 24 bits, and so do the exponent and the sum.
         double const tolerance = 1e-6 * (4.0 + 2.0 * scale / made.temperature);
-        seen.settings_alone += ours.sampling.needs_hook() ? 0 : 1;
+        seen.settings_alone += ours.sampling.needs_hook() ? 0U : 1U;
         auto const next_row = [&] { return random_row(roll, in.size, scale); };
         write_text(roll, made.chain.get(), next_row, length, ours.sampling.settings, ours,
                    [&](law const& expected, law const& found) {
@@ -272,7 +272,7 @@ TEST_CASE("ties: all by llama.cpp the same tokens, by settings as many of the sa
         REQUIRE(between(expected, exact(a.view(), {}, row)).edge == 0);
         reader const b{settings.sampling.settings, {0}};
         law found = settings(b.view(), {}, row);
-        moved += between(expected, found).edge > 0 ? 1 : 0;
+        moved += between(expected, found).edge > 0 ? 1U : 0U;
         law sorted = expected;
         std::sort(sorted.begin(), sorted.end());
         std::sort(found.begin(), found.end());
