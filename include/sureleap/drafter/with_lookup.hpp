@@ -9,6 +9,10 @@
 // One schedule prices both. What lookup finds has a confidence as well: the share of such tokens that were accepted, by
 // the length of the match. A match that went well is a longer one, so position k of a block that began with a match of n
 // tokens is judged as one of n + k.
+//
+// The first token that was found and not verified teaches too. It is compared with the token that the target drew in its
+// place: they are equal as often as it would have been accepted. So where rows are dear and nothing is verified, a text that
+// repeats itself is still noticed.
 #pragma once
 
 #include <algorithm>
@@ -135,10 +139,16 @@ public:
     [[nodiscard]] forward_type forward(std::span<request_view const> requests) {
         matches_.assign(requests.size(), {});
         left_.assign(requests.begin(), requests.end());
+        found_tokens_.resize(requests.size() * found_.block_size());
         bool any_left = false;
         for (std::size_t r = 0; r < requests.size(); ++r) {
             if (requests[r].found_cap(block_size()) == 0) continue;
             matches_[r] = found_.match(requests[r].context);
+            // Contexts may have moved when the round is committed.
+            auto const kept = std::span<token_id>(found_tokens_).subspan(r * found_.block_size(), found_.block_size());
+            auto const followed = matches_[r].followed.first(std::min(matches_[r].followed.size(), kept.size()));
+            std::copy(followed.begin(), followed.end(), kept.begin());
+            matches_[r].followed = kept.first(followed.size());
             if (matches_[r].length > 0) left_[r].draft_limit = 0;
             any_left = any_left || left_[r].draft_cap(other_.block_size()) > 0;
         }
@@ -188,11 +198,16 @@ public:
         for (std::size_t r = 0; r < std::min(verdicts.size(), matches_.size()); ++r) {
             verdict const& v = verdicts[r];
             bool const mine = v.id == left_[r].id && matches_[r].length > 0 && v.outcome == status::ok;
-            for (std::size_t k = 0; mine && k < v.verified && k <= v.accepted; ++k) {
+            if (!mine) continue;
+            for (std::size_t k = 0; k < v.verified && k <= v.accepted; ++k) {
                 acceptance_.observe(matches_[r].length + k, k < v.accepted);
             }
+            std::size_t const k = v.accepted;
+            if (k == v.verified && k < v.emitted.size() && k < matches_[r].followed.size()) {
+                acceptance_.observe(matches_[r].length + k, v.emitted[k] == matches_[r].followed[k]);
+            }
         }
-        std::fill(matches_.begin(), matches_.end(), lookup_match{});  // contexts may move now
+        std::fill(matches_.begin(), matches_.end(), lookup_match{});
         if constexpr (requires { other_.commit(verdicts); }) other_.commit(verdicts);
     }
 
@@ -205,8 +220,9 @@ private:
     Drafter other_;
     lookup found_;
     match_acceptance acceptance_;
-    std::vector<lookup_match> matches_;  // by request of the round
-    std::vector<request_view> left_;     // the round's requests as the other drafter sees them
+    std::vector<lookup_match> matches_;   // by request of the round
+    std::vector<token_id> found_tokens_;  // what followed, [R, block size]
+    std::vector<request_view> left_;      // the round's requests as the other drafter sees them
 };
 
 template <class D>

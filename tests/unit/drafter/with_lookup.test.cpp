@@ -291,6 +291,35 @@ TEST_CASE("with_lookup: learns how matches of a length fare from what was verifi
     CHECK(d.planning.sizes[1] == block);
 }
 
+TEST_CASE("with_lookup: the first token that was not verified teaches by what the target drew in its place") {
+    world const w{1, V, block};
+    requests const round({{0, 1, 2, 3, 0, 1}, {4, 2, 3}});  // 2 3 0 1 is found behind a match of 2
+    with_lookup joined{counted(w), {.longest = 4, .shortest = 2, .acceptance = {.assumed = 0.5, .assumed_weight = 2}}};
+    auto const fared = [&](std::size_t length) { return joined.acceptance()(length); };
+    auto const run = [&](std::size_t verified, std::size_t accepted, std::vector<token_id> const& emitted) {
+        static_cast<void>(support::draft<double>(joined, token_rejection<>{}, round.views));
+        verdict mine = round.outcome(0, verified, accepted);
+        mine.emitted = emitted;
+        joined.commit(std::vector{mine, round.outcome(1, 0, 0)});
+    };
+    run(0, 0, {2});
+    CHECK(std::abs(fared(2) - 2.0 / 3) < 1e-3);
+    run(0, 0, {4});
+    CHECK(std::abs(fared(2) - 2.0 / 4) < 1e-3);
+    CHECK(fared(3) == 0.5);
+    run(1, 1, {2, 3});  // one was accepted, the next was drawn as it was found
+    CHECK(std::abs(fared(2) - 3.0 / 5) < 1e-3);
+    CHECK(std::abs(fared(3) - 2.0 / 3) < 1e-3);
+    run(2, 1, {2, 4});  // a rejection tells of itself, and of nothing behind it
+    CHECK(std::abs(fared(3) - 2.0 / 4) < 1e-3);
+    CHECK(fared(4) == 0.5);
+    double const before = fared(2);
+    run(0, 0, {});                                            // nothing was emitted
+    run(1, 1, {2});                                           // a stop token
+    CHECK(std::abs(fared(2) - (before * 6 + 1) / 7) < 1e-3);  // older observations have faded a little
+    CHECK(std::abs(fared(3) - 2.0 / 4) < 1e-3);
+}
+
 TEST_CASE("match_acceptance: old observations fade, and lengths beyond the longest count as it") {
     match_acceptance seen(2, {.assumed = 0.25, .assumed_weight = 1e-9, .memory = 10});
     CHECK(seen(1) == 0.25);
