@@ -9,10 +9,15 @@
 #   with -DSURELEAP_EXPECT_FAILURE   must fail, and every regex must match the compiler's output
 #   without                          must compile: the positive twin, which proves that the case tests what it says
 # -D MESSAGE_ONLY=ON leaves the twin out: one compiler proves it, every compiler has to say why.
+# -D PARTS=<file> is parts.hpp, precompiled as <file>.gch, for sources that include it.
 cmake_minimum_required(VERSION 3.22)
 set(ENV{LC_ALL} C)  # messages in English, quotes in ASCII
 
 set(command ${COMPILER} -std=c++20 -Wall -Wextra -fsyntax-only -I${INCLUDE_DIR} ${SOURCE})
+file(READ ${SOURCE} rest)
+if(PARTS AND rest MATCHES "#include \"parts[.]hpp\"")
+    list(APPEND command -include ${PARTS})
+endif()
 
 if(NOT MESSAGE_ONLY)
     execute_process(COMMAND ${command} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
@@ -32,7 +37,6 @@ endif()
 string(REGEX REPLACE "\n *[0-9]* *[|][^\n]*" "" spoken "\n${output}")
 
 # Cut by hand: lists of lines would break at ';' and '[' inside a regex.
-file(READ ${SOURCE} rest)
 set(marker "// expect-error: ")
 set(count 0)
 while(TRUE)
