@@ -56,13 +56,23 @@ if [[ ${presets[0]} != test && -z ${SURELEAP_SMOLLM2_GGUF:-} ]]; then
     export SURELEAP_SMOLLM2_GGUF
 fi
 
+# What needs llama.cpp is left out where it cannot be fetched and built.
+if [[ (${presets[0]} != test || ${name} == *llama*) && -z ${llama_ROOT:-} ]]; then
+    if llama_ROOT="$(cmake/fetch_llama.sh --for-tests)"; then
+        export llama_ROOT
+    else
+        unset llama_ROOT
+        echo "no llama.cpp could be made: tests of it are left out"
+    fi
+fi
+
 jobs=$(nproc)
 export UBSAN_OPTIONS=print_stacktrace=1
 
 if [[ -n ${name} ]]; then
     cmake --preset test >/dev/null
     mapfile -t known < <(ninja -C build/test -t targets all |
-        sed -nE 's/^((unit|property|golden|static|engine|c)\.[a-z0-9_.]*): phony.*/\1/p' | sort -u)
+        sed -nE 's/^((unit|property|golden|static|engine|llama|c)\.[a-z0-9_.]*): phony.*/\1/p' | sort -u)
     mapfile -t targets < <(printf '%s\n' "${known[@]}" | grep -F -- "${name}")
     if [[ ${#targets[@]} -eq 0 ]]; then # a header whose tests are named after what it is part of
         mapfile -t targets < <(grep -lrE "#include <sureleap/([a-z0-9_]+/)*${name##*/}\.hpp>" tests/unit |

@@ -6,7 +6,7 @@
 #   examples/evaluate/compare_llama_cpp.sh speed         plain decoding and prompt lookup of both; passes of 1 to 8 rows
 #   examples/evaluate/compare_llama_cpp.sh perplexity    of 100 texts, ours beside llama.cpp's
 #
-# It builds generate and evaluate, fetches the model (98 MB) and installs llama-cpp-python into build/llama_cpp, which
+# It builds generate and evaluate, fetches the model (98 MB) and has cmake/fetch_llama.sh install llama-cpp-python, which
 # compiles llama.cpp for this machine: some five minutes on two cores, once. --help after the word shows the flags.
 # SURELEAP_LLAMA_CPP names another Python that has llama-cpp-python; it is then used as it is.
 set -euo pipefail
@@ -41,11 +41,8 @@ fi
 
 python="${SURELEAP_LLAMA_CPP:-}"
 if [[ -z ${python} ]]; then
+    env -u SURELEAP_LLAMA_PREFIX "${root}/cmake/fetch_llama.sh" >/dev/null
     python="${root}/build/llama_cpp/bin/python3"
-    if ! "${python}" -c 'import llama_cpp' 2>/dev/null; then
-        quietly "making a virtual environment in ${root}/build/llama_cpp" python3 -m venv "${root}/build/llama_cpp"
-        quietly "installing llama-cpp-python, some minutes" "${python}" -m pip install llama-cpp-python
-    fi
 fi
 
 arguments=("$@")
