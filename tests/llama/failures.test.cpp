@@ -28,6 +28,18 @@ namespace {
     return lookup({.block_size = 4, .target_vocabulary = tokens_of(model)});
 }
 
+/// Loses the rows of every third round behind the pass: as if an engine had failed there.
+struct forgetful_target {
+    llama_target& target;
+    std::size_t rounds = 0;
+
+    [[nodiscard]] logits_rows<float> score(verify_batch const& batch) {
+        auto const rows = target.score(batch);
+        return ++rounds % 3 == 0 ? logits_rows<float>{} : rows;
+    }
+    void commit(std::span<verdict const> verdicts) { target.commit(verdicts); }
+};
+
 /// Aborts when its countdown ends; llama.cpp asks before every node of a graph.
 struct abort_after {
     long left = -1;  // negative: never
@@ -78,6 +90,33 @@ TEST_CASE("an aborted round is run again with the same tokens, wherever it was a
             }
             CHECK(aborted > 1);
             for (std::size_t i = 0; i < 2; ++i) CHECK(texts[i] == plain_text(model, prompts[i], settings[i]));
+        }
+    }
+}
+
+TEST_CASE("a round without a verdict takes all of its rows back, of every kind of memory") {
+    for (tiny_arch const arch : every_tiny_arch) {
+        for (std::uint32_t const window : {0U, 8U}) {
+            INFO(name_of(arch) << ", n_rs_seq " << window);
+            tiny_model const model = make_tiny(arch, 7);
+            llama_context_params params = tiny_context_params();
+            params.n_rs_seq = window;
+            tiny_context const context = make_context(model, params);
+            tiny_model const near = make_tiny(arch, 7, {.disturbance = 0.2F});
+            tiny_context const draft_context = make_context(near);
+            llama_draft draft{draft_context.get(), llama_model_get_vocab(model.get()), {.block_size = 4}};
+            autoregressive drafter{draft, draft.options()};
+            llama_target target{context.get(), drafter};
+            forgetful_target forgetful{target};
+            decoder dec{forgetful, drafter, fixed_schedule{}, keyed_coupling{}};
+            auto const prompt = repeating_prompt(3, 15, 4);
+            auto const id = dec.submit(prompt, {.temperature = 0.7, .seed = 4, .max_new_tokens = 40});
+            while (dec.step()) {
+                if (dec.state(id) == request_state::suspended) dec.resume(id);
+            }
+            CHECK(forgetful.rounds > 9);
+            CHECK(std::ranges::equal(dec.generated(id),
+                                     plain_text(model, prompt, {.temperature = 0.7, .seed = 4, .max_new_tokens = 40})));
         }
     }
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include <llama.h>
 
@@ -40,6 +41,11 @@ namespace detail {
         fail_with(owner, ": a round may have ", most_rows, " rows, expected at most n_batch = ", llama_n_batch(context),
                   " and n_ubatch = ", llama_n_ubatch(context),
                   "; raise them, or lower max_requests or the drafter's block_size");
+    }
+    if (llama_n_rs_seq(context) > 0 && llama_n_rs_seq(context) + 1 >= llama_n_ubatch(context)) {
+        fail_with(owner, ": n_rs_seq is ", llama_n_rs_seq(context),
+                  ", expected at most n_ubatch - 2 = ", static_cast<std::int64_t>(llama_n_ubatch(context)) - 2,
+                  "; raise llama_context_params::n_ubatch");
     }
     if (llama_get_embeddings(context) != nullptr) {
         fail_with(owner,

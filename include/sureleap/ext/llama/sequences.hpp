@@ -178,6 +178,7 @@ public:
         if (outcome == llama_outcome::ok) {
             for (std::size_t i = 0; i < tokens_.size(); ++i) {
                 sequence& s = sequences_[slots_[i]];
+                s.decoded = s.added;
                 if (features_ != nullptr) features_->keep(slots_[i], s.held.size(), i);
                 s.held.push_back(tokens_[i]);
             }
@@ -213,6 +214,7 @@ private:
         std::vector<token_id> held;
         std::size_t agreed = 0;  // of these, known to be the request's
         std::size_t added = 0;
+        std::size_t decoded = 0;          // of the last pass that it took part in
         std::uint64_t round = 0;          // the last one that it took part in
         std::vector<std::uint8_t> saved;  // the state behind saved_at tokens; 0: none
         std::size_t saved_at = 0;
@@ -248,6 +250,8 @@ private:
     }
     [[nodiscard]] bool remove_tail(sequence const& s, std::size_t size) const {
         auto const first = static_cast<llama_pos>(size);
+        // A window has the states behind the tokens of the last pass, and none from before it, whatever seq_rm says.
+        if (keeps_states_ && s.held.size() > size && s.held.size() - size >= s.decoded) return false;
         if (!llama_memory_seq_rm(memory_, s.id, first, -1)) return false;
         // A cache of a sliding window may have lost what the window reaches back to.
         llama_pos const window = llama_model_n_swa(model_);
