@@ -75,7 +75,8 @@ if [[ ${program} == llama ]]; then
         exit 1
     fi
     require_packages python3-venv
-    configure=(-D "llama_ROOT=$("${root}/cmake/fetch_llama.sh")")
+    prefix="$("${root}/cmake/fetch_llama.sh")"
+    configure=(-D "llama_ROOT=${prefix}")
     built=llama_generate
 fi
 

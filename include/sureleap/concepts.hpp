@@ -342,11 +342,10 @@ struct hook_context {
     std::span<token_id const> drafted;
 };
 
-/// Edits a copy of one target row before the transform: grammar masks (-inf), penalties, biases.
-/// Promise: a function of the request's committed tokens and `drafted`. Costs a copy of each row that is touched. Where an
-/// executor is lent (executor.hpp), it is called from its threads, for several requests at once, and must not throw.
-/// Optional: touches(request) says whether it edits a request's rows at all. Those of others are read where they are, with
-/// what they bring along, if the target stores them in the compute type.
+/// Edits a copy of one target row before the transform: grammar masks (-inf), penalties, biases. Promise: a function of the
+/// request's committed tokens and `drafted`. Where an executor is lent, it is called from its threads, for several requests
+/// at once, and must not throw. Optional: touches(request), whether it edits the request's rows at all; if not, they are
+/// read in place where they are stored in the compute type, without a copy.
 template <class H, class Real>
 concept logits_hook = requires(H const& hook, hook_context const& at, std::span<Real> logits) { hook(at, logits); };
 

@@ -7,8 +7,8 @@
 // position 0 on. So whatever happens to a request (a rejection, a pass that fails, another request in its place), what it
 // needs is compared with what is there. A tail that is wrong is removed, and what is missing is decoded.
 //
-// Removing a tail is free in a cache of keys and values. A recurrent or hybrid memory has a window (llama_n_rs_seq), or
-// else needs a state to come back to, which is saved before tokens are decoded that may be rejected. Where neither
+// Removing a tail is free in a cache of keys and values. A recurrent or hybrid memory has a window (llama_n_rs_seq), or else
+// needs a state to come back to. It is saved before tokens are decoded that may be rejected. Where neither
 // helps, the whole sequence is removed, and decoded again from the request's context.
 #pragma once
 

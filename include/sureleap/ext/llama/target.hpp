@@ -14,8 +14,8 @@
 // pass are outcomes: score() returns no rows, so that the round's requests get status invalid_target and stay as they are.
 // outcome() says why. A decoder suspends them, and they go on with the same random keys when they are resumed.
 //
-// The law is that of the context's logits. On a CPU llama.cpp's logits of a token depend a little on how many rows are
-// computed beside it, in speculation as in its own batches, and no rule can cure that (docs/llama_cpp.md).
+// The law is that of the context's logits. In some formats llama.cpp's logits depend a little on how many rows are computed
+// beside them. That is so in its own batches as well, and no rule can cure it (docs/llama_cpp.md).
 #pragma once
 
 #include <algorithm>
