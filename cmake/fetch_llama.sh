@@ -112,5 +112,7 @@ tar -xzf "${sources}" -C "${work}" --strip-components 3 --wildcards \
         cmake --build "${work}/build" -j "${jobs}" &&
         cmake --install "${work}/build"
 } 2>&1 | counting || fail "libllama of ${name} ${version} could not be built ($(reason))"
+mkdir "${work}/installed/src"
+mv "${work}/src/llama-ext.h" "${work}/installed/src/"  # what sureleap/ext/llama/layer_inputs.hpp includes
 mv "${work}/installed" "${for_tests}"
 echo "${for_tests}"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Hidden states through the eval callback: one row for every committed token, the same as without speculation, of any layer,
-// in any order, whatever was rejected, cut or decoded again. A second.
+// Hidden states through the eval callback, or from where llama.cpp keeps inputs of layers: one row for every committed token,
+// the same as without speculation, of any layer, in any order, whatever was rejected, cut or decoded again. A second.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -13,6 +13,9 @@
 
 #include <sureleap/ext/llama.hpp>
 #include <sureleap/sureleap.hpp>
+#if __has_include(<llama-ext.h>)  // of llama.cpp's sources, which are not always there
+#include <sureleap/ext/llama/layer_inputs.hpp>
+#endif
 
 #include "llama/support/plain_text.hpp"
 #include "llama/support/tiny_models.hpp"
@@ -28,15 +31,20 @@ struct rows_of_run {
     std::vector<std::vector<token_id>> sequences;  // prompt and text, without the token emitted last
 };
 
+enum class source { eval_callback, layer_inputs };
+
 [[nodiscard]] rows_of_run run(tiny_model const& model, std::vector<int> layers, std::size_t drafts,
-                              std::size_t requests, bool take_early) {
+                              std::size_t requests, bool take_early, source from = source::eval_callback) {
     llama_features features{std::move(layers)};
     llama_context_params params = tiny_context_params();
     params.type_k = GGML_TYPE_F32;  // rounding to F16 would make small differences large
     params.type_v = GGML_TYPE_F32;
     params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
-    features.attach(params);
+    if (from == source::eval_callback) features.attach(params);
     tiny_context const context = make_context(model, params);
+#if __has_include(<llama-ext.h>)
+    if (from == source::layer_inputs) read_layer_inputs(features, context.get());
+#endif
     lookup drafter({.block_size = 5, .target_vocabulary = tokens_of(model)});
     llama_target target{context.get(), drafter, {.max_requests = requests, .features = &features}};
     decoder dec{target, drafter, fixed_schedule{drafts}, keyed_coupling{}, {.max_requests = requests}};
@@ -99,6 +107,42 @@ TEST_CASE("rows of committed tokens are those of plain decoding, one a token") {
         }
     }
 }
+
+#if __has_include(<llama-ext.h>)
+
+TEST_CASE("inputs of layers are the rows of the eval callback") {
+    for (tiny_arch const arch : {tiny_arch::llama, tiny_arch::qwen3, tiny_arch::lfm2}) {
+        tiny_model const model = make_tiny(arch, 7, {.layers = 3});
+        std::size_t const requests = arch == tiny_arch::lfm2 ? 1 : 3;
+        for (auto const& layers : {std::vector<int>{1}, std::vector<int>{1, 0}}) {
+            INFO(name_of(arch) << ", " << layers.size() << " layers");
+            auto const called = run(model, layers, 5, requests, true, source::eval_callback);
+            auto const read = run(model, layers, 5, requests, true, source::layer_inputs);
+            CHECK(read.sequences == called.sequences);
+            CHECK(read.rows == called.rows);
+        }
+    }
+}
+
+TEST_CASE("layers whose inputs are not kept are refused before a pass would abort") {
+    auto const refusal = [](tiny_arch arch, int layer) -> std::string {
+        llama_features features{{layer}};
+        tiny_context const context = make_context(make_tiny(arch, 7));
+        try {
+            read_layer_inputs(features, context.get());
+        } catch (error const& e) {
+            return e.what();
+        }
+        return "none";
+    };
+    CHECK(refusal(tiny_arch::llama, 0) == "none");
+    CHECK(refusal(tiny_arch::llama, 1).starts_with("read_layer_inputs: feature layer 0 is 1, expected 0 .. 0;"));
+    CHECK(refusal(tiny_arch::llama, -1).starts_with("read_layer_inputs: feature layer 0 is -1, expected 0 .. 0;"));
+    CHECK(refusal(tiny_arch::mamba, 0).starts_with("read_layer_inputs: the architecture \"mamba\" keeps no inputs"));
+    CHECK(refusal(tiny_arch::jamba, 0).starts_with("read_layer_inputs: the architecture \"jamba\" keeps no inputs"));
+}
+
+#endif
 
 TEST_CASE("another text in a slot brings its rows from where it differs, also where the slot gave its cells up") {
     tiny_model const model = make_tiny(tiny_arch::llama, 7);

@@ -11,6 +11,7 @@
 // A layer's row is the residual stream behind it, named "l_out-<layer>" in llama.cpp's graphs, counted from 0. Most of its
 // architectures name it; one that does not is refused when the target is made. The graph is computed in pieces that end
 // with these layers. On a CPU that costs little; on a device it costs a synchronisation each, and graph capture.
+// layer_inputs.hpp has another way, for programs that have llama.cpp's sources.
 #pragma once
 
 #include <algorithm>
@@ -57,6 +58,12 @@ public:
         };
         params.cb_eval_user_data = this;
     }
+
+    /// Rows of a layer after a pass, [tokens, hidden size], in the order of the batch.
+    using layer_rows = float const* (*)(llama_context* context, int layer);
+    /// Instead of attach: rows are asked for after each pass, by a function that lasts as long as the context does.
+    void read_after_pass(layer_rows of_layer) noexcept { layer_rows_ = of_layer; }
+    [[nodiscard]] std::vector<int> const& layers() const noexcept { return layers_; }
 
     /// Rows of all tokens of the last pass, in the order of its batch.
     [[nodiscard]] matrix_view<float> last_pass() const noexcept {
@@ -131,13 +138,23 @@ private:
         if (!fits) return true;  // another user's pass; check() and keep() notice missing rows
         copied_.resize(rows * hidden_size_);
         ggml_backend_tensor_get(&tensor, copied_.data(), 0, copied_.size() * sizeof(float));
-        for (std::size_t i = 0; i < rows; ++i) {
+        fill(layer, copied_.data(), rows);
+        return true;
+    }
+    /// After a pass that went well.
+    void end(llama_context* context) {
+        if (layer_rows_ == nullptr) return;
+        for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+            fill(layer, layer_rows_(context, layers_[layer]), pass_.size() / width());
+        }
+    }
+    void fill(std::size_t layer, float const* rows, std::size_t count) {
+        for (std::size_t i = 0; i < count; ++i) {
             std::copy_n(
-                copied_.begin() + static_cast<std::ptrdiff_t>(i * hidden_size_), hidden_size_,
+                rows + i * hidden_size_, hidden_size_,
                 pass_.begin() + static_cast<std::ptrdiff_t>((filled_[layer] + i) * width() + layer * hidden_size_));
         }
-        filled_[layer] += rows;
-        return true;
+        filled_[layer] += count;
     }
     /// Token i of the pass is at `position` of a slot.
     void keep(std::size_t slot, std::size_t position, std::size_t i) {
@@ -163,6 +180,7 @@ private:
     std::vector<std::string> names_;
     std::size_t hidden_size_ = 0;
     int last_layer_ = -1;
+    layer_rows layer_rows_ = nullptr;
     std::vector<kept> kept_;
     std::vector<float> pass_;          // [tokens, width()] of the last pass
     std::vector<std::size_t> filled_;  // rows of it that came, by layer

@@ -176,6 +176,7 @@ public:
         llama_outcome outcome = too_long() ? llama_outcome::context_full : outcome_of_code(call());
         if (outcome == llama_outcome::no_slot && make_room()) outcome = outcome_of_code(call());
         if (outcome == llama_outcome::ok) {
+            if (features_ != nullptr) features_->end(context_);
             for (std::size_t i = 0; i < tokens_.size(); ++i) {
                 sequence& s = sequences_[slots_[i]];
                 s.decoded = s.added;
