@@ -173,6 +173,36 @@ TEST_CASE("a prompt is decoded where it goes on from the slot's text before, in 
     CHECK(target.held(0).empty());
 }
 
+TEST_CASE("a dry run is a round, saved states and what is decoded again included, and no text changes by it") {
+    for (tiny_arch const arch : every_tiny_arch) {
+        INFO(name_of(arch));
+        tiny_model const model = make_tiny(arch, 7);
+        tiny_context const context = make_context(model);
+        lookup drafter = lookup_of(model);
+        llama_target target{context.get(), drafter};
+        // Three of five drafts are lost. A memory without a window is restored then, and two and the anchor are decoded again.
+        bool const has_states = llama_model_is_recurrent(model.get()) || llama_model_is_hybrid(model.get());
+        bool const again = has_states && llama_n_rs_seq(context.get()) == 0;
+        target.dry_run(1);
+        for (std::size_t const rows : {1U, 6U, 2U, 1U, 5U}) {
+            auto const before = target.passes();
+            target.dry_run(rows);
+            CHECK(target.passes() - before == (again && rows > 1 ? 2U : 1U));
+        }
+        for (int i = 0; i < 200; ++i) target.dry_run(6);  // more than the context holds
+        CHECK(target.outcome() == llama_outcome::ok);
+        if (!has_states) CHECK(target.held(0).empty());
+
+        auto const prompt = repeating_prompt(3, 20, 4);
+        request_settings const settings{.temperature = 0.7, .seed = 9, .max_new_tokens = 12};
+        decoder dec{target, drafter, fixed_schedule{}, keyed_coupling{}};
+        request_id const id = dec.submit(prompt, settings);
+        while (dec.step()) {
+        }
+        CHECK(std::ranges::equal(dec.generated(id), plain_text(model, prompt, settings)));
+    }
+}
+
 TEST_CASE("a request that outgrows the context fails with its tokens kept, and a decoder's limit keeps it out") {
     tiny_model const model = make_tiny(tiny_arch::llama, 1);
     llama_context_params params = tiny_context_params();

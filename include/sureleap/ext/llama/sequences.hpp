@@ -81,6 +81,8 @@ public:
     }
     /// Tokens that the memory holds of a slot, from position 0 on.
     [[nodiscard]] std::span<token_id const> held(std::size_t slot) const noexcept { return sequences_[slot].held; }
+    /// Recurrent and hybrid models: taking tokens back is not free.
+    [[nodiscard]] bool keeps_states() const noexcept { return keeps_states_; }
     /// Calls of llama_decode so far.
     [[nodiscard]] std::uint64_t passes() const noexcept { return passes_; }
 

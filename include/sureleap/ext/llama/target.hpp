@@ -48,8 +48,8 @@ struct llama_target_options {
 ///
 /// Recurrent and hybrid models: a round's drafts are taken back by llama_n_rs_seq where that suffices. Otherwise the state
 /// is saved before they are decoded and restored after a rejection, and accepted tokens are decoded once more in a pass of
-/// their own. Passes over several such requests cost more where their lengths differ, since llama.cpp cuts them: passes()
-/// does not see that, a clock does (refined_cost).
+/// their own, which dry_run has in its price. Passes over several such requests cost more where their lengths differ, since
+/// llama.cpp cuts them: passes() does not see that, a clock does (refined_cost).
 class llama_target {
 public:
     using value_type = float;
@@ -104,17 +104,26 @@ public:
     /// a round gives way where there is no room.
     void forget(std::size_t slot) { sequences_.forget(slot); }
 
-    /// A step of so many rows behind what slot 0 holds, of which nothing stays: what profile() is given.
+    /// A round of so many rows of slot 0, drafted as if half of the drafts were accepted: what profile() is given. In a cache of
+    /// keys and values that is the pass, of which nothing stays. A recurrent or hybrid memory without a window for the drafts
+    /// saves its state, comes back to it, and decodes what was accepted once more. There the tokens stay until a request comes.
     void dry_run(std::size_t rows) {
-        std::size_t const held = sequences_.held(0).size();
-        for (std::size_t i = 0; i < rows; ++i) sequences_.add(0, static_cast<token_id>(i % vocabulary()), true);
-        outcome_ = sequences_.decode();
-        if (outcome_ != llama_outcome::ok) {
-            fail_with("llama_target: a dry run of ", rows, " rows failed: ", to_string(outcome_),
-                      "; expected room for them in the context");
+        std::size_t held = sequences_.held(0).size();
+        std::size_t const accepted = 1 + (rows - 1) / 2;
+        bool const keeps_states = sequences_.keeps_states();
+        if (keeps_states &&
+            (held == 0 || held + rows > max_tokens())) {  // there is no state to save before a first token
+            sequences_.forget(0);
+            rehearse(1, 0);
+            held = 1;
         }
-        llama_synchronize(sequences_.context());
-        sequences_.commit(0, held);
+        rehearse(rows, rows - 1);
+        sequences_.commit(0, keeps_states ? held + accepted : held);
+        if (keeps_states && sequences_.held(0).size() < held + accepted) {
+            std::vector<token_id> const again(held + accepted - sequences_.held(0).size());
+            outcome_ = sequences_.prefill(0, again);
+            rehearsed(rows);
+        }
     }
 
 private:
@@ -131,6 +140,22 @@ private:
             sequences_.add(requests[batch.markers()[i]].slot, batch.tokens()[i], true);
         }
         return sequences_.decode();
+    }
+
+    /// A pass over any tokens of slot 0, the last `uncertain` of which may be removed again.
+    void rehearse(std::size_t rows, std::size_t uncertain) {
+        detail::llama_sequences::need const need{.slot = 0, .rows = rows, .uncertain = uncertain};
+        outcome_ = sequences_.begin({&need, 1});
+        for (std::size_t i = 0; i < rows; ++i) sequences_.add(0, static_cast<token_id>(i % vocabulary()), true);
+        if (outcome_ == llama_outcome::ok) outcome_ = sequences_.decode();
+        rehearsed(rows);
+    }
+    void rehearsed(std::size_t rows) {
+        if (outcome_ != llama_outcome::ok) {
+            fail_with("llama_target: a dry run of ", rows, " rows failed: ", to_string(outcome_),
+                      "; expected room for them in the context");
+        }
+        llama_synchronize(sequences_.context());
     }
 
     detail::llama_sequences sequences_;
