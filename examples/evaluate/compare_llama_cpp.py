@@ -6,6 +6,7 @@
     compare_llama_cpp.py perplexity --target MODEL.gguf --programs FOLDER [FILE ...]
 
 FOLDER has our programs generate and evaluate; compare_llama_cpp.sh builds them, and installs what this needs: llama-cpp-python.
+With --inside they are llama and llama_bench: the same programs, whose target llama.cpp computes.
 Tables are Markdown, on stdout.
 
 How the two are made comparable:
@@ -201,7 +202,7 @@ def decoding_of(run):
 def evaluate(chosen, experiment, texts, folder, *flags):
     file = pathlib.Path(folder) / "texts.jsonl"
     file.write_text("".join(json.dumps({"domain": d, "tokens": t}) + "\n" for d, t in texts))
-    program = chosen.programs / "evaluate"
+    program = chosen.programs / ("llama_bench" if chosen.inside else "evaluate")
     command = [program, experiment, "--target", chosen.target, "--prompts", file, "--texts", len(texts), *flags]
     return run_program(command, folder)[experiment]
 
@@ -298,9 +299,11 @@ class tally:
 def methods_of(chosen, threads, reference, folder):
     """Functions from a prompt to what was measured of it: {name: (tokens, seconds, passes)}."""
 
+    program = chosen.programs / ("llama" if chosen.inside else "generate")
+
     def ours(drafter, *flags):
         def run(prompt):
-            command = [chosen.programs / "generate", "--target", chosen.target, "--draft", drafter, *flags]
+            command = [program, "--target", chosen.target, "--draft", drafter, *flags]
             command += ["--tokens", ",".join(map(str, prompt)), "--max-new-tokens", chosen.tokens]
             command += ["--temperature", 0, "--rule", "match", "--threads", threads, "--context", chosen.context]
             report = run_program(command, folder)
@@ -432,6 +435,7 @@ def parse_flags():
         command.set_defaults(run=run)
         command.add_argument("--target", type=pathlib.Path, required=True, help="a GGUF file")
         command.add_argument("--programs", type=pathlib.Path, required=True, help="the folder of generate and evaluate")
+        command.add_argument("--inside", action="store_true", help="ours is our speculation in llama.cpp, not our engine")
         command.add_argument("--threads", type=int, nargs="+", default=[2, 1], help="default: 2, then 1")
         command.add_argument("--flash-attention", action="store_true", help="for llama.cpp; off as in llama-cpp-python")
         if run is speed:

@@ -173,6 +173,22 @@ TEST_CASE("a prompt is decoded where it goes on from the slot's text before, in 
     CHECK(target.held(0).empty());
 }
 
+TEST_CASE("decoders one after another over one target, whose requests have the same ids") {
+    tiny_model const model = make_tiny(tiny_arch::llama, 7);
+    tiny_context const context = make_context(model);
+    lookup drafter = lookup_of(model);
+    llama_target target{context.get(), drafter};
+    for (std::size_t i = 0; i < 3; ++i) {
+        auto const prompt = repeating_prompt(i, 20, 4);
+        request_settings const settings{.temperature = 0.7, .seed = i, .max_new_tokens = 12};
+        decoder dec{target, drafter, fixed_schedule{}, keyed_coupling{}};
+        request_id const id = dec.submit(prompt, settings);
+        while (dec.step()) {
+        }
+        CHECK(std::ranges::equal(dec.generated(id), plain_text(model, prompt, settings)));
+    }
+}
+
 TEST_CASE("a dry run is a round, saved states and what is decoded again included, and no text changes by it") {
     for (tiny_arch const arch : every_tiny_arch) {
         INFO(name_of(arch));

@@ -99,8 +99,10 @@ public:
         if (is_new) s.agreed = 0;
         s.request = request.id;
         if (request.context.size() == position + 1) {
-            std::size_t same = std::min({s.agreed, s.held.size(), position});
-            while (same < s.held.size() && same < position && s.held[same] == request.context[same]) ++same;
+            // All of it, every time: another decoder's requests may have the same ids.
+            auto const before = request.context.first(std::min(position, s.held.size()));
+            auto const same = static_cast<std::size_t>(
+                std::mismatch(before.begin(), before.end(), s.held.begin()).first - before.begin());
             if (is_new || same < s.held.size()) go_back(request.slot, same);
         } else {
             if (s.agreed < position) return llama_outcome::no_context;
