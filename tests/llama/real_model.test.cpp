@@ -3,8 +3,7 @@
 // A real language model in llama.cpp, SmolLM2-135M-Instruct (examples/models/fetch.sh; SURELEAP_SMOLLM2_GGUF names it, or one
 // made of it in another format; without, the test is skipped). Greedy speculation must write what llama.cpp's own loop
 // writes. Where rows depend on how many are computed together, as with F16, texts may part, but only at logits that are level
-// as far as such rows differ. Ten seconds with the libllama that is built for tests, whose kernels
-// are slow.
+// as far as such rows differ. Ten seconds with the libllama that is built for tests, whose kernels are slow.
 #include "support/catch.hpp"
 
 #include <algorithm>
