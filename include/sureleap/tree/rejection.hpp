@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+//
+// Recursive rejection (Miao et al., "SpecInfer", ASPLOS 2024; without replacement: Jeon et al. 2024, Yang et al. 2024): the
+// children of a node are judged in the order of their draws. Child x is kept with probability min(1, p_j(x) / q_j(x)), with
+// p_j and q_j what is left of p and q behind the elder ones (remaining.hpp). If none is kept, the token is drawn from what
+// is left of p. Of a chain this is token rejection.
+#pragma once
+
+#include <cstddef>
+
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/guarantee.hpp>
+#include <sureleap/sampling/random.hpp>
+#include <sureleap/tree/verification.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// Exact in law if no child's existence depends on its own token, its younger siblings' or on any target row (tree/grow.hpp).
+/// With argmax_draft, whose children are chosen and not drawn, any tree will do. O(V) for each child that is rejected; touches
+/// the rows of the accepted path, and one more where it ends at a leaf.
+template <class DraftRule = categorical_draft>
+class recursive_rejection {
+public:
+    static constexpr fidelity guarantee =
+        DraftRule::is_deterministic ? fidelity::schedule_invariant : fidelity::distribution;
+    static constexpr q_access access = q_access::row;
+    using draft_rule = DraftRule;
+
+    template <class Verification, class Rng>
+    [[nodiscard]] tree_decision operator()(Verification& v, Rng& rng) const {
+        draft_tree const& tree = v.tree();
+        for (node_id n = anchor_node;;) {
+            auto const& p = v.target(n);
+            if (!p.valid()) return {};
+            remaining<DraftRule, typename Verification::law, typename Verification::draft_law> left{p, v.draft(n),
+                                                                                                    v.rejected()};
+            node_id c = tree.first_child(n);
+            for (; c != no_node; c = tree.next_sibling(c)) {
+                token_id const x = tree.token(c);
+                if (rng.bernoulli(v.key(c, purpose::accept), left[x], left.drawn_with(x))) break;
+                left.reject(x, 1.0);
+            }
+            if (c == no_node) {
+                purpose const use = left.rejected() == 0 ? purpose::bonus : purpose::residual;
+                return {true, n, rng.categorical(v.key(n, use), left)};
+            }
+            n = c;
+        }
+    }
+};
+
+SURELEAP_END_NAMESPACE
