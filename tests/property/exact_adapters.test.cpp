@@ -53,7 +53,9 @@ TEST_CASE("adapters: block verification keeps the law", "[exact][long]") {
 
 TEST_CASE("adapters: lookup joined with a model keeps the law, also where the model is not asked", "[exact]") {
     with_lookup_options const joined{
-        .longest = 3, .shortest = 1, .acceptance = {.assumed = 0.6, .assumed_weight = 1, .memory = 4}};
+        .longest = 3,
+        .shortest = 1,
+        .acceptance = {.assumed = 0.6, .assumed_longest = 0.6, .assumed_weight = 1, .memory = 4}};
     std::size_t found_alone = 0;  // tokens found in rounds in which the model was not to draft
     auto const check = [&](auto const& rule) {
         for (std::uint64_t const seed : {1u, 2u}) {

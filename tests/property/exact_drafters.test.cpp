@@ -67,7 +67,9 @@ TEST_CASE("prompt lookup is exact, whatever it finds", "[exact]") {
 TEST_CASE("lookup joined with a model is exact, and what it learns of matches too", "[exact]") {
     // Short matches, and observations that count at once: confidences, and so lengths, differ from round to round.
     with_lookup_options const joined{
-        .longest = 3, .shortest = 1, .acceptance = {.assumed = 0.6, .assumed_weight = 1, .memory = 4}};
+        .longest = 3,
+        .shortest = 1,
+        .acceptance = {.assumed = 0.6, .assumed_longest = 0.6, .assumed_weight = 1, .memory = 4}};
     auto const check = [&](std::string const& name, auto const& schedule, auto const& rule) {
         for (std::uint64_t const seed : {1u, 2u}) {
             world const w{seed, 2, 2};

@@ -33,10 +33,14 @@
 SURELEAP_BEGIN_NAMESPACE
 
 /// How often a token that lookup found is accepted, by the length of the match. What it learns acts from the next round on.
+///
+/// What a length is expected to have that nobody has observed rises evenly from matches of one token to the longest. The
+/// defaults are near what SmolLM2-135M-Instruct has on prompts of five kinds (docs/evaluation.md).
 struct match_acceptance_settings {
-    double assumed = 0.5;       ///< the share that a length nobody has observed is expected to have; in (0, 1)
-    double assumed_weight = 8;  ///< observations that this counts as; above 0
-    double memory = 4096;       ///< observations of a length fade by so many of it; >= 1
+    double assumed = 0.3;          ///< of a match of one token; in (0, 1)
+    double assumed_longest = 0.8;  ///< of the longest; in (0, 1)
+    double assumed_weight = 8;     ///< observations that they count as; above 0
+    double memory = 4096;          ///< observations of a length fade by so many of it; >= 1
 };
 
 class match_acceptance {
@@ -49,17 +53,25 @@ public:
         if (!(s.assumed > 0.0 && s.assumed < 1.0)) {
             fail_with("match_acceptance_settings: assumed is ", s.assumed, ", expected a number in (0, 1)");
         }
+        if (!(s.assumed_longest > 0.0 && s.assumed_longest < 1.0)) {
+            fail_with("match_acceptance_settings: assumed_longest is ", s.assumed_longest,
+                      ", expected a number in (0, 1)");
+        }
         if (!(s.assumed_weight > 0.0 && s.assumed_weight < 1e9)) {
             fail_with("match_acceptance_settings: assumed_weight is ", s.assumed_weight, ", expected a number above 0");
         }
         if (!(s.memory >= 1.0)) fail_with("match_acceptance_settings: memory is ", s.memory, ", expected at least 1");
-        assumed_ = {s.assumed * s.assumed_weight, s.assumed_weight};
+        for (std::size_t i = 0; i < longest; ++i) {
+            double const share = longest == 1 ? 1.0 : static_cast<double>(i) / static_cast<double>(longest - 1);
+            lengths_[i].assumed = s.assumed_weight * (s.assumed + share * (s.assumed_longest - s.assumed));
+        }
+        assumed_weight_ = s.assumed_weight;
     }
 
     /// For a match of `length` >= 1 tokens. O(1).
     [[nodiscard]] double operator()(std::size_t length) const noexcept {
         counts const& seen = lengths_[place(length)];
-        return (assumed_.accepted + seen.accepted) / (assumed_.all + seen.all);
+        return (seen.assumed + seen.accepted) / (assumed_weight_ + seen.all);
     }
     /// The token after such a match was verified and reached, and accepted or not.
     void observe(std::size_t length, bool accepted) noexcept {
@@ -70,12 +82,13 @@ public:
 
 private:
     struct counts {
+        double assumed = 0.0;  // of assumed_weight_
         double accepted = 0.0;
         double all = 0.0;
     };
     [[nodiscard]] std::size_t place(std::size_t length) const noexcept { return std::min(length, lengths_.size()) - 1; }
 
-    counts assumed_{};
+    double assumed_weight_ = 0.0;
     double fade_;
     std::vector<counts> lengths_;
 };

@@ -111,7 +111,10 @@ TEST_CASE("with_lookup: lookup drafts where it finds something, the other drafte
         return table.confidence[r * table.block_size + k];
     };
     for (std::size_t k = 0; k < block; ++k) CHECK(confidence(both, 1, k) == confidence(other, 1, k));
-    for (std::size_t k = 0; k < block; ++k) CHECK(confidence(both, 0, k) == certain / 2);  // nothing is known yet
+    double const unseen[] = {0.55, 0.8, 0.8};  // of matches of two tokens and more, where three count as the longest
+    for (std::size_t k = 0; k < block; ++k) {
+        CHECK(std::abs(static_cast<double>(confidence(both, 0, k)) / certain - unseen[k]) < 1e-6);
+    }
 }
 
 TEST_CASE("with_lookup: the other drafter is not asked if lookup drafts for all") {
@@ -258,7 +261,9 @@ TEST_CASE("with_lookup: a round counts on the model for no more than its own blo
 TEST_CASE("with_lookup: learns how matches of a length fare from what was verified and reached") {
     world const w{1, V, block};
     requests const round({{0, 1, 2, 3, 0, 1}, {4, 2, 3}});
-    with_lookup joined{counted(w), {.longest = 4, .shortest = 2, .acceptance = {.assumed = 0.5, .assumed_weight = 2}}};
+    with_lookup joined{
+        counted(w),
+        {.longest = 4, .shortest = 2, .acceptance = {.assumed = 0.5, .assumed_longest = 0.5, .assumed_weight = 2}}};
     auto const fared = [&](std::size_t length) { return joined.acceptance()(length); };
     auto const run = [&](std::vector<verdict> const& verdicts) {
         static_cast<void>(support::draft<double>(joined, token_rejection<>{}, round.views));
@@ -294,7 +299,9 @@ TEST_CASE("with_lookup: learns how matches of a length fare from what was verifi
 TEST_CASE("with_lookup: the first token that was not verified teaches by what the target drew in its place") {
     world const w{1, V, block};
     requests const round({{0, 1, 2, 3, 0, 1}, {4, 2, 3}});  // 2 3 0 1 is found behind a match of 2
-    with_lookup joined{counted(w), {.longest = 4, .shortest = 2, .acceptance = {.assumed = 0.5, .assumed_weight = 2}}};
+    with_lookup joined{
+        counted(w),
+        {.longest = 4, .shortest = 2, .acceptance = {.assumed = 0.5, .assumed_longest = 0.5, .assumed_weight = 2}}};
     auto const fared = [&](std::size_t length) { return joined.acceptance()(length); };
     auto const run = [&](std::size_t verified, std::size_t accepted, std::vector<token_id> const& emitted) {
         static_cast<void>(support::draft<double>(joined, token_rejection<>{}, round.views));
@@ -321,7 +328,7 @@ TEST_CASE("with_lookup: the first token that was not verified teaches by what th
 }
 
 TEST_CASE("match_acceptance: old observations fade, and lengths beyond the longest count as it") {
-    match_acceptance seen(2, {.assumed = 0.25, .assumed_weight = 1e-9, .memory = 10});
+    match_acceptance seen(2, {.assumed = 0.25, .assumed_longest = 0.25, .assumed_weight = 1e-9, .memory = 10});
     CHECK(seen(1) == 0.25);
     for (int i = 0; i < 1000; ++i) seen.observe(9, false);
     CHECK(seen(2) < 1e-9);
@@ -329,6 +336,12 @@ TEST_CASE("match_acceptance: old observations fade, and lengths beyond the longe
     CHECK(seen(5) > 0.6);
     CHECK(seen(5) < 0.7);  // 1 - (1 - 1/10)^10
     CHECK(seen(1) == 0.25);
+
+    match_acceptance const unseen(5);
+    CHECK(unseen(1) == 0.3);
+    CHECK(std::abs(unseen(3) - 0.55) < 1e-12);
+    CHECK(unseen(9) == 0.8);
+    CHECK(match_acceptance(1)(1) == 0.8);
 }
 
 TEST_CASE("with_lookup: a lent calibration neither maps found tokens nor learns from them") {
@@ -360,6 +373,8 @@ TEST_CASE("with_lookup: settings that make no sense are refused") {
     CHECK(refused({.longest = 2, .shortest = 3}) == "lookup: shortest is 3, expected 1 .. longest = 2");
     CHECK(refused({.acceptance = {.assumed = 1.0}}) ==
           "match_acceptance_settings: assumed is 1, expected a number in (0, 1)");
+    CHECK(refused({.acceptance = {.assumed_longest = 0.0}}) ==
+          "match_acceptance_settings: assumed_longest is 0, expected a number in (0, 1)");
     CHECK(refused({.acceptance = {.assumed_weight = 0.0}}) ==
           "match_acceptance_settings: assumed_weight is 0, expected a number above 0");
     CHECK(refused({.acceptance = {.memory = 0.5}}) == "match_acceptance_settings: memory is 0.5, expected at least 1");
