@@ -20,6 +20,11 @@ SURELEAP_BEGIN_NAMESPACE
 /// the rows of the accepted path, and one more where it ends at a leaf.
 template <class DraftRule = categorical_draft>
 class recursive_rejection {
+    static_assert(!DraftRule::noise_returns,
+                  "recursive_rejection: coupled_draft meets its noise again in a later round, which biases rules that "
+                  "sample; use tree_coupling, "
+                  "or draw with categorical_draft");
+
 public:
     static constexpr fidelity guarantee =
         DraftRule::is_deterministic ? fidelity::schedule_invariant : fidelity::distribution;

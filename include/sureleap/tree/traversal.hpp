@@ -27,6 +27,11 @@ SURELEAP_BEGIN_NAMESPACE
 /// is rejected.
 template <class DraftRule = categorical_draft>
 class traversal_verification {
+    static_assert(!DraftRule::noise_returns,
+                  "traversal_verification: coupled_draft meets its noise again in a later round, which biases rules "
+                  "that sample; use tree_coupling, "
+                  "or draw with categorical_draft");
+
 public:
     static constexpr fidelity guarantee =
         DraftRule::is_deterministic ? fidelity::schedule_invariant : fidelity::distribution;
