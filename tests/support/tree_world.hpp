@@ -149,7 +149,7 @@ template <class Rule, class Rng, class Grow>
                                        .position = text.size() - 1,
                                        .context = text,
                                        .seed = 100 + i,
-                                       .remaining = s.horizon - seen,
+                                       .remaining = 100,
                                        .settings = &settings};
             tree_limits mine = limits;
             mine.nodes = left;
@@ -206,13 +206,8 @@ template <class Rule>
     tree_room room(w.vocabulary);
     request_settings const settings{};
     std::vector<token_id> const prompt{0};
-    request_view const request{.id = 1,
-                               .anchor = 0,
-                               .position = 0,
-                               .context = prompt,
-                               .seed = 100,
-                               .remaining = horizon,
-                               .settings = &settings};
+    request_view const request{
+        .id = 1, .anchor = 0, .position = 0, .context = prompt, .seed = 100, .remaining = 100, .settings = &settings};
     std::map<std::vector<token_id>, double> begun;
     enumerator walk{kind};
     walk.for_each_path([&] {

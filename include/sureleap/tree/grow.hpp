@@ -62,14 +62,16 @@ public:
           places_(ws.take<place>(2 * most + 1)),
           siblings_(ws.take<token_id>(most)) {}
 
-    /// Grows the tree of one request from its anchor. The rule's draft_rule says how tokens are drawn; `source` models
-    /// tree_source<Q>. O(nodes log nodes) besides what the source takes, and O(V) for each node that is drawn.
+    /// Grows the tree of one request from its anchor, at most as deep as the request may still emit. The rule's draft_rule says
+    /// how tokens are drawn; `source` models tree_source<Q>. O(nodes log nodes) besides what the source takes, and O(V) for each
+    /// node that is drawn.
     template <class DraftRule, class Source, class Rng>
-    void operator()(draft_tree& tree, request_view const& request, tree_limits const& limits, Source& source, Rng& rng,
-                    DraftRule = {}) noexcept {
+    void operator()(draft_tree& tree, request_view const& request, tree_limits limits, Source& source, Rng& rng,
+                    DraftRule = {}) {
         static_assert(
             tree_source<Source, Q>,
             "tree_growth: the source needs law(tree, node) -> distribution<Q> and acceptance(tree, node, j) -> double");
+        limits.depth = request.draft_cap(limits.depth);
         tree.begin(request.anchor);
         reach_[0] = 1.0;
         count_ = 0;
@@ -111,7 +113,7 @@ private:
 
     template <class Source>
     void offer(draft_tree const& tree, Source& source, node_id n, std::uint32_t rank, double reached,
-               tree_limits const& limits) noexcept {
+               tree_limits const& limits) {
         std::size_t const depth = tree.depth(n);
         if (depth >= limits.depth || rank >= (depth < limits.straight ? 1 : limits.children)) return;
         double const a = std::clamp(static_cast<double>(source.acceptance(tree, n, rank)), 0.0, 1.0);

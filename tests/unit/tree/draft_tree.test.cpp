@@ -76,13 +76,13 @@ public:
     /// Appends what the round emits.
     template <class Rule, class Rng>
     std::size_t round(std::vector<token_id>& text, request_settings const& settings, tree_limits const& limits,
-                      Rule const& rule, Rng& rng) {
+                      Rule const& rule, Rng& rng, std::size_t remaining = 100) {
         request_view const request{.id = 1,
                                    .anchor = text.back(),
                                    .position = text.size() - 1,
                                    .context = text,
                                    .seed = 5,
-                                   .remaining = 100,
+                                   .remaining = remaining,
                                    .settings = &settings};
         request_ = &request;
         growth(tree, request, limits, *this, rng, typename Rule::draft_rule{});
@@ -205,6 +205,11 @@ TEST_CASE("what grows keeps to its limits, and siblings are different tokens") {
             CHECK(tokens.size() == children);
             CHECK(children <= (run.tree.depth(node) < limits.straight ? 1 : limits.children));
         }
+    }
+    for (std::size_t const left : {1, 2, 3}) {  // tokens that may still be emitted, of which one is the target's own
+        std::vector<token_id> text{1};
+        run.round(text, settings, {.nodes = most}, recursive_rejection<>{}, rng, left);
+        CHECK(*std::ranges::max_element(run.tree.depths()) == left - 1);
     }
     std::vector<token_id> text{1};
     run.round(text, settings, {.nodes = most, .least_value = 0.5}, recursive_rejection<>{}, rng);
