@@ -19,6 +19,8 @@ set(good
     "cuda/core/runtime.cuh: <cuda_runtime.h> <sureleap/core/config.hpp>"
     "cuda/head/kernels.cuh: <cub/cub.cuh> <sureleap/cuda/core/runtime.cuh> <sureleap/head/markov.hpp>"
     "cuda.cuh: <sureleap/cuda/core/runtime.cuh> <sureleap/cuda/head/kernels.cuh>"
+    "tree/grow.hpp: <sureleap/sampling/random.hpp>"
+    "tree.hpp: <sureleap/tree/grow.hpp>"
     "serving/metrics.hpp: <sureleap/core/types.hpp>"
     "serving.hpp: <sureleap/serving/metrics.hpp>"
     "c/round.h: <stddef.h> <stdint.h>"
@@ -91,6 +93,7 @@ expect(core_uses_testing "sampling/random.hpp includes testing/enumerator.hpp: n
        "sampling/random.hpp: <sureleap/testing/enumerator.hpp>")
 expect(umbrella_forgets "sureleap.hpp does not include sampling/random.hpp" "sureleap.hpp: <sureleap/core/types.hpp>")
 expect(serving_door_forgets "serving.hpp does not include serving/metrics.hpp" "serving.hpp: <sureleap/core/types.hpp>")
+expect(tree_door_forgets "tree.hpp does not include tree/grow.hpp" "tree.hpp: <sureleap/core/types.hpp>")
 expect(cuda_door_forgets "cuda.cuh does not include cuda/head/kernels.cuh" "cuda.cuh: <sureleap/cuda/core/runtime.cuh>")
 expect(c_forgets "sureleap.h does not include c/functions.inl" "sureleap.h: <sureleap/c/round.h>")
 expect(c_of_the_system "c/round.h includes <unistd.h>: the core depends on the standard library only" "c/round.h: <unistd.h>")
