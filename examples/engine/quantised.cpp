@@ -154,6 +154,10 @@ gathered_rows gathered_rows::in_4_bits(weight const& w, std::span<std::int32_t c
     std::vector<float> values(w.cols);
     for (std::size_t i = 0; i < rows.size(); ++i) {
         load_row(w, static_cast<std::size_t>(rows[i]), values.data());
+        if (!std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); })) {
+            sureleap::fail_with("gathered_rows: row ", rows[i],
+                                " has a weight that is infinite or not a number, expected finite weights");
+        }
         memory->quantise(i, values);
     }
     gathered_rows result;

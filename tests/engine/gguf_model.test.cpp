@@ -292,6 +292,22 @@ TEST_CASE("gguf: matrices of 16 bits stay where they lie", "[gguf]") {
 
 // ---- refusals ------------------------------------------------------------------------------------------------------
 
+TEST_CASE("gguf: weights that would be quantised and are no numbers are refused by name", "[gguf]") {
+    checkpoint const folder = make_in_memory(small(architecture::llama, 256), engine::storage::f32, 7);
+    for (std::uint16_t const scale : {std::uint16_t{0x7E00}, std::uint16_t{0x7C00}}) {  // no number, infinity
+        gguf_writer const file = file_of(folder, [&](std::vector<float> const& values) {
+            auto const block = engine::gguf::block_of(tensor_type::q6_k);
+            std::vector<std::byte> bytes(values.size() / block.elements * block.bytes, std::byte{1});
+            std::memcpy(bytes.data() + 2 * block.bytes + 208, &scale, 2);
+            return std::pair(tensor_type::q6_k, bytes);
+        });
+        auto const text = error_text([&] { opened const loaded(file); });
+        CAPTURE(text);
+        CHECK(text.find(": tensor 'blk.0.attn_") != text.npos);
+        CHECK(text.ends_with("has a weight that is infinite or not a number, expected finite weights"));
+    }
+}
+
 template <class Change>
 std::string refusal(Change const& change, architecture kind = architecture::llama) {
     checkpoint const folder = make_in_memory(small(kind), engine::storage::f32, 7);

@@ -271,6 +271,11 @@ TEST_CASE("packed: rows gathered in 4 bits are off by at most half of sixteen st
         }
     }
     std::vector<float> flat(32, 0.25f);
+    packed_matrix wrong(storage::q8, 1, 32);
+    wrong.set(0, 0, engine::q8_run{0x7E00, {}});  // a scale that is no number
+    CHECK(support::error_text([&] {
+              static_cast<void>(gathered_rows::in_4_bits(wrong.view(), std::vector<std::int32_t>{0}));
+          }) == "gathered_rows: row 0 has a weight that is infinite or not a number, expected finite weights");
     packed_matrix memory(storage::q4, 1, 32);
     memory.quantise(0, flat);
     std::vector<float> back(32);

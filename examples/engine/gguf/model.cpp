@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -81,8 +82,8 @@ std::uint16_t half_bits(float value) noexcept {
 /// A matrix in memory of its own: packed, or copied for the order of its rows.
 class repacker {
 public:
-    repacker(tensor const& t, row_order order, std::pmr::memory_resource& memory)
-        : tensor_(t), order_(order), memory_(memory) {}
+    repacker(tensor const& t, row_order order, std::pmr::memory_resource& memory, std::string_view file)
+        : tensor_(t), order_(order), memory_(memory), file_(file) {}
 
     /// Nothing if the matrix can be used where it lies.
     [[nodiscard]] std::optional<packed_matrix> packed() const {
@@ -166,6 +167,10 @@ private:
         std::vector<float> numbers(cols());
         for (std::size_t row = 0; row < rows(); ++row) {
             dequantise(tensor_.type, bytes_of(row), cols(), numbers.data());
+            if (!std::all_of(numbers.begin(), numbers.end(), [](float x) { return std::isfinite(x); })) {
+                fail_with(std::string(file_), ": tensor '", printable(tensor_.name),
+                          "' has a weight that is infinite or not a number, expected finite weights");
+            }
             out.quantise(row, numbers);
         }
         return out;
@@ -174,6 +179,7 @@ private:
     tensor const& tensor_;
     row_order order_;
     std::pmr::memory_resource& memory_;
+    std::string_view file_;  // for errors
 };
 
 std::optional<storage> storage_of(tensor_type type) noexcept {
@@ -398,7 +404,7 @@ checkpoint load(std::shared_ptr<file const> from, model_config config) {
         bool const rotated = t.name.ends_with(".attn_q.weight") || t.name.ends_with(".attn_k.weight");
         row_order order{rotated && config.kind == architecture::llama ? config.transformer.head_dim : 0};
         if (t.shape.size() == 2 && !t.bytes.empty() && t.shape[0] % std::max<std::size_t>(order.head_dim, 1) == 0) {
-            repacker const repack(t, order, memory->memory);
+            repacker const repack(t, order, memory->memory, from->name());
             if (auto packed = repack.packed()) {
                 stored.type = packed->view().type;
                 stored.data = static_cast<std::byte const*>(packed->view().data);
