@@ -206,7 +206,7 @@ TEST_CASE("what grows keeps to its limits, and siblings are different tokens") {
             CHECK(children <= (run.tree.depth(node) < limits.straight ? 1 : limits.children));
         }
     }
-    for (std::size_t const left : {1, 2, 3}) {  // tokens that may still be emitted, of which one is the target's own
+    for (std::size_t const left : {1U, 2U, 3U}) {  // tokens that may still be emitted, of which one is the target's own
         std::vector<token_id> text{1};
         run.round(text, settings, {.nodes = most}, recursive_rejection<>{}, rng, left);
         CHECK(*std::ranges::max_element(run.tree.depths()) == left - 1);
