@@ -190,7 +190,8 @@ TEST_CASE("what grows keeps to its limits, and siblings are different tokens") {
     for (std::size_t i = 0; i < 20; ++i) {
         std::vector<token_id> text{static_cast<token_id>(i)};
         tree_limits const limits{.nodes = 1 + i, .depth = 1 + i % 5, .children = 1 + i % 4, .straight = i % 3};
-        run.round(text, settings, limits, recursive_rejection<>{}, rng);
+        if (i % 2 == 0) run.round(text, settings, limits, recursive_rejection<>{}, rng);
+        if (i % 2 == 1) run.round(text, settings, limits, traversal_verification<>{}, rng);
         CHECK(run.tree.size() <= 1 + limits.nodes);
         for (std::size_t n = 0; n < run.tree.size(); ++n) {
             auto const node = static_cast<node_id>(n);
