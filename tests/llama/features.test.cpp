@@ -31,7 +31,7 @@ struct rows_of_run {
     std::vector<std::vector<token_id>> sequences;  // prompt and text, without the token emitted last
 };
 
-enum class source { eval_callback, layer_inputs };
+enum class source { eval_callback, layer_inputs, both };
 
 [[nodiscard]] rows_of_run run(tiny_model const& model, std::vector<int> layers, std::size_t drafts,
                               std::size_t requests, bool take_early, source from = source::eval_callback) {
@@ -40,10 +40,10 @@ enum class source { eval_callback, layer_inputs };
     params.type_k = GGML_TYPE_F32;  // rounding to F16 would make small differences large
     params.type_v = GGML_TYPE_F32;
     params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
-    if (from == source::eval_callback) features.attach(params);
+    if (from != source::layer_inputs) features.attach(params);
     tiny_context const context = make_context(model, params);
 #if __has_include(<llama-ext.h>)
-    if (from == source::layer_inputs) read_layer_inputs(features, context.get());
+    if (from != source::eval_callback) read_layer_inputs(features, context.get());
 #endif
     lookup drafter({.block_size = 5, .target_vocabulary = tokens_of(model)});
     llama_target target{context.get(), drafter, {.max_requests = requests, .features = &features}};
@@ -120,6 +120,7 @@ TEST_CASE("inputs of layers are the rows of the eval callback") {
             auto const read = run(model, layers, 5, requests, true, source::layer_inputs);
             CHECK(read.sequences == called.sequences);
             CHECK(read.rows == called.rows);
+            CHECK(run(model, layers, 5, requests, true, source::both).rows == called.rows);
         }
     }
 }

@@ -38,8 +38,8 @@ void for_each_rule(Visit&& visit) {
     visit("recursive rejection, chosen children", recursive_rejection<argmax_draft>{});
     visit("traversal verification", traversal_verification<>{});
     visit("traversal verification, chosen children", traversal_verification<argmax_draft>{});
-    visit("tree match", tree_match{});
-    visit("tree coupling", tree_coupling{});
+    visit("tree match", along_tree<target_match<>>{});
+    visit("tree coupling", along_tree<keyed_coupling>{});
 }
 
 template <class Rule>
@@ -187,7 +187,8 @@ TEST_CASE("rules for trees: exact at temperature 0 and with truncated laws", "[e
     world const w{4, 3, 3};
     tree_limits const limits{.nodes = 4, .children = 2};
     scene const greedy{{{.settings = {.temperature = 0.0}}}, 3, 0};
-    check_exact("greedy tree match", enumerator::noise::keyed, w, greedy, greedy_tree_match{}, {"4 nodes", limits});
+    check_exact("greedy tree match", enumerator::noise::keyed, w, greedy, along_tree<greedy_match>{},
+                {"4 nodes", limits});
     scene const truncated{{{.settings = {.temperature = 0.8, .top_k = 2}}}, 2, 0};
     for_each_rule([&](std::string const& name, auto const& rule) {
         check_exact(name, enumerator::noise::keyed, w, greedy, rule, {"4 nodes", limits});
@@ -246,8 +247,8 @@ TEST_CASE("mutant: a node exists by what its own token is", "[mutant]") {
     CHECK(worst_bias({{{}}, 1, 0}, recursive_rejection<>{}, limits, ranked_by_own_probability{}) > visible);
     CHECK(worst_bias({{{}}, 1, 0}, traversal_verification<>{}, limits, ranked_by_own_probability{}) > visible);
     // Rules that choose the target's token first do not mind.
-    CHECK(worst_bias({{{}}, 2, 0}, tree_match{}, limits, ranked_by_own_probability{}) <= tolerance);
-    CHECK(worst_bias({{{}}, 2, 0}, tree_coupling{}, limits, ranked_by_own_probability{}) <= tolerance);
+    CHECK(worst_bias({{{}}, 2, 0}, along_tree<target_match<>>{}, limits, ranked_by_own_probability{}) <= tolerance);
+    CHECK(worst_bias({{{}}, 2, 0}, along_tree<keyed_coupling>{}, limits, ranked_by_own_probability{}) <= tolerance);
 }
 
 TEST_CASE("mutant: a node exists by the target's row", "[mutant]") {

@@ -15,6 +15,8 @@
 #include <sureleap/tree/match.hpp>
 #include <sureleap/tree/rejection.hpp>
 #include <sureleap/tree/traversal.hpp>
+#include <sureleap/verify/coupled.hpp>
+#include <sureleap/verify/match.hpp>
 
 #include "support/small_world.hpp"
 

@@ -35,7 +35,7 @@ SURELEAP_BEGIN_NAMESPACE
 /// How often a token that lookup found is accepted, by the length of the match. What it learns acts from the next round on.
 ///
 /// What a length is expected to have that nobody has observed rises evenly from matches of one token to the longest. The
-/// defaults are near what SmolLM2-135M-Instruct has on prompts of five kinds (docs/evaluation.md).
+/// defaults are near how found tokens fare by position on prompts of five kinds (docs/evaluation.md, SmolLM2-135M-Instruct).
 struct match_acceptance_settings {
     double assumed = 0.3;          ///< of a match of one token; in (0, 1)
     double assumed_longest = 0.8;  ///< of the longest; in (0, 1)

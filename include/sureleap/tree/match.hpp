@@ -1,78 +1,80 @@
 // SPDX-License-Identifier: MIT
 //
-// Rules that choose the target's own token first, along a tree: it is accepted where any child of the node has it. The
-// output is that of plain decoding with the same noise, for any tree, however it was grown.
+// Rules that choose the target's own token first (verify/match.hpp, verify/coupled.hpp), along a tree: the token is accepted
+// where any child of the node has it. The output is that of plain decoding with the same noise, for any tree, however it was
+// grown.
+//
+//     along_tree<target_match<>>     children: best the k likeliest tokens of q
+//     along_tree<keyed_coupling>     children: the first of the draft's race over the noise that the target chooses with
+//     along_tree<greedy_match>       for requests at temperature 0
 #pragma once
 
+#include <cstddef>
+
+#include <sureleap/concepts.hpp>
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/guarantee.hpp>
-#include <sureleap/sampling/random.hpp>
 #include <sureleap/tree/verification.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
 namespace detail {
-// y = choose(n), no_token if row n has no law. Goes to the child that has it, until none does.
-template <class Verification, class Choose>
-[[nodiscard]] tree_decision follow_tree(Verification& v, Choose&& choose) {
-    for (node_id n = anchor_node;;) {
-        token_id const y = choose(n);
-        if (y == no_token) return {};
-        node_id const c = v.tree().child(n, y);
-        if (c == no_node) return {true, n, y};
-        n = c;
+
+/// What a rule sees of the path that it has accepted so far: a block that goes on to one child or another.
+template <class Verification>
+class tree_path {
+public:
+    explicit tree_path(Verification& v) noexcept : v_(v) {}
+
+    [[nodiscard]] auto& target(std::size_t) noexcept { return v_.target(node_); }
+    [[nodiscard]] auto& outline(std::size_t) noexcept { return v_.target(node_); }
+    [[nodiscard]] auto& unsummed(std::size_t) noexcept { return v_.target(node_); }
+    [[nodiscard]] draw_key noise(std::size_t) const noexcept { return v_.noise(node_); }
+    /// One more position, if there is a child: the token that is likeliest to be kept there.
+    [[nodiscard]] std::size_t length() const noexcept { return v_.tree().depth(node_) + (first() == no_node ? 0 : 1); }
+    [[nodiscard]] token_id token(std::size_t) const noexcept { return v_.tree().token(first()); }
+    /// Goes to the child that has token y; false if none does.
+    [[nodiscard]] bool follow(token_id y) noexcept {
+        node_id const c = v_.tree().child(node_, y);
+        if (c == no_node) return false;
+        node_ = c;
+        return true;
     }
-}
+    [[nodiscard]] node_id node() const noexcept { return node_; }
+
+private:
+    [[nodiscard]] node_id first() const noexcept { return v_.tree().first_child(node_); }
+
+    Verification& v_;
+    node_id node_ = anchor_node;
+};
+
 }  // namespace detail
 
-/// Draws y ~ p by inverse CDF: accepted with the mass that p has on the children. Best for the k likeliest tokens of q.
-class tree_match {
+/// Promises what Rule does. Touches the rows of the accepted path, its end included; reads nothing of q.
+template <class Rule>
+class along_tree {
+    static_assert(Rule::access == q_access::none,
+                  "along_tree: the rule reads q, of which a chain has one row a position; use recursive_rejection or "
+                  "traversal_verification, or a rule that chooses the target's token first, such as keyed_coupling");
+
 public:
-    static constexpr fidelity guarantee = fidelity::pathwise;
-    static constexpr q_access access = q_access::none;
-    using draft_rule = argmax_draft;
+    static constexpr fidelity guarantee = Rule::guarantee;
+    static constexpr q_access access = Rule::access;
+    using draft_rule = typename Rule::draft_rule;
+
+    along_tree() = default;
+    explicit along_tree(Rule const& rule) : rule_(rule) {}
 
     template <class Verification, class Rng>
     [[nodiscard]] tree_decision operator()(Verification& v, Rng& rng) const {
-        return detail::follow_tree(v, [&](node_id n) {
-            auto const& p = v.target(n);
-            return p.valid() ? rng.categorical(v.noise(n), p) : no_token;
-        });
+        detail::tree_path path{v};
+        decision const d = rule_(path, rng);
+        return {d.valid && d.next != no_token, path.node(), d.next};
     }
-};
 
-/// The likeliest token, the lowest id among equals. For requests at temperature 0.
-class greedy_tree_match {
-public:
-    static constexpr fidelity guarantee = fidelity::pathwise;
-    static constexpr q_access access = q_access::none;
-    static constexpr bool greedy_only = true;
-    using draft_rule = argmax_draft;
-
-    template <class Verification, class Rng>
-    [[nodiscard]] tree_decision operator()(Verification& v, Rng&) const {
-        return detail::follow_tree(v, [&](node_id n) {
-            auto const& p = v.target(n);
-            return p.valid() ? p.mode() : no_token;
-        });
-    }
-};
-
-/// The winner of the target's race. Children are the first of the draft's race over the same noise: the best k of
-/// log q + noise, which is drawing without replacement.
-class tree_coupling {
-public:
-    static constexpr fidelity guarantee = fidelity::pathwise;
-    static constexpr q_access access = q_access::none;
-    using draft_rule = coupled_draft;
-
-    template <class Verification, class Rng>
-    [[nodiscard]] tree_decision operator()(Verification& v, Rng& rng) const {
-        return detail::follow_tree(v, [&](node_id n) {
-            auto const& p = v.target(n);
-            return p.valid() ? rng.gumbel_max(v.noise(n), p) : no_token;
-        });
-    }
+private:
+    Rule rule_{};
 };
 
 SURELEAP_END_NAMESPACE

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
 // Recursive rejection (Miao et al., "SpecInfer", ASPLOS 2024; without replacement: Jeon et al. 2024, Yang et al. 2024): the
-// children of a node are judged in the order of their draws. Child x is kept with probability min(1, p_j(x) / q_j(x)), with
-// p_j and q_j what is left of p and q behind the elder ones (remaining.hpp). If none is kept, the token is drawn from what
-// is left of p. Of a chain this is token rejection.
+// children of a node are judged in the order of their draws.
+//
+//     child x is kept with probability min(1, p_j(x) / q_j(x))
+//
+// p_j and q_j are what elder siblings left of p and q (remaining.hpp). If none is kept, the token is drawn from what is left
+// of p. Of a chain this is token rejection.
 #pragma once
 
 #include <cstddef>
@@ -15,15 +18,15 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// Exact in law if no child's existence depends on its own token, its younger siblings' or on any target row (tree/grow.hpp).
-/// With argmax_draft, whose children are chosen and not drawn, any tree will do. O(V) for each child that is rejected; touches
+/// Exact in law if no child's existence depends on its own token or its younger siblings' (tree/grow.hpp). With argmax_draft,
+/// whose children are chosen and not drawn, any tree will do that no draw of the round decided. O(V) for each child that is rejected; touches
 /// the rows of the accepted path, and one more where it ends at a leaf.
 template <class DraftRule = categorical_draft>
 class recursive_rejection {
     static_assert(!DraftRule::noise_returns,
                   "recursive_rejection: coupled_draft meets its noise again in a later round, which biases rules that "
-                  "sample; use tree_coupling, "
-                  "or draw with categorical_draft");
+                  "sample; use "
+                  "along_tree<keyed_coupling>, or draw with categorical_draft");
 
 public:
     static constexpr fidelity guarantee =

@@ -4,10 +4,14 @@
 // their leaves to the anchor, as block verification judges a chain. A path that fails at its last node may still be
 // accepted up to an earlier one, or go on to a sibling.
 //
-//     s = 1 at the anchor; s of child x = min(1, s p_j(x) / q_j(x))           survival of a path
-//     a path ends at its leaf with probability s, and if so the token behind it is drawn from p_j
-//     else the leaf is removed: with R the mass of max(s p_j - q_j, 0) at its parent, p_{j+1} is that over R and
-//     s of the parent becomes R / (R + 1 - s)
+// A path has a survival s: 1 at the anchor.
+//
+//     at child x: s becomes min(1, s p_j(x) / q_j(x))
+//
+// At its leaf the path is accepted with probability s. The token behind it is drawn from p_j then. Otherwise the leaf is
+// removed, and its parent has less:
+//
+//     R = the mass of max(s p_j - q_j, 0),  p_{j+1} = that over R,  s becomes R / (R + 1 - s)
 //
 // p_j and q_j are what is left of a node's laws behind its rejected children (remaining.hpp). A node without children left is
 // a leaf. Of a chain this is block verification. It accepts at least as many tokens as recursive rejection on average.
@@ -29,8 +33,8 @@ template <class DraftRule = categorical_draft>
 class traversal_verification {
     static_assert(!DraftRule::noise_returns,
                   "traversal_verification: coupled_draft meets its noise again in a later round, which biases rules "
-                  "that sample; use tree_coupling, "
-                  "or draw with categorical_draft");
+                  "that sample; use "
+                  "along_tree<keyed_coupling>, or draw with categorical_draft");
 
 public:
     static constexpr fidelity guarantee =

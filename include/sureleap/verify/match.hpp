@@ -15,12 +15,20 @@ SURELEAP_BEGIN_NAMESPACE
 namespace detail {
 // y_k = choose(k), no_token if row k has no law; keep x_k while it equals y_k; the first y_k that differs is the
 // correction.
+// A tree has several x_k, and goes to the one that is y_k (tree/match.hpp).
 template <class Verification, class Choose>
 [[nodiscard]] decision accept_matching(Verification& v, Choose&& choose) {
+    auto const keeps = [&](std::size_t k, token_id y) {
+        if constexpr (requires { v.follow(y); }) {
+            return v.follow(y);
+        } else {
+            return k < v.length() && y == v.token(k);
+        }
+    };
     for (std::size_t k = 0;; ++k) {
         token_id const y = choose(k);
         if (y == no_token) return {};
-        if (k == v.length() || y != v.token(k)) return {true, k, y};
+        if (!keeps(k, y)) return {true, k, y};
     }
 }
 }  // namespace detail

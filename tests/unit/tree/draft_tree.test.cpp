@@ -10,6 +10,8 @@
 #include <vector>
 
 #include <sureleap/tree.hpp>
+#include <sureleap/verify/coupled.hpp>
+#include <sureleap/verify/match.hpp>
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
@@ -228,9 +230,9 @@ TEST_CASE("texts of matching rules are those of plain decoding, whatever the tre
             CHECK(text_of(rule, settings, {.nodes = 31, .depth = 4}, accepted) == plain);
             CHECK(accepted > 5);
         };
-        check(tree_match{});
-        check(tree_coupling{});
-        if (temperature == 0.0) check(greedy_tree_match{});
+        check(along_tree<target_match<>>{});
+        check(along_tree<keyed_coupling>{});
+        if (temperature == 0.0) check(along_tree<greedy_match>{});
     }
 }
 
@@ -249,7 +251,7 @@ TEST_CASE("a row that holds no law is no decision") {
     tree_verification<float, float> v{request, tree, laws, {{wrong.data(), 2, 4}, {}}, 0, memory};
     CHECK_FALSE(recursive_rejection<>{}(v, rng).valid);
     CHECK_FALSE(traversal_verification<>{}(v, rng).valid);
-    CHECK_FALSE(tree_match{}(v, rng).valid);
-    CHECK_FALSE(tree_coupling{}(v, rng).valid);
-    CHECK_FALSE(greedy_tree_match{}(v, rng).valid);
+    CHECK_FALSE(along_tree<target_match<>>{}(v, rng).valid);
+    CHECK_FALSE(along_tree<keyed_coupling>{}(v, rng).valid);
+    CHECK_FALSE(along_tree<greedy_match>{}(v, rng).valid);
 }

@@ -145,6 +145,7 @@ private:
     void end(llama_context* context) {
         if (layer_rows_ == nullptr) return;
         for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+            filled_[layer] = 0;  // whatever an eval callback brought
             fill(layer, layer_rows_(context, layers_[layer]), pass_.size() / width());
         }
     }

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+//
+// A rule of chains that judges tokens by q knows one child a node. Along a tree it would be biased.
+// expect-error: along_tree: the rule reads q.*use recursive_rejection or traversal_verification
+#include "parts.hpp"
+
+#include <sureleap/tree.hpp>
+#include <sureleap/verify/coupled.hpp>
+#include <sureleap/verify/rejection.hpp>
+
+using namespace sureleap;
+
+#ifdef SURELEAP_EXPECT_FAILURE
+using rule_of_chains = token_rejection<>;
+#else
+using rule_of_chains = keyed_coupling;
+#endif
+
+int main() {
+    along_tree<rule_of_chains> const rule;
+    return rule.access == q_access::none ? 0 : 1;
+}
