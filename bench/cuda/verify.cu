@@ -79,7 +79,7 @@ struct shape {
     [[nodiscard]] std::size_t rows() const { return std::size_t{requests} * (gamma + 1); }
 };
 
-/// A round whose blocks were drawn and flattened. ragged: lengths between 0 and gamma.
+/// A round whose rows have their places, which its drafts are made from. ragged: lengths between 0 and gamma.
 data::round flattened(shape const& s, std::uint64_t seed) {
     data::round round({s.requests, s.gamma, s.vocabulary}, seed);
     std::mt19937_64 bits(seed);
@@ -105,6 +105,7 @@ struct turn {
           rows(round.columns, s.noise, seed),
           normalisers(s.given ? s.rows() : 0),
           sums(s.given ? s.rows() * row_blocks(s.vocabulary) : 0) {
+        MEASURE_CHECK(flatten(round.columns, nullptr));  // again, now that there are drafts
         if (!s.given) return;
         sum_rows<<<static_cast<unsigned>(s.rows()), 256, 9000>>>(rows.p.get(), s.vocabulary, normalisers.get(),
                                                                  sums.get());

@@ -68,7 +68,7 @@ echo "${gpu}; building in ${PWD}/${build}"
 names=()
 for source in "${sources[@]}"; do
     name="$(name_of "${source}")"
-    [[ ${name} != emulator ]] || continue  # the emulator's own
+    [[ ${name} != emulator_* ]] || continue  # the emulator's own
     [[ ${#wanted[@]} -eq 0 || " ${wanted[*]} " == *" ${name} "* ]] || continue
     link=()
     [[ ${source} == *.cu ]] || link=("${catch[@]}")
@@ -111,7 +111,7 @@ for name in "${names[@]}"; do
     [[ ${sanitize} == 1 ]] || continue
     for tool in memcheck racecheck synccheck; do
         report "${name}, ${tool}" "${build}/${name}.${tool}.txt" \
-            "${sanitizer}" --tool "${tool}" --error-exitcode 9 --launch-timeout 600 "${build}/${name}"
+            "${sanitizer}" --tool "${tool}" --error-exitcode 9 --report-api-errors no --launch-timeout 600 "${build}/${name}"
     done
 done
 

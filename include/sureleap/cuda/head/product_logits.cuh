@@ -190,8 +190,8 @@ private:
         float sum = 0.0f;
 #pragma unroll
         for (std::uint32_t j = 0; j < tile::column_tiles; ++j) {
-            sum += power((logits_[i][j][2 * half] - shift) * factor) +
-                   power((logits_[i][j][2 * half + 1] - shift) * factor);
+            sum += quick_exp2((logits_[i][j][2 * half] - shift) * factor) +
+                   quick_exp2((logits_[i][j][2 * half + 1] - shift) * factor);
         }
         sum += __shfl_xor_sync(all_lanes, sum, 1);
         sum += __shfl_xor_sync(all_lanes, sum, 2);

@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(plain_tile::threads, 2) multiply_plainly(produ
             float const shift = largest > -infinity ? largest : 0.0f;
             float sum = 0.0f;
             for (std::uint32_t j = lane_index(); j < group_size; j += warp_size) {
-                sum += power((s.logits[i][j] - shift) * factor);
+                sum += quick_exp2((s.logits[i][j] - shift) * factor);
             }
             for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(all_lanes, sum, mask);
             if (lane_index() == 0) {

@@ -77,10 +77,6 @@ struct product_step {
 
 namespace detail {
 
-/// exp(x) for sums: two instructions where expf takes ten, equal to it within 2e-7.
-[[nodiscard]] __device__ __forceinline__ float power(float x) {
-    return exp2f(x);
-}
 inline constexpr float log2_e = 1.44269504f;
 
 /// The statistics of two parts of a group as those of both. `factor` is scale * log2_e.
@@ -88,7 +84,7 @@ inline constexpr float log2_e = 1.44269504f;
                                                                 float factor) {
     float const largest = fmaxf(a.largest, b.largest);
     if (!(largest > -infinity)) return {largest, a.sum + b.sum};  // nothing but -inf: 0, or NaN
-    return {largest, a.sum * power((a.largest - largest) * factor) + b.sum * power((b.largest - largest) * factor)};
+    return {largest, a.sum * quick_exp2((a.largest - largest) * factor) + b.sum * quick_exp2((b.largest - largest) * factor)};
 }
 
 }  // namespace detail

@@ -18,12 +18,12 @@ SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
-/// How a block of 256 threads divides `requests` x 128 tokens among its warps.
+/// How a block of threads divides `requests` x 128 tokens among its warps.
 template <std::uint32_t requests>
 struct product_tile {
-    static constexpr std::uint32_t threads = 256;
+    static constexpr std::uint32_t threads = requests >= 128 ? 512 : 256;
     static constexpr std::uint32_t warps = threads / warp_size;
-    static constexpr std::uint32_t warps_down = requests >= 64 ? 2 : 1;  // over requests
+    static constexpr std::uint32_t warps_down = requests >= 128 ? 4 : requests >= 64 ? 2 : 1;  // over requests
     static constexpr std::uint32_t warps_across = warps / warps_down;    // over tokens
     static constexpr std::uint32_t rows = requests / warps_down;         // of a warp
     static constexpr std::uint32_t columns = group_size / warps_across;
