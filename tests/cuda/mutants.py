@@ -60,12 +60,10 @@ TESTS = {
     "verify/draft_rows.cuh": ["verify_rejection"],
     "verify/flatten.cuh": ["flatten"],
     "verify/judge.cuh": ["verify_rows", "verify_long_rows", "verify_rejection", "verify_block", "verify_match"],
-    "verify/rules.cuh": ["verify_block", "verify_rejection", "verify_match"],
     "verify/target_draws.cuh": ["verify_rows", "verify_rejection", "verify_block", "verify_match"],
     "verify/target_rows.cuh": ["verify_rows", "verify_long_rows", "verify_rejection", "verify_block", "verify_match"],
     "verify/verification.cuh": ["verify_rows", "verify_rejection", "verify_block", "verify_match"],
     "verify/verify.cuh": ["verify_rows", "verify_long_rows", "verify_rejection", "verify_block", "verify_match"],
-    "verify/work.cuh": ["verify_rejection", "verify_long_rows", "verify_rows", "verify_block", "verify_match"],
 }
 
 # What is enough of a test that takes too long under ThreadSanitizer.

@@ -30,11 +30,15 @@ class product_copies {
     using shared = typename tile::shared;
     using chunks = product_chunks<W, U, requests>;
     static constexpr std::uint32_t base_rounds = (requests + tile::rows_at_once - 1) / tile::rows_at_once;
+    static constexpr std::uint32_t weight_rounds = group_size / tile::rows_at_once;
+    static_assert(tile::rows_at_once % 8 == 0);
 
 public:
     /// BLOCK collective: begins to copy the codes of the first `count` requests of s.ids.
     __device__ product_copies(product_step<W, U> const& step, shared& s, std::uint32_t count)
-        : step_(step), code_chunks_(tile::chunks_of_rank(step.codes.rank)) {
+        : step_(step),
+          code_chunks_(tile::chunks_of_rank(step.codes.rank)),
+          place_(tile::place(copy_row(), copy_unit())) {
         load_codes(s, count);
 #pragma unroll
         for (std::uint32_t i = 0; i < base_rounds; ++i) {
@@ -82,30 +86,35 @@ private:
             }
         }
     }
-    // Rows behind the vocabulary only make logits that summarise() does not look at.
+    // Rows behind the vocabulary only make logits that summarise() does not look at. Rows of a thread are a multiple of
+    // eight apart, so the units that `place` exchanges are the same in all of them.
     __device__ __forceinline__ void load_weights(std::uint32_t group, std::uint32_t chunk, unsigned char* stage) {
         std::uint32_t const at = chunk * chunks::code_numbers + copy_unit() * vector_size<W>;
+        unsigned char* const to = stage + place_;
+        if (at >= step_.codes.rank) {
+#pragma unroll
+            for (std::uint32_t i = 0; i < weight_rounds; ++i) zero(to + i * tile::rows_at_once * tile::chunk_bytes);
+            return;
+        }
         std::uint32_t const token = group * group_size + copy_row();
         W const* from = step_.w2.data + static_cast<std::size_t>(token) * step_.w2.stride + at;
+        bool const whole = (group + 1) * group_size <= step_.vocabulary();
 #pragma unroll
-        for (std::uint32_t i = 0; i < group_size / tile::rows_at_once; ++i) {
-            std::uint32_t const row = copy_row() + i * tile::rows_at_once;
-            unsigned char* const to = stage + tile::place(row, copy_unit());
-            if (at >= step_.codes.rank) {
-                zero(to);
-            } else if (token + i * tile::rows_at_once < step_.vocabulary()) {
-                __pipeline_memcpy_async(to, from, 16);
+        for (std::uint32_t i = 0; i < weight_rounds; ++i) {
+            if (whole || token + i * tile::rows_at_once < step_.vocabulary()) {
+                __pipeline_memcpy_async(to + i * tile::rows_at_once * tile::chunk_bytes, from, 16);
             }
             from += tile::rows_at_once * step_.w2.stride;
         }
     }
     __device__ __forceinline__ void load_base(std::uint32_t group, std::uint32_t chunk, unsigned char* stage) {
         std::uint32_t const at = group * group_size + chunk * chunks::base_numbers + copy_unit() * vector_size<U>;
+        bool const whole = by_vectors_ && at + vector_size<U> <= step_.vocabulary();
 #pragma unroll
         for (std::uint32_t i = 0; i < base_rounds; ++i) {
             if (base_[i] == nullptr) continue;
-            unsigned char* const to = stage + tile::place(copy_row() + i * tile::rows_at_once, copy_unit());
-            if (by_vectors_ && at + vector_size<U> <= step_.vocabulary()) {
+            unsigned char* const to = stage + place_ + i * tile::rows_at_once * tile::chunk_bytes;
+            if (whole) {
                 __pipeline_memcpy_async(to, base_[i] + at, 16);
             } else {
                 for (std::uint32_t j = 0; j < vector_size<U> && at + j < step_.vocabulary(); ++j) {
@@ -117,6 +126,7 @@ private:
 
     product_step<W, U> const& step_;
     std::uint32_t code_chunks_;
+    std::uint32_t place_;  // of this thread's first copy in a chunk
     U const* base_[base_rounds];
     bool by_vectors_;
 };

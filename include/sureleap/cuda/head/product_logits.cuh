@@ -46,36 +46,26 @@ public:
             }
         }
     }
-    /// Adds the product of a chunk.
+    /// Adds the product of a chunk. The operands of a step are on their way while those of the one before are multiplied.
     __device__ __forceinline__ void multiply(unsigned char const* weights, std::uint32_t chunk) {
         if (idle()) return;
-        std::uint32_t const lane = lane_index();
+        operands now;
+        load(now, weights, chunk, 0);
 #pragma unroll
         for (std::uint32_t step = 0; step < chunks::steps; ++step) {
-            std::uint32_t b[tile::column_tiles][2];
-#pragma unroll
-            for (std::uint32_t j = 0; j < tile::column_tiles; j += 2) {
-                std::uint32_t both[4];
-                std::uint32_t const row = first_column() + j * 8 + lane / 16 * 8 + lane % 8;
-                ldmatrix_x4(both, weights + tile::place(row, 2 * step + lane / 8 % 2));
-                b[j][0] = both[0];
-                b[j][1] = both[1];
-                b[j + 1][0] = both[2];
-                b[j + 1][1] = both[3];
-            }
+            operands next;
+            if (step + 1 < chunks::steps) load(next, weights, chunk, step + 1);
 #pragma unroll
             for (std::uint32_t term = 0; term < terms; ++term) {
-                unsigned char const* const codes = s_.codes(term * code_chunks_ + chunk);
 #pragma unroll
                 for (std::uint32_t i = 0; i < tile::row_tiles; ++i) {
-                    std::uint32_t a[4];
-                    ldmatrix_x4(a, codes + tile::place(first_row() + i * 16 + lane % 16, 2 * step + lane / 16));
 #pragma unroll
                     for (std::uint32_t j = 0; j < tile::column_tiles; ++j) {
-                        mma_m16n8k16<W>(logits_[i][j], a, b[j], logits_[i][j]);
+                        mma_m16n8k16<W>(logits_[i][j], now.a[term][i], now.b[j], logits_[i][j]);
                     }
                 }
             }
+            if (step + 1 < chunks::steps) now = next;
         }
     }
     // A chunk holds the base logits of some warps' tokens.
@@ -128,6 +118,34 @@ private:
         return warp_index() % tile::warps_across * tile::columns;
     }
     [[nodiscard]] __device__ __forceinline__ bool idle() const { return first_row() >= count_; }
+
+    /// Of a step of 16 components: codes and weights, as fragments.
+    struct operands {
+        std::uint32_t a[terms][tile::row_tiles][4];
+        std::uint32_t b[tile::column_tiles][2];
+    };
+    __device__ __forceinline__ void load(operands& to, unsigned char const* weights, std::uint32_t chunk,
+                                         std::uint32_t step) {
+        std::uint32_t const lane = lane_index();
+#pragma unroll
+        for (std::uint32_t j = 0; j < tile::column_tiles; j += 2) {
+            std::uint32_t both[4];
+            std::uint32_t const row = first_column() + j * 8 + lane / 16 * 8 + lane % 8;
+            ldmatrix_x4(both, weights + tile::place(row, 2 * step + lane / 8 % 2));
+            to.b[j][0] = both[0];
+            to.b[j][1] = both[1];
+            to.b[j + 1][0] = both[2];
+            to.b[j + 1][1] = both[3];
+        }
+#pragma unroll
+        for (std::uint32_t term = 0; term < terms; ++term) {
+            unsigned char const* const codes = s_.codes(term * code_chunks_ + chunk);
+#pragma unroll
+            for (std::uint32_t i = 0; i < tile::row_tiles; ++i) {
+                ldmatrix_x4(to.a[term][i], codes + tile::place(first_row() + i * 16 + lane % 16, 2 * step + lane / 16));
+            }
+        }
+    }
 
     static __device__ __forceinline__ void load_two(unsigned char const* at, float (&out)[2]) {
         if constexpr (std::is_same_v<U, float>) {

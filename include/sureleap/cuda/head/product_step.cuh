@@ -84,7 +84,8 @@ inline constexpr float log2_e = 1.44269504f;
                                                                 float factor) {
     float const largest = fmaxf(a.largest, b.largest);
     if (!(largest > -infinity)) return {largest, a.sum + b.sum};  // nothing but -inf: 0, or NaN
-    return {largest, a.sum * quick_exp2((a.largest - largest) * factor) + b.sum * quick_exp2((b.largest - largest) * factor)};
+    return {largest,
+            a.sum * quick_exp2((a.largest - largest) * factor) + b.sum * quick_exp2((b.largest - largest) * factor)};
 }
 
 }  // namespace detail

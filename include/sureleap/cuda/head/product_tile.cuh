@@ -24,8 +24,8 @@ struct product_tile {
     static constexpr std::uint32_t threads = requests >= 128 ? 512 : 256;
     static constexpr std::uint32_t warps = threads / warp_size;
     static constexpr std::uint32_t warps_down = requests >= 128 ? 4 : requests >= 64 ? 2 : 1;  // over requests
-    static constexpr std::uint32_t warps_across = warps / warps_down;    // over tokens
-    static constexpr std::uint32_t rows = requests / warps_down;         // of a warp
+    static constexpr std::uint32_t warps_across = warps / warps_down;                          // over tokens
+    static constexpr std::uint32_t rows = requests / warps_down;                               // of a warp
     static constexpr std::uint32_t columns = group_size / warps_across;
     static constexpr std::uint32_t row_tiles = rows / 16;
     static constexpr std::uint32_t column_tiles = columns / 8;

@@ -2,8 +2,8 @@
 //
 // The inverse CDF of a row on the device (quantile.hpp): a number in [0, 1) in, a token out. The cumulative sums of the
 // blocks give the block. Then a warp evaluates all weights of that block at once and searches them. The sums of blocks
-// are added up one after the other, as on the host. In a tree order the sum up to an empty block may differ from the
-// one before by a rounding. Then some numbers would lead to a token of weight zero.
+// are added up in an order in which no sum falls below the one before. In a tree order the sum up to an empty block may
+// differ from the one before by a rounding. Then some numbers would lead to a token of weight zero.
 //
 // The sum of a block and the sum of its weights differ by rounding. So a block is searched with some room behind its
 // weights, and each of them can be reached. A number that falls into that room is spread over the row by weight. If the
@@ -24,22 +24,24 @@ namespace cuda {
 /// No place in a block, no block in a row.
 inline constexpr std::uint32_t no_place = 0xffffffffu;
 
-/// WARP collective: upto[b] = the sum of of(0) .. of(b), added in that order; returns the last one. of(b) is evaluated once,
-/// by one lane, and may read upto[b].
+/// WARP collective: upto[b] = the sum of of(0) .. of(b); returns the last one. of(b) is evaluated once, by one lane, and may
+/// read upto[b]. Lanes sum consecutive terms, and their sums are added up one after the other. So no sum is less than the
+/// one before, and it is equal where a term is 0.
 template <class Of>
 __device__ double sum_in_order(std::uint32_t count, double* upto, Of const& of) {
+    std::uint32_t const share = (count + warp_size - 1) / warp_size;
+    std::uint32_t const first = lane_index() * share;
+    std::uint32_t const end = first + share < count ? first + share : count;
+    double mine = 0.0;
+    for (std::uint32_t b = first; b < end; ++b) upto[b] = mine += of(b);
+    double before = 0.0;
     double total = 0.0;
-    for (std::uint32_t first = 0; first < count; first += warp_size) {
-        std::uint32_t const b = first + lane_index();
-        double const mine = b < count ? of(b) : 0.0;
-        std::uint32_t const here = count - first < warp_size ? count - first : warp_size;
-        double reached = 0.0;
-        for (std::uint32_t j = 0; j < here; ++j) {
-            total += __shfl_sync(all_lanes, mine, static_cast<int>(j));
-            if (j == lane_index()) reached = total;
-        }
-        if (b < count) upto[b] = reached;
+#pragma unroll
+    for (unsigned lane = 0; lane < warp_size; ++lane) {
+        if (lane == lane_index()) before = total;
+        total += __shfl_sync(all_lanes, mine, static_cast<int>(lane));
     }
+    for (std::uint32_t b = first; b < end; ++b) upto[b] = before + upto[b];
     __syncwarp();  // no mutant: today's callers have a barrier before they look
     return total;
 }
@@ -134,7 +136,7 @@ template <class T>
     row_lanes<T> logits;
     read_block(row, size, block, logits);
     double sum = 0.0;
-#pragma unroll
+#pragma unroll 1  // a pass through cold code takes longer than the arithmetic
     for (unsigned i = 0; i < row_lanes<T>::vectors; ++i) {
 #pragma unroll
         for (unsigned e = 0; e < row_lanes<T>::together; ++e) {
@@ -201,7 +203,7 @@ template <class T>
     {
         lanes logits;
         read_block(row, size, block, logits);
-#pragma unroll
+#pragma unroll 1  // as in sum_block
         for (unsigned i = 0; i < lanes::vectors; ++i) {
             double sum = 0.0;
 #pragma unroll

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// Who judges a request, and when. In: rows of the target as they are completed, in any order. Out: verdicts, by the
-// rules of rules.cuh.
+// The judgement of a request by a block of threads. In: the weights of its rows (weigh.cuh), or normalisers that came
+// with them. Out: its verdict, by the rules of rules.cuh, or a pass over q that it waits for.
 //
-// One block at a time judges a request, without locks. A completion is an atomic addition to the request's count of
-// rows that nobody has judged. The block that finds the count at zero judges, until it can leave the count at zero
-// again. A request whose rows come with normalisers needs none of this: one block judges it from its first row to its
-// last.
+// Laws of rows are made by a warp each, all at once. One warp then finds the position at which the request ends, and the
+// block makes the correction or the further token.
 #pragma once
 
 #include <cstdint>
@@ -19,67 +17,51 @@
 #include <sureleap/cuda/verify/rules.cuh>
 #include <sureleap/cuda/verify/target_rows.cuh>
 #include <sureleap/cuda/verify/verification.cuh>
+#include <sureleap/cuda/verify/work.cuh>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
-/// BLOCK collective: row k of request r is complete. Judges what is complete of the request, unless another block does.
+/// BLOCK collective: what rows are that come with their normalisers. A row is two loads, unless it is drawn from.
 template <class Rule, class T, class DraftRows>
-__device__ __noinline__ void complete_row(verify_task<T, DraftRows> const& task, verify_shared& s, std::uint32_t r,
-                                          std::uint32_t k) {
-    verify_memory const& memory = task.memory;
-    make_target<Rule>(task, s, r, k);
-    if (threadIdx.x == 0) {
-        request_state const addition = one_completion | request_state{1} << k;
-        __threadfence();
-        request_state const before = atomicAdd(memory.states + r, addition);
-        __threadfence();
-        s.state = completions(before) == 0 ? before + addition : closed;
-    }
-    __syncthreads();
-    request_state state = s.state;
-    if ((state & closed) != 0) return;
-    verification<T, DraftRows> c{task, s.verification, r, 0};
-    std::uint32_t next = memory.next[r];
-    do {
-        bool const over = Rule::advance(c, next, complete_rows(state));
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            s.state = closed;
-            if (over) {
-                atomicOr(memory.states + r, closed);
-            } else {
-                memory.next[r] = next;
-                __threadfence();
-                request_state const seen = completions(state) * one_completion;
-                request_state const left = atomicAdd(memory.states + r, 0 - seen) - seen;
-                __threadfence();
-                if (completions(left) != 0) s.state = left;
-            }
-        }
-        __syncthreads();
-        state = s.state;
-    } while ((state & closed) == 0);
-}
-
-/// BLOCK collective: judges a request whose rows come with their normalisers, one row after the other.
-template <class Rule, class T, class DraftRows>
-__device__ __noinline__ void judge_taken(verify_task<T, DraftRows> const& task, verify_shared& s, std::uint32_t r) {
-    verification<T, DraftRows> c{task, s.verification, r, 0};
-    std::uint32_t next = 0;
+__device__ void take_targets(verification<T, DraftRows>& c) {
     for (std::uint32_t k = 0; k <= c.length(); ++k) {
         law p = c.take_law(k);
         if (p.valid() && (Rule::chooses || is_rounded_far(p.shift))) p = c.sum_taken(k, p);
-        if (warp_index() == 0) {
-            token_id choice = no_token;
-            if constexpr (Rule::chooses) {
-                if (p.valid()) choice = c.draw_by_warp(k, p, c.noise(k));
-            }
-            if (lane_index() == 0) c.store(k, p, choice);
+        if (warp_index() != k % verification_warps) continue;
+        token_id choice = no_token;
+        if constexpr (Rule::chooses) {
+            if (p.valid()) choice = c.draw_by_warp(k, p, c.noise(k));
         }
-        __syncthreads();
-        if (Rule::advance(c, next, (2u << k) - 1)) return;
+        if (lane_index() == 0) c.store(k, p, choice, c.drafted_logit(k));
+    }
+}
+
+/// BLOCK collective: judges a request. What truncated laws are is known by now (make_cut_target).
+template <class Rule, class T, class DraftRows>
+__device__ void judge_request(verify_task<T, DraftRows> const& task, verify_shared& s, std::uint32_t r) {
+    request_work const work = request_work::of<Rule>(task, r);
+    verification<T, DraftRows> c{task, s.verification, r, 0};
+    if (work.what == work_kind::nothing) return c.refuse_undrafted();
+    if (work.what == work_kind::taken) {
+        take_targets<Rule>(c);
+    } else if (!work.cut) {
+        for (std::uint32_t k = warp_index(); k <= work.length; k += verification_warps) {
+            make_target<Rule, T, DraftRows>(c, k, work);
+        }
+    }
+    __syncthreads();
+    if (warp_index() == 0) {
+        request_standing const standing = Rule::judge(c);
+        if (lane_index() == 0) s.standing = standing;
+    }
+    __syncthreads();
+    request_standing const standing = s.standing;
+    if (standing.fate == request_fate::decided) {
+        Rule::settle(c, standing.position);
+    } else {
+        c.refuse();
     }
 }
 

@@ -20,6 +20,7 @@
 #include <sureleap/cuda/sampling/row.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
 #include <sureleap/sampling/draw_key.hpp>
+#include <sureleap/sampling/random.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
@@ -60,9 +61,7 @@ public:
     [[nodiscard]] __device__ T const* row(std::uint32_t k) const { return task_.rows.row(first_row() + k); }
     [[nodiscard]] __device__ double* upto(std::uint32_t k) const { return memory().upto + block_index(k); }
     [[nodiscard]] __device__ block_weight* weights(std::uint32_t k) const { return memory().weights + block_index(k); }
-    [[nodiscard]] __device__ gumbel_winner* winners(std::uint32_t k) const {
-        return memory().winners + static_cast<std::size_t>(memory().row(r_, k)) * memory().gumbel_parts();
-    }
+    [[nodiscard]] __device__ gumbel_winner* winners(std::uint32_t k) const { return memory().winners + block_index(k); }
     [[nodiscard]] __device__ std::uint32_t vocabulary() const { return memory().limits.vocabulary; }
     [[nodiscard]] __device__ std::uint32_t blocks() const { return memory().blocks(); }
     /// p_1 .. p_l of block verification.
@@ -85,7 +84,7 @@ public:
     // ---- verdicts ----------------------------------------------------------------------------------------------
 
     /// BLOCK collective: emits x_1 .. x_accepted and `last`, or up to the first stop token of these; nothing if `last` is none.
-    __device__ void emit(std::uint32_t accepted, token_id last) {
+    __device__ void emit(std::uint32_t accepted, token_id last) const {
         if (last == no_token) return refuse();
         if (warp_index() != 0) return;
         std::uint32_t const most_stops = memory().limits.stop_tokens;
@@ -116,20 +115,46 @@ public:
             verdicts.stopped[r_] = stopping != 0 ? 1 : 0;
         }
     }
-    /// BLOCK collective: a row holds no law, and nothing is emitted.
-    __device__ void refuse() {
-        if (threadIdx.x != 0) return;
-        verdict_columns const& out = task_.round.verdicts;
-        out.statuses[r_] = status::invalid_target;
-        out.accepted[r_] = 0;
-        out.emitted[r_] = 0;
-        out.stopped[r_] = 0;
+    /// One thread of those that call: a row holds no law, and nothing is emitted.
+    __device__ void refuse() const { end_without_tokens(status::invalid_target); }
+    /// Likewise: there is nothing to judge. Drafts that failed or that nobody wants say so; a batch that does not fit is none.
+    __device__ void refuse_undrafted() const {
+        status const drafted = task_.round.drafts.statuses[r_];
+        bool const sound = drafted != status::ok || task_.round.requests.remaining[r_] == 0;
+        end_without_tokens(sound ? drafted : status::invalid_target);
     }
 
-    /// One thread, once the row is complete: what rules will ask of it.
-    __device__ void store(std::uint32_t k, law const& p, token_id choice) const {
-        double const kept = p.valid() && k < length_ ? probability_of(p, row(k), token(k)) : 0.0;
+    // ---- laws of rows ------------------------------------------------------------------------------------------
+
+    /// What the drafted token has in row k; anything behind the block.
+    [[nodiscard]] __device__ float drafted_logit(std::uint32_t k) const {
+        return k < length_ ? load(row(k)[token(k)]) : 0.0f;
+    }
+    /// One thread, once the row is complete: what rules will ask of it. `drafted`: drafted_logit(k).
+    __device__ void store(std::uint32_t k, law const& p, token_id choice, float drafted) const {
+        double kept = 0.0;
+        if (p.valid() && k < length_) {
+            token_id const x = token(k);
+            kept = p.is_one_hot() ? (x == p.mode ? 1.0 : 0.0) : static_cast<double>(p.weight(drafted, x)) / p.total;
+        }
         target(k) = {p, kept, choice};
+    }
+    /// A producer's normaliser made the law of this row without a pass: exp(l - log_normaliser) is p itself.
+    [[nodiscard]] __device__ law take_law(std::uint32_t k) const {
+        law p{};
+        p.shift = rows().log_normalisers[first_row() + k];
+        p.scale = 1.0f;
+        p.total = 1.0;
+        p.kind = p.shift > -infinity && p.shift < infinity ? law_kind::dense : law_kind::invalid;
+        return p;
+    }
+    /// WARP collective: a token of p by the draw of that name; its sums must be there.
+    [[nodiscard]] __device__ token_id draw_by_warp(std::uint32_t k, law const& p, draw_key const& name) const {
+        // What rounding block sums and a normaliser is of them: distribution's given_room.
+        bool const given = rows().block_sums != nullptr && is_taken();
+        double const room =
+            given ? block_room + (4.0 + 2.0 * fabs(static_cast<double>(p.shift))) * 0x1p-24 : block_room;
+        return draw_token(row(k), vocabulary(), p, upto(k), uniform(name), room);
     }
 
 protected:
@@ -138,6 +163,14 @@ protected:
     [[nodiscard]] __device__ DraftRows const& drafts() const { return task_.drafts; }
 
 private:
+    __device__ void end_without_tokens(status why) const {
+        if (threadIdx.x != 0) return;
+        verdict_columns const& out = task_.round.verdicts;
+        out.statuses[r_] = why;
+        out.accepted[r_] = 0;
+        out.emitted[r_] = 0;
+        out.stopped[r_] = 0;
+    }
     [[nodiscard]] __device__ std::size_t draft(std::uint32_t k) const {
         return static_cast<std::size_t>(r_) * memory().limits.block_size + k;
     }

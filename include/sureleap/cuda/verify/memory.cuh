@@ -22,8 +22,8 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 
-/// Threads of every block that weighs rows and judges.
-inline constexpr unsigned verification_threads = 256;
+/// Threads of every block that judges.
+inline constexpr unsigned verification_threads = 512;
 inline constexpr unsigned verification_warps = verification_threads / warp_size;
 
 /// What a row of the target is to the rule that judges it.
@@ -40,25 +40,17 @@ struct residual_pass {
     double scale = 1.0;        ///< of max(scale p - q, 0)
 };
 
-/// Where a request stands: a bit for each row that is complete (0 .. 31), how many completions nobody has looked at yet (from
-/// bit 32 on), and whether any row of it is still wanted (bit 63). One word, so that a completion is one atomic addition.
-using request_state = unsigned long long;
-inline constexpr request_state one_completion = request_state{1} << 32;
-inline constexpr request_state closed = request_state{1} << 63;
-[[nodiscard]] __device__ __forceinline__ std::uint32_t complete_rows(request_state s) {
-    return static_cast<std::uint32_t>(s);
-}
-[[nodiscard]] __device__ __forceinline__ std::uint32_t completions(request_state s) {
-    return static_cast<std::uint32_t>((s & ~closed) >> 32);
-}
+/// What the rows of a request say of it: that one holds no law, or the position that it ends at.
+enum class request_fate : std::uint32_t { open, refused, decided };
+struct request_standing {
+    request_fate fate = request_fate::open;  ///< open: nothing is known yet
+    std::uint32_t position = 0;              ///< at which the rule settles it
+};
 
 /// Requests wait for their first pass together, for a second one likewise; further ones each makes by itself.
 inline constexpr std::uint32_t pass_stages = 2;
 
 struct verify_counters {
-    std::uint32_t next = 0;      ///< work item that nobody took yet
-    std::uint32_t finished = 0;  ///< requests that are listed first, by themselves: their rows need not be read
-    std::uint32_t rows = 0;      ///< rows that are listed behind them
     std::uint32_t waiting[pass_stages] = {};
     std::uint32_t next_pass[pass_stages] = {};
 };
@@ -67,26 +59,18 @@ struct verify_counters {
 struct verify_memory {
     round_limits limits{};  ///< that it was carved for
     verify_counters* counters = nullptr;
-    std::uint32_t* order = nullptr;        ///< [R (gamma + 1)] requests, then rows as request | position << 16
-    request_state* states = nullptr;       ///< [R]
-    std::uint32_t* next = nullptr;         ///< [R] position that is judged next
-    std::uint32_t* tiles = nullptr;        ///< [rows] parts of the row that are done
-    block_weight* weights = nullptr;       ///< [rows, blocks]
-    double* upto = nullptr;                ///< [rows, blocks] sums of the law's weights up to and with the block
-    gumbel_winner* winners = nullptr;      ///< [rows, gumbel_parts] who came first of what a warp looked at
-    target_row* targets = nullptr;         ///< [rows]
-    double* joint = nullptr;               ///< [R gamma] p_1 .. p_l of block verification
-    residual_pass* passes = nullptr;       ///< [R]
+    block_weight* weights = nullptr;   ///< [rows, blocks]
+    double* upto = nullptr;            ///< [rows, blocks] sums of the law's weights up to and with the block
+    gumbel_winner* winners = nullptr;  ///< [rows, blocks] who came first in a part, of which there are at most so many
+    target_row* targets = nullptr;     ///< [rows]
+    double* joint = nullptr;           ///< [R gamma] p_1 .. p_l of block verification
+    residual_pass* passes = nullptr;   ///< [R]
     std::uint32_t* pass_blocks = nullptr;  ///< [R] blocks of the pass that are done
     double* left = nullptr;                ///< [R, blocks] their masses
     std::uint32_t* queues = nullptr;       ///< [pass_stages, R]
 
     [[nodiscard]] bool ready() const noexcept { return counters != nullptr; }
     [[nodiscard]] SURELEAP_HOST_DEVICE std::uint32_t blocks() const noexcept { return count_blocks(limits.vocabulary); }
-    /// At most as many warps look at a row: one for every block, of whole blocks of threads.
-    [[nodiscard]] SURELEAP_HOST_DEVICE std::uint32_t gumbel_parts() const noexcept {
-        return (blocks() + verification_warps - 1) / verification_warps * verification_warps;
-    }
     [[nodiscard]] SURELEAP_HOST_DEVICE std::uint32_t row(std::uint32_t r, std::uint32_t k) const noexcept {
         return r * (limits.block_size + 1) + k;
     }
@@ -102,13 +86,9 @@ struct verify_memory {
     std::size_t const blocks = count_blocks(limits.vocabulary);
     memory.limits = limits;
     memory.counters = ws.take<verify_counters>(1);
-    memory.order = ws.take<std::uint32_t>(rows);
-    memory.states = ws.take<request_state>(requests);
-    memory.next = ws.take<std::uint32_t>(requests);
-    memory.tiles = ws.take<std::uint32_t>(rows);
     memory.weights = ws.take<block_weight>(rows * blocks);
     memory.upto = ws.take<double>(rows * blocks);
-    memory.winners = ws.take<gumbel_winner>(rows * memory.gumbel_parts());
+    memory.winners = ws.take<gumbel_winner>(rows * blocks);
     memory.targets = ws.take<target_row>(rows);
     memory.joint = ws.take<double>(requests * limits.block_size);
     memory.passes = ws.take<residual_pass>(requests);

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: MIT
 //
 // The acceptance rules of verify/*.hpp on the device, named by the host's types. The host computes rows as a rule asks
-// for them. Here rows are completed by other blocks. A rule is told which are complete, judges as far as they allow,
-// and is called again when there are more. Rows are judged in order, by one block at a time, whatever the order they
-// are completed in.
+// for them. Here all rows of a request are there when it is judged.
 //
-//     static bool advance(C& verification, std::uint32_t& k, std::uint32_t complete);
-//         From position k on, which moves along and is kept between calls. Bit k of `complete`: row k is. True if no further
-//         row is wanted.
+//     static request_standing judge(judged_request const&);
+//         WARP collective: the position at which the request ends, or that a row which the rule comes to holds no law.
+//     static void settle(C& verification, std::uint32_t position);
+//         BLOCK collective: the verdict of the request, or a pass for it that many blocks make.
 //     static void resume(C& verification, residual_pass how, double mass);
-//         After a pass that was left to many blocks (verification.correct and correct_or_reject).
+//         BLOCK collective, after a pass that was left to many blocks (verification.correct and correct_or_reject).
 //
-// These are BLOCK collectives, with the same arguments in all threads; k is a register of each. Verdicts are written by
-// verification.emit and refuse. A request that waits for a pass has none yet.
+// Verdicts are written by verification.emit. A request that waits for a pass has none yet.
 #pragma once
 
 #include <cstdint>
@@ -44,25 +42,34 @@ struct device_rule {
                   "target_match or keyed_coupling, or specialise cuda::device_rule");
 };
 
+/// WARP collective: judges rows 0 .. length, a lane each. `judge`(k): what row k says of the request if all before it were
+/// accepted. The first that says something decides; the last one does.
+template <class Judge>
+[[nodiscard]] __device__ request_standing judge_by_lanes(std::uint32_t length, Judge const& judge) {
+    static_assert(round_limits::longest_block < warp_size);
+    request_fate const mine = lane_index() <= length ? judge(lane_index()) : request_fate::open;
+    unsigned const ends = __ballot_sync(all_lanes, mine != request_fate::open);
+    int const first = __ffs(static_cast<int>(ends)) - 1;
+    return {static_cast<request_fate>(__shfl_sync(all_lanes, static_cast<std::uint32_t>(mine), first)),
+            static_cast<std::uint32_t>(first)};
+}
+
 /// Rules whose row says which token it is (detail::accept_matching).
 struct matching_rule : judging_rule {
     static constexpr bool chooses = true;
 
     template <class C>
-    static __device__ bool advance(C& verification, std::uint32_t& k, std::uint32_t complete) {
-        std::uint32_t const length = verification.length();
-        for (; k <= length && (complete >> k & 1u) != 0; ++k) {
-            token_id const y = verification.target(k).choice;
-            if (y == no_token) {
-                verification.refuse();
-                return true;
-            }
-            if (k == length || y != verification.token(k)) {
-                verification.emit(k, y);
-                return true;
-            }
-        }
-        return false;
+    [[nodiscard]] static __device__ request_standing judge(C const& request) {
+        std::uint32_t const length = request.length();
+        return judge_by_lanes(length, [&](std::uint32_t k) {
+            token_id const y = request.target(k).choice;
+            if (y == no_token) return request_fate::refused;
+            return k == length || y != request.token(k) ? request_fate::decided : request_fate::open;
+        });
+    }
+    template <class C>
+    static __device__ void settle(C& verification, std::uint32_t position) {
+        verification.emit(position, verification.target(position).choice);
     }
     template <class C>
     static __device__ void resume(C&, residual_pass const&, double) {}
@@ -88,24 +95,23 @@ struct device_rule<token_rejection<DraftRule>> : judging_rule {
     static constexpr std::uint32_t passes = 1;
 
     template <class C>
-    static __device__ bool advance(C& verification, std::uint32_t& k, std::uint32_t complete) {
-        std::uint32_t const length = verification.length();
-        for (; k <= length && (complete >> k & 1u) != 0; ++k) {
-            target_row const& p = verification.target(k);
-            if (!p.p.valid()) {
-                verification.refuse();
-                return true;
-            }
-            if (k == length) {
-                verification.emit(k, verification.draw(k, verification.key(k, purpose::bonus)));
-                return true;
-            }
-            if (!accepts(uniform(verification.key(k, purpose::accept)), p.kept, verification.drafted_with(k))) {
-                verification.correct(k);
-                return true;
-            }
+    [[nodiscard]] static __device__ request_standing judge(C const& request) {
+        std::uint32_t const length = request.length();
+        return judge_by_lanes(length, [&](std::uint32_t k) {
+            target_row const& p = request.target(k);
+            if (!p.p.valid()) return request_fate::refused;
+            if (k == length) return request_fate::decided;
+            bool const accepted = accepts(uniform(request.key(k, purpose::accept)), p.kept, request.drafted_with(k));
+            return accepted ? request_fate::open : request_fate::decided;
+        });
+    }
+    template <class C>
+    static __device__ void settle(C& verification, std::uint32_t position) {
+        if (position == verification.length()) {
+            verification.emit(position, verification.draw(position, verification.key(position, purpose::bonus)));
+        } else {
+            verification.correct(position);
         }
-        return false;
     }
     template <class C>
     static __device__ void resume(C& verification, residual_pass const& how, double mass) {
@@ -117,44 +123,34 @@ template <class DraftRule>
 struct device_rule<block_verification<DraftRule>> : judging_rule {
     static constexpr std::uint32_t passes = pass_stages;
 
+    /// At l: the block is accepted whole. Before that: no longer prefix can be.
     template <class C>
-    static __device__ bool advance(C& verification, std::uint32_t& k, std::uint32_t complete) {
-        std::uint32_t const length = verification.length();
-        double* const joint = verification.joint();
-        double survives = k == 0 ? 1.0 : joint[k - 1];
-        for (; k < length && (complete >> k & 1u) != 0; ++k) {
-            target_row const& p = verification.target(k);
-            if (!p.p.valid()) {
-                verification.refuse();
-                return true;
-            }
-            double const q = verification.drafted_with(k);
+    [[nodiscard]] static __device__ request_standing judge(C const& request) {
+        std::uint32_t const length = request.length();
+        double* const joint = request.joint();
+        double survives = 1.0;
+        for (std::uint32_t k = 0; k < length; ++k) {
+            target_row const& p = request.target(k);
+            if (!p.p.valid()) return {request_fate::refused, k};
+            double const q = request.drafted_with(k);
             double const ratio = survives * p.kept;
             survives = ratio < q ? ratio / q : 1.0;
-            if (!(survives > 0.0)) {
-                __syncthreads();  // all that was written before
-                judge(verification, k);
-                return true;
-            }
-            if (threadIdx.x == 0) joint[k] = survives;
+            if (!(survives > 0.0)) return {request_fate::decided, k};
+            if (lane_index() == 0) joint[k] = survives;
         }
-        __syncthreads();
-        if (k == length) {
-            // The whole block survives with probability p_l; only then is the row behind it looked at.
-            if (length > 0 && !accepts(uniform(verification.key(length - 1, purpose::accept)), survives, 1.0)) {
-                judge(verification, length - 1);
-                return true;
-            }
-            if ((complete >> k & 1u) != 0) {
-                if (verification.target(k).p.valid()) {
-                    verification.emit(k, verification.draw(k, verification.key(k, purpose::bonus)));
-                } else {
-                    verification.refuse();
-                }
-                return true;
-            }
+        // The whole block survives with probability p_l; only then is the row behind it looked at.
+        if (length > 0 && !accepts(uniform(request.key(length - 1, purpose::accept)), survives, 1.0)) {
+            return {request_fate::decided, length - 1};
         }
-        return false;
+        return {request.target(length).p.valid() ? request_fate::decided : request_fate::refused, length};
+    }
+    template <class C>
+    static __device__ void settle(C& verification, std::uint32_t position) {
+        if (position == verification.length()) {
+            verification.emit(position, verification.draw(position, verification.key(position, purpose::bonus)));
+        } else {
+            take_back(verification, position);
+        }
     }
     template <class C>
     static __device__ void resume(C& verification, residual_pass const& how, double mass) {
@@ -164,7 +160,7 @@ struct device_rule<block_verification<DraftRule>> : judging_rule {
         }
         token_id const y = verification.judge_by_mass(how, mass);
         if (y == rejected_token) {
-            judge(verification, how.position - 1);
+            take_back(verification, how.position - 1);
         } else {
             verification.emit(how.position, y);
         }
@@ -173,7 +169,7 @@ struct device_rule<block_verification<DraftRule>> : judging_rule {
 private:
     /// The longest prefix of at most `accepted` tokens whose test succeeds, and the correction behind it.
     template <class C>
-    static __device__ void judge(C& verification, std::uint32_t accepted) {
+    static __device__ void take_back(C& verification, std::uint32_t accepted) {
         for (; accepted > 0; --accepted) {
             double const survives = verification.joint()[accepted - 1];
             if (survives >= 1.0) break;  // whatever is left

@@ -44,9 +44,11 @@ class target_draws : public judged_request<T, DraftRows> {
 
 public:
     using base::blocks;
+    using base::draw_by_warp;
     using base::first_row;
     using base::is_taken;
     using base::row;
+    using base::take_law;
     using base::target;
     using base::upto;
     using base::vocabulary;
@@ -56,15 +58,6 @@ public:
 
     // ---- sums --------------------------------------------------------------------------------------------------
 
-    /// A producer's normaliser made the law of this row without a pass: exp(l - log_normaliser) is p itself.
-    [[nodiscard]] __device__ law take_law(std::uint32_t k) const {
-        law p{};
-        p.shift = rows().log_normalisers[first_row() + k];
-        p.scale = 1.0f;
-        p.total = 1.0;
-        p.kind = p.shift > -infinity && p.shift < infinity ? law_kind::dense : law_kind::invalid;
-        return p;
-    }
     /// BLOCK collective: a law that was taken, with the cumulative sums that draws look at and with its total, which is their
     /// sum: what a normaliser is off by is no token's. Block sums that do not add up to 1 are not used. No law if there is
     /// no sum. Nothing else has the sums: a row that is not drawn from needs none.
@@ -79,6 +72,7 @@ public:
             }
             __syncthreads();
             total = s_.total;
+            __syncthreads();
         }
         if (!(fabs(total - 1.0) <= normaliser_tolerance)) {
             total = sum_blocks(k, p, [](std::uint32_t) { return true; });
@@ -113,14 +107,6 @@ public:
     [[nodiscard]] __device__ token_id draw(std::uint32_t k, draw_key const& name) {
         prepare_draw(k);
         return chosen_by_first_warp([&] { return draw_by_warp(k, target(k).p, name); });
-    }
-    /// WARP collective: a token of p by the draw of that name; its sums must be there.
-    [[nodiscard]] __device__ token_id draw_by_warp(std::uint32_t k, law const& p, draw_key const& name) const {
-        // What rounding block sums and a normaliser is of them: distribution's given_room.
-        bool const given = rows().block_sums != nullptr && is_taken();
-        double const room =
-            given ? block_room + (4.0 + 2.0 * fabs(static_cast<double>(p.shift))) * 0x1p-24 : block_room;
-        return draw_token(row(k), vocabulary(), p, upto(k), uniform(name), room);
     }
 
 protected:

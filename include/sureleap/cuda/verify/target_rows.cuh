@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// What a target row that is complete is to its rule. In: the weights of its blocks (weigh.cuh), or the normaliser that
-// came with the row. Out, in memory.targets: its law, the probability of the drafted token, and the token that the
-// target itself chooses, if the rule wants it first.
+// What a target row is to its rule. In: the weights of its blocks (weigh.cuh). Out, in memory.targets:
+// its law, the probability of the drafted token, and the token that the target itself chooses, if the rule wants it
+// first.
 //
-// A law takes O(V / 1024) and no look at the row. If it is truncated, there is also the search for the last token kept
-// (sampling/truncate.cuh), and a sum over the blocks that keep tokens.
+// A law takes a warp O(V / 1024) and no look at the row. If it is truncated, it takes a block of threads: for the search
+// for the last token kept (sampling/truncate.cuh), and a sum over the blocks that keep tokens.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,13 @@
 #include <sureleap/cuda/sampling/truncate.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
 #include <sureleap/cuda/verify/verification.cuh>
-#include <sureleap/cuda/verify/weigh.cuh>
 #include <sureleap/cuda/verify/work.cuh>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
-/// What a block keeps in shared memory while it weighs rows and judges.
+/// What a block keeps in shared memory while it judges.
 struct verify_shared {
     verification_shared verification;
     union {
@@ -36,8 +35,8 @@ struct verify_shared {
         gumbel_shared gumbel;
     };
     law p;
-    request_state state;
-    work_item item;
+    request_standing standing;
+    std::uint32_t pass;
     std::uint32_t completes;
 };
 
@@ -48,7 +47,7 @@ struct verify_shared {
 
 /// WARP collective: the law of a row from the weights of its blocks, without truncation, and its cumulative sums.
 template <class T, class DraftRows>
-[[nodiscard]] __device__ law law_of(verification<T, DraftRows> const& c, std::uint32_t k, row_reading const& how) {
+[[nodiscard]] __device__ law law_of(judged_request<T, DraftRows> const& c, std::uint32_t k, request_work const& how) {
     block_weight const* const weights = c.weights(k);
     std::uint32_t const blocks = c.blocks();
     float largest = -infinity;
@@ -83,49 +82,64 @@ template <class T, class DraftRows>
     return p;
 }
 
-/// BLOCK collective: the law of a complete row, and what its rule wants to know, into the targets.
+/// WARP collective: what a row that was weighed is to its rule, if its law is not truncated.
 template <class Rule, class T, class DraftRows>
-__device__ void make_target(verify_task<T, DraftRows> const& task, verify_shared& s, std::uint32_t r, std::uint32_t k) {
-    verification<T, DraftRows> c{task, s.verification, r, 0};
-    row_reading const how = row_reading::of<Rule>(task, r);
+__device__ void make_target(judged_request<T, DraftRows> const& c, std::uint32_t k, request_work const& how) {
+    float const drafted = c.drafted_logit(k);
     law p{};
-    if (how.weighed) {
-        if (warp_index() == 0) {
-            law const whole = law_of(c, k, how);
-            if (lane_index() == 0) s.p = whole;
+    if (how.weighed) p = law_of(c, k, how);
+    token_id choice = no_token;
+    if constexpr (Rule::by_gumbel_max) {
+        if (how.by_gumbel_max) {
+            gumbel_winner const won = first_of(c.winners(k), count_parts(c.blocks()));
+            choice = won.invalid != 0 ? no_token : won.token;
+        } else if (p.is_one_hot()) {
+            choice = p.mode;
         }
-        __syncthreads();
-        p = s.p;
-    } else if (c.is_taken()) {
-        p = c.take_law(k);
-        if (p.valid() && is_rounded_far(p.shift)) p = c.sum_taken(k, p);
+    } else if constexpr (Rule::greedy) {
+        choice = p.valid() ? p.mode : no_token;
+    } else if constexpr (Rule::chooses) {
+        __syncwarp();  // sums that other lanes wrote
+        if (p.valid()) choice = c.draw_by_warp(k, p, c.noise(k));
     }
-    if (how.cut && p.valid()) {
+    if (!Rule::greedy && c.is_taken() && !c.take_law(k).valid()) {
+        p = law{};
+        choice = no_token;
+    }
+    if (lane_index() == 0) c.store(k, p, choice, drafted);
+}
+
+/// BLOCK collective: the same of a row whose law is truncated.
+template <class Rule, class T, class DraftRows>
+__device__ void make_cut_target(verification<T, DraftRows>& c, verify_shared& s, std::uint32_t k,
+                                request_work const& how) {
+    float const drafted = c.drafted_logit(k);
+    if (warp_index() == 0) {
+        law const whole = law_of(c, k, how);
+        if (lane_index() == 0) s.p = whole;
+    }
+    __syncthreads();
+    law p = s.p;
+    gumbel_winner won{};
+    if (p.valid()) {
         row_statistics const statistics{p.shift, p.total, c.weights(k)};
         cutoff const least = truncate(c.row(k), c.vocabulary(), c.target_transform(), statistics, s.truncation);
         p.least_logit = least.logit;
         p.least_id = least.id;
         block_weight const* const weights = c.weights(k);
         p.total = c.sum_blocks(k, p, [&](std::uint32_t b) { return weights[b].largest >= least.logit; });
-    }
-    gumbel_winner won{};
-    if constexpr (Rule::by_gumbel_max) {
-        if (how.cut && p.valid()) {
+        if constexpr (Rule::by_gumbel_max) {
             won = gumbel_max_row(c.row(k), c.vocabulary(), p, c.noise(k), c.token_or_none(k), s.gumbel);
         }
     }
     if (warp_index() != 0) return;
     token_id choice = no_token;
     if constexpr (Rule::by_gumbel_max) {
-        if (how.by_gumbel_max) won = first_of(c.winners(k), count_tiles<Rule, T>(c.blocks()) * verification_warps);
-        choice = p.is_one_hot() ? p.mode : won.invalid != 0 ? no_token : won.token;
-        if (c.is_taken() && !p.valid()) choice = no_token;
-    } else if constexpr (Rule::greedy) {
-        choice = p.valid() ? p.mode : no_token;
+        choice = won.invalid != 0 ? no_token : won.token;
     } else if constexpr (Rule::chooses) {
         if (p.valid()) choice = c.draw_by_warp(k, p, c.noise(k));
     }
-    if (lane_index() == 0) c.store(k, p, choice);
+    if (lane_index() == 0) c.store(k, p, choice, drafted);
 }
 
 }  // namespace detail

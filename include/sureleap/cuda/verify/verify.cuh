@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: MIT
 //
 // Lossless verification on the device: the host's accept (round/stages.hpp), with the same tokens up to rounding. In:
-// the drafts and the batch of a round, and the target's logits. Out: the verdicts of the round. Three kernels:
+// the drafts and the batch of a round, and the target's logits. Out: the verdicts of the round. Three kernels and more:
 //
-//     list_rows     1 block      which rows there are, position by position; verdicts that need no row (work.cuh)
-//     judge_rows    all blocks   weighs rows (weigh.cuh), makes their laws (target_rows.cuh), judges requests (judge.cuh)
-//     make_passes   all blocks   residuals that proposals left open; returns at once if there are none
+//     weigh_rows      all warps    weighs all rows of the batch, or lets their tokens race (weigh.cuh)
+//     cut_rows        all blocks   laws that are truncated (target_rows.cuh); returns soon if there are none
+//     judge_requests  all blocks   the other laws, decisions, corrections, further tokens (judge.cuh)
+//     make_passes     all blocks   residuals that proposals left open; returns at once if there are none
 //
-// judge_rows reads each logit that it needs once. Its work items are tiles, parts of rows: first those of all requests'
-// rows of position 0, then those of position 1, and so on. Blocks of threads take them one after the other. The block
-// that completes a row makes its distribution, and judges the rows of that request that are complete. Once a request is
-// decided, its other rows are skipped. So no block waits for a decision, and few rows are read in vain. Rejected:
-//   - a launch for each position reads no row in vain, and the device idles at the end of each launch;
-//   - a block for each request reads no row in vain, and needs more requests than there are multiprocessors;
-//   - all rows at once reads 1 + gamma rows where mostly 2 are needed.
+// weigh_rows reads each logit once, at the speed of memory: warps take parts of rows by their number, and nobody waits
+// for anybody. So rows behind the first rejected draft are read in vain. Rejected, by figures of an H200
+// (docs/performance.md):
+//   - one kernel that judges a request as soon as its rows are complete, and skips those behind: blocks of threads that
+//     read and judge spent three quarters of their time at barriers;
+//   - the same by warps that count parts and judge on their own: a fence takes 2 us, and decisions came so late that most
+//     rows had been read;
+//   - a launch for each position: each takes as long as a decision does.
 #pragma once
 
 #include <cstddef>
@@ -36,32 +38,87 @@ SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
-/// Blocks of threads on a multiprocessor: 24 warps with 2 to 4 KiB in flight each are 48 to 96 KiB; some 36 would do.
-inline constexpr unsigned verification_residency = 3;
+/// Blocks of threads on a multiprocessor that read rows. A warp has 2 KiB of two-byte logits in flight, or 4 KiB of floats.
+/// That makes 48 or 64 KiB, of which some 36 would do.
+template <class T>
+inline constexpr unsigned weighing_residency = sizeof(T) == 4 ? 2 : 3;
+inline constexpr unsigned weighing_threads = 256;
+/// Those that judge: proposals for a correction are made by all warps at once, so there are many of them.
+inline constexpr unsigned verification_residency = 2;
 
-/// Every block takes pieces of work until there are none. Who completes a row judges.
+/// Every warp weighs parts of rows until there are none. The next part is found, and asked for, while one is weighed.
+template <class Rule, class T, class DraftRows>
+__global__ void __launch_bounds__(weighing_threads, weighing_residency<T>)
+    weigh_rows(verify_task<T, DraftRows> const __grid_constant__ task) {
+    verify_memory const& memory = task.memory;
+    if (blockIdx.x == 0 && threadIdx.x == 0) *memory.counters = verify_counters{};
+    std::uint32_t const size = memory.limits.vocabulary;
+    unsigned const warps = blockDim.x / warp_size;
+    part_walk<Rule, T, DraftRows> walk(task, blockIdx.x * warps + warp_index(), gridDim.x * warps);
+    row_part<T> part = walk.take();
+    row_lanes<T> ahead{};
+    if (part.there) part.start(size, ahead);
+    while (part.there) {
+        row_part<T> next{};
+        auto const go_on = [&] {
+            next = walk.take();
+            if (next.there) next.start(size, ahead);
+        };
+        judged_request<T, DraftRows> const c{task, part.request};
+        if (part.work.weighed) {
+            block_weight* const weights = c.weights(part.position);
+            float const rate = rate_of(part.work.scale);
+            for_each_block(
+                part, size, ahead,
+                [&](std::uint32_t b, row_lanes<T> const& logits) {
+                    block_weight const weight = weigh_block(logits, rate);
+                    if (lane_index() == 0) weights[b] = weight;
+                },
+                [&] {
+                    if (part.work.by_gumbel_max) {
+                        part.start(size, ahead);  // once more, for the race
+                    } else {
+                        go_on();
+                    }
+                });
+        }
+        if constexpr (Rule::by_gumbel_max) {
+            if (part.work.by_gumbel_max) {
+                gumbel_winner const won = race_of_part(c, part, ahead, go_on);
+                if (lane_index() == 0) c.winners(part.position)[part.piece] = won;
+            }
+        }
+        part = next;
+    }
+}
+
+/// Blocks find what truncated laws of rows are, a row each.
 template <class Rule, class T, class DraftRows>
 __global__ void __launch_bounds__(verification_threads, verification_residency)
-    judge_rows(verify_task<T, DraftRows> const __grid_constant__ task) {
+    cut_rows(verify_task<T, DraftRows> const __grid_constant__ task) {
     auto& s = shared_memory<verify_shared>();
-    std::uint32_t const tiles = count_tiles<Rule, T>(task.memory.blocks());
-    if (warp_index() == 0) take_item<Rule, T>(task.memory, s.item);
-    for (;;) {
+    std::uint32_t const requests = *task.round.requests.count;
+    std::uint32_t const rows = requests * (task.memory.limits.block_size + 1);
+    for (std::uint32_t i = blockIdx.x; i < rows; i += gridDim.x) {
+        std::uint32_t const k = i / requests;
+        std::uint32_t const r = i % requests;
+        request_work const work = request_work::of<Rule>(task, r);
+        if (work.what != work_kind::rows || !work.cut || k > work.length) continue;
+        verification<T, DraftRows> c{task, s.verification, r, 0};
+        make_cut_target<Rule>(c, s, k, work);
         __syncthreads();
-        work_item const item = s.item;
-        if (item.what == work_kind::nothing) return;
-        if (item.what == work_kind::rows) {
-            weigh_tile<Rule>(task, s.verification, item);
-        } else if constexpr (Rule::takes) {
-            judge_taken<Rule>(task, s, item.request);
-        }
+    }
+}
+
+/// Blocks judge requests, one each.
+template <class Rule, class T, class DraftRows>
+__global__ void __launch_bounds__(verification_threads, verification_residency)
+    judge_requests(verify_task<T, DraftRows> const __grid_constant__ task) {
+    auto& s = shared_memory<verify_shared>();
+    std::uint32_t const requests = *task.round.requests.count;
+    for (std::uint32_t r = blockIdx.x; r < requests; r += gridDim.x) {
+        judge_request<Rule>(task, s, r);
         __syncthreads();
-        // The next piece of work is found while the tile is counted.
-        if (warp_index() == 1) take_item<Rule, T>(task.memory, s.item);
-        if (threadIdx.x == 0)
-            s.completes = item.what == work_kind::rows && finish_tile(task.memory, item, tiles) ? 1 : 0;
-        __syncthreads();
-        if (s.completes != 0) complete_row<Rule>(task, s, item.request, item.position);
     }
 }
 
@@ -75,9 +132,9 @@ __global__ void __launch_bounds__(verification_threads, verification_residency)
     std::uint32_t const blocks = memory.blocks();
     std::uint32_t const waiting = memory.counters->waiting[stage];
     for (;;) {
-        if (threadIdx.x == 0) s.item.tile = atomicAdd(&memory.counters->next_pass[stage], 1u);
+        if (threadIdx.x == 0) s.pass = atomicAdd(&memory.counters->next_pass[stage], 1u);
         __syncthreads();
-        std::uint32_t const i = s.item.tile;
+        std::uint32_t const i = s.pass;
         if (i / blocks >= waiting) return;
         std::uint32_t const r = memory.queues[stage * memory.limits.requests + i / blocks];
         residual_pass const how = memory.passes[r];
@@ -101,7 +158,7 @@ __global__ void __launch_bounds__(verification_threads, verification_residency)
 /// is sound gets a verdict; rows without a law give the status invalid_target. `memory` is carved for the limits of
 /// `round`.
 ///
-/// Reads about the rows that the rule needs, at the speed of memory; three or four launches. Passes over q are made where
+/// Reads all rows of the batch, at the speed of memory; three to five launches. Passes over q are made where
 /// proposals do not settle a correction, and where the vocabulary is a few blocks.
 template <class Rule, class T, class DraftRows>
 [[nodiscard]] cudaError_t accept(logits_rows<T> const& rows, DraftRows const& drafts, verify_memory const& memory,
@@ -113,22 +170,25 @@ template <class Rule, class T, class DraftRows>
                       limits.stop_tokens == round.limits.stop_tokens && rows.data != nullptr &&
                       rows.stride >= limits.vocabulary;
     if (!fits) return cudaErrorInvalidValue;
-    std::uint64_t const tiles = detail::count_tiles<rule, T>(memory.blocks());
-    if (tiles * limits.requests * (limits.block_size + 1) > 0x7fffffffu) return cudaErrorInvalidValue;
+    std::uint64_t const parts =
+        std::uint64_t{detail::count_parts(memory.blocks())} * limits.requests * (limits.block_size + 1);
+    if (parts > 0x7fffffffu) return cudaErrorInvalidValue;
 
     unsigned processors = 0;
     cudaError_t error = count_multiprocessors(processors);
     if (error != cudaSuccess) return error;
-    error = launch(detail::list_rows<T>, 1, detail::list_threads, sizeof(detail::list_shared), stream, memory, round,
-                   rows, rule::takes);
-    if (error != cudaSuccess) return error;
     verify_task<T, DraftRows> const task{rows, drafts, memory, round};
+    error = launch(detail::weigh_rows<rule, T, DraftRows>, processors * detail::weighing_residency<T>,
+                   detail::weighing_threads, 0, stream, task);
+    if (error != cudaSuccess) return error;
     unsigned const blocks = processors * detail::verification_residency;
-    error = launch(detail::judge_rows<rule, T, DraftRows>, blocks, verification_threads, sizeof(detail::verify_shared),
-                   stream, task);
+    constexpr std::size_t shared = sizeof(detail::verify_shared);
+    error = launch(detail::cut_rows<rule, T, DraftRows>, blocks, verification_threads, shared, stream, task);
+    if (error != cudaSuccess) return error;
+    error = launch(detail::judge_requests<rule, T, DraftRows>, blocks, verification_threads, shared, stream, task);
     for (std::uint32_t stage = 0; stage != rule::passes && error == cudaSuccess; ++stage) {
-        error = launch(detail::make_passes<rule, T, DraftRows>, blocks, verification_threads,
-                       sizeof(detail::verify_shared), stream, task, stage);
+        error =
+            launch(detail::make_passes<rule, T, DraftRows>, blocks, verification_threads, shared, stream, task, stage);
     }
     return error;
 }

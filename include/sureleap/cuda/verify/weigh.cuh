@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// The pass over target rows, a tile at a time. In: a tile of a row of logits. Out: the weight of each block of 1,024
-// tokens. For Gumbel-max draws also, or instead, the winner among the tokens of each warp. The rule and the request's
-// transform decide which.
+// The pass over target rows, a part at a time. In: some consecutive blocks of 1,024 tokens of a row of logits. Out: the
+// weight of each block. For Gumbel-max draws also, or instead, the winner among the tokens of the part. The rule and the
+// request's transform decide which.
 //
-// A tile is read once, at the speed of memory. Nothing here needs the row's largest logit, so tiles do not wait for
-// each other.
+// A row is read once, at the speed of memory. Nothing here needs its largest logit, so warps do not wait for each
+// other. The next block is on its way while one is weighed, also from one part to the next.
 #pragma once
 
 #include <cstdint>
@@ -18,82 +18,107 @@
 #include <sureleap/cuda/core/storage.cuh>
 #include <sureleap/cuda/sampling/gumbel_max.cuh>
 #include <sureleap/cuda/sampling/row.cuh>
+#include <sureleap/cuda/verify/judged_request.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
-#include <sureleap/cuda/verify/verification.cuh>
 #include <sureleap/cuda/verify/work.cuh>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
-[[nodiscard]] __device__ __forceinline__ float scale_of(transform const& how, bool greedy) {
-    return greedy ? 1.0f : static_cast<float>(1.0 / how.temperature);
-}
+/// A part of a row, which a warp reads.
+template <class T>
+struct row_part {
+    bool there = false;  ///< false: there is no more
+    T const* row;
+    std::uint32_t begin;  ///< blocks
+    std::uint32_t end;
+    std::uint32_t request;
+    std::uint32_t position;
+    std::uint32_t piece;
+    request_work work;
 
-/// What a row is read for.
-struct row_reading {
-    bool greedy;         // its largest logit decides
-    bool cut;            // it is truncated
-    bool by_gumbel_max;  // its winner decides
-    bool weighed;        // sums are needed, or the largest logit
-    float scale;
-
-    template <class Rule, class T, class DraftRows>
-    [[nodiscard]] static __device__ row_reading of(verify_task<T, DraftRows> const& task, std::uint32_t r) {
-        transform const& how = task.round.requests.targets[r];
-        row_reading result{};
-        result.greedy = Rule::greedy || how.greedy();
-        result.cut = !result.greedy && how.truncates();
-        result.by_gumbel_max = Rule::by_gumbel_max && !result.greedy && !result.cut;
-        bool const needs_law = !result.by_gumbel_max || task.round.verdicts.log_probabilities != nullptr;
-        result.weighed = needs_law && !(result.by_gumbel_max && task.rows.are_normalised(how));
-        result.scale = scale_of(how, result.greedy);
-        return result;
+    /// Asks for the first block.
+    __device__ __forceinline__ void start(std::uint32_t size, row_lanes<T>& ahead) const {
+        read_block(row, size, begin, ahead);
     }
 };
 
-/// A warp's part of a tile.
+/// The parts that a warp weighs: every so many of the parts of all rows, position by position.
 template <class Rule, class T, class DraftRows>
-__device__ __noinline__ void weigh_tile(verify_task<T, DraftRows> const& task, verification_shared& s,
-                                        work_item const& item) {
-    verification<T, DraftRows> const c{task, s, item.request, 0};
-    std::uint32_t const k = item.position;
-    row_reading const how = row_reading::of<Rule>(task, item.request);
-    T const* const row = c.row(k);
-    std::uint32_t const size = c.vocabulary();
-    std::uint32_t const part = item.tile * verification_warps + warp_index();
-    std::uint32_t const begin = part * warp_blocks<Rule, T>;
-    std::uint32_t const end = begin + warp_blocks<Rule, T> < c.blocks() ? begin + warp_blocks<Rule, T> : c.blocks();
-    float const rate = rate_of(how.scale);
-    if (how.weighed && begin < end) {
-        // The next block is on its way while this one is weighed, as it is stored: widened, two would not fit the registers.
-        row_lanes<T> logits;
-        row_lanes<T> next;
-        read_block(row, size, begin, next);
+class part_walk {
+public:
+    __device__ part_walk(verify_task<T, DraftRows> const& task, std::uint32_t first, std::uint32_t step)
+        : task_(task),
+          requests_(*task.round.requests.count),
+          blocks_(task.memory.blocks()),
+          parts_(count_parts(blocks_)),
+          count_(requests_ * (task.memory.limits.block_size + 1) * parts_),
+          next_(first),
+          step_(step) {}
+
+    /// The next part that there is, of rows that are to be read.
+    [[nodiscard]] __device__ __forceinline__ row_part<T> take() {
+        row_part<T> part{};
+        for (; next_ < count_ && !part.there; next_ += step_) {
+            std::uint32_t const row = next_ / parts_;
+            part.position = row / requests_;
+            part.request = row % requests_;
+            part.work = request_work::of<Rule>(task_, part.request);
+            part.there = part.work.what == work_kind::rows && part.position <= part.work.length;
+            part.piece = next_ % parts_;
+        }
+        part.row = task_.rows.row(part.work.first_row + part.position);
+        part.begin = part.piece * part_blocks;
+        part.end = part.begin + part_blocks < blocks_ ? part.begin + part_blocks : blocks_;
+        return part;
+    }
+
+private:
+    verify_task<T, DraftRows> const& task_;
+    std::uint32_t requests_;
+    std::uint32_t blocks_;
+    std::uint32_t parts_;
+    std::uint32_t count_;
+    std::uint32_t next_;
+    std::uint32_t step_;
+};
+
+/// WARP collective: f(block, its logits) for all blocks of a part, the first of which is in `ahead`. Before the last one,
+/// prepare() may ask for something else.
+template <class T, class F, class Prepare>
+__device__ __forceinline__ void for_each_block(row_part<T> const& part, std::uint32_t size, row_lanes<T>& ahead,
+                                               F const& f, Prepare const& prepare) {
 #pragma unroll 1
-        for (std::uint32_t b = begin; b < end; ++b) {
-            logits = next;
-            if (warp_blocks<Rule, T> > 1 && b + 1 < end) read_block(row, size, b + 1, next);
-            block_weight const weight = weigh_block(logits, rate);
-            if (lane_index() == 0) c.weights(k)[b] = weight;
+    for (std::uint32_t b = part.begin; b < part.end; ++b) {
+        row_lanes<T> const logits = ahead;
+        if (b + 1 < part.end) {
+            read_block(part.row, size, b + 1, ahead);
+        } else {
+            prepare();
         }
+        f(b, logits);
     }
-    if constexpr (Rule::by_gumbel_max) {
-        if (!how.by_gumbel_max) return;
-        law all{};
-        all.scale = how.scale;
-        warp_gumbel_max mine{c.noise(k), all};
-        token_id const likely = c.token_or_none(k);  // so that there is a time to beat
-        if (likely != no_token) mine.expect(likely, load(row[likely]));
-        for (std::uint32_t b = begin; b < end; ++b) {
-            mine.prepare_block(row, size, b);
-            row_lanes<T> logits;
-            read_block(row, size, b, logits);
-            mine.visit_block(row, b, logits);
-        }
-        gumbel_winner const result = mine.winner();
-        if (lane_index() == 0) c.winners(k)[part] = result;
-    }
+}
+
+/// WARP collective: who comes first among the tokens of a part, whose first block is in `ahead`. prepare() as above.
+template <class T, class DraftRows, class Prepare>
+[[nodiscard]] __device__ __forceinline__ gumbel_winner race_of_part(judged_request<T, DraftRows> const& c,
+                                                                    row_part<T> const& part, row_lanes<T>& ahead,
+                                                                    Prepare const& prepare) {
+    law all{};
+    all.scale = part.work.scale;
+    warp_gumbel_max mine{c.noise(part.position), all};
+    token_id const likely = c.token_or_none(part.position);  // so that there is a time to beat
+    if (likely != no_token) mine.expect(likely, load(part.row[likely]));
+    for_each_block(
+        part, c.vocabulary(), ahead,
+        [&](std::uint32_t b, row_lanes<T> const& logits) {
+            mine.prepare_block(part.row, c.vocabulary(), b);
+            mine.visit_block(part.row, b, logits);
+        },
+        prepare);
+    return mine.winner();
 }
 
 }  // namespace detail
