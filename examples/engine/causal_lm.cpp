@@ -73,6 +73,7 @@ void causal_lm<Real>::prefill(std::size_t slot, std::size_t first, std::span<sur
     }
     check_slot(slot);
     rows_.clear();
+    outputs_.clear();
     for (std::size_t i = 0; i < tokens.size(); ++i) {
         auto const position = static_cast<std::uint32_t>(first + i);
         rows_.push_back({static_cast<std::uint32_t>(slot), position, position + 1});
@@ -87,6 +88,7 @@ sureleap::logits_rows<Real> causal_lm<Real>::score(sureleap::verify_batch const&
                             " rows, expected at most max_rows = ", limits_.max_rows);
     }
     rows_.clear();
+    outputs_.clear();
     for (std::size_t i = 0; i < batch.rows(); ++i) {
         std::uint64_t const position = batch.positions()[i];
         if (position >= limits_.context_length) {
@@ -100,6 +102,88 @@ sureleap::logits_rows<Real> causal_lm<Real>::score(sureleap::verify_batch const&
     }
     forward(batch.tokens(), true);
     return {{logits_.data(), rows_.size(), config().vocabulary}, {}};
+}
+
+template <class Real>
+sureleap::logits_rows<Real> causal_lm<Real>::score(std::span<placed_tree const> trees) {
+    rows_.clear();
+    outputs_.clear();
+    nodes_.clear();
+    trees_.assign(trees.begin(), trees.end());
+    context_.branches.clear();
+    std::size_t rows = 0;
+    for (placed_tree const& at : trees) rows += at.tree->size();
+    if (rows > limits_.max_rows) {
+        sureleap::fail_with("causal_lm: trees of ", rows, " nodes, expected at most max_rows = ", limits_.max_rows);
+    }
+    std::vector<sureleap::token_id> tokens;
+    for (placed_tree const& at : trees) {
+        check_slot(at.slot);
+        place_branches(at, tokens);
+    }
+    context_.tree_keys.resize(config().layers * rows * 2 * config().kv_heads * config().head_dim);
+    forward(tokens, true);
+    return {{logits_.data(), rows_.size(), config().vocabulary}, {}};
+}
+
+/// Rows of a tree, branch by branch: a node's first child belongs to its branch, and each other child begins one.
+template <class Real>
+void causal_lm<Real>::place_branches(placed_tree const& at, std::vector<sureleap::token_id>& tokens) {
+    sureleap::draft_tree const& tree = *at.tree;
+    auto const first_node = static_cast<std::uint32_t>(nodes_.size());
+    nodes_.resize(nodes_.size() + tree.size());
+    std::vector<sureleap::node_id> roots{sureleap::anchor_node};
+    while (!roots.empty()) {
+        sureleap::node_id const root = roots.back();
+        roots.pop_back();
+        tree_branch& branch = context_.branches.emplace_back();
+        branch.first = static_cast<std::uint32_t>(at.position);
+        branch.path.resize(tree.depth(root));
+        sureleap::node_id above = root;
+        for (std::size_t i = branch.path.size(); i-- > 0;) {
+            above = tree.parent(above);
+            branch.path[i] = nodes_[first_node + static_cast<std::size_t>(above)];
+        }
+        for (sureleap::node_id n = root; n != sureleap::no_node; n = tree.first_child(n)) {
+            std::size_t const position = at.position + tree.depth(n);
+            if (position >= limits_.context_length) {
+                sureleap::fail_with("causal_lm: node ", n, " of a tree is at position ", position,
+                                    ", expected less than the context length ", limits_.context_length);
+            }
+            auto const row = static_cast<std::uint32_t>(rows_.size());
+            auto const node = first_node + static_cast<std::uint32_t>(n);
+            nodes_[node] = row;
+            outputs_.push_back(node);
+            branch.path.push_back(row);
+            tokens.push_back(tree.token(n));
+            rows_.push_back({static_cast<std::uint32_t>(at.slot), static_cast<std::uint32_t>(position),
+                             static_cast<std::uint32_t>(position + 1),
+                             static_cast<std::uint32_t>(context_.branches.size())});
+            sureleap::node_id const first = tree.first_child(n);
+            for (sureleap::node_id c = first == sureleap::no_node ? first : tree.next_sibling(first);
+                 c != sureleap::no_node; c = tree.next_sibling(c)) {
+                roots.push_back(c);
+            }
+        }
+    }
+}
+
+template <class Real>
+void causal_lm<Real>::keep(std::size_t tree, std::span<sureleap::node_id const> path) {
+    std::size_t first_node = 0;
+    for (std::size_t i = 0; i < tree; ++i) first_node += trees_[i].tree->size();
+    placed_tree const& at = trees_[tree];
+    std::size_t const width = config().kv_heads * config().head_dim;
+    for (std::size_t i = 0; i < path.size(); ++i) {
+        std::size_t const row = nodes_[first_node + static_cast<std::size_t>(path[i])];
+        for (std::size_t l = 0; l < layers_.size(); ++l) {
+            Real const* const key = context_.tree_key(l, rows_.size(), row);
+            for (std::size_t head = 0; head < config().kv_heads; ++head) {
+                Real const* const mine = key + head * config().head_dim;
+                cache_.store(at.slot, l, head, at.position + i, mine, mine + width);
+            }
+        }
+    }
 }
 
 template <class Real>
@@ -134,7 +218,8 @@ void causal_lm<Real>::forward(std::span<sureleap::token_id const> tokens, bool l
         layers_[l].mlp(context_, n, x);
         keep_features(static_cast<int>(l));
     }
-    final_norm_(context_, x, n, x);
+    final_norm_(context_, x, n, outputs_.empty() ? x : y);
+    for (std::size_t i = 0; i < outputs_.size(); ++i) std::copy_n(y + i * d, d, x + outputs_[i] * d);
     if (logits_.size() < n * config().vocabulary) logits_.resize(n * config().vocabulary);
     matmul(context_.pool, x, n, output_head_, logits_.data());
 }
@@ -147,7 +232,8 @@ void causal_lm<Real>::keep_features(int layer) {
     std::size_t const width = feature_layers_.size() * d;
     std::size_t const offset = static_cast<std::size_t>(found - feature_layers_.begin()) * d;
     for (std::size_t i = 0; i < rows_.size(); ++i) {
-        std::copy_n(stream_.data() + i * d, d, features_.data() + i * width + offset);
+        std::size_t const to = outputs_.empty() ? i : outputs_[i];
+        std::copy_n(stream_.data() + i * d, d, features_.data() + to * width + offset);
     }
 }
 

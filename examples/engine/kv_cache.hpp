@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include <sureleap/core/error.hpp>
 
@@ -20,6 +21,14 @@ struct batch_row {
     std::uint32_t slot = 0;      ///< which sequence
     std::uint32_t position = 0;  ///< of its token: the angle of its key and query, and where key and value go
     std::uint32_t keys = 0;      ///< it attends to keys 0 .. keys-1 of its slot
+    std::uint32_t branch = 0;    ///< of a tree of drafts, from 1 (tree_branch); 0: the cache has all of its keys
+};
+
+/// A way through a tree of drafts, of rows that one pass computes. Several rows stand at the same position then, so their
+/// keys are not in the cache: a row sees those of its own way from `first` on.
+struct tree_branch {
+    std::uint32_t first = 0;          ///< position of the root
+    std::vector<std::uint32_t> path;  ///< rows of the pass, at positions first, first + 1, ...
 };
 
 /// Keys and values of `capacity` positions of every slot, layer and head, in chunks (attention_query.hpp). Heads and layers

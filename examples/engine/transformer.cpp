@@ -86,9 +86,41 @@ void decoder_layer<Real>::store_keys(layer_context<Real>& context, std::span<bat
             Real const* const value = context.values.data() + i * width + head * c.head_dim;
             if (c.query_key_norms) rms_norm(key, key_norm_.data(), c.head_dim, c.rms_norm_eps, key);
             rotate(key, context.cosines(row.position), context.sines(row.position), c.head_dim);
-            cache.store(row.slot, layer, head, row.position, key, value);
+            if (row.branch == 0) {
+                cache.store(row.slot, layer, head, row.position, key, value);
+            } else {
+                Real* const kept = context.tree_key(layer, rows.size(), i) + head * c.head_dim;
+                std::copy_n(key, c.head_dim, kept);
+                std::copy_n(value, c.head_dim, kept + width);
+            }
         }
     });
+}
+
+/// A chunk of keys as a branch sees it: the cache's up to the root, and its own. It lies as a chunk of the cache does, so
+/// that sums are made in the same order, and a row has the bits that it would have behind the same tokens in a chain.
+template <class Real>
+Real const* decoder_layer<Real>::keys_of_branch(layer_context<Real>& context, batch_row const& row, std::size_t rows,
+                                                kv_cache<Real>& cache, std::size_t layer, std::size_t head,
+                                                std::size_t chunk, std::vector<Real>& scratch) {
+    Real const* const cached = cache.chunk(row.slot, layer, head, chunk);
+    if (row.branch == 0) return cached;
+    tree_branch const& branch = context.branches[row.branch - 1];
+    std::size_t const begin = chunk * chunk_keys;
+    if (begin + chunk_keys <= branch.first) return cached;
+    std::size_t const dim = context.config.head_dim;
+    std::size_t const width = context.config.kv_heads * dim;
+    scratch.resize(2 * chunk_keys * dim);
+    if (begin < branch.first) std::copy_n(cached, scratch.size(), scratch.data());
+    for (std::size_t i = 0; i < branch.path.size(); ++i) {
+        std::size_t const position = branch.first + i;
+        if (position < begin || position >= begin + chunk_keys) continue;
+        Real const* const key = context.tree_key(layer, rows, branch.path[i]) + head * dim;
+        std::size_t const k = position - begin;
+        for (std::size_t c = 0; c < dim; ++c) scratch[c * chunk_keys + k] = key[c];
+        std::copy_n(key + width, dim, scratch.data() + (chunk_keys + k) * dim);
+    }
+    return scratch.data();
 }
 
 template <class Real>
@@ -116,7 +148,8 @@ void decoder_layer<Real>::mix_values(layer_context<Real>& context, std::span<bat
     context.blocks.clear();
     for (std::size_t i = 0; i < rows.size(); ++i) {
         bool const joins = !context.blocks.empty() && context.blocks.back().size() < most &&
-                           context.blocks.back().front().slot == rows[i].slot;
+                           context.blocks.back().front().slot == rows[i].slot &&
+                           context.blocks.back().front().branch == rows[i].branch;
         if (joins) {
             context.blocks.back() = {context.blocks.back().data(), context.blocks.back().size() + 1};
         } else {
@@ -141,7 +174,10 @@ void decoder_layer<Real>::mix_values(layer_context<Real>& context, std::span<bat
                 queries.push_back({query, to + chunk * attended, seen});
             }
         }
-        ::engine::attend<Real>(queries, cache.chunk(block.front().slot, layer, shared, chunk), c.head_dim, scale);
+        thread_local std::vector<Real> scratch;
+        Real const* const keys =
+            keys_of_branch(context, block.front(), rows.size(), cache, layer, shared, chunk, scratch);
+        ::engine::attend<Real>(queries, keys, c.head_dim, scale);
     };
     auto const join_chunks = [&](std::size_t task, Real const* from) {
         std::size_t const shared = task % c.kv_heads;

@@ -57,6 +57,13 @@ public:
     std::vector<Real> gate;                          ///< [max_rows, intermediate]
     std::vector<std::span<batch_row const>> blocks;  ///< rows that attend together
     std::vector<Real> attended;                      ///< what chunks of keys leave of them
+    std::vector<tree_branch> branches;               ///< of the pass, for rows of trees
+    std::vector<Real> tree_keys;  ///< [layers, rows of the pass, keys | values of all heads], if there are branches
+
+    /// Key of row i of the pass, head by head, and its value width numbers behind it. width = kv_heads * head_dim
+    [[nodiscard]] Real* tree_key(std::size_t layer, std::size_t rows, std::size_t i) noexcept {
+        return tree_keys.data() + (layer * rows + i) * 2 * config.kv_heads * config.head_dim;
+    }
 
 private:
     std::vector<Real> angles_;  // [capacity, cosines | sines]
@@ -122,6 +129,9 @@ private:
                     std::size_t layer) const;
     void mix_values(layer_context<Real>& context, std::span<batch_row const> rows, kv_cache<Real>& cache,
                     std::size_t layer, Real* x) const;
+    [[nodiscard]] static Real const* keys_of_branch(layer_context<Real>& context, batch_row const& row,
+                                                    std::size_t rows, kv_cache<Real>& cache, std::size_t layer,
+                                                    std::size_t head, std::size_t chunk, std::vector<Real>& scratch);
 
     norm<Real> post_norm_;
     std::vector<Real> query_norm_;
