@@ -40,6 +40,7 @@ std::map<std::string, std::function<section(session const&)>> const experiments{
                                                                                 {"speed", run_speed},
                                                                                 {"batch", run_batch},
                                                                                 {"equality", run_equality},
+                                                                                {"trees", run_trees},
                                                                                 {"perplexity", run_perplexity},
                                                                                 {"passes", run_passes}};
 

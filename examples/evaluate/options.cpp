@@ -31,6 +31,7 @@ constexpr char const* footer =
     "  speed        tokens a second beside plain decoding, one text at a time\n"
     "  batch        the same of several at once, beside every fixed draft length\n"
     "  equality     every token against plain decoding's, one text and several at a time\n"
+    "  trees        trees of drafts beside chains, at equal rows of the target\n"
     "  perplexity   of the prompts under the target; needs no drafter\n"
     "  passes       time of a pass of 1 to 8 rows behind the first prompt; needs no drafter\n"
     "\n"
@@ -41,8 +42,9 @@ constexpr char const* footer =
 /// More than anybody means.
 constexpr std::size_t many = std::size_t{1} << 31;
 
-constexpr std::array<char const*, 10> known_experiments{"tau",   "rules", "threshold", "calibration", "shortlist",
-                                                        "speed", "batch", "equality",  "perplexity",  "passes"};
+constexpr std::array<char const*, 11> known_experiments{"tau",       "rules",      "threshold", "calibration",
+                                                        "shortlist", "speed",      "batch",     "equality",
+                                                        "trees",     "perplexity", "passes"};
 
 bool is_known(std::string const& experiment) {
     return std::find(known_experiments.begin(), known_experiments.end(), experiment) != known_experiments.end();
@@ -147,6 +149,7 @@ void add_experiments(CLI::App& app, options& o) {
         ->capture_default_str();
     experiments.flag("--fresh", o.fresh, "speed: nothing that schedule and drafter learn is kept from text to text");
     list("--at-once", o.at_once, "N,...", "batch and equality: numbers of requests");
+    list("--rows", o.rows, "N,...", "trees: rows of the target in a round");
 }
 
 void add_running(CLI::App& app, options& o) {
@@ -177,7 +180,7 @@ void check(options const& o) {
         if (!is_known(name)) {
             fail_with("experiment '", name,
                       "' is unknown, expected tau, rules, threshold, calibration, shortlist, speed, batch, equality, "
-                      "perplexity or passes");
+                      "trees, perplexity or passes");
         }
         if (!names.insert(name).second) fail_with("experiment '", name, "' is there twice");
     }
@@ -191,6 +194,7 @@ void check(options const& o) {
               [](double s) { return s >= 0.2 && s <= 5.0; });
     check_all("--shortlists", o.shortlists, "at least 1", [](std::size_t m) { return m > 0; });
     check_all("--at-once", o.at_once, "numbers in 1 .. 4096", [](std::size_t n) { return n > 0 && n <= 4096; });
+    check_all("--rows", o.rows, "numbers in 2 .. 256", [](std::size_t n) { return n >= 2 && n <= 256; });
     for (auto const& [flag, given] : {std::pair{"--record", !o.record.empty()}, std::pair{"--store", o.store}}) {
         if (!given || names.contains("calibration")) continue;
         fail_with(flag, " is of the experiment calibration, expected that among the experiments");

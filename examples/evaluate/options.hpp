@@ -50,6 +50,8 @@ struct options {
     bool fresh = false;                                ///< speed: every text meets a server that has learned nothing
     std::vector<std::size_t> at_once{1, 2, 4, 8, 16};  ///< batch and equality: requests
 
+    std::vector<std::size_t> rows{4, 8, 16, 32};  ///< trees: of the target in a round
+
     std::size_t batch = 16;
     std::size_t threads = 0;  ///< 0: one per core
     std::filesystem::path json;

@@ -114,6 +114,7 @@ struct session {
 [[nodiscard]] section run_speed(session const& s);
 [[nodiscard]] section run_batch(session const& s);
 [[nodiscard]] section run_equality(session const& s);
+[[nodiscard]] section run_trees(session const& s);
 // Of the target alone:
 [[nodiscard]] section run_perplexity(session const& s);
 [[nodiscard]] section run_passes(session const& s);
