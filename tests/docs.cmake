@@ -63,6 +63,7 @@ foreach(document IN LISTS documents)
     endforeach()
     string(REGEX MATCHALL "[a-z_0-9/]*[a-z_0-9][.](hpp|cuh|inl)" named "${plain}")
     foreach(name IN LISTS named)
+        string(REGEX REPLACE "^/" "" name "${name}")  # of a link that begins with ..
         string(REGEX REPLACE "^(include/)?sureleap/" "" name "${name}")
         set(found FALSE)
         foreach(file IN LISTS headers others)
