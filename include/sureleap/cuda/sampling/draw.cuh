@@ -42,7 +42,7 @@ __device__ double sum_in_order(std::uint32_t count, double* upto, Of const& of) 
         total += __shfl_sync(all_lanes, mine, static_cast<int>(lane));
     }
     for (std::uint32_t b = first; b < end; ++b) upto[b] = before + upto[b];
-    __syncwarp();  // no mutant: today's callers have a barrier before they look
+    __syncwarp();  // whoever draws next looks at those of other lanes
     return total;
 }
 

@@ -99,7 +99,6 @@ __device__ void make_target(judged_request<T, DraftRows> const& c, std::uint32_t
     } else if constexpr (Rule::greedy) {
         choice = p.valid() ? p.mode : no_token;
     } else if constexpr (Rule::chooses) {
-        __syncwarp();  // sums that other lanes wrote
         if (p.valid()) choice = c.draw_by_warp(k, p, c.noise(k));
     }
     if (!Rule::greedy && c.is_taken() && !c.take_law(k).valid()) {
