@@ -98,7 +98,7 @@ void decoder_layer<Real>::store_keys(layer_context<Real>& context, std::span<bat
 }
 
 /// A chunk of keys as a branch sees it: the cache's up to the root, and its own. It lies as a chunk of the cache does, so
-/// that sums are made in the same order, and a row has the bits that it would have behind the same tokens in a chain.
+/// sums are made in the same order. A row has the bits that it would have behind the same tokens in a chain.
 template <class Real>
 Real const* decoder_layer<Real>::keys_of_branch(layer_context<Real>& context, batch_row const& row, std::size_t rows,
                                                 kv_cache<Real>& cache, std::size_t layer, std::size_t head,

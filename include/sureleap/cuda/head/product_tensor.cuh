@@ -10,14 +10,15 @@
 //
 // For r = 256, V = 151,936, 128 requests, bf16, per group (1,187 of them, 9 for each of 132 multiprocessors):
 //     copies        64 KiB of W2, 32 KiB of U; 117 MB in all, 26 us at 4.5 TB/s
-//     mma           8 warps x 16 steps x 16 = 2,048, of 2,048 multiply-adds each: 4,100 cycles at 1,024 a cycle (what sm_80
+//     mma           16 warps x 16 steps x 8 = 2,048, of 2,048 multiply-adds each: 4,100 cycles at 1,024 a cycle (what sm_80
 //                   does), 21 us in all at 1.75 GHz
-//     ldmatrix.x4   8 warps x 16 steps x (4 + 2) = 768, of 512 bytes: 3,072 cycles at 128 bytes a cycle, beside the mma
+//     ldmatrix.x4   16 warps x 16 steps x (2 + 2) = 1,024, of 512 bytes: 4,096 cycles at 128 bytes a cycle, beside the mma
 //     shared rest   768 cycles of copies that arrive, 256 of base logits
-//     statistics    64 logits a thread, some 10 instructions each: 1,280 issue slots a scheduler, not beside the mma of
+//     statistics    32 logits a thread, some 10 instructions each: 1,280 issue slots a scheduler, not beside the mma of
 //                   the same warp
-// The sum of mma and statistics, 28 us, is what a multiprocessor takes if nothing overlaps but copies. These are counts,
-// not measurements. Codes of two terms double the mma and two thirds of the ldmatrix.
+// The sum of mma and statistics, 28 us, is what a multiprocessor takes if nothing overlaps but copies. These are counts.
+// An H200 takes 59 us: warps wait for ldmatrix, and for each other at every chunk (docs/performance.md). Codes of two terms
+// double the mma and half of the ldmatrix.
 //
 // Where there are more requests than fit a tile, blocks divide into teams, one for each tile of requests. Teams walk over
 // the groups side by side, so W2 comes from memory once, and from the second-level cache for the others.
