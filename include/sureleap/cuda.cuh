@@ -69,5 +69,12 @@
 #include <sureleap/cuda/verify/weigh.cuh>
 #include <sureleap/cuda/verify/work.cuh>
 
+#include <sureleap/cuda/tree/columns.cuh>
+#include <sureleap/cuda/tree/flatten.cuh>
+#include <sureleap/cuda/tree/masks.cuh>
+#include <sureleap/cuda/tree/match.cuh>
+#include <sureleap/cuda/tree/memory.cuh>
+#include <sureleap/cuda/tree/rejection.cuh>
+
 #include <sureleap/cuda/round/admit.cuh>
 #include <sureleap/cuda/round/advance.cuh>

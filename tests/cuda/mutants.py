@@ -57,6 +57,8 @@ TESTS = {
     "schedule/candidates.cuh": ["schedule"],
     "schedule/history.cuh": ["history"],
     "schedule/lengths.cuh": ["schedule"],
+    "tree/flatten.cuh": ["tree"],
+    "tree/rejection.cuh": ["tree_rejection"],
     "verify/draft_rows.cuh": ["verify_rejection"],
     "verify/flatten.cuh": ["flatten"],
     "verify/judge.cuh": ["verify_rows", "verify_long_rows", "verify_rejection", "verify_block", "verify_match"],

@@ -111,7 +111,7 @@ struct request_extent {
     std::uint32_t keys = 0;
     std::uint32_t pages = 0;
 
-    /// At most 2^18 rows in the upper half of the word, and fewer than 2^40 keys below.
+    /// At most 2^21 rows in the upper bits of the word, and fewer than 2^40 keys below.
     [[nodiscard]] __device__ std::uint64_t rows_and_keys() const { return (std::uint64_t{rows} << 40) + keys; }
 };
 
@@ -125,8 +125,9 @@ struct request_extent {
     return extent;
 }
 
-/// BLOCK collective: the `group` requests from `first` on, one a thread; `last` if none come behind them.
-__device__ inline void flatten_requests(device_round const& round, flat_batch const& flat, std::uint32_t first,
+/// BLOCK collective: where the rows of the `group` requests from `first` on begin, one request a thread, and all that is
+/// asked for but what stands in rows; `last` if no requests come behind them. Leaves first rows and numbers of rows in `s`.
+__device__ inline void lay_out_requests(device_round const& round, flat_batch const& flat, std::uint32_t first,
                                         std::uint32_t group, bool last, flatten_scratch& s) {
     attention_layout const& layout = flat.attention;
     captured_sizes const& captured = flat.captured;
@@ -183,20 +184,6 @@ __device__ inline void flatten_requests(device_round const& round, flat_batch co
     }
     __syncthreads();
 
-    std::uint32_t const width = limits.block_size + 1;
-    std::uint32_t const places = (limits.requests - first < group ? limits.requests - first : group) * width;
-    for (std::uint32_t i = threadIdx.x; i < places; i += blockDim.x) {
-        std::uint32_t const local = i / width;
-        std::uint32_t const k = i - local * width;
-        if (k >= s.rows[local]) continue;
-        std::uint32_t const r = first + local;
-        std::uint32_t const row = s.first_row[local] + k;
-        std::uint64_t const position = round.requests.positions[r] + k;
-        batch.tokens[row] = k == 0 ? round.requests.anchors[r] : round.drafts.tokens[r * limits.block_size + (k - 1)];
-        batch.positions[row] = position;
-        batch.markers[row] = r;
-        if (layout.positions != nullptr) layout.positions[row] = static_cast<std::int32_t>(position);
-    }
     if (!last) return;
 
     if (layout.longest != nullptr) {
@@ -217,12 +204,34 @@ __device__ inline void flatten_requests(device_round const& round, flat_batch co
         captured.chosen[1] = size;
         captured.chosen[2] = index;
     }
-    std::uint32_t const room = limits.requests * width;
+    std::uint32_t const room = limits.requests * (limits.block_size + 1);
     for (std::uint32_t row = rows + threadIdx.x; row < size && row < room; row += blockDim.x) {
         batch.tokens[row] = captured.pad;
         batch.positions[row] = 0;
         batch.markers[row] = limits.requests;
         if (layout.positions != nullptr) layout.positions[row] = 0;
+    }
+}
+
+/// BLOCK collective: the same with the rows, which are chains.
+__device__ inline void flatten_requests(device_round const& round, flat_batch const& flat, std::uint32_t first,
+                                        std::uint32_t group, bool last, flatten_scratch& s) {
+    round_limits const& limits = round.limits;
+    batch_columns const& batch = round.batch;
+    lay_out_requests(round, flat, first, group, last, s);
+    std::uint32_t const width = limits.block_size + 1;
+    std::uint32_t const places = (limits.requests - first < group ? limits.requests - first : group) * width;
+    for (std::uint32_t i = threadIdx.x; i < places; i += blockDim.x) {
+        std::uint32_t const local = i / width;
+        std::uint32_t const k = i - local * width;
+        if (k >= s.rows[local]) continue;
+        std::uint32_t const r = first + local;
+        std::uint32_t const row = s.first_row[local] + k;
+        std::uint64_t const position = round.requests.positions[r] + k;
+        batch.tokens[row] = k == 0 ? round.requests.anchors[r] : round.drafts.tokens[r * limits.block_size + (k - 1)];
+        batch.positions[row] = position;
+        batch.markers[row] = r;
+        if (flat.attention.positions != nullptr) flat.attention.positions[row] = static_cast<std::int32_t>(position);
     }
 }
 

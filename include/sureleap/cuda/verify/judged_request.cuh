@@ -4,7 +4,8 @@
 // verification. Out: its tokens, its target rows, what was recorded of its drafts, and the names of its draws. It also
 // writes the verdict.
 //
-// Positions k count from the anchor: row k of the target is the law of the token behind k drafted ones.
+// Positions k count from the anchor: row k of the target is the law of the token behind k drafted ones. Where drafts are
+// trees (tree/match.cuh) k is the number of a node instead, and DraftRows says how nodes follow each other.
 #pragma once
 
 #include <cstddef>
@@ -38,6 +39,8 @@ struct verify_task {
 template <class T, class DraftRows>
 class judged_request {
 public:
+    static constexpr bool is_tree = requires(DraftRows const& drafts) { drafts.on_path(0u, 0u); };
+
     __device__ judged_request(verify_task<T, DraftRows> const& task, std::uint32_t r)
         : task_(task), r_(r), length_(task.round.batch.lengths[r]) {}
 
@@ -47,8 +50,15 @@ public:
     [[nodiscard]] __device__ token_id token(std::uint32_t k) const {
         return task_.round.batch.tokens[first_row() + k + 1];
     }
-    /// Of x_k, or no_token behind the block.
-    [[nodiscard]] __device__ token_id token_or_none(std::uint32_t k) const { return k < length_ ? token(k) : no_token; }
+    /// Of x_k, or no_token behind the block; of a tree what the first child has.
+    [[nodiscard]] __device__ token_id token_or_none(std::uint32_t k) const {
+        if constexpr (is_tree) {
+            std::int32_t const child = task_.drafts.first_child(r_, k);
+            return child < 0 ? no_token : token(static_cast<std::uint32_t>(child) - 1);
+        } else {
+            return k < length_ ? token(k) : no_token;
+        }
+    }
     /// q_k as recorded when x_k was drawn, and what it gave x_k.
     [[nodiscard]] __device__ law const& drafted_from(std::uint32_t k) const {
         return task_.round.drafts.laws[draft(k)];
@@ -73,7 +83,21 @@ public:
     [[nodiscard]] __device__ draw_key key(std::uint32_t k, purpose use) const {
         return block_key(task_.round.requests, r_, k, use);
     }
-    [[nodiscard]] __device__ draw_key noise(std::uint32_t k) const { return noise_key(task_.round.requests, r_, k); }
+    /// Of the token behind row k, by its position alone: rows of a tree that are as deep share it.
+    [[nodiscard]] __device__ draw_key noise(std::uint32_t k) const {
+        std::uint32_t behind = k;
+        if constexpr (is_tree) behind = task_.drafts.depth(r_, k);
+        return noise_key(task_.round.requests, r_, behind);
+    }
+    /// The row behind j accepted tokens.
+    [[nodiscard]] __device__ std::uint32_t accepted_row(std::uint32_t j) const {
+        if constexpr (is_tree) {
+            return task_.drafts.on_path(r_, j);
+        } else {
+            return j;
+        }
+    }
+    [[nodiscard]] __device__ DraftRows const& drafts() const { return task_.drafts; }
     [[nodiscard]] __device__ std::uint32_t first_row() const {
         return static_cast<std::uint32_t>(task_.round.batch.offsets[r_]);
     }
@@ -83,14 +107,16 @@ public:
 
     // ---- verdicts ----------------------------------------------------------------------------------------------
 
-    /// BLOCK collective: emits x_1 .. x_accepted and `last`, or up to the first stop token of these; nothing if `last` is none.
+    /// BLOCK collective: emits the accepted tokens and `last`, or up to the first stop token of these; nothing if `last` is none.
     __device__ void emit(std::uint32_t accepted, token_id last) const {
         if (last == no_token) return refuse();
         if (warp_index() != 0) return;
         std::uint32_t const most_stops = memory().limits.stop_tokens;
         verdict_columns const& verdicts = task_.round.verdicts;
         bool const emits = lane_index() <= accepted;
-        token_id const x = !emits ? no_token : lane_index() == accepted ? last : token(lane_index());
+        token_id x = last;
+        if (lane_index() < accepted) x = token(accepted_row(lane_index() + 1) - 1);
+        if (!emits) x = no_token;
         bool stops = false;
         for (std::uint32_t i = 0; i < most_stops; ++i) {
             token_id const stop = task_.round.requests.stop_tokens[static_cast<std::size_t>(r_) * most_stops + i];
@@ -99,13 +125,13 @@ public:
         unsigned const stopping = __ballot_sync(all_lanes, stops);
         std::uint32_t const count =
             stopping != 0 ? static_cast<std::uint32_t>(__ffs(static_cast<int>(stopping))) : accepted + 1;
-        std::uint32_t const at = memory().row(r_, lane_index());
+        std::uint32_t const at = r_ * (task_.round.limits.block_size + 1) + lane_index();
         if (lane_index() < count) {
+            std::uint32_t const k = accepted_row(lane_index());
             verdicts.tokens[at] = x;
             if (verdicts.log_probabilities != nullptr) {
-                verdicts.log_probabilities[at] = x == no_token
-                                                     ? -static_cast<double>(infinity)
-                                                     : log_probability_of(target(lane_index()).p, row(lane_index()), x);
+                verdicts.log_probabilities[at] =
+                    x == no_token ? -static_cast<double>(infinity) : log_probability_of(target(k).p, row(k), x);
             }
         }
         if (lane_index() == 0) {
@@ -128,13 +154,14 @@ public:
 
     /// What the drafted token has in row k; anything behind the block.
     [[nodiscard]] __device__ float drafted_logit(std::uint32_t k) const {
-        return k < length_ ? load(row(k)[token(k)]) : 0.0f;
+        token_id const x = token_or_none(k);
+        return x != no_token ? load(row(k)[x]) : 0.0f;
     }
     /// One thread, once the row is complete: what rules will ask of it. `drafted`: drafted_logit(k).
     __device__ void store(std::uint32_t k, law const& p, token_id choice, float drafted) const {
         double kept = 0.0;
-        if (p.valid() && k < length_) {
-            token_id const x = token(k);
+        token_id const x = token_or_none(k);
+        if (p.valid() && x != no_token) {
             kept = p.is_one_hot() ? (x == p.mode ? 1.0 : 0.0) : static_cast<double>(p.weight(drafted, x)) / p.total;
         }
         target(k) = {p, kept, choice};
@@ -160,7 +187,6 @@ public:
 protected:
     /// Of all requests.
     [[nodiscard]] __device__ logits_rows<T> const& rows() const { return task_.rows; }
-    [[nodiscard]] __device__ DraftRows const& drafts() const { return task_.drafts; }
 
 private:
     __device__ void end_without_tokens(status why) const {

@@ -47,6 +47,7 @@ class verification : public target_draws<T, DraftRows> {
 public:
     using base::blocks;
     using base::drafted_from;
+    using base::drafts;
     using base::draw;
     using base::draw_by_warp;
     using base::emit;
@@ -160,7 +161,6 @@ public:
 
 private:
     using base::chosen_by_first_warp;
-    using base::drafts;
     using base::prepare_draw;
     using base::scratch;
 

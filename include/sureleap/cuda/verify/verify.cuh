@@ -151,6 +151,39 @@ __global__ void __launch_bounds__(verification_threads, verification_residency)
     }
 }
 
+/// The kernels that make of rows what can be known of each by itself. Checks nothing but that rows can be counted.
+template <class Rule, class T, class DraftRows>
+[[nodiscard]] cudaError_t launch_weighing(verify_task<T, DraftRows> const& task, unsigned processors,
+                                          cudaStream_t stream) noexcept {
+    verify_memory const& memory = task.memory;
+    std::uint64_t const parts =
+        std::uint64_t{count_parts(memory.blocks())} * memory.limits.requests * (memory.limits.block_size + 1);
+    if (parts > 0x7fffffffu) return cudaErrorInvalidValue;
+    cudaError_t const error =
+        launch(weigh_rows<Rule, T, DraftRows>, processors * weighing_residency<T>, weighing_threads, 0, stream, task);
+    if (error != cudaSuccess) return error;
+    return launch(cut_rows<Rule, T, DraftRows>, processors * verification_residency, verification_threads,
+                  sizeof(verify_shared), stream, task);
+}
+
+/// All kernels, one after the other.
+template <class Rule, class T, class DraftRows>
+[[nodiscard]] cudaError_t launch_verification(verify_task<T, DraftRows> const& task, cudaStream_t stream) noexcept {
+    unsigned processors = 0;
+    cudaError_t error = count_multiprocessors(processors);
+    if (error == cudaSuccess) error = launch_weighing<Rule>(task, processors, stream);
+    if (error != cudaSuccess) return error;
+    unsigned const blocks = processors * verification_residency;
+    constexpr std::size_t shared = sizeof(verify_shared);
+    error = launch(judge_requests<Rule, T, DraftRows>, blocks, verification_threads, shared, stream, task);
+    if constexpr (Rule::passes > 0) {
+        for (std::uint32_t stage = 0; stage != Rule::passes && error == cudaSuccess; ++stage) {
+            error = launch(make_passes<Rule, T, DraftRows>, blocks, verification_threads, shared, stream, task, stage);
+        }
+    }
+    return error;
+}
+
 }  // namespace detail
 
 /// Judges the drafts of a round: makes the verdicts of `round` from its batch and the target's rows. Rule is the
@@ -170,27 +203,7 @@ template <class Rule, class T, class DraftRows>
                       limits.stop_tokens == round.limits.stop_tokens && rows.data != nullptr &&
                       rows.stride >= limits.vocabulary;
     if (!fits) return cudaErrorInvalidValue;
-    std::uint64_t const parts =
-        std::uint64_t{detail::count_parts(memory.blocks())} * limits.requests * (limits.block_size + 1);
-    if (parts > 0x7fffffffu) return cudaErrorInvalidValue;
-
-    unsigned processors = 0;
-    cudaError_t error = count_multiprocessors(processors);
-    if (error != cudaSuccess) return error;
-    verify_task<T, DraftRows> const task{rows, drafts, memory, round};
-    error = launch(detail::weigh_rows<rule, T, DraftRows>, processors * detail::weighing_residency<T>,
-                   detail::weighing_threads, 0, stream, task);
-    if (error != cudaSuccess) return error;
-    unsigned const blocks = processors * detail::verification_residency;
-    constexpr std::size_t shared = sizeof(detail::verify_shared);
-    error = launch(detail::cut_rows<rule, T, DraftRows>, blocks, verification_threads, shared, stream, task);
-    if (error != cudaSuccess) return error;
-    error = launch(detail::judge_requests<rule, T, DraftRows>, blocks, verification_threads, shared, stream, task);
-    for (std::uint32_t stage = 0; stage != rule::passes && error == cudaSuccess; ++stage) {
-        error =
-            launch(detail::make_passes<rule, T, DraftRows>, blocks, verification_threads, shared, stream, task, stage);
-    }
-    return error;
+    return detail::launch_verification<rule>(verify_task<T, DraftRows>{rows, drafts, memory, round}, stream);
 }
 
 }  // namespace cuda

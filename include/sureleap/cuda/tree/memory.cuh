@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+//
+// What verifications of trees share. In: the columns of trees. Out: the memory of a verification whose rows are nodes, and
+// the answers to what a verification asks of a row: how deep it is, what its first child is, which row comes next on the
+// accepted path.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/cuda/core/columns.cuh>
+#include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/core/workspace.cuh>
+#include <sureleap/cuda/sampling/gumbel_max.cuh>
+#include <sureleap/cuda/sampling/row.cuh>
+#include <sureleap/cuda/tree/columns.cuh>
+#include <sureleap/cuda/verify/memory.cuh>
+
+SURELEAP_BEGIN_NAMESPACE
+namespace cuda {
+
+/// Memory of a verification of trees, out of `ws`. Not ready() if that only counts or is too small.
+/// About 32 bytes for every 1,024 logits of a full batch.
+[[nodiscard]] inline verify_memory carve_tree_verification(workspace& ws, round_limits const& limits,
+                                                           std::uint32_t nodes) noexcept {
+    verify_memory memory{};
+    if (!limits.valid() || nodes == 0 || nodes > tree_columns::most_nodes) return memory;
+    std::size_t const rows = std::size_t{limits.requests} * (nodes + 1);
+    std::size_t const blocks = count_blocks(limits.vocabulary);
+    memory.limits = limits;
+    memory.limits.block_size = nodes;
+    memory.counters = ws.take<verify_counters>(1);
+    memory.weights = ws.take<block_weight>(rows * blocks);
+    memory.upto = ws.take<double>(rows * blocks);
+    memory.winners = ws.take<gumbel_winner>(rows * blocks);
+    memory.targets = ws.take<target_row>(rows);
+    memory.left = ws.take<double>(limits.requests * blocks);
+    if (!ws.fits()) memory = {};
+    return memory;
+}
+
+/// Trees as a verification sees drafts (judged_request), for rules that read nothing of q.
+struct tree_drafts {
+    tree_columns trees;
+    std::uint32_t block_size = 0;  ///< of the round
+
+    [[nodiscard]] __device__ std::uint32_t depth(std::uint32_t r, std::uint32_t n) const {
+        return trees.depths[trees.cell(r, n)];
+    }
+    [[nodiscard]] __device__ std::int32_t first_child(std::uint32_t r, std::uint32_t n) const {
+        return trees.first_children[trees.cell(r, n)];
+    }
+    /// The node behind j accepted tokens.
+    [[nodiscard]] __device__ std::uint32_t on_path(std::uint32_t r, std::uint32_t j) const {
+        return j == 0 ? 0 : static_cast<std::uint32_t>(trees.paths[r * block_size + j - 1]);
+    }
+    /// One thread: the path goes on from j accepted tokens to node n.
+    __device__ void follow(std::uint32_t r, std::uint32_t j, std::uint32_t n) const {
+        trees.paths[r * block_size + j] = static_cast<std::int32_t>(n);
+    }
+    /// WARP collective: the first child of node n, of the tree of request r with `rows` nodes, that has token y; 0 if none has.
+    [[nodiscard]] __device__ std::uint32_t child(std::uint32_t r, std::uint32_t rows, std::uint32_t n,
+                                                 token_id y) const {
+        for (std::uint32_t first = n + 1; first < rows; first += warp_size) {
+            std::uint32_t const m = first + lane_index();
+            bool const found = m < rows && trees.parents[trees.cell(r, m)] == static_cast<std::int32_t>(n) &&
+                               trees.tokens[trees.cell(r, m)] == y;
+            unsigned const those = __ballot_sync(all_lanes, found);
+            if (those != 0) return first + static_cast<std::uint32_t>(__ffs(static_cast<int>(those))) - 1;
+        }
+        return 0;
+    }
+};
+
+namespace detail {
+
+/// Rows, trees and memory are of one round.
+template <class T>
+[[nodiscard]] bool fits_trees(logits_rows<T> const& rows, tree_columns const& trees, verify_memory const& memory,
+                              device_round const& round) noexcept {
+    round_limits const& limits = memory.limits;
+    return memory.ready() && round.ready() && trees.ready() && limits.requests >= round.limits.requests &&
+           limits.block_size == trees.nodes && limits.vocabulary == round.limits.vocabulary &&
+           limits.stop_tokens == round.limits.stop_tokens && rows.data != nullptr && rows.stride >= limits.vocabulary;
+}
+
+}  // namespace detail
+}  // namespace cuda
+SURELEAP_END_NAMESPACE
