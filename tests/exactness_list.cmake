@@ -6,7 +6,7 @@
 cmake_minimum_required(VERSION 3.22)
 
 file(READ ${TESTS_DIR}/support/every_part.hpp list)
-file(GLOB tests ${TESTS_DIR}/property/exact_every_part_*.test.cpp ${TESTS_DIR}/property/exact_trees.test.cpp)
+file(GLOB tests ${TESTS_DIR}/property/exact_every_part_*.test.cpp)
 foreach(test IN LISTS tests)
     file(READ ${test} text)
     string(APPEND list "${text}")

@@ -20,7 +20,6 @@ set(good
     "cuda/head/kernels.cuh: <cub/cub.cuh> <sureleap/cuda/core/runtime.cuh> <sureleap/head/markov.hpp>"
     "cuda.cuh: <sureleap/cuda/core/runtime.cuh> <sureleap/cuda/head/kernels.cuh>"
     "tree/grow.hpp: <sureleap/sampling/random.hpp>"
-    "tree.hpp: <sureleap/tree/grow.hpp>"
     "serving/metrics.hpp: <sureleap/core/types.hpp>"
     "serving.hpp: <sureleap/serving/metrics.hpp>"
     "c/round.h: <stddef.h> <stdint.h>"
@@ -32,7 +31,7 @@ set(good
     "ext/llama/target.hpp: <llama.h> <sureleap/head/markov.hpp>"
     "ext/llama.hpp: <sureleap/ext/llama/target.hpp>")
 set(all
-    "<sureleap/core/config.hpp> <sureleap/core/types.hpp> <sureleap/sampling/random.hpp> <sureleap/concepts.hpp> <sureleap/schedule/frontier.hpp> <sureleap/schedule/greedy.hpp> <sureleap/head/markov.hpp> <sureleap/drafter/draft_block.hpp>"
+    "<sureleap/core/config.hpp> <sureleap/core/types.hpp> <sureleap/sampling/random.hpp> <sureleap/concepts.hpp> <sureleap/schedule/frontier.hpp> <sureleap/schedule/greedy.hpp> <sureleap/head/markov.hpp> <sureleap/tree/grow.hpp> <sureleap/drafter/draft_block.hpp>"
 )
 
 # expect(<name> <expected report, "" for none> <changed file>...)
@@ -93,7 +92,6 @@ expect(core_uses_testing "sampling/random.hpp includes testing/enumerator.hpp: n
        "sampling/random.hpp: <sureleap/testing/enumerator.hpp>")
 expect(umbrella_forgets "sureleap.hpp does not include sampling/random.hpp" "sureleap.hpp: <sureleap/core/types.hpp>")
 expect(serving_door_forgets "serving.hpp does not include serving/metrics.hpp" "serving.hpp: <sureleap/core/types.hpp>")
-expect(tree_door_forgets "tree.hpp does not include tree/grow.hpp" "tree.hpp: <sureleap/core/types.hpp>")
 expect(cuda_door_forgets "cuda.cuh does not include cuda/head/kernels.cuh" "cuda.cuh: <sureleap/cuda/core/runtime.cuh>")
 expect(c_forgets "sureleap.h does not include c/functions.inl" "sureleap.h: <sureleap/c/round.h>")
 expect(c_of_the_system "c/round.h includes <unistd.h>: the core depends on the standard library only" "c/round.h: <unistd.h>")

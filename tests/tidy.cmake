@@ -14,7 +14,7 @@ function(tidy result output text)
     set(${output} "${found}" PARENT_SCOPE)
 endfunction()
 
-tidy(code found "#include <sureleap/sureleap.hpp>\n#include <sureleap/serving.hpp>\n#include <sureleap/training.hpp>\n#include <sureleap/tree.hpp>\n#include <sureleap/testing/enumerator.hpp>\n#define SURELEAP_C_IMPLEMENTATION\n#include <sureleap/sureleap.h>\n")
+tidy(code found "#include <sureleap/sureleap.hpp>\n#include <sureleap/serving.hpp>\n#include <sureleap/training.hpp>\n#include <sureleap/testing/enumerator.hpp>\n#define SURELEAP_C_IMPLEMENTATION\n#include <sureleap/sureleap.h>\n")
 if(NOT code EQUAL 0)
     message(FATAL_ERROR "${found}")
 endif()

@@ -86,8 +86,7 @@ concept concurrent_randomness =
 // ---- linear algebra --------------------------------------------------------------------------------------------
 
 /// Matrix-vector kernels of the heads, chosen as a policy type. scalar_backend (linear.hpp) is what others are tested
-/// against. A backend may sum in another order, so two may differ by rounding. dot is w . x, gemv writes y = W x, gemv_add
-/// adds to y.
+/// against. A backend may sum in another order: two may differ by rounding. dot is w . x, gemv writes W x, gemv_add adds it.
 template <class B, class W, class R>
 concept linear_backend =
     requires(matrix_view<W> weights, std::span<W const> row, std::span<R const> x, std::span<R> y) {
@@ -209,7 +208,8 @@ concept calibrator = requires(C const& cal, std::size_t k, double c) {
 /// A request whose draft_cap is 0 drafts nothing, and a backbone need not fill its rows. In a round in which nobody drafts
 /// neither is called; a model that keeps state of its own finds what it has missed in the requests' contexts, or in commit.
 /// Optional: model_block_size() says that it finds tokens without its model as well (with_lookup), and how many its model
-/// drafts at most. Of those that it finds found_cap is the limit, and the drafter is asked where that is not 0.
+/// drafts at most. Of those that it finds found_cap is the limit, and the drafter is asked where that is not 0. drafts_trees:
+/// its tokens may be trees, in the order in which they grew (drafter/draft_block.hpp); block_size() counts nodes then.
 template <class D>
 concept drafter = requires(D& d, D const& c, std::span<request_view const> requests) {
     typename D::value_type;
@@ -279,8 +279,7 @@ concept scheduler = frontier_scheduler<S> || planner<S> || table_scheduler<S>;
 /// priorities, and may lower draft_limit or model_limit and change weight. Where nobody may draft, forward is not called.
 /// Promise: it decides by past rounds and by its arguments, which are known before anything is drafted. Until observe
 /// is called, it decides the same for a request that it is asked about again, in any batch. A round that failed is run
-/// again. If it had other limits then, its length would depend on why it failed, and so on the tokens that were
-/// drafted.
+/// again: with other limits its length would depend on why it failed, and so on the tokens that were drafted.
 template <class S>
 concept draft_limiter = requires(S& s, std::span<request_view> requests) { s.limit_drafts(requests); };
 
@@ -327,8 +326,8 @@ inline constexpr bool needs_confidence_v<S> = S::needs_confidence;
 /// Scores a flattened batch: `score(batch)` or a call returns logits_rows<T>, one row a token of the batch, row i the
 /// law of the token after it. Rows stay valid until the verdicts are committed; the library never copies them.
 ///
-/// Promise: row i is a function of the request's committed tokens and of the batch tokens up to i. Optional members:
-/// commit(verdicts), called last in a round (roll back to what was emitted).
+/// Promise: row i is a function of the request's committed tokens and of its own path in the batch, which is the tokens up to
+/// i unless there are trees (scores_trees). Optional: commit(verdicts), called last in a round (roll back to what was emitted).
 template <class T>
 concept target_model = requires(T& t, verify_batch const& batch) {
     { t.score(batch).values.data };

@@ -79,22 +79,35 @@
 #include <sureleap/verify/match.hpp>
 #include <sureleap/verify/rejection.hpp>
 #include <sureleap/verify/residual.hpp>
+#include <sureleap/verify/target_laws.hpp>
 #include <sureleap/verify/verdict.hpp>
 #include <sureleap/verify/verification.hpp>
 #include <sureleap/verify/verify_batch.hpp>
 
+#include <sureleap/tree/draft_tree.hpp>
+#include <sureleap/tree/grow.hpp>
+#include <sureleap/tree/match.hpp>
+#include <sureleap/tree/rejection.hpp>
+#include <sureleap/tree/remaining.hpp>
+#include <sureleap/tree/sibling_worth.hpp>
+#include <sureleap/tree/traversal.hpp>
+#include <sureleap/tree/verification.hpp>
+
 #include <sureleap/drafter/autoregressive.hpp>
+#include <sureleap/drafter/block_parts.hpp>
 #include <sureleap/drafter/context_model.hpp>
 #include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/drafter/lookup.hpp>
 #include <sureleap/drafter/options.hpp>
 #include <sureleap/drafter/parallel.hpp>
 #include <sureleap/drafter/semi_autoregressive.hpp>
+#include <sureleap/drafter/tree_drafter.hpp>
 #include <sureleap/drafter/with_lookup.hpp>
 
 #include <sureleap/round/attempts.hpp>
 #include <sureleap/round/check.hpp>
 #include <sureleap/round/combination.hpp>
+#include <sureleap/round/judge.hpp>
 #include <sureleap/round/memory.hpp>
 #include <sureleap/round/record.hpp>
 #include <sureleap/round/report.hpp>

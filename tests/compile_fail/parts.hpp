@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Small parts for the cases: a target, a draft model with and without confidence, a parallel draft, a capacity curve.
+// Small parts for the cases: a target, a draft model with and without confidence, a parallel draft, one of
+// trees, a capacity curve.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +12,15 @@
 #include <sureleap/drafter/autoregressive.hpp>
 #include <sureleap/drafter/context_model.hpp>
 #include <sureleap/drafter/parallel.hpp>
+#include <sureleap/drafter/tree_drafter.hpp>
+#include <sureleap/drafter/with_lookup.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/simple.hpp>
 #include <sureleap/schedule/top_k.hpp>
+#include <sureleap/tree/match.hpp>
+#include <sureleap/tree/rejection.hpp>
+#include <sureleap/tree/traversal.hpp>
 #include <sureleap/verify/block.hpp>
 #include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/match.hpp>
@@ -44,6 +50,13 @@ struct backbone_model {
 template <class Confidence>
 auto make_parallel(Confidence confidence) {
     return parallel{backbone_model{}, confidence, {.block_size = 2, .vocabulary = 4}};
+}
+
+struct half_sure {
+    double operator()(std::span<float const>, token_id, std::size_t) const noexcept { return 0.5; }
+};
+inline auto make_trees() {
+    return tree_drafter{make_parallel(half_sure{}), {.nodes = 4}};
 }
 
 }  // namespace parts

@@ -4,11 +4,7 @@
 // expect-error: along_tree: the rule reads q.*use recursive_rejection or traversal_verification
 #include "parts.hpp"
 
-#include <sureleap/tree.hpp>
-#include <sureleap/verify/coupled.hpp>
-#include <sureleap/verify/rejection.hpp>
-
-using namespace sureleap;
+using namespace parts;
 
 #ifdef SURELEAP_EXPECT_FAILURE
 using rule_of_chains = token_rejection<>;

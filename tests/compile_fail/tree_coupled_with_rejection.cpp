@@ -4,9 +4,7 @@
 // expect-error: traversal_verification: coupled_draft meets its noise again in a later round.*use along_tree<keyed_coupling>
 #include "parts.hpp"
 
-#include <sureleap/tree.hpp>
-
-using namespace sureleap;
+using namespace parts;
 
 #ifdef SURELEAP_EXPECT_FAILURE
 using draws = coupled_draft;

@@ -4,9 +4,7 @@
 // expect-error: tree_growth: the source needs law.tree, node. -> distribution<Q> and acceptance.tree, node, j. -> double
 #include "parts.hpp"
 
-#include <sureleap/tree.hpp>
-
-using namespace sureleap;
+using namespace parts;
 
 struct source {
     [[nodiscard]] distribution<float> law(draft_tree const&, node_id) const {

@@ -22,11 +22,15 @@
 #include <utility>
 #include <vector>
 
+#include <sureleap/drafter/tree_drafter.hpp>
 #include <sureleap/schedule/agreed.hpp>
 #include <sureleap/schedule/hysteresis.hpp>
 #include <sureleap/schedule/when_priced.hpp>
 #include <sureleap/serving/never_lose.hpp>
 #include <sureleap/serving/speed_targets.hpp>
+#include <sureleap/tree/match.hpp>
+#include <sureleap/tree/rejection.hpp>
+#include <sureleap/tree/traversal.hpp>
 #include <sureleap/verify/block.hpp>
 #include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/match.hpp>
@@ -270,6 +274,7 @@ struct bad_luck {
 /// The target of a world, in trouble.
 template <class Target>
 struct unlucky_target {
+    static constexpr bool scores_trees = true;
     Target inner;
     bad_luck* luck;
     std::vector<double> rows{};
@@ -321,7 +326,21 @@ struct unlucky_confidence {
     return semi_autoregressive{unlucky_backbone{{&w}, luck}, table_head{&w}, unlucky_confidence{&w, luck},
                                drafter_options{.block_size = w.block_size, .vocabulary = w.vocabulary}};
 }
-using drafter_type = decltype(unlucky_drafter(std::declval<world const&>(), nullptr));
+using chain_drafter_type = decltype(unlucky_drafter(std::declval<world const&>(), nullptr));
+/// Chains for rules that judge chains, and trees for the others.
+template <class Rule>
+using drafter_type = std::conditional_t<judges_trees_v<Rule>, tree_drafter<chain_drafter_type>, chain_drafter_type>;
+template <class Rule>
+[[nodiscard]] drafter_type<Rule> drafter_for(world const& w, bad_luck* luck) {
+    if constexpr (judges_trees_v<Rule>) {
+        // What siblings are thought to be worth changes after every round.
+        sibling_worth_settings const moody{.younger = 1.0, .assumed_weight = 0.3, .memory = 1.5};
+        tree_options const options{.nodes = w.block_size + 1, .children = 2, .siblings = moody};
+        return drafter_type<Rule>{unlucky_drafter(w, luck), options};
+    } else {
+        return unlucky_drafter(w, luck);
+    }
+}
 
 /// Steps of a decoder in which every round that fails is run once more. What small_world::play plays.
 template <class Schedule, class Rule, class Rng>
@@ -333,7 +352,7 @@ public:
                        std::size_t& struck)
         : luck_(std::make_unique<bad_luck>(bad_luck{what})),
           struck_(&struck),
-          decoder_(unlucky_target{target_of(w), luck_.get()}, unlucky_drafter(w, luck_.get()), std::move(schedule),
+          decoder_(unlucky_target{target_of(w), luck_.get()}, drafter_for<Rule>(w, luck_.get()), std::move(schedule),
                    rule, allow_lossy, decoder_options{.max_requests = requests, .seed = 1}, no_logits_hook{}, rng) {}
     persistent_decoder(persistent_decoder const&) = delete;
     persistent_decoder& operator=(persistent_decoder const&) = delete;
@@ -365,7 +384,7 @@ public:
 private:
     std::unique_ptr<bad_luck> luck_;
     std::size_t* struck_;
-    decoder<target_type, drafter_type, Schedule, Rule, no_logits_hook, Rng, true> decoder_;
+    decoder<target_type, drafter_type<Rule>, Schedule, Rule, no_logits_hook, Rng, true> decoder_;
 };
 
 // ---- the check -------------------------------------------------------------------------------------------------
@@ -407,10 +426,10 @@ template <class Rule>
 template <class Rule>
 void check_rule(std::string const& rule_name, Rule const& rule, tally& seen) {
     for_each_schedule_and_adapter([&]<class Schedule>(std::string const& name, Schedule const& schedule) {
-        if constexpr (!is_lossless_round_v<Rule, Schedule, drafter_type>) {
+        if constexpr (!is_lossless_round_v<Rule, Schedule, drafter_type<Rule>>) {
             ++seen.refused;
         } else {
-            check_round<drafter_type, Schedule, Rule>();
+            check_round<drafter_type<Rule>, Schedule, Rule>();
             ++seen.combinations;
             some_schedule<typename kind_of<Schedule>::type> const some{schedule};
             for (trial const& t : scenes<Rule>()) {

@@ -15,6 +15,7 @@
 #include <sureleap/tree/match.hpp>
 #include <sureleap/tree/rejection.hpp>
 #include <sureleap/tree/traversal.hpp>
+#include <sureleap/tree/verification.hpp>
 #include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/match.hpp>
 
@@ -64,7 +65,8 @@ struct tree_room {
     }
     draft_tree tree;
     tree_growth<double> growth;
-    tree_verification_memory<double> memory;
+    verification_memory<double, no_logits_hook> memory;
+    tree_scratch scratch;
     std::span<double> rows;
     std::span<token_id> order;
 
@@ -73,7 +75,8 @@ private:
     void carve(workspace& ws, std::size_t vocabulary) {
         tree = draft_tree(ws, most);
         growth = tree_growth<double>(ws, most);
-        memory = tree_verification_memory<double>::carve(ws, most, vocabulary, scalar_kernels<row_kernels>);
+        memory = decltype(memory)::carve(ws, most, vocabulary, scalar_kernels<row_kernels>);
+        scratch = tree_scratch::carve(ws, most);
         rows = ws.take<double>((most + 1) * vocabulary);
         order = ws.take<token_id>(vocabulary);
     }
@@ -117,11 +120,16 @@ template <class Rule, class Rng, class Grow>
                                                std::size_t& drafted) {
     grow(room, request, limits, w, rule, rng);
     drafted = room.tree.size() - 1;
-    auto const rows = rows_of(w, request.context, room.tree);
-    tree_verification<double, double> v{
-        request, room.tree,  room.growth.laws(), logits_rows<double>{{rows.data(), room.tree.size(), w.vocabulary}, {}},
-        0,       room.memory};
-    tree_decision const d = rule(v, rng);
+    auto const values = rows_of(w, request.context, room.tree);
+    logits_rows<double> const rows{{values.data(), room.tree.size(), w.vocabulary}, {}};
+    std::vector<distribution<double>> recorded;
+    for (node_id const parent : room.tree.parents().subspan(1)) {
+        recorded.push_back(room.growth.laws()[static_cast<std::size_t>(parent)]);
+    }
+    room.scratch.tree = room.tree;
+    no_logits_hook const hook{};
+    tree_verification<double, double> v{request, recorded, rows, 0, hook, room.memory, room.scratch};
+    tree_decision const d = v.decide_by(rule, rng);
     std::vector<node_id> path(tree_room::most);
     std::vector<token_id> emitted;
     for (node_id const n : room.tree.path(d.node, path)) emitted.push_back(room.tree.token(n));

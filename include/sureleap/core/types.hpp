@@ -270,6 +270,8 @@ struct request_view {
     fixed_probability weight = certain;
     /// The chain of drafts ends before the first position whose survival would be below this.
     fixed_probability draft_floor = 0;
+    /// Parents of the tree that a failed round drafted (verdict::parents): it is drafted again in that shape. Empty: none.
+    std::span<std::int32_t const> shape{};
 
     /// Largest useful number of draft tokens this round: one emitted token is always the target's own.
     [[nodiscard]] std::size_t draft_cap(std::size_t block_size) const noexcept {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
@@ -35,17 +36,21 @@ public:
         context_.reserve(context);
     }
 
+    static constexpr bool scores_trees = true;
+
     /// As a target.
     [[nodiscard]] logits_rows<Real> score(verify_batch const& batch) {
         logits_.resize(batch.rows() * vocabulary_);
-        for (std::size_t r = 0, row = 0; r < batch.requests().size(); ++r) {
-            auto const drafted = batch.drafted(r);
-            begin(batch.requests()[r]);
-            evaluate(row++);
-            for (token_id const x : drafted) {
-                context_.push_back(x);
-                evaluate(row++);
+        for (std::size_t row = 0; row < batch.rows(); ++row) {
+            request_view const& request = batch.requests()[batch.markers()[row]];
+            auto const depth = static_cast<std::size_t>(batch.positions()[row] - request.position);
+            begin(request);
+            context_.resize(context_.size() + depth);
+            auto at = static_cast<std::uint32_t>(row);
+            for (std::size_t k = 1; k <= depth; ++k, at = batch.parents()[at]) {
+                context_[context_.size() - k] = batch.tokens()[at];
             }
+            evaluate(row);
         }
         return {{logits_.data(), batch.rows(), vocabulary_}, {}};
     }

@@ -2,6 +2,10 @@
 //
 // A round's drafts: tokens, the q each was drawn from, confidences and survivals, for R requests and gamma positions.
 //
+// A request's tokens are a chain, or a tree in the order in which it was grown (tree/grow.hpp). Then the survival of a token
+// is how likely it is to be accepted, which falls along that order, and its confidence is the ratio to the one before. So
+// a schedule sees a chain: a prefix of the order is a tree, and its survivals add up to the tokens that it is worth.
+//
 // A token travels with the q it was drawn from: one call draws and records it, so verification cannot use another q.
 // The confidence of a position is recorded in the same call, from an argument that was computed before the draw.
 #pragma once
@@ -23,6 +27,8 @@
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/sampling/random.hpp>
 #include <sureleap/schedule/survival.hpp>
+#include <sureleap/tree/draft_tree.hpp>
+#include <sureleap/tree/grow.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -32,6 +38,7 @@ struct draft_shape {
     std::size_t block_size = 0;     ///< gamma
     std::size_t vocabulary = 0;     ///< length of a draft logits row; 0 if the drafter has none
     std::size_t state_size = 0;     ///< numbers a sequential head keeps for a request
+    bool trees = false;             ///< tokens are nodes of trees, block_size at most
     bool lists_tokens = false;      ///< rows run over lists of tokens, which are kept beside them
     bool lends_rows = false;        ///< rows are in memory of the drafter's until the round is over: none are kept here
     std::size_t candidates = 0;     ///< scratch of a choice of tokens: ids,
@@ -60,17 +67,27 @@ public:
           sizes_(ws.take<std::uint32_t>(shape.requests)),
           statuses_(ws.take<status>(shape.requests)),
           found_(ws.take<bool>(shape.requests)),
+          parents_(ws.take<node_id>(shape.trees ? shape.requests * shape.block_size : 0)),
+          trees_(ws.take<draft_tree>(shape.trees ? shape.requests : 0)),
+          growths_(ws.take<tree_growth<Q>>(shape.trees ? shape.requests : 0)),
           rows_(ws.take<Q>(shape.lends_rows ? 0 : places(shape) * shape.vocabulary)),
           lists_(ws.take<token_id>(shape.lists_tokens ? places(shape) * shape.vocabulary : 0)),
           sums_(ws.take<double>(places(shape) * row_blocks(shape.vocabulary))),
           order_(ws.take<token_id>(workers(shape) * shape.vocabulary)),
-          state_(ws.take<Q>(shape.requests * shape.state_size)),
+          state_(ws.take<Q>(states(shape) * shape.state_size)),
           codes_(ws.take<Q const*>(shape.requests)),
           base_rows_(ws.take<Q const*>(shape.requests)),
           code_rows_(ws.take<Q*>(shape.requests)),
           candidates_(ws.take<token_id>(workers(shape) * shape.candidates)),
           values_(ws.take<Q>(workers(shape) * shape.values)) {
         if (shape_.kernels == nullptr) shape_.kernels = &native_kernels<row_kernels>();
+        for (std::size_t r = 0; shape.trees && r < shape.requests; ++r) {
+            draft_tree const tree(ws, shape.block_size);
+            tree_growth<Q> const growth(ws, shape.block_size);
+            if (ws.counting()) continue;
+            trees_[r] = tree;
+            growths_[r] = growth;
+        }
     }
 
     /// Empties the block for this round's requests.
@@ -87,19 +104,33 @@ public:
 
     // ---- for drafters ------------------------------------------------------------------------------------------
 
-    /// Where the logits of the next position of request r go; vocabulary() numbers. Not of a drafter that lends rows.
-    [[nodiscard]] std::span<Q> next_row(std::size_t r) const noexcept {
-        return rows_.subspan(place(r) * shape_.vocabulary, shape_.vocabulary);
+    /// Where the row of the next position of request r is kept, or that behind node n of its tree.
+    [[nodiscard]] std::size_t next_place(std::size_t r) const noexcept {
+        return keeps_rows(shape_) ? r * shape_.block_size + sizes_[r] : r;
     }
-    /// Where the tokens go that the next row of request r runs over, if it runs over a list; ascending target ids.
-    [[nodiscard]] std::span<token_id> next_list(std::size_t r) const noexcept {
-        return lists_.subspan(place(r) * shape_.vocabulary, shape_.vocabulary);
+    [[nodiscard]] std::size_t node_place(std::size_t r, node_id n) const noexcept {
+        return r * shape_.block_size + static_cast<std::size_t>(n);
     }
-    /// q of the next position, from a filled row under the request's draft transform.
-    [[nodiscard]] distribution<Q> law_of(std::size_t r, std::span<Q const> row, vocabulary_view map) const noexcept {
-        auto const sums = sums_.subspan(place(r) * row_blocks(shape_.vocabulary), row_blocks(row.size()));
+    /// Where the logits of a place go; vocabulary() numbers. Not of a drafter that lends rows.
+    [[nodiscard]] std::span<Q> row(std::size_t place) const noexcept {
+        return rows_.subspan(place * shape_.vocabulary, shape_.vocabulary);
+    }
+    /// Where the tokens go that such a row runs over, if it runs over a list; ascending target ids.
+    [[nodiscard]] std::span<token_id> list(std::size_t place) const noexcept {
+        return lists_.subspan(place * shape_.vocabulary, shape_.vocabulary);
+    }
+    /// q of a filled row that is kept at `place`.
+    [[nodiscard]] distribution<Q> law_at(std::size_t place, std::span<Q const> row, vocabulary_view map,
+                                         transform const& how) const noexcept {
+        auto const sums = sums_.subspan(place * row_blocks(shape_.vocabulary), row_blocks(row.size()));
         auto const order = order_.subspan(worker_ * shape_.vocabulary, shape_.vocabulary);
-        return {{row, {}}, requests_[r].settings->draft_transform(), order, map, *shape_.kernels, sums};
+        return {{row, {}}, how, order, map, *shape_.kernels, sums};
+    }
+    /// The row and the list of the next position of request r, and q of that row under the request's draft transform.
+    [[nodiscard]] std::span<Q> next_row(std::size_t r) const noexcept { return row(next_place(r)); }
+    [[nodiscard]] std::span<token_id> next_list(std::size_t r) const noexcept { return list(next_place(r)); }
+    [[nodiscard]] distribution<Q> law_of(std::size_t r, std::span<Q const> row, vocabulary_view map) const noexcept {
+        return law_at(next_place(r), row, map, requests_[r].settings->draft_transform());
     }
     /// Draws the next token of request r from `q` as DraftRule says and records both, with the position's confidence.
     /// Returns no_token if the chain ends here, by its floor or its cap. Returns no_token and marks the request if q
@@ -131,6 +162,43 @@ public:
         record(r, x, DraftRule::is_deterministic ? distribution<Q>::one_hot(q.size(), x) : q, c);
         return x;
     }
+    // ---- for drafters of trees ---------------------------------------------------------------------------------
+
+    /// Where the tree of request r grows, before take_tree() puts it into the block.
+    [[nodiscard]] draft_tree& tree(std::size_t r) const noexcept { return trees_[r]; }
+    [[nodiscard]] tree_growth<Q>& growth(std::size_t r) const noexcept { return growths_[r]; }
+    /// State of a sequential head behind node n < block_size() of request r.
+    [[nodiscard]] std::span<Q> node_state(std::size_t r, node_id n) const noexcept {
+        return state_.subspan(node_place(r, n) * shape_.state_size, shape_.state_size);
+    }
+    /// Takes over the tree that request r has grown, each node with the law that it was drawn from. raw(n) is the confidence of
+    /// node n before it was calibrated, NaN if it was not. Ends at the floor, or if the rule asked for another DraftRule.
+    template <class DraftRule, class Raw>
+    void take_tree(std::size_t r, DraftRule, Raw const& raw) noexcept {
+        if (shape_.rule != drawn_by::any && shape_.rule != drawn_by_v<DraftRule>) {
+            reject(r, status::wrong_draft_rule);
+            return;
+        }
+        draft_tree const& from = trees_[r];
+        tree_growth<Q> const& growth = growths_[r];
+        double before = 1.0;
+        for (std::size_t n = 1; n < from.size() && !is_full(r); ++n) {
+            fixed_probability c = 0;
+            double const reach = std::min(growth.reach()[n], before);
+            if (!quantise(reach > 0.0 ? reach / before : 0.0, c)) return;
+            if (extend_survival(survival_before(r), c) < requests_[r].draft_floor) return;
+            before = reach;
+            auto const node = static_cast<node_id>(n);
+            std::size_t const i = r * shape_.block_size + sizes_[r];
+            if (!raw_.empty()) raw_[i] = raw(node);
+            auto const parent = from.parent(node);
+            record(r, from.token(node), growth.laws()[static_cast<std::size_t>(parent)], c);
+            parents_[i] = parent;
+        }
+    }
+
+    // ---- for drafters that find tokens -------------------------------------------------------------------------
+
     /// Appends a token that was found rather than drawn (prompt lookup): q is one-hot over the target vocabulary. False, and
     /// the chain ends, if x is no token of it (contexts hold placeholders and ids that only an embedding knows), or by its
     /// floor or its cap.
@@ -217,6 +285,10 @@ public:
     [[nodiscard]] std::span<distribution<Q> const> laws(std::size_t r) const noexcept {
         return laws_.subspan(r * shape_.block_size, sizes_[r]);
     }
+    /// Of a tree: the parents of these tokens, 0 for the anchor, else 1 + the index of the token before it. Empty for chains.
+    [[nodiscard]] std::span<node_id const> parents(std::size_t r) const noexcept {
+        return parents_.empty() ? parents_ : parents_.subspan(r * shape_.block_size, sizes_[r]);
+    }
     [[nodiscard]] draft_table table() const noexcept {
         return {{shape_.block_size, sizes_.first(requests_.size()), confidence_, survival_, load_, weight_},
                 tokens_,
@@ -241,12 +313,13 @@ private:
         record(r, x, distribution<Q>::one_hot(vocabulary, x), c);
         return true;
     }
-    // Of the next position of request r; its positions share one place if nobody reads a row after its draw.
-    [[nodiscard]] std::size_t place(std::size_t r) const noexcept {
-        return shape_.keep_rows ? r * shape_.block_size + sizes_[r] : r;
-    }
+    // If nobody reads a row after its draw, the positions of a chain share one place.
+    [[nodiscard]] static bool keeps_rows(draft_shape const& shape) noexcept { return shape.keep_rows || shape.trees; }
     [[nodiscard]] static std::size_t places(draft_shape const& shape) noexcept {
-        return shape.requests * (shape.keep_rows ? shape.block_size : 1);
+        return shape.requests * (keeps_rows(shape) ? shape.block_size : 1);
+    }
+    [[nodiscard]] static std::size_t states(draft_shape const& shape) noexcept {
+        return shape.requests * (shape.trees ? shape.block_size : 1);
     }
     // How many steps may have scratch at once.
     [[nodiscard]] static std::size_t workers(draft_shape const& shape) noexcept {
@@ -258,6 +331,7 @@ private:
         tokens_[i] = x;
         token_probabilities_[i] = q.probability(x);
         laws_[i] = q;
+        if (!parents_.empty()) parents_[i] = static_cast<node_id>(sizes_[r]);
         confidence_[i] = c;
         survival_[i] = extend_survival(survival_before(r), c);
         ++sizes_[r];
@@ -281,6 +355,9 @@ private:
     std::span<std::uint32_t> sizes_{};
     std::span<status> statuses_{};
     std::span<bool> found_{};
+    std::span<node_id> parents_{};
+    std::span<draft_tree> trees_{};
+    std::span<tree_growth<Q>> growths_{};
     std::span<Q> rows_{};
     std::span<token_id> lists_{};
     std::span<double> sums_{};

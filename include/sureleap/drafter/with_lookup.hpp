@@ -130,6 +130,8 @@ public:
     static constexpr bool is_parallel = other_type::is_parallel;
     static constexpr bool has_confidence = other_type::has_confidence;
     static constexpr bool plans_at_anchor = requires { requires other_type::plans_at_anchor; };
+    static constexpr bool drafts_trees = requires { requires other_type::drafts_trees; };
+    static constexpr bool grows_by_tokens = requires { requires other_type::grows_by_tokens; };
 
     explicit with_lookup(Drafter other, with_lookup_options const& options = {})
         : other_(std::forward<Drafter>(other)),

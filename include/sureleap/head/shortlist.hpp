@@ -275,8 +275,18 @@ public:
     template <class T>
     [[nodiscard]] std::size_t choose(std::span<T const> base, token_id previous, scratch_type const& scratch,
                                      std::span<token_id> tokens) const noexcept {
-        std::size_t const count = detail::best_tokens(base, best_, scratch);
-        auto const best = scratch.candidates.first(count);
+        return unite(choose_best(base, scratch), previous, tokens);
+    }
+    /// The list in its two parts, for who asks for several successors of one position: what base logits choose, ascending, in
+    /// `scratch`,
+    template <class T>
+    [[nodiscard]] std::span<token_id const> choose_best(std::span<T const> base,
+                                                        scratch_type const& scratch) const noexcept {
+        return scratch.candidates.first(detail::best_tokens(base, best_, scratch));
+    }
+    /// and this with the successors of the token before, in `tokens` [capacity()].
+    [[nodiscard]] std::size_t unite(std::span<token_id const> best, token_id previous,
+                                    std::span<token_id> tokens) const noexcept {
         std::span<token_id const> next{};
         // A negative id becomes one that is larger than any.
         if (auto const row = static_cast<std::size_t>(previous); row < successors_.rows) next = successors_.row(row);

@@ -9,11 +9,12 @@
 // exact. So what was decided about a request is kept until a round has ended for it, and decides again.
 //
 // Kept by slot: what the schedule allowed (limit, weight, floor), and from admission on the length of the chain and how
-// much of it is verified. From then on the request may be run again in any batch. A chain that ended at a row or a
+// much of it is verified. Of a tree its shape is kept as well, since that it grows alike depends on more than the tokens. From then on the request may be run again in any batch. A chain that ended at a row or a
 // confidence of NaN was admitted as far as it came, and is drafted no further: where it ends is known before the next
 // token is drawn.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -30,7 +31,9 @@ SURELEAP_BEGIN_NAMESPACE
 class round_attempts {
 public:
     round_attempts() = default;
-    round_attempts(workspace& ws, std::size_t slots) noexcept : slots_(ws.take<slot_state>(slots)) {}
+    /// `nodes`: most drafted tokens of a tree; 0 if only chains are drafted.
+    round_attempts(workspace& ws, std::size_t slots, std::size_t nodes = 0) noexcept
+        : slots_(ws.take<slot_state>(slots)), nodes_(nodes), shapes_(ws.take<std::int32_t>(slots * nodes)) {}
 
     /// Forgets a slot, for a request that takes it.
     void forget(std::size_t slot) noexcept { slots_[slot] = {}; }
@@ -65,6 +68,7 @@ public:
             request.draft_limit = drawn ? at.drafted : at.draft_limit;
             request.model_limit = at.model_limit;
             request.draft_floor = drawn ? 0 : at.draft_floor;
+            if (drawn && nodes_ > 0) request.shape = shape(request.slot).first(at.drafted);
             request.weight = at.weight;
             if (drawn && request.found_cap(at.drafted) < at.drafted) {
                 fail_with("begin_round: request ", r, " (id ", request.id, ") may draft ",
@@ -94,13 +98,15 @@ public:
         slot_state const& at = slots_[request.slot];
         return at.phase == phase::admitted ? at.verified : otherwise;
     }
-    /// Remembers how long the request's chain became, and how much of it is verified.
-    void admit(request_view const& request, std::uint32_t drafted, std::uint32_t verified) noexcept {
+    /// Remembers how long the request's chain became, or its tree by the parents of its tokens, and how much of it is verified.
+    void admit(request_view const& request, std::uint32_t drafted, std::uint32_t verified,
+               std::span<std::int32_t const> parents = {}) noexcept {
         slot_state& at = slots_[request.slot];
         if (at.phase == phase::admitted) return;
         at.phase = phase::admitted;
         at.drafted = drafted;
         at.verified = verified;
+        if (nodes_ > 0) std::copy(parents.begin(), parents.end(), shape(request.slot).begin());
     }
     /// The round is over for every request whose verdict is ok; the others stand where they were.
     void end(std::span<request_view const> requests, std::span<verdict const> verdicts) noexcept {
@@ -145,7 +151,13 @@ private:
         }
     }
 
+    [[nodiscard]] std::span<std::int32_t> shape(std::size_t slot) const noexcept {
+        return shapes_.subspan(slot * nodes_, nodes_);
+    }
+
     std::span<slot_state> slots_{};
+    std::size_t nodes_ = 0;
+    std::span<std::int32_t> shapes_{};  // [slots, nodes]
     std::uint64_t round_ = 0;
 };
 

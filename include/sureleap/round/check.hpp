@@ -4,6 +4,7 @@
 // with the remedy in its message. A test at run time says whether a request's settings can be honoured.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
@@ -16,6 +17,7 @@
 #include <sureleap/core/types.hpp>
 #include <sureleap/round/combination.hpp>
 #include <sureleap/schedule/planning.hpp>
+#include <sureleap/tree/verification.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -32,11 +34,31 @@ inline constexpr bool noise_returns_v =
 template <class Rule>
 inline constexpr bool is_greedy_only_v = requires { requires Rule::greedy_only; };
 
+/// The rule judges trees, of which a chain is one.
+template <class Rule>
+inline constexpr bool judges_trees_v = tree_acceptance<Rule>;
+
+/// The drafter's tokens may be trees.
+template <class Drafter>
+inline constexpr bool drafts_trees_v = requires { requires Drafter::drafts_trees; };
+
+/// The target scores trees: row i is behind the token's own path (verify_batch::parents), as it says itself.
+template <class Target>
+inline constexpr bool scores_trees_v = requires { requires std::remove_reference_t<Target>::scores_trees; };
+
+/// What decides whether a drafted token is there. A drafter of trees that looks at a token before it decides that says
+/// `static constexpr bool grows_by_tokens = true`: then sampling rules do not go with it.
+template <class Drafter>
+inline constexpr causality growth_of_v = causality::non_anticipating;
+template <class Drafter>
+    requires requires { requires Drafter::grows_by_tokens; }
+inline constexpr causality growth_of_v<Drafter> = causality::anticipating;
+
 /// Rule, schedule and drafter together keep the target's law.
 template <class Rule, class Schedule, class Drafter>
 inline constexpr bool is_lossless_round_v =
-    is_lossless_v<Rule::guarantee, causality_of_v<Schedule>, drafts_deterministically_v<Drafter, Rule>,
-                  noise_returns_v<Drafter, Rule>>;
+    is_lossless_v<Rule::guarantee, std::min(causality_of_v<Schedule>, growth_of_v<Drafter>),
+                  drafts_deterministically_v<Drafter, Rule>, noise_returns_v<Drafter, Rule>>;
 
 /// The drafter's plan() gives confidences at the anchor; a drafter that does not say so cannot.
 template <class Drafter>
@@ -54,13 +76,25 @@ constexpr void check_round() noexcept {
     static_assert(drafter<Drafter>,
                   "sureleap: the drafter is no sureleap::drafter; wrap a model in autoregressive, "
                   "parallel or semi_autoregressive, or see concepts.hpp for a drafter of your own");
-    static_assert(acceptance_sampler<Rule>,
+    constexpr bool judges = acceptance_sampler<Rule> || judges_trees_v<Rule>;
+    static_assert(judges,
                   "sureleap: the acceptance rule is no acceptance_sampler; give it guarantee, access, draft_rule and a "
                   "const call operator (verification&, rng&) that returns sureleap::decision (concepts.hpp)");
     static_assert(scheduler<Schedule>,
                   "sureleap: the schedule is no scheduler; give it admit(causal_frontier&) const to decide live, or an "
                   "origin and budget(planning_table<origin> const&) const to plan before drafting (concepts.hpp)");
-    if constexpr (drafter<Drafter> && acceptance_sampler<Rule> && scheduler<Schedule>) {
+    if constexpr (drafter<Drafter> && judges && scheduler<Schedule>) {
+        static_assert(
+            judges_trees_v<Rule> || !drafts_trees_v<Drafter>,
+            "sureleap: the drafter drafts trees, and this acceptance rule judges chains. Use along_tree<rule> of "
+            "a rule that chooses the target's token first, recursive_rejection or traversal_verification, or "
+            "the drafter inside tree_drafter alone");
+        static_assert(
+            AllowLossy || Rule::guarantee != fidelity::distribution ||
+                growth_of_v<Drafter> == causality::non_anticipating || drafts_deterministically_v<Drafter, Rule>,
+            "sureleap: the drafter decides by a token whether it is there, which biases rules that sample. Use "
+            "tree_drafter, or a rule that is exact for any tree (along_tree<target_match<>>, "
+            "along_tree<keyed_coupling>), or pass sureleap::allow_lossy");
         static_assert(AllowLossy || Rule::guarantee != fidelity::lossy, SURELEAP_DETAIL_LOSSY_RULE);
         static_assert(drawn_by_v<typename Rule::draft_rule> != drawn_by::any,
                       "sureleap: the acceptance rule's draft_rule is unknown; it is categorical_draft, argmax_draft or "
@@ -68,7 +102,8 @@ constexpr void check_round() noexcept {
         constexpr bool noise_is_new = !noise_returns_v<Drafter, Rule> || Rule::guarantee != fidelity::distribution;
         static_assert(AllowLossy || noise_is_new, SURELEAP_DETAIL_NOISE_RETURNS);
         static_assert(AllowLossy || Rule::guarantee == fidelity::lossy || !noise_is_new ||
-                          is_lossless_round_v<Rule, Schedule, Drafter>,
+                          is_lossless_v<Rule::guarantee, causality_of_v<Schedule>,
+                                        drafts_deterministically_v<Drafter, Rule>, noise_returns_v<Drafter, Rule>>,
                       SURELEAP_DETAIL_LOOKS_AHEAD);
         static_assert(!needs_confidence_v<Schedule> || Drafter::has_confidence, SURELEAP_DETAIL_NO_CONFIDENCE);
         if constexpr (planner<Schedule>) {

@@ -26,6 +26,8 @@
 #include <sureleap/round/record.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/planning.hpp>
+#include <sureleap/tree/draft_tree.hpp>
+#include <sureleap/tree/verification.hpp>
 #include <sureleap/verify/verdict.hpp>
 #include <sureleap/verify/verification.hpp>
 #include <sureleap/verify/verify_batch.hpp>
@@ -81,9 +83,14 @@ struct round_parts {
     type_tag schedule = nullptr;
     type_tag rule = nullptr;
     bool greedy_only = false;          ///< the rule decodes requests at temperature 0
+    bool judges_trees = false;         ///< the rule does
     bool finds_tokens = false;         ///< the drafter does, beside its model,
     std::size_t model_block_size = 0;  ///< which drafts so many at most
     std::size_t target_vocabulary = 0;
+
+    [[nodiscard]] bool is_token(token_id x) const noexcept {
+        return x >= 0 && static_cast<std::size_t>(x) < target_vocabulary;
+    }
 };
 
 /// What stages leave for each other. Spans are of [R], or as it says there.
@@ -102,25 +109,32 @@ struct round_state {
     frontier_memory frontier{};
     verify_batch batch{};
     std::span<verification_memory<T, Hook>> verifications{};  ///< one for every request that may be judged at once
+    std::span<tree_scratch> trees{};                          ///< the same, if trees are judged
     std::span<verdict> verdicts{};
     std::span<token_id> emitted{};          ///< [R, gamma + 1]
     std::span<double> log_probabilities{};  ///< [R, gamma + 1]
+    std::span<node_id> paths{};             ///< [R, gamma] if trees are judged
 
     void carve(workspace& ws, draft_shape const& shape) noexcept {
         std::size_t const rows = shape.requests * (shape.block_size + 1);
         requests = ws.take<request_view>(shape.requests);
-        attempts = round_attempts(ws, shape.requests);
+        attempts = round_attempts(ws, shape.requests, shape.trees ? shape.block_size : 0);
         block = draft_block<Q>(ws, shape);
         planning = planning_memory::carve(ws, shape.requests, shape.block_size);
         frontier = frontier_memory::carve(ws, shape.requests);
         batch = verify_batch(ws, shape.requests, shape.block_size);
         std::size_t const workers = std::min(shape.executor.width(), shape.requests);
         verifications = ws.take<verification_memory<T, Hook>>(workers);
+        trees = ws.take<tree_scratch>(parts.judges_trees ? workers : 0);
         for (std::size_t w = 0; w < workers; ++w) {
             auto const one = verification_memory<T, Hook>::carve(ws, shape.block_size, parts.target_vocabulary,
                                                                  *block.shape().kernels);
             if (!ws.counting()) verifications[w] = one;
+            if (!parts.judges_trees) continue;
+            auto const tree = tree_scratch::carve(ws, shape.block_size);
+            if (!ws.counting()) trees[w] = tree;
         }
+        paths = ws.take<node_id>(parts.judges_trees ? shape.requests * shape.block_size : 0);
         verdicts = ws.take<verdict>(shape.requests);
         emitted = ws.take<token_id>(rows);
         log_probabilities = ws.take<double>(rows);
@@ -167,6 +181,7 @@ public:
     [[nodiscard]] static std::size_t bytes_for(Drafter const& drafter, Rule const&, round_limits const& limits) {
         detail::round_state<T, Q, Hook> state{};
         state.parts.target_vocabulary = drafter.target_vocabulary();
+        state.parts.judges_trees = judges_trees_v<Rule>;
         workspace sizer;
         state.carve(sizer, shape_of<Drafter, Rule>(drafter, limits));
         return sizer.used();
@@ -190,9 +205,9 @@ private:
         if (limits.max_requests == 0) fail_with("round_limits: max_requests is 0, expected at least 1");
         limits.calibration.expect_serves(sizes_);
         if (limits.executor.width() == 0) fail_with("round_limits: the executor's width is 0, expected at least 1");
-        state_.parts = {detail::tag_of<Drafter>(),  detail::tag_of<Schedule>(), detail::tag_of<Rule>(),
-                        is_greedy_only_v<Rule>,     finds_tokens_v<Drafter>,    model_block_size_of(drafter),
-                        drafter.target_vocabulary()};
+        state_.parts = {detail::tag_of<Drafter>(),    detail::tag_of<Schedule>(), detail::tag_of<Rule>(),
+                        is_greedy_only_v<Rule>,       judges_trees_v<Rule>,       finds_tokens_v<Drafter>,
+                        model_block_size_of(drafter), drafter.target_vocabulary()};
         state_.clock = limits.clock;
         draft_shape const shape = shape_of<Drafter, Rule>(drafter, limits);
         workspace sizer;

@@ -36,8 +36,8 @@ public:
             emitted_ += v.emitted.size();
             for (std::size_t k = 0; k < v.verified && k < verified_at_.size(); ++k) {
                 ++verified_at_[k];
-                if (v.accepted >= k) ++reached_at_[k];
-                if (v.accepted > k) ++accepted_at_[k];
+                if (v.reached(k)) ++reached_at_[k];
+                if (v.kept(k)) ++accepted_at_[k];
             }
         }
     }
@@ -54,7 +54,10 @@ public:
     /// Accepted length: emitted tokens a round, the bonus or correction included (paper, footnote 4).
     [[nodiscard]] double tau() const noexcept { return ratio(emitted_, rounds_); }
     [[nodiscard]] double tokens_per_target_call() const noexcept { return ratio(emitted_, target_calls_); }
-    /// P(x_{k+1} accepted | verified, and everything before it accepted): Figure 2 of the paper. 0 if never reached.
+    // Of trees, position k is the token that was grown k-th:
+
+    /// P(x_{k+1} accepted | verified, and everything before it accepted): Figure 2 of the paper. 0 if never reached. In a
+    /// tree, given that its parent was accepted and its elder siblings were not.
     [[nodiscard]] double conditional_acceptance(std::size_t k) const noexcept {
         return ratio(at(accepted_at_, k), at(reached_at_, k));
     }

@@ -41,6 +41,12 @@ class round_runner {
                   "round_runner: the drafter is no sureleap::drafter; wrap a model in autoregressive, parallel or "
                   "semi_autoregressive, or see concepts.hpp for a drafter of your own");
 
+    static_assert(
+        !drafts_trees_v<drafter_type> || scores_trees_v<Target>,
+        "round_runner: the drafter drafts trees, and the target does not say that it scores them. A row's token is "
+        "behind its own path (verify_batch::parents), not behind all rows before it; a target that heeds this "
+        "declares `static constexpr bool scores_trees = true`");
+
 public:
     using target_value = target_value_t<Target>;
     using draft_value = typename drafter_type::value_type;

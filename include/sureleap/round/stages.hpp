@@ -28,6 +28,7 @@
 #include <sureleap/core/executor.hpp>
 #include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/round/check.hpp>
+#include <sureleap/round/judge.hpp>
 #include <sureleap/round/memory.hpp>
 #include <sureleap/round/record.hpp>
 #include <sureleap/round/stage_checks.hpp>
@@ -219,85 +220,13 @@ template <class Schedule, class T, class Q, class Hook>
                       drafted, ", the tokens that it drafted");
         }
         std::uint32_t const length = std::min(round.attempts.length(requests[r], lengths[r]), drafted);
-        round.attempts.admit(requests[r], drafted, length);
-        round.batch.append(round.block.tokens(r).first(length));
+        auto const parents = round.block.parents(r);
+        round.attempts.admit(requests[r], drafted, length, parents);
+        round.batch.append(round.block.tokens(r).first(length), parents.empty() ? parents : parents.first(length));
     }
     round.at.admitted = true;
     return round.batch;
 }
-
-namespace detail {
-
-/// The verdict on request r of the batch, with scratch of its own. It writes what is request r's alone.
-template <class Rule, class T, class Q, class Hook, class Rng>
-void judge(std::size_t r, Rule const& rule, logits_rows<T> const& rows, bool shaped, Hook const& hook, Rng& rng,
-           verification_memory<T, Hook> const& scratch, round_state<T, Q, Hook>& round) {
-    verify_batch const& batch = round.batch;
-    request_view const& request = batch.requests()[r];
-    verdict& out = round.verdicts[r];
-    out = {.id = request.id,
-           .slot = request.slot,
-           .outcome = round.block.outcome(r),
-           .drafted = round.block.size(r),
-           .verified = batch.length(r)};
-    if (out.outcome != status::ok) return;
-    auto const drafted = batch.drafted(r);
-    decision d{};
-    verification<T, Q, Hook> view{request, drafted, round.block.laws(r), rows, batch.first_row(r), hook, scratch};
-    if (shaped) d = view.decide_by(rule, rng);
-    bool const is_token = d.next >= 0 && static_cast<std::size_t>(d.next) < round.parts.target_vocabulary;
-    if (!d.valid || d.accepted > drafted.size() || !is_token) {
-        out.outcome = status::invalid_target;
-        return;
-    }
-    out.accepted = d.accepted;
-    std::size_t const first = r * (round.block.block_size() + 1);
-    std::size_t count = 0;
-    while (count <= d.accepted && !out.stopped) {
-        token_id const x = count < d.accepted ? drafted[count] : d.next;
-        round.emitted[first + count] = x;
-        if (request.settings->log_probabilities) {
-            round.log_probabilities[first + count] = view.target(count).log_probability(x);
-        }
-        out.stopped = request.settings->stops_at(x);
-        ++count;
-    }
-    out.emitted = round.emitted.subspan(first, count);
-    if (request.settings->log_probabilities) out.log_probabilities = round.log_probabilities.subspan(first, count);
-}
-
-/// The accept stage, of what fits.
-template <class Rule, class T, class Q, class Hook, class Rng>
-void accept_rows(Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng& rng,
-                 round_memory<T, Q, Hook>& memory) {
-    auto& round = round_access::state(memory);
-    expect_rule<Rule>(round.parts, "accept");
-    expect_round(round.at.admitted, "accept: there is no batch; call admit, and score what it returns");
-    verify_batch const& batch = round.batch;
-    std::size_t const vocabulary = round.parts.target_vocabulary;
-    bool const shaped = rows.values.data != nullptr && rows.values.rows >= batch.rows() &&
-                        rows.values.cols == vocabulary &&
-                        (rows.log_normalisers.empty() || rows.log_normalisers.size() >= batch.rows()) &&
-                        (rows.block_sums.empty() ||
-                         (rows.block_sums.rows >= batch.rows() && rows.block_sums.cols == row_blocks(vocabulary)));
-    std::size_t const requests = batch.requests().size();
-    if constexpr (concurrent_randomness<Rng>) {
-        executor_ref const& executor = round.block.threads();
-        // About half of the rows are touched, mostly by bounds, which take half as long as a sum.
-        std::size_t const workers = executor.worth(batch.rows() * vocabulary / 4);
-        share_out(executor, std::min(workers, round.verifications.size()), requests,
-                  [&](std::size_t worker, std::size_t r) {
-                      judge(r, rule, rows, shaped, hook, std::as_const(rng), round.verifications[worker], round);
-                  });
-    } else {
-        for (std::size_t r = 0; r < requests; ++r) {
-            judge(r, rule, rows, shaped, hook, rng, round.verifications[0], round);
-        }
-    }
-    round.at.judged = true;
-}
-
-}  // namespace detail
 
 /// Accept. Judges each request by the target's rows, one a row of the batch. Rows of the wrong shape or without a law give the
 /// request the status invalid_target. Asked again, the same comes out; verdicts are handed out by end_round.

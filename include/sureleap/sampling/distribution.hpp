@@ -186,6 +186,26 @@ public:
         return kind_ == kind::one_hot && row_.row().size() > 0 ? row_.row().peak() : probability(mode());
     }
 
+    /// The tokens that have weight, ascending, in `out`, if the law is one-hot or truncated and they fit; else 0. A pass over
+    /// the blocks that have weight.
+    [[nodiscard]] std::size_t few_tokens(std::span<token_id> out) const noexcept {
+        auto const& row = row_.row();
+        if (out.empty()) return 0;
+        out[0] = kind_ == kind::one_hot ? mode() : no_token;
+        if (kind_ == kind::one_hot) return 1;
+        if (kind_ != kind::dense || map_ || row.keeps_all()) return 0;
+        std::size_t count = 0;
+        for (std::size_t first = 0; first < row.size(); first += row_block) {
+            if (!row_.sums().empty() && row_.sums()[first / row_block] == 0.0) continue;
+            for (std::size_t i = first; i < std::min(first + row_block, row.size()); ++i) {
+                if (!row.keeps(i)) continue;
+                if (count == out.size()) return 0;
+                out[count++] = static_cast<token_id>(i);
+            }
+        }
+        return count;
+    }
+
     /// The tokens that may have weight, ascending, if the row runs over a list of tokens; else empty.
     [[nodiscard]] std::span<token_id const> support() const noexcept {
         return kind_ == kind::dense ? map_.list() : std::span<token_id const>{};

@@ -87,6 +87,10 @@ public:
     [[nodiscard]] bool doubts(double weight) const noexcept {
         return is_given_ && !(weight <= 1.0 + normaliser_tolerance);
     }
+    /// Sums of blocks, if they are made, perhaps as bounds: 0 where a block has no weight.
+    [[nodiscard]] std::span<double const> sums() const noexcept {
+        return sums_are_made() ? std::span<double const>(sums_) : std::span<double const>{};
+    }
     /// The first entry of the heaviest block; 0 if there are no sums of blocks.
     [[nodiscard]] std::size_t heaviest_block() const noexcept {
         auto const heaviest = [](auto const& sums) {

@@ -68,7 +68,7 @@ struct histogram_counts {
 /// accepted / reached and confidence / reached estimate the same number, however much was trimmed.
 struct position_counts {
     std::uint64_t verified = 0;  ///< scored by the target
-    std::uint64_t reached = 0;   ///< of those, with everything before them accepted
+    std::uint64_t reached = 0;   ///< of those in chains, with everything before them accepted
     std::uint64_t accepted = 0;
     double confidence = 0.0;  ///< sum of c_k, calibrated, over the reached
 
@@ -309,29 +309,29 @@ private:
         for (std::size_t k = 0; k < v.verified; ++k) {
             double const c = confidence(k);
             survival *= c;
-            count_position(k, c, survival, v.accepted);
+            count_position(k, c, survival, v);
         }
-        if (v.accepted < v.verified) return;
+        if (v.accepted < v.verified || !v.parents.empty()) return;
         double trimmed = 1.0;
         for (std::size_t k = v.verified; k < v.drafted; ++k) {
             trimmed *= confidence(k);
             counts_.acceptable += trimmed;
         }
     }
-    void count_position(std::size_t k, double confidence, double survival, std::size_t accepted) noexcept {
+    void count_position(std::size_t k, double confidence, double survival, verdict const& v) noexcept {
         SURELEAP_EXPECTS(k < block_size());
         position_counts& at = counts_.positions[k];
         ++at.verified;
-        if (accepted >= k) {
+        if (v.parents.empty() && v.reached(k)) {
             ++at.reached;
             at.confidence += confidence;
         }
-        if (accepted > k) ++at.accepted;
+        if (v.kept(k)) ++at.accepted;
         std::size_t const bins = counts_.reliability.size() / block_size();
         reliability_bin& bin = counts_.reliability[k * bins + probability_bin(survival, bins)];
         ++bin.count;
         bin.sum_predictions += survival;
-        bin.sum_labels += accepted > k ? 1.0 : 0.0;
+        bin.sum_labels += v.kept(k) ? 1.0 : 0.0;
     }
 
     void publish() noexcept {

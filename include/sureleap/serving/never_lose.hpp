@@ -305,7 +305,7 @@ private:
                 verdict const& v = record.verdicts[r];
                 if (!record.tells_of_model(r) || v.verified <= k) continue;
                 expected += static_cast<double>(record.survivals.at(r, k).survival) * 0x1p-24;
-                if (v.accepted > k) accepted += static_cast<double>(record.requests[r].weight) * 0x1p-24;
+                if (v.kept(k)) accepted += static_cast<double>(record.requests[r].weight) * 0x1p-24;
             }
             double const keep = 1.0 - expected / (expected + (k < now_.choice.limit ? memory : hidden));
             accepted_[k] = std::fma(accepted_[k], keep, accepted);

@@ -100,14 +100,19 @@ public:
         return maps(k, logit_terms::of_confidence(c, history_of(request, maps)));
     }
 
-    /// Learns from a round and ends it. O(gamma) for each request and each tenant among them, and a look at every place.
+    /// Learns from a round and ends it. Of trees from eldest children, whose confidences are those of a chain of their depth. O(gamma) for each request and each tenant among them, and a look at every place.
     /// Error, with nothing learned, if the round's blocks have more positions than the calibration.
     void observe(round_record const& round) {
         detail::expect_block("online_calibration", round.survivals.block_size, block_size());
         for (std::size_t r = 0; r < round.size(); ++r) {
             verdict const& v = round.verdicts[r];
             if (v.outcome != status::ok) continue;
-            learn(round.requests[r], v.verified, v.accepted, [&](std::size_t k) { return round.raw_confidence(r, k); });
+            auto const raw = [&](std::size_t k) { return round.raw_confidence(r, k); };
+            if (v.parents.empty()) {
+                learn(round.requests[r], v.verified, v.accepted, raw);
+            } else if (!round.raw_confidences.empty()) {
+                learn_tree(round.requests[r], v, raw);
+            }
         }
         close_round();
     }
@@ -120,24 +125,9 @@ public:
     void learn(request_view const& request, std::size_t verified, std::size_t accepted, Raw const& raw) {
         SURELEAP_EXPECTS(accepted <= verified);
         detail::expect_block("online_calibration", verified, block_size());
-        place* const own = take_place(request.settings->tenant);
-        online_maps const& in_force = maps_of(request);
-        double const history = history_of(request, in_force);
-        for (std::size_t k = 0; k < verified && k <= accepted; ++k) {
-            if (std::isnan(raw(k))) continue;
-            auto const x = logit_terms::of_confidence(raw(k), history);
-            if (shares_) shared_.observe(k, x, k < accepted);
-            if (own) own->maps.observe(k, x, k < accepted);
-        }
-        if (request.slot < recent_.size()) {
-            recent_acceptance& recent = recent_[request.slot];
-            if (recent.id != request.id) recent = {.id = request.id};
-            for (std::size_t k = 0; k < verified && k <= accepted; ++k) {
-                if (!std::isnan(raw(k))) recent.add(k < accepted);
-            }
-        }
-        if (shares_) ++shared_requests_;
-        if (own) ++own->requests;
+        learn_from(request, [&](auto const& judged) {
+            for (std::size_t k = 0; k < verified && k <= accepted; ++k) judged(k, raw(k), k < accepted);
+        });
     }
     /// Ends the round: from now on the maps know what it taught.
     void close_round() noexcept {
@@ -173,6 +163,36 @@ public:
     void restore(std::span<logit_evidence const> evidence) { shared_.restore(evidence); }
 
 private:
+    template <class Raw>
+    void learn_tree(request_view const& request, verdict const& v, Raw const& raw) {
+        learn_from(request, [&](auto const& judged) {
+            for (std::size_t k = 0; k < v.verified; ++k) {
+                if (v.reached(k)) judged(v.depth(k), raw(k), v.kept(k));
+            }
+        });
+    }
+    /// each(judged) calls judged(position, confidence, accepted) for all that the rule decided about by itself.
+    template <class Each>
+    void learn_from(request_view const& request, Each const& each) {
+        place* const own = take_place(request.settings->tenant);
+        online_maps const& in_force = maps_of(request);
+        double const history = history_of(request, in_force);
+        recent_acceptance* recent = nullptr;
+        if (request.slot < recent_.size()) {
+            recent = &recent_[request.slot];
+            if (recent->id != request.id) *recent = {.id = request.id};
+        }
+        each([&](std::size_t k, double confidence, bool accepted) {
+            if (std::isnan(confidence)) return;
+            auto const x = logit_terms::of_confidence(confidence, history);
+            if (shares_) shared_.observe(k, x, accepted);
+            if (own) own->maps.observe(k, x, accepted);
+            if (recent) recent->add(accepted);
+        });
+        if (shares_) ++shared_requests_;
+        if (own) ++own->requests;
+    }
+
     // A tenant can be in one of 8 places: finding it takes no table that grows, and few tenants push each other out
     // while there is room.
     static constexpr std::size_t set_size = 8;

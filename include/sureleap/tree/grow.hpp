@@ -66,36 +66,70 @@ public:
     /// how tokens are drawn; `source` models tree_source<Q>. O(nodes log nodes) besides what the source takes, and O(V) for each
     /// node that is drawn.
     template <class DraftRule, class Source, class Rng>
-    void operator()(draft_tree& tree, request_view const& request, tree_limits limits, Source& source, Rng& rng,
-                    DraftRule = {}) {
+    void operator()(draft_tree& tree, request_view const& request, tree_limits const& limits, Source& source, Rng& rng,
+                    DraftRule rule = {}) {
         static_assert(
             tree_source<Source, Q>,
             "tree_growth: the source needs law(tree, node) -> distribution<Q> and acceptance(tree, node, j) -> double");
-        limits.depth = request.draft_cap(limits.depth);
+        begin(tree, request, limits, source);
+        for (node_id n = next(tree); n != no_node; n = next(tree)) {
+            if (lacks_law()) give(source.law(tree, n));
+            draw(tree, request, source, rng, rule);
+        }
+    }
+
+    // The same step by step, for who computes the laws of several requests at once:
+    //
+    //     growth.begin(tree, request, limits, source);
+    //     for (node_id n = growth.next(tree); n != no_node; n = growth.next(tree)) {
+    //         if (growth.lacks_law()) growth.give(<q behind n>);
+    //         growth.draw(tree, request, source, rng, rule);
+    //     }
+
+    template <class Source>
+    void begin(draft_tree& tree, request_view const& request, tree_limits const& limits, Source& source) {
+        limits_ = limits;
+        limits_.depth = request.draft_cap(limits.depth);
+        shape_ = request.shape;
         tree.begin(request.anchor);
         reach_[0] = 1.0;
         count_ = 0;
-        offer(tree, source, anchor_node, 0, 1.0, limits);
-        while (count_ > 0 && tree.size() <= limits.nodes && !tree.full()) {
-            place const best = take();
-            if (best.value < limits.least_value) break;
-            node_id const parent = best.parent;
-            if (best.rank == 0) laws_[at(parent)] = source.law(tree, parent);
-            auto const& q = laws_[at(parent)];
-            if (!q.valid()) continue;
-            undrawn const weights{q, elders(tree, parent)};
-            if (!(weights.total() > q.total() * 1e-9)) continue;  // every token that q has is there
-            token_id const x = draw<DraftRule>(request, tree, parent, weights, rng);
-            if (x == no_token) continue;
-            node_id const child = tree.append(parent, x);
-            reach_[at(child)] = best.value;
-            offer(tree, source, parent, best.rank + 1, best.missed, limits);
-            offer(tree, source, child, 0, best.value, limits);
-        }
+        now_ = {};
+        offer(tree, source, anchor_node, 0, 1.0);
+    }
+    /// The node whose child comes next, or no_node: the tree is complete.
+    [[nodiscard]] node_id next(draft_tree const& tree) noexcept {
+        bool const more = count_ > 0 && tree.size() <= limits_.nodes && !tree.full();
+        bool const taken = more && (shape_.empty() ? take(limits_.least_value) : take_as_before(tree.size()));
+        if (!taken) end();
+        return now();
+    }
+    /// What next() said last.
+    [[nodiscard]] node_id now() const noexcept { return now_.parent; }
+    /// It has no child yet, so its law is not known.
+    [[nodiscard]] bool lacks_law() const noexcept { return now_.rank == 0; }
+    void give(distribution<Q> const& q) noexcept { laws_[at(now_.parent)] = q; }
+    /// Draws the child, if its law has a further token. False, and the tree is complete, if there is no law.
+    template <class DraftRule, class Source, class Rng>
+    bool draw(draft_tree& tree, request_view const& request, Source& source, Rng& rng, DraftRule) {
+        auto const& q = laws_[at(now_.parent)];
+        if (!q.valid()) return end();
+        undrawn const weights{q, elders(tree, now_.parent)};
+        if (!(weights.total() > q.total() * 1e-9)) return true;  // every token that q has is there
+        token_id const x = choose<DraftRule>(request, tree, q, weights, rng);
+        if (x != no_token) add(tree, source, x);
+        return true;
+    }
+    /// The shape of a tree whose tokens are not known yet: values may depend on depths and ranks alone. Tokens are 0.
+    template <class Source>
+    void outline(draft_tree& tree, request_view const& request, tree_limits const& limits, Source& source) {
+        begin(tree, request, limits, source);
+        while (next(tree) != no_node) add(tree, source, 0);
     }
     /// [tree.size()] q of each node that has children; of the last tree.
     [[nodiscard]] std::span<distribution<Q> const> laws() const noexcept { return laws_; }
-    /// [tree.size()] how likely each node was thought to be accepted.
+    /// [tree.size()] how likely each node was thought to be accepted. In the order of nodes it can rise, where a child is
+    /// likelier than its elder sibling.
     [[nodiscard]] std::span<double const> reach() const noexcept { return reach_; }
 
 private:
@@ -112,17 +146,43 @@ private:
     }
 
     template <class Source>
-    void offer(draft_tree const& tree, Source& source, node_id n, std::uint32_t rank, double reached,
-               tree_limits const& limits) {
+    void offer(draft_tree const& tree, Source& source, node_id n, std::uint32_t rank, double reached) {
         std::size_t const depth = tree.depth(n);
-        if (depth >= limits.depth || rank >= (depth < limits.straight ? 1 : limits.children)) return;
+        if (depth >= limits_.depth || rank >= (depth < limits_.straight ? 1 : limits_.children)) return;
         double const a = std::clamp(static_cast<double>(source.acceptance(tree, n, rank)), 0.0, 1.0);
         places_[count_++] = {reached * a, reached * (1.0 - a), n, rank};
-        std::push_heap(places_.begin(), places_.begin() + static_cast<std::ptrdiff_t>(count_), after);
+        std::push_heap(places_.begin(), heap_end(), after);
     }
-    [[nodiscard]] place take() noexcept {
-        std::pop_heap(places_.begin(), places_.begin() + static_cast<std::ptrdiff_t>(count_), after);
-        return places_[--count_];
+    [[nodiscard]] bool take(double least_value) noexcept {
+        std::pop_heap(places_.begin(), heap_end(), after);
+        now_ = places_[--count_];
+        return now_.value >= least_value;
+    }
+    // The place that became this node in the round that failed.
+    [[nodiscard]] bool take_as_before(std::size_t node) noexcept {
+        if (node > shape_.size()) return false;
+        auto const found =
+            std::find_if(places_.begin(), heap_end(), [&](place const& p) { return p.parent == shape_[node - 1]; });
+        if (found == heap_end()) return false;
+        now_ = *found;
+        *found = places_[--count_];
+        std::make_heap(places_.begin(), heap_end(), after);
+        return true;
+    }
+    bool end() noexcept {
+        count_ = 0;
+        now_ = {};
+        return false;
+    }
+    [[nodiscard]] auto heap_end() const noexcept { return places_.begin() + static_cast<std::ptrdiff_t>(count_); }
+    template <class Source>
+    void add(draft_tree& tree, Source& source, token_id x) {
+        node_id const child = tree.append(now_.parent, x);
+        reach_[at(child)] = now_.value;
+        if (tree.size() > limits_.nodes || tree.full()) return;
+        place const taken = now_;
+        offer(tree, source, taken.parent, taken.rank + 1, taken.missed);
+        offer(tree, source, child, 0, taken.value);
     }
     [[nodiscard]] std::span<token_id const> elders(draft_tree const& tree, node_id n) noexcept {
         std::size_t count = 0;
@@ -130,24 +190,21 @@ private:
             siblings_[count++] = tree.token(c);
         return siblings_.first(count);
     }
-    template <class DraftRule, class Weights, class Rng>
-    [[nodiscard]] token_id draw(request_view const& request, draft_tree const& tree, node_id parent,
-                                Weights const& weights, Rng& rng) const noexcept {
-        if constexpr (std::is_same_v<DraftRule, argmax_draft>) {
-            token_id best = no_token;
-            double most = 0.0;
-            for (token_id v = 0; v < static_cast<token_id>(weights.size()); ++v) {
-                if (weights[v] > most) {
-                    most = weights[v];
-                    best = v;
-                }
-            }
-            return best;
-        } else if constexpr (std::is_same_v<DraftRule, coupled_draft>) {
-            return rng.gumbel_max(noise_key(request, tree.depth(parent)), weights);
-        } else {
-            return rng.categorical(block_key(request, tree.size(), purpose::draft), weights);
+    template <class DraftRule, class Rng>
+    [[nodiscard]] token_id choose(request_view const& request, draft_tree const& tree, distribution<Q> const& q,
+                                  undrawn<distribution<Q>> const& weights, Rng& rng) const noexcept {
+        bool const eldest = now_.rank == 0;
+        // At temperature 0 races are won by the likeliest.
+        bool const greedy = request.settings->draft_transform().greedy();
+        if (std::is_same_v<DraftRule, argmax_draft> || (std::is_same_v<DraftRule, coupled_draft> && greedy)) {
+            return eldest ? q.mode() : weights.mode();
         }
+        if constexpr (std::is_same_v<DraftRule, coupled_draft>) {
+            draw_key const noise = noise_key(request, tree.depth(now_.parent));
+            return eldest ? rng.gumbel_max(noise, q) : rng.gumbel_max(noise, weights);
+        }
+        draw_key const key = block_key(request, tree.size(), purpose::draft);
+        return eldest ? rng.categorical(key, q) : draw_undrawn(weights, key, rng);
     }
 
     std::span<distribution<Q>> laws_{};
@@ -155,6 +212,9 @@ private:
     std::span<place> places_{};
     std::size_t count_ = 0;
     std::span<token_id> siblings_{};
+    tree_limits limits_{};
+    std::span<node_id const> shape_{};
+    place now_{};  // whose child comes next
 };
 
 SURELEAP_END_NAMESPACE

@@ -27,8 +27,8 @@ public:
     explicit tree_path(Verification& v) noexcept : v_(v) {}
 
     [[nodiscard]] auto& target(std::size_t) noexcept { return v_.target(node_); }
-    [[nodiscard]] auto& outline(std::size_t) noexcept { return v_.target(node_); }
-    [[nodiscard]] auto& unsummed(std::size_t) noexcept { return v_.target(node_); }
+    [[nodiscard]] auto& outline(std::size_t) noexcept { return v_.outline(node_); }
+    [[nodiscard]] auto& unsummed(std::size_t) noexcept { return v_.unsummed(node_); }
     [[nodiscard]] draw_key noise(std::size_t) const noexcept { return v_.noise(node_); }
     /// One more position, if there is a child: the token that is likeliest to be kept there.
     [[nodiscard]] std::size_t length() const noexcept { return v_.tree().depth(node_) + (first() == no_node ? 0 : 1); }
@@ -62,6 +62,7 @@ public:
     static constexpr fidelity guarantee = Rule::guarantee;
     static constexpr q_access access = Rule::access;
     using draft_rule = typename Rule::draft_rule;
+    static constexpr bool greedy_only = requires { requires Rule::greedy_only; };
 
     along_tree() = default;
     explicit along_tree(Rule const& rule) : rule_(rule) {}

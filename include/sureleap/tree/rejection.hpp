@@ -14,7 +14,9 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/guarantee.hpp>
 #include <sureleap/sampling/random.hpp>
+#include <sureleap/tree/remaining.hpp>
 #include <sureleap/tree/verification.hpp>
+#include <sureleap/verify/bounded.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -38,19 +40,21 @@ public:
     [[nodiscard]] tree_decision operator()(Verification& v, Rng& rng) const {
         draft_tree const& tree = v.tree();
         for (node_id n = anchor_node;;) {
-            auto const& p = v.target(n);
+            auto& p = v.outline(n);
             if (!p.valid()) return {};
+            node_id c = tree.first_child(n);
+            if (c == no_node) return {true, n, draw(p, v.key(n, purpose::bonus), rng)};
             remaining<DraftRule, typename Verification::law, typename Verification::draft_law> left{p, v.draft(n),
                                                                                                     v.rejected()};
-            node_id c = tree.first_child(n);
-            for (; c != no_node; c = tree.next_sibling(c)) {
-                token_id const x = tree.token(c);
-                if (rng.bernoulli(v.key(c, purpose::accept), left[x], left.drawn_with(x))) break;
-                left.reject(x, 1.0);
-            }
-            if (c == no_node) {
-                purpose const use = left.rejected() == 0 ? purpose::bonus : purpose::residual;
-                return {true, n, rng.categorical(v.key(n, use), left)};
+            if (!keeps(p, left.next_law(), tree.token(c), v.key(c, purpose::accept), rng)) {
+                if (!settled(p).valid()) return {};
+                left.reject(tree.token(c), 1.0);
+                for (c = tree.next_sibling(c); c != no_node; c = tree.next_sibling(c)) {
+                    token_id const x = tree.token(c);
+                    if (rng.bernoulli(v.key(c, purpose::accept), left[x], left.drawn_with(x))) break;
+                    left.reject(x, 1.0);
+                }
+                if (c == no_node) return {true, n, draw_remaining(left, v.key(n, purpose::residual), rng)};
             }
             n = c;
         }

@@ -7,17 +7,22 @@
 //     q_j(v) = q(v) / sum of q over tokens that are no elder child; 0 for elder children
 //     p_{j+1}(v) = max(s p_j(v) - q_j(v), 0) / its sum         s: survival of the node, 1 for token by token rules
 //
-// Neither is a row: a number is computed from p, q and what was rejected, O(children rejected). So nothing of the size of
-// the vocabulary is written.
+// Neither is a row: numbers are computed from p, q and what was rejected. So nothing of the size of the vocabulary is
+// written. The sum takes a pass over p and q, by segments; where one of them has few tokens, over those.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/guarantee.hpp>
 #include <sureleap/core/types.hpp>
+#include <sureleap/sampling/distribution.hpp>
+#include <sureleap/sampling/draw_key.hpp>
+#include <sureleap/sampling/quantile.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -26,80 +31,255 @@ SURELEAP_BEGIN_NAMESPACE
 template <class Q>
 class undrawn {
 public:
+    using weight_type = typename Q::weight_type;
+
     undrawn(Q const& q, std::span<token_id const> drawn) noexcept : q_(q), drawn_(drawn), total_(q.total()) {
         for (token_id const x : drawn) total_ -= static_cast<double>(q[x]);
     }
     [[nodiscard]] std::size_t size() const noexcept { return q_.size(); }
-    [[nodiscard]] double operator[](token_id v) const noexcept {
-        return std::find(drawn_.begin(), drawn_.end(), v) == drawn_.end() ? static_cast<double>(q_[v]) : 0.0;
-    }
+    [[nodiscard]] weight_type operator[](token_id v) const noexcept { return is_drawn(v) ? weight_type(0) : q_[v]; }
     [[nodiscard]] double total() const noexcept { return total_; }
+    [[nodiscard]] Q const& all() const noexcept { return q_; }
+    [[nodiscard]] bool is_drawn(token_id v) const noexcept {
+        return std::find(drawn_.begin(), drawn_.end(), v) != drawn_.end();
+    }
+    /// The weights of tokens first, first + 1 ..., as many as fit `out`.
+    void evaluate(token_id first, std::span<weight_type> out) const noexcept {
+        q_.evaluate(first, out);
+        for (token_id const x : drawn_) {
+            auto const at = static_cast<std::size_t>(x - first);  // in front of `first` it becomes large
+            if (at < out.size()) out[at] = weight_type(0);
+        }
+    }
+    /// The same of a row over a part of the vocabulary (distribution::mapped_size).
+    [[nodiscard]] std::size_t mapped_size() const noexcept { return q_.mapped_size(); }
+    [[nodiscard]] token_id mapped_token(std::size_t i) const noexcept { return q_.mapped_token(i); }
+    void mapped_weights(std::size_t first, std::span<weight_type> out) const noexcept {
+        q_.mapped_weights(first, out);
+        for (std::size_t i = 0; i < out.size(); ++i) {
+            if (is_drawn(q_.mapped_token(first + i))) out[i] = weight_type(0);
+        }
+    }
+    /// The first token in the order of the row whose cumulative weight exceeds u * total(). O(size).
+    [[nodiscard]] token_id quantile(double u) const noexcept {
+        std::size_t const i = detail::find_weight<weight_type>(
+            {0, 0.0}, row_size(), detail::block_sums_are::exact, u * total_,
+            [this](std::size_t first, std::span<weight_type> out) { row_weights(first, out); });
+        return i == row_size() ? no_token : row_token(i);
+    }
+    /// The token of most weight, the first of the row among equals. O(size).
+    [[nodiscard]] token_id mode() const noexcept {
+        std::size_t best = row_size();
+        weight_type most = 0;
+        detail::segment<weight_type> some;
+        for (std::size_t first = 0; first < row_size(); first += some.size()) {
+            auto const here = std::span(some).first(std::min(some.size(), row_size() - first));
+            row_weights(first, here);
+            auto const top = std::max_element(here.begin(), here.end());
+            if (!(*top > most)) continue;
+            most = *top;
+            best = first + static_cast<std::size_t>(top - here.begin());
+        }
+        return best == row_size() ? no_token : row_token(best);
+    }
 
 private:
+    [[nodiscard]] std::size_t row_size() const noexcept { return mapped_size() > 0 ? mapped_size() : size(); }
+    [[nodiscard]] token_id row_token(std::size_t i) const noexcept {
+        return mapped_size() > 0 ? mapped_token(i) : static_cast<token_id>(i);
+    }
+    void row_weights(std::size_t first, std::span<weight_type> out) const noexcept {
+        if (mapped_size() > 0) return mapped_weights(first, out);
+        evaluate(static_cast<token_id>(first), out);
+    }
+
     Q const& q_;
     std::span<token_id const> drawn_;
     double total_;
 };
 
-/// A child that was rejected, and what its law lost.
+/// How often a further child is drawn from q, in which its elders are, before a pass leaves them out.
+inline constexpr std::uint32_t undrawn_proposals = 16;
+
+/// A token drawn from `weights`. Where the row has blocks, from q until it is no elder child: q finds a token without a pass.
+/// Uses the keys `key` and those whose index is 2^16, 2 2^16, ... 15 2^16 larger.
+template <class Q, class Rng>
+[[nodiscard]] token_id draw_undrawn(undrawn<Q> const& weights, draw_key const& key, Rng& rng) {
+    draw_key named = key;
+    if (weights.size() > row_block) {
+        for (std::uint32_t i = 0; i + 1 < undrawn_proposals; ++i) {
+            token_id const x = rng.categorical(named, weights.all());
+            if (x == no_token || !weights.is_drawn(x)) return x;
+            named.index = key.index | (i + 1) << 16;
+        }
+    }
+    return rng.categorical(named, weights);
+}
+
+/// A child that was rejected.
 struct rejected_child {
     token_id token = no_token;
-    double scale = 1.0;    ///< s, the node's survival when it was judged
-    double undrawn = 1.0;  ///< mass of q without elder children
-    double left = 0.0;     ///< mass of what stayed of s p; 0: nothing, but for rounding it could not have been rejected
+    double left = 0.0;  ///< p_j(token), which follows a rule of its own from then on
 };
 
 /// p_j and q_j of a node. A weight function whose total is 1. With an argmax_draft children are not drawn: q_j is one-hot at
 /// the j-th child.
+///
+/// All tokens but the rejected ones have p_j = max(a p - b q, 0) with two numbers a and b: where an elder child left nothing,
+/// the next one leaves nothing either.
 template <class DraftRule, class P, class Q>
 class remaining {
 public:
+    using weight_type = double;
+
     /// `room`: as many as the node has children.
     remaining(P const& p, Q const& q, std::span<rejected_child> room) noexcept : p_(&p), q_(&q), room_(room) {}
 
     [[nodiscard]] std::size_t size() const noexcept { return p_->size(); }
     [[nodiscard]] static constexpr double total() noexcept { return 1.0; }
     [[nodiscard]] double operator[](token_id v) const noexcept {
-        double weight = p_->probability(v);
-        for (std::size_t j = 0; j < rejected_; ++j) weight = left_of(weight, j, v);
-        return weight;
+        rejected_child const* const elder = find(v);
+        return elder != nullptr ? elder->left : left_of(p_->probability(v), drafted(v, b_));
+    }
+    /// The weights of tokens first, first + 1 ..., as many as fit `out`, at most a segment.
+    void evaluate(token_id first, std::span<double> out) const noexcept {
+        differences(first, out, a_, b_);
+        for (rejected_child const& elder : rejected_children()) {
+            auto const at = static_cast<std::size_t>(elder.token - first);  // in front of `first` it becomes large
+            if (at < out.size()) out[at] = elder.left;
+        }
     }
     /// q_j(x) of the next child, whose token is x: what it was drawn with.
     [[nodiscard]] double drawn_with(token_id x) const noexcept {
-        if constexpr (DraftRule::is_deterministic) return 1.0;
-        return q_->probability(x) / undrawn_;
+        return is_drawn ? q_->probability(x) / undrawn_ : 1.0;
     }
-    /// The next child, x, was rejected while the node's survival was `scale`. O(V). Returns the mass that is left of scale p_j.
-    /// Where that is 0 the law stays as it was: the rejection had probability 0 but for rounding.
+    /// q_j, of which only that number is asked.
+    struct next {
+        remaining const& of;
+        [[nodiscard]] double probability(token_id x) const noexcept { return of.drawn_with(x); }
+    };
+    [[nodiscard]] next next_law() const noexcept { return {*this}; }
+    /// The next child, x, was rejected while the node's survival was `scale`. O(V), or the tokens of q where that is a list.
+    /// Returns the mass that is left of scale p_j. Where that is 0 the law stays as it was: the rejection had probability 0
+    /// but for rounding.
     double reject(token_id x, double scale) noexcept {
         SURELEAP_EXPECTS(rejected_ < room_.size());
-        rejected_child& child = room_[rejected_];
-        child = {.token = x, .scale = scale, .undrawn = undrawn_, .left = 1.0};
-        double mass = 0.0;
-        for (token_id v = 0; v < static_cast<token_id>(size()); ++v) mass += left_of((*this)[v], rejected_, v);
-        if constexpr (!DraftRule::is_deterministic) undrawn_ -= q_->probability(x);
-        child.left = mass;
-        ++rejected_;
+        if (rejected_ == 0) few_count_ = p_->few_tokens(few_);
+        double const own = std::max(scale * (*this)[x] - drawn_with(x), 0.0);
+        double const a = scale * a_;
+        double const b = is_drawn ? scale * b_ + 1.0 / undrawn_ : 0.0;
+        double const mass = mass_left(a, b, x, own, scale);
+        if (is_drawn) undrawn_ -= q_->probability(x);
+        rejected_child& child = room_[rejected_++];
+        child = {x, mass > 0.0 ? own / mass : 0.0};
+        if (!(mass > 0.0)) return mass;
+        for (rejected_child& elder : room_.first(rejected_ - 1)) elder.left *= scale / mass;
+        a_ = a / mass;
+        b_ = b / mass;
         return mass;
     }
     [[nodiscard]] std::size_t rejected() const noexcept { return rejected_; }
+    /// What p_j(v) / p(v) is at most.
+    [[nodiscard]] double largest_gain() const noexcept { return a_; }
+    /// The first token whose cumulative probability exceeds u. O(V), or the tokens of p where these are few.
+    [[nodiscard]] token_id quantile(double u) const noexcept {
+        if (few_count_ > 0) return few_quantile(u);
+        std::size_t const i = detail::find_weight<double>(
+            {0, 0.0}, size(), detail::block_sums_are::exact, u,
+            [this](std::size_t first, std::span<double> out) { evaluate(static_cast<token_id>(first), out); });
+        return i < size() ? static_cast<token_id>(i) : no_token;
+    }
+    [[nodiscard]] P const& target() const noexcept { return *p_; }
 
 private:
-    // What child j leaves of p_j(v) = weight.
-    [[nodiscard]] double left_of(double weight, std::size_t j, token_id v) const noexcept {
-        rejected_child const& child = room_[j];
-        if (!(child.left > 0.0)) return weight;
-        return std::max(child.scale * weight - drawn(j, v), 0.0) / child.left;
-    }
-    [[nodiscard]] double drawn(std::size_t j, token_id v) const noexcept {
-        if constexpr (DraftRule::is_deterministic) {
-            return v == room_[j].token ? 1.0 : 0.0;
-        } else {
-            for (std::size_t i = 0; i < j; ++i) {
-                if (room_[i].token == v) return 0.0;
-            }
-            return q_->probability(v) / room_[j].undrawn;
+    static constexpr bool is_drawn = !DraftRule::is_deterministic;
+    // Two rows in the formats that one function reads.
+    static constexpr bool reads_rows = requires(P const& p, Q const& q) {
+        p.functions().residual(p.plain_row().data(), p.side(1.0), q.plain_row().data(), q.side(1.0), 1, nullptr);
+    };
+
+    [[nodiscard]] std::span<rejected_child const> rejected_children() const noexcept { return room_.first(rejected_); }
+    [[nodiscard]] rejected_child const* find(token_id v) const noexcept {
+        for (rejected_child const& child : rejected_children()) {
+            if (child.token == v) return &child;
         }
+        return nullptr;
+    }
+    [[nodiscard]] double left_of(double p, double q) const noexcept { return std::max(a_ * p - b_ * q, 0.0); }
+    // max(a p - b q, 0) of tokens first, first + 1 ...
+    void differences(token_id first, std::span<double> out, double a, double b) const noexcept {
+        detail::segment<typename P::weight_type> p;
+        SURELEAP_EXPECTS(out.size() <= p.size());
+        p_->evaluate(first, std::span(p).first(out.size()));
+        double const of_p = a / p_->total();
+        for (std::size_t i = 0; i < out.size(); ++i) out[i] = of_p * static_cast<double>(p[i]);
+        if (!(b > 0.0)) return;
+        detail::segment<typename Q::weight_type> q;
+        q_->evaluate(first, std::span(q).first(out.size()));
+        double const of_q = b / q_->total();
+        for (std::size_t i = 0; i < out.size(); ++i) out[i] = std::max(out[i] - of_q * static_cast<double>(q[i]), 0.0);
+    }
+    // The mass of max(scale p_j - q_j, 0): a and b of all tokens but those that were rejected and x, whose own is known.
+    [[nodiscard]] double mass_left(double a, double b, token_id x, double own, double scale) const noexcept {
+        // What is taken is taken from tokens of q. A difference of two numbers near each other says nothing.
+        constexpr double near = 1e-4;
+        if (few_count_ > 0) {
+            double mass = 0.0;
+            for (token_id const v : few_tokens()) {
+                rejected_child const* const elder = find(v);
+                double const other = elder != nullptr ? scale * elder->left : -1.0;
+                mass += v == x ? own : other >= 0.0 ? other : std::max(a * p_->probability(v) - b * drafted(v, b), 0.0);
+            }
+            return mass;
+        }
+        if constexpr (!is_drawn) return std::max(scale - std::min(scale * (*this)[x], 1.0), 0.0);
+        if (auto const listed = q_->support(); !listed.empty()) {
+            double taken = 0.0;
+            for (token_id const v : listed) {
+                if (find(v) == nullptr) taken += std::min(scale * (*this)[v], drawn_with(v));
+            }
+            if (scale - taken > near) return scale - taken;
+        }
+        auto const all_but = [&](double mass, token_id v, double instead) {
+            return mass - std::max(a * p_->probability(v) - b * q_->probability(v), 0.0) + instead;
+        };
+        double mass = all_but(mass_of_differences(a, b), x, own);
+        for (rejected_child const& elder : rejected_children()) mass = all_but(mass, elder.token, scale * elder.left);
+        return mass;
+    }
+    [[nodiscard]] double drafted(token_id v, double b) const noexcept { return b > 0.0 ? q_->probability(v) : 0.0; }
+    [[nodiscard]] std::span<token_id const> few_tokens() const noexcept {
+        return std::span<token_id const>(few_).first(few_count_);
+    }
+    [[nodiscard]] token_id few_quantile(double u) const noexcept {
+        double cumulative = 0.0;
+        token_id last = no_token;
+        for (token_id const v : few_tokens()) {
+            double const weight = (*this)[v];
+            if (!(weight > 0.0)) continue;
+            last = v;
+            cumulative += weight;
+            if (cumulative > u) break;
+        }
+        return last;
+    }
+    [[nodiscard]] double mass_of_differences(double a, double b) const noexcept {
+        if constexpr (reads_rows) {
+            auto const of_p = p_->plain_row();
+            auto const of_q = q_->plain_row();
+            if (!of_p.empty() && !of_q.empty()) {
+                return p_->functions().residual(of_p.data(), p_->side(a), of_q.data(), q_->side(b), of_p.size(),
+                                                nullptr);
+            }
+        }
+        double mass = 0.0;
+        detail::segment<double> some;
+        for (std::size_t first = 0; first < size(); first += some.size()) {
+            auto const here = std::span(some).first(std::min(some.size(), size() - first));
+            differences(static_cast<token_id>(first), here, a, b);
+            mass += detail::sum_of<double>(here);
+        }
+        return mass;
     }
 
     P const* p_;
@@ -107,6 +287,32 @@ private:
     std::span<rejected_child> room_;
     std::size_t rejected_ = 0;
     double undrawn_ = 1.0;
+    double a_ = 1.0;
+    double b_ = 0.0;
+    std::array<token_id, 64> few_;  // the tokens of p, if it is truncated to so few
+    std::size_t few_count_ = 0;
 };
+
+/// How often draw_remaining proposes before it makes a pass.
+inline constexpr std::uint32_t remaining_proposals = 64;
+
+/// The token behind a node some of whose children were rejected, drawn from `left`. `key` names the draw
+/// (purpose::residual). Where a row has blocks, y ~ p is taken with probability p_j(y) / (p(y) largest_gain()) first, which
+/// needs no pass; as draw_residual does (verify/residual.hpp). That takes largest_gain() proposals on average.
+template <class DraftRule, class P, class Q, class Rng>
+[[nodiscard]] token_id draw_remaining(remaining<DraftRule, P, Q> const& left, draw_key const& key, Rng& rng) {
+    if (left.size() > row_block && left.largest_gain() < remaining_proposals / 4.0) {
+        for (std::uint32_t i = 0; i < remaining_proposals; ++i) {
+            draw_key named = key;
+            named.index = key.index | i << 16;
+            named.use = purpose::proposal;
+            token_id const y = rng.categorical(named, left.target());
+            if (y == no_token) return no_token;
+            named.use = purpose::proposal_accept;
+            if (rng.bernoulli(named, left[y], left.target().probability(y) * left.largest_gain())) return y;
+        }
+    }
+    return rng.categorical(key, left);
+}
 
 SURELEAP_END_NAMESPACE

@@ -75,8 +75,9 @@ private:
             if (survival < 1.0) survival = mass / (mass + (1.0 - survival));
         }
         if (!rng.bernoulli(v.key(n, purpose::accept), survival, 1.0)) return {};
-        purpose const use = left.rejected() == 0 ? purpose::bonus : purpose::residual;
-        return {true, {true, n, rng.categorical(v.key(n, use), left)}};
+        token_id const next = left.rejected() == 0 ? rng.categorical(v.key(n, purpose::bonus), p)
+                                                   : draw_remaining(left, v.key(n, purpose::residual), rng);
+        return {true, {true, n, next}};
     }
 };
 

@@ -5,16 +5,20 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <span>
 
+#include <sureleap/concepts.hpp>
 #include <sureleap/core/config.hpp>
+#include <sureleap/core/guarantee.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/core/workspace.hpp>
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/sampling/random.hpp>
 #include <sureleap/tree/draft_tree.hpp>
 #include <sureleap/tree/remaining.hpp>
+#include <sureleap/verify/target_laws.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -25,80 +29,134 @@ struct tree_decision {
     token_id next = no_token;    ///< correction or bonus
 };
 
-/// Scratch of one verification. T is the target's storage format.
-template <class T>
-struct tree_verification_memory {
-    std::span<distribution<T>> laws{};     ///< [nodes + 1]
-    std::span<bool> made{};                ///< [nodes + 1]
-    std::span<token_id> order{};           ///< [V], for truncation
-    std::span<double> sums{};              ///< [(nodes + 1) row_blocks(V)]
+/// Scratch of the verification of a tree, beside a verification_memory.
+struct tree_scratch {
+    draft_tree tree{};                     ///< that is judged
+    std::span<bool> made{};                ///< [nodes + 1] the law of the node is there
     std::span<rejected_child> rejected{};  ///< [nodes]
-    row_kernels const* kernels = nullptr;
+    std::span<token_id> path{};            ///< [nodes] for a hook
 
     /// `most` drafted tokens of a tree.
-    [[nodiscard]] static tree_verification_memory carve(
-        workspace& ws, std::size_t most, std::size_t vocabulary,
-        row_kernels const& kernels = native_kernels<row_kernels>()) noexcept {
-        return {ws.take<distribution<T>>(most + 1), ws.take<bool>(most + 1),
-                ws.take<token_id>(vocabulary),      ws.take<double>((most + 1) * row_blocks(vocabulary)),
-                ws.take<rejected_child>(most),      &kernels};
+    [[nodiscard]] static tree_scratch carve(workspace& ws, std::size_t most) noexcept {
+        return {draft_tree(ws, most), ws.take<bool>(most + 1), ws.take<rejected_child>(most), ws.take<token_id>(most)};
     }
 };
 
-/// One request's side of the acceptance of trees. Q: the draft's compute type.
-template <class T, class Q>
+/// One request's side of the acceptance of trees. T: target storage, Q: draft compute type.
+template <class T, class Q, class Hook = no_logits_hook>
 class tree_verification {
 public:
-    using law = distribution<T>;
+    using memory_type = verification_memory<T, Hook>;
+    using law = typename target_laws<T, Hook>::law;
     using draft_law = distribution<Q>;
 
-    /// Row first_row + n is the target's law behind node n. `recorded` [tree.size()]: what the children of a node were drawn
-    /// from; of nodes without children anything.
-    tree_verification(request_view const& request, draft_tree const& tree, std::span<draft_law const> recorded,
-                      logits_rows<T> const& rows, std::size_t first_row,
-                      tree_verification_memory<T> const& memory) noexcept
-        : request_(request), tree_(tree), recorded_(recorded), rows_(rows), first_row_(first_row), memory_(memory) {
-        SURELEAP_EXPECTS(tree.size() <= memory.laws.size());
-        std::fill(memory_.made.begin(), memory_.made.end(), false);
+    /// Row first_row + n is the target's law behind node n of scratch.tree. `recorded` [tree.size() - 1]: what node n + 1 was
+    /// drawn from, as its eldest sibling was.
+    tree_verification(request_view const& request, std::span<draft_law const> recorded, logits_rows<T> const& rows,
+                      std::size_t first_row, Hook const& hook, memory_type const& memory,
+                      tree_scratch const& scratch) noexcept
+        : request_(request), recorded_(recorded), laws_(request, rows, first_row, hook, memory), scratch_(scratch) {
+        SURELEAP_EXPECTS(tree().size() <= memory.laws.size());
+        forget();
     }
 
-    [[nodiscard]] draft_tree const& tree() const noexcept { return tree_; }
+    [[nodiscard]] draft_tree const& tree() const noexcept { return scratch_.tree; }
     [[nodiscard]] request_view const& request() const noexcept { return request_; }
-    /// q of a node's first child. Of its younger ones see remaining.hpp.
-    [[nodiscard]] draft_law const& draft(node_id n) const noexcept { return recorded_[at(n)]; }
+    /// q of a node's first child; of its younger ones see remaining.hpp. Of a node without children there is none.
+    [[nodiscard]] draft_law const& draft(node_id n) const noexcept {
+        node_id const c = tree().first_child(n);
+        return c == no_node ? none_ : recorded_[at(c) - 1];
+    }
     /// p, the target's transformed law behind node n.
     [[nodiscard]] law const& target(node_id n) noexcept {
-        law& p = memory_.laws[at(n)];
-        if (!memory_.made[at(n)]) {
-            std::size_t const blocks = row_blocks(rows_.values.cols);
-            p = {rows_.row(first_row_ + at(n)),
-                 request_.settings->target_transform(),
-                 memory_.order,
-                 nullptr,
-                 *memory_.kernels,
-                 memory_.sums.subspan(at(n) * blocks, blocks),
-                 totals::exact};
-            memory_.made[at(n)] = true;
-        }
+        law& p = made(n, totals::exact);
+        p.settle();
         return p;
+    }
+    /// The same law, of whose sums perhaps only bounds are known yet, or nothing (verify/bounded.hpp).
+    [[nodiscard]] law& outline(node_id n) noexcept { return made(n, totals::bounded); }
+    [[nodiscard]] law& unsummed(node_id n) noexcept { return made(n, totals::none); }
+    /// What `rule` decides, as verification::decide_by.
+    template <class Rule, class Rng>
+    [[nodiscard]] tree_decision decide_by(Rule const& rule, Rng& rng) {
+        tree_decision d = rule(*this, rng);
+        if (is_misled()) {
+            laws_.distrust();
+            forget();
+            d = rule(*this, rng);
+        }
+        if (d.next == no_token) d.valid = false;
+        return d;
     }
     /// Name of a draw that belongs to a node: each node has its own, whatever its depth.
     [[nodiscard]] draw_key key(node_id n, purpose use) const noexcept { return block_key(request_, at(n), use); }
     /// Name of the noise of the token behind a node, which all nodes of a depth share: for rules whose output is a function of
     /// the row and that noise.
-    [[nodiscard]] draw_key noise(node_id n) const noexcept { return noise_key(request_, tree_.depth(n)); }
+    [[nodiscard]] draw_key noise(node_id n) const noexcept { return noise_key(request_, tree().depth(n)); }
     /// [tree.size() - 1] scratch: a rule keeps there what it learned of the children that it rejected.
-    [[nodiscard]] std::span<rejected_child> rejected() const noexcept { return memory_.rejected; }
+    [[nodiscard]] std::span<rejected_child> rejected() const noexcept { return scratch_.rejected; }
 
 private:
     [[nodiscard]] static std::size_t at(node_id n) noexcept { return static_cast<std::size_t>(n); }
 
+    [[nodiscard]] law& made(node_id n, totals how) noexcept {
+        if (!scratch_.made[at(n)]) {
+            laws_.make(at(n), path_to(n), how);
+            scratch_.made[at(n)] = true;
+        }
+        return laws_[at(n)];
+    }
+    // Only hooks ask.
+    [[nodiscard]] std::span<token_id const> path_to(node_id n) const noexcept {
+        if constexpr (!memory_type::hooked) return {};
+        std::size_t const depth = tree().depth(n);
+        for (std::size_t k = depth; k > 0; --k, n = tree().parent(n)) scratch_.path[k - 1] = tree().token(n);
+        return scratch_.path.first(depth);
+    }
+    void forget() noexcept { std::fill_n(scratch_.made.begin(), tree().size(), false); }
+    [[nodiscard]] bool is_misled() const noexcept {
+        for (std::size_t n = 0; n < tree().size(); ++n) {
+            if (scratch_.made[n] && laws_[n].misled()) return true;
+        }
+        return false;
+    }
+
     request_view const& request_;
-    draft_tree const& tree_;
     std::span<draft_law const> recorded_;
-    logits_rows<T> rows_;
-    std::size_t first_row_;
-    tree_verification_memory<T> memory_;
+    target_laws<T, Hook> laws_;
+    tree_scratch const& scratch_;
+    draft_law none_{};
 };
+
+namespace detail {
+struct tree_verification_archetype {
+    using law = verification_archetype::law;
+    using draft_law = verification_archetype::law;
+    [[nodiscard]] draft_tree const& tree() const { return tree_; }
+    [[nodiscard]] draw_key key(node_id, purpose) const { return {}; }
+    [[nodiscard]] draw_key noise(node_id) const { return {}; }
+    [[nodiscard]] std::span<rejected_child> rejected() const { return {}; }
+    [[nodiscard]] law const& target(node_id) const { return law_; }
+    [[nodiscard]] law const& outline(node_id) const { return law_; }
+    [[nodiscard]] law const& unsummed(node_id) const { return law_; }
+    [[nodiscard]] law const& draft(node_id) const { return law_; }
+
+private:
+    draft_tree tree_{};
+    law law_{};
+};
+}  // namespace detail
+
+/// Compares target rows with a tree of drafts, and decides which path is kept: `rule(tree_verification, rng)` returns a
+/// tree_decision. Declares guarantee, draft_rule and access as an acceptance_sampler does. A chain is a tree, so such a rule
+/// judges both.
+template <class A>
+concept tree_acceptance =
+    requires(A const& rule, detail::tree_verification_archetype& v, detail::randomness_archetype& rng) {
+        { std::integral_constant<fidelity, A::guarantee>{} };
+        { std::integral_constant<q_access, A::access>{} };
+        { std::bool_constant<A::draft_rule::is_deterministic>{} };
+        { rule(v, rng) } -> std::same_as<tree_decision>;
+    };
 
 SURELEAP_END_NAMESPACE

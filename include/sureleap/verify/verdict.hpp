@@ -3,7 +3,9 @@
 // The outcome of a round for one request.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include <sureleap/core/config.hpp>
@@ -19,13 +21,48 @@ struct verdict {
     status outcome = status::ok;                  ///< anything else: nothing emitted, the request's state is unchanged
     std::size_t drafted = 0;                      ///< tokens in the block
     std::size_t verified = 0;                     ///< l, tokens scored by the target besides the anchor
-    std::size_t accepted = 0;                     ///< kept by the rule, 0 .. l
+    std::size_t accepted = 0;                     ///< kept by the rule, 0 .. l; of a tree, the tokens of one path
     std::span<token_id const> emitted{};          ///< new tokens of the sequence; the last one is the next anchor
     bool stopped = false;                         ///< the last emitted token is a stop token
     std::span<double const> log_probabilities{};  ///< log p of each emitted token, if the request asked for them
+    // Of trees; empty for chains:
+    std::span<std::int32_t const> parents{};  ///< [drafted] 0 for the anchor, else 1 + the index of the token before it
+    std::span<std::int32_t const> path{};     ///< [accepted] 1 + the index of each token that was kept
 
     /// x_0 of the next round, or no_token if nothing was emitted.
     [[nodiscard]] token_id next_anchor() const noexcept { return emitted.empty() ? no_token : emitted.back(); }
+    /// The request's row of the batch behind the k-th accepted token, which is at position anchor + k; k = 0 is the anchor's
+    /// row. Keys and features of these rows stay.
+    [[nodiscard]] std::size_t row(std::size_t k) const noexcept {
+        return k == 0 || path.empty() ? k : static_cast<std::size_t>(path[k - 1]);
+    }
+    /// Drafted token k was accepted. O(accepted) of a tree.
+    [[nodiscard]] bool kept(std::size_t k) const noexcept {
+        return parents.empty() ? k < accepted : is_on_path(static_cast<std::int32_t>(k) + 1);
+    }
+    /// Drafted token k was verified, and kept or not by itself: what is before it was kept, and in a tree none of its elder
+    /// siblings. O(k) of a tree.
+    [[nodiscard]] bool reached(std::size_t k) const noexcept {
+        if (k >= verified) return false;
+        if (parents.empty()) return k <= accepted;
+        if (parents[k] != 0 && !is_on_path(parents[k])) return false;
+        for (std::size_t i = 0; i < k; ++i) {
+            if (parents[i] == parents[k] && kept(i)) return false;
+        }
+        return true;
+    }
+    /// Drafted tokens between the anchor and token k. O(depth) of a tree.
+    [[nodiscard]] std::size_t depth(std::size_t k) const noexcept {
+        if (parents.empty()) return k;
+        std::size_t before = 0;
+        for (std::int32_t n = parents[k]; n != 0; n = parents[static_cast<std::size_t>(n) - 1]) ++before;
+        return before;
+    }
+
+private:
+    [[nodiscard]] bool is_on_path(std::int32_t node) const noexcept {
+        return std::find(path.begin(), path.end(), node) != path.end();
+    }
 };
 
 SURELEAP_END_NAMESPACE

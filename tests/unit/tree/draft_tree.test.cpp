@@ -9,7 +9,12 @@
 #include <span>
 #include <vector>
 
-#include <sureleap/tree.hpp>
+#include <sureleap/tree/draft_tree.hpp>
+#include <sureleap/tree/grow.hpp>
+#include <sureleap/tree/match.hpp>
+#include <sureleap/tree/rejection.hpp>
+#include <sureleap/tree/traversal.hpp>
+#include <sureleap/tree/verification.hpp>
 #include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/match.hpp>
 
@@ -61,7 +66,9 @@ public:
 
     draft_tree tree;
     tree_growth<float> growth;
-    tree_verification_memory<float> memory;
+    verification_memory<float, no_logits_hook> memory;
+    tree_scratch scratch;
+    std::vector<distribution<float>> recorded;
     std::span<float> draft_rows;
     std::span<token_id> order;
 
@@ -92,10 +99,16 @@ public:
             models_.target(context_behind(tree, static_cast<node_id>(n)),
                            std::span(rows_).subspan(n * vocabulary, vocabulary));
         }
-        tree_verification<float, float> v{request, tree,  growth.laws(), {{rows_.data(), tree.size(), vocabulary}, {}},
-                                          0,       memory};
+        recorded.clear();
+        for (node_id const parent : tree.parents().subspan(1)) {
+            recorded.push_back(growth.laws()[static_cast<std::size_t>(parent)]);
+        }
+        scratch.tree = tree;
+        logits_rows<float> const rows{{rows_.data(), tree.size(), vocabulary}, {}};
+        no_logits_hook const hook{};
+        tree_verification<float, float> v{request, recorded, rows, 0, hook, memory, scratch};
         std::size_t const before = allocations;
-        tree_decision const d = rule(v, rng);
+        tree_decision const d = v.decide_by(rule, rng);
         allocated += allocations - before;
         REQUIRE(d.valid);
         std::vector<node_id> path(most);
@@ -110,7 +123,8 @@ private:
     void carve(workspace& ws) {
         tree = draft_tree(ws, most);
         growth = tree_growth<float>(ws, most);
-        memory = tree_verification_memory<float>::carve(ws, most, vocabulary);
+        memory = decltype(memory)::carve(ws, most, vocabulary);
+        scratch = tree_scratch::carve(ws, most);
         draft_rows = ws.take<float>((most + 1) * vocabulary);
         order = ws.take<token_id>(vocabulary);
     }
@@ -239,16 +253,18 @@ TEST_CASE("texts of matching rules are those of plain decoding, whatever the tre
 TEST_CASE("a row that holds no law is no decision") {
     std::vector<std::byte> bytes(1 << 16);
     workspace ws{bytes};
-    draft_tree tree(ws, 2);
-    auto const memory = tree_verification_memory<float>::carve(ws, 2, 4);
-    tree.begin(0);
-    tree.append(anchor_node, 1);
+    auto const memory = verification_memory<float, no_logits_hook>::carve(ws, 2, 4);
+    auto scratch = tree_scratch::carve(ws, 2);
+    scratch.tree.begin(0);
+    scratch.tree.append(anchor_node, 1);
     std::vector<float> const wrong(8, std::numeric_limits<float>::quiet_NaN());
+    logits_rows<float> const rows{{wrong.data(), 2, 4}, {}};
     std::vector<distribution<float>> const laws(2, distribution<float>::one_hot(4, 1));
     request_settings const settings{};
     request_view const request{.anchor = 0, .remaining = 9, .settings = &settings};
     philox_randomness rng;
-    tree_verification<float, float> v{request, tree, laws, {{wrong.data(), 2, 4}, {}}, 0, memory};
+    no_logits_hook const hook{};
+    tree_verification<float, float> v{request, laws, rows, 0, hook, memory, scratch};
     CHECK_FALSE(recursive_rejection<>{}(v, rng).valid);
     CHECK_FALSE(traversal_verification<>{}(v, rng).valid);
     CHECK_FALSE(along_tree<target_match<>>{}(v, rng).valid);

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+//
+// The accept stage of a round: each request's verdict, from the rule's decision about a chain or a tree.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/executor.hpp>
+#include <sureleap/round/check.hpp>
+#include <sureleap/round/memory.hpp>
+#include <sureleap/round/stage_checks.hpp>
+#include <sureleap/tree/verification.hpp>
+#include <sureleap/verify/verdict.hpp>
+#include <sureleap/verify/verification.hpp>
+#include <sureleap/verify/verify_batch.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+namespace detail {
+
+/// Emits token(0) .. token(accepted - 1) and `next`, up to a stop token. law(k) is the target's law of token k.
+template <class Token, class Law, class Round>
+void emit(std::size_t r, token_id next, Token const& token, Law const& law, Round& round) {
+    request_settings const& settings = *round.batch.requests()[r].settings;
+    verdict& out = round.verdicts[r];
+    std::size_t const first = r * (round.block.block_size() + 1);
+    std::size_t count = 0;
+    while (count <= out.accepted && !out.stopped) {
+        token_id const x = count < out.accepted ? token(count) : next;
+        round.emitted[first + count] = x;
+        if (settings.log_probabilities) round.log_probabilities[first + count] = law(count).log_probability(x);
+        out.stopped = settings.stops_at(x);
+        ++count;
+    }
+    out.emitted = round.emitted.subspan(first, count);
+    if (settings.log_probabilities) out.log_probabilities = round.log_probabilities.subspan(first, count);
+}
+
+/// By a rule for chains. False: it decided nothing that can be emitted.
+template <class Rule, class T, class Q, class Hook, class Rng>
+[[nodiscard]] bool judge_chain(std::size_t r, Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng& rng,
+                               std::size_t worker, round_state<T, Q, Hook>& round) {
+    verify_batch const& batch = round.batch;
+    auto const drafted = batch.drafted(r);
+    verification<T, Q, Hook> view{batch.requests()[r], drafted, round.block.laws(r),        rows,
+                                  batch.first_row(r),  hook,    round.verifications[worker]};
+    decision const d = view.decide_by(rule, rng);
+    if (!d.valid || d.accepted > drafted.size() || !round.parts.is_token(d.next)) return false;
+    round.verdicts[r].accepted = d.accepted;
+    emit(
+        r, d.next, [&](std::size_t k) { return drafted[k]; },
+        [&](std::size_t k) -> auto const& { return view.target(k); }, round);
+    return true;
+}
+
+/// By a rule for trees.
+template <class Rule, class T, class Q, class Hook, class Rng>
+[[nodiscard]] bool judge_tree(std::size_t r, Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng& rng,
+                              std::size_t worker, round_state<T, Q, Hook>& round) {
+    verify_batch const& batch = round.batch;
+    auto const drafted = batch.drafted(r);
+    auto const parents = round.block.parents(r);
+    tree_scratch& scratch = round.trees[worker];
+    draft_tree& tree = scratch.tree;
+    tree.begin(batch.requests()[r].anchor);
+    for (std::size_t k = 0; k < drafted.size(); ++k) {
+        tree.append(parents.empty() ? static_cast<node_id>(k) : parents[k], drafted[k]);
+    }
+    tree_verification<T, Q, Hook> view{
+        batch.requests()[r], round.block.laws(r), rows, batch.first_row(r), hook, round.verifications[worker], scratch};
+    tree_decision const d = view.decide_by(rule, rng);
+    bool const is_node = d.node >= 0 && static_cast<std::size_t>(d.node) < tree.size();
+    if (!d.valid || !is_node || !round.parts.is_token(d.next)) return false;
+    auto const path = tree.path(d.node, round.paths.subspan(r * round.block.block_size(), tree.depth(d.node)));
+    round.verdicts[r].accepted = path.size();
+    round.verdicts[r].parents = parents;
+    if (!parents.empty()) round.verdicts[r].path = path;
+    emit(
+        r, d.next, [&](std::size_t k) { return tree.token(path[k]); },
+        [&](std::size_t k) -> auto const& { return view.target(k == 0 ? anchor_node : path[k - 1]); }, round);
+    return true;
+}
+
+/// The verdict on request r of the batch, with the scratch of a worker. It writes what is request r's alone.
+template <class Rule, class T, class Q, class Hook, class Rng>
+void judge(std::size_t r, Rule const& rule, logits_rows<T> const& rows, bool shaped, Hook const& hook, Rng& rng,
+           std::size_t worker, round_state<T, Q, Hook>& round) {
+    request_view const& request = round.batch.requests()[r];
+    verdict& out = round.verdicts[r];
+    out = {.id = request.id,
+           .slot = request.slot,
+           .outcome = round.block.outcome(r),
+           .drafted = round.block.size(r),
+           .verified = round.batch.length(r)};
+    if (out.outcome != status::ok) return;
+    bool judged = false;
+    if (shaped) {
+        if constexpr (judges_trees_v<Rule>) {
+            judged = judge_tree(r, rule, rows, hook, rng, worker, round);
+        } else {
+            judged = judge_chain(r, rule, rows, hook, rng, worker, round);
+        }
+    }
+    if (!judged) out.outcome = status::invalid_target;
+}
+
+/// The accept stage, of what fits.
+template <class Rule, class T, class Q, class Hook, class Rng>
+void accept_rows(Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng& rng,
+                 round_memory<T, Q, Hook>& memory) {
+    auto& round = round_access::state(memory);
+    expect_rule<Rule>(round.parts, "accept");
+    expect_round(round.at.admitted, "accept: there is no batch; call admit, and score what it returns");
+    verify_batch const& batch = round.batch;
+    std::size_t const vocabulary = round.parts.target_vocabulary;
+    bool const shaped = rows.values.data != nullptr && rows.values.rows >= batch.rows() &&
+                        rows.values.cols == vocabulary &&
+                        (rows.log_normalisers.empty() || rows.log_normalisers.size() >= batch.rows()) &&
+                        (rows.block_sums.empty() ||
+                         (rows.block_sums.rows >= batch.rows() && rows.block_sums.cols == row_blocks(vocabulary)));
+    std::size_t const requests = batch.requests().size();
+    if constexpr (concurrent_randomness<Rng>) {
+        executor_ref const& executor = round.block.threads();
+        // About half of the rows are touched, mostly by bounds, which take half as long as a sum.
+        std::size_t const workers = executor.worth(batch.rows() * vocabulary / 4);
+        share_out(executor, std::min(workers, round.verifications.size()), requests,
+                  [&](std::size_t worker, std::size_t r) {
+                      judge(r, rule, rows, shaped, hook, std::as_const(rng), worker, round);
+                  });
+    } else {
+        for (std::size_t r = 0; r < requests; ++r) {
+            judge(r, rule, rows, shaped, hook, rng, 0, round);
+        }
+    }
+    round.at.judged = true;
+}
+
+}  // namespace detail
+
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+//
+// The target's laws of one request, each made from its row when somebody asks for it.
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <span>
+#include <type_traits>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/workspace.hpp>
+#include <sureleap/sampling/distribution.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// The default hook: rows go to the transform as the target returned them, without a copy.
+struct no_logits_hook {
+    template <class Real>
+    void operator()(hook_context const&, std::span<Real>) const noexcept {}
+};
+
+/// Scratch of one verification, reused for every request that a thread judges in a round. T is the target's storage format.
+template <class T, class Hook>
+struct verification_memory {
+    static constexpr bool hooked = !std::is_same_v<Hook, no_logits_hook>;
+    /// Some requests' rows need no copy, as the hook says and their format allows.
+    static constexpr bool spares =
+        std::is_same_v<compute_t<T>, T> && requires(Hook const& hook, request_view const& r) {
+            { hook.touches(r) } -> std::same_as<bool>;
+        };
+    /// Hooked rows are copies in the compute type; others are read where the target left them.
+    using row_type = std::conditional_t<hooked, compute_t<T>, T>;
+
+    std::span<distribution<row_type>> laws{};  ///< [gamma + 1]
+    std::span<double> joint{};                 ///< [2 gamma]
+    std::span<token_id> order{};               ///< [V], for truncation
+    std::span<row_type> rows{};                ///< [(gamma + 1) V], if hooked
+    std::span<double> sums{};                  ///< [(gamma + 2) row_blocks(V)], of the laws and of a residual
+    row_kernels const* kernels = nullptr;
+
+    [[nodiscard]] static verification_memory carve(
+        workspace& ws, std::size_t block_size, std::size_t vocabulary,
+        row_kernels const& kernels = native_kernels<row_kernels>()) noexcept {
+        return {ws.take<distribution<row_type>>(block_size + 1),
+                ws.take<double>(2 * block_size),
+                ws.take<token_id>(vocabulary),
+                ws.take<row_type>(hooked ? (block_size + 1) * vocabulary : 0),
+                ws.take<double>((block_size + 2) * row_blocks(vocabulary)),
+                &kernels};
+    }
+};
+
+/// Row k of a request is row first_row + k of the target's, for k = 0 .. l.
+template <class T, class Hook>
+class target_laws {
+public:
+    using memory_type = verification_memory<T, Hook>;
+    using law = distribution<typename memory_type::row_type>;
+
+    target_laws(request_view const& request, logits_rows<T> const& rows, std::size_t first_row, Hook const& hook,
+                memory_type const& memory) noexcept
+        : request_(request), rows_(rows), first_row_(first_row), hook_(hook), memory_(memory) {}
+
+    [[nodiscard]] law& operator[](std::size_t k) const noexcept { return memory_.laws[k]; }
+    /// Makes the law of row k, which the target gave behind `drafted`. Its sum is made as `how` says, or later.
+    void make(std::size_t k, std::span<token_id const> drafted, totals how) const noexcept {
+        memory_.laws[k] = made(k, drafted, how);
+    }
+    /// From now on laws are made of logits alone, and not of what rows bring along.
+    void distrust() noexcept { bare_ = true; }
+    /// Room for the block sums of a row; k = l + 1 is nobody's.
+    [[nodiscard]] std::span<double> block_sums(std::size_t k) const noexcept {
+        std::size_t const blocks = row_blocks(rows_.values.cols);
+        return memory_.sums.subspan(k * blocks, blocks);
+    }
+    [[nodiscard]] memory_type const& memory() const noexcept { return memory_; }
+
+private:
+    [[nodiscard]] law made(std::size_t k, std::span<token_id const> drafted, totals how) const noexcept {
+        logits_row<T> row = rows_.row(first_row_ + k);
+        if (bare_) row.log_normaliser.reset();
+        transform const to = request_.settings->target_transform();
+        if constexpr (memory_type::spares) {
+            if (!hook_.touches(request_)) {
+                return {row, to, memory_.order, nullptr, *memory_.kernels, block_sums(k), how};
+            }
+        }
+        if constexpr (memory_type::hooked) {
+            auto const copy = memory_.rows.subspan(k * row.values.size(), row.values.size());
+            std::transform(row.values.begin(), row.values.end(), copy.begin(), [](T const& l) { return load(l); });
+            hook_(hook_context{request_, drafted}, copy);
+            return {{copy, {}}, to, memory_.order, nullptr, *memory_.kernels, block_sums(k), how};
+        } else {
+            return {row, to, memory_.order, nullptr, *memory_.kernels, block_sums(k), how};
+        }
+    }
+
+    request_view const& request_;
+    logits_rows<T> const& rows_;
+    std::size_t first_row_;
+    Hook const& hook_;
+    memory_type memory_;
+    bool bare_ = false;
+};
+
+SURELEAP_END_NAMESPACE
