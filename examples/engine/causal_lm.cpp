@@ -89,99 +89,96 @@ sureleap::logits_rows<Real> causal_lm<Real>::score(sureleap::verify_batch const&
     }
     rows_.clear();
     outputs_.clear();
-    for (std::size_t i = 0; i < batch.rows(); ++i) {
-        std::uint64_t const position = batch.positions()[i];
-        if (position >= limits_.context_length) {
-            sureleap::fail_with("causal_lm: row ", i, " of a verify batch is at position ", position,
-                                ", expected less than the context length ", limits_.context_length);
-        }
-        std::size_t const slot = batch.requests()[batch.markers()[i]].slot;
-        check_slot(slot);
-        rows_.push_back({static_cast<std::uint32_t>(slot), static_cast<std::uint32_t>(position),
-                         static_cast<std::uint32_t>(position + 1)});
+    if (!batch.has_trees()) {
+        for (std::size_t i = 0; i < batch.rows(); ++i) rows_.push_back(row_at(batch, i, 0));
+        forward(batch.tokens(), true);
+        return {{logits_.data(), rows_.size(), config().vocabulary}, {}};
     }
-    forward(batch.tokens(), true);
-    return {{logits_.data(), rows_.size(), config().vocabulary}, {}};
-}
-
-template <class Real>
-sureleap::logits_rows<Real> causal_lm<Real>::score(std::span<placed_tree const> trees) {
-    rows_.clear();
-    outputs_.clear();
-    nodes_.clear();
-    trees_.assign(trees.begin(), trees.end());
+    inputs_.resize(batch.rows());
+    requests_.clear();
     context_.branches.clear();
-    std::size_t rows = 0;
-    for (placed_tree const& at : trees) rows += at.tree->size();
-    if (rows > limits_.max_rows) {
-        sureleap::fail_with("causal_lm: trees of ", rows, " nodes, expected at most max_rows = ", limits_.max_rows);
-    }
     std::vector<sureleap::token_id> tokens;
-    for (placed_tree const& at : trees) {
-        check_slot(at.slot);
-        place_branches(at, tokens);
-    }
-    context_.tree_keys.resize(config().layers * rows * 2 * config().kv_heads * config().head_dim);
+    for (std::size_t r = 0; r < batch.requests().size(); ++r) place_branches(batch, r, tokens);
+    context_.tree_keys.resize(config().layers * batch.rows() * 2 * config().kv_heads * config().head_dim);
     forward(tokens, true);
     return {{logits_.data(), rows_.size(), config().vocabulary}, {}};
 }
 
+template <class Real>
+batch_row causal_lm<Real>::row_at(sureleap::verify_batch const& batch, std::size_t i, std::uint32_t branch) const {
+    std::uint64_t const position = batch.positions()[i];
+    if (position >= limits_.context_length) {
+        sureleap::fail_with("causal_lm: row ", i, " of a verify batch is at position ", position,
+                            ", expected less than the context length ", limits_.context_length);
+    }
+    std::size_t const slot = batch.requests()[batch.markers()[i]].slot;
+    check_slot(slot);
+    return {static_cast<std::uint32_t>(slot), static_cast<std::uint32_t>(position),
+            static_cast<std::uint32_t>(position + 1), branch};
+}
+
 /// Rows of a tree, branch by branch: a node's first child belongs to its branch, and each other child begins one.
 template <class Real>
-void causal_lm<Real>::place_branches(placed_tree const& at, std::vector<sureleap::token_id>& tokens) {
-    sureleap::draft_tree const& tree = *at.tree;
-    auto const first_node = static_cast<std::uint32_t>(nodes_.size());
-    nodes_.resize(nodes_.size() + tree.size());
-    std::vector<sureleap::node_id> roots{sureleap::anchor_node};
+void causal_lm<Real>::place_branches(sureleap::verify_batch const& batch, std::size_t r,
+                                     std::vector<sureleap::token_id>& tokens) {
+    auto const parents = batch.parents();
+    std::size_t const first = batch.first_row(r);
+    std::size_t const end = first + batch.length(r) + 1;
+    sureleap::request_view const& request = batch.requests()[r];
+    requests_.push_back({request.slot, request.position, first});
+    std::vector<std::size_t> roots{first};
     while (!roots.empty()) {
-        sureleap::node_id const root = roots.back();
+        std::size_t const root = roots.back();
         roots.pop_back();
         tree_branch& branch = context_.branches.emplace_back();
-        branch.first = static_cast<std::uint32_t>(at.position);
-        branch.path.resize(tree.depth(root));
-        sureleap::node_id above = root;
+        branch.first = static_cast<std::uint32_t>(request.position);
+        branch.path.resize(batch.positions()[root] - request.position);
+        std::size_t above = root;
         for (std::size_t i = branch.path.size(); i-- > 0;) {
-            above = tree.parent(above);
-            branch.path[i] = nodes_[first_node + static_cast<std::size_t>(above)];
+            above = parents[above];
+            branch.path[i] = inputs_[above];
         }
-        for (sureleap::node_id n = root; n != sureleap::no_node; n = tree.first_child(n)) {
-            std::size_t const position = at.position + tree.depth(n);
-            if (position >= limits_.context_length) {
-                sureleap::fail_with("causal_lm: node ", n, " of a tree is at position ", position,
-                                    ", expected less than the context length ", limits_.context_length);
-            }
+        for (std::size_t n = root; n != end;) {
             auto const row = static_cast<std::uint32_t>(rows_.size());
-            auto const node = first_node + static_cast<std::uint32_t>(n);
-            nodes_[node] = row;
-            outputs_.push_back(node);
+            inputs_[n] = row;
+            outputs_.push_back(static_cast<std::uint32_t>(n));
             branch.path.push_back(row);
-            tokens.push_back(tree.token(n));
-            rows_.push_back({static_cast<std::uint32_t>(at.slot), static_cast<std::uint32_t>(position),
-                             static_cast<std::uint32_t>(position + 1),
-                             static_cast<std::uint32_t>(context_.branches.size())});
-            sureleap::node_id const first = tree.first_child(n);
-            for (sureleap::node_id c = first == sureleap::no_node ? first : tree.next_sibling(first);
-                 c != sureleap::no_node; c = tree.next_sibling(c)) {
-                roots.push_back(c);
+            tokens.push_back(batch.tokens()[n]);
+            rows_.push_back(row_at(batch, n, static_cast<std::uint32_t>(context_.branches.size())));
+            std::size_t eldest = end;
+            for (std::size_t c = n + 1; c < end; ++c) {
+                if (parents[c] != n) continue;
+                if (eldest == end) {
+                    eldest = c;
+                } else {
+                    roots.push_back(c);
+                }
             }
+            n = eldest;
         }
     }
 }
 
 template <class Real>
-void causal_lm<Real>::keep(std::size_t tree, std::span<sureleap::node_id const> path) {
-    std::size_t first_node = 0;
-    for (std::size_t i = 0; i < tree; ++i) first_node += trees_[i].tree->size();
-    placed_tree const& at = trees_[tree];
+void causal_lm<Real>::commit(std::span<sureleap::verdict const> verdicts) {
+    if (outputs_.empty()) return;  // keys of chains are in the cache
+    for (std::size_t r = 0; r < verdicts.size(); ++r) {
+        sureleap::verdict const& v = verdicts[r];
+        if (v.outcome != sureleap::status::ok) continue;
+        anchored const& at = requests_[r];
+        for (std::size_t k = 0; k <= v.accepted; ++k) keep(at.slot, at.position + k, inputs_[at.first_row + v.row(k)]);
+    }
+}
+
+/// Keys of a row of the pass, which has trees, into the cache.
+template <class Real>
+void causal_lm<Real>::keep(std::size_t slot, std::size_t position, std::size_t row) {
     std::size_t const width = config().kv_heads * config().head_dim;
-    for (std::size_t i = 0; i < path.size(); ++i) {
-        std::size_t const row = nodes_[first_node + static_cast<std::size_t>(path[i])];
-        for (std::size_t l = 0; l < layers_.size(); ++l) {
-            Real const* const key = context_.tree_key(l, rows_.size(), row);
-            for (std::size_t head = 0; head < config().kv_heads; ++head) {
-                Real const* const mine = key + head * config().head_dim;
-                cache_.store(at.slot, l, head, at.position + i, mine, mine + width);
-            }
+    for (std::size_t l = 0; l < layers_.size(); ++l) {
+        Real const* const key = context_.tree_key(l, rows_.size(), row);
+        for (std::size_t head = 0; head < config().kv_heads; ++head) {
+            Real const* const mine = key + head * config().head_dim;
+            cache_.store(slot, l, head, position, mine, mine + width);
         }
     }
 }

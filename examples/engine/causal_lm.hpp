@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <sureleap/tree.hpp>
+#include <sureleap/verify/verify_batch.hpp>
 
 #include "checkpoint.hpp"
 #include "kv_cache.hpp"
@@ -19,15 +19,10 @@
 
 namespace engine {
 
-/// A tree of drafts in a sequence.
-struct placed_tree {
-    std::size_t slot = 0;
-    std::size_t position = 0;  ///< of the anchor, the tree's root: keys 0 .. position-1 are in the cache
-    sureleap::draft_tree const* tree = nullptr;
-};
-
 /// Any number of sequences, one flat pass. Row i of a batch is computed as if it were alone (kernels.hpp). So a batch
-/// gives bit for bit the logits of its requests one at a time, and a chunked prefill those of a whole one.
+/// gives bit for bit the logits of its requests one at a time, and a chunked prefill those of a whole one. In a batch with
+/// trees a row attends to the cache up to its anchor and then to its own path, and has the bits that it would have behind
+/// the same tokens in a chain. Keys of such a pass come into the cache with commit().
 template <class Real>
 class causal_lm final : public target<Real> {
 public:
@@ -44,13 +39,7 @@ public:
 
     void prefill(std::size_t slot, std::size_t first, std::span<sureleap::token_id const> tokens) override;
     [[nodiscard]] sureleap::logits_rows<Real> score(sureleap::verify_batch const& batch) override;
-    /// Scores trees of drafts, each of another slot. Rows are the nodes, tree after tree: row n of a tree is the law behind
-    /// node n and has the bits that it would have behind the same tokens in a chain. Features are those of the nodes. The
-    /// cache is as before, and keep() must follow. At most limits().max_rows nodes.
-    [[nodiscard]] sureleap::logits_rows<Real> score(std::span<placed_tree const> trees);
-    /// Keys of the nodes of a path from the root, of a tree of the last call, into the cache: those that were accepted, and
-    /// the anchor, which is path[0].
-    void keep(std::size_t tree, std::span<sureleap::node_id const> path);
+    void commit(std::span<sureleap::verdict const> verdicts) override;
     [[nodiscard]] sureleap::matrix_view<Real> features() const noexcept override;
     [[nodiscard]] std::span<int const> feature_layers() const noexcept override { return feature_layers_; }
 
@@ -62,7 +51,9 @@ private:
     /// rows_ and tokens in; residual stream, cache and features out. Without logits the last layer ends at its keys.
     void forward(std::span<sureleap::token_id const> tokens, bool logits);
     void keep_features(int layer);
-    void place_branches(placed_tree const& at, std::vector<sureleap::token_id>& tokens);
+    void place_branches(sureleap::verify_batch const& batch, std::size_t r, std::vector<sureleap::token_id>& tokens);
+    [[nodiscard]] batch_row row_at(sureleap::verify_batch const& batch, std::size_t i, std::uint32_t branch) const;
+    void keep(std::size_t slot, std::size_t position, std::size_t row);
     void check_slot(std::size_t slot) const;
 
     checkpoint checkpoint_;
@@ -75,12 +66,16 @@ private:
     weight output_head_;
     kv_cache<Real> cache_;
     std::vector<batch_row> rows_;
-    std::vector<std::uint32_t> outputs_;  // [rows] of trees: the output row of each row of the pass; empty: its own
-    std::vector<std::uint32_t> nodes_;    // [rows] of trees: the pass's row of each node, tree after tree
-    std::vector<placed_tree> trees_;      // of the last call
-    std::vector<Real> stream_;            // [max_rows, hidden_size]
-    std::vector<Real> features_;          // [max_rows, feature layers * hidden_size]
-    std::vector<Real> logits_;            // [rows of the largest verify batch so far, vocabulary]
+    // Of a pass with trees, whose rows lie branch by branch; empty of others:
+    std::vector<std::uint32_t> outputs_;  // [rows] the batch's row of each row of the pass,
+    std::vector<std::uint32_t> inputs_;   // [rows] and the other way
+    struct anchored {
+        std::size_t slot, position, first_row;
+    };
+    std::vector<anchored> requests_;  // of that batch
+    std::vector<Real> stream_;        // [max_rows, hidden_size]
+    std::vector<Real> features_;      // [max_rows, feature layers * hidden_size]
+    std::vector<Real> logits_;        // [rows of the largest verify batch so far, vocabulary]
 };
 
 extern template class causal_lm<float>;

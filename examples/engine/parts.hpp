@@ -62,6 +62,9 @@ using dflash_drafter = sureleap::semi_autoregressive<dspark<Real>&, Head, surele
 /// For either: the head that draws from short lists.
 template <class Real>
 using listing_head = sureleap::shortlist_head<any_head<Real>>;
+/// DSpark that drafts trees.
+template <class Real, class Head = any_head<Real>>
+using dspark_trees = sureleap::tree_drafter<dspark_drafter<Real, Head>>;
 template <class Real>
 using eagle3_drafter = sureleap::autoregressive<eagle3<Real>&, sureleap::top1_confidence>;
 
@@ -69,8 +72,9 @@ template <class Real>
 using any_drafter =
     std::variant<no_drafter<Real>, sureleap::lookup, dspark_drafter<Real>, dflash_drafter<Real>,
                  dspark_drafter<Real, listing_head<Real>>, dflash_drafter<Real, listing_head<Real>>,
-                 eagle3_drafter<Real>, sureleap::with_lookup<dspark_drafter<Real>>,
-                 sureleap::with_lookup<dflash_drafter<Real>>, sureleap::with_lookup<eagle3_drafter<Real>>>;
+                 eagle3_drafter<Real>, dspark_trees<Real>, dspark_trees<Real, listing_head<Real>>,
+                 sureleap::with_lookup<dspark_drafter<Real>>, sureleap::with_lookup<dflash_drafter<Real>>,
+                 sureleap::with_lookup<eagle3_drafter<Real>>, sureleap::with_lookup<dspark_trees<Real>>>;
 
 /// What a step costs on this machine: the target's pass by its rows, as measured, and drafting beside it.
 using measured_cost = sureleap::batch_cost<sureleap::capacity_table<>>;
@@ -82,7 +86,10 @@ using any_schedule = std::variant<sureleap::fixed_schedule, sureleap::threshold_
                                   sureleap::never_lose<sureleap::fixed_schedule, measured_cost>>;
 
 using any_rule = std::variant<sureleap::token_rejection<>, sureleap::token_rejection<sureleap::argmax_draft>,
-                              sureleap::block_verification<>, sureleap::target_match<>, sureleap::keyed_coupling>;
+                              sureleap::block_verification<>, sureleap::target_match<>, sureleap::keyed_coupling,
+                              sureleap::recursive_rejection<>, sureleap::recursive_rejection<sureleap::argmax_draft>,
+                              sureleap::traversal_verification<>, sureleap::along_tree<sureleap::target_match<>>,
+                              sureleap::along_tree<sureleap::keyed_coupling>>;
 
 /// Makes `drafter` that of a loaded model with a head of whichever kind; the model must outlive it.
 template <class Real, class Head>
@@ -136,6 +143,27 @@ void join_lookup(any_drafter<Real>& drafter, sureleap::with_lookup_options const
         drafter);
 }
 
+/// T is an alternative of the variant.
+template <class T, class Variant>
+inline constexpr bool is_one_of = false;
+template <class T, class... Alternatives>
+inline constexpr bool is_one_of<T, std::variant<Alternatives...>> = (std::is_same_v<T, Alternatives> || ...);
+
+/// Makes a drafter draft trees. Throws for one that cannot.
+template <class Real>
+void grow_trees(any_drafter<Real>& drafter, sureleap::tree_options const& options) {
+    std::visit(
+        [&]<class D>(D& alone) {
+            if constexpr (is_one_of<sureleap::tree_drafter<D>, any_drafter<Real>>) {
+                sureleap::tree_drafter<D> trees(std::move(alone), options);
+                drafter.template emplace<sureleap::tree_drafter<D>>(std::move(trees));
+            } else {
+                sureleap::fail_with("parts: trees are for DSpark drafters with a confidence head");
+            }
+        },
+        drafter);
+}
+
 inline constexpr std::string_view rule_names = "token, token-argmax, block, match, coupled";
 
 [[nodiscard]] inline any_rule make_rule(std::string_view name) {
@@ -146,6 +174,29 @@ inline constexpr std::string_view rule_names = "token, token-argmax, block, matc
     if (name == "coupled") return sureleap::keyed_coupling{};
     sureleap::fail_with("acceptance rule '", std::string(name), "' is unknown, expected one of ",
                         std::string(rule_names));
+}
+
+/// The rule that does for a tree what this one does for a chain.
+[[nodiscard]] inline any_rule rule_for_trees(any_rule const& rule) {
+    using namespace sureleap;
+    return std::visit(
+        []<class R>(R const& r) -> any_rule {
+            using draws = typename R::draft_rule;
+            if constexpr (judges_trees_v<R>) {
+                return r;
+            } else if constexpr (R::access == q_access::none) {
+                return along_tree<R>{r};
+            } else if constexpr (std::is_same_v<R, block_verification<draws>>) {
+                return traversal_verification<draws>{};
+            } else {
+                return recursive_rejection<draws>{};
+            }
+        },
+        rule);
+}
+template <class Real>
+[[nodiscard]] bool drafts_trees(any_drafter<Real> const& drafter) {
+    return std::visit([]<class D>(D const&) { return sureleap::drafts_trees_v<D>; }, drafter);
 }
 
 // ---- what goes together ----------------------------------------------------------------------------------------
@@ -167,10 +218,15 @@ template <class Real>
     return std::visit([]<class D>(D const&) { return D::has_confidence; }, drafter);
 }
 
+/// Rules for trees are given drafters of trees alone: they judge chains as well, but rules for chains are faster.
+template <class Drafter, class Rule>
+inline constexpr bool judges_drafts_of = sureleap::drafts_trees_v<Drafter> == sureleap::judges_trees_v<Rule>;
+
 /// What check_parts lets through.
 template <class Drafter, class Schedule, class Rule>
-inline constexpr bool goes_together = (!sureleap::needs_confidence_v<Schedule> || Drafter::has_confidence) &&
-                                      (!sureleap::planner<Schedule> || plans_for<Drafter, Schedule>);
+inline constexpr bool goes_together =
+    (!sureleap::needs_confidence_v<Schedule> || Drafter::has_confidence) &&
+    (!sureleap::planner<Schedule> || plans_for<Drafter, Schedule>) && judges_drafts_of<Drafter, Rule>;
 
 /// What the compiler refuses of a fixed combination (check_round), split for parts that are chosen at run time: that
 /// none is lossy it still proves, for all of them; what a drafter cannot give a schedule is an error here.
@@ -184,6 +240,9 @@ void check_parts(std::variant<Drafters...> const& drafter, std::variant<Schedule
                 "parts: a rule, schedule and drafter that can be chosen together would change the target's law");
             if (sureleap::needs_confidence_v<S> && !D::has_confidence) {
                 sureleap::fail_with("this schedule reads confidences and the drafter has none; use the fixed schedule");
+            }
+            if (!judges_drafts_of<D, R>) {
+                sureleap::fail_with("the drafter drafts trees and the acceptance rule judges chains, or the other way");
             }
             if (sureleap::planner<S> && !plans_for<D, S>) {
                 sureleap::fail_with(

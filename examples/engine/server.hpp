@@ -43,7 +43,8 @@ class server {
     using memory_type = sureleap::round_memory<Real, Real>;
 
 public:
-    /// The models must outlive the server. `observer` is the model inside the drafter, if it feeds on features; it has the
+    /// The models must outlive the server. A drafter of trees gets the rule that does for trees what `rule` does for chains.
+    /// `observer` is the model inside the drafter, if it feeds on features; it has the
     /// target's limits. A drafter that needs no features has none.
     server(target<Real>& served, any_drafter<Real>& drafter, draft_model<Real>* observer, Schedules schedule,
            any_rule rule, thread_pool& pool, Rng rng = {})
@@ -51,7 +52,7 @@ public:
           drafter_(drafter),
           observer_(observer),
           schedule_(std::move(schedule)),
-          rule_(std::move(rule)),
+          rule_(drafts_trees(drafter) ? rule_for_trees(rule) : std::move(rule)),
           rng_(std::move(rng)),
           calibration_(calibration_of(observer, block_size())),
           memory_(make_memory(
@@ -140,8 +141,9 @@ private:
     [[nodiscard]] static std::optional<sureleap::sequential_temperature_scaling> calibration_of(
         draft_model<Real> const* model, std::size_t block_size) {
         if (model == nullptr || model->confidence_temperatures().empty()) return std::nullopt;
-        std::vector<double> temperatures(block_size, 1.0);
-        std::ranges::copy(model->confidence_temperatures(), temperatures.begin());
+        auto const known = model->confidence_temperatures();
+        std::vector<double> temperatures(std::max(block_size, known.size()), 1.0);
+        std::ranges::copy(known, temperatures.begin());
         return sureleap::sequential_temperature_scaling(std::move(temperatures));
     }
 
@@ -204,8 +206,9 @@ private:
     template <class D>
     void draft(D& drafter);
 
-    // Nothing before this has changed a request. The target needs no commit: its cache has no length.
+    // Nothing before this has changed a request.
     void commit(std::span<sureleap::verdict const> verdicts) {
+        target_.commit(verdicts);
         if (observer_ != nullptr) {
             stopwatch const watch{times_.draft};
             keep_emitted(verdicts);
@@ -237,8 +240,9 @@ private:
         for (std::size_t r = 0; r < verdicts.size(); ++r) {
             std::size_t const first = memory_.batch().first_row(r);
             for (std::size_t k = 0; k < verdicts[r].emitted.size(); ++k) {
-                append_row(verdicts[r].slot, memory_.batch().positions()[first + k]);
-                auto const row = features.row(first + k);
+                std::size_t const at = first + verdicts[r].row(k);
+                append_row(verdicts[r].slot, memory_.batch().positions()[at]);
+                auto const row = features.row(at);
                 kept_features_.insert(kept_features_.end(), row.begin(), row.end());
                 next_tokens_.push_back(verdicts[r].emitted[k]);
             }
@@ -333,7 +337,11 @@ void server<Real, Rng, Schedules>::draft(D& drafter) {
             schedule_);
     }
     stopwatch const watch{D::is_parallel ? times_.head : times_.draft};
-    std::visit([&](auto const& r) { sureleap::draw(drafter, forward, r, rng_, memory_); }, rule_);
+    std::visit(
+        [&]<class R>(R const& r) {
+            if constexpr (judges_drafts_of<D, R>) sureleap::draw(drafter, forward, r, rng_, memory_);
+        },
+        rule_);
 }
 
 /// Every drafter, schedule and rule in float: compiled once, in server.cpp.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <sureleap/core/types.hpp>
+#include <sureleap/verify/verdict.hpp>
 #include <sureleap/verify/verify_batch.hpp>
 
 #include "kernels.hpp"
@@ -25,10 +26,12 @@ struct serving_limits {
 /// Models sureleap::target_model. A virtual interface is right here and would be wrong in the library: an engine learns
 /// from a file what its target is, and a call per forward pass costs nothing.
 ///
-/// Sequences live in slots. Nothing has to be reset or rolled back: positions say what is valid (kv_cache.hpp).
+/// A batch may have trees. Sequences live in slots. Nothing has to be reset or rolled back: positions say what is valid (kv_cache.hpp).
 template <class Real>
 class target {
 public:
+    static constexpr bool scores_trees = true;
+
     target() = default;
     target(target const&) = delete;
     target& operator=(target const&) = delete;
@@ -46,6 +49,8 @@ public:
     virtual void prefill(std::size_t slot, std::size_t first, std::span<sureleap::token_id const> tokens) = 0;
     /// Row i: logits of the token after row i of the batch. Valid until the next call.
     [[nodiscard]] virtual sureleap::logits_rows<Real> score(sureleap::verify_batch const& batch) = 0;
+    /// Of that batch, before the next call. Chains need none: positions say what is valid.
+    virtual void commit(std::span<sureleap::verdict const> /*verdicts*/) {}
 
     /// Of the rows of the last call: outputs of the feature layers side by side, [rows, layers * hidden_size].
     [[nodiscard]] virtual sureleap::matrix_view<Real> features() const noexcept = 0;

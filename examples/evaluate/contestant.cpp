@@ -79,7 +79,8 @@ std::size_t block_size_of(draft_source const& source) {
     if (!source.is_model()) return source.path == "none" ? 1 : sureleap::lookup_options{}.block_size;
     auto const config = engine::config_of(source.path);
     if (!config.draft) fail_with(source.path, ": a target stands where a drafter is needed");
-    return source.joined ? engine::joined_block(config.draft->block_size) : config.draft->block_size;
+    std::size_t const drafted = source.tree > 0 ? source.tree : config.draft->block_size;
+    return source.joined ? engine::joined_block(drafted) : drafted;
 }
 
 contestant load_contestant(options const& chosen, draft_source const& source, std::size_t slots, std::size_t context,
@@ -88,6 +89,7 @@ contestant load_contestant(options const& chosen, draft_source const& source, st
     how.target = chosen.target;
     how.draft = source.path;
     how.joined = source.joined;
+    how.tree = source.tree;
     how.schedule = "fixed";  // which goes with every drafter; the server checks the one it is given
     how.rule = chosen.rule;
     how.copies = slots;
@@ -105,6 +107,9 @@ contestant load_contestant(options const& chosen, draft_source const& source, st
         auto const config = engine::config_of(source.path);
         out.config = config.draft;
         out.layers = config.transformer.layers;
+    }
+    if (source.tree > 0 && (source.zeroed || source.zero_bias)) {
+        fail_with("--tree: ", source.name, " is zeroed or has no bias, expected the drafter as it is");
     }
     if (source.zeroed) make_zeroed(out, chosen, source, pool);
     if (source.zero_bias) leave_out_head(out, source);

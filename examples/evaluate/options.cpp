@@ -111,6 +111,9 @@ void add_decoding(CLI::App& app, options& o, source_flags& raw) {
     decoding.add("--rule", o.rule, "NAME", "What is accepted: token, token-argmax, block, match, coupled")
         ->capture_default_str();
     decoding
+        .add("--tree", raw.trees, "[NAME=]N", "Draft trees of up to N tokens, with all drafters or with NAME. DSpark")
+        ->allow_extra_args(false);
+    decoding
         .add("--max-draft", raw.max_drafts, "[NAME=]N",
              "Draft and verify only the first N tokens of a block.\n"
              "Of all drafters, or of NAME; later ones count")

@@ -13,6 +13,7 @@ drafters measured in several runs share a figure:
     figure5.svg   tau, verified drafts and their acceptance by confidence threshold
     figure6.svg   reliability before and after temperature scaling
     shortlist.svg tau by length of the shortlist
+    trees.svg     tau of trees and chains by rows of the target, a panel for each file
 
 Needs matplotlib. The numbers are computed from the counts as evaluate does it: ratios of sums, domains weighted alike.
 """
@@ -229,6 +230,30 @@ def shortlist_figure(reports):
     return figure
 
 
+def trees_figure(reports):
+    """Runs of one file whose rows are spread over two files, at one temperature, share a panel."""
+    panels = {}
+    for report in reports:
+        for run in report.get("trees", {}).get("measured", []):
+            at = f"temperature {report['settings']['temperature']:g}"
+            points = panels.setdefault(at, {}).setdefault(run["drafts"], {})
+            points.setdefault(run["rows"], mean(d["tau"] for d in run["domains"]))
+    if not panels:
+        return None
+    figure, axes = plt.subplots(1, len(panels), figsize=(4 * len(panels), 3.2), sharey=True, squeeze=False)
+    for axis, (at, lines) in zip(axes[0], panels.items()):
+        for label, points in lines.items():
+            rows = sorted(points)
+            axis.plot(rows, [points[r] for r in rows], marker="o", label=label.removeprefix("tree, "),
+                      linestyle="--" if label.startswith("chain") else "-")
+        axis.set_xscale("log", base=2)
+        axis.set_xlabel("rows of the target in a round")
+        axis.set_title(at)
+        axis.legend(fontsize="small")
+    axes[0][0].set_ylabel("tau")
+    return figure
+
+
 FIGURES = {
     "figure2": figure2,
     "figure3": figure3,
@@ -236,6 +261,7 @@ FIGURES = {
     "figure5": figure5,
     "figure6": figure6,
     "shortlist": shortlist_figure,
+    "trees": trees_figure,
 }
 
 

@@ -53,6 +53,15 @@ struct round_outcome {
 /// What a verdict says, confidences left out. `drafts` are the verified ones.
 [[nodiscard]] inline round_outcome outcome_of(std::size_t text, sureleap::verdict const& v,
                                               std::span<token_id const> drafts, std::span<token_id const> stop_tokens) {
+    if (!v.parents.empty()) {
+        std::size_t const kept = std::min(v.accepted, v.emitted.size());
+        return {.text = text,
+                .drafted = v.drafted,
+                .verified = v.verified,
+                .accepted = kept,
+                .emitted = v.emitted.size(),
+                .observed = v.verified};
+    }
     auto const stop = std::find_first_of(drafts.begin(), drafts.end(), stop_tokens.begin(), stop_tokens.end());
     std::size_t const before = static_cast<std::size_t>(stop - drafts.begin());
     std::size_t const observed = before + (stop == drafts.end() ? 0 : 1);

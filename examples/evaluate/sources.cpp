@@ -34,11 +34,11 @@ void for_drafts(std::vector<draft_source>& drafts, char const* flag, std::vector
     }
 }
 
-std::size_t parse_max_draft(std::string const& text) {
+std::size_t parse_length(char const* flag, std::string const& text) {
     std::size_t value = 0;
     auto const [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (problem != std::errc{} || end != text.data() + text.size() || value < 1 || value > engine::limits::block_size) {
-        fail_with("--max-draft is '", text, "', expected a number in 1 .. ", engine::limits::block_size);
+        fail_with(flag, " is '", text, "', expected a number in 1 .. ", engine::limits::block_size);
     }
     return value;
 }
@@ -58,7 +58,9 @@ std::vector<draft_source> parse_drafts(source_flags const& flags) {
         drafts.insert(found + 1, bare);
     }
     for_drafts(drafts, "--max-draft", flags.max_drafts,
-               [](draft_source& d, std::string const& value) { d.max_draft = parse_max_draft(value); });
+               [](draft_source& d, std::string const& value) { d.max_draft = parse_length("--max-draft", value); });
+    for_drafts(drafts, "--tree", flags.trees,
+               [](draft_source& d, std::string const& value) { d.tree = parse_length("--tree", value); });
     for_drafts(drafts, "--schedule", flags.schedules, [](draft_source& d, std::string const& value) {
         generate::check_schedule_name(value);
         d.schedule = value;

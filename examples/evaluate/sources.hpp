@@ -22,6 +22,7 @@ struct draft_source {
     bool joined = false;                     ///< lookup in front of the model's drafter
     bool zeroed = false;                     ///< all weights of the model are 0: what a useless drafter costs
     bool zero_bias = false;                  ///< its sequential head left out: what the backbone is worth alone
+    std::size_t tree = 0;                    ///< drafted tokens of a tree; 0: chains
     std::string schedule = "auto";           ///< of speed, batch and equality; others verify whole blocks, or vary it
     std::optional<std::size_t> max_draft{};  ///< of a block, drafted and verified; all of it if not given
 
@@ -36,7 +37,7 @@ struct prompt_source {
 
 /// The flags as they were typed, each as often as it was given.
 struct source_flags {
-    std::vector<std::string> drafts, zero_biases, max_drafts, schedules, prompts, templates;
+    std::vector<std::string> drafts, zero_biases, max_drafts, trees, schedules, prompts, templates;
 };
 
 namespace detail {

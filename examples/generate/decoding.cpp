@@ -19,10 +19,14 @@ round_seen round_of(engine::server<float> const& server, std::size_t r) {
                     .confidences = {},
                     .verified = verdict.verified,
                     .accepted = verdict.accepted,
-                    .emitted = {verdict.emitted.begin(), verdict.emitted.end()}};
+                    .emitted = {verdict.emitted.begin(), verdict.emitted.end()},
+                    .parents = {verdict.parents.begin(), verdict.parents.end()},
+                    .path = {verdict.path.begin(), verdict.path.end()}};
     for (std::size_t k = 0; k < drafted.size(); ++k) {
-        seen.confidences.push_back(static_cast<double>(round.survivals.at(r, k).confidence) /
-                                   static_cast<double>(sureleap::certain));
+        auto const c = round.survivals.at(r, k);
+        seen.confidences.push_back(
+            verdict.parents.empty() ? static_cast<double>(c.confidence) / static_cast<double>(sureleap::certain)
+                                    : static_cast<double>(c.survival) / static_cast<double>(round.requests[r].weight));
     }
     return seen;
 }

@@ -132,6 +132,11 @@ loaded_drafter load_drafter(options const& chosen, std::optional<engine::model_c
                : load_draft_model<engine::dspark<float>>(chosen, *config, target, pool);
 }
 
+void grow_trees(loaded_drafter& drafter, options const& chosen) {
+    engine::grow_trees(drafter.drafter, {.nodes = chosen.tree});
+    drafter.facts.description += ", trees of " + counted(chosen.tree, "token");
+}
+
 }  // namespace
 
 void confine(models& loaded, std::size_t best, std::size_t successors, engine::thread_pool& pool, status_line& status) {
@@ -157,7 +162,8 @@ void confine(models& loaded, std::size_t best, std::size_t successors, engine::t
 models load_models(options const& chosen, std::size_t prompt_size, engine::thread_pool& pool, status_line& status) {
     std::optional<engine::model_config> config;
     if (chosen.drafts_by_model()) config = draft_config(chosen);
-    std::size_t const block_size = config                  ? config->draft->block_size
+    std::size_t const block_size = chosen.tree > 0         ? chosen.tree
+                                   : config                ? config->draft->block_size
                                    : chosen.block_size > 0 ? chosen.block_size
                                                            : sureleap::lookup_options{}.block_size;
     bool const is_free = chosen.joined && chosen.block_size == 0;
@@ -175,12 +181,14 @@ models load_models(options const& chosen, std::size_t prompt_size, engine::threa
     loaded_target target = chosen.tiny() ? load_tiny_target(std::move(features), pool, limits)
                                          : load_target_file(chosen, std::move(features), pool, limits);
     loaded_drafter drafter = load_drafter(chosen, config, block_size, target, pool);
+    if (chosen.tree > 0 && chosen.shortlist == 0) grow_trees(drafter, chosen);
     if (chosen.joined) {
         engine::join_lookup(drafter.drafter, {.block_size = longest_block});
         drafter.facts.description += ", joined with lookup";
     }
+    auto const rule = engine::make_rule(chosen.rule);
     engine::check_parts(drafter.drafter, make_schedule(chosen.schedule, drafter.drafter, unmeasured),
-                        engine::make_rule(chosen.rule));
+                        chosen.tree > 0 ? engine::rule_for_trees(rule) : rule);
     read_in(target.mapped, pool, status);
     read_in(drafter.mapped, pool, status);
     if (chosen.ignore_eos) target.stop_tokens.clear();
@@ -195,6 +203,7 @@ models load_models(options const& chosen, std::size_t prompt_size, engine::threa
     if (chosen.shortlist > 0) {
         std::size_t const successors = chosen.listed_successors();
         confine(loaded, chosen.shortlist - successors, successors, pool, status);
+        if (chosen.tree > 0) engine::grow_trees(loaded.drafter, {.nodes = chosen.tree});
         loaded.draft_facts.description += ", from " + grouped(chosen.shortlist) + " tokens";
     }
     return loaded;

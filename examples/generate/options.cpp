@@ -73,6 +73,11 @@ void add_speculation(CLI::App& app, options& o) {
              "Tokens drafted in a round, at most the drafter's own number.\n"
              "Default: that; 7 for lookup")
         ->check(at_most(engine::limits::block_size));
+    speculation
+        .add("--tree", o.tree, "N",
+             "Draft trees of up to N tokens: several guesses at a position. Pays where rows of\n"
+             "the target are cheap; auto decides how many of them. DSpark")
+        ->check(at_most(engine::limits::block_size));
     auto* const listed = speculation
                              .add("--shortlist", o.shortlist, "M",
                                   "Draft from the best M tokens only: most of the time of a sequential\n"
@@ -139,6 +144,7 @@ void complete(options& o, std::filesystem::path const& prompt_file, bool no_plai
     if (o.converses() && !o.json.empty()) fail_with("--json needs a prompt: a conversation has no report");
     if (o.draft.empty()) o.draft = o.tiny() ? tiny_drafter().string() : "lookup";
     if (o.joined && !o.drafts_by_model()) fail_with("--join-lookup needs a folder as --draft, whose drafter it joins");
+    if (o.tree > 0 && !o.drafts_by_model()) fail_with("--tree needs a DSpark folder as --draft");
     if (o.joined && o.shortlist > 0) fail_with("--join-lookup does not go with --shortlist");
     if (o.shortlist > 0 && !o.drafts_by_model()) fail_with("--shortlist needs a DSpark or DFlash folder as --draft");
     if (o.shortlist > 0 && o.listed_successors() >= o.shortlist) {

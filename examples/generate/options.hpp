@@ -29,6 +29,7 @@ struct options {
     std::string schedule;  ///< empty: auto, for the tiny models fixed
     std::string rule;
     std::size_t block_size = 0;               ///< 0: the file's
+    std::size_t tree = 0;                     ///< drafted tokens of a tree; 0: chains
     std::size_t shortlist = 0;                ///< tokens that q may choose from, successors included; 0: all
     std::optional<std::size_t> successors{};  ///< so many of these by the bias; none: a quarter
 

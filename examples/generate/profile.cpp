@@ -161,8 +161,8 @@ private:
         void admit(sureleap::causal_frontier&) const noexcept {}
     };
 
-    /// One rule for all: they cost about the same, which is shaping the target's rows.
-    static constexpr sureleap::token_rejection<> rule{};
+    /// One rule for all, of trees since a chain is one: they cost about the same, which is shaping the target's rows.
+    static constexpr sureleap::recursive_rejection<> rule{};
 
     models& loaded_;
     sureleap::request_settings settings_;

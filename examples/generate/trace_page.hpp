@@ -115,13 +115,19 @@ tr:target td { background: var(--line); }
 
 [[nodiscard]] inline std::string draft_box(round_seen const& round, std::size_t k, std::string const& text,
                                            bool has_confidence) {
-    char const* const kind = k < round.accepted    ? "accepted"
+    char const* const kind = round.kept(k)         ? "accepted"
                              : k >= round.verified ? "unverified"
-                             : k == round.accepted ? "rejected"
+                             : round.reached(k)    ? "rejected"
                                                    : "behind";
     std::string remark = "draft " + std::to_string(k + 1) + ", token " + std::to_string(round.drafted[k]) + ": ";
-    remark +=
-        k < round.accepted || k >= round.verified || k == round.accepted ? kind : "verified, behind a rejected one";
+    bool const behind = !round.kept(k) && k < round.verified && !round.reached(k);
+    remark += !behind                 ? kind
+              : round.parents.empty() ? "verified, behind a rejected one"
+                                      : "verified, behind a rejected one or beside an accepted one";
+    if (!round.parents.empty() && round.parents[k] != static_cast<std::int32_t>(k)) {
+        std::int32_t const before = round.parents[k];
+        remark += before == 0 ? ", another guess at the first" : ", follows draft " + std::to_string(before);
+    }
     if (!has_confidence) return token_box(kind, text, remark);
     std::string const c = two_decimals(round.confidences[k]);
     return token_box(kind, text, remark + ", confidence " + c,

@@ -76,6 +76,7 @@ void llama_lm::prefill(std::size_t slot, std::size_t first, std::span<sureleap::
 
 sureleap::logits_rows<float> llama_lm::score(sureleap::verify_batch const& batch) {
     auto const requests = batch.requests();
+    if (batch.has_trees()) fail_with("llama_lm: a batch has trees, expected chains: run without --tree");
     needs_.clear();
     for (std::size_t r = 0; r < requests.size(); ++r) {
         auto const position = static_cast<std::size_t>(requests[r].position);

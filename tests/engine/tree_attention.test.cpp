@@ -6,13 +6,15 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include <engine/causal_lm.hpp>
 #include <engine/synthetic.hpp>
-#include <sureleap/tree.hpp>
+#include <sureleap/verify/verdict.hpp>
+#include <sureleap/verify/verify_batch.hpp>
 
 #include "support/dice.hpp"
 #include "support/error_text.hpp"
@@ -20,7 +22,6 @@
 
 namespace {
 
-using sureleap::node_id;
 using sureleap::token_id;
 
 constexpr std::size_t most = 24;
@@ -32,36 +33,63 @@ engine::causal_lm<float> make(engine::thread_pool& pool) {
             pool, limits};
 }
 
-/// A tree with memory of its own.
-struct owned_tree {
-    std::vector<std::byte> memory;
-    sureleap::draft_tree tree;
+/// Tokens behind an anchor, and their parents as a verify_batch takes them.
+struct grown {
+    token_id anchor = 0;
+    std::vector<token_id> tokens;
+    std::vector<std::int32_t> parents;
 
-    owned_tree() {
-        sureleap::workspace sizer;
-        static_cast<void>(sureleap::draft_tree(sizer, most));
-        memory.resize(sizer.used());
-        sureleap::workspace ws{memory};
-        tree = sureleap::draft_tree(ws, most);
+    grown(std::size_t nodes, bool chain, support::dice& roll) : anchor(any_token(roll)) {
+        for (std::size_t k = 0; k < nodes; ++k) {
+            parents.push_back(static_cast<std::int32_t>(chain ? k : roll.below(k + 1)));
+            tokens.push_back(any_token(roll));
+        }
     }
-    owned_tree(owned_tree const&) = delete;
-    owned_tree& operator=(owned_tree const&) = delete;
+    [[nodiscard]] static token_id any_token(support::dice& roll) {
+        return static_cast<token_id>(roll.below(shape.vocabulary));
+    }
+    [[nodiscard]] std::size_t size() const { return tokens.size() + 1; }
+    /// Nodes from the anchor, which is node 0, to n.
+    [[nodiscard]] std::vector<std::int32_t> path_to(std::size_t n) const {
+        std::vector<std::int32_t> path;
+        for (; n != 0; n = static_cast<std::size_t>(parents[n - 1]))
+            path.insert(path.begin(), static_cast<std::int32_t>(n));
+        return path;
+    }
+    /// `prompt`, the anchor, and the tokens of a path.
+    [[nodiscard]] std::vector<token_id> behind(std::vector<token_id> prompt,
+                                               std::vector<std::int32_t> const& path) const {
+        prompt.push_back(anchor);
+        for (std::int32_t const n : path) prompt.push_back(tokens[static_cast<std::size_t>(n) - 1]);
+        return prompt;
+    }
 };
 
-void grow(sureleap::draft_tree& tree, token_id anchor, std::size_t nodes, bool chain, support::dice& roll) {
-    tree.begin(anchor);
-    while (tree.size() <= nodes) {
-        auto const parent = static_cast<node_id>(chain ? tree.size() - 1 : roll.below(tree.size()));
-        static_cast<void>(tree.append(parent, static_cast<token_id>(roll.below(shape.vocabulary))));
-    }
-}
+/// A batch of trees, each in a slot behind a prompt.
+class tree_batch {
+public:
+    tree_batch() : bytes_(1 << 16) {}
+    tree_batch(tree_batch const&) = delete;
+    tree_batch& operator=(tree_batch const&) = delete;
 
-/// Nodes from the anchor to n.
-std::vector<node_id> path_to(sureleap::draft_tree const& tree, node_id n) {
-    std::vector<node_id> path;
-    for (; n != sureleap::no_node; n = tree.parent(n)) path.insert(path.begin(), n);
-    return path;
-}
+    void add(std::size_t slot, std::size_t position, grown const& tree) {
+        requests_.push_back({.id = slot + 1, .slot = slot, .anchor = tree.anchor, .position = position});
+        trees_.push_back(&tree);
+    }
+    [[nodiscard]] sureleap::verify_batch const& flat() {
+        sureleap::workspace ws{bytes_};
+        batch_ = sureleap::verify_batch(ws, requests_.size(), most);
+        batch_.begin(requests_);
+        for (grown const* tree : trees_) batch_.append(tree->tokens, tree->parents);
+        return batch_;
+    }
+
+private:
+    std::vector<std::byte> bytes_;
+    std::vector<sureleap::request_view> requests_;
+    std::vector<grown const*> trees_;
+    sureleap::verify_batch batch_;
+};
 
 struct known {
     std::vector<float> logits;
@@ -94,24 +122,23 @@ TEST_CASE("tree attention: the law behind a node is that of its path in a chain"
             INFO(threads << " threads, seed " << seed);
             // Roots at the first and the last keys of chunks, and trees that reach into the next one.
             std::size_t const roots[] = {0, 1, 40, 58, 62, 63, 64, 65, 100, 127, 128, 130};
-            owned_tree trees[3];
+            std::vector<grown> trees;
             std::vector<token_id> prompts[3];
-            std::vector<engine::placed_tree> placed;
             for (std::size_t s = 0; s < 3; ++s) {
                 std::size_t const position = roots[(seed + 5 * s) % std::size(roots)];
                 prompts[s] = tiny::random_tokens(roll, position, shape.vocabulary);
                 for (std::size_t i = 0; i < position; i += limits.max_rows) {
                     served.prefill(s, i, std::span(prompts[s]).subspan(i, std::min(position - i, limits.max_rows)));
                 }
-                auto const anchor = static_cast<token_id>(roll.below(shape.vocabulary));
-                grow(trees[s].tree, anchor, 1 + roll.below(most), roll.chance(0.2), roll);
-                placed.push_back({2 - s, position, &trees[s].tree});
+                trees.emplace_back(1 + roll.below(most), roll.chance(0.2), roll);
             }
             // Prompts went to slots in order, trees come in another.
-            for (std::size_t s = 0; s < 3; ++s) placed[s].slot = s;
-            std::rotate(placed.begin(), placed.begin() + static_cast<std::ptrdiff_t>(seed % 3), placed.end());
+            std::size_t order[] = {0, 1, 2};
+            std::rotate(std::begin(order), std::begin(order) + seed % 3, std::end(order));
+            tree_batch batch;
+            for (std::size_t const s : order) batch.add(s, prompts[s].size(), trees[s]);
 
-            auto const rows = served.score(placed);
+            auto const rows = served.score(batch.flat());
             std::vector<std::vector<float>> features;
             std::vector<std::vector<float>> logits;
             for (std::size_t i = 0; i < rows.values.rows; ++i) {
@@ -120,13 +147,10 @@ TEST_CASE("tree attention: the law behind a node is that of its path in a chain"
                 logits.emplace_back(rows.values.row(i).begin(), rows.values.row(i).end());
             }
             std::size_t row = 0;
-            for (engine::placed_tree const& at : placed) {
-                for (std::size_t n = 0; n < at.tree->size(); ++n, ++row) {
-                    std::vector<token_id> tokens = prompts[at.slot];
-                    for (node_id const p : path_to(*at.tree, static_cast<node_id>(n)))
-                        tokens.push_back(at.tree->token(p));
-                    known const expected = behind(alone, tokens);
-                    INFO("slot " << at.slot << ", root at " << at.position << ", node " << n);
+            for (std::size_t const s : order) {
+                for (std::size_t n = 0; n < trees[s].size(); ++n, ++row) {
+                    known const expected = behind(alone, trees[s].behind(prompts[s], trees[s].path_to(n)));
+                    INFO("slot " << s << ", root at " << prompts[s].size() << ", node " << n);
                     REQUIRE(same(logits[row], expected.logits));
                     REQUIRE(same(features[row], expected.features));
                 }
@@ -134,20 +158,23 @@ TEST_CASE("tree attention: the law behind a node is that of its path in a chain"
             CHECK(row == rows.values.rows);
 
             // A path of each tree is accepted, and the text goes on behind it.
-            for (std::size_t i = 0; i < placed.size(); ++i) {
-                engine::placed_tree const& at = placed[i];
-                auto const path = path_to(*at.tree, static_cast<node_id>(roll.below(at.tree->size())));
-                served.keep(i, path);
-                std::vector<token_id> tokens = prompts[at.slot];
-                for (node_id const n : path) tokens.push_back(at.tree->token(n));
-                tokens.push_back(static_cast<token_id>(roll.below(shape.vocabulary)));
-                prompts[at.slot] = tokens;
+            std::vector<sureleap::verdict> verdicts;
+            std::vector<std::int32_t> paths[3];
+            for (std::size_t const s : order) {
+                paths[s] = trees[s].path_to(roll.below(trees[s].size()));
+                verdicts.push_back({.slot = s,
+                                    .verified = trees[s].tokens.size(),
+                                    .accepted = paths[s].size(),
+                                    .parents = trees[s].parents,
+                                    .path = paths[s]});
             }
-            for (engine::placed_tree const& at : placed) {
-                std::vector<token_id> const& tokens = prompts[at.slot];
+            served.commit(verdicts);
+            for (std::size_t const s : order) {
+                std::vector<token_id> tokens = trees[s].behind(prompts[s], paths[s]);
+                tokens.push_back(grown::any_token(roll));
                 known const expected = behind(alone, tokens);
-                INFO("slot " << at.slot << ", behind the accepted path");
-                CHECK(same(tiny::score_one(served, at.slot, tokens.size() - 1, tokens.back()), expected.logits));
+                INFO("slot " << s << ", behind the accepted path");
+                CHECK(same(tiny::score_one(served, s, tokens.size() - 1, tokens.back()), expected.logits));
             }
         }
     }
@@ -157,14 +184,14 @@ TEST_CASE("tree attention: a tree that does not fit is refused by its numbers", 
     engine::thread_pool pool(1);
     auto served = make(pool);
     support::dice roll(3);
-    owned_tree long_one;
-    grow(long_one.tree, 1, most, true, roll);
-    std::vector<engine::placed_tree> at{{0, limits.context_length - 5, &long_one.tree}};
-    CHECK(support::says(support::error_text([&] { static_cast<void>(served.score(at)); }),
-                        "node 5 of a tree is at position 160, expected less than the context length 160"));
-    at = {{3, 0, &long_one.tree}};
-    CHECK(support::says(support::error_text([&] { static_cast<void>(served.score(at)); }), "in slot 3"));
-    at = {{0, 0, &long_one.tree}, {1, 0, &long_one.tree}, {2, 0, &long_one.tree}, {2, 0, &long_one.tree}};
-    CHECK(support::says(support::error_text([&] { static_cast<void>(served.score(at)); }),
-                        "100 nodes, expected at most max_rows = 80"));
+    grown const bushy(most, false, roll);
+    auto const refusal = [&](std::vector<std::pair<std::size_t, std::size_t>> const& places) {
+        tree_batch batch;
+        for (auto const& [slot, position] : places) batch.add(slot, position, bushy);
+        return support::error_text([&] { static_cast<void>(served.score(batch.flat())); });
+    };
+    CHECK(support::says(refusal({{0, limits.context_length - 1}}),
+                        "of a verify batch is at position 160, expected less than the context length 160"));
+    CHECK(support::says(refusal({{3, 0}}), "in slot 3"));
+    CHECK(support::says(refusal({{0, 0}, {1, 0}, {2, 0}, {2, 0}}), "100 rows, expected at most max_rows = 80"));
 }
