@@ -44,6 +44,11 @@ struct fresh_noise_match {
     decision operator()(auto&, auto&) const;
 };
 
+// A confidence that a tree can grow by.
+struct half_sure {
+    double operator()(std::span<float const>, token_id, std::size_t) const;
+};
+
 }  // namespace guarantee_test
 
 // The opt-in is one line, for a type or for a template.
@@ -81,6 +86,11 @@ using sampled =
 using sampled_block =
     parallel<decltype([](std::span<request_view const>) { return block_forward<float>{}; }), top1_confidence>;
 using found = lookup;  // deterministic by nature
+using trees =
+    tree_drafter<parallel<decltype([](std::span<request_view const>) { return block_forward<float>{}; }), half_sure>>;
+struct ranked_trees : trees {  // nodes are ranked by their own probability
+    static constexpr bool grows_by_tokens = true;
+};
 
 template <class Rule, class Drafter>
 constexpr std::array row{
@@ -124,7 +134,20 @@ static_assert(row<block_verification<argmax_draft>, sampled_block> == under_all_
 static_assert(row<token_rejection<>, found> == under_all_of_them);
 static_assert(row<block_verification<>, found> == under_all_of_them);
 static_assert(row<keyed_coupling, found> == under_all_of_them);
-// That does not save a rule that is lossy by itself.
+// Trees are as good as chains, if no token decides whether it is there.
+static_assert(row<recursive_rejection<>, trees> == under_causal_ones);
+static_assert(row<traversal_verification<>, trees> == under_causal_ones);
+static_assert(row<recursive_rejection<argmax_draft>, trees> == under_all_of_them);
+static_assert(row<along_tree<target_match<>>, trees> == under_all_of_them);
+static_assert(row<along_tree<keyed_coupling>, with_lookup<trees>> == under_all_of_them);
+static_assert(row<recursive_rejection<>, ranked_trees> == under_none_of_them);
+static_assert(row<traversal_verification<>, with_lookup<ranked_trees>> == under_none_of_them);
+static_assert(row<recursive_rejection<argmax_draft>, ranked_trees> == under_all_of_them);
+static_assert(row<along_tree<keyed_coupling>, ranked_trees> == under_all_of_them);
+static_assert(judges_trees_v<recursive_rejection<>> && !judges_trees_v<token_rejection<>>);
+static_assert(drafts_trees_v<trees> && drafts_trees_v<with_lookup<trees>> && !drafts_trees_v<with_lookup<sampled>>);
+
+// Neither saves a rule that is lossy by itself.
 static_assert(row<typical_acceptance, found> == under_none_of_them);
 
 // ---- the levels ------------------------------------------------------------------------------------------------

@@ -220,7 +220,7 @@ private:
         return block.outcome(r) == status::ok && block.requests()[r].draft_cap(options_.nodes) > 0 &&
                parts_.can_draft(forward, block, r);
     }
-    /// Where values begin with the request's weight the floor is a price; a growth knows probabilities.
+    /// The floor is a price, which begins with the request's weight; what grows knows probabilities.
     [[nodiscard]] tree_limits limits(request_view const& request) const noexcept {
         double const floor = static_cast<double>(request.draft_floor) / static_cast<double>(request.weight);
         return {.nodes = request.draft_cap(options_.nodes),
@@ -321,12 +321,11 @@ private:
     tree_options options_;
     sibling_worth worth_;
     // Of the last draw:
-    std::vector<std::size_t>
-        best_sizes_;                   // [R, gamma] of lists: what base logits choose of a position, if it was asked
-    std::vector<token_id> best_;       // [R, gamma, best_size]
-    std::vector<drawn_tree> drawn_;    // [R]
-    std::vector<double> raw_;          // [R, nodes] confidence behind each node
-    std::vector<double> confidences_;  // [R, nodes] the same, calibrated
+    std::vector<std::size_t> best_sizes_;  // [R, gamma] of lists: tokens that base logits choose, or unknown
+    std::vector<token_id> best_;           // [R, gamma, best_size] these
+    std::vector<drawn_tree> drawn_;        // [R]
+    std::vector<double> raw_;              // [R, nodes] confidence behind each node
+    std::vector<double> confidences_;      // [R, nodes] the same, calibrated
 };
 
 template <class D>
