@@ -326,8 +326,8 @@ inline constexpr bool needs_confidence_v<S> = S::needs_confidence;
 /// Scores a flattened batch: `score(batch)` or a call returns logits_rows<T>, one row a token of the batch, row i the
 /// law of the token after it. Rows stay valid until the verdicts are committed; the library never copies them.
 ///
-/// Promise: row i is a function of the request's committed tokens and of its own path in the batch, which is the tokens up to
-/// i unless there are trees (scores_trees). Optional: commit(verdicts), called last in a round (roll back to what was emitted).
+/// Promise: row i is a function of the request's committed tokens and of its own path in the batch. Without trees
+/// (scores_trees) that path is the tokens up to i. Optional: commit(verdicts), called last in a round (roll back to what was emitted).
 template <class T>
 concept target_model = requires(T& t, verify_batch const& batch) {
     { t.score(batch).values.data };

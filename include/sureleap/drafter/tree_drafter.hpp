@@ -7,8 +7,8 @@
 //     decoder dec{target, tree_drafter{semi_autoregressive{..}, {.nodes = 16}}, planned_schedule{cost},
 //                 recursive_rejection<>{}};
 //
-// A tree grows best node first (tree/grow.hpp). How likely a child is to be accepted is the confidence behind its parent, times
-// what such confidences turned out to be worth for a child of that rank (tree/sibling_worth.hpp).
+// A tree grows best node first (tree/grow.hpp). A child's chance to be accepted is the confidence behind its parent, times a
+// ratio for its rank. The ratio is what such confidences turned out to be worth (tree/sibling_worth.hpp).
 #pragma once
 
 #include <algorithm>

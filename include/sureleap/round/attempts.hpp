@@ -9,7 +9,8 @@
 // exact. So what was decided about a request is kept until a round has ended for it, and decides again.
 //
 // Kept by slot: what the schedule allowed (limit, weight, floor), and from admission on the length of the chain and how
-// much of it is verified. Of a tree its shape is kept as well, since that it grows alike depends on more than the tokens. From then on the request may be run again in any batch. A chain that ended at a row or a
+// much of it is verified. Of a tree the shape is kept as well: what siblings are thought to be worth may have changed when
+// it is grown again. From then on the request may be run again in any batch. A chain that ended at a row or a
 // confidence of NaN was admitted as far as it came, and is drafted no further: where it ends is known before the next
 // token is drawn.
 #pragma once

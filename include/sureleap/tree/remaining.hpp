@@ -165,13 +165,14 @@ public:
     double reject(token_id x, double scale) noexcept {
         SURELEAP_EXPECTS(rejected_ < room_.size());
         if (rejected_ == 0) few_count_ = p_->few_tokens(few_);
-        double const own = std::max(scale * (*this)[x] - drawn_with(x), 0.0);
+        double const before = (*this)[x];
+        double const own = std::max(scale * before - drawn_with(x), 0.0);
         double const a = scale * a_;
         double const b = is_drawn ? scale * b_ + 1.0 / undrawn_ : 0.0;
         double const mass = mass_left(a, b, x, own, scale);
         if (is_drawn) undrawn_ -= q_->probability(x);
         rejected_child& child = room_[rejected_++];
-        child = {x, mass > 0.0 ? own / mass : 0.0};
+        child = {x, mass > 0.0 ? own / mass : before};
         if (!(mass > 0.0)) return mass;
         for (rejected_child& elder : room_.first(rejected_ - 1)) elder.left *= scale / mass;
         a_ = a / mass;
@@ -219,7 +220,7 @@ private:
         double const of_q = b / q_->total();
         for (std::size_t i = 0; i < out.size(); ++i) out[i] = std::max(out[i] - of_q * static_cast<double>(q[i]), 0.0);
     }
-    // The mass of max(scale p_j - q_j, 0): a and b of all tokens but those that were rejected and x, whose own is known.
+    // The mass of max(scale p_j - q_j, 0): a and b of all tokens but those that were rejected, and x, whose own is known.
     [[nodiscard]] double mass_left(double a, double b, token_id x, double own, double scale) const noexcept {
         // What is taken is taken from tokens of q. A difference of two numbers near each other says nothing.
         constexpr double near = 1e-4;
@@ -240,11 +241,11 @@ private:
             }
             if (scale - taken > near) return scale - taken;
         }
-        auto const all_but = [&](double mass, token_id v, double instead) {
-            return mass - std::max(a * p_->probability(v) - b * q_->probability(v), 0.0) + instead;
-        };
-        double mass = all_but(mass_of_differences(a, b), x, own);
-        for (rejected_child const& elder : rejected_children()) mass = all_but(mass, elder.token, scale * elder.left);
+        double mass = mass_of_differences(a, b);
+        for (rejected_child const& elder : rejected_children()) {
+            double const counted = std::max(a * p_->probability(elder.token) - b * q_->probability(elder.token), 0.0);
+            mass += scale * elder.left - counted;
+        }
         return mass;
     }
     [[nodiscard]] double drafted(token_id v, double b) const noexcept { return b > 0.0 ? q_->probability(v) : 0.0; }
