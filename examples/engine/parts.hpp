@@ -228,21 +228,26 @@ inline constexpr bool goes_together =
     (!sureleap::needs_confidence_v<Schedule> || Drafter::has_confidence) &&
     (!sureleap::planner<Schedule> || plans_for<Drafter, Schedule>) && judges_drafts_of<Drafter, Rule>;
 
+/// None of the schedules and rules that can be chosen with this drafter is lossy.
+template <class Drafter, class... Schedules, class... Rules>
+[[nodiscard]] consteval bool keeps_the_law(std::variant<Schedules...> const*, std::variant<Rules...> const*) {
+    auto const with = []<class Schedule>(std::type_identity<Schedule>) {
+        return (sureleap::is_lossless_round_v<Rules, Schedule, Drafter> && ...);
+    };
+    return (with(std::type_identity<Schedules>{}) && ...);
+}
+
 /// What the compiler refuses of a fixed combination (check_round), split for parts that are chosen at run time: that
 /// none is lossy it still proves, for all of them; what a drafter cannot give a schedule is an error here.
-template <class... Drafters, class... Schedules>
-void check_parts(std::variant<Drafters...> const& drafter, std::variant<Schedules...> const& schedule,
-                 any_rule const& rule) {
+template <class... Drafters, class Schedules>
+void check_parts(std::variant<Drafters...> const& drafter, Schedules const& schedule, any_rule const& rule) {
+    static_assert(
+        (keeps_the_law<Drafters>(static_cast<Schedules const*>(nullptr), static_cast<any_rule const*>(nullptr)) && ...),
+        "parts: a rule, schedule and drafter that can be chosen together would change the target's law");
     std::visit(
-        []<class D, class S, class R>(D const&, S const&, R const&) {
-            static_assert(
-                sureleap::is_lossless_round_v<R, S, D>,
-                "parts: a rule, schedule and drafter that can be chosen together would change the target's law");
+        []<class D, class S>(D const&, S const&) {
             if (sureleap::needs_confidence_v<S> && !D::has_confidence) {
                 sureleap::fail_with("this schedule reads confidences and the drafter has none; use the fixed schedule");
-            }
-            if (!judges_drafts_of<D, R>) {
-                sureleap::fail_with("the drafter drafts trees and the acceptance rule judges chains, or the other way");
             }
             if (sureleap::planner<S> && !plans_for<D, S>) {
                 sureleap::fail_with(
@@ -250,7 +255,14 @@ void check_parts(std::variant<Drafters...> const& drafter, std::variant<Schedule
                     "this drafter cannot give; use the top-k schedule");
             }
         },
-        drafter, schedule, rule);
+        drafter, schedule);
+    std::visit(
+        []<class D, class R>(D const&, R const&) {
+            if (!judges_drafts_of<D, R>) {
+                sureleap::fail_with("the drafter drafts trees and the acceptance rule judges chains, or the other way");
+            }
+        },
+        drafter, rule);
 }
 
 }  // namespace engine

@@ -202,14 +202,28 @@ private:
                  std::bool_constant<AllowLossy>)
         : sizes_{limits.max_requests, drafter.block_size()} {
         check_round<Drafter, Schedule, Rule, AllowLossy>();
+        make({detail::tag_of<Drafter>(), detail::tag_of<Schedule>(), detail::tag_of<Rule>(), is_greedy_only_v<Rule>,
+              judges_trees_v<Rule>, finds_tokens_v<Drafter>, model_block_size_of(drafter), drafter.target_vocabulary()},
+             shape_of<Drafter, Rule>(drafter, limits), limits);
+        if constexpr (sized_part<Schedule>) schedule.set_up(sizes_);
+        if constexpr (reads_history_v<Schedule>) {
+            static_assert(
+                requires {
+                    { schedule.prior() } -> std::convertible_to<double>;
+                },
+                "round_memory: a planner of past rounds needs prior(), the confidence of requests that have no past");
+            state_.history =
+                survival_history(sizes_.max_requests, sizes_.block_size, Schedule::origin::lag, schedule.prior());
+        }
+    }
+
+    // The same code for all parts: engines that choose theirs at run time construct memories of hundreds of combinations.
+    void make(detail::round_parts const& parts, draft_shape const& shape, round_limits const& limits) {
         if (limits.max_requests == 0) fail_with("round_limits: max_requests is 0, expected at least 1");
         limits.calibration.expect_serves(sizes_);
         if (limits.executor.width() == 0) fail_with("round_limits: the executor's width is 0, expected at least 1");
-        state_.parts = {detail::tag_of<Drafter>(),    detail::tag_of<Schedule>(), detail::tag_of<Rule>(),
-                        is_greedy_only_v<Rule>,       judges_trees_v<Rule>,       finds_tokens_v<Drafter>,
-                        model_block_size_of(drafter), drafter.target_vocabulary()};
+        state_.parts = parts;
         state_.clock = limits.clock;
-        draft_shape const shape = shape_of<Drafter, Rule>(drafter, limits);
         workspace sizer;
         state_.carve(sizer, shape);
         if (limits.buffer.empty()) {
@@ -221,16 +235,6 @@ private:
         buffer_ = limits.buffer.empty() ? std::span<std::byte>(own_) : limits.buffer;
         workspace ws{buffer_};
         state_.carve(ws, shape);
-        if constexpr (sized_part<Schedule>) schedule.set_up(sizes_);
-        if constexpr (reads_history_v<Schedule>) {
-            static_assert(
-                requires {
-                    { schedule.prior() } -> std::convertible_to<double>;
-                },
-                "round_memory: a planner of past rounds needs prior(), the confidence of requests that have no past");
-            state_.history =
-                survival_history(sizes_.max_requests, sizes_.block_size, Schedule::origin::lag, schedule.prior());
-        }
     }
 
     template <class Drafter>
