@@ -259,6 +259,33 @@ TEST_CASE("a schedule without a price of its own", "[long]") {
     }
 }
 
+namespace {
+
+/// Kernels that serve four rows in one pass over the weights, and each row that is left over in one of its own.
+struct rows_in_groups {
+    [[nodiscard]] double step_seconds(step_load const& load) const noexcept {
+        std::size_t const passes = load.batch_tokens / 4 + load.batch_tokens % 4;
+        return static_cast<double>(passes) + (load.draft_tokens > 0 ? 0.05 : 0.0);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("chains are not cut short of a batch that takes less time than a smaller one") {
+    for (named_domain const& d : domains) {
+        blocks const world(11, 2, 1000, 7, [&](std::size_t, std::size_t) { return d.model; });
+        for (std::size_t const requests : {1u, 2u}) {
+            auto const load = [&](std::size_t) { return requests; };
+            run_options const counted{.from = 100};
+            double const best = static_of(world, rows_in_groups{}, load, counted).throughput;
+            never_lose schedule{planned_schedule{rows_in_groups{}}};
+            double const found = run(world, schedule, rows_in_groups{}, load, counted).throughput();
+            INFO(d.name << ", " << requests << " requests: static " << best);
+            CHECK(found >= 0.99 * best);
+        }
+    }
+}
+
 TEST_CASE("around Algorithm 1 on stairs, which stop it, still not below plain decoding") {
     machine const m{.padded_to = 64};
     for (std::size_t const requests : {64u, 128u}) {

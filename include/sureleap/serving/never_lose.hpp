@@ -187,6 +187,8 @@ private:
     /// and needs room to find it lower; for one that verifies all there is, the floor is the price.
     static constexpr bool ranks = detail::priced_schedule<Schedule>;
     static constexpr double floor_share = ranks ? 0.5 : 1.0;
+    static constexpr std::size_t group_rows =
+        8;  // kernels serve at most so many at once: further back there is nothing to find
 
     /// Who is there: how many may draft each position, what their tokens weigh, how long their contexts are.
     void survey(std::span<request_view const> requests) noexcept {
@@ -290,8 +292,21 @@ private:
 
     void set_floor() noexcept {
         double const share = now_.probing ? 0.25 * floor_share : floor_share;
-        now_.floor =
-            now_.choice.limit == 0 ? 0 : static_cast<fixed_probability>(share * static_cast<double>(now_.choice.worth));
+        now_.floor = now_.choice.limit == 0 || fewer_take_longer()
+                         ? 0
+                         : static_cast<fixed_probability>(share * static_cast<double>(now_.choice.worth));
+    }
+    /// Kernels that serve rows in groups take longer for a group that is not full. A chain cut short would then cost more than its
+    /// last positions. Measured curves wobble: a fiftieth is no step.
+    [[nodiscard]] bool fewer_take_longer() const noexcept {
+        auto const& curve = curve_of(cost_, load_at(now_.choice.limit));
+        auto const rate = [&](std::size_t b) { return static_cast<double>(curve.steps_per_second(b)); };
+        auto const batch = static_cast<std::size_t>(std::ceil(now_.choice.batch_tokens));
+        double const least = 0.98 * rate(batch);
+        for (std::size_t back = 1; back <= group_rows && back + load_.requests <= batch; ++back) {
+            if (rate(batch - back) < least) return true;
+        }
+        return false;
     }
 
     // ---- what came of it ---------------------------------------------------------------------------------------
