@@ -25,20 +25,6 @@ struct method {
     [[nodiscard]] double middle() const { return median(tokens_per_second); }
 };
 
-/// Whole passes over the prompts, cut to at least `least` texts.
-text_list texts_for(session const& s, std::size_t least) {
-    text_list out = s.texts();
-    std::size_t const size = std::max(out.texts.size(), least);
-    for (std::size_t pass = 1; out.texts.size() < size; ++pass) {
-        text_list const more = s.texts(pass);
-        out.texts.insert(out.texts.end(), more.texts.begin(), more.texts.end());
-        out.places.insert(out.places.end(), more.places.begin(), more.places.end());
-    }
-    out.texts.resize(size);
-    out.places.resize(size);
-    return out;
-}
-
 /// All methods of one load. Of one drafter: it is loaded twice, since the schedule must not profit from what a drafter
 /// learns (with_lookup does) while others use it.
 struct load {
@@ -77,7 +63,7 @@ struct load {
 /// `expected` grows with the loads: a text is the same in all of them.
 void decode_all(session const& s, load& all, std::vector<std::vector<token_id>>& expected, bool compare,
                 progress& shown_so_far) {
-    text_list const list = texts_for(s, 3 * all.at_once);
+    text_list const list = s.texts_of_passes(3 * all.at_once);
     shown_so_far.begin_part(grouped(all.at_once) + " at once");
     std::size_t const passes = s.chosen.repeats * all.methods.size();
     for (std::size_t pass = 0; pass < passes; ++pass) {

@@ -41,6 +41,7 @@ std::map<std::string, std::function<section(session const&)>> const experiments{
                                                                                 {"batch", run_batch},
                                                                                 {"equality", run_equality},
                                                                                 {"trees", run_trees},
+                                                                                {"costs", run_costs},
                                                                                 {"perplexity", run_perplexity},
                                                                                 {"passes", run_passes}};
 

@@ -32,6 +32,7 @@ constexpr char const* footer =
     "  batch        the same of several at once, beside every fixed draft length\n"
     "  equality     every token against plain decoding's, one text and several at a time\n"
     "  trees        trees of drafts beside chains, at equal rows of the target\n"
+    "  costs        the same priced by step times of other machines, and the schedule's choice\n"
     "  perplexity   of the prompts under the target; needs no drafter\n"
     "  passes       time of a pass of 1 to 8 rows behind the first prompt; needs no drafter\n"
     "\n"
@@ -42,9 +43,9 @@ constexpr char const* footer =
 /// More than anybody means.
 constexpr std::size_t many = std::size_t{1} << 31;
 
-constexpr std::array<char const*, 11> known_experiments{"tau",       "rules",      "threshold", "calibration",
-                                                        "shortlist", "speed",      "batch",     "equality",
-                                                        "trees",     "perplexity", "passes"};
+constexpr std::array<char const*, 12> known_experiments{"tau",       "rules", "threshold",  "calibration",
+                                                        "shortlist", "speed", "batch",      "equality",
+                                                        "trees",     "costs", "perplexity", "passes"};
 
 bool is_known(std::string const& experiment) {
     return std::find(known_experiments.begin(), known_experiments.end(), experiment) != known_experiments.end();
@@ -152,7 +153,18 @@ void add_experiments(CLI::App& app, options& o) {
         ->capture_default_str();
     experiments.flag("--fresh", o.fresh, "speed: nothing that schedule and drafter learn is kept from text to text");
     list("--at-once", o.at_once, "N,...", "batch and equality: numbers of requests");
-    list("--rows", o.rows, "N,...", "trees: rows of the target in a round");
+    list("--rows", o.rows, "N,...", "trees and costs: rows of the target in a round");
+    experiments
+        .add("--costs", o.costs, "STEPS",
+             "costs: step times. FILE#NAME, a member of a JSON file with 'rows' and\n"
+             "'seconds' or 'passes'; or WORLD@R, a world of serve with R requests.\n"
+             "Once for each")
+        ->allow_extra_args(false);
+    experiments.add("--figures", o.figures, "FILE", "costs: published figures, for the worlds h20 and mi350x");
+    experiments
+        .add("--draft-share", o.draft_share, "S",
+             "costs: what drafting takes of a step without drafts, where nothing says it")
+        ->capture_default_str();
 }
 
 void add_running(CLI::App& app, options& o) {
@@ -183,7 +195,7 @@ void check(options const& o) {
         if (!is_known(name)) {
             fail_with("experiment '", name,
                       "' is unknown, expected tau, rules, threshold, calibration, shortlist, speed, batch, equality, "
-                      "trees, perplexity or passes");
+                      "trees, costs, perplexity or passes");
         }
         if (!names.insert(name).second) fail_with("experiment '", name, "' is there twice");
     }
@@ -198,6 +210,10 @@ void check(options const& o) {
     check_all("--shortlists", o.shortlists, "at least 1", [](std::size_t m) { return m > 0; });
     check_all("--at-once", o.at_once, "numbers in 1 .. 4096", [](std::size_t n) { return n > 0 && n <= 4096; });
     check_all("--rows", o.rows, "numbers in 2 .. 256", [](std::size_t n) { return n >= 2 && n <= 256; });
+    check_all("--draft-share", std::vector{o.draft_share}, "a number in [0, 10]",
+              [](double share) { return share >= 0.0 && share <= 10.0; });
+    if (names.contains("costs"))
+        check_all("--costs", o.costs, "FILE#NAME or WORLD@R", [](auto const&) { return true; });
     for (auto const& [flag, given] : {std::pair{"--record", !o.record.empty()}, std::pair{"--store", o.store}}) {
         if (!given || names.contains("calibration")) continue;
         fail_with(flag, " is of the experiment calibration, expected that among the experiments");

@@ -50,7 +50,10 @@ struct options {
     bool fresh = false;                                ///< speed: every text meets a server that has learned nothing
     std::vector<std::size_t> at_once{1, 2, 4, 8, 16};  ///< batch and equality: requests
 
-    std::vector<std::size_t> rows{4, 8, 16, 32};  ///< trees: of the target in a round
+    std::vector<std::size_t> rows{4, 8, 16, 32};  ///< trees and costs: of the target in a round
+    std::vector<std::string> costs;               ///< of costs: step times of other machines
+    std::filesystem::path figures;                ///< that some of them are made of
+    double draft_share = 0.05;                    ///< of a step without drafts, where nothing says what drafting takes
 
     std::size_t batch = 16;
     std::size_t threads = 0;  ///< 0: one per core

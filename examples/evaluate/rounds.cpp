@@ -52,6 +52,7 @@ run_totals text_server::operator()(std::span<text const> texts, round_observer c
             sum->seconds += took.count() - (server_.times().prefill - prefill);
             sum->emitted += server_.report().emitted() - emitted;
         }
+        if (full) out.full_rounds.push_back({server_.last_round().load, server_.report().emitted() - emitted});
         for (std::size_t r = 0; r < server_.last_round().size(); ++r) observe(r, out, on_round);
         for (engine::server_event const& event : server_.events()) {
             auto& output = out.outputs[text_of(event.id)];

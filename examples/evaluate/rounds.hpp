@@ -87,11 +87,18 @@ struct rounds_sum {
     std::uint64_t emitted = 0;
 };
 
+/// What a round consisted of, to be priced elsewhere.
+struct priced_round {
+    sureleap::step_load load;
+    std::uint64_t emitted = 0;
+};
+
 /// What all rounds took together, those that do not count included.
 struct run_totals {
     engine::phase_times times;
     rounds_sum all{};
     rounds_sum full{};  ///< those in which every slot decoded
+    std::vector<priced_round> full_rounds{};
     std::uint64_t target_calls = 0;
     std::vector<std::vector<token_id>> outputs{};  ///< [text], up to a block longer than was asked for
 };

@@ -64,6 +64,19 @@ text_list session::texts(std::size_t pass) const {
     return out;
 }
 
+text_list session::texts_of_passes(std::size_t least) const {
+    text_list out = texts();
+    std::size_t const size = std::max(out.texts.size(), least);
+    for (std::size_t pass = 1; out.texts.size() < size; ++pass) {
+        text_list const more = texts(pass);
+        out.texts.insert(out.texts.end(), more.texts.begin(), more.texts.end());
+        out.places.insert(out.places.end(), more.places.begin(), more.places.end());
+    }
+    out.texts.resize(size);
+    out.places.resize(size);
+    return out;
+}
+
 std::vector<domain_counts> session::measure(contestant& who, decoding_settings const& how, progress& shown,
                                             run_totals* totals) const {
     std::vector<domain_counts> counts;

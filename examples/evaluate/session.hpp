@@ -86,6 +86,8 @@ struct session {
 
     /// Every prompt once. Another pass has other seeds.
     [[nodiscard]] text_list texts(std::size_t pass = 0) const;
+    /// Whole passes over the prompts, cut to at least `least` texts.
+    [[nodiscard]] text_list texts_of_passes(std::size_t least) const;
     /// "temperature 0.2, top-p 0.9", or "greedy".
     [[nodiscard]] std::string sampling_in_words() const;
     /// "math 3": the third prompt of that domain.
@@ -115,6 +117,7 @@ struct session {
 [[nodiscard]] section run_batch(session const& s);
 [[nodiscard]] section run_equality(session const& s);
 [[nodiscard]] section run_trees(session const& s);
+[[nodiscard]] section run_costs(session const& s);
 // Of the target alone:
 [[nodiscard]] section run_perplexity(session const& s);
 [[nodiscard]] section run_passes(session const& s);

@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include <engine/dspark.hpp>
 #include <engine/parts.hpp>
 
 #include "acceptance.hpp"
+#include "dspark_drafts.hpp"
 #include "outputs.hpp"
 #include "session.hpp"
 
@@ -43,33 +43,24 @@ struct measured {
 class experiment {
 public:
     explicit experiment(session const& s)
-        : s_(s),
-          who_(load_contestant(s.chosen, s.chosen.closely(), 1,
-                               s.prompts.context + *std::ranges::max_element(s.chosen.rows), s.pool, s.status)),
-          draft_(dynamic_cast<engine::dspark<float>*>(who_.models.draft.get())),
-          list_(s.texts()) {
-        if (draft_ == nullptr || !who_.config->confidence) {
-            sureleap::fail_with("trees: ", who_.name,
-                                " is no DSpark drafter with a confidence head, expected one, alone");
-        }
-    }
+        : s_(s), drafts_(s, 1, *std::ranges::max_element(s.chosen.rows)), list_(s.texts()) {}
 
-    [[nodiscard]] contestant const& who() const noexcept { return who_; }
+    [[nodiscard]] contestant const& who() const noexcept { return drafts_.who(); }
 
     /// With at most so many rows of the target in a round; 1: plain decoding.
     [[nodiscard]] measured operator()(method const& how, std::size_t rows, progress& shown) {
         shown.begin_part(std::string(how.name) + ", " + counted(rows, "row"));
-        replace(who_.models.drafter, engine::make_drafter(*draft_));
-        if (how.tree) {
-            engine::grow_trees(who_.models.drafter, {.nodes = std::max<std::size_t>(rows - 1, 1), .children = 16});
-        }
+        if (how.tree)
+            drafts_.draft_trees(rows - 1);
+        else
+            drafts_.draft_chains();
         decoding_settings settings = s_.settings();
         settings.rule = how.rule;
         settings.max_draft = rows - 1;
         measured m;
         for (domain const& d : s_.prompts.domains) m.domains.emplace_back(d.name, d.prompts.size(), rows);
         m.totals = run_texts(
-            who_, settings, list_.texts, s_.pool,
+            drafts_.who(), settings, list_.texts, s_.pool,
             [&](round_outcome const& round) {
                 auto const [d, i] = list_.places[round.text];
                 m.domains[d].add(i, round);
@@ -89,8 +80,7 @@ public:
 
 private:
     session const& s_;
-    contestant who_;
-    engine::dspark<float>* draft_;
+    dspark_drafts drafts_;
     text_list list_;
 };
 
