@@ -10,6 +10,9 @@
 // Removing a tail is free in a cache of keys and values. A recurrent or hybrid memory has a window (llama_n_rs_seq), or else
 // needs a state to come back to. It is saved before tokens are decoded that may be rejected. Where neither
 // helps, the whole sequence is removed, and decoded again from the request's context.
+//
+// A slot whose drafts are a tree has sequences besides (paths.hpp). Of a tree nothing but its anchor is held until commit says
+// which path was kept.
 #pragma once
 
 #include <algorithm>
@@ -27,6 +30,7 @@
 #include <sureleap/ext/llama/context.hpp>
 #include <sureleap/ext/llama/features.hpp>
 #include <sureleap/ext/llama/outcome.hpp>
+#include <sureleap/ext/llama/paths.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -35,9 +39,10 @@ namespace detail {
 /// The sequences of one user of a context, and the batch of its next pass. Not thread-safe, like the context.
 class llama_sequences {
 public:
-    /// Throws what checked_context throws.
+    /// Trees have up to `paths` paths, one is chains alone. A slot's branches are behind the sequences of all slots. Throws what
+    /// checked_context and check_paths throw.
     llama_sequences(char const* owner, llama_context* context, std::size_t slots, llama_seq_id first_sequence,
-                    std::size_t most_rows, llama_features* features)
+                    std::size_t most_rows, llama_features* features, std::size_t paths = 1)
         : context_(checked_context(owner, context, slots, first_sequence, most_rows)),
           memory_(llama_get_memory(context)),
           model_(llama_get_model(context)),
@@ -46,8 +51,13 @@ public:
           sequences_(slots) {
         keeps_states_ = llama_model_is_recurrent(model_) || llama_model_is_hybrid(model_);
         window_ = keeps_states_ ? llama_n_rs_seq(context) : std::numeric_limits<std::size_t>::max();
+        check_paths(owner, context, slots, first_sequence, paths);
         for (std::size_t s = 0; s < slots; ++s) {
             sequences_[s].id = first_sequence + static_cast<llama_seq_id>(s);
+            if (paths > 1) {
+                std::size_t const before = slots + s * (paths - 1);
+                sequences_[s].paths = {memory_, first_sequence + static_cast<llama_seq_id>(before), paths - 1};
+            }
             remove_all(s);
         }
         tokens_.reserve(most_tokens_);
@@ -55,7 +65,7 @@ public:
         positions_.reserve(most_tokens_);
         ids_.reserve(most_tokens_);
         outputs_.reserve(most_tokens_);
-        id_counts_.assign(most_tokens_, 1);
+        id_counts_.reserve(most_tokens_);
         if (features_ == nullptr) return;
         if (keeps_states_ && slots > 1) {
             fail_with(owner, ": features of ", slots,
@@ -93,6 +103,7 @@ public:
     [[nodiscard]] llama_outcome settle(request_view const& request) {
         sequence& s = sequences_[request.slot];
         auto const position = static_cast<std::size_t>(request.position);
+        if (s.has_tree) accept(request.slot, {});  // there was no verdict
         // Somebody else may have cleared, shifted or moved what was there.
         if (llama_memory_seq_pos_max(memory_, s.id) + 1 != static_cast<llama_pos>(s.held.size())) forget(request.slot);
         bool const is_new = s.request != request.id;
@@ -118,9 +129,11 @@ public:
         auto const position = static_cast<std::size_t>(request.position);
         return size == position ? std::span<token_id const>{} : request.context.subspan(size, position - size);
     }
-    /// The first `size` tokens that are held are the request's, and the rest is removed. Fewer may be held afterwards.
-    void commit(std::size_t slot, std::size_t size) {
+    /// The first `size` tokens that are held are the request's, and the rest is removed. Fewer may be held afterwards. Of a tree,
+    /// the nodes of `path` are held first (verdict::path).
+    void commit(std::size_t slot, std::size_t size, std::span<std::int32_t const> path = {}) {
         sequence& s = sequences_[slot];
+        if (s.has_tree) accept(slot, path);
         if (s.held.size() > size) go_back(slot, size);
         s.agreed = s.held.size();
     }
@@ -133,12 +146,13 @@ public:
     // ---- a pass -------------------------------------------------------------------------------------------------
 
     /// What a slot needs in a pass: tokens that are missing, then `rows` rows, of which the last `uncertain` may have to be
-    /// removed again.
+    /// removed again. Rows of a tree have `parents` in their batch, the anchor none (verify_batch::parents).
     struct need {
         std::size_t slot = 0;
         std::span<token_id const> missing{};
         std::size_t rows = 1;
         std::size_t uncertain = 0;
+        std::span<std::uint32_t const> parents{};
     };
     /// Begins a pass. Missing tokens of all slots come before all rows: so the rows are the last outputs, whatever is an output
     /// besides. They get passes of their own where one is too small for all, or where a state is to be saved behind them.
@@ -147,6 +161,15 @@ public:
         std::size_t tokens = 0;
         bool apart = false;
         ++round_;
+        for (std::size_t slot = 0; slot < sequences_.size(); ++slot) {
+            if (sequences_[slot].has_tree) accept(slot, {});
+        }
+        for (need const& n : needs) {
+            sequence& s = sequences_[n.slot];
+            // Node 1 is a child of the anchor, whose row is the first.
+            if (!n.parents.empty() && !s.paths.plan(s.id, n.parents, n.parents[1]))
+                return llama_outcome::too_many_paths;
+        }
         for (need const& n : needs) {
             sequences_[n.slot].round = round_;
             tokens += n.missing.size() + n.rows;
@@ -154,23 +177,36 @@ public:
         }
         apart = apart || tokens > most_tokens_;
         for (need const& n : needs) {
-            if (!apart) {
-                for (token_id const x : n.missing) add(n.slot, x, false);
-            } else if (auto const outcome = prefill(n.slot, n.missing); outcome != llama_outcome::ok) {
-                return outcome;
+            if (apart) {
+                if (auto const outcome = prefill(n.slot, n.missing); outcome != llama_outcome::ok) return outcome;
             }
             if (n.uncertain > window_) save(sequences_[n.slot]);
         }
+        for (need const& n : needs) {
+            auto const missing = apart ? std::span<token_id const>{} : n.missing;
+            if (!n.parents.empty()) plant(sequences_[n.slot], missing.size());
+            for (token_id const x : missing) add(n.slot, x, false);
+        }
         return llama_outcome::ok;
     }
-    /// Adds a token behind what is held and was added of its slot.
+    /// Adds a token behind what is held and was added of its slot; of a tree its next node, the anchor first.
     void add(std::size_t slot, token_id token, bool output) {
         SURELEAP_EXPECTS(tokens_.size() < most_tokens_);
         sequence& s = sequences_[slot];
+        std::size_t position = s.held.size() + s.added;
+        std::span<llama_seq_id> ids(&s.id, 1);
+        if (s.plants) {  // what is missing is seen by all paths, as the anchor is
+            std::size_t const node = s.added < s.missing ? 0 : s.added - s.missing;
+            position = s.held.size() + std::min(s.added, s.missing) + s.paths.depth(node);
+            ids = s.paths.ids(node);
+            if (s.added >= s.missing) s.nodes.push_back({token, tokens_.size()});
+        }
+        ++s.added;
         tokens_.push_back(token);
         slots_.push_back(slot);
-        positions_.push_back(static_cast<llama_pos>(s.held.size() + s.added++));
-        ids_.push_back(&s.id);
+        positions_.push_back(static_cast<llama_pos>(position));
+        ids_.push_back(ids.data());
+        id_counts_.push_back(static_cast<std::int32_t>(ids.size()));
         // Rows of the last layer are those of outputs alone.
         outputs_.push_back(output || (features_ != nullptr && features_->reads_last_layer()) ? 1 : 0);
     }
@@ -184,13 +220,18 @@ public:
             for (std::size_t i = 0; i < tokens_.size(); ++i) {
                 sequence& s = sequences_[slots_[i]];
                 s.decoded = s.added;
+                s.has_tree = s.plants;
+                if (s.plants && s.held.size() == s.anchor_end) continue;  // a node, which is held once it is accepted
                 if (features_ != nullptr) features_->keep(slots_[i], s.held.size(), i);
                 s.held.push_back(tokens_[i]);
             }
-        } else if (outcome == llama_outcome::aborted || outcome == llama_outcome::failed) {
+        } else {
+            bool const may_have_begun = outcome == llama_outcome::aborted || outcome == llama_outcome::failed;
             for (std::size_t const slot : slots_) {
-                if (sequences_[slot].added > 0) undo(slot);
+                if (may_have_begun && sequences_[slot].added > 0) undo(slot);
+                if (sequences_[slot].plants) sequences_[slot].paths.keep(sequences_[slot].held.size());
                 sequences_[slot].added = 0;
+                sequences_[slot].plants = false;
             }
         }
         clear();
@@ -223,7 +264,43 @@ private:
         std::uint64_t round = 0;          // the last one that it took part in
         std::vector<std::uint8_t> saved;  // the state behind saved_at tokens; 0: none
         std::size_t saved_at = 0;
+        // Of a tree:
+        struct node {
+            token_id token = 0;
+            std::size_t row = 0;  // of the pass
+        };
+        llama_paths paths;
+        bool plants = false;         // the pass that is being made has one
+        bool has_tree = false;       // it was decoded, and no path of it is accepted
+        std::size_t missing = 0;     // tokens of that pass before the anchor
+        std::size_t anchor_end = 0;  // tokens up to the anchor, and with it
+        std::vector<node> nodes;
     };
+
+    /// The rows of a slot in the next pass are the tree that was planned, behind so many tokens that are missing.
+    void plant(sequence& s, std::size_t missing) {
+        s.paths.share(s.id, s.held.size());
+        s.plants = true;
+        s.missing = missing;
+        s.anchor_end = s.held.size() + missing + 1;
+        s.nodes.clear();
+    }
+    /// Of a tree that was decoded: the nodes of `path` are held, and all others are removed.
+    void accept(std::size_t slot, std::span<std::int32_t const> path) {
+        sequence& s = sequences_[slot];
+        auto const first = static_cast<llama_pos>(s.held.size());
+        auto const end = first + static_cast<llama_pos>(path.size());
+        llama_seq_id const from = path.empty() ? s.id : s.paths.ids(static_cast<std::size_t>(path.back())).front();
+        llama_memory_seq_rm(memory_, s.id, from == s.id ? end : first, -1);
+        if (from != s.id) llama_memory_seq_cp(memory_, from, s.id, first, end);
+        s.paths.keep(s.held.size());
+        for (std::int32_t const n : path) {
+            auto const& node = s.nodes[static_cast<std::size_t>(n)];
+            if (features_ != nullptr) features_->keep(slot, s.held.size(), node.row);
+            s.held.push_back(node.token);
+        }
+        s.has_tree = false;
+    }
 
     /// The first `size` tokens of a slot stay, others were not the request's.
     void go_back(std::size_t slot, std::size_t size) {
@@ -241,6 +318,7 @@ private:
             remove_all(slot);
         }
         if (s.saved_at > s.held.size()) s.saved_at = 0;
+        s.paths.keep(s.held.size());
         if (features_ != nullptr) features_->truncate(slot, s.held.size());
     }
     /// A pass that failed may have decoded a part of its batch. The window of a recurrent memory cannot be trusted then: its
@@ -279,6 +357,8 @@ private:
         llama_memory_seq_rm(memory_, s.id, -1, -1);
         s.held.clear();
         s.saved_at = 0;
+        s.paths.keep(0);
+        s.has_tree = false;
         if (features_ != nullptr) features_->truncate(slot, 0);
     }
     [[nodiscard]] bool too_long() const {
@@ -309,11 +389,15 @@ private:
         return any;
     }
     void clear() noexcept {
-        for (std::size_t const slot : slots_) sequences_[slot].added = 0;
+        for (std::size_t const slot : slots_) {
+            sequences_[slot].added = 0;
+            sequences_[slot].plants = false;
+        }
         tokens_.clear();
         slots_.clear();
         positions_.clear();
         ids_.clear();
+        id_counts_.clear();
         outputs_.clear();
     }
 
