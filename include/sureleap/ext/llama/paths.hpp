@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
 //
-// The paths of a draft tree as sequences of llama.cpp. There a token may belong to several sequences, and it attends to what is
-// before it in the first of them. So every path from the anchor to a leaf has a sequence, and a node belongs to those of all
-// paths that lead through it:
+// The paths of a draft tree as sequences of llama.cpp. There a token may belong to several sequences. It attends to what is before
+// it in one of them, which llama.cpp chooses. So every path from the anchor to a leaf has a sequence, and a node belongs to
+// those of all paths that lead through it, in which the same is before it:
 //
 //          anchor 0,4,5        the slot's own sequence is 0, and its branches are 4 and 5
-//          a 0,4     b 5
-//         c 0  d 4
+//          a 4,5     b 0
+//         c 4  d 5
 //
-// The first path is the slot's own sequence. The others are branches, which need what is before the anchor as well. In a unified
-// cache these are the same cells, with an id more. A branch keeps them from round to round, so that a round gives it only what
-// was committed since.
+// The path to the first leaf is the slot's own sequence. The others are branches, which need what is before the anchor as well.
+// In a unified cache these are the same cells, with an id more. A branch keeps them from round to round, so that a round gives
+// it only what was committed since.
 #pragma once
 
 #include <algorithm>
@@ -23,6 +23,7 @@
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
 #include <sureleap/verify/verify_batch.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -67,7 +68,8 @@ inline void check_paths(char const* owner, llama_context* context, std::size_t s
     return {};
 }
 
-/// The tree of a slot in a pass, and what its branches hold. Takes memory for the largest tree so far.
+/// The tree of a slot, and what its branches hold: plan, plant, add each token, end_pass, accept. Takes memory for the largest
+/// tree so far.
 class llama_paths {
 public:
     llama_paths() = default;
@@ -112,8 +114,12 @@ public:
         }
         return true;
     }
-    /// Makes branches of the tree hold the first `size` tokens of the slot's own sequence, which holds no more.
-    void share(llama_seq_id own, std::size_t size) {
+    /// The slot's next pass is the tree that was planned, behind `held` tokens of its own sequence and `missing` tokens of the pass.
+    /// Branches of the tree are given what is held.
+    void plant(llama_seq_id own, std::size_t held, std::size_t missing) {
+        is_planted_ = true;
+        first_ = held;
+        missing_ = missing;
         used_ = nodes_[0].paths - 1;
         for (branch& b : std::span(branches_).first(used_)) {
             // Somebody else may have cleared, shifted or moved what was there.
@@ -121,12 +127,48 @@ public:
                 llama_memory_seq_rm(memory_, b.id, -1, -1);
                 b.size = 0;
             }
-            if (b.size < size) {
-                llama_memory_seq_cp(memory_, own, b.id, static_cast<llama_pos>(b.size), static_cast<llama_pos>(size));
+            if (b.size < held) {
+                llama_memory_seq_cp(memory_, own, b.id, static_cast<llama_pos>(b.size), static_cast<llama_pos>(held));
             }
-            b.size = size;
+            b.size = held;
         }
     }
+    [[nodiscard]] bool is_planted() const noexcept { return is_planted_; }
+    /// The `added`-th token of the slot in that pass, at `row` of it. What is missing is seen by all paths, as the anchor is.
+    struct place {
+        std::size_t position;
+        std::span<llama_seq_id> ids;
+    };
+    [[nodiscard]] place add(std::size_t added, token_id token, std::size_t row) {
+        node& n = nodes_[added < missing_ ? 0 : added - missing_];
+        n.token = token;
+        n.row = row;
+        return {first_ + std::min(added, missing_) + n.depth, std::span(ids_).subspan(n.first, n.paths)};
+    }
+    /// Tokens of the slot that are held whatever is accepted: up to the anchor, and with it.
+    [[nodiscard]] std::size_t trunk() const noexcept { return first_ + missing_ + 1; }
+
+    /// The pass was made: the tree waits for its verdict. Or it failed, and nothing of the tree is there.
+    void end_pass(bool decoded) {
+        if (!is_planted_) return;
+        is_planted_ = false;
+        is_decoded_ = decoded;
+        if (!decoded) keep(first_);
+    }
+    /// Nodes of it are in the memory.
+    [[nodiscard]] bool is_decoded() const noexcept { return is_decoded_; }
+    /// The slot's own sequence has the nodes of `path` behind the anchor, and all others are removed.
+    void accept(llama_seq_id own, std::span<std::int32_t const> path) {
+        auto const first = static_cast<llama_pos>(trunk());
+        auto const end = first + static_cast<llama_pos>(path.size());
+        llama_seq_id const from = path.empty() ? own : ids_[at(path.back()).first];
+        llama_memory_seq_rm(memory_, own, from == own ? end : first, -1);
+        if (from != own) llama_memory_seq_cp(memory_, from, own, first, end);
+        keep(trunk());
+    }
+    [[nodiscard]] token_id token(std::int32_t n) const noexcept { return at(n).token; }
+    [[nodiscard]] std::size_t row(std::int32_t n) const noexcept { return at(n).row; }
+
     /// Branches hold no more than the first `size` tokens of the slot, and nothing of a tree behind them.
     void keep(std::size_t size) {
         for (std::size_t j = 0; j < branches_.size(); ++j) {
@@ -137,14 +179,8 @@ public:
             b.size = size;
         }
         used_ = 0;
+        is_decoded_ = false;
     }
-
-    /// Sequences of a node.
-    [[nodiscard]] std::span<llama_seq_id> ids(std::size_t n) noexcept {
-        return std::span(ids_).subspan(nodes_[n].first, nodes_[n].paths);
-    }
-    /// Tokens between the anchor and behind a node: 0 of the anchor.
-    [[nodiscard]] std::size_t depth(std::size_t n) const noexcept { return nodes_[n].depth; }
 
 private:
     struct branch {
@@ -157,13 +193,20 @@ private:
         std::size_t paths = 0;  // through it
         std::size_t first = 0;  // of its ids
         bool is_leaf = false;
+        token_id token = 0;
+        std::size_t row = 0;
     };
+    [[nodiscard]] node const& at(std::int32_t n) const noexcept { return nodes_[static_cast<std::size_t>(n)]; }
 
     llama_memory_t memory_ = nullptr;
     std::vector<branch> branches_;
     std::size_t used_ = 0;  // the first of them have nodes
     std::vector<node> nodes_;
     std::vector<llama_seq_id> ids_;
+    bool is_planted_ = false;
+    bool is_decoded_ = false;
+    std::size_t first_ = 0;    // tokens before the pass
+    std::size_t missing_ = 0;  // of the pass before the anchor
 };
 
 }  // namespace detail

@@ -103,7 +103,7 @@ public:
     [[nodiscard]] llama_outcome settle(request_view const& request) {
         sequence& s = sequences_[request.slot];
         auto const position = static_cast<std::size_t>(request.position);
-        if (s.has_tree) accept(request.slot, {});  // there was no verdict
+        if (s.paths.is_decoded()) accept(request.slot, {});  // there was no verdict
         // Somebody else may have cleared, shifted or moved what was there.
         if (llama_memory_seq_pos_max(memory_, s.id) + 1 != static_cast<llama_pos>(s.held.size())) forget(request.slot);
         bool const is_new = s.request != request.id;
@@ -133,7 +133,7 @@ public:
     /// the nodes of `path` are held first (verdict::path).
     void commit(std::size_t slot, std::size_t size, std::span<std::int32_t const> path = {}) {
         sequence& s = sequences_[slot];
-        if (s.has_tree) accept(slot, path);
+        if (s.paths.is_decoded()) accept(slot, path);
         if (s.held.size() > size) go_back(slot, size);
         s.agreed = s.held.size();
     }
@@ -162,7 +162,7 @@ public:
         bool apart = false;
         ++round_;
         for (std::size_t slot = 0; slot < sequences_.size(); ++slot) {
-            if (sequences_[slot].has_tree) accept(slot, {});
+            if (sequences_[slot].paths.is_decoded()) accept(slot, {});
         }
         for (need const& n : needs) {
             sequence& s = sequences_[n.slot];
@@ -184,7 +184,8 @@ public:
         }
         for (need const& n : needs) {
             auto const missing = apart ? std::span<token_id const>{} : n.missing;
-            if (!n.parents.empty()) plant(sequences_[n.slot], missing.size());
+            sequence& s = sequences_[n.slot];
+            if (!n.parents.empty()) s.paths.plant(s.id, s.held.size(), missing.size());
             for (token_id const x : missing) add(n.slot, x, false);
         }
         return llama_outcome::ok;
@@ -193,20 +194,14 @@ public:
     void add(std::size_t slot, token_id token, bool output) {
         SURELEAP_EXPECTS(tokens_.size() < most_tokens_);
         sequence& s = sequences_[slot];
-        std::size_t position = s.held.size() + s.added;
-        std::span<llama_seq_id> ids(&s.id, 1);
-        if (s.plants) {  // what is missing is seen by all paths, as the anchor is
-            std::size_t const node = s.added < s.missing ? 0 : s.added - s.missing;
-            position = s.held.size() + std::min(s.added, s.missing) + s.paths.depth(node);
-            ids = s.paths.ids(node);
-            if (s.added >= s.missing) s.nodes.push_back({token, tokens_.size()});
-        }
+        llama_paths::place place{s.held.size() + s.added, {&s.id, 1}};
+        if (s.paths.is_planted()) place = s.paths.add(s.added, token, tokens_.size());
         ++s.added;
         tokens_.push_back(token);
         slots_.push_back(slot);
-        positions_.push_back(static_cast<llama_pos>(position));
-        ids_.push_back(ids.data());
-        id_counts_.push_back(static_cast<std::int32_t>(ids.size()));
+        positions_.push_back(static_cast<llama_pos>(place.position));
+        ids_.push_back(place.ids.data());
+        id_counts_.push_back(static_cast<std::int32_t>(place.ids.size()));
         // Rows of the last layer are those of outputs alone.
         outputs_.push_back(output || (features_ != nullptr && features_->reads_last_layer()) ? 1 : 0);
     }
@@ -220,20 +215,17 @@ public:
             for (std::size_t i = 0; i < tokens_.size(); ++i) {
                 sequence& s = sequences_[slots_[i]];
                 s.decoded = s.added;
-                s.has_tree = s.plants;
-                if (s.plants && s.held.size() == s.anchor_end) continue;  // a node, which is held once it is accepted
+                if (s.paths.is_planted() && s.held.size() == s.paths.trunk()) continue;  // held once it is accepted
                 if (features_ != nullptr) features_->keep(slots_[i], s.held.size(), i);
                 s.held.push_back(tokens_[i]);
             }
-        } else {
-            bool const may_have_begun = outcome == llama_outcome::aborted || outcome == llama_outcome::failed;
+        } else if (outcome == llama_outcome::aborted || outcome == llama_outcome::failed) {
             for (std::size_t const slot : slots_) {
-                if (may_have_begun && sequences_[slot].added > 0) undo(slot);
-                if (sequences_[slot].plants) sequences_[slot].paths.keep(sequences_[slot].held.size());
+                if (sequences_[slot].added > 0) undo(slot);
                 sequences_[slot].added = 0;
-                sequences_[slot].plants = false;
             }
         }
+        for (std::size_t const slot : slots_) sequences_[slot].paths.end_pass(outcome == llama_outcome::ok);
         clear();
         return outcome;
     }
@@ -264,42 +256,17 @@ private:
         std::uint64_t round = 0;          // the last one that it took part in
         std::vector<std::uint8_t> saved;  // the state behind saved_at tokens; 0: none
         std::size_t saved_at = 0;
-        // Of a tree:
-        struct node {
-            token_id token = 0;
-            std::size_t row = 0;  // of the pass
-        };
         llama_paths paths;
-        bool plants = false;         // the pass that is being made has one
-        bool has_tree = false;       // it was decoded, and no path of it is accepted
-        std::size_t missing = 0;     // tokens of that pass before the anchor
-        std::size_t anchor_end = 0;  // tokens up to the anchor, and with it
-        std::vector<node> nodes;
     };
 
-    /// The rows of a slot in the next pass are the tree that was planned, behind so many tokens that are missing.
-    void plant(sequence& s, std::size_t missing) {
-        s.paths.share(s.id, s.held.size());
-        s.plants = true;
-        s.missing = missing;
-        s.anchor_end = s.held.size() + missing + 1;
-        s.nodes.clear();
-    }
     /// Of a tree that was decoded: the nodes of `path` are held, and all others are removed.
     void accept(std::size_t slot, std::span<std::int32_t const> path) {
         sequence& s = sequences_[slot];
-        auto const first = static_cast<llama_pos>(s.held.size());
-        auto const end = first + static_cast<llama_pos>(path.size());
-        llama_seq_id const from = path.empty() ? s.id : s.paths.ids(static_cast<std::size_t>(path.back())).front();
-        llama_memory_seq_rm(memory_, s.id, from == s.id ? end : first, -1);
-        if (from != s.id) llama_memory_seq_cp(memory_, from, s.id, first, end);
-        s.paths.keep(s.held.size());
+        s.paths.accept(s.id, path);
         for (std::int32_t const n : path) {
-            auto const& node = s.nodes[static_cast<std::size_t>(n)];
-            if (features_ != nullptr) features_->keep(slot, s.held.size(), node.row);
-            s.held.push_back(node.token);
+            if (features_ != nullptr) features_->keep(slot, s.held.size(), s.paths.row(n));
+            s.held.push_back(s.paths.token(n));
         }
-        s.has_tree = false;
     }
 
     /// The first `size` tokens of a slot stay, others were not the request's.
@@ -358,7 +325,6 @@ private:
         s.held.clear();
         s.saved_at = 0;
         s.paths.keep(0);
-        s.has_tree = false;
         if (features_ != nullptr) features_->truncate(slot, 0);
     }
     [[nodiscard]] bool too_long() const {
@@ -389,10 +355,7 @@ private:
         return any;
     }
     void clear() noexcept {
-        for (std::size_t const slot : slots_) {
-            sequences_[slot].added = 0;
-            sequences_[slot].plants = false;
-        }
+        for (std::size_t const slot : slots_) sequences_[slot].added = 0;
         tokens_.clear();
         slots_.clear();
         positions_.clear();

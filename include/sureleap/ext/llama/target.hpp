@@ -10,7 +10,13 @@
 // round in which they are missing, and so is whatever a context lost: an engine that wants them in chunks calls prefill.
 // What is rejected is removed (llama_memory_seq_rm).
 //
-// Draft trees are one pass as well: their paths are sequences that share cells (paths.hpp). The context needs that many.
+// A batch with draft trees is one pass as well, in a context with a sequence for every path of a tree (paths.hpp):
+//
+//     params.kv_unified = true;
+//     params.n_seq_max = 4 * 16;  // requests, and paths of a tree
+//     llama_context* const context = llama_init_from_model(model, params);
+//     tree_drafter drafter{semi_autoregressive{..}, {.nodes = 16}};
+//     llama_target target{context, drafter, {.max_requests = 4}};
 //
 // Before a token is decoded the constructor refuses what would abort in llama.cpp, or cost a pass a request. Failures of a
 // pass are outcomes: score() returns no rows, so that the round's requests get status invalid_target and stay as they are.
@@ -106,9 +112,7 @@ public:
     void commit(std::span<verdict const> verdicts) {
         for (std::size_t r = 0; r < verdicts.size() && r < scored_.size(); ++r) {
             verdict const& v = verdicts[r];
-            // The last token is the next anchor, which is decoded in its own round even if it was accepted.
-            std::size_t const followed = std::min(v.path.size(), std::max<std::size_t>(v.emitted.size(), 1) - 1);
-            sequences_.commit(v.slot, static_cast<std::size_t>(scored_[r]) + v.emitted.size(), v.path.first(followed));
+            sequences_.commit(v.slot, static_cast<std::size_t>(scored_[r]) + v.emitted.size(), v.path);
         }
         scored_.clear();
     }
