@@ -314,7 +314,7 @@ TEST_CASE("llama.cpp: sequences share tokens of a unified cache, and an abort ta
         tiny_context const context = after(model, prompt, params);
         llama_memory_t const memory = llama_get_memory(context.get());
         auto const branches = [&] {
-            return token_batch().add(tokens[10], 10, {0, 1}).add(tokens[11], 11, {0}).add(tokens[12], 11, {1});
+            return token_batch().add(tokens[10], 10, {0, 1}).add(tokens[11], 11, 0).add(tokens[12], 11, 1);
         };
         CHECK(branches().decode(context) == -1);  // sequence 1 has no prompt
         llama_memory_seq_cp(memory, 0, 1, -1, -1);
