@@ -29,7 +29,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -51,9 +50,9 @@ struct llama_target_options {
     std::size_t max_requests = 1;        ///< of a round; slots are below it
     llama_seq_id first_sequence = 0;     ///< slot s is sequence first_sequence + s, and nobody else's
     llama_features* features = nullptr;  ///< for a drafter that reads hidden states; must outlive the target
-    /// Most paths of a draft tree, and so sequences of a slot: its own and, behind those of all slots, paths - 1 besides. Unset:
-    /// as many as the drafter's trees may have, one for each token. Rounds whose trees have more fail (too_many_paths).
-    std::optional<std::size_t> tree_paths{};
+    /// Most paths of a draft tree, and so sequences of a slot: its own and, behind those of all slots, tree_paths - 1 branches. A
+    /// round fails if a tree of it has more (too_many_paths). 0: as many as the drafter's trees may have, one for each token.
+    std::size_t tree_paths = 0;
 };
 
 /// Models target_model. Must not outlive the context. Not thread-safe, like the context; two contexts may be used by two
@@ -73,7 +72,9 @@ public:
     llama_target(llama_context* context, Drafter const& drafter, llama_target_options const& options = {})
         : sequences_("llama_target", context, options.max_requests, options.first_sequence,
                      options.max_requests * (drafter.block_size() + 1), options.features,
-                     options.tree_paths.value_or(drafts_trees_v<Drafter> ? drafter.block_size() : 1)) {
+                     options.tree_paths > 0    ? options.tree_paths
+                     : drafts_trees_v<Drafter> ? drafter.block_size()
+                                               : 1) {
         if (drafter.target_vocabulary() != vocabulary()) {
             fail_with("llama_target: the drafter's target vocabulary has ", drafter.target_vocabulary(),
                       " tokens, expected the model's ", vocabulary(), "; it was made for another target");
