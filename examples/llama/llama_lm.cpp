@@ -13,12 +13,15 @@ namespace {
 
 using sureleap::fail_with;
 
-[[nodiscard]] llama_context_params parameters(engine::thread_pool const& pool, engine::serving_limits const& limits) {
+[[nodiscard]] llama_context_params parameters(engine::thread_pool const& pool, engine::serving_limits const& limits,
+                                              std::size_t tree_paths) {
     llama_context_params params = llama_context_default_params();
-    // A context is never smaller than a batch.
-    params.n_ctx = static_cast<std::uint32_t>(std::max(limits.slots * limits.context_length, limits.max_rows));
-    params.n_seq_max = static_cast<std::uint32_t>(limits.slots);
-    params.n_batch = static_cast<std::uint32_t>(limits.max_rows);
+    std::size_t const sequences = limits.slots * tree_paths;
+    // A context is never smaller than a batch, nor a batch than the number of sequences.
+    std::size_t const rows = std::max(limits.max_rows, sequences);
+    params.n_ctx = static_cast<std::uint32_t>(std::max(limits.slots * limits.context_length, rows));
+    params.n_seq_max = static_cast<std::uint32_t>(sequences);
+    params.n_batch = static_cast<std::uint32_t>(rows);
     params.n_ubatch = params.n_batch;
     params.kv_unified = true;
     // Verification is a batch, plain decoding is not: the same threads, or they could not be compared.
@@ -30,19 +33,21 @@ using sureleap::fail_with;
 }  // namespace
 
 llama_lm::llama_lm(std::filesystem::path const& file, std::vector<int> feature_layers, engine::thread_pool const& pool,
-                   engine::serving_limits const& limits)
+                   engine::serving_limits const& limits, std::size_t tree_paths)
     : feature_layers_(std::move(feature_layers)), limits_(limits) {
     llama_log_set([](ggml_log_level, char const*, void*) {}, nullptr);
     model_.reset(llama_model_load_from_file(file.c_str(), llama_model_default_params()));
     if (!model_) fail_with(file.string(), ": llama.cpp cannot load it, expected a GGUF file of a model");
-    llama_context_params params = parameters(pool, limits);
+    llama_context_params params = parameters(pool, limits, tree_paths);
     if (!feature_layers_.empty()) features_.emplace(feature_layers_).attach(params);
     context_.reset(llama_init_from_model(model_.get(), params));
     if (!context_) {
-        fail_with(file.string(), ": llama.cpp makes no context of ", limits.slots, " sequences of ",
-                  limits.context_length, " tokens, expected enough memory for it");
+        fail_with(file.string(), ": llama.cpp makes no context of ", params.n_seq_max, " sequences, ", limits.slots,
+                  " of them of ", limits.context_length, " tokens, expected enough memory for it and at most ",
+                  llama_max_parallel_sequences(), " sequences");
     }
-    sequences_.emplace("llama_lm", context_.get(), limits.slots, 0, limits.max_rows, features_ ? &*features_ : nullptr);
+    sequences_.emplace("llama_lm", context_.get(), limits.slots, 0, limits.max_rows, features_ ? &*features_ : nullptr,
+                       tree_paths);
     if (feature_layers_.empty()) return;
     file_.emplace(engine::checkpoint_of(file));
     auto const& config = file_->config().transformer;
@@ -76,8 +81,8 @@ void llama_lm::prefill(std::size_t slot, std::size_t first, std::span<sureleap::
 
 sureleap::logits_rows<float> llama_lm::score(sureleap::verify_batch const& batch) {
     auto const requests = batch.requests();
-    if (batch.has_trees()) fail_with("llama_lm: a batch has trees, expected chains: run without --tree");
     needs_.clear();
+    scored_.clear();
     for (std::size_t r = 0; r < requests.size(); ++r) {
         auto const position = static_cast<std::size_t>(requests[r].position);
         sequences_->commit(requests[r].slot, position);
@@ -88,7 +93,9 @@ sureleap::logits_rows<float> llama_lm::score(sureleap::verify_batch const& batch
         }
         auto const missing = held < position ? requests[r].context.subspan(held, position - held)
                                              : std::span<sureleap::token_id const>{};
-        needs_.push_back({requests[r].slot, missing, 1 + batch.length(r), batch.length(r)});
+        needs_.push_back(
+            {requests[r].slot, missing, 1 + batch.length(r), batch.length(r), sureleap::detail::tree_of(batch, r)});
+        scored_.push_back(position);
     }
     auto outcome = sequences_->begin(needs_);
     if (outcome == sureleap::llama_outcome::ok) {
@@ -103,6 +110,14 @@ sureleap::logits_rows<float> llama_lm::score(sureleap::verify_batch const& batch
     rows_ = batch.rows();
     for (auto const& request : requests) drop_kept(request.slot);
     return sequences_->last_rows(rows_);
+}
+
+void llama_lm::commit(std::span<sureleap::verdict const> verdicts) {
+    for (std::size_t r = 0; r < verdicts.size() && r < scored_.size(); ++r) {
+        sequences_->commit(verdicts[r].slot, scored_[r] + verdicts[r].emitted.size(), verdicts[r].path);
+        drop_kept(verdicts[r].slot);
+    }
+    scored_.clear();
 }
 
 sureleap::matrix_view<float> llama_lm::features() const noexcept {

@@ -25,16 +25,16 @@ struct release {
     void operator()(llama_context* context) const noexcept { llama_free(context); }
 };
 
-/// Sequences of one context with a unified cache, limits.slots of them. Threads: as many as the pool has, which sleep while
+/// Sequences of one context with a unified cache, limits.slots of them, or that times the paths of a draft tree. Threads: as many as the pool has, which sleep while
 /// llama.cpp's work.
 ///
 /// Drafters that share the target's embedding and LM head get them from the engine's own reader of the file, which reads the
 /// types that the engine computes with. Without features nothing of it is read.
 class llama_lm final : public engine::target<float> {
 public:
-    /// Throws sureleap::error if llama.cpp cannot load the file or the limits do not fit it.
+    /// Draft trees have up to tree_paths paths. Throws sureleap::error if llama.cpp cannot load the file or the limits do not fit it.
     llama_lm(std::filesystem::path const& file, std::vector<int> feature_layers, engine::thread_pool const& pool,
-             engine::serving_limits const& limits);
+             engine::serving_limits const& limits, std::size_t tree_paths = 1);
 
     [[nodiscard]] std::size_t vocabulary() const noexcept override { return sequences_->vocabulary(); }
     [[nodiscard]] std::size_t hidden_size() const noexcept override;
@@ -44,6 +44,7 @@ public:
 
     void prefill(std::size_t slot, std::size_t first, std::span<sureleap::token_id const> tokens) override;
     [[nodiscard]] sureleap::logits_rows<float> score(sureleap::verify_batch const& batch) override;
+    void commit(std::span<sureleap::verdict const> verdicts) override;
     [[nodiscard]] sureleap::matrix_view<float> features() const noexcept override;
     [[nodiscard]] bool rows_depend_on_batch() const noexcept override { return true; }
     [[nodiscard]] std::span<int const> feature_layers() const noexcept override { return feature_layers_; }
@@ -63,7 +64,8 @@ private:
     engine::weight embeddings_{};
     engine::weight output_head_{};
     std::vector<sureleap::detail::llama_sequences::need> needs_;
-    std::size_t rows_ = 0;  // of the last pass, its last ones
+    std::vector<std::size_t> scored_;  // the anchors' positions in the last batch
+    std::size_t rows_ = 0;             // of the last pass, its last ones
 };
 
 }  // namespace llama_example

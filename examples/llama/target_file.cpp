@@ -3,6 +3,8 @@
 // generate and evaluate, with targets that llama.cpp computes: the programs llama and llama_bench.
 #include <generate/target_file.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <utility>
 
@@ -12,7 +14,9 @@ namespace generate {
 
 loaded_target load_target_file(options const& chosen, std::vector<int> features, engine::thread_pool& pool,
                                engine::serving_limits const& limits) {
-    auto model = std::make_unique<llama_example::llama_lm>(chosen.target, std::move(features), pool, limits);
+    // A tree of leaves alone has as many paths as tokens.
+    auto model = std::make_unique<llama_example::llama_lm>(chosen.target, std::move(features), pool, limits,
+                                                           std::max<std::size_t>(chosen.tree, 1));
     auto const layers = static_cast<std::size_t>(llama_model_n_layer(model->model()));
     auto const bytes = static_cast<std::size_t>(llama_model_size(model->model()));
     model_facts facts{.name = last_name(chosen.target) + " in llama.cpp " + llama_version(),

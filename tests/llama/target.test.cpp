@@ -294,7 +294,7 @@ TEST_CASE("every code of llama_decode is an outcome, and each has a text of its 
     CHECK(outcome_of_code(-2) == llama_outcome::failed);
     CHECK(outcome_of_code(-3) == llama_outcome::failed);
     std::vector<std::string> texts;
-    for (int i = 0; i <= static_cast<int>(llama_outcome::no_context); ++i) {
+    for (int i = 0; i <= static_cast<int>(llama_outcome::too_many_paths); ++i) {
         texts.emplace_back(to_string(static_cast<llama_outcome>(i)));
     }
     std::sort(texts.begin(), texts.end());

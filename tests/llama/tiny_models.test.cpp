@@ -301,6 +301,44 @@ TEST_CASE("llama.cpp: an abort leaves a KV cache as it was, and recurrent memory
     }
 }
 
+TEST_CASE("llama.cpp: sequences share tokens of a unified cache, and an abort takes them from one alone", "[llama]") {
+    auto const tokens = random_tokens(13, 8);
+    auto const prompt = std::span(tokens).first(10);
+    bool aborts = false;
+    auto params = tiny_context_params();
+    params.abort_callback = [](void* flag) { return *static_cast<bool*>(flag); };
+    params.abort_callback_data = &aborts;
+    for (tiny_arch const arch : {tiny_arch::llama, tiny_arch::qwen3}) {
+        INFO(name_of(arch));
+        tiny_model const model = make_tiny(arch, 7);
+        tiny_context const context = after(model, prompt, params);
+        llama_memory_t const memory = llama_get_memory(context.get());
+        auto const branches = [&] {
+            return token_batch().add(tokens[10], 10, {0, 1}).add(tokens[11], 11, 0).add(tokens[12], 11, 1);
+        };
+        CHECK(branches().decode(context) == -1);  // sequence 1 has no prompt
+        llama_memory_seq_cp(memory, 0, 1, -1, -1);
+        aborts = true;
+        CHECK(branches().decode(context) == 2);
+        aborts = false;
+        // The token that both had is still in one of them.
+        CHECK(std::minmax({last_of(context, 0), last_of(context, 1)}) == std::pair<llama_pos, llama_pos>(9, 10));
+        CHECK(branches().decode(context) == -1);
+        for (llama_seq_id const sequence : {0, 1}) CHECK(remove_from(context, 10, sequence));
+
+        REQUIRE(branches().decode(context) == 0);
+        std::vector<llama_token> path(tokens.begin(), tokens.begin() + 11);
+        path.push_back(tokens[12]);
+        CHECK(logits_of(context, 2) == logits_of(after(model, path), 11));
+        llama_memory_seq_rm(memory, 1, -1, -1);
+        check_continues(context, model, std::span(tokens).first(12), 0.0);
+
+        auto apart = tiny_context_params();
+        apart.kv_unified = false;
+        CHECK(token_batch().add(tokens[0], 0, {0, 1}).decode(make_context(model, apart)) != 0);
+    }
+}
+
 TEST_CASE("llama.cpp: how a batch is cut into passes", "[llama]") {
     using widths = std::vector<std::pair<llama_seq_id, std::size_t>>;  // sequence, tokens
     using passes = std::vector<std::int64_t>;                          // rows

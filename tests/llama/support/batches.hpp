@@ -11,6 +11,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <llama.h>
@@ -23,9 +24,13 @@ class token_batch {
 public:
     /// `output`: that logits are asked for.
     token_batch& add(llama_token token, llama_pos position, llama_seq_id sequence = 0, bool output = true) {
+        return add(token, position, std::vector{sequence}, output);
+    }
+    /// Of several sequences.
+    token_batch& add(llama_token token, llama_pos position, std::vector<llama_seq_id> sequences, bool output = true) {
         tokens_.push_back(token);
         positions_.push_back(position);
-        sequences_.push_back(sequence);
+        sequences_.push_back(std::move(sequences));
         outputs_.push_back(output ? 1 : 0);
         return *this;
     }
@@ -38,9 +43,12 @@ public:
     [[nodiscard]] std::size_t size() const noexcept { return tokens_.size(); }
 
     [[nodiscard]] std::int32_t decode(tiny_context const& context) {
-        std::vector<std::int32_t> counts(size(), 1);
+        std::vector<std::int32_t> counts;
         std::vector<llama_seq_id*> pointers;
-        for (llama_seq_id& sequence : sequences_) pointers.push_back(&sequence);
+        for (auto& of_token : sequences_) {
+            counts.push_back(static_cast<std::int32_t>(of_token.size()));
+            pointers.push_back(of_token.data());
+        }
         return llama_decode(context.get(), {.n_tokens = static_cast<std::int32_t>(size()),
                                             .token = tokens_.data(),
                                             .embd = nullptr,
@@ -53,7 +61,7 @@ public:
 private:
     std::vector<llama_token> tokens_;
     std::vector<llama_pos> positions_;
-    std::vector<llama_seq_id> sequences_;
+    std::vector<std::vector<llama_seq_id>> sequences_;
     std::vector<std::int8_t> outputs_;
 };
 

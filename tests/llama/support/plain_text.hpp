@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <span>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include <sureleap/ext/llama.hpp>
@@ -74,6 +75,57 @@ struct favour {
     auto const text = dec.generated(id);
     return {text.begin(), text.end()};
 }
+
+/// What a request writes without speculation, token by token. Rows depend a little on the batch, so that another token may be
+/// drawn where two are nearly level. Then the text goes on from there.
+class expected_text {
+public:
+    /// `text` is plain_text of the others.
+    expected_text(tiny_model model, llama_context_params const& params, std::vector<sureleap::token_id> prompt,
+                  sureleap::request_settings const& settings, std::vector<sureleap::token_id> text)
+        : model_(std::move(model)),
+          params_(params),
+          prompt_(std::move(prompt)),
+          settings_(settings),
+          text_(std::move(text)) {}
+
+    /// The next token may be this one.
+    [[nodiscard]] bool takes(sureleap::token_id x) {
+        if (has_ended()) return false;
+        if (x != text_[taken_] && !goes_on_with(x)) return false;
+        ++taken_;
+        return true;
+    }
+    [[nodiscard]] bool has_ended() const noexcept { return taken_ == text_.size(); }
+    /// Tokens so far that were nearly level with the ones expected.
+    [[nodiscard]] std::size_t level() const noexcept { return level_; }
+
+private:
+    [[nodiscard]] bool goes_on_with(sureleap::token_id x) {
+        std::vector<sureleap::token_id> before = prompt_;
+        before.insert(before.end(), text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(taken_));
+        sureleap::request_settings rest = settings_;
+        rest.max_new_tokens -= taken_;
+        if (plain_text(model_, before, rest, {x, 1e-3F}, params_)[0] != x) return false;
+        ++level_;
+        text_.resize(taken_);
+        text_.push_back(x);
+        before.push_back(x);
+        if (--rest.max_new_tokens > 0) {
+            auto const other = plain_text(model_, before, rest, {}, params_);
+            text_.insert(text_.end(), other.begin(), other.end());
+        }
+        return true;
+    }
+
+    tiny_model model_;
+    llama_context_params params_;
+    std::vector<sureleap::token_id> prompt_;
+    sureleap::request_settings settings_;
+    std::vector<sureleap::token_id> text_;
+    std::size_t taken_ = 0;
+    std::size_t level_ = 0;
+};
 
 /// A prompt that repeats itself, so that lookup finds something: `period` random tokens, over and over.
 [[nodiscard]] inline std::vector<sureleap::token_id> repeating_prompt(std::size_t seed, std::size_t size,

@@ -31,6 +31,7 @@ enum class tiny_arch {
     lfm2,   ///< hybrid: a short convolution, then attention; its memory can be rolled back (n_rs_seq)
     jamba,  ///< hybrid: Mamba, then attention; its memory cannot
     mamba,  ///< recurrent alone; its memory cannot be rolled back
+    olmo2,  ///< attention, with a sliding window of 8 tokens; not among every_tiny_arch
 };
 
 inline constexpr tiny_arch every_tiny_arch[] = {tiny_arch::llama, tiny_arch::qwen3, tiny_arch::lfm2, tiny_arch::jamba,
@@ -43,6 +44,7 @@ inline constexpr tiny_arch every_tiny_arch[] = {tiny_arch::llama, tiny_arch::qwe
         case tiny_arch::qwen3: return "qwen3";
         case tiny_arch::lfm2: return "lfm2";
         case tiny_arch::jamba: return "jamba";
+        case tiny_arch::olmo2: return "olmo2";
         default: return "mamba";
     }
 }
@@ -126,6 +128,7 @@ inline void write_shape(metadata_writer& w, tiny_arch arch, tiny_options const& 
         for (std::uint32_t layer = 0; layer < options.layers; ++layer) heads[layer] = layer % 2 == 0 ? 0 : 2;
         w.set("attention.head_count_kv", heads);
     }
+    if (arch == tiny_arch::olmo2) w.set("attention.sliding_window", 8U);
     if (arch == tiny_arch::lfm2) w.set("shortconv.l_cache", 3U);
     if (arch == tiny_arch::jamba || arch == tiny_arch::mamba) {
         w.set("ssm.conv_kernel", 4U);

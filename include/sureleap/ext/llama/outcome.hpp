@@ -12,12 +12,13 @@ SURELEAP_BEGIN_NAMESPACE
 /// Anything but ok leaves every sequence with the tokens that it had. The same round can be run again.
 enum class llama_outcome : std::uint8_t {
     ok,
-    no_slot,       ///< code 1: the cache has no room, not even after requests that take no part gave up theirs
-    aborted,       ///< code 2: the abort callback said so
-    invalid,       ///< code -1: llama.cpp refuses the batch, and its log says why
-    failed,        ///< below -1: memory or computation failed
-    context_full,  ///< a sequence would be longer than llama_n_ctx_seq
-    no_context,    ///< tokens are missing in the cache, and request_view::context does not have them
+    no_slot,         ///< code 1: the cache has no room, not even after requests that take no part gave up theirs
+    aborted,         ///< code 2: the abort callback said so
+    invalid,         ///< code -1: llama.cpp refuses the batch, and its log says why
+    failed,          ///< below -1: memory or computation failed
+    context_full,    ///< a sequence would be longer than llama_n_ctx_seq
+    no_context,      ///< tokens are missing in the cache, and request_view::context does not have them
+    too_many_paths,  ///< a draft tree has more paths than its request has sequences
 };
 
 [[nodiscard]] constexpr llama_outcome outcome_of_code(int code) noexcept {
@@ -39,6 +40,7 @@ enum class llama_outcome : std::uint8_t {
         case llama_outcome::failed: return "memory or computation failed";
         case llama_outcome::context_full: return "longer than the context of a sequence";
         case llama_outcome::no_context: return "tokens are missing in the cache and in the request's context";
+        case llama_outcome::too_many_paths: return "a draft tree has more paths than its request has sequences";
     }
     return "unknown outcome";
 }

@@ -10,6 +10,9 @@
 // Removing a tail is free in a cache of keys and values. A recurrent or hybrid memory has a window (llama_n_rs_seq), or else
 // needs a state to come back to. It is saved before tokens are decoded that may be rejected. Where neither
 // helps, the whole sequence is removed, and decoded again from the request's context.
+//
+// A slot whose drafts are a tree has sequences besides (paths.hpp). Of a tree nothing but its anchor is held until commit says
+// which path was kept.
 #pragma once
 
 #include <algorithm>
@@ -27,6 +30,7 @@
 #include <sureleap/ext/llama/context.hpp>
 #include <sureleap/ext/llama/features.hpp>
 #include <sureleap/ext/llama/outcome.hpp>
+#include <sureleap/ext/llama/paths.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -35,9 +39,10 @@ namespace detail {
 /// The sequences of one user of a context, and the batch of its next pass. Not thread-safe, like the context.
 class llama_sequences {
 public:
-    /// Throws what checked_context throws.
+    /// Trees have up to `paths` paths, one is chains alone. A slot's branches are behind the sequences of all slots. Throws what
+    /// checked_context and check_paths throw.
     llama_sequences(char const* owner, llama_context* context, std::size_t slots, llama_seq_id first_sequence,
-                    std::size_t most_rows, llama_features* features)
+                    std::size_t most_rows, llama_features* features, std::size_t paths = 1)
         : context_(checked_context(owner, context, slots, first_sequence, most_rows)),
           memory_(llama_get_memory(context)),
           model_(llama_get_model(context)),
@@ -46,8 +51,13 @@ public:
           sequences_(slots) {
         keeps_states_ = llama_model_is_recurrent(model_) || llama_model_is_hybrid(model_);
         window_ = keeps_states_ ? llama_n_rs_seq(context) : std::numeric_limits<std::size_t>::max();
+        check_paths(owner, context, slots, first_sequence, paths);
         for (std::size_t s = 0; s < slots; ++s) {
             sequences_[s].id = first_sequence + static_cast<llama_seq_id>(s);
+            if (paths > 1) {
+                std::size_t const before = slots + s * (paths - 1);
+                sequences_[s].paths = {memory_, first_sequence + static_cast<llama_seq_id>(before), paths - 1};
+            }
             remove_all(s);
         }
         tokens_.reserve(most_tokens_);
@@ -55,7 +65,7 @@ public:
         positions_.reserve(most_tokens_);
         ids_.reserve(most_tokens_);
         outputs_.reserve(most_tokens_);
-        id_counts_.assign(most_tokens_, 1);
+        id_counts_.reserve(most_tokens_);
         if (features_ == nullptr) return;
         if (keeps_states_ && slots > 1) {
             fail_with(owner, ": features of ", slots,
@@ -93,6 +103,7 @@ public:
     [[nodiscard]] llama_outcome settle(request_view const& request) {
         sequence& s = sequences_[request.slot];
         auto const position = static_cast<std::size_t>(request.position);
+        if (s.paths.is_decoded()) accept(request.slot, {});  // there was no verdict
         // Somebody else may have cleared, shifted or moved what was there.
         if (llama_memory_seq_pos_max(memory_, s.id) + 1 != static_cast<llama_pos>(s.held.size())) forget(request.slot);
         bool const is_new = s.request != request.id;
@@ -118,9 +129,11 @@ public:
         auto const position = static_cast<std::size_t>(request.position);
         return size == position ? std::span<token_id const>{} : request.context.subspan(size, position - size);
     }
-    /// The first `size` tokens that are held are the request's, and the rest is removed. Fewer may be held afterwards.
-    void commit(std::size_t slot, std::size_t size) {
+    /// The first `size` tokens that are held are the request's, and the rest is removed. Fewer may be held afterwards. Of a tree,
+    /// the nodes of `path` are held first (verdict::path).
+    void commit(std::size_t slot, std::size_t size, std::span<std::int32_t const> path = {}) {
         sequence& s = sequences_[slot];
+        if (s.paths.is_decoded()) accept(slot, path);
         if (s.held.size() > size) go_back(slot, size);
         s.agreed = s.held.size();
     }
@@ -133,12 +146,13 @@ public:
     // ---- a pass -------------------------------------------------------------------------------------------------
 
     /// What a slot needs in a pass: tokens that are missing, then `rows` rows, of which the last `uncertain` may have to be
-    /// removed again.
+    /// removed again. Rows of a tree have `parents` in their batch, the anchor none (verify_batch::parents).
     struct need {
         std::size_t slot = 0;
         std::span<token_id const> missing{};
         std::size_t rows = 1;
         std::size_t uncertain = 0;
+        std::span<std::uint32_t const> parents{};
     };
     /// Begins a pass. Missing tokens of all slots come before all rows: so the rows are the last outputs, whatever is an output
     /// besides. They get passes of their own where one is too small for all, or where a state is to be saved behind them.
@@ -147,6 +161,15 @@ public:
         std::size_t tokens = 0;
         bool apart = false;
         ++round_;
+        for (std::size_t slot = 0; slot < sequences_.size(); ++slot) {
+            if (sequences_[slot].paths.is_decoded()) accept(slot, {});
+        }
+        for (need const& n : needs) {
+            sequence& s = sequences_[n.slot];
+            // Node 1 is a child of the anchor, whose row is the first.
+            if (!n.parents.empty() && !s.paths.plan(s.id, n.parents, n.parents[1]))
+                return llama_outcome::too_many_paths;
+        }
         for (need const& n : needs) {
             sequences_[n.slot].round = round_;
             tokens += n.missing.size() + n.rows;
@@ -154,23 +177,31 @@ public:
         }
         apart = apart || tokens > most_tokens_;
         for (need const& n : needs) {
-            if (!apart) {
-                for (token_id const x : n.missing) add(n.slot, x, false);
-            } else if (auto const outcome = prefill(n.slot, n.missing); outcome != llama_outcome::ok) {
-                return outcome;
+            if (apart) {
+                if (auto const outcome = prefill(n.slot, n.missing); outcome != llama_outcome::ok) return outcome;
             }
             if (n.uncertain > window_) save(sequences_[n.slot]);
         }
+        for (need const& n : needs) {
+            auto const missing = apart ? std::span<token_id const>{} : n.missing;
+            sequence& s = sequences_[n.slot];
+            if (!n.parents.empty()) s.paths.plant(s.id, s.held.size(), missing.size());
+            for (token_id const x : missing) add(n.slot, x, false);
+        }
         return llama_outcome::ok;
     }
-    /// Adds a token behind what is held and was added of its slot.
+    /// Adds a token behind what is held and was added of its slot; of a tree its next node, the anchor first.
     void add(std::size_t slot, token_id token, bool output) {
         SURELEAP_EXPECTS(tokens_.size() < most_tokens_);
         sequence& s = sequences_[slot];
+        llama_paths::place place{s.held.size() + s.added, {&s.id, 1}};
+        if (s.paths.is_planted()) place = s.paths.add(s.added, token, tokens_.size());
+        ++s.added;
         tokens_.push_back(token);
         slots_.push_back(slot);
-        positions_.push_back(static_cast<llama_pos>(s.held.size() + s.added++));
-        ids_.push_back(&s.id);
+        positions_.push_back(static_cast<llama_pos>(place.position));
+        ids_.push_back(place.ids.data());
+        id_counts_.push_back(static_cast<std::int32_t>(place.ids.size()));
         // Rows of the last layer are those of outputs alone.
         outputs_.push_back(output || (features_ != nullptr && features_->reads_last_layer()) ? 1 : 0);
     }
@@ -184,6 +215,7 @@ public:
             for (std::size_t i = 0; i < tokens_.size(); ++i) {
                 sequence& s = sequences_[slots_[i]];
                 s.decoded = s.added;
+                if (s.paths.is_planted() && s.held.size() == s.paths.trunk()) continue;  // held once it is accepted
                 if (features_ != nullptr) features_->keep(slots_[i], s.held.size(), i);
                 s.held.push_back(tokens_[i]);
             }
@@ -193,6 +225,7 @@ public:
                 sequences_[slot].added = 0;
             }
         }
+        for (std::size_t const slot : slots_) sequences_[slot].paths.end_pass(outcome == llama_outcome::ok);
         clear();
         return outcome;
     }
@@ -223,7 +256,18 @@ private:
         std::uint64_t round = 0;          // the last one that it took part in
         std::vector<std::uint8_t> saved;  // the state behind saved_at tokens; 0: none
         std::size_t saved_at = 0;
+        llama_paths paths;
     };
+
+    /// Of a tree that was decoded: the nodes of `path` are held, and all others are removed.
+    void accept(std::size_t slot, std::span<std::int32_t const> path) {
+        sequence& s = sequences_[slot];
+        s.paths.accept(s.id, path);
+        for (std::int32_t const n : path) {
+            if (features_ != nullptr) features_->keep(slot, s.held.size(), s.paths.row(n));
+            s.held.push_back(s.paths.token(n));
+        }
+    }
 
     /// The first `size` tokens of a slot stay, others were not the request's.
     void go_back(std::size_t slot, std::size_t size) {
@@ -241,6 +285,7 @@ private:
             remove_all(slot);
         }
         if (s.saved_at > s.held.size()) s.saved_at = 0;
+        s.paths.keep(s.held.size());
         if (features_ != nullptr) features_->truncate(slot, s.held.size());
     }
     /// A pass that failed may have decoded a part of its batch. The window of a recurrent memory cannot be trusted then: its
@@ -279,6 +324,7 @@ private:
         llama_memory_seq_rm(memory_, s.id, -1, -1);
         s.held.clear();
         s.saved_at = 0;
+        s.paths.keep(0);
         if (features_ != nullptr) features_->truncate(slot, 0);
     }
     [[nodiscard]] bool too_long() const {
@@ -314,6 +360,7 @@ private:
         slots_.clear();
         positions_.clear();
         ids_.clear();
+        id_counts_.clear();
         outputs_.clear();
     }
 

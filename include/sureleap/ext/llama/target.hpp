@@ -10,6 +10,14 @@
 // round in which they are missing, and so is whatever a context lost: an engine that wants them in chunks calls prefill.
 // What is rejected is removed (llama_memory_seq_rm).
 //
+// A batch with draft trees is one pass as well, in a context with a sequence for every path of a tree (paths.hpp):
+//
+//     params.kv_unified = true;
+//     params.n_seq_max = 4 * 16;  // requests, and paths of a tree
+//     llama_context* const context = llama_init_from_model(model, params);
+//     tree_drafter drafter{semi_autoregressive{..}, {.nodes = 16}};
+//     llama_target target{context, drafter, {.max_requests = 4}};
+//
 // Before a token is decoded the constructor refuses what would abort in llama.cpp, or cost a pass a request. Failures of a
 // pass are outcomes: score() returns no rows, so that the round's requests get status invalid_target and stay as they are.
 // outcome() says why. A decoder suspends them, and they go on with the same random keys when they are resumed.
@@ -32,6 +40,7 @@
 #include <sureleap/ext/llama/features.hpp>
 #include <sureleap/ext/llama/outcome.hpp>
 #include <sureleap/ext/llama/sequences.hpp>
+#include <sureleap/round/check.hpp>
 #include <sureleap/verify/verdict.hpp>
 #include <sureleap/verify/verify_batch.hpp>
 
@@ -41,6 +50,9 @@ struct llama_target_options {
     std::size_t max_requests = 1;        ///< of a round; slots are below it
     llama_seq_id first_sequence = 0;     ///< slot s is sequence first_sequence + s, and nobody else's
     llama_features* features = nullptr;  ///< for a drafter that reads hidden states; must outlive the target
+    /// Most paths of a draft tree, and so sequences of a slot: its own and, behind those of all slots, tree_paths - 1 branches. A
+    /// round fails if a tree of it has more (too_many_paths). 0: as many as the drafter's trees may have, one for each token.
+    std::size_t tree_paths = 0;
 };
 
 /// Models target_model. Must not outlive the context. Not thread-safe, like the context; two contexts may be used by two
@@ -53,12 +65,16 @@ struct llama_target_options {
 class llama_target {
 public:
     using value_type = float;
+    static constexpr bool scores_trees = true;
 
     /// Throws if the context cannot serve rounds of this drafter: see the message.
     template <class Drafter>
     llama_target(llama_context* context, Drafter const& drafter, llama_target_options const& options = {})
         : sequences_("llama_target", context, options.max_requests, options.first_sequence,
-                     options.max_requests * (drafter.block_size() + 1), options.features) {
+                     options.max_requests * (drafter.block_size() + 1), options.features,
+                     options.tree_paths > 0    ? options.tree_paths
+                     : drafts_trees_v<Drafter> ? drafter.block_size()
+                                               : 1) {
         if (drafter.target_vocabulary() != vocabulary()) {
             fail_with("llama_target: the drafter's target vocabulary has ", drafter.target_vocabulary(),
                       " tokens, expected the model's ", vocabulary(), "; it was made for another target");
@@ -96,7 +112,8 @@ public:
     /// Removes what was rejected. Verdicts of the batch that was scored last, in its order.
     void commit(std::span<verdict const> verdicts) {
         for (std::size_t r = 0; r < verdicts.size() && r < scored_.size(); ++r) {
-            sequences_.commit(verdicts[r].slot, static_cast<std::size_t>(scored_[r]) + verdicts[r].emitted.size());
+            verdict const& v = verdicts[r];
+            sequences_.commit(v.slot, static_cast<std::size_t>(scored_[r]) + v.emitted.size(), v.path);
         }
         scored_.clear();
     }
@@ -133,7 +150,8 @@ private:
         for (std::size_t r = 0; r < requests.size(); ++r) {
             if (auto const outcome = sequences_.settle(requests[r]); outcome != llama_outcome::ok) return outcome;
             std::size_t const length = batch.length(r);
-            needs_.push_back({requests[r].slot, sequences_.missing(requests[r]), 1 + length, length});
+            needs_.push_back(
+                {requests[r].slot, sequences_.missing(requests[r]), 1 + length, length, detail::tree_of(batch, r)});
         }
         if (auto const outcome = sequences_.begin(needs_); outcome != llama_outcome::ok) return outcome;
         for (std::size_t i = 0; i < batch.rows(); ++i) {
