@@ -67,7 +67,7 @@ public:
     }
     /// m_j(x) of the next child, whose token is x, and q_j(x).
     [[nodiscard]] bounds of(token_id x) const noexcept {
-        if (rejected_child const* const elder = find(x)) return {elder->left, elder->most};
+        if (!is_drawn && is_rejected(x)) return {0.0, 0.0};
         if (exact_) return {survival_.low * (*exact_)[x], survival_.low * (*exact_)[x]};
         double const weight = weight_of(*p_, x);
         double const drafted = most_.b > 0.0 ? q_->probability(x) : 0.0;
@@ -96,7 +96,7 @@ public:
         double drawn_;
     };
 
-    /// The next child, x, was rejected. The tokens of q's list; where q has none, O(V).
+    /// The next child, x, was rejected, so that m_j(x) < q_j(x). The tokens of q's list; where q has none, O(V).
     void reject(token_id x) noexcept {
         SURELEAP_EXPECTS(rejected_ < room_.size());
         if (is_drawn && q_->support().empty()) return reject_exactly(x);
@@ -138,7 +138,8 @@ private:
     // A rejection that leaves less has that probability, and the rounding of sums in double is as large.
     static constexpr double nothing_left = 1e-13;
 
-    /// m_j(v) = max(a w(v) - b q(v), 0) of tokens that were not rejected, and the product of all 1 - t_j.
+    /// m_j(v) = max(a w(v) - b q(v), 0), and the product of all 1 - t_j. Of rejected tokens that is 0, since they had less of m
+    /// than of q; but for chosen children, of which q is not asked.
     struct end {
         double a = 0.0;
         double b = 0.0;
@@ -207,38 +208,24 @@ private:
     [[nodiscard]] static double behind(double mass, double survival) noexcept {
         return survival < 1.0 ? mass / (mass + (1.0 - survival)) : survival;
     }
-    [[nodiscard]] rejected_child const* find(token_id v) const noexcept {
-        if (exact_) return nullptr;
-        for (rejected_child const& child : room_.first(rejected_)) {
-            if (child.token == v) return &child;
-        }
-        return nullptr;
+    [[nodiscard]] bool is_rejected(token_id v) const noexcept {
+        auto const elders = room_.first(rejected_);
+        return std::any_of(elders.begin(), elders.end(), [v](rejected_child const& c) { return c.token == v; });
     }
     // The i-th child; those before it are left out. False if bounds are so wide that nothing may be left.
     [[nodiscard]] bool leave_out(std::size_t i) noexcept {
         token_id const x = room_[i].token;
-        bounds const m = of(x);
-        double const drawn = drawn_with(x);
-        bounds const t = is_drawn ? taken() : bounds{std::min(m.low, 1.0), std::min(m.high, 1.0)};
-        bool const any = 1.0 - t.high > nothing_left;
-        if (!any && is_open()) return false;
-        // Else the rejection had probability 0 but for rounding, and the law stays as it was.
-        double const low = any ? 1.0 - t.low : 1.0;
-        double const high = any ? 1.0 - t.high : 1.0;
-        room_[i].left = any ? std::max(m.low - drawn, 0.0) / low : m.low;
-        room_[i].most = any ? std::max(m.high - drawn, 0.0) / high : m.high;
-        for (rejected_child& elder : room_.first(i)) {
-            elder.left /= low;
-            elder.most /= high;
-        }
-        if (any) {
-            least_.leave(low, undrawn_);
-            most_.leave(high, undrawn_);
-        }
+        bounds const t = is_drawn ? taken() : of(x);
+        if (1.0 - t.high > nothing_left) {
+            least_.leave(1.0 - t.low, undrawn_);
+            most_.leave(1.0 - t.high, undrawn_);
+        } else if (is_open()) {
+            return false;
+        }  // else the rejection had probability 0 but for rounding, and the law stays as it was
         if (is_drawn) undrawn_ -= q_->probability(x);
         return true;
     }
-    // t_j. Nothing is taken from elder children.
+    // t_j of drawn children; of a chosen one it is m_j at its token. Elder children have m_j = 0, so nothing is taken from them.
     [[nodiscard]] bounds taken() const noexcept {
         auto const list = q_->support();
         double const unit = 1.0 / q_->total();
@@ -249,10 +236,6 @@ private:
             auto const here = list.subspan(first, std::min(weights.size(), list.size() - first));
             p_->weights_of(here, std::span(weights).first(here.size()));
             q_->mapped_weights(first, std::span(drafted).first(here.size()));
-            for (rejected_child const& elder : room_.first(rejected_)) {
-                auto const at = std::lower_bound(here.begin(), here.end(), elder.token);
-                if (at != here.end() && *at == elder.token) drafted[static_cast<std::size_t>(at - here.begin())] = 0;
-            }
             for (std::size_t i = 0; i < here.size(); ++i) {
                 auto const weight = static_cast<double>(weights[i]);
                 double const q = unit * static_cast<double>(drafted[i]);

@@ -30,8 +30,6 @@ SURELEAP_BEGIN_NAMESPACE
 struct rejected_child {
     token_id token = no_token;
     double left = 0.0;  ///< p_j(token), which follows a rule of its own from then on
-    double most =
-        0.0;  ///< where that is known by bounds (tree/bounded.hpp), the upper one; `left` is the lower one then
 };
 
 /// p_j and q_j of a node. A weight function whose total is 1. With an argmax_draft children are not drawn: q_j is one-hot at

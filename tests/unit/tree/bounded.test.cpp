@@ -235,6 +235,89 @@ void check_decisions(char const* name, over what, Rule const& rule, Exact const&
     }
 }
 
+/// Draws behind so many children, against the law that `remaining` has by exact numbers.
+template <class DraftRule>
+void check_draws(over what, std::size_t children) {
+    dice roll{17};
+    INFO("seed " << roll.seed() << ", " << children << " children, chosen " << DraftRule::is_deterministic);
+    row_pair const above(roll, what, 2.5);
+    row_pair const here(roll, what, 2.5);
+    std::vector<double> sums_above(row_blocks(vocabulary));
+    std::vector<double> sums(row_blocks(vocabulary));
+    using law = distribution<float>;
+    auto const outline = [](row_pair const& of, std::vector<double>& into, totals how) {
+        return law{{of.target, {}}, transform{}, {}, {}, native_kernels<row_kernels>(), into, how};
+    };
+    // The node is the child of the first token that survives with a probability inside (0, 1); then the likeliest are rejected.
+    law const p_above = outline(above, sums_above, totals::exact);
+    token_id token = no_token;
+    double survival = 0.0;
+    while (!(survival > 0.1 && survival < 0.9)) {
+        ++token;
+        double const drawn = DraftRule::is_deterministic ? 1.0 : above.q.probability(token);
+        survival = drawn > 0.0 ? p_above.probability(token) / drawn : 0.0;
+    }
+    law const p = outline(here, sums, totals::exact);
+    std::vector<rejected_child> room(4);
+    remaining<DraftRule, law, law> exact{p, here.q, room};
+    std::vector<token_id> rejected;
+    for (std::size_t i = 0; i < children; ++i) {
+        token_id x = no_token;  // the likeliest that can be rejected
+        for (token_id v = 0; v < static_cast<token_id>(vocabulary); ++v) {
+            if (std::find(rejected.begin(), rejected.end(), v) != rejected.end()) continue;
+            bool const more = x == no_token || here.q[v] > here.q[x];
+            if (more && survival * exact[v] < 0.9 * exact.drawn_with(v)) x = v;
+        }
+        double const mass = exact.reject(x, survival);
+        survival = mass / (mass + (1.0 - survival));
+        rejected.push_back(x);
+    }
+    std::vector<double> expected(vocabulary);
+    for (std::size_t v = 0; v < vocabulary; ++v) expected[v] = exact[static_cast<token_id>(v)];
+
+    constexpr int draws = 3000;
+    std::vector<double> counts(vocabulary);
+    philox_randomness const rng;
+    std::vector<rejected_child> own(4);
+    for (int i = 0; i < draws; ++i) {
+        law q_above = outline(above, sums_above, totals::bounded);
+        law q_here = outline(here, sums, totals::bounded);
+        std::vector<rejected_child> none(1);
+        bounded_remaining<DraftRule, law, law> parent{nullptr, no_token, none};
+        parent.look(q_above, above.q);
+        bounded_remaining<DraftRule, law, law> left{&parent, token, own};
+        left.look(q_here, here.q);
+        for (token_id const x : rejected) left.reject(x);
+        bounds const known = left.known();
+        if (!(known.low <= survival * (1.0 + 1e-6) && survival <= known.high * (1.0 + 1e-6))) {
+            FAIL("survival " << survival << " is not between " << known.low << " and " << known.high);
+        }
+        draw_key const key{3 + children, static_cast<std::uint64_t>(i), 2, purpose::residual};
+        token_id const y = left.draw(key, rng);
+        if (y == no_token) FAIL("draw " << i << " has no token");
+        counts[static_cast<std::size_t>(y)] += 1.0;
+    }
+    double rest = 0.0, rest_seen = 0.0, chi2 = 0.0;
+    int cells = 0;
+    auto const add = [&](double share, double seen) {
+        chi2 += (seen - draws * share) * (seen - draws * share) / (draws * share);
+        ++cells;
+    };
+    for (std::size_t v = 0; v < vocabulary; ++v) {
+        if (expected[v] == 0.0 && counts[v] > 0.0) FAIL("token " << v << " has no weight, and was drawn");
+        if (expected[v] >= 0.004) {
+            add(expected[v], counts[v]);
+        } else {
+            rest += expected[v];
+            rest_seen += counts[v];
+        }
+    }
+    if (rest > 1e-3) add(rest, rest_seen);
+    CAPTURE(chi2, cells);
+    CHECK(cells > 1);
+    CHECK(chi2 < cells + 5.0 * std::sqrt(2.0 * cells));  // draws are fixed by the seed
+}
+
 }  // namespace
 
 TEST_CASE("bounds decide about trees as exact sums do") {
@@ -254,81 +337,9 @@ TEST_CASE("bounds decide about trees as exact sums do") {
 }
 
 TEST_CASE("the token behind rejected children, drawn by bounds, has the law that is left") {
-    for (auto const what : {over::a_list, over::all}) {
-        for (std::size_t children = 1; children < 4; ++children) {
-            dice roll{17};
-            INFO("seed " << roll.seed() << ", " << children << " children");
-            row_pair const above(roll, what, 2.5);
-            row_pair const here(roll, what, 2.5);
-            std::vector<double> sums_above(row_blocks(vocabulary));
-            std::vector<double> sums(row_blocks(vocabulary));
-            using law = distribution<float>;
-            auto const outline = [](row_pair const& of, std::vector<double>& into, totals how) {
-                return law{{of.target, {}}, transform{}, {}, {}, native_kernels<row_kernels>(), into, how};
-            };
-            // The first token of q whose survival is below 1, and then the likeliest ones.
-            law const p_above = outline(above, sums_above, totals::exact);
-            token_id token = 0;
-            while (!(above.q.probability(token) > 0.0 &&
-                     p_above.probability(token) > 0.3 * above.q.probability(token) &&
-                     p_above.probability(token) < 0.9 * above.q.probability(token))) {
-                ++token;
-            }
-            double survival = p_above.probability(token) / above.q.probability(token);
-            law const p = outline(here, sums, totals::exact);
-            std::vector<rejected_child> room(4);
-            remaining<categorical_draft, law, law> exact{p, here.q, room};
-            std::vector<token_id> rejected;
-            for (std::size_t i = 0; i < children; ++i) {
-                token_id const x = undrawn{here.q, rejected}.mode();
-                double const mass = exact.reject(x, survival);
-                survival = mass / (mass + (1.0 - survival));
-                rejected.push_back(x);
-            }
-            std::vector<double> expected(vocabulary);
-            for (std::size_t v = 0; v < vocabulary; ++v) expected[v] = exact[static_cast<token_id>(v)];
-
-            constexpr int draws = 3000;
-            std::vector<double> counts(vocabulary);
-            philox_randomness const rng;
-            std::vector<rejected_child> own(4);
-            for (int i = 0; i < draws; ++i) {
-                law q_above = outline(above, sums_above, totals::bounded);
-                law q_here = outline(here, sums, totals::bounded);
-                std::vector<rejected_child> none(1);
-                bounded_remaining<categorical_draft, law, law> parent{nullptr, no_token, none};
-                parent.look(q_above, above.q);
-                bounded_remaining<categorical_draft, law, law> left{&parent, token, own};
-                left.look(q_here, here.q);
-                for (token_id const x : rejected) left.reject(x);
-                bounds const known = left.known();
-                if (!(known.low <= survival * (1.0 + 1e-6) && survival <= known.high * (1.0 + 1e-6))) {
-                    FAIL("survival " << survival << " is not between " << known.low << " and " << known.high);
-                }
-                draw_key const key{3 + children, static_cast<std::uint64_t>(i), 2, purpose::residual};
-                token_id const y = left.draw(key, rng);
-                if (y == no_token) FAIL("draw " << i << " has no token");
-                counts[static_cast<std::size_t>(y)] += 1.0;
-            }
-            double rest = 0.0, rest_seen = 0.0, chi2 = 0.0;
-            int cells = 0;
-            auto const add = [&](double share, double seen) {
-                chi2 += (seen - draws * share) * (seen - draws * share) / (draws * share);
-                ++cells;
-            };
-            for (std::size_t v = 0; v < vocabulary; ++v) {
-                if (expected[v] == 0.0 && counts[v] > 0.0) FAIL("token " << v << " has no weight, and was drawn");
-                if (expected[v] >= 0.004) {
-                    add(expected[v], counts[v]);
-                } else {
-                    rest += expected[v];
-                    rest_seen += counts[v];
-                }
-            }
-            if (rest > 1e-3) add(rest, rest_seen);
-            CAPTURE(chi2, cells);
-            CHECK(cells > 3);
-            CHECK(chi2 < cells + 5.0 * std::sqrt(2.0 * cells));  // draws are fixed by the seed
-        }
+    for (std::size_t children = 1; children < 4; ++children) {
+        check_draws<categorical_draft>(over::a_list, children);
+        check_draws<categorical_draft>(over::all, children);
+        check_draws<argmax_draft>(over::all, children);
     }
 }
