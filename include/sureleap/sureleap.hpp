@@ -84,6 +84,7 @@
 #include <sureleap/verify/verification.hpp>
 #include <sureleap/verify/verify_batch.hpp>
 
+#include <sureleap/tree/bounded.hpp>
 #include <sureleap/tree/draft_tree.hpp>
 #include <sureleap/tree/grow.hpp>
 #include <sureleap/tree/match.hpp>
@@ -91,6 +92,7 @@
 #include <sureleap/tree/remaining.hpp>
 #include <sureleap/tree/sibling_worth.hpp>
 #include <sureleap/tree/traversal.hpp>
+#include <sureleap/tree/undrawn.hpp>
 #include <sureleap/tree/verification.hpp>
 
 #include <sureleap/drafter/autoregressive.hpp>

@@ -225,6 +225,12 @@ public:
         row_.row().weights(first, out);
     }
 
+    /// The weights of some tokens, with the values that they have one at a time.
+    void weights_of(std::span<token_id const> tokens, std::span<real> out) const noexcept {
+        if (kind_ == kind::dense && !map_) return row_.row().weights_of(tokens, out);
+        std::transform(tokens.begin(), tokens.end(), out.begin(), [this](token_id v) { return (*this)[v]; });
+    }
+
     /// For Gumbel-max draws (sampling/gumbel_max.hpp). Of a truncated row tokens are listed that it does not keep as well.
     [[nodiscard]] bool can_list() const noexcept {
         return kind_ == kind::dense && size_ > 0 && (!map_ || map_.ascends());

@@ -114,6 +114,16 @@ concept has_mapped_weights =
         weights.mapped_weights(i, out);
     };
 
+/// So few tokens that the noise of each costs less than that of all groups: one for a block or less.
+template <class Weights>
+[[nodiscard]] bool is_short_list(Weights const& weights) noexcept {
+    if constexpr (has_mapped_weights<Weights>) {
+        return weights.mapped_size() > 0 && weights.mapped_size() <= weights.size() / row_block;
+    } else {
+        return false;
+    }
+}
+
 /// Who is ahead, over tokens in any order.
 class gumbel_search {
 public:
@@ -156,24 +166,43 @@ public:
             }
         }
     }
+    /// The same winner again, where mapped tokens are few, each in a group of its own: the noise of eight tokens at a time. Most
+    /// of them would need both their numbers one by one. A likely token first. False if a weight is no number, or of no use.
+    template <class Weights>
+    [[nodiscard]] bool visit_short(Weights const& weights, token_id likely) noexcept {
+        if (likely != no_token && !visit_one(weights, static_cast<std::size_t>(likely))) return false;
+        draw_key more = key_;
+        more.use = purpose::excess;
+        std::array<typename Weights::weight_type, philox_lanes> some;
+        std::array<std::size_t, philox_lanes> tokens{};
+        philox_bits of_groups, of_tokens;
+        for (std::size_t first = 0; first < weights.mapped_size(); first += some.size()) {
+            std::size_t const count = std::min(some.size(), weights.mapped_size() - first);
+            weights.mapped_weights(first, std::span(some).first(count));
+            for (std::size_t i = 0; i < count; ++i) {
+                tokens[i] = static_cast<std::size_t>(weights.mapped_token(first + i));
+            }
+            make_bits(key_, tokens, 2 * row_group, of_groups);
+            make_bits(more, tokens, 2, of_tokens);
+            for (std::size_t i = 0; i < count; ++i) {
+                auto const weight = static_cast<double>(some[i]);
+                if (!(weight < too_large)) return false;
+                std::size_t const g = tokens[i] / row_group % 2 * 2;
+                std::size_t const t = tokens[i] % 2 * 2;
+                visit(tokens[i], {of_groups[i][g], of_groups[i][g + 1]}, weight,
+                      [&] { return exponential_bits{of_tokens[i][t], of_tokens[i][t + 1]}; });
+            }
+        }
+        return true;
+    }
     /// The same winner, of all tokens or the mapped ones. A likely one first, so that there is a time to beat; then those that
     /// may beat it. False if a weight is no number, or of no use as one.
     template <class Weights>
     [[nodiscard]] bool visit_some(Weights const& weights, token_id likely) noexcept {
         constexpr std::size_t groups = 2 * philox_lanes;
-        constexpr double too_large = 1e30;
-        auto const visit_one = [&](std::size_t v, group_noise const& noise) {
-            auto const weight = static_cast<double>(weights[static_cast<token_id>(v)]);
-            if (!(weight < too_large)) return false;
-            visit(v, noise, weight);
-            return true;
-        };
         places<Weights> const row{weights};
         std::size_t const size = weights.size();
-        if (likely != no_token) {
-            auto const v = static_cast<std::size_t>(likely);
-            if (!visit_one(v, {key_, v / row_group})) return false;
-        }
+        if (likely != no_token && !visit_one(weights, static_cast<std::size_t>(likely))) return false;
         philox_bits bits;
         std::array<double, groups> least;
         std::array<std::uint32_t, groups * row_group> some;
@@ -199,7 +228,7 @@ public:
             std::size_t const listed = place < end ? weights.above(place, end - place, least.data(), some.data()) : 0;
             for (std::size_t i = 0; i < listed; ++i) {
                 std::size_t const v = row.token(place + some[i]);
-                if (!visit_one(v, noise(v / row_group - group))) return false;
+                if (!visit_one(weights, v, noise(v / row_group - group))) return false;
             }
             place = end;
         }
@@ -207,6 +236,27 @@ public:
     }
 
 private:
+    static constexpr double too_large = 1e30;  // as a weight
+
+    template <class Weights>
+    [[nodiscard]] bool visit_one(Weights const& weights, std::size_t v, group_noise const& noise) noexcept {
+        auto const weight = static_cast<double>(weights[static_cast<token_id>(v)]);
+        if (!(weight < too_large)) return false;
+        visit(v, noise, weight);
+        return true;
+    }
+    template <class Weights>
+    [[nodiscard]] bool visit_one(Weights const& weights, std::size_t v) noexcept {
+        return visit_one(weights, v, {key_, v / row_group});
+    }
+    // Of lanes tokens[i] / each.
+    static void make_bits(draw_key const& key, std::array<std::size_t, philox_lanes> const& tokens, std::size_t each,
+                          philox_bits& out) noexcept {
+        philox_words lanes;
+        for (std::size_t i = 0; i < lanes.size(); ++i) lanes[i] = static_cast<std::uint32_t>(tokens[i] / each);
+        auto const& [word] = key_counter(key, 0);
+        native_kernels<philox_kernels>().words(lanes, {word[0], word[1], word[2], word[3]}, key.seed, out);
+    }
     /// Which token stands where in the row.
     template <class Weights>
     struct places {
@@ -240,14 +290,20 @@ private:
     };
 
     void visit(std::size_t v, group_noise const& noise, double weight) noexcept {
+        visit(v, noise, weight, [&] { return group_noise::excess(key_, v); });
+    }
+    template <class Excess>
+    void visit(std::size_t v, group_noise const& noise, double weight, Excess const& excess_of) noexcept {
         if (!(weight > 0.0)) return;
         double const limit = best_ * weight;
         if (!(noise.bound() < limit)) return;
-        double e = noise.smallest();
-        if (!noise.is_of(v)) {
-            auto const excess = group_noise::excess(key_, v);
-            if (!(e + excess.bound() < limit)) return;
-            e += excess.value();
+        double e = 0.0;
+        if (noise.is_of(v)) {
+            e = noise.smallest();
+        } else {
+            exponential_bits const excess = excess_of();
+            if (!(noise.bound() + excess.bound() < limit)) return;  // most end here, before any logarithm
+            e = noise.smallest() + excess.value();
         }
         if (!(e / weight < best_)) return;
         best_ = e / weight;
@@ -278,7 +334,9 @@ template <class Weights>
         if (weights.can_list()) {
             // A guess without weight, which a truncation left out, is no time to beat.
             if (likely == no_token || !(weights[likely] > 0)) likely = weights.likely();
-            return leader.visit_some(weights, likely) ? leader.winner() : no_token;
+            bool const found = detail::is_short_list(weights) ? leader.visit_short(weights, likely)
+                                                              : leader.visit_some(weights, likely);
+            return found ? leader.winner() : no_token;
         }
     }
     if constexpr (detail::has_mapped_weights<Weights>) {

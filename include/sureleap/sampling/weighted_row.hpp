@@ -69,6 +69,17 @@ public:
             if (!cutoff_.keeps(logits_, first + i)) out[i] = real(0);
         }
     }
+    /// The same of some entries, at most a segment.
+    void weights_of(std::span<token_id const> entries, std::span<real> out) const noexcept {
+        segment<T> some;
+        SURELEAP_EXPECTS(entries.size() <= some.size());
+        for (std::size_t i = 0; i < entries.size(); ++i) some[i] = logits_[static_cast<std::size_t>(entries[i])];
+        functions_->weights(some.data(), entries.size(), shift_, scale_, out.data());
+        if (cutoff_.keeps_all()) return;
+        for (std::size_t i = 0; i < entries.size(); ++i) {
+            if (!cutoff_.keeps(logits_, static_cast<std::size_t>(entries[i]))) out[i] = real(0);
+        }
+    }
 
     // ---- the largest logit -------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/sampling/random.hpp>
 #include <sureleap/tree/draft_tree.hpp>
-#include <sureleap/tree/remaining.hpp>
+#include <sureleap/tree/undrawn.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

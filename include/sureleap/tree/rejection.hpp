@@ -14,15 +14,16 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/guarantee.hpp>
 #include <sureleap/sampling/random.hpp>
-#include <sureleap/tree/remaining.hpp>
+#include <sureleap/tree/bounded.hpp>
 #include <sureleap/tree/verification.hpp>
 #include <sureleap/verify/bounded.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
 /// Exact in law if no child's existence depends on its own token or its younger siblings' (tree/grow.hpp). With argmax_draft,
-/// whose children are chosen and not drawn, any tree will do that no draw of the round decided. O(V) for each child that is rejected; touches
-/// the rows of the accepted path, and one more where it ends at a leaf.
+/// whose children are chosen and not drawn, any tree will do that no draw of the round decided. Touches the rows of the
+/// accepted path, and one more where it ends at a leaf. Bounds of their sums decide mostly (tree/bounded.hpp); where q is no
+/// list, O(V) for each child that is rejected.
 template <class DraftRule = categorical_draft>
 class recursive_rejection {
     static_assert(!DraftRule::noise_returns,
@@ -44,18 +45,15 @@ public:
             if (!p.valid()) return {};
             node_id c = tree.first_child(n);
             if (c == no_node) return {true, n, draw(p, v.key(n, purpose::bonus), rng)};
-            remaining<DraftRule, typename Verification::law, typename Verification::draft_law> left{p, v.draft(n),
-                                                                                                    v.rejected()};
-            if (!keeps(p, left.next_law(), tree.token(c), v.key(c, purpose::accept), rng)) {
-                if (!settled(p).valid()) return {};
-                left.reject(tree.token(c), 1.0);
-                for (c = tree.next_sibling(c); c != no_node; c = tree.next_sibling(c)) {
-                    token_id const x = tree.token(c);
-                    if (rng.bernoulli(v.key(c, purpose::accept), left[x], left.drawn_with(x))) break;
-                    left.reject(x, 1.0);
-                }
-                if (c == no_node) return {true, n, draw_remaining(left, v.key(n, purpose::residual), rng)};
+            using law_left = bounded_remaining<DraftRule, typename Verification::law, typename Verification::draft_law>;
+            law_left left{nullptr, no_token, v.rejected()};
+            left.look(p, v.draft(n));
+            for (; c != no_node; c = tree.next_sibling(c)) {
+                token_id const x = tree.token(c);
+                if (decide(rng, v.key(c, purpose::accept), typename law_left::child_claim{left, x})) break;
+                left.reject(x);
             }
+            if (c == no_node) return {true, n, left.draw(v.key(n, purpose::residual), rng)};
             n = c;
         }
     }

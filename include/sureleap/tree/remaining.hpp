@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// Laws behind a node some of whose children are known: what a further child is drawn from, and what is left of the target's
-// law when children were rejected. Rejection behind rejection is the recursion of SpecInfer (Miao et al. 2024) for children
-// drawn without replacement:
+// What is left of the target's law behind a node some of whose children were rejected. Rejection behind rejection is the
+// recursion of SpecInfer (Miao et al. 2024) for children drawn without replacement:
 //
-//     q_j(v) = q(v) / sum of q over tokens that are no elder child; 0 for elder children
 //     p_{j+1}(v) = max(s p_j(v) - q_j(v), 0) / its sum         s: survival of the node, 1 for token by token rules
 //
-// Neither is a row: numbers are computed from p, q and what was rejected. So nothing of the size of the vocabulary is
-// written. The sum takes a pass over p and q, by segments; where one of them has few tokens, over those.
+// q_j is what the j-th child was drawn from (undrawn.hpp). Neither is a row: numbers are computed from p, q and what was
+// rejected. So nothing of the size of the vocabulary is written. The sum takes a pass over p and q, by segments; where one of
+// them has few tokens, over those.
 #pragma once
 
 #include <algorithm>
@@ -23,98 +22,9 @@
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/sampling/draw_key.hpp>
 #include <sureleap/sampling/quantile.hpp>
+#include <sureleap/tree/undrawn.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
-
-/// q without the tokens of children that are there already: what the next one is drawn from. A weight function in units of
-/// q's weights.
-template <class Q>
-class undrawn {
-public:
-    using weight_type = typename Q::weight_type;
-
-    undrawn(Q const& q, std::span<token_id const> drawn) noexcept : q_(q), drawn_(drawn), total_(q.total()) {
-        for (token_id const x : drawn) total_ -= static_cast<double>(q[x]);
-    }
-    [[nodiscard]] std::size_t size() const noexcept { return q_.size(); }
-    [[nodiscard]] weight_type operator[](token_id v) const noexcept { return is_drawn(v) ? weight_type(0) : q_[v]; }
-    [[nodiscard]] double total() const noexcept { return total_; }
-    [[nodiscard]] Q const& all() const noexcept { return q_; }
-    [[nodiscard]] bool is_drawn(token_id v) const noexcept {
-        return std::find(drawn_.begin(), drawn_.end(), v) != drawn_.end();
-    }
-    /// The weights of tokens first, first + 1 ..., as many as fit `out`.
-    void evaluate(token_id first, std::span<weight_type> out) const noexcept {
-        q_.evaluate(first, out);
-        for (token_id const x : drawn_) {
-            auto const at = static_cast<std::size_t>(x - first);  // in front of `first` it becomes large
-            if (at < out.size()) out[at] = weight_type(0);
-        }
-    }
-    /// The same of a row over a part of the vocabulary (distribution::mapped_size).
-    [[nodiscard]] std::size_t mapped_size() const noexcept { return q_.mapped_size(); }
-    [[nodiscard]] token_id mapped_token(std::size_t i) const noexcept { return q_.mapped_token(i); }
-    void mapped_weights(std::size_t first, std::span<weight_type> out) const noexcept {
-        q_.mapped_weights(first, out);
-        for (std::size_t i = 0; i < out.size(); ++i) {
-            if (is_drawn(q_.mapped_token(first + i))) out[i] = weight_type(0);
-        }
-    }
-    /// The first token in the order of the row whose cumulative weight exceeds u * total(). O(size).
-    [[nodiscard]] token_id quantile(double u) const noexcept {
-        std::size_t const i = detail::find_weight<weight_type>(
-            {0, 0.0}, row_size(), detail::block_sums_are::exact, u * total_,
-            [this](std::size_t first, std::span<weight_type> out) { row_weights(first, out); });
-        return i == row_size() ? no_token : row_token(i);
-    }
-    /// The token of most weight, the first of the row among equals. O(size).
-    [[nodiscard]] token_id mode() const noexcept {
-        std::size_t best = row_size();
-        weight_type most = 0;
-        detail::segment<weight_type> some;
-        for (std::size_t first = 0; first < row_size(); first += some.size()) {
-            auto const here = std::span(some).first(std::min(some.size(), row_size() - first));
-            row_weights(first, here);
-            auto const top = std::max_element(here.begin(), here.end());
-            if (!(*top > most)) continue;
-            most = *top;
-            best = first + static_cast<std::size_t>(top - here.begin());
-        }
-        return best == row_size() ? no_token : row_token(best);
-    }
-
-private:
-    [[nodiscard]] std::size_t row_size() const noexcept { return mapped_size() > 0 ? mapped_size() : size(); }
-    [[nodiscard]] token_id row_token(std::size_t i) const noexcept {
-        return mapped_size() > 0 ? mapped_token(i) : static_cast<token_id>(i);
-    }
-    void row_weights(std::size_t first, std::span<weight_type> out) const noexcept {
-        if (mapped_size() > 0) return mapped_weights(first, out);
-        evaluate(static_cast<token_id>(first), out);
-    }
-
-    Q const& q_;
-    std::span<token_id const> drawn_;
-    double total_;
-};
-
-/// How often a further child is drawn from q, in which its elders are, before a pass leaves them out.
-inline constexpr std::uint32_t undrawn_proposals = 16;
-
-/// A token drawn from `weights`. Where the row has blocks, from q until it is no elder child: q finds a token without a pass.
-/// Uses the keys `key` and those whose index is 2^16, 2 2^16, ... 15 2^16 larger.
-template <class Q, class Rng>
-[[nodiscard]] token_id draw_undrawn(undrawn<Q> const& weights, draw_key const& key, Rng& rng) {
-    draw_key named = key;
-    if (weights.size() > row_block) {
-        for (std::uint32_t i = 0; i + 1 < undrawn_proposals; ++i) {
-            token_id const x = rng.categorical(named, weights.all());
-            if (x == no_token || !weights.is_drawn(x)) return x;
-            named.index = key.index | (i + 1) << 16;
-        }
-    }
-    return rng.categorical(named, weights);
-}
 
 /// A child that was rejected.
 struct rejected_child {

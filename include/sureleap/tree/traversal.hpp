@@ -17,18 +17,21 @@
 // a leaf. Of a chain this is block verification. It accepts at least as many tokens as recursive rejection on average.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/guarantee.hpp>
 #include <sureleap/sampling/random.hpp>
+#include <sureleap/tree/bounded.hpp>
 #include <sureleap/tree/verification.hpp>
+#include <sureleap/verify/bounded.hpp>
+#include <sureleap/verify/residual.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// Exact under the conditions of recursive_rejection. Touches the rows of all nodes in the worst case; O(V) for each node that
-/// is rejected.
+/// Exact under the conditions of recursive_rejection. Touches the rows of all nodes that have children in the worst case, and
+/// of the one at which the path ends. Bounds of their sums decide mostly (tree/bounded.hpp); where q is no list, O(V) for each
+/// node that is rejected.
 template <class DraftRule = categorical_draft>
 class traversal_verification {
     static_assert(!DraftRule::noise_returns,
@@ -44,8 +47,7 @@ public:
 
     template <class Verification, class Rng>
     [[nodiscard]] tree_decision operator()(Verification& v, Rng& rng) const {
-        judged const end = judge(v, rng, anchor_node, 1.0, 0);
-        return end.decision;
+        return judge(v, rng, anchor_node, static_cast<law_left<Verification>*>(nullptr), 0).decision;
     }
 
 private:
@@ -54,29 +56,35 @@ private:
         tree_decision decision{};
     };
 
-    // The subtree of a node that survives with probability `survival`. Depth is the depth of the tree, so recursion is
-    // shallow. `used`: of the scratch for rejected children, by the ancestors.
+    template <class Verification>
+    using law_left = bounded_remaining<DraftRule, typename Verification::law, typename Verification::draft_law>;
+
+    // The subtree of a node, whose survival `above` knows. Depth is the depth of the tree, so recursion is shallow. `used`: of
+    // the scratch for rejected children, by the ancestors.
     template <class Verification, class Rng>
-    [[nodiscard]] static judged judge(Verification& v, Rng& rng, node_id n, double survival, std::size_t used) {
+    [[nodiscard]] static judged judge(Verification& v, Rng& rng, node_id n, law_left<Verification>* above,
+                                      std::size_t used) {
         draft_tree const& tree = v.tree();
-        auto const& p = v.target(n);
-        if (!p.valid()) return {true, {}};
-        remaining<DraftRule, typename Verification::law, typename Verification::draft_law> left{
-            p, v.draft(n), v.rejected().subspan(used)};
-        for (node_id c = tree.first_child(n); c != no_node; c = tree.next_sibling(c)) {
-            token_id const x = tree.token(c);
-            double const kept = survival * left[x];
-            double const drawn = left.drawn_with(x);
-            if (kept > 0.0) {
-                judged const below = judge(v, rng, c, kept < drawn ? kept / drawn : 1.0, used + left.rejected());
-                if (below.ended) return below;
+        law_left<Verification> left{above, tree.token(n), v.rejected().subspan(used)};
+        if (node_id c = tree.first_child(n); c != no_node) {
+            auto& p = v.outline(n);
+            if (!p.valid()) return {true, {}};
+            left.look(p, v.draft(n));
+            for (; c != no_node; c = tree.next_sibling(c)) {
+                token_id const x = tree.token(c);
+                if (left.of(x).high > 0.0) {
+                    judged const below = judge(v, rng, c, &left, used + left.rejected());
+                    if (below.ended) return below;
+                }
+                left.reject(x);
             }
-            double const mass = left.reject(x, survival);
-            if (survival < 1.0) survival = mass / (mass + (1.0 - survival));
         }
-        if (!rng.bernoulli(v.key(n, purpose::accept), survival, 1.0)) return {};
-        token_id const next = left.rejected() == 0 ? rng.categorical(v.key(n, purpose::bonus), p)
-                                                   : draw_remaining(left, v.key(n, purpose::residual), rng);
+        // The row of a leaf is looked at if the path ends there, and not before.
+        if (!decide(rng, v.key(n, purpose::accept), number_claim{left})) return {};
+        auto& p = v.outline(n);
+        if (!p.valid()) return {true, {}};
+        token_id const next =
+            left.rejected() == 0 ? draw(p, v.key(n, purpose::bonus), rng) : left.draw(v.key(n, purpose::residual), rng);
         return {true, {true, n, next}};
     }
 };

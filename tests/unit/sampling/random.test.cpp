@@ -85,6 +85,12 @@ TEST_CASE("Philox for several counters: every table makes the bits of one counte
                 words const one{counter[0] + static_cast<std::uint32_t>(i), counter[1], counter[2], counter[3]};
                 REQUIRE(bits[i] == philox4x32(one, key));
             }
+            philox_words first;
+            for (std::uint32_t& lane : first) lane = word();
+            kernels->words(first, counter, key, bits);
+            for (std::size_t i = 0; i < philox_lanes; ++i) {
+                REQUIRE(bits[i] == philox4x32({first[i], counter[1], counter[2], counter[3]}, key));
+            }
         }
     }
 }

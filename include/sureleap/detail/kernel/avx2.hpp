@@ -262,15 +262,14 @@ struct isa {
 // ---- philox ----------------------------------------------------------------------------------------------------
 
 /// A lane is 64 bits wide for the products, and only the lower 32 of them count: what is above is never looked at.
-[[gnu::target("avx2")]] inline void philox(std::array<std::uint32_t, 4> const& counter, std::uint64_t key,
-                                           philox_bits& out) {
+[[gnu::target("avx2")]] inline void philox(philox_words const& words, std::array<std::uint32_t, 4> const& counter,
+                                           std::uint64_t key, philox_bits& out) {
     __m256i const first = _mm256_set1_epi64x(static_cast<long long>(0xD2511F53u));
     __m256i const second = _mm256_set1_epi64x(static_cast<long long>(0xCD9E8D57u));
-    __m256i const all[2] = {_mm256_setr_epi64x(0, 1, 2, 3), _mm256_setr_epi64x(4, 5, 6, 7)};
     __m256i c[2][4];
     for (std::size_t h = 0; h < 2; ++h) {
-        for (std::size_t j = 0; j < 4; ++j) c[h][j] = _mm256_set1_epi32(static_cast<int>(counter[j]));
-        c[h][0] = _mm256_add_epi32(c[h][0], all[h]);
+        c[h][0] = _mm256_cvtepu32_epi64(_mm_loadu_si128(reinterpret_cast<__m128i const*>(words.data() + 4 * h)));
+        for (std::size_t j = 1; j < 4; ++j) c[h][j] = _mm256_set1_epi32(static_cast<int>(counter[j]));
     }
     auto key0 = static_cast<std::uint32_t>(key);
     auto key1 = static_cast<std::uint32_t>(key >> 32);
@@ -298,6 +297,10 @@ struct isa {
         _mm256_storeu_si256(to + 1, _mm256_permute2x128_si256(even, odd, 0x31));
     }
 }
+[[gnu::target("avx2")]] inline void lanes(std::array<std::uint32_t, 4> const& counter, std::uint64_t key,
+                                          philox_bits& out) {
+    philox(philox_words_from(counter[0]), counter, key, out);
+}
 
 }  // namespace detail::avx2
 
@@ -310,7 +313,7 @@ inline constexpr Table avx2_kernels<Table> = Table::template of<detail::avx2::fo
 template <std::same_as<survival_kernels> Table>
 inline constexpr Table avx2_kernels<Table> = Table::template of<detail::avx2::for_survivals::survivals>("avx2");
 template <std::same_as<philox_kernels> Table>
-inline constexpr Table avx2_kernels<Table>{"avx2", detail::avx2::philox};
+inline constexpr Table avx2_kernels<Table>{"avx2", detail::avx2::lanes, detail::avx2::philox};
 
 SURELEAP_END_NAMESPACE
 

@@ -190,14 +190,14 @@ struct isa {
 // ---- philox ----------------------------------------------------------------------------------------------------
 
 /// As in avx2.hpp, with all eight counters in one register.
-[[gnu::target("avx512f")]] inline void philox(std::array<std::uint32_t, 4> const& counter, std::uint64_t key,
-                                              philox_bits& out) {
+[[gnu::target("avx512f")]] inline void philox(philox_words const& words, std::array<std::uint32_t, 4> const& counter,
+                                              std::uint64_t key, philox_bits& out) {
     constexpr __mmask8 all = 0xff;
     __m512i const first = _mm512_set1_epi64(static_cast<long long>(0xD2511F53u));
     __m512i const second = _mm512_set1_epi64(static_cast<long long>(0xCD9E8D57u));
     __m512i c[4];
-    for (std::size_t j = 0; j < 4; ++j) c[j] = _mm512_set1_epi32(static_cast<int>(counter[j]));
-    c[0] = _mm512_add_epi32(c[0], _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
+    c[0] = _mm512_maskz_cvtepu32_epi64(all, _mm256_loadu_si256(reinterpret_cast<__m256i const*>(words.data())));
+    for (std::size_t j = 1; j < 4; ++j) c[j] = _mm512_set1_epi32(static_cast<int>(counter[j]));
     auto key0 = static_cast<std::uint32_t>(key);
     auto key1 = static_cast<std::uint32_t>(key >> 32);
     for (int round = 0; round < 10; ++round) {
@@ -219,6 +219,10 @@ struct isa {
     _mm512_storeu_si512(out[0].data(), _mm512_permutex2var_epi64(low, one, high));
     _mm512_storeu_si512(out[4].data(), _mm512_permutex2var_epi64(low, other, high));
 }
+[[gnu::target("avx512f")]] inline void lanes(std::array<std::uint32_t, 4> const& counter, std::uint64_t key,
+                                             philox_bits& out) {
+    philox(philox_words_from(counter[0]), counter, key, out);
+}
 
 }  // namespace detail::avx512
 
@@ -229,7 +233,7 @@ inline constexpr Table avx512_kernels<Table> = Table::template of<detail::avx512
 template <std::same_as<head_kernels> Table>
 inline constexpr Table avx512_kernels<Table> = Table::template of<detail::avx512::for_heads::heads>("avx512");
 template <std::same_as<philox_kernels> Table>
-inline constexpr Table avx512_kernels<Table>{"avx512", detail::avx512::philox};
+inline constexpr Table avx512_kernels<Table>{"avx512", detail::avx512::lanes, detail::avx512::philox};
 
 SURELEAP_END_NAMESPACE
 
