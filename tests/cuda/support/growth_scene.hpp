@@ -135,7 +135,8 @@ inline void compare_law(device_trees const& device, std::size_t r, std::size_t n
         REQUIRE(device.lists[at * device.capacity + i] == listed[i]);
         double const p = q.probability(listed[i]);
         double const found =
-            static_cast<double>(own.weight(device.logits[at * device.capacity + i], static_cast<token_id>(i))) / own.total;
+            static_cast<double>(own.weight(device.logits[at * device.capacity + i], static_cast<token_id>(i))) /
+            own.total;
         REQUIRE(std::abs(found - p) <= 2e-5 * (p + 1e-9));
         seen.probability = std::max(seen.probability, std::abs(found - p) / (p + 1e-9));
     }
@@ -144,8 +145,8 @@ inline void compare_law(device_trees const& device, std::size_t r, std::size_t n
 /// Compares trees node by node. `exact`: confidences are the same bits, so shapes may part behind tokens only. Returns whether all
 /// are equal.
 template <class DraftRule>
-bool compare(draft_block<float> const& host, device_trees const& device, std::span<request_view const> views, bool exact,
-             growth_tally& seen) {
+bool compare(draft_block<float> const& host, device_trees const& device, std::span<request_view const> views,
+             bool exact, growth_tally& seen) {
     bool all = true;
     for (std::size_t r = 0; r < views.size(); ++r) {
         INFO("request " << r << ", T " << views[r].settings->draft_transform().temperature << ", cap "

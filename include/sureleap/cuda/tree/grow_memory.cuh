@@ -35,7 +35,7 @@ struct sibling_ratios {
 
     /// What is assumed before any child was seen, by sibling_worth_settings.
     sibling_ratios() noexcept : sibling_ratios(sibling_worth{}) {}
-    sibling_ratios(sibling_worth const& worth) noexcept : of{} {
+    explicit sibling_ratios(sibling_worth const& worth) noexcept : of{} {
         for (std::uint32_t rank = 0; rank < ranks; ++rank) of[rank] = worth(rank);
     }
     [[nodiscard]] SURELEAP_HOST_DEVICE double operator()(std::uint32_t rank) const noexcept {
@@ -43,12 +43,12 @@ struct sibling_ratios {
     }
 };
 
-/// Trees of all requests: the host's tree_options, and what it takes from requests.
+/// How the trees of all requests grow. More nodes are not taken than trees.nodes.
 struct growth_options {
     std::uint32_t children = 4;  ///< most of a node; at least 1
     std::uint32_t straight = 0;  ///< nodes above this depth have one child: delayed branching (arXiv 2602.16994)
-    /// [1] in device memory, read in every round; null: what is assumed before any child was seen. Promise: nothing that was drawn
-    /// in this round changed them, nor an attempt at it that failed. Write them after a round has succeeded.
+    /// [1] in device memory, read in every round; null: what is assumed before any child was seen. Promise: they stay as they are
+    /// until the round has succeeded, and so does the calibration. A round that is run again must grow the same trees.
     sibling_ratios const* siblings = nullptr;
     fixed_probability const* floor = nullptr;  ///< [1] trees end before a survival below it; null: nowhere
 };
@@ -77,10 +77,10 @@ struct growth_memory {
     float* logits = nullptr;    ///< [R, N, lists.capacity]
     token_id* fresh = nullptr;  ///< [R, shape.lists.successors] those that are not among the best
     float* states = nullptr;    ///< [R, N, shape.state_size]
-    double* confidences =
-        nullptr;  ///< [R, N] behind nodes that have children, calibrated: what sibling_worth::observe is told
-    fixed_probability* survival =
-        nullptr;  ///< [R, N] of nodes 1 .. counts[r]: weight x how likely each is accepted; it falls
+    /// [R, N] behind nodes that have children, calibrated: what sibling_worth::observe is told.
+    double* confidences = nullptr;
+    /// [R, N] of nodes 1 .. counts[r]: weight x how likely each is accepted. It falls.
+    fixed_probability* survival = nullptr;
 
     [[nodiscard]] bool ready() const noexcept { return survival != nullptr; }
 };

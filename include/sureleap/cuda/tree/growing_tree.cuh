@@ -216,12 +216,13 @@ private:
         add(ids[found], found);
         return true;
     }
+    /// The list behind the node that was taken, and its logits. Returns its length.
     [[nodiscard]] __device__ std::uint32_t make_list(token_id* ids, float* logits) {
         growth_memory const& memory = task_.memory;
-        std::size_t const i = std::size_t{r_} * task_.round.limits.block_size + now_.depth;
+        std::size_t const position = std::size_t{r_} * task_.round.limits.block_size + now_.depth;
         auto const list = [&](shortlist<Head> const& head) {
-            return list_behind(head, task_.base.data + i * task_.base.stride, r_, now_.depth, now_.token,
-                               memory.best.tokens + i * memory.best.capacity, memory.best.counts[i],
+            return list_behind(head, task_.base.data + position * task_.base.stride, r_, now_.depth, now_.token,
+                               memory.best.tokens + position * memory.best.capacity, memory.best.counts[position],
                                memory.fresh + std::size_t{r_} * memory.shape.lists.successors, ids, logits, list_);
         };
         if constexpr (recurrent_head<Head>) {
@@ -239,7 +240,8 @@ private:
             return list(task_.head);
         }
     }
-    /// A token of the law q, of whose weight `left` is not drawn: where it stands in the list, or no_place.
+    /// A further token of the law q, of whose weight `left` is not drawn yet: where it stands in the list, or no_place. Tokens
+    /// of elder children are -inf in the list for as long as that takes.
     [[nodiscard]] __device__ std::uint32_t draw_younger(law const& q, double left, token_id const* ids, float* logits,
                                                         std::uint32_t count, draw_key own, draw_key const& noise) {
         bool const drawn = !chosen_ && !DraftRule::noise_returns;
@@ -253,7 +255,6 @@ private:
                 __syncthreads();  // all have seen what was found
             }
         }
-        // A thread for each elder child.
         std::uint32_t const m = threadIdx.x;
         bool const elder = m > now_.node && m < rows_ && s_.parents[m] == now_.node;
         float const logit = elder ? logits[s_.listed_at[m]] : 0.0f;
@@ -296,7 +297,7 @@ private:
     }
     /// The survival of the new node, and the node itself unless the floor ends the tree (draft_block::take_tree).
     __device__ void record() {
-        if (recorded_ + 2 < rows_) return;  // it has ended
+        if (recorded_ + 2 < rows_) return;  // the floor has ended it before
         double const reach = now_.value < before_ ? now_.value : before_;
         fixed_probability c = 0;
         if (!quantise(reach > 0.0 ? reach / before_ : 0.0, c)) return;
