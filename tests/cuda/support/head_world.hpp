@@ -220,7 +220,8 @@ struct tally {
 };
 
 /// The distance of `x` from what the host's law gives for the draw, as a share of the total: 0 if it is that.
-inline double misses(distribution<float> const& q, double u, token_id x) {
+template <class Weights>
+double misses(Weights const& q, double u, token_id x) {
     double total = 0.0, before = 0.0, own = 0.0;
     for (token_id v = 0; v < static_cast<token_id>(q.size()); ++v) {
         auto const w = static_cast<double>(q[v]);

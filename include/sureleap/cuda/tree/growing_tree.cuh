@@ -76,11 +76,10 @@ public:
         : task_(task), s_(s.nodes), list_(s.list), r_(r) {
         request_columns const& requests = task.round.requests;
         how_ = requests.drafts[r];
-        // Siblings are the likeliest tokens where the rule chooses them, or races that are decided by the weights alone.
+        // Siblings are the likeliest tokens where the rule chooses them, or races that are decided by the weights alone. Then a
+        // law of temperature 0 is that of temperature 1, as list_law has it.
         chosen_ = DraftRule::is_deterministic || (DraftRule::noise_returns && how_.greedy());
-        if (chosen_ && how_.greedy()) how_ = transform{};
         nodes_ = task.round.chain_cap(r) > 0 ? requests.draft_cap(r, task.trees.nodes) : 0;
-        depth_ = requests.draft_cap(r, task.round.limits.block_size);
         survival_ = requests.weights[r];
         // The floor is a price, which begins with the request's weight. What grows knows probabilities. record() draws the line.
         if (task.options.floor != nullptr) {
@@ -131,7 +130,9 @@ private:
     __device__ void offer(std::uint32_t n, std::uint32_t depth, token_id token, std::uint32_t rank, double reached) {
         double value = -1.0;
         double missed = 0.0;
-        if (depth < depth_ && rank < (depth < task_.options.straight ? 1 : task_.options.children)) {
+        // A request's cap bounds nodes, and so how deep they are.
+        if (depth < task_.round.limits.block_size &&
+            rank < (depth < task_.options.straight ? 1 : task_.options.children)) {
             double const c = rank == 0 ? ask(n, depth, token) : s_.confidences[n];
             double const worth = c * ratio(rank);
             double const a = unsure_ ? 0.0 : worth < 1.0 ? worth : 1.0;
@@ -316,7 +317,6 @@ private:
     transform how_{};
     bool chosen_ = false;      // children are the likeliest tokens
     std::uint32_t nodes_ = 0;  // drafted at most
-    std::uint32_t depth_ = 0;
     double least_value_ = 0.0;
     fixed_probability floor_ = 0;
     std::uint32_t rows_ = 1;  // nodes so far, the anchor's included
