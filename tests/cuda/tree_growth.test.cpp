@@ -89,7 +89,7 @@ struct world {
             request_view& view = asked.views[r];
             view.draft_limit = roll.chance(0.5) ? 1000 : roll.below(s.nodes + 2);
             view.remaining = roll.chance(0.5) ? 1000 : 1 + roll.below(s.nodes + 2);
-            if (roll.chance(0.2)) view.weight = static_cast<fixed_probability>(1 + roll.below(60));  // it rounds
+            if (roll.chance(0.4)) view.weight = static_cast<fixed_probability>(1 + roll.below(60));  // it rounds
             if (roll.chance(0.1)) view.anchor = static_cast<token_id>(s.of.vocabulary);  // nothing is drafted behind it
             asked.there[r].draft = *own.draft;
             asked.there[r].draft_limit = static_cast<std::uint32_t>(view.draft_limit);
@@ -110,7 +110,7 @@ void grow_twice(support::dice& roll, world<W, U>& world, std::string const& kind
                 OnDevice const& confidence_there, calibration_ref const& calibration, bool exact, growth_tally& seen) {
     setting const& how = world.how;
     auto const vocabulary = world.limits.vocabulary;
-    fixed_probability const floors[] = {certain / 2, certain / 20, 30, 1};
+    fixed_probability const floors[] = {certain / 2, certain / 20, 12, 1};
     auto const floor = static_cast<fixed_probability>(roll.below(floors[roll.below(4)]));
     device_array<fixed_probability> const floor_there(std::vector<fixed_probability>{floor});
     round_on_device round(world.limits);
@@ -392,7 +392,7 @@ TEMPLATE_TEST_CASE("Trees: the device grows the host's", "[emulated]", categoric
         one({{70, 16, 8}, 20, 8, 4, 14, 5, 1}, kind, rows_are::truncated);
     }
     for (int i = 0; i < 6; ++i) one({{40, 16, 8}, 3, 2, 5, 9, 4, 0, 8}, "markov", rows_are::broken);
-    one({{600, 16, 8}, 500, 0, 2, 20, 12, 0, 3}, "markov", rows_are::rough);
+    for (int i = 0; i < 3; ++i) one({{600, 16, 8}, 500, 0, 2, 24, 24, 0, 5}, "markov", rows_are::rough);
     for (int i = 0; i < 3; ++i) one({{1500, 16, 8}, 12, 3, 3, 24, 8, 0, 7}, "markov", rows_are::smooth);  // proposals
     one({{1100, 16, 8}, 2, 1, 7, 12, 3}, "gated", rows_are::truncated);
     one({{700, 16, 8}, 300, 30, 31, 255, 40, 0, 2}, "markov", rows_are::smooth);
