@@ -71,6 +71,9 @@
 
 #include <sureleap/cuda/tree/columns.cuh>
 #include <sureleap/cuda/tree/flatten.cuh>
+#include <sureleap/cuda/tree/grow.cuh>
+#include <sureleap/cuda/tree/grow_memory.cuh>
+#include <sureleap/cuda/tree/growing_tree.cuh>
 #include <sureleap/cuda/tree/masks.cuh>
 #include <sureleap/cuda/tree/match.cuh>
 #include <sureleap/cuda/tree/memory.cuh>

@@ -23,21 +23,6 @@ using namespace head_world;
 
 namespace {
 
-/// A table of successors, ascending; some rows may repeat what is best.
-std::vector<token_id> random_successors(support::dice& roll, std::size_t vocabulary, std::size_t count) {
-    std::vector<token_id> table;
-    for (std::size_t v = 0; v < vocabulary; ++v) {
-        std::vector<token_id> row;
-        while (row.size() < count) {
-            auto const t = static_cast<token_id>(roll.below(vocabulary));
-            if (std::find(row.begin(), row.end(), t) == row.end()) row.push_back(t);
-        }
-        std::sort(row.begin(), row.end());
-        table.insert(table.end(), row.begin(), row.end());
-    }
-    return table;
-}
-
 /// weights of listed_draft_rows, of every token by both members.
 struct weights_shared {
     float of_block[1024];

@@ -88,20 +88,9 @@ void match_twice(dice& roll, tree_scene::sizes const& shape, tree_scene::tree_ta
 template <class Rule, class T>
 void match_many(std::uint64_t seed, std::size_t rounds, tree_scene::tree_tally& sum) {
     constexpr std::size_t sizes[] = {2, 5, 37, 300, 1025, 4099};
-    dice roll{seed};
-    for (std::size_t i = 0; i < rounds; ++i) {
-        tree_scene::sizes shape;
-        shape.vocabulary = sizes[roll.below(std::size(sizes))];
-        shape.most = shape.vocabulary > 1000 ? 1 + roll.below(3) : 1 + roll.below(9);
-        shape.present = roll.chance(0.5) ? shape.most : roll.below(shape.most + 1);
-        shape.nodes = shape.vocabulary > 1000 ? 1 + roll.below(8) : 1 + roll.below(roll.chance(0.2) ? 80 : 20);
-        shape.block_size = 1 + roll.below(roll.chance(0.2) ? 31 : 6);
-        shape.stop_tokens = roll.below(3);
-        shape.log_probabilities = roll.chance(0.4);
-        INFO("seed " << seed << ", round " << i << ", V " << shape.vocabulary << ", R " << shape.present << " of "
-                     << shape.most << ", N " << shape.nodes << ", gamma " << shape.block_size);
+    tree_scene::judge_random_rounds(seed, rounds, {sizes}, [&](dice& roll, tree_scene::sizes const& shape) {
         match_twice<Rule, T>(roll, shape, sum);
-    }
+    });
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <sureleap/confidence/head.hpp>
+#include <sureleap/core/calibration_ref.hpp>
 #include <sureleap/core/workspace.hpp>
 #include <sureleap/cuda/confidence/head.cuh>
 #include <sureleap/cuda/head/gated.cuh>
@@ -105,6 +106,21 @@ struct weights {
     }
 };
 
+/// A table of successors, ascending; some rows may repeat what is best.
+inline std::vector<token_id> random_successors(support::dice& roll, std::size_t vocabulary, std::size_t count) {
+    std::vector<token_id> table;
+    for (std::size_t v = 0; v < vocabulary; ++v) {
+        std::vector<token_id> row;
+        while (row.size() < count) {
+            auto const t = static_cast<token_id>(roll.below(vocabulary));
+            if (std::find(row.begin(), row.end(), t) == row.end()) row.push_back(t);
+        }
+        std::sort(row.begin(), row.end());
+        table.insert(table.end(), row.begin(), row.end());
+    }
+    return table;
+}
+
 /// Requests of a round, alike on both sides.
 struct requests {
     std::vector<device_request> there;
@@ -151,14 +167,16 @@ struct host_drafts {
     draft_block<float> block;
 
     template <class DraftRule, class Drafter>
-    host_drafts(DraftRule rule, Drafter&& drafter, std::span<request_view const> requests, fixed_probability floor = 0)
+    host_drafts(DraftRule rule, Drafter&& drafter, std::span<request_view const> requests, fixed_probability floor = 0,
+                calibration_ref const& calibration = {})
         : views(requests.begin(), requests.end()) {
         for (request_view& view : views) view.draft_floor = floor;
         draft_shape shape{.requests = views.size(),
                           .block_size = drafter.block_size(),
                           .vocabulary = drafter.vocabulary(),
                           .state_size = drafter.state_size(),
-                          .kernels = &scalar_kernels<row_kernels>};
+                          .kernels = &scalar_kernels<row_kernels>,
+                          .calibration = calibration};
         if constexpr (requires { drafter.shape_memory(shape); }) drafter.shape_memory(shape);
         sureleap::workspace sizer;
         static_cast<void>(draft_block<float>(sizer, shape));
@@ -202,7 +220,8 @@ struct tally {
 };
 
 /// The distance of `x` from what the host's law gives for the draw, as a share of the total: 0 if it is that.
-inline double misses(distribution<float> const& q, double u, token_id x) {
+template <class Weights>
+double misses(Weights const& q, double u, token_id x) {
     double total = 0.0, before = 0.0, own = 0.0;
     for (token_id v = 0; v < static_cast<token_id>(q.size()); ++v) {
         auto const w = static_cast<double>(q[v]);

@@ -35,6 +35,34 @@ struct tree_tally {
     std::size_t differing = 0;
 };
 
+/// What rounds of a test look like.
+struct round_kinds {
+    std::span<std::size_t const> vocabularies;
+    double all_present = 0.5;  ///< how often all requests of the limits are there
+    std::size_t nodes = 20;    ///< most, of every fifth round `many_nodes`; of long rows 8
+    std::size_t many_nodes = 80;
+};
+
+/// judge(roll, sizes) for random sizes of rounds.
+template <class Judge>
+void judge_random_rounds(std::uint64_t seed, std::size_t rounds, round_kinds const& kinds, Judge const& judge) {
+    dice roll{seed};
+    for (std::size_t i = 0; i < rounds; ++i) {
+        sizes shape;
+        shape.vocabulary = kinds.vocabularies[roll.below(kinds.vocabularies.size())];
+        bool const long_rows = shape.vocabulary > 1000;
+        shape.most = long_rows ? 1 + roll.below(3) : 1 + roll.below(9);
+        shape.present = roll.chance(kinds.all_present) ? shape.most : roll.below(shape.most + 1);
+        shape.nodes = long_rows ? 1 + roll.below(8) : 1 + roll.below(roll.chance(0.2) ? kinds.many_nodes : kinds.nodes);
+        shape.block_size = 1 + roll.below(roll.chance(0.2) ? 31 : 6);
+        shape.stop_tokens = roll.below(3);
+        shape.log_probabilities = roll.chance(0.4);
+        INFO("seed " << seed << ", round " << i << ", V " << shape.vocabulary << ", R " << shape.present << " of "
+                     << shape.most << ", N " << shape.nodes << ", gamma " << shape.block_size);
+        judge(roll, shape);
+    }
+}
+
 /// Random settings, with some of `stops`, which outlive the round.
 inline void choose_settings(dice& roll, scene& made, std::vector<token_id>& stops, bool greedy) {
     for (std::size_t i = 0; i < made.shape.stop_tokens; ++i) {

@@ -5,6 +5,9 @@
 //
 // Each thread owns a run of consecutive logits and sums their weights in order. So cumulative sums follow the list,
 // and a draw finds its thread first and then its token. A few looks at the list, O(M / 256) a thread for M logits.
+//
+// Where a token was drawn already, its logit can be made -inf, and the rest of the law is drawn from by the law that was
+// made before.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +19,7 @@
 #include <sureleap/cuda/core/linear.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/head/markov.cuh>
+#include <sureleap/cuda/sampling/draw.cuh>
 #include <sureleap/cuda/sampling/gumbel_max_row.cuh>
 #include <sureleap/cuda/sampling/truncate.cuh>
 
@@ -51,10 +55,7 @@ public:
     /// BLOCK collective: largest logit and total under `how`.
     __device__ list_law(float const* logits, std::uint32_t count, transform const& how, shortlist_shared& s)
         : logits_(logits) {
-        std::uint32_t const each = (count + shortlist_threads - 1) / shortlist_threads;
-        first_ = threadIdx.x * each < count ? threadIdx.x * each : count;
-        end_ = first_ + each < count ? first_ + each : count;
-
+        share_out(count);
         float largest = -infinity;
         for (std::uint32_t i = first_; i < end_; ++i) {
             largest = logits[i] < infinity ? fmaxf(largest, logits[i]) : infinity;  // NaN is no more of a logit
@@ -80,6 +81,13 @@ public:
         }
         sum_up(s);
     }
+    /// BLOCK collective: what is left of the law `q` of these logits, some of which became -inf since. The total is that of what
+    /// is left.
+    __device__ list_law(float const* logits, std::uint32_t count, law const& q, shortlist_shared& s)
+        : logits_(logits), q_(q) {
+        share_out(count);
+        sum_up(s);
+    }
     [[nodiscard]] __device__ law const& get() const { return q_; }
 
     /// BLOCK collective: the place of the first largest logit.
@@ -89,6 +97,28 @@ public:
         for (std::uint32_t i = end_; i-- > first_;) {
             if (logits_[i] == q_.shift) atomicMin(&s.first, i);
         }
+        __syncthreads();
+        return s.first;
+    }
+    /// BLOCK collective: the first place of the largest weight; no_place if there is no weight.
+    [[nodiscard]] __device__ std::uint32_t heaviest(shortlist_shared& s) const {
+        float own = 0.0f;
+        std::uint32_t place = no_place;
+        for (std::uint32_t i = first_; i < end_; ++i) {
+            float const w = q_.weight(logits_[i], static_cast<token_id>(i));
+            if (!(w > own)) continue;
+            own = w;
+            place = i;
+        }
+        float most = own;
+        for (int mask = warp_size / 2; mask > 0; mask /= 2) {
+            most = fmaxf(most, __shfl_xor_sync(all_lanes, most, mask));
+        }
+        if (lane_index() == 0) s.largest[warp_index()] = most;
+        if (threadIdx.x == 0) s.first = no_place;
+        __syncthreads();
+        for (std::uint32_t w = 0; w < shortlist_warps; ++w) most = fmaxf(most, s.largest[w]);
+        if (place != no_place && own == most) atomicMin(&s.first, place);
         __syncthreads();
         return s.first;
     }
@@ -121,6 +151,11 @@ public:
 private:
     [[nodiscard]] __device__ double weight(std::uint32_t i) const {
         return static_cast<double>(q_.weight(logits_[i], static_cast<token_id>(i)));
+    }
+    __device__ void share_out(std::uint32_t count) {
+        std::uint32_t const each = (count + shortlist_threads - 1) / shortlist_threads;
+        first_ = threadIdx.x * each < count ? threadIdx.x * each : count;
+        end_ = first_ + each < count ? first_ + each : count;
     }
     __device__ void sum_up(shortlist_shared& s) {
         own_ = 0.0;

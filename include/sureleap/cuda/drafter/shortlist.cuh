@@ -68,20 +68,43 @@ __device__ inline std::uint32_t unite(token_id const* a, std::uint32_t a_count, 
     return a_count + fresh_count;
 }
 
-/// BLOCK collective: where the token is that DraftRule draws.
+/// BLOCK collective: the list of position k of request r behind `previous`, and its logits. `best` and `fresh` are those of the
+/// position. Returns the length of the list; ends with a barrier.
+template <class Head, class U>
+[[nodiscard]] __device__ __forceinline__ std::uint32_t list_behind(shortlist<Head> const& head, U const* base,
+                                                                   std::uint32_t r, std::uint32_t k, token_id previous,
+                                                                   token_id const* best, std::uint32_t best_count,
+                                                                   token_id* fresh, token_id* ids, float* logits,
+                                                                   shortlist_shared& s) {
+    auto const successors = static_cast<std::uint32_t>(head.successors.data == nullptr ? 0 : head.successors.cols);
+    token_id const* const next = head.successors.data + static_cast<std::size_t>(previous) * head.successors.stride;
+    std::uint32_t const count = unite(best, best_count, next, successors, fresh, ids, s);
+    head.head.code(r, k, previous, s.z, s.scratch());
+    matrix_view<typename Head::weight_type> const& w2 = head.head.w2;
+    each_product(
+        count, [&](std::uint32_t j) { return w2.data + static_cast<std::size_t>(ids[j]) * w2.stride; },
+        [&](std::uint32_t j) { return widen(base[ids[j]]); }, s.z, static_cast<unsigned>(w2.cols),
+        [&](std::uint32_t j, float logit) { logits[j] = logit; });
+    __syncthreads();
+    return count;
+}
+
+/// BLOCK collective: where the token is that DraftRule draws: the likeliest, that of the race named `noise`, or that of the
+/// draw named `own`.
 template <class DraftRule>
-[[nodiscard]] __device__ __forceinline__ std::uint32_t draw_place(list_law const& row, transform const& how,
+[[nodiscard]] __device__ __forceinline__ std::uint32_t draw_place(list_law const& row, bool takes_mode,
                                                                   token_id const* ids, float const* logits,
-                                                                  std::uint32_t count, device_round const& round,
-                                                                  std::uint32_t r, std::uint32_t k,
+                                                                  std::uint32_t count, draw_key const& own,
+                                                                  [[maybe_unused]] draw_key const& noise,
                                                                   shortlist_shared& s) {
-    if (DraftRule::is_deterministic || how.greedy()) return row.mode(s);
+    if (takes_mode) return row.mode(s);
     if constexpr (std::is_same_v<DraftRule, coupled_draft>) {
-        return gumbel_max_list(ids, logits, count, row.get(), noise_key(round.requests, r, k), s.gumbel);
+        return gumbel_max_list(ids, logits, count, row.get(), noise, s.gumbel);
     } else {
-        static_assert(std::is_same_v<DraftRule, categorical_draft> || std::is_same_v<DraftRule, argmax_draft>,
-                      "draw_chain: unknown draft_rule; use categorical_draft, argmax_draft or coupled_draft");
-        return row.quantile(uniform(block_key(round.requests, r, k, purpose::draft)) * row.get().total, s);
+        static_assert(
+            std::is_same_v<DraftRule, categorical_draft> || std::is_same_v<DraftRule, argmax_draft>,
+            "draw_chain, grow_trees: unknown draft_rule; use categorical_draft, argmax_draft or coupled_draft");
+        return row.quantile(uniform(own) * row.get().total, s);
     }
 }
 
@@ -107,19 +130,10 @@ __global__ void __launch_bounds__(shortlist_threads, 2)
         std::size_t const i = std::size_t{r} * gamma + k;
         token_id* const ids = memory.lists.tokens + i * memory.lists.capacity;
         float* const logits = memory.logits + i * memory.lists.capacity;
-        token_id const* const next = head.successors.data + static_cast<std::size_t>(previous) * head.successors.stride;
-        std::uint32_t const count =
-            unite(memory.best.tokens + i * memory.best.capacity, memory.best.counts[i], next, memory.shape.successors,
-                  memory.fresh + std::size_t{r} * memory.shape.successors, ids, s);
+        std::uint32_t const count = list_behind(
+            head, base.data + i * base.stride, r, k, previous, memory.best.tokens + i * memory.best.capacity,
+            memory.best.counts[i], memory.fresh + std::size_t{r} * memory.shape.successors, ids, logits, s);
         if (threadIdx.x == 0) memory.lists.counts[i] = count;
-        head.head.code(r, k, previous, s.z, s.scratch());
-        matrix_view<typename Head::weight_type> const& w2 = head.head.w2;
-        U const* const u = base.data + i * base.stride;
-        each_product(
-            count, [&](std::uint32_t j) { return w2.data + static_cast<std::size_t>(ids[j]) * w2.stride; },
-            [&](std::uint32_t j) { return widen(u[ids[j]]); }, s.z, static_cast<unsigned>(w2.cols),
-            [&](std::uint32_t j, float logit) { logits[j] = logit; });
-        __syncthreads();
         list_law const row{logits, count, how, s};
         law const& q = row.get();
         fixed_probability certainty = 0;
@@ -132,7 +146,9 @@ __global__ void __launch_bounds__(shortlist_threads, 2)
         survival = extend_survival(survival, certainty);
         if (floor != nullptr && survival < *floor) break;
 
-        std::uint32_t const place = draw_place<DraftRule>(row, how, ids, logits, count, round, r, k, s);
+        std::uint32_t const place =
+            draw_place<DraftRule>(row, takes_mode, ids, logits, count, block_key(round.requests, r, k, purpose::draft),
+                                  noise_key(round.requests, r, k), s);
         previous = ids[place];
         if (threadIdx.x == 0) {
             double const weight = static_cast<double>(q.weight(logits[place], static_cast<token_id>(place)));

@@ -3,7 +3,7 @@
 // Draft trees of a round in device memory. They stand beside a device_round and take the place of its drafts and batch:
 //
 //     engine writes      round.requests
-//     a drafter writes   trees.counts, tokens, parents, statuses, and laws for rules that sample
+//     grow_trees         trees.counts, tokens, parents, statuses, laws (grow.cuh; or a drafter of the engine's)
 //     flatten_trees      what follows from parents, and the batch      (flatten.cuh)
 //     match_trees        round.verdicts, and trees.paths               (match.cuh; or reject_trees, rejection.cuh)
 //     advance            round.requests, for the next round            (round/advance.cuh)

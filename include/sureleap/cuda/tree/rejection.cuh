@@ -100,6 +100,7 @@ public:
 
 private:
     using base::chosen_by_first_warp;
+    using base::left;
     using base::scratch;
 
     /// Makes the law of node n, all of whose children are still to be judged; false if its row has none.
@@ -161,12 +162,9 @@ private:
         __syncthreads();
         ++rejected_;
         undrawn_ -= drafted;
-        double const mass = weigh_left();
+        double const mass = weigh_all_left();
         if (threadIdx.x == 0) s_.rejected[rejected_ - 1].left = mass;
         __syncthreads();
-    }
-    [[nodiscard]] __device__ double* left() const {
-        return base::memory().left + static_cast<std::size_t>(request()) * blocks();
     }
     /// q's weights of a block of tokens, for all to read.
     __device__ void weigh_draft([[maybe_unused]] std::uint32_t b) {
@@ -193,32 +191,12 @@ private:
         return left_of(x, probability_of(p_, row(n_), x), drafted, rejected_, false);
     }
     /// Masses of all blocks, made cumulative, in units of the law before the last division; returns the mass of all.
-    [[nodiscard]] __device__ double weigh_left() {
+    [[nodiscard]] __device__ double weigh_all_left() {
         for (std::uint32_t b = 0; b < blocks(); ++b) {
             weigh_draft(b);
-            double sum = 0.0;
-            for (std::uint32_t i = threadIdx.x; i < block_tokens; i += verification_threads) {
-                sum += left_in_block(b, i);
-            }
-            sum = warp_sum(sum);
-            if (lane_index() == 0) scratch().sums[warp_index()] = sum;
-            __syncthreads();
-            if (threadIdx.x == 0) {
-                double mass = 0.0;
-                for (double const part : scratch().sums) mass += part;
-                left()[b] = mass;
-            }
-            __syncthreads();
+            base::weigh_left(b, [&](std::uint32_t i) { return left_in_block(b, i); });
         }
-        if (warp_index() == 0) {
-            double* const masses = left();
-            double const total = sum_in_order(blocks(), masses, [&](std::uint32_t b) { return masses[b]; });
-            if (lane_index() == 0) scratch().total = total;
-        }
-        __syncthreads();
-        double const total = scratch().total;
-        __syncthreads();  // no mutant: there is a barrier before the next total as well
-        return total;
+        return base::total_mass();
     }
     /// The token behind the path: of p, or of what the children left of it, whose masses the last rejection made. No mass left
     /// means that rejection rounded into existence: then p itself is the law, as in verification::draw_left.

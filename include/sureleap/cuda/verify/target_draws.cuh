@@ -91,15 +91,25 @@ public:
             if (lane_index() == 0) sums[b] = sum;
         }
         __syncthreads();
-        if (warp_index() == 0) {
-            double const total = sum_in_order(blocks(), sums, [&](std::uint32_t b) { return sums[b]; });
-            if (lane_index() == 0) s_.total = total;
+        return add_up(sums);
+    }
+    /// The mass of block b of what a rule left of p, stored: the sum of left_of(i) over its tokens i, one thread each.
+    template <class Left>
+    __device__ void weigh_left(std::uint32_t b, Left const& left_of) {
+        double sum = 0.0;
+        for (std::uint32_t i = threadIdx.x; i < block_tokens; i += verification_threads) sum += left_of(i);
+        sum = warp_sum(sum);
+        if (lane_index() == 0) s_.sums[warp_index()] = sum;
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            double mass = 0.0;
+            for (double const part : s_.sums) mass += part;
+            left()[b] = mass;
         }
         __syncthreads();
-        double const total = s_.total;
-        __syncthreads();  // no mutant: there is a barrier before the next total as well
-        return total;
     }
+    /// The mass of all blocks, when they are stored; makes them cumulative.
+    [[nodiscard]] __device__ double total_mass() { return add_up(left()); }
 
     // ---- draws -------------------------------------------------------------------------------------------------
 
@@ -132,8 +142,24 @@ protected:
         return y;
     }
     [[nodiscard]] __device__ verification_shared& scratch() const { return s_; }
+    /// [blocks()] masses of what a rule left of p.
+    [[nodiscard]] __device__ double* left() const {
+        return base::memory().left + static_cast<std::size_t>(base::request()) * blocks();
+    }
 
 private:
+    /// Makes the sums of all blocks cumulative; returns their total.
+    [[nodiscard]] __device__ double add_up(double* sums) {
+        if (warp_index() == 0) {
+            double const total = sum_in_order(blocks(), sums, [&](std::uint32_t b) { return sums[b]; });
+            if (lane_index() == 0) s_.total = total;
+        }
+        __syncthreads();
+        double const total = s_.total;
+        __syncthreads();  // no mutant: there is a barrier before the next total as well
+        return total;
+    }
+
     verification_shared& s_;
 };
 

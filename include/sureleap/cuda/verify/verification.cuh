@@ -56,6 +56,7 @@ public:
     using base::request;
     using base::row;
     using base::target;
+    using base::total_mass;
     using base::vocabulary;
 
     /// `stage`: the next kernel that makes passes; pass_stages if there is none.
@@ -134,39 +135,15 @@ public:
     __device__ void pass_block(residual_pass const& how, std::uint32_t b) {
         remainder const of = remainder_of(how);
         weigh_draft(how.position, b);
-        double sum = 0.0;
-        for (std::uint32_t i = threadIdx.x; i < block_tokens; i += verification_threads) sum += left_of(of, b, i);
-        sum = warp_sum(sum);
-        if (lane_index() == 0) scratch().sums[warp_index()] = sum;
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            double mass = 0.0;
-            for (double const part : scratch().sums) mass += part;
-            left()[b] = mass;
-        }
-        __syncthreads();
-    }
-    /// The whole mass, of a pass all of whose blocks are done; makes their masses cumulative.
-    [[nodiscard]] __device__ double total_mass() {
-        double* const masses = left();
-        if (warp_index() == 0) {
-            double const total = sum_in_order(blocks(), masses, [&](std::uint32_t b) { return masses[b]; });
-            if (lane_index() == 0) scratch().total = total;
-        }
-        __syncthreads();
-        double const total = scratch().total;
-        __syncthreads();  // no mutant: there is a barrier before the next total as well
-        return total;
+        base::weigh_left(b, [&](std::uint32_t i) { return left_of(of, b, i); });
     }
 
 private:
     using base::chosen_by_first_warp;
+    using base::left;
     using base::prepare_draw;
     using base::scratch;
 
-    [[nodiscard]] __device__ double* left() const {
-        return memory().left + static_cast<std::size_t>(request()) * blocks();
-    }
     /// try_to(0), try_to(1) ..., a warp each: the first that is not no_token, which is what they return if none is.
     template <class Try>
     [[nodiscard]] __device__ token_id first_settled(std::uint32_t count, Try const& try_to) {
