@@ -15,6 +15,7 @@
 
 #include "cuda/support/device_array.hpp"
 #include "cuda/support/rows.hpp"
+#include "cuda/support/seeds.hpp"
 #include "cuda/support/tree_scene.hpp"
 #include "cuda/support/tree_verdicts.hpp"
 #include "support/catch.hpp"
@@ -88,7 +89,7 @@ void match_twice(dice& roll, tree_scene::sizes const& shape, tree_scene::tree_ta
 template <class Rule, class T>
 void match_many(std::uint64_t seed, std::size_t rounds, tree_scene::tree_tally& sum) {
     constexpr std::size_t sizes[] = {2, 5, 37, 300, 1025, 4099};
-    tree_scene::judge_random_rounds(seed, rounds, {sizes}, [&](dice& roll, tree_scene::sizes const& shape) {
+    tree_scene::judge_random_rounds(seed, rounds_of(rounds), {sizes}, [&](dice& roll, tree_scene::sizes const& shape) {
         match_twice<Rule, T>(roll, shape, sum);
     });
 }

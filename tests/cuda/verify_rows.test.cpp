@@ -17,7 +17,7 @@ template <class Rule>
 void judge_wishes(std::uint64_t seed, std::size_t rounds, round_wishes wishes, tally& sum) {
     constexpr std::size_t sizes[] = {37, 1024, 4099};
     dice roll{seed};
-    for (std::size_t i = 0; i < rounds; ++i) {
+    for (std::size_t i = 0; i < rounds_of(rounds); ++i) {
         wishes.vocabulary = sizes[i % 3];
         INFO("seed " << seed << ", round " << i << ", V " << wishes.vocabulary);
         if (i % 2 == 0) {

@@ -6,6 +6,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "support/catch.hpp"
@@ -16,6 +17,12 @@ namespace emulator {
 inline void seed(std::uint64_t) {}
 }  // namespace emulator
 #endif
+
+/// Of so many random rounds those that are run: half in builds that look for errors of memory, which are many times slower and
+/// need no long search.
+[[nodiscard]] constexpr std::size_t rounds_of(std::size_t all) noexcept {
+    return SURELEAP_TEST_QUICK ? (all + 1) / 2 : all;
+}
 
 template <class F>
 void for_each_order([[maybe_unused]] std::uint64_t orders, F f) {

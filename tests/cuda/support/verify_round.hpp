@@ -28,6 +28,7 @@
 #include "cuda/support/captured.hpp"
 #include "cuda/support/device_array.hpp"
 #include "cuda/support/rows.hpp"
+#include "cuda/support/seeds.hpp"
 #include "support/catch.hpp"
 #include "support/dice.hpp"
 #include "support/given_lengths.hpp"
@@ -531,7 +532,7 @@ template <class Rule, class T>
 void judge_many(std::uint64_t seed, std::size_t rounds, tally& sum) {
     constexpr std::size_t sizes[] = {2, 5, 37, 1000, 1024, 1025, 4099, 8192};
     dice roll{seed};
-    for (std::size_t i = 0; i < rounds; ++i) {
+    for (std::size_t i = 0; i < rounds_of(rounds); ++i) {
         std::size_t const vocabulary = sizes[roll.below(std::size(sizes))];
         std::size_t const most = vocabulary > 2000                      ? 3
                                  : vocabulary < 100 && roll.chance(0.3) ? 150
