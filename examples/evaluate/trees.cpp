@@ -45,7 +45,7 @@ public:
     explicit experiment(session const& s)
         : s_(s), drafts_(s, 1, *std::ranges::max_element(s.chosen.rows)), list_(s.texts()) {}
 
-    [[nodiscard]] contestant const& who() const noexcept { return drafts_.who(); }
+    [[nodiscard]] std::size_t longest_chain() const { return drafts_.longest_chain(); }
 
     /// With at most so many rows of the target in a round; 1: plain decoding.
     [[nodiscard]] measured operator()(method const& how, std::size_t rows, progress& shown) {
@@ -111,7 +111,7 @@ section run_trees(session const& s) {
     table tau{
         .title = "Tokens a round (tau), the target's own included, by rows of the target; " + s.sampling_in_words(),
         .header = {"drafts"},
-        .notes = {"Mean of the domains. A block has " + counted(measure.who().block_size(), "token") +
+        .notes = {"Mean of the domains. A block has " + counted(measure.longest_chain(), "token") +
                       ": longer chains there are none.",
                   "±: half of a 95 % interval over texts."}};
     table speed{.title = "Tokens a second over those of plain decoding, and rows a round", .header = {"drafts"}};
