@@ -11,8 +11,8 @@
 // rejection stands beside both rules for chains, token rejection (which it is of a chain) and block verification.
 //
 // Logits: logits.hpp, a good draft, at temperature 0.7, since the lists have little of the mass at 1. A node's row is its
-// depth's. All rows are read once just before what is timed, so that they come from the last cache level as far as they fit
-// there, as right after an LM head wrote them. Blocks rotate, and the chain's is another one than the tree's: the head's
+// depth's. All rows are read once just before what is timed. So they come from the last cache level as far as they fit there,
+// as right after an LM head wrote them. Blocks rotate, and the chain's is another one than the tree's: the head's
 // weights are not those that the other one just used.
 #include <algorithm>
 #include <chrono>

@@ -22,7 +22,6 @@ public:
           draft_(&dynamic_cast<engine::dspark<float>&>(*who_.models.draft)) {}
 
     [[nodiscard]] contestant& who() noexcept { return who_; }
-    [[nodiscard]] contestant const& who() const noexcept { return who_; }
 
     /// Tokens of a chain.
     [[nodiscard]] std::size_t longest_chain() const { return draft_->block_size(); }

@@ -16,6 +16,7 @@
 #include <sureleap/ext/llama.hpp>
 #include <sureleap/sureleap.hpp>
 
+#include "llama/support/forgetful_target.hpp"
 #include "llama/support/plain_text.hpp"
 #include "llama/support/tiny_models.hpp"
 
@@ -27,18 +28,6 @@ namespace {
 [[nodiscard]] lookup lookup_of(tiny_model const& model) {
     return lookup({.block_size = 4, .target_vocabulary = tokens_of(model)});
 }
-
-/// Loses the rows of every third round behind the pass: as if an engine had failed there.
-struct forgetful_target {
-    llama_target& target;
-    std::size_t rounds = 0;
-
-    [[nodiscard]] logits_rows<float> score(verify_batch const& batch) {
-        auto const rows = target.score(batch);
-        return ++rounds % 3 == 0 ? logits_rows<float>{} : rows;
-    }
-    void commit(std::span<verdict const> verdicts) { target.commit(verdicts); }
-};
 
 /// Aborts when its countdown ends; llama.cpp asks before every node of a graph.
 struct abort_after {

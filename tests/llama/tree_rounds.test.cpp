@@ -16,6 +16,7 @@
 #include <sureleap/ext/llama.hpp>
 #include <sureleap/sureleap.hpp>
 
+#include "llama/support/forgetful_target.hpp"
 #include "llama/support/plain_text.hpp"
 #include "llama/support/tiny_models.hpp"
 #include "llama/support/trees.hpp"
@@ -68,19 +69,6 @@ struct abort_after {
         params.abort_callback = &abort_after::ask;
         params.abort_callback_data = this;
     }
-};
-
-/// Loses the rows of every third round behind the pass: as if an engine had failed there.
-struct forgetful_target {
-    static constexpr bool scores_trees = true;
-    llama_target& target;
-    std::size_t rounds = 0;
-
-    [[nodiscard]] logits_rows<float> score(verify_batch const& batch) {
-        auto const rows = target.score(batch);
-        return ++rounds % 3 == 0 ? logits_rows<float>{} : rows;
-    }
-    void commit(std::span<verdict const> verdicts) { target.commit(verdicts); }
 };
 
 /// Paths that were accepted and were not the first nodes of their trees, one after another.

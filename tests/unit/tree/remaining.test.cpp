@@ -17,6 +17,7 @@
 #include <sureleap/tree/remaining.hpp>
 
 #include "support/catch.hpp"
+#include "support/chi_square.hpp"
 #include "support/dice.hpp"
 
 using namespace sureleap;
@@ -77,24 +78,7 @@ void check_law(std::vector<double> const& expected, int draws, Draw const& draw)
         if (x == no_token) FAIL("draw " << i << " has no token");
         counts[static_cast<std::size_t>(x)] += 1.0;
     }
-    double rest = 0.0, rest_seen = 0.0, chi2 = 0.0;
-    int cells = 0;
-    auto const add = [&](double p, double seen) {
-        chi2 += (seen - draws * p) * (seen - draws * p) / (draws * p);
-        ++cells;
-    };
-    for (std::size_t v = 0; v < expected.size(); ++v) {
-        if (expected[v] == 0.0 && counts[v] > 0.0) FAIL("token " << v << " has no weight, and was drawn");
-        if (expected[v] >= 0.01) {
-            add(expected[v], counts[v]);
-        } else {
-            rest += expected[v];
-            rest_seen += counts[v];
-        }
-    }
-    if (rest > 1e-3) add(rest, rest_seen);
-    CAPTURE(chi2, cells);
-    CHECK(chi2 < cells + 5.0 * std::sqrt(2.0 * cells));  // draws are fixed by the seed
+    support::check_counts(expected, counts, draws, 0.01);
 }
 
 }  // namespace

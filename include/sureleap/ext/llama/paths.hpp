@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // The paths of a draft tree as sequences of llama.cpp. There a token may belong to several sequences. It attends to what is before
-// it in one of them, which llama.cpp chooses. So every path from the anchor to a leaf has a sequence, and a node belongs to
-// those of all paths that lead through it, in which the same is before it:
+// it in one of them, which llama.cpp chooses. So every path from the anchor to a leaf has a sequence. A node belongs to
+// those of all paths that lead through it. In all of them the same is before it:
 //
 //          anchor 0,4,5        the slot's own sequence is 0, and its branches are 4 and 5
 //          a 4,5     b 0
