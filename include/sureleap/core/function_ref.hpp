@@ -29,7 +29,7 @@ public:
     function_ref() = default;
 
     template <class F>
-        requires(!std::is_same_v<std::remove_const_t<F>, function_ref>)
+        requires(!std::is_same_v<std::remove_const_t<F>, function_ref> && !std::is_function_v<F>)
     function_ref(F const& lent) noexcept  // NOLINT: a callable is lent where one is asked for
         : lent_(const_cast<F*>(&lent)), call_([](void* f, Arguments... arguments) noexcept -> Result {
               return static_cast<Result>((*static_cast<F const*>(f))(arguments...));
@@ -40,8 +40,19 @@ public:
             "not throw, and say so: operator()(...) const noexcept; for a lambda, [](...) noexcept");
     }
     template <class F>
-        requires(!std::is_same_v<std::remove_const_t<F>, function_ref>)
+        requires(!std::is_same_v<std::remove_const_t<F>, function_ref> && !std::is_function_v<F>)
     function_ref(F const&&) = delete;  // would dangle
+    /// A function, which outlives everybody.
+    template <class F>
+        requires std::is_function_v<F>
+    function_ref(F& function) noexcept  // NOLINT: as above
+        : lent_(reinterpret_cast<void*>(&function)), call_([](void* f, Arguments... arguments) noexcept -> Result {
+              return static_cast<Result>(reinterpret_cast<F*>(f)(arguments...));
+          }) {
+        static_assert(std::is_nothrow_invocable_r_v<Result, F&, Arguments...>,
+                      "function_ref: a function that is lent must have the arguments and the result of the signature, "
+                      "and be noexcept");
+    }
 
     /// An object that is called in another way: as call(object, arguments...), where `call` is a lambda without captures.
     template <class T, class Call>

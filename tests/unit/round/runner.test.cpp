@@ -299,8 +299,15 @@ static_assert(std::is_copy_constructible_v<calibration_ref> && std::is_move_cons
 struct stopped {
     double operator()() const noexcept { return 0.0; }
 };
+double two_seconds() noexcept { return 2.0; }
 static_assert(std::is_constructible_v<clock_ref, stopped const&> && !std::is_constructible_v<clock_ref, stopped>);
 static_assert(std::is_copy_constructible_v<clock_ref> && std::is_move_constructible_v<clock_ref>);
+
+TEST_CASE("a function is lent as it is") {
+    CHECK(clock_ref(two_seconds)() == 2.0);
+    clock_ref const lent{two_seconds};
+    CHECK(clock_ref{lent}() == 2.0);
+}
 
 TEST_CASE("a lent clock times the rounds; without one nobody does") {
     auto target = target_of();
