@@ -39,6 +39,7 @@
 #include "cuda/support/device_array.hpp"
 #include "cuda/support/device_rounds.hpp"
 #include "cuda/support/round_on_device.hpp"
+#include "cuda/support/seeds.hpp"
 #include "support/catch.hpp"
 #include "support/dice.hpp"
 
@@ -402,11 +403,11 @@ void mirror(std::uint64_t seed) {
 }  // namespace
 
 TEST_CASE("Device rounds beside a decoder: token rejection, Algorithm 1") {
-    for (std::uint64_t seed = 1; seed <= 3; ++seed) mirror<token_rejection<>, false>(seed);
+    for (std::uint64_t seed = 1; seed <= rounds_of(3); ++seed) mirror<token_rejection<>, false>(seed);
 }
 
 TEST_CASE("Device rounds beside a decoder: block verification, a lagged budget") {
-    for (std::uint64_t seed = 11; seed <= 12; ++seed) mirror<block_verification<>, true>(seed);
+    for (std::uint64_t seed = 11; seed < 11 + rounds_of(2); ++seed) mirror<block_verification<>, true>(seed);
 }
 
 TEST_CASE("Device rounds beside a decoder: keyed coupling") {

@@ -252,7 +252,7 @@ void check_table(dice& roll, table_case const& made, std::size_t curves, std::si
 }  // namespace
 
 TEST_CASE("Schedules: small tables") {
-    for (std::uint64_t seed = 1; seed <= 180; ++seed) {
+    for (std::uint64_t seed = 1; seed <= rounds_of(180); ++seed) {
         dice roll(seed);
         emulator::seed(seed);
         std::size_t const sizes[] = {1, 2, 3, 31, 40};
@@ -292,7 +292,7 @@ TEST_CASE("Schedules: tables that are walked by classes") {
 }
 
 TEST_CASE("Schedules: a few thousand requests") {
-    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    for (std::uint64_t seed = 1; seed <= rounds_of(3); ++seed) {
         dice roll(seed);
         emulator::seed(seed);
         INFO("seed " << seed);
@@ -302,7 +302,7 @@ TEST_CASE("Schedules: a few thousand requests") {
 }
 
 TEST_CASE("Schedules: thresholds and a fixed length") {
-    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    for (std::uint64_t seed = 1; seed <= rounds_of(40); ++seed) {
         dice roll(seed);
         INFO("seed " << seed);
         std::size_t const requests = 1 + roll.below(300);

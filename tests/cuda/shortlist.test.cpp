@@ -228,8 +228,9 @@ TEMPLATE_TEST_CASE("cuda: chains over shortlists are the host's", "[emulated]", 
         check<W, U, coupled_draft>(roll, {{400, 16, 8}, 100, 20}, kind, rows_are::truncated, seen);
         check<W, U, coupled_draft>(roll, {{400, 16, 8}, 50, 20}, kind, rows_are::smooth, seen);
     }
-    for_each_order(
-        6, [&] { check<W, U, categorical_draft>(roll, {{120, 16, 8}, 30, 9}, "rnn", rows_are::truncated, seen); });
+    for_each_order(rounds_of(6), [&] {
+        check<W, U, categorical_draft>(roll, {{120, 16, 8}, 30, 9}, "rnn", rows_are::truncated, seen);
+    });
     check<W, U, categorical_draft>(roll, {{700, 256, 72}, 350, 30}, "rnn", rows_are::smooth, seen);
     INFO("differ " << seen.differ << " of " << seen.tokens << ", confidence " << seen.confidence << ", probability "
                    << seen.probability);

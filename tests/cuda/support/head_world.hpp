@@ -109,11 +109,12 @@ struct weights {
 /// A table of successors, ascending; some rows may repeat what is best.
 inline std::vector<token_id> random_successors(support::dice& roll, std::size_t vocabulary, std::size_t count) {
     std::vector<token_id> table;
+    std::vector<std::size_t> last_in(vocabulary, vocabulary);  // by token: the row that it was last drawn for
     for (std::size_t v = 0; v < vocabulary; ++v) {
         std::vector<token_id> row;
         while (row.size() < count) {
-            auto const t = static_cast<token_id>(roll.below(vocabulary));
-            if (std::find(row.begin(), row.end(), t) == row.end()) row.push_back(t);
+            std::size_t const t = roll.below(vocabulary);
+            if (std::exchange(last_in[t], v) != v) row.push_back(static_cast<token_id>(t));
         }
         std::sort(row.begin(), row.end());
         table.insert(table.end(), row.begin(), row.end());
