@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -78,12 +79,34 @@ using any_drafter =
 
 /// What a step costs on this machine: the target's pass by its rows, as measured, and drafting beside it.
 using measured_cost = sureleap::batch_cost<sureleap::capacity_table<>>;
+
+/// The same, corrected by the rounds that a server has timed. Schedules hold their costs by value: copies are one and the
+/// same, so that what a server teaches one of them its schedule knows. Models cost_model. Not thread-safe.
+class learned_cost {
+public:
+    /*implicit*/ learned_cost(measured_cost at_start)
+        : known_(std::make_shared<sureleap::refined_cost<measured_cost>>(std::move(at_start))) {}
+
+    [[nodiscard]] double step_seconds(sureleap::step_load const& load) const noexcept {
+        return known_->step_seconds(load);
+    }
+    [[nodiscard]] std::size_t convex_until(sureleap::step_load const& load) const noexcept {
+        return known_->convex_until(load);
+    }
+    void observe(sureleap::round_record const& round) const noexcept { known_->observe(round); }
+    /// Back to what was measured at start.
+    void forget() const noexcept { known_->forget(); }
+
+private:
+    std::shared_ptr<sureleap::refined_cost<measured_cost>> known_;
+};
+
 using any_schedule = std::variant<sureleap::fixed_schedule, sureleap::threshold_schedule,
-                                  sureleap::survival_threshold_schedule, sureleap::greedy_schedule<measured_cost>,
-                                  sureleap::top_k_schedule<measured_cost>, sureleap::planned_schedule<measured_cost>,
-                                  sureleap::never_lose<sureleap::planned_schedule<measured_cost>, measured_cost>,
-                                  sureleap::never_lose<sureleap::greedy_schedule<measured_cost>, measured_cost>,
-                                  sureleap::never_lose<sureleap::fixed_schedule, measured_cost>>;
+                                  sureleap::survival_threshold_schedule, sureleap::greedy_schedule<learned_cost>,
+                                  sureleap::top_k_schedule<learned_cost>, sureleap::planned_schedule<learned_cost>,
+                                  sureleap::never_lose<sureleap::planned_schedule<learned_cost>, learned_cost>,
+                                  sureleap::never_lose<sureleap::greedy_schedule<learned_cost>, learned_cost>,
+                                  sureleap::never_lose<sureleap::fixed_schedule, learned_cost>>;
 
 using any_rule = std::variant<sureleap::token_rejection<>, sureleap::token_rejection<sureleap::argmax_draft>,
                               sureleap::block_verification<>, sureleap::target_match<>, sureleap::keyed_coupling,

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -58,7 +59,8 @@ public:
           memory_(make_memory(
               {.max_requests = served.limits().slots,
                .executor = pool,
-               .calibration = calibration_ ? sureleap::calibration_ref(*calibration_) : sureleap::calibration_ref()})),
+               .calibration = calibration_ ? sureleap::calibration_ref(*calibration_) : sureleap::calibration_ref(),
+               .clock = now})),
           report_(block_size()),
           slots_(served.limits().slots),
           held_(slots_.size()),
@@ -104,6 +106,9 @@ public:
     /// conversation. Nobody else may use the models between the requests.
     void keep_prompts() noexcept { keeps_prompts_ = true; }
 
+    /// From now on `cost`, which may be that of the schedule, is corrected by what every round took.
+    void correct(learned_cost cost) noexcept { cost_ = std::move(cost); }
+
     /// One chunk of one prompt, if any waits, and one round of all requests that decode. False if there was nothing to do.
     bool step() {
         event_count_ = 0;
@@ -137,6 +142,10 @@ public:
     }
 
 private:
+    [[nodiscard]] static double now() noexcept {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    }
+
     // What the model's file has. Blocks may be longer than the model's, by found tokens, which no calibration sees.
     [[nodiscard]] static std::optional<sureleap::sequential_temperature_scaling> calibration_of(
         draft_model<Real> const* model, std::size_t block_size) {
@@ -262,6 +271,7 @@ private:
     any_drafter<Real>& drafter_;
     draft_model<Real>* observer_;
     Schedules schedule_;
+    std::optional<learned_cost> cost_;
     any_rule rule_;
     Rng rng_;
     std::optional<sureleap::sequential_temperature_scaling> const calibration_;  // lent to memory_
@@ -317,6 +327,7 @@ void server<Real, Rng, Schedules>::round(std::span<request_view const> requests)
         std::visit([&](auto const& r) { sureleap::accept(r, rows, sureleap::no_logits_hook{}, rng_, memory_); }, rule_);
         last_ = std::visit([&](auto& s) { return sureleap::end_round(s, memory_); }, schedule_);
     }
+    if (cost_) cost_->observe(last_);
     commit(last_.verdicts);
 }
 

@@ -46,8 +46,7 @@ struct load {
             how.max_draft = length;
             add(grouped(length), fixed);
         }
-        how.max_draft.reset();
-        how.schedule = s.schedule_of(s.chosen.closely(), scheduled);
+        how = s.settings_for(s.chosen.closely(), scheduled);
         add(s.chosen.closely().schedule, scheduled);
     }
     load(load const&) = delete;

@@ -133,7 +133,8 @@ section run_costs(session const& s) {
             auto const scheduled = [&](bool tree) {
                 std::size_t const rows = std::min(tree ? most_rows : measure.longest_chain() + 1, machine.most_rows);
                 shown_so_far.begin_part(machine.name + ", auto, " + (tree ? "trees" : "chains"));
-                return measure({tree, rows}, sureleap::never_lose{sureleap::planned_schedule{machine.cost}},
+                return measure({tree, rows},
+                               sureleap::never_lose{sureleap::planned_schedule{engine::learned_cost{machine.cost}}},
                                shown_so_far);
             };
             auto const [chain, chain_worth] = best_of(false);

@@ -20,8 +20,7 @@ section run_equality(session const& s) {
     auto const decode = [&](draft_source const& source, std::size_t at_once, progress& shown_so_far) {
         contestant who = s.load(source, at_once);
         shown_so_far.begin_part(who.name + ", " + grouped(at_once) + " at once");
-        auto how = s.settings();
-        how.schedule = s.schedule_of(source, who);
+        auto const how = s.settings_for(source, who);
         return run_texts(who, how, list.texts, s.pool, ignore_round, [&](std::size_t done) {
             shown_so_far.update(static_cast<double>(done) / static_cast<double>(list.texts.size()));
         });

@@ -15,7 +15,9 @@ text_server::text_server(contestant& who, decoding_settings const& how, engine::
       slots_(who.models.target->limits().slots),
       stop_tokens_(who.models.stop_tokens),
       server_(*who.models.target, who.models.drafter, who.models.draft.get(), how.schedule, how.rule, pool),
-      confidences_(server_.block_size()) {}
+      confidences_(server_.block_size()) {
+    if (how.cost) server_.correct(*how.cost);
+}
 
 void text_server::submit(text const& what) {
     auto const id = server_.submit({what.prompt.begin(), what.prompt.end()},

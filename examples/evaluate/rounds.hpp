@@ -78,7 +78,8 @@ struct decoding_settings {
     engine::any_rule rule;
     engine::any_schedule schedule;
     std::size_t tokens = 128;
-    std::optional<std::size_t> max_draft{};  ///< instead of the contestant's
+    std::optional<std::size_t> max_draft{};      ///< instead of the contestant's
+    std::optional<engine::learned_cost> cost{};  ///< of the schedule, if it goes by one: rounds correct it
 };
 
 /// What rounds took together, and gave.

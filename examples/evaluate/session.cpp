@@ -3,13 +3,27 @@
 
 #include <algorithm>
 
-#include <generate/profile.hpp>
 #include <generate/schedule.hpp>
 #include <terminal.hpp>
 
 namespace evaluate {
 
 using nlohmann::ordered_json;
+
+namespace {
+
+/// What rounds are measured under.
+generate::options measured_options(options const& chosen, contestant const& who) {
+    generate::options how;
+    how.settings.temperature = chosen.sampling.temperature;
+    how.settings.top_k = chosen.sampling.top_k;
+    how.settings.top_p = chosen.sampling.top_p;
+    how.settings.min_p = chosen.sampling.min_p;
+    how.settings.max_draft_tokens = who.block_size();
+    return how;
+}
+
+}  // namespace
 
 void progress::update(double share) {
     status_.update([&] {
@@ -27,19 +41,19 @@ void progress::update(double share) {
     });
 }
 
-engine::any_schedule session::schedule_of(draft_source const& source, contestant& who) const {
-    auto const measured = [&] {
-        generate::options how;
-        how.settings.temperature = chosen.sampling.temperature;
-        how.settings.top_k = chosen.sampling.top_k;
-        how.settings.top_p = chosen.sampling.top_p;
-        how.settings.min_p = chosen.sampling.min_p;
-        how.settings.max_draft_tokens = who.block_size();
-        return generate::measure_cost(who.models, how, pool, status);
-    };
-    auto schedule = generate::make_schedule(source.schedule, who.models.drafter, measured);
+decoding_settings session::settings_for(draft_source const& source, contestant& who,
+                                        std::function<generate::pass_times()> const& passes) const {
+    decoding_settings how = settings();
+    how.schedule = generate::make_schedule(source.schedule, who.models.drafter, [&] {
+        return how.cost.emplace(
+            generate::measure_cost(who.models, measured_options(chosen, who), pool, status, passes()));
+    });
     status.clear();
-    return schedule;
+    return how;
+}
+
+generate::pass_times session::passes_of(contestant& who) const {
+    return generate::measure_passes(who.models, measured_options(chosen, who), pool, status);
 }
 
 std::string session::sampling_in_words() const {

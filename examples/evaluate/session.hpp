@@ -5,12 +5,14 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include <engine/thread_pool.hpp>
+#include <generate/profile.hpp>
 #include <generate/status_line.hpp>
 
 #include "contestant.hpp"
@@ -81,8 +83,16 @@ struct session {
                 .schedule = sureleap::fixed_schedule{},
                 .tokens = chosen.tokens};
     }
-    /// The source's schedule. One that goes by costs has them measured here, for as many requests as `who` was loaded for.
-    [[nodiscard]] engine::any_schedule schedule_of(draft_source const& source, contestant& who) const;
+    /// The same with the source's schedule. One that goes by costs has them measured here, for as many requests as `who` was
+    /// loaded for.
+    [[nodiscard]] decoding_settings settings_for(draft_source const& source, contestant& who) const {
+        return settings_for(source, who, [&] { return passes_of(who); });
+    }
+    /// `passes` is called for schedules that go by costs.
+    [[nodiscard]] decoding_settings settings_for(draft_source const& source, contestant& who,
+                                                 std::function<generate::pass_times()> const& passes) const;
+    /// The time of the target's pass, up to as many rows as `who` can make.
+    [[nodiscard]] generate::pass_times passes_of(contestant& who) const;
 
     /// Every prompt once. Another pass has other seeds.
     [[nodiscard]] text_list texts(std::size_t pass = 0) const;

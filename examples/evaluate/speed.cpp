@@ -12,6 +12,7 @@
 #include <cmath>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -43,20 +44,30 @@ struct runner {
 
 runner load_runner(session const& s, draft_source const& source) {
     contestant who = s.load(source, 1);
-    auto how = s.settings();
-    how.schedule = s.schedule_of(source, who);
     drafter_counts counts{who.name, {}};
     for (domain const& d : s.prompts.domains) {
         counts.domains.emplace_back(d.name, d.prompts.size(), who.models.block_size());
     }
     auto untaught = who.models.drafter;
-    return {std::move(who), source.schedule, std::move(how), std::move(untaught), std::move(counts)};
+    return {std::move(who), source.schedule, s.settings(), std::move(untaught), std::move(counts)};
+}
+
+/// Gives all their schedules. Those that go by costs have the same times of the target's pass: that of the longest drafts.
+void schedule_all(session const& s, std::span<draft_source const> sources, std::vector<runner>& all) {
+    auto const longest = std::ranges::max_element(all, {}, [](runner const& r) { return r.who.block_size(); });
+    std::optional<generate::pass_times> passes;
+    auto const once = [&] {
+        if (!passes) passes = s.passes_of(longest->who);
+        return *passes;
+    };
+    for (std::size_t i = 0; i < all.size(); ++i) all[i].how = s.settings_for(sources[i], all[i].who, once);
 }
 
 /// The output. Time and counts go to the runner, if they are wanted.
 std::vector<token_id> decode(session const& s, runner& with, text const& what, text_list::place at, timing* time) {
     if (!with.server || s.chosen.fresh) {
         replace(with.who.models.drafter, with.untaught);
+        if (with.how.cost) with.how.cost->forget();
         with.server = std::make_unique<text_server>(with.who, with.how, s.pool);
     }
     auto const count = [&](round_outcome const& round) { with.counts.domains[at.domain].add(at.prompt, round); };
@@ -279,6 +290,7 @@ section run_speed(session const& s) {
     sources.insert(sources.end(), s.chosen.drafts.begin(), s.chosen.drafts.end());
     std::vector<runner> all;
     for (draft_source const& source : sources) all.push_back(load_runner(s, source));
+    schedule_all(s, sources, all);
     bool const compare = is_reproducible(s.chosen.sampling, engine::make_rule(s.chosen.rule));
     decode_all(s, all, compare);
     floor_share const floor = measure_floor(s, all.front());

@@ -55,6 +55,7 @@ void converse(options const& chosen, method const& how, job const& base, models&
     std::size_t const most = base.settings.max_new_tokens;
     conversation said(tokens, engine::chat_template_of(chosen.target), chosen.context - most, chosen.think);
     engine::server<float> server(*loaded.target, how.drafter, how.draft, how.schedule, how.rule, pool);
+    if (how.cost) server.correct(*how.cost);
     server.keep_prompts();
     bool const coloured = terminal::wants_colours(STDOUT_FILENO);
     auto const remark = [&](std::string const& text) {

@@ -36,6 +36,7 @@ round_seen round_of(engine::server<float> const& server, std::size_t r) {
 decoding decode(method const& how, job const& what, engine::target<float>& target, engine::thread_pool& pool,
                 watcher const& watch) {
     engine::server<float> server(target, how.drafter, how.draft, how.schedule, how.rule, pool);
+    if (how.cost) server.correct(*how.cost);
     return decode(server, what, watch);
 }
 

@@ -26,6 +26,7 @@ struct method {
     engine::draft_model<float>* draft;  ///< the model in it that wants the target's features; may be null
     engine::any_schedule schedule;
     engine::any_rule rule;
+    std::optional<engine::learned_cost> cost{};  ///< of the schedule, if it goes by one: rounds correct it
 };
 
 /// What is to be decoded: the prompt, `copies` times with seeds seed, seed + 1, ...

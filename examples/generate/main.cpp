@@ -89,15 +89,19 @@ int run(options const& chosen) {
 
     auto const rule = engine::make_rule(chosen.rule);
     findings found{.prompt_tokens = asked.tokens.size(), .threads = pool.threads()};
-    auto schedule = make_schedule(chosen.speculates() ? chosen.schedule : "fixed", loaded.drafter,
-                                  [&] { return found.cost.emplace(measure_cost(loaded, chosen, pool, status)); });
+    std::optional<engine::learned_cost> cost;
+    auto schedule = make_schedule(chosen.speculates() ? chosen.schedule : "fixed", loaded.drafter, [&] {
+        pass_times const passes = measure_passes(loaded, chosen, pool, status);
+        found.cost = measure_cost(loaded, chosen, pool, status, passes);
+        return cost.emplace(*found.cost);
+    });
     status.clear();
     print_setup(chosen, loaded, found);
 
     job what{.prompt = asked.tokens, .settings = chosen.settings, .seed = chosen.seed, .copies = chosen.copies};
     what.settings.stop_tokens = loaded.stop_tokens;
     engine::any_drafter<float> nothing = engine::no_drafter<float>(loaded.target->vocabulary());
-    method const speculative{loaded.drafter, loaded.draft.get(), std::move(schedule), rule};
+    method const speculative{loaded.drafter, loaded.draft.get(), std::move(schedule), rule, cost};
     method const plain{nothing, nullptr, sureleap::fixed_schedule{}, rule};
     if (chosen.converses()) {
         converse(chosen, chosen.speculates() ? speculative : plain, what, loaded, asked, pool, status);

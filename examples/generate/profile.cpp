@@ -25,6 +25,12 @@ template <class F>
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+[[nodiscard]] double median(std::vector<double>& values) {
+    auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::ranges::nth_element(values, middle);
+    return *middle;
+}
+
 /// Of count things, the median of what seconds(i) says. They take turns, so that what disturbs one disturbs all, and more
 /// turns where they are short: prices are differences of these. A turn is four in a row, of which the first does not count:
 /// what a larger pass leaves in the caches, and the clock that a processor has after it, make a small one dearer.
@@ -32,7 +38,7 @@ template <class Seconds>
 [[nodiscard]] std::vector<double> medians(std::size_t count, Seconds const& seconds) {
     std::vector<std::vector<double>> seen(count);
     double spent = 0.0;
-    for (int turn = 0; turn < 3 || (turn < 10 && spent < 0.5); ++turn) {
+    for (int turn = 0; turn < 3 || (turn < 10 && spent < 1.0); ++turn) {
         for (std::size_t i = 0; i < count; ++i) {
             for (int run = 0; run < 4; ++run) {
                 double const now = seconds(i);
@@ -42,11 +48,7 @@ template <class Seconds>
         }
     }
     std::vector<double> out;
-    for (auto& of_one : seen) {
-        auto const middle = of_one.begin() + static_cast<std::ptrdiff_t>(of_one.size() / 2);
-        std::ranges::nth_element(of_one, middle);
-        out.push_back(*middle);
-    }
+    for (auto& of_one : seen) out.push_back(median(of_one));
     return out;
 }
 
@@ -104,10 +106,15 @@ public:
             std::visit([&](auto& d) { sureleap::draw(d, d.forward(memory_.requests()), rule, rng_, memory_); },
                        loaded_.drafter);
         }
-        auto const rows = loaded_.target->score(sureleap::admit(schedule_, memory_));
+        auto const& batch = sureleap::admit(schedule_, memory_);
+        sureleap::logits_rows<float> rows;
+        in_passes_ += seconds_of([&] { rows = loaded_.target->score(batch); });
         sureleap::accept(rule, rows, sureleap::no_logits_hook{}, rng_, memory_);
         static_cast<void>(sureleap::end_round(schedule_, memory_));
     }
+
+    /// Of all rounds so far, in the target.
+    [[nodiscard]] double seconds_in_passes() const noexcept { return in_passes_; }
 
     /// The pass over so many tokens: an anchor of each request, and behind them any tokens, as nobody may have drafted some.
     [[nodiscard]] double seconds_of_pass(std::size_t batch_tokens) {
@@ -170,6 +177,7 @@ private:
     verify_nothing schedule_;
     sureleap::round_memory<float, float> memory_;
     std::vector<sureleap::request_view> views_;
+    double in_passes_ = 0.0;
 };
 
 /// Every size while they are few, then in steps of an eighth: in between the curve is a straight line.
@@ -182,54 +190,56 @@ std::vector<std::size_t> batch_sizes(std::size_t most) {
 
 }  // namespace
 
+pass_times measure_passes(models& loaded, options const& chosen, engine::thread_pool& pool, status_line& status) {
+    dry_run step(loaded, chosen.settings, pool);
+    pass_times passes{batch_sizes(step.slots() * (step.block() + 1)), {}};
+    passes.seconds = medians(passes.batch_tokens.size(), [&](std::size_t i) {
+        status.update([&] { return "measuring a pass of " + grouped(passes.batch_tokens[i]); });
+        return step.seconds_of_pass(passes.batch_tokens[i]);
+    });
+    return passes;
+}
+
 engine::measured_cost measure_cost(models& loaded, options const& chosen, engine::thread_pool& pool,
-                                   status_line& status) {
+                                   status_line& status, pass_times const& passes) {
     dry_run step(loaded, chosen.settings, pool);
     std::size_t const slots = step.slots();
     std::size_t const gamma = step.drafted_block();
-    std::size_t done = 0;
-    auto const show = [&] {
-        ++done;
-        status.update([&] { return "measuring what steps cost: " + grouped(done); });
-    };
-
-    auto const sizes = batch_sizes(slots * (step.block() + 1));
-    std::vector<double> const passes = medians(sizes.size(), [&](std::size_t i) {
-        show();
-        return step.seconds_of_pass(sizes[i]);
-    });
-
-    std::vector<sureleap::step_load> const loads = {
+    // With one request, everybody is that one.
+    std::vector<sureleap::step_load> loads = {
         {.requests = 1, .batch_tokens = 1},
         {.requests = 1, .batch_tokens = 1, .drafting = 1, .draft_tokens = 1},
         {.requests = 1, .batch_tokens = 1, .drafting = 1, .draft_tokens = gamma},
         {.requests = slots, .batch_tokens = slots},
         {.requests = slots, .batch_tokens = slots, .drafting = slots, .draft_tokens = slots * gamma}};
-    std::vector<double> const rounds = medians(loads.size(), [&](std::size_t i) {
-        show();
-        return seconds_of([&] { step(loads[i]); });
-    });
     enum : std::size_t { plain, one_token, whole_block, everybody_plain, everybody_drafts };
-    auto const seconds = [&](std::size_t i) { return rounds[i]; };
+    if (slots == 1) loads.resize(everybody_plain);
+    std::vector<double> beside_pass;  // of plain rounds
+    std::vector<double> const seconds = medians(loads.size(), [&](std::size_t i) {
+        status.update([&] { return "measuring what rounds cost: " + grouped(i + 1) + " of " + grouped(loads.size()); });
+        double const pass_before = step.seconds_in_passes();
+        double const round = seconds_of([&] { step(loads[i]); });
+        if (i == plain) beside_pass.push_back(round - (step.seconds_in_passes() - pass_before));
+        return round;
+    });
 
     // Differences of what was measured, none of which can be negative but by noise.
     auto const positive = [](double x) { return std::max(x, 0.0); };
     sureleap::draft_prices draft;
-    if (gamma > 1) {
-        draft.token = positive(seconds(whole_block) - seconds(one_token)) / static_cast<double>(gamma - 1);
-    }
-    double const of_block = positive(seconds(whole_block) - seconds(plain));
-    double const of_everybody = positive(seconds(everybody_drafts) - seconds(everybody_plain));
+    if (gamma > 1) draft.token = positive(seconds[whole_block] - seconds[one_token]) / static_cast<double>(gamma - 1);
+    double const of_block = positive(seconds[whole_block] - seconds[plain]);
     if (slots > 1) {
+        double const of_everybody = positive(seconds[everybody_drafts] - seconds[everybody_plain]);
         draft.request = positive(positive(of_everybody - of_block) / static_cast<double>(slots - 1) -
                                  draft.token * static_cast<double>(gamma));
     }
     draft.fixed = positive(of_block - draft.request - draft.token * static_cast<double>(gamma));
-    double const acceptance = positive(seconds(plain) - passes[0]);  // of a row
+    double const acceptance = median(beside_pass);  // of a row
 
     std::vector<sureleap::capacity_point> points;
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-        points.push_back({sizes[i], passes[i] + acceptance * static_cast<double>(sizes[i])});
+    for (std::size_t i = 0; i < passes.seconds.size(); ++i) {
+        std::size_t const rows = passes.batch_tokens[i];
+        points.push_back({rows, passes.seconds[i] + acceptance * static_cast<double>(rows)});
     }
     return sureleap::of_batch(sureleap::capacity_table<>(std::move(points)), draft);
 }

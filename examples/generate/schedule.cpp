@@ -24,7 +24,7 @@ std::optional<Number> number(std::string_view text) {
 }  // namespace
 
 engine::any_schedule make_schedule(std::string const& name, engine::any_drafter<float> const& drafter,
-                                   std::function<engine::measured_cost()> const& measure) {
+                                   std::function<engine::learned_cost()> const& measure) {
     std::string_view const text = name;
     std::string_view const kind = text.substr(0, text.find(':'));
     bool const has_value = kind.size() < text.size();
@@ -46,7 +46,7 @@ engine::any_schedule make_schedule(std::string const& name, engine::any_drafter<
         }
         if (kind == "auto") return never_lose{sureleap::fixed_schedule{}, measure()};
         if (kind == "greedy") return sureleap::greedy_schedule{measure()};
-        if (kind == "top-k") return sureleap::top_k_schedule<engine::measured_cost>{measure()};
+        if (kind == "top-k") return sureleap::top_k_schedule<engine::learned_cost>{measure()};
         if (kind == "planned") return sureleap::planned_schedule{measure()};
     }
     sureleap::fail_with("--schedule is '", name,
@@ -58,7 +58,7 @@ void check_schedule_name(std::string const& name) {
     static_cast<void>(make_schedule(name, sureleap::lookup({.target_vocabulary = 1}), unmeasured));
 }
 
-engine::measured_cost unmeasured() {
+engine::learned_cost unmeasured() {
     return sureleap::of_batch(sureleap::capacity_table<>({{1, 1.0}}));
 }
 

@@ -46,7 +46,7 @@ std::vector<std::string> schedules_for(kind k) {
 
 engine::any_schedule make_schedule(std::string const& name) {
     // A row costs enough that some drafts are not worth verifying.
-    engine::measured_cost const cost =
+    engine::learned_cost const cost =
         sureleap::of_batch(sureleap::capacity_table<>({{1, 1.0e-3}, {4, 1.3e-3}, {16, 3.5e-3}}));
     if (name == "threshold") return sureleap::threshold_schedule{0.4};
     if (name == "greedy") return sureleap::greedy_schedule{cost};

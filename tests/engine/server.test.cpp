@@ -120,8 +120,33 @@ TEST_CASE("server: a request that cannot be served is refused, and nothing else 
     CHECK(out.tokens[1] == plainly({1, 2, 3, 4, 5}, greedy(15)));
 }
 
+TEST_CASE("server: rounds correct what a schedule believes of costs, and not what comes out", "[engine]") {
+    // No step of these models takes seconds, let alone a hundred for a second row.
+    engine::learned_cost const wrong = sureleap::of_batch(sureleap::capacity_table<>({{1, 4.0}, {8, 800.0}}));
+    sureleap::step_load const plain{.requests = 1, .batch_tokens = 1};
+    tiny::served parts(models(), kind::vanilla, drafter, storage::bf16,
+                       {.slots = 1, .context_length = 80, .max_rows = 10});
+    auto const decode = [&](bool corrected) {
+        auto server = make_server(parts, sureleap::never_lose{sureleap::planned_schedule{wrong}});
+        if (corrected) server.correct(wrong);
+        server.submit({5, 6, 7}, greedy(60));
+        outputs out;
+        out.run(server);
+        CHECK(out.tokens[1] == plainly({5, 6, 7}, greedy(60)));
+        CHECK(server.last_round().seconds > 0.0);
+    };
+    decode(false);
+    CHECK(wrong.step_seconds(plain) == 4.0);
+    decode(true);
+    // Factors stay above a half.
+    CHECK(wrong.step_seconds(plain) < 2.5);
+    CHECK(wrong.step_seconds(plain) >= 2.0);
+    wrong.forget();
+    CHECK(wrong.step_seconds(plain) == 4.0);
+}
+
 TEST_CASE("server: parts that do not go together are refused", "[engine]") {
-    engine::measured_cost const cost = sureleap::of_batch(sureleap::capacity_table<>({{1, 1.0}, {8, 2.0}}));
+    engine::learned_cost const cost = sureleap::of_batch(sureleap::capacity_table<>({{1, 1.0}, {8, 2.0}}));
     engine::serving_limits const limits{.slots = 2, .context_length = 20, .max_rows = 10};
     auto const refused = [&](kind k, engine::any_schedule schedule) {
         tiny::served parts(models(), k, drafter, storage::bf16, limits);
