@@ -25,6 +25,7 @@ template <class F>
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+/// Reorders the values.
 [[nodiscard]] double median(std::vector<double>& values) {
     auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
     std::ranges::nth_element(values, middle);
