@@ -299,7 +299,9 @@ static_assert(std::is_copy_constructible_v<calibration_ref> && std::is_move_cons
 struct stopped {
     double operator()() const noexcept { return 0.0; }
 };
-double two_seconds() noexcept { return 2.0; }
+double two_seconds() noexcept {
+    return 2.0;
+}
 static_assert(std::is_constructible_v<clock_ref, stopped const&> && !std::is_constructible_v<clock_ref, stopped>);
 static_assert(std::is_copy_constructible_v<clock_ref> && std::is_move_constructible_v<clock_ref>);
 
