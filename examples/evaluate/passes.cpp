@@ -8,18 +8,13 @@
 
 #include "one_text.hpp"
 #include "session.hpp"
+#include "timing.hpp"
 
 namespace evaluate {
 namespace {
 
 constexpr std::array<std::size_t, 10> sizes{1, 2, 3, 4, 5, 6, 7, 8, 12, 16};
 constexpr std::size_t turns = 41;
-
-double median(std::vector<double> values) {
-    auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-}
 
 }  // namespace
 

@@ -134,7 +134,7 @@ class Tests:
         """What the test says of these headers: None if it passes or, under ThreadSanitizer, takes too long to tell."""
         with tempfile.TemporaryDirectory() as folder:
             program = pathlib.Path(folder) / test
-            flags = ["-std=c++20", "-O1", "-w", "-DNDEBUG", "-DSURELEAP_CUDA_EMULATED", "-DSURELEAP_TEST_QUICK=1",
+            flags = ["-std=c++20", "-O1", "-w", "-DNDEBUG", "-DSURELEAP_CUDA_EMULATED", "-DSURELEAP_TEST_QUICK=0",
                      f'-DSURELEAP_GOLDEN_DEFAULT_DIR="{ROOT}/tests/golden"', f"-I{ROOT}/tests/cuda/emulator",
                      f"-I{include}", f"-I{ROOT}/tests", *(["-fsanitize=thread", "-g1"] if sanitized else [])]
             subprocess.run([self.options.compiler, *flags, ROOT / f"tests/cuda/{test}.test.cpp", "-o", program,
