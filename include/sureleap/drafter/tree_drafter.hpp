@@ -101,7 +101,7 @@ public:
             if (!drafts(forward, mine, r)) return;
             draft_tree& tree = mine.tree(r);
             anchor_source source{*this, forward, mine, r};
-            mine.growth(r).outline(tree, mine.requests()[r], limits(mine.requests()[r]), source);
+            mine.growth(r).outline(tree, mine.requests()[r], limits(mine, r), source);
             double before = 1.0;
             for (std::size_t n = 1; n < tree.size(); ++n) {
                 double const reach = std::min(mine.growth(r).reach()[n], before);
@@ -220,12 +220,15 @@ private:
         return block.outcome(r) == status::ok && block.requests()[r].draft_cap(options_.nodes) > 0 &&
                parts_.can_draft(forward, block, r);
     }
-    /// The floor is a price, which begins with the request's weight; what grows knows probabilities.
-    [[nodiscard]] tree_limits limits(request_view const& request) const noexcept {
+    /// The floor is a price, which begins with the request's weight; what grows knows probabilities. A drawn tree of temperature
+    /// 0 is a chain, so a plan must not count on siblings.
+    [[nodiscard]] tree_limits limits(block_type const& block, std::size_t r) const noexcept {
+        request_view const& request = block.requests()[r];
         double const floor = static_cast<double>(request.draft_floor) / static_cast<double>(request.weight);
+        bool const chain = block.shape().rule == drawn_by::categorical && request.settings->draft_transform().greedy();
         return {.nodes = request.draft_cap(options_.nodes),
                 .depth = parts_.block_size(),
-                .children = options_.children,
+                .children = chain ? 1 : options_.children,
                 .least_value = floor * (1.0 - 1e-6),  // take_tree draws the line
                 .straight = options_.straight};
     }
@@ -243,7 +246,7 @@ private:
         if (!drafting) return;
         parts_.reset(block.node_state(r, anchor_node));
         live_source source{*this, forward, block, r};
-        block.growth(r).begin(block.tree(r), block.requests()[r], limits(block.requests()[r]), source);
+        block.growth(r).begin(block.tree(r), block.requests()[r], limits(block, r), source);
     }
     [[nodiscard]] bool next(block_type const& block, std::size_t r) noexcept {
         if (!drawn_[r].grows) return false;

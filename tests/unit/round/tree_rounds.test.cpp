@@ -309,22 +309,30 @@ TEST_CASE("tree rounds: limits limit nodes, a floor ends growth, remaining token
 }
 
 TEST_CASE("tree rounds: a plan at the anchor is the tree that grows, if confidences at the anchor are the live ones") {
-    std::vector<fixed_probability> planned;
-    tree_drafter trees{semi_autoregressive{
-                           backbone_model{}, weights.head(), same_everywhere{}, {.block_size = block, .vocabulary = V}},
-                       {.nodes = 12}};
-    decoder dec{make_target(),
-                std::move(trees),
-                planned_and_kept{&planned},
-                recursive_rejection<>{},
-                {.max_requests = 1, .seed = 1}};
-    dec.submit(std::vector<token_id>{1}, {.max_new_tokens = 60});
-    for (int round = 0; round < 8; ++round) {
-        REQUIRE(dec.step());
-        auto const& table = dec.round().survivals;
-        REQUIRE(planned.size() == table.sizes[0]);
-        for (std::size_t k = 0; k < planned.size(); ++k) CHECK(table.at(0, k).survival == planned[k]);
-    }
+    auto const check = [](auto rule, double temperature, std::size_t size) {
+        std::vector<fixed_probability> planned;
+        semi_autoregressive chain{
+            backbone_model{}, weights.head(), same_everywhere{}, {.block_size = block, .vocabulary = V}};
+        decoder dec{make_target(),
+                    tree_drafter{std::move(chain), {.nodes = 12}},
+                    planned_and_kept{&planned},
+                    rule,
+                    {.max_requests = 1, .seed = 1}};
+        dec.submit(std::vector<token_id>{1}, {.temperature = temperature, .max_new_tokens = 60});
+        for (int round = 0; round < 8; ++round) {
+            REQUIRE(dec.step());
+            auto const& table = dec.round().survivals;
+            REQUIRE(table.sizes[0] == size);
+            REQUIRE(planned.size() == size);
+            for (std::size_t k = 0; k < size; ++k) CHECK(table.at(0, k).survival == planned[k]);
+        }
+    };
+    check(recursive_rejection<>{}, 1.0, 12);
+    check(recursive_rejection<argmax_draft>{}, 0.0, 12);
+    check(along_tree<keyed_coupling>{}, 0.0, 12);
+    // Tokens that are drawn from a law of temperature 0 have no siblings.
+    check(recursive_rejection<>{}, 0.0, block);
+    check(traversal_verification<>{}, 0.0, block);
 }
 
 TEST_CASE("tree rounds: a confidence that is none, and options that are none") {
