@@ -74,6 +74,7 @@ void causal_lm<Real>::prefill(std::size_t slot, std::size_t first, std::span<sur
     check_slot(slot);
     rows_.clear();
     outputs_.clear();
+    context_.branches.clear();
     for (std::size_t i = 0; i < tokens.size(); ++i) {
         auto const position = static_cast<std::uint32_t>(first + i);
         rows_.push_back({static_cast<std::uint32_t>(slot), position, position + 1});
@@ -89,6 +90,7 @@ sureleap::logits_rows<Real> causal_lm<Real>::score(sureleap::verify_batch const&
     }
     rows_.clear();
     outputs_.clear();
+    context_.branches.clear();
     if (!batch.has_trees()) {
         for (std::size_t i = 0; i < batch.rows(); ++i) rows_.push_back(row_at(batch, i, 0));
         forward(batch.tokens(), true);
@@ -96,7 +98,6 @@ sureleap::logits_rows<Real> causal_lm<Real>::score(sureleap::verify_batch const&
     }
     inputs_.resize(batch.rows());
     requests_.clear();
-    context_.branches.clear();
     std::vector<sureleap::token_id> tokens;
     for (std::size_t r = 0; r < batch.requests().size(); ++r) place_branches(batch, r, tokens);
     context_.tree_keys.resize(config().layers * batch.rows() * 2 * config().kv_heads * config().head_dim);
@@ -117,7 +118,8 @@ batch_row causal_lm<Real>::row_at(sureleap::verify_batch const& batch, std::size
             static_cast<std::uint32_t>(position + 1), branch};
 }
 
-/// Rows of a tree, branch by branch: a node's first child belongs to its branch, and each other child begins one.
+/// Rows of a tree, branch by branch: a node's first child belongs to its branch, and each other child begins one. The first
+/// begins at the anchor. Its keys are where a chain's would be, in the cache.
 template <class Real>
 void causal_lm<Real>::place_branches(sureleap::verify_batch const& batch, std::size_t r,
                                      std::vector<sureleap::token_id>& tokens) {
@@ -138,13 +140,14 @@ void causal_lm<Real>::place_branches(sureleap::verify_batch const& batch, std::s
             above = parents[above];
             branch.path[i] = inputs_[above];
         }
+        std::size_t const number = root == first ? 0 : context_.branches.size();
         for (std::size_t n = root; n != end;) {
             auto const row = static_cast<std::uint32_t>(rows_.size());
             inputs_[n] = row;
             outputs_.push_back(static_cast<std::uint32_t>(n));
             branch.path.push_back(row);
             tokens.push_back(batch.tokens()[n]);
-            rows_.push_back(row_at(batch, n, static_cast<std::uint32_t>(context_.branches.size())));
+            rows_.push_back(row_at(batch, n, static_cast<std::uint32_t>(number)));
             std::size_t eldest = end;
             for (std::size_t c = n + 1; c < end; ++c) {
                 if (parents[c] != n) continue;
@@ -166,11 +169,14 @@ void causal_lm<Real>::commit(std::span<sureleap::verdict const> verdicts) {
         sureleap::verdict const& v = verdicts[r];
         if (v.outcome != sureleap::status::ok) continue;
         anchored const& at = requests_[r];
-        for (std::size_t k = 0; k <= v.accepted; ++k) keep(at.slot, at.position + k, inputs_[at.first_row + v.row(k)]);
+        for (std::size_t k = 0; k <= v.accepted; ++k) {
+            std::size_t const row = inputs_[at.first_row + v.row(k)];
+            if (rows_[row].branch > 0) keep(at.slot, at.position + k, row);
+        }
     }
 }
 
-/// Keys of a row of the pass, which has trees, into the cache.
+/// Keys of a branch's row into the cache.
 template <class Real>
 void causal_lm<Real>::keep(std::size_t slot, std::size_t position, std::size_t row) {
     std::size_t const width = config().kv_heads * config().head_dim;

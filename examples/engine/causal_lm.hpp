@@ -22,7 +22,7 @@ namespace engine {
 /// Any number of sequences, one flat pass. Row i of a batch is computed as if it were alone (kernels.hpp). So a batch
 /// gives bit for bit the logits of its requests one at a time, and a chunked prefill those of a whole one. In a batch with
 /// trees a row attends to the cache up to its anchor, and then to its own path. It has the bits that it would have behind the
-/// same tokens in a chain. Keys of such a pass come into the cache with commit().
+/// same tokens in a chain. The cache gets the keys of a tree's first branch at once, and those of another one with commit().
 template <class Real>
 class causal_lm final : public target<Real> {
 public:

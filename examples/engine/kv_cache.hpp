@@ -24,8 +24,8 @@ struct batch_row {
     std::uint32_t branch = 0;    ///< of a tree of drafts, from 1 (tree_branch); 0: the cache has all of its keys
 };
 
-/// A way through a tree of drafts, of rows that one pass computes. Several rows stand at the same position then, so their
-/// keys are not in the cache: a row sees those of its own way from `first` on.
+/// A way through a tree of drafts, of rows that one pass computes. Several rows stand at the same position then, and the cache
+/// has room for the keys of one. A row of a branch sees the cache up to `first`, and from there on those of its own way.
 struct tree_branch {
     std::uint32_t first = 0;          ///< position of the root
     std::vector<std::uint32_t> path;  ///< rows of the pass, at positions first, first + 1, ...

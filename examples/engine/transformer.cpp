@@ -86,9 +86,8 @@ void decoder_layer<Real>::store_keys(layer_context<Real>& context, std::span<bat
             Real const* const value = context.values.data() + i * width + head * c.head_dim;
             if (c.query_key_norms) rms_norm(key, key_norm_.data(), c.head_dim, c.rms_norm_eps, key);
             rotate(key, context.cosines(row.position), context.sines(row.position), c.head_dim);
-            if (row.branch == 0) {
-                cache.store(row.slot, layer, head, row.position, key, value);
-            } else {
+            if (row.branch == 0) cache.store(row.slot, layer, head, row.position, key, value);
+            if (!context.branches.empty()) {
                 Real* const kept = context.tree_key(layer, rows.size(), i) + head * c.head_dim;
                 std::copy_n(key, c.head_dim, kept);
                 std::copy_n(value, c.head_dim, kept + width);
@@ -99,23 +98,21 @@ void decoder_layer<Real>::store_keys(layer_context<Real>& context, std::span<bat
 
 /// A chunk of keys as a branch sees it: the cache's up to the root, and its own. It lies as a chunk of the cache does, so
 /// sums are made in the same order. A row has the bits that it would have behind the same tokens in a chain.
+///
+/// `scratch` is empty, or holds the same chunk as another branch of the tree sees it. What that branch left behind the path
+/// is seen by nobody.
 template <class Real>
-Real const* decoder_layer<Real>::keys_of_branch(layer_context<Real>& context, batch_row const& row, std::size_t rows,
-                                                kv_cache<Real>& cache, std::size_t layer, std::size_t head,
-                                                std::size_t chunk, std::vector<Real>& scratch) {
-    Real const* const cached = cache.chunk(row.slot, layer, head, chunk);
-    if (row.branch == 0) return cached;
-    tree_branch const& branch = context.branches[row.branch - 1];
+Real const* decoder_layer<Real>::keys_of_branch(layer_context<Real>& context, tree_branch const& branch,
+                                                std::size_t rows, Real const* cached, std::size_t layer,
+                                                std::size_t head, std::size_t chunk, std::vector<Real>& scratch) {
     std::size_t const begin = chunk * chunk_keys;
-    if (begin + chunk_keys <= branch.first) return cached;
     std::size_t const dim = context.config.head_dim;
     std::size_t const width = context.config.kv_heads * dim;
-    scratch.resize(2 * chunk_keys * dim);
-    if (begin < branch.first) std::copy_n(cached, scratch.size(), scratch.data());
-    for (std::size_t i = 0; i < branch.path.size(); ++i) {
-        std::size_t const position = branch.first + i;
-        if (position < begin || position >= begin + chunk_keys) continue;
-        Real const* const key = context.tree_key(layer, rows, branch.path[i]) + head * dim;
+    if (scratch.empty()) scratch.assign(cached, cached + 2 * chunk_keys * dim);
+    std::size_t const first = std::max<std::size_t>(branch.first, begin);
+    std::size_t const end = std::min(branch.first + branch.path.size(), begin + chunk_keys);
+    for (std::size_t position = first; position < end; ++position) {
+        Real const* const key = context.tree_key(layer, rows, branch.path[position - branch.first]) + head * dim;
         std::size_t const k = position - begin;
         for (std::size_t c = 0; c < dim; ++c) scratch[c * chunk_keys + k] = key[c];
         std::copy_n(key + width, dim, scratch.data() + (chunk_keys + k) * dim);
@@ -148,8 +145,7 @@ void decoder_layer<Real>::mix_values(layer_context<Real>& context, std::span<bat
     context.blocks.clear();
     for (std::size_t i = 0; i < rows.size(); ++i) {
         bool const joins = !context.blocks.empty() && context.blocks.back().size() < most &&
-                           context.blocks.back().front().slot == rows[i].slot &&
-                           context.blocks.back().front().branch == rows[i].branch;
+                           context.blocks.back().front().slot == rows[i].slot;
         if (joins) {
             context.blocks.back() = {context.blocks.back().data(), context.blocks.back().size() + 1};
         } else {
@@ -163,20 +159,33 @@ void decoder_layer<Real>::mix_values(layer_context<Real>& context, std::span<bat
     auto const attend_chunk = [&](std::size_t task, std::size_t chunk, Real* to) {
         auto const block = context.blocks[task / c.kv_heads];
         std::size_t const shared = task % c.kv_heads;
+        std::size_t const begin = chunk * chunk_keys;
+        Real const* const cached = cache.chunk(block.front().slot, layer, shared, chunk);
         thread_local std::vector<attention_query<Real>> queries;
+        thread_local std::vector<Real> scratch;
         queries.clear();
+        scratch.clear();
+        Real const* keys = cached;
+        std::uint32_t branch = 0;  // whose keys these are
         for (batch_row const& row : block) {
             auto const i = static_cast<std::size_t>(&row - rows.data());
             Real const* query = context.queries.data() + i * width + shared * group * c.head_dim;
-            for (std::size_t head = 0; head < group; ++head, query += c.head_dim, to += chunks * attended) {
-                if (row.keys <= chunk * chunk_keys) continue;
-                std::size_t const seen = std::min(row.keys - chunk * chunk_keys, chunk_keys);
-                queries.push_back({query, to + chunk * attended, seen});
+            Real* left_of_row = to + static_cast<std::size_t>(&row - block.data()) * group * chunks * attended;
+            if (row.keys <= begin) continue;
+            bool const own = row.branch > 0 && begin + chunk_keys > context.branches[row.branch - 1].first;
+            if (std::uint32_t const now = own ? row.branch : 0; now != branch) {
+                ::engine::attend<Real>(queries, keys, c.head_dim, scale);
+                queries.clear();
+                branch = now;
+                keys = own ? keys_of_branch(context, context.branches[now - 1], rows.size(), cached, layer, shared,
+                                            chunk, scratch)
+                           : cached;
+            }
+            std::size_t const seen = std::min(row.keys - begin, chunk_keys);
+            for (std::size_t head = 0; head < group; ++head, query += c.head_dim, left_of_row += chunks * attended) {
+                queries.push_back({query, left_of_row + chunk * attended, seen});
             }
         }
-        thread_local std::vector<Real> scratch;
-        Real const* const keys =
-            keys_of_branch(context, block.front(), rows.size(), cache, layer, shared, chunk, scratch);
         ::engine::attend<Real>(queries, keys, c.head_dim, scale);
     };
     auto const join_chunks = [&](std::size_t task, Real const* from) {

@@ -129,8 +129,8 @@ private:
                     std::size_t layer) const;
     void mix_values(layer_context<Real>& context, std::span<batch_row const> rows, kv_cache<Real>& cache,
                     std::size_t layer, Real* x) const;
-    [[nodiscard]] static Real const* keys_of_branch(layer_context<Real>& context, batch_row const& row,
-                                                    std::size_t rows, kv_cache<Real>& cache, std::size_t layer,
+    [[nodiscard]] static Real const* keys_of_branch(layer_context<Real>& context, tree_branch const& branch,
+                                                    std::size_t rows, Real const* cached, std::size_t layer,
                                                     std::size_t head, std::size_t chunk, std::vector<Real>& scratch);
 
     norm<Real> post_norm_;
