@@ -172,25 +172,55 @@ private:
         }
     }
 
-    /// Seconds of a batch of so many tokens in the mean: between whole batches, a mixture of them.
+    /// What a curve says of a round. In a round of few requests the classes lie between the same few batches, so answers are
+    /// kept: a curve that learns (refined_cost) takes longer to ask than the rest of the search.
     template <capacity_curve Curve>
-    [[nodiscard]] static double seconds_at(Curve const& curve, double batch) noexcept {
-        double const whole = std::floor(batch);
-        double const low = 1.0 / static_cast<double>(curve.steps_per_second(static_cast<std::size_t>(whole)));
-        if (whole == batch) return low;
-        double const high = 1.0 / static_cast<double>(curve.steps_per_second(static_cast<std::size_t>(whole) + 1));
-        return std::fma(batch - whole, high - low, low);
-    }
+    class answers {
+    public:
+        answers(Curve const& curve, std::size_t requests) noexcept : curve_(curve), first_(requests) {}
+
+        /// Seconds of a batch of so many tokens in the mean: between whole batches, a mixture of them.
+        [[nodiscard]] double seconds(double batch) noexcept {
+            auto const whole = static_cast<std::size_t>(batch);
+            double const low = seconds_of(whole);
+            double const above = batch - static_cast<double>(whole);
+            return above > 0.0 ? std::fma(above, seconds_of(whole + 1) - low, low) : low;
+        }
+        [[nodiscard]] std::size_t convex_until(std::size_t batch) noexcept
+            requires piecewise_convex_capacity<Curve>
+        {
+            std::size_t const i = batch - first_;
+            if (i >= until_.size()) return curve_.convex_until(batch);
+            if (until_[i] == 0) until_[i] = curve_.convex_until(batch);
+            return until_[i];
+        }
+
+    private:
+        static constexpr std::size_t kept = 64;
+
+        [[nodiscard]] double seconds_of(std::size_t batch) noexcept {
+            std::size_t const i = batch - first_;
+            if (i >= seconds_.size()) return 1.0 / static_cast<double>(curve_.steps_per_second(batch));
+            if (seconds_[i] == 0.0) seconds_[i] = 1.0 / static_cast<double>(curve_.steps_per_second(batch));
+            return seconds_[i];
+        }
+
+        Curve const& curve_;
+        std::size_t first_;
+        std::array<double, kept> seconds_{};     // of first_, first_ + 1, ..; 0: not asked yet
+        std::array<std::size_t, kept> until_{};  // the same
+    };
 
     /// The best batch along the classes from the likeliest on. Candidates of a class count alike. So Theta need only be
     /// looked at where the class ends and, if the curve tells it, where the curve takes its next step.
     template <bool Ranks, capacity_curve Curve>
     [[nodiscard]] static draft_forecast best(double anchors, double requests, sums const& all, std::size_t limit,
-                                             Curve const& curve) noexcept {
-        draft_forecast found{limit, certain, 0.0, requests, seconds_at(curve, requests)};
+                                             Curve const& asked) noexcept {
+        answers<Curve> curve{asked, static_cast<std::size_t>(requests)};
+        draft_forecast found{limit, certain, 0.0, requests, curve.seconds(requests)};
         found.throughput = anchors / found.seconds;
         auto const look = [&](double tokens, double batch, double paid, fixed_probability worth) {
-            double const seconds = seconds_at(curve, paid);
+            double const seconds = curve.seconds(paid);
             if (tokens > found.throughput * seconds) found = {limit, worth, tokens / seconds, batch, seconds};
         };
         double batch = requests;
@@ -217,8 +247,8 @@ private:
             // All of it, without a floor. A chain is there or it is not, as where drafts are found: a mixture of both.
             double const most = all.batch - requests;
             double const share = most > 0.0 ? std::min((batch - requests) / most, 1.0) : 0.0;
-            double const none = seconds_at(curve, requests);
-            double const seconds = std::fma(share, seconds_at(curve, all.batch) - none, none);
+            double const none = curve.seconds(requests);
+            double const seconds = std::fma(share, curve.seconds(all.batch) - none, none);
             if (tokens > found.throughput * seconds) found = {limit, 0, tokens / seconds, batch, seconds};
         }
         return found;
