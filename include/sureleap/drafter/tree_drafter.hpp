@@ -220,17 +220,21 @@ private:
         return block.outcome(r) == status::ok && block.requests()[r].draft_cap(options_.nodes) > 0 &&
                parts_.can_draft(forward, block, r);
     }
-    /// The floor is a price, which begins with the request's weight; what grows knows probabilities. A drawn tree of temperature
-    /// 0 is a chain, so a plan must not count on siblings.
+    /// The floor is a price, which begins with the request's weight; what grows knows probabilities.
     [[nodiscard]] tree_limits limits(block_type const& block, std::size_t r) const noexcept {
         request_view const& request = block.requests()[r];
         double const floor = static_cast<double>(request.draft_floor) / static_cast<double>(request.weight);
-        bool const chain = block.shape().rule == drawn_by::categorical && request.settings->draft_transform().greedy();
         return {.nodes = request.draft_cap(options_.nodes),
                 .depth = parts_.block_size(),
-                .children = chain ? 1 : options_.children,
+                .children = children(block, r),
                 .least_value = floor * (1.0 - 1e-6),  // take_tree draws the line
                 .straight = options_.straight};
+    }
+    /// Most of a node. A law of few tokens has few children, so a plan must not count on more.
+    [[nodiscard]] std::size_t children(block_type const& block, std::size_t r) const noexcept {
+        transform const law = block.requests()[r].settings->draft_transform();
+        if (law.greedy()) return block.shape().rule == drawn_by::categorical ? 1 : options_.children;
+        return law.top_k <= 0 ? options_.children : std::min(options_.children, static_cast<std::size_t>(law.top_k));
     }
     /// Siblings are the likeliest tokens where the rule chooses them, or races that are decided by the weights alone.
     template <class DraftRule>

@@ -309,7 +309,7 @@ TEST_CASE("tree rounds: limits limit nodes, a floor ends growth, remaining token
 }
 
 TEST_CASE("tree rounds: a plan at the anchor is the tree that grows, if confidences at the anchor are the live ones") {
-    auto const check = [](auto rule, double temperature, std::size_t size) {
+    auto const check = [](auto rule, transform const& how, std::size_t size) {
         std::vector<fixed_probability> planned;
         semi_autoregressive chain{
             backbone_model{}, weights.head(), same_everywhere{}, {.block_size = block, .vocabulary = V}};
@@ -318,7 +318,7 @@ TEST_CASE("tree rounds: a plan at the anchor is the tree that grows, if confiden
                     planned_and_kept{&planned},
                     rule,
                     {.max_requests = 1, .seed = 1}};
-        dec.submit(std::vector<token_id>{1}, {.temperature = temperature, .max_new_tokens = 60});
+        dec.submit(std::vector<token_id>{1}, {.temperature = how.temperature, .draft = how, .max_new_tokens = 60});
         for (int round = 0; round < 8; ++round) {
             REQUIRE(dec.step());
             auto const& table = dec.round().survivals;
@@ -327,12 +327,15 @@ TEST_CASE("tree rounds: a plan at the anchor is the tree that grows, if confiden
             for (std::size_t k = 0; k < size; ++k) CHECK(table.at(0, k).survival == planned[k]);
         }
     };
-    check(recursive_rejection<>{}, 1.0, 12);
-    check(recursive_rejection<argmax_draft>{}, 0.0, 12);
-    check(along_tree<keyed_coupling>{}, 0.0, 12);
-    // Tokens that are drawn from a law of temperature 0 have no siblings.
-    check(recursive_rejection<>{}, 0.0, block);
-    check(traversal_verification<>{}, 0.0, block);
+    transform const greedy{.temperature = 0.0};
+    check(recursive_rejection<>{}, {}, 12);
+    check(recursive_rejection<argmax_draft>{}, greedy, 12);
+    check(along_tree<keyed_coupling>{}, greedy, 12);
+    // A law of few tokens: two children of a node at most, or none beside the first.
+    check(recursive_rejection<>{}, {.top_k = 2}, 12);
+    check(along_tree<keyed_coupling>{}, {.top_k = 1}, block);
+    check(recursive_rejection<>{}, greedy, block);
+    check(traversal_verification<>{}, greedy, block);
 }
 
 TEST_CASE("tree rounds: a confidence that is none, and options that are none") {
