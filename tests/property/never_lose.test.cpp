@@ -112,6 +112,64 @@ TEST_CASE("the whole grid: 1 to 512 requests", "[.][grid]") {
     }
 }
 
+namespace {
+
+/// A machine whose clock counts in another unit.
+struct in_units {
+    machine model;
+    double unit;
+    [[nodiscard]] double step_seconds(step_load const& load) const noexcept { return unit * model.step_seconds(load); }
+    [[nodiscard]] std::size_t convex_until(step_load const& load) const noexcept { return model.convex_until(load); }
+};
+
+}  // namespace
+
+TEST_CASE("what is decided does not depend on the unit of time") {
+    for (named_domain const& d : domains) {
+        blocks const world(3, 4, 300, 7, [&](std::size_t, std::size_t) { return d.model; });
+        for (named_machine const& m : machines) {
+            auto const load = [](std::size_t t) -> std::size_t { return 1 + t / 100; };
+            auto const decisions = [&](double unit) {
+                in_units const cost{m.model, unit};
+                never_lose schedule{planned_schedule{cost}};
+                return run(world, schedule, cost, load).decisions;
+            };
+            INFO(m.name << ", " << d.name);
+            CHECK(decisions(0x1p-9) == decisions(1.0));
+            CHECK(decisions(0x1p9) == decisions(1.0));
+        }
+    }
+}
+
+TEST_CASE("texts of one request, from the first round on: a poor beginning is chance") {
+    // Steps of two milliseconds; a half to a fifth of the drafts are accepted, so some texts begin with several bad rounds.
+    in_units const cost{{.per_token = 0.1, .draft = 0.1, .per_draft_token = 0.01}, 0.002};
+    auto const load = [](std::size_t) -> std::size_t { return 1; };
+    for (double const level : {-0.7, 0.0}) {
+        std::array<double, 8> tokens{}, seconds{};
+        double found_tokens = 0.0, found_seconds = 0.0;
+        for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+            blocks const world(seed, 1, 128, 7, [&](std::size_t, std::size_t) { return domain{level}; }, 100000);
+            for (std::size_t length = 0; length < tokens.size(); ++length) {
+                drafting_always fixed{fixed_schedule{}, length};
+                outcome const o = run(world, fixed, cost, load);
+                tokens[length] += o.tokens;
+                seconds[length] += o.seconds;
+            }
+            never_lose schedule{planned_schedule{cost}};
+            outcome const o = run(world, schedule, cost, load);
+            found_tokens += o.tokens;
+            found_seconds += o.seconds;
+            INFO("level " << level << ", seed " << seed);
+            CHECK(o.throughput() >= 0.985 * tokens[0] / seconds[0]);
+        }
+        double best = 0.0;
+        for (std::size_t i = 0; i < tokens.size(); ++i) best = std::max(best, tokens[i] / seconds[i]);
+        INFO("level " << level << ": " << found_tokens / found_seconds << " of " << best);
+        CHECK(found_tokens / found_seconds >= 0.98 * best);
+    }
+}
+
 TEST_CASE("a load that jumps eightfold from one round to the next is answered in that round") {
     for (std::size_t const padded : {1u, 64u}) {
         machine const m{.padded_to = padded};

@@ -160,6 +160,7 @@ private:
     /// Accepted tokens, as many as promised, that every position begins with. A drafter that is never right is found out
     /// within some five rounds; one that is right by half is mistaken for it once in thirty times, until the next probe.
     static constexpr double believed = 4.0;
+    static constexpr double yield_memory = 10.0;                // rounds
     static constexpr std::size_t never = std::size_t{1} << 20;  // rounds since something that has not been
 
     /// What one round's decisions leave to the next, whether or not anybody drafted.
@@ -169,8 +170,10 @@ private:
         draft_forecast best_drafting{};
         double price = 0.0;  // of drafting for one request, in tokens
         fixed_probability floor = 0;
-        double reached = 1.0;  // Theta of the last rounds that drafted, and what was expected of them
-        double promised = 1.0;
+        // Sums of Theta over the last rounds that drafted, and of what was expected of them, in plain decoding's. They begin as if
+        // promises had been kept so far: one poor round is chance.
+        double reached = yield_memory;
+        double promised = yield_memory;
         double yield_at = 0.0;  // requests
         bool probing = false;
         // Rounds since the last probe; the first round that hides something is one.
@@ -221,7 +224,7 @@ private:
         double const count = static_cast<double>(requests.size());
         if (std::abs(count - now_.yield_at) > 0.25 * now_.yield_at) {  // a cliff is where it is at one load
             now_.yield_at = count;
-            now_.reached = now_.promised = 1.0;
+            now_.reached = now_.promised = yield_memory;
         }
         double const plain_seconds = seconds(load_);
         draft_forecast const plain{0, certain, anchors_ / plain_seconds, count, plain_seconds};
@@ -356,14 +359,14 @@ private:
         for (std::size_t r = 0; r < record.requests.size(); ++r) {
             if (!record.tells_of_model(r)) return;  // the forecast is of a round in which the model drafts for all
         }
-        double const tokens = expected_tokens(record);
         // By what is known now: what was known before this round is no fault of the schedule.
         auto const& curve = curve_of(cost_, load_at(now_.choice.limit));
-        now_.promised = std::fma(
-            0.9, now_.promised,
-            profile_.template at_limit<ranks>(now_.choice.limit, anchors_, load_.requests, open_, trust_, curve)
-                .throughput);
-        now_.reached = std::fma(0.9, now_.reached, tokens / seconds(record.load));
+        draft_forecast const expected =
+            profile_.template at_limit<ranks>(now_.choice.limit, anchors_, load_.requests, open_, trust_, curve);
+        double const plain = now_.plain.throughput;
+        double const keep = 1.0 - 1.0 / yield_memory;
+        now_.promised = std::fma(keep, now_.promised, expected.throughput / plain);
+        now_.reached = std::fma(keep, now_.reached, expected_tokens(record) / (seconds(record.load) * plain));
     }
 
     Cost cost_;
