@@ -63,8 +63,8 @@ public:
             double const accepted = static_cast<double>(record.verdicts[r].accepted) * static_cast<double>(certain);
             p.expected += rate * (whole * expected - p.expected);
             p.accepted += rate * (accepted - p.accepted);
-            // As of all requests, until this one has shown something else.
-            double const strength = static_cast<double>(certain) / 4.0;
+            // As of all requests, until this one has shown something else: eight tokens, which the means count by rounds.
+            double const strength = 8.0 * static_cast<double>(certain) / std::min(p.rounds + 1.0, window);
             double const own = (p.accepted + strength) / (p.expected + strength);
             double earned = 0.0;
             for (std::size_t k = 0; k < record.survivals.sizes[r]; ++k) {

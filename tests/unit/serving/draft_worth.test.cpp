@@ -70,3 +70,20 @@ TEST_CASE("draft gate: a request of less weight is judged as one of full weight,
     CHECK(shut > 1000);
     CHECK(open > 1000);
 }
+
+TEST_CASE("draft gate: a poor beginning is made up for, and a request that keeps nothing is shut") {
+    request_settings const settings;
+    request_view const request{.id = 7, .remaining = 100, .settings = &settings};
+    double const price = 0.25;
+    auto const of = [](double p) { return static_cast<fixed_probability>(p * static_cast<double>(certain)); };
+    // Survivals promise 1.5 tokens a round.
+    std::vector<fixed_probability> const survival{of(0.7), of(0.5), of(0.3)};
+    draft_worth late(1), never(1);
+    for (int round = 0; round < 40; ++round) {
+        INFO("round " << round);
+        CHECK_FALSE(late.shuts(request, price));
+        observe(late, request, survival, round < 8 ? 0 : 1 + static_cast<std::size_t>(round % 2), price, of(0.15));
+        observe(never, request, survival, 0, price, of(0.15));
+    }
+    CHECK(never.shuts(request, price));
+}
