@@ -170,6 +170,31 @@ TEST_CASE("texts of one request, from the first round on: a poor beginning is ch
     }
 }
 
+TEST_CASE("after a hard passage of the only text drafting comes back soon") {
+    in_units const cost{{.per_token = 0.15, .draft = 0.1, .per_draft_token = 0.01}, 0.002};
+    auto const load = [](std::size_t) -> std::size_t { return 1; };
+    std::array<double, 8> tokens{}, seconds{};
+    double found_tokens = 0.0, found_seconds = 0.0;
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        blocks const world(
+            seed, 1, 960, 7, [](std::size_t, std::size_t t) { return domain{t / 120 % 2 == 0 ? -3.0 : 1.0}; }, 100000);
+        for (std::size_t length = 0; length < tokens.size(); ++length) {
+            drafting_always fixed{fixed_schedule{}, length};
+            outcome const o = run(world, fixed, cost, load);
+            tokens[length] += o.tokens;
+            seconds[length] += o.seconds;
+        }
+        never_lose schedule{planned_schedule{cost}};
+        outcome const o = run(world, schedule, cost, load);
+        found_tokens += o.tokens;
+        found_seconds += o.seconds;
+    }
+    double best = 0.0;
+    for (std::size_t i = 0; i < tokens.size(); ++i) best = std::max(best, tokens[i] / seconds[i]);
+    INFO(found_tokens / found_seconds << " of " << best);
+    CHECK(found_tokens / found_seconds >= 1.02 * best);
+}
+
 TEST_CASE("a load that jumps eightfold from one round to the next is answered in that round") {
     for (std::size_t const padded : {1u, 64u}) {
         machine const m{.padded_to = padded};

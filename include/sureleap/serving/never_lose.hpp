@@ -13,7 +13,7 @@
 // keeps its causality.
 //
 // What is not drafted cannot be learned from. So some requests draft in full from time to time, as often as a set share
-// of the throughput pays for. They do so again at once if what they show comes near to changing the decision.
+// of the throughput pays for; oftener at first, after drafting was turned off, and where they come near to changing that.
 #pragma once
 
 #include <algorithm>
@@ -176,11 +176,11 @@ private:
         double promised = yield_memory;
         double yield_at = 0.0;  // requests
         bool probing = false;
-        // Rounds since the last probe; the first round that hides something is one.
-        std::size_t since = never;
-        std::size_t repeats = 0;  // probes in a row
-        std::size_t cursor = 0;   // whose turn it is
-        double probe_loss = 0.0;  // tokens that a probe costs a request, by what the last ones came to
+        std::size_t since = never;  // rounds since the last probe; the first that hides something is one
+        std::size_t repeats = 0;    // probes in a row
+        int vain = 0;               // probes since drafting was turned off
+        std::size_t cursor = 0;     // whose turn it is
+        double probe_loss = 0.0;    // tokens that a probe costs a request, by what the last ones came to
         std::uint64_t round = 0;
     };
 
@@ -190,8 +190,7 @@ private:
     /// and needs room to find it lower; for one that verifies all there is, the floor is the price.
     static constexpr bool ranks = detail::priced_schedule<Schedule>;
     static constexpr double floor_share = ranks ? 0.5 : 1.0;
-    static constexpr std::size_t group_rows =
-        8;  // kernels serve at most so many at once: further back there is nothing to find
+    static constexpr std::size_t group_rows = 8;  // kernels serve at most so many at once
 
     /// Who is there: how many may draft each position, what their tokens weigh, how long their contexts are.
     void survey(std::span<request_view const> requests) noexcept {
@@ -270,11 +269,12 @@ private:
         with.drafting = std::max(with.drafting, probers(requests));
         with.draft_tokens += more;
         if (!ranks) with.batch_tokens += more;  // without a price of its own, a schedule verifies whatever was drafted
-        // Near the break-even a probe's tokens pay for most of it. Probing the oftener there was tried: it mistakes luck for
-        // a gain that much oftener, too.
         double const loss = std::max(now_.probe_loss, 1.0 - seconds(without) / seconds(with));
-        double const period =
+        double period =
             static_cast<double>(1 + now_.repeats) * std::clamp(std::ceil(loss / options_.probing), 16.0, 1024.0);
+        // Hard passages end. What was turned off is looked at soon, and half as often each time that it was in vain.
+        if (now_.choice.limit > 0) now_.vain = 0;
+        if (now_.choice.limit == 0) period = std::min(period, std::ldexp(16.0, std::min(now_.vain, 6)));
         bool const near =
             now_.choice.limit == 0 && now_.probing && now_.best_drafting.throughput > 0.97 * now_.plain.throughput;
         if (near && now_.repeats < 2) {
@@ -285,6 +285,7 @@ private:
         if (static_cast<double>(now_.since) < period) return false;
         now_.since = 0;
         now_.repeats = 0;
+        if (now_.choice.limit == 0) ++now_.vain;
         return true;
     }
 
@@ -345,9 +346,6 @@ private:
 
     /// What the round took beyond what its tokens take otherwise: rows that were verified in vain, above all.
     void learn_probe_loss(round_record const& record) noexcept {
-        // A few probers fill no batch, so they show nothing of a schedule; but nothing is held against one forever.
-        if (now_.choice.limit == 0 && now_.repeats == 0)
-            now_.reached = std::fma(0.05, now_.promised - now_.reached, now_.reached);
         if (record.load.drafting == 0) return;
         double const lost = now_.choice.throughput * seconds(record.load) - expected_tokens(record);
         now_.probe_loss = 0.5 * (now_.probe_loss + std::max(lost / anchors_, 0.0));
@@ -355,6 +353,8 @@ private:
 
     /// By expectations on both sides.
     void learn_yield(round_record const& record) noexcept {
+        // While nobody drafts nothing is seen of the schedule; but nothing is held against one forever.
+        if (now_.choice.limit == 0) now_.reached = std::fma(0.0005, now_.promised - now_.reached, now_.reached);
         if (now_.choice.limit == 0 || record.load.drafting == 0) return;
         for (std::size_t r = 0; r < record.requests.size(); ++r) {
             if (!record.tells_of_model(r)) return;  // the forecast is of a round in which the model drafts for all
