@@ -184,7 +184,7 @@ std::size_t greedy(table& data, Cost const& cost) {
 }
 template <class Cost>
 std::size_t budget(table& data, Cost const& cost) {
-    return best_budget(causal_frontier{data.view(), data.memory}, cost);
+    return best_budget(data.view(), data.memory, cost);
 }
 
 int add() {

@@ -290,8 +290,7 @@ void budget(benchmark::State& state, shape const& s, tables& data, others& besid
     memory mine(s.requests);
     std::vector<candidate> all;
     compare(
-        state, data, beside,
-        [&](survival_table const& t) { return best_budget(causal_frontier{t, mine.walk}, capacity); },
+        state, data, beside, [&](survival_table const& t) { return best_budget(t, mine.walk, capacity); },
         [&](survival_table const& t) { return heap_budget(t, mine.walk, capacity); },
         [&](survival_table const& t) {
             double best = expected_step::without_drafts(t.requests()).throughput(capacity);

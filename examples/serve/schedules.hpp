@@ -41,9 +41,8 @@ public:
             }
         }
         ranks.survival = products_;
-        sureleap::causal_frontier frontier{ranks, memory};
         std::size_t const budget =
-            drafts_ == by_cost ? sureleap::best_budget(frontier, cost_) : drafts_ * ranks.requests();
+            drafts_ == by_cost ? sureleap::best_budget(ranks, memory, cost_) : drafts_ * ranks.requests();
         sureleap::causal_frontier{ranks, memory}.admit_best(budget);
     }
 

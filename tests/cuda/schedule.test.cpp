@@ -185,7 +185,7 @@ void check_curve(char const* name, Curve const& curve, table_case const& made, d
     device.use(curve);
     CHECK(device.greedy() == on_host(greedy_schedule{curve}, table));
     support::admission_memory memory(table.requests());
-    std::size_t const best = best_budget(causal_frontier{table, memory.view()}, curve);
+    std::size_t const best = best_budget(table, memory.view(), curve);
     CHECK(device.best() == best);
     CHECK(device.planned() == best_on_host(table, best));
 }
@@ -366,5 +366,9 @@ TEST_CASE("Schedules: what does not fit is refused") {
     CHECK(refused(device::schedule_survival_threshold(round, certain + 1, nullptr)));
 
     // This round's own table decides about x_k by what depends on x_k.
-    CHECK(refused(device::best_budget(round, device::live_table(round), device.capacity(), budget.data(), nullptr)));
+    device::survival_columns const live = device::live_table(round);
+    CHECK(refused(device::best_budget(round, live, device.capacity(), budget.data(), nullptr)));
+    device::survival_columns later_rows = device.past();
+    later_rows.survival = live.survival + 4;  // 16 bytes: aligned as a column is
+    CHECK(refused(device::best_budget(round, later_rows, device.capacity(), budget.data(), nullptr)));
 }

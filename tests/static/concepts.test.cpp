@@ -530,7 +530,13 @@ struct live_on_table {  // asks for all of the block
 struct live_with_memory {  // not const: it could remember what earlier frontiers revealed
     void admit(causal_frontier&);
 };
+struct live_on_copy {  // could walk it to the end and then decide by the original
+    void admit(causal_frontier) const;
+};
 static_assert(frontier_scheduler<live>);
+static_assert(!frontier_scheduler<live_on_copy>);
+static_assert(!std::is_copy_constructible_v<causal_frontier> && !std::is_move_constructible_v<causal_frontier>);
+static_assert(!std::is_copy_assignable_v<causal_frontier> && !std::is_move_assignable_v<causal_frontier>);
 static_assert(frontier_scheduler<fixed_schedule> && frontier_scheduler<threshold_schedule>);
 static_assert(frontier_scheduler<survival_threshold_schedule> && frontier_scheduler<greedy_schedule<curve>>);
 static_assert(!frontier_scheduler<live_on_table> && !frontier_scheduler<live_with_memory>);

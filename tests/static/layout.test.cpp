@@ -35,7 +35,7 @@ static_assert(plain<matrix_view<float>, matrix_view<bf16>, logits_row<half>, log
 static_assert(plain<probability_row<float>, probability_row<double>>);
 static_assert(plain<block_forward<bf16>, request_view, transform, request_settings, draw_key>);
 static_assert(plain<distribution<float>, distribution<double>, distribution<bf16>, distribution<half>>);
-static_assert(plain<candidate, survival_table, draft_table, frontier_memory, causal_frontier, planning_memory>);
+static_assert(plain<candidate, survival_table, draft_table, frontier_memory, planning_memory>);
 static_assert(plain<verdict, decision, expected_step, verify_batch, draft_block<float>, draft_block<double>>);
 static_assert(plain<planning_table<from_anchor>, planning_table<from_rounds<2>>>);
 

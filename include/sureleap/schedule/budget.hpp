@@ -11,6 +11,8 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/cost/views.hpp>
 #include <sureleap/schedule/frontier.hpp>
+#include <sureleap/schedule/planning.hpp>
+#include <sureleap/schedule/survival.hpp>
 #include <sureleap/schedule/throughput.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -51,15 +53,33 @@ private:
 
 }  // namespace detail
 
-/// The number of candidates, taken in the order of admission, that maximises Theta over all prefixes; the smallest such
-/// number. Looks at the whole table, so it is only causal on tables from before the block. Passes over the table where
+/// The number of candidates, taken in the order of admission, that maximises Theta over all prefixes of `table`; the
+/// smallest such number. The search sees the whole table, so a live schedule has none to give it. Passes over the table where
 /// the curve's convexity rules out most prefixes (piecewise_convex_capacity), and one SPS a candidate where it does not say.
 template <step_cost Capacity>
-[[nodiscard]] std::size_t best_budget(causal_frontier const& walk, Capacity const& capacity) noexcept {
-    auto const& curve = curve_of(capacity, walk.load());
-    detail::best_theta rule{curve, walk.without_drafts()};
-    detail::frontier_access::walk(walk, rule);
-    return rule.answer() - walk.requests();
+[[nodiscard]] std::size_t best_budget(survival_table const& table, frontier_memory const& memory,
+                                      Capacity const& capacity) noexcept {
+    auto const& curve = curve_of(capacity, table.load_without_drafts());
+    detail::best_theta rule{curve, expected_step::without_drafts(table)};
+    detail::frontier_access::walk(table, memory, rule);
+    return rule.answer() - table.requests();
+}
+
+/// The best budget of a planner: its table is from before the block.
+template <class Origin, step_cost Capacity>
+[[nodiscard]] std::size_t best_budget(planning_table<Origin> const& table, Capacity const& capacity) noexcept {
+    return best_budget(table.survivals(), table.memory(), capacity);
+}
+
+/// Says why a live schedule cannot have it.
+template <class Capacity>
+std::size_t best_budget(causal_frontier const&, Capacity const&) noexcept {
+    static_assert(
+        sizeof(Capacity) == 0,
+        "best_budget: a live schedule sees one candidate a request, and this search sees the whole block: it would "
+        "decide about drafted tokens by confidences that depend on them. Stop where Theta falls (greedy_schedule), or "
+        "plan the budget before the block is drawn (planned_schedule, top_k_schedule)");
+    return 0;
 }
 
 SURELEAP_END_NAMESPACE

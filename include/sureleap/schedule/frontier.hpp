@@ -55,6 +55,9 @@ public:
         SURELEAP_EXPECTS(memory.lengths.size() >= table.requests());
         std::fill_n(memory_.lengths.begin(), requests(), 0u);
     }
+    // A copy could be walked to the end, and the frontier itself then admit by what was seen there.
+    causal_frontier(causal_frontier const&) = delete;
+    causal_frontier& operator=(causal_frontier const&) = delete;
 
     [[nodiscard]] std::size_t requests() const noexcept { return table_.requests(); }
     /// No candidate is left.
@@ -100,11 +103,7 @@ public:
     }
 
     /// The step before any draft is admitted: what is known of its load before the block was drawn, and its tau and B.
-    [[nodiscard]] step_load load() const noexcept {
-        step_load known = table_.load;
-        known.requests = known.batch_tokens = requests();
-        return known;
-    }
+    [[nodiscard]] step_load load() const noexcept { return table_.load_without_drafts(); }
     [[nodiscard]] expected_step without_drafts() const noexcept { return expected_step::without_drafts(table_); }
 
     /// Positions admitted so far, of request r and of all requests.
@@ -201,12 +200,10 @@ struct frontier_access {
         frontier.admitted_ = end.batch_tokens - frontier.requests();
     }
 
-    /// The same walk for the rule's own answer; what it leaves in the memory means nothing.
+    /// The same walk over a table that may be seen whole, for the rule's own answer. What it leaves in the memory means nothing.
     template <admission_rule Rule>
-    static void walk(causal_frontier frontier, Rule& rule) noexcept {
-        if (frontier.touched()) return one_by_one(frontier, rule);
-        frontier_memory const& memory = frontier.memory_;
-        admit_in_bulk(rows_of(frontier.table_, *memory.kernels), frontier.without_drafts(), rule, memory.heap,
+    static void walk(survival_table const& table, frontier_memory const& memory, Rule& rule) noexcept {
+        admit_in_bulk(rows_of(table, *memory.kernels), expected_step::without_drafts(table), rule, memory.heap,
                       memory.where, *memory.kernels);
     }
 

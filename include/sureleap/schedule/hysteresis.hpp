@@ -151,15 +151,14 @@ public:
         std::size_t const requests = table.requests();
         std::size_t const most = requests + requests * table.survivals().block_size;
         if (last_ < requests || last_ > most) return free;  // nothing, or another load
-        auto const walk = table.walk();
         auto const& capacity = base::capacity();
-        auto const& curve = curve_of(capacity, walk.load());
+        auto const& curve = curve_of(capacity, table.survivals().load_without_drafts());
         detail::stair_of const stair{curve, last_, options_.height, requests, most};
         if (requests + free >= stair.low && requests + free <= stair.high) return free;
 
         auto const best = [&](std::size_t low, std::size_t high) {
-            detail::best_between rule{curve, low, high, walk.without_drafts()};
-            detail::frontier_access::walk(walk, rule);
+            detail::best_between rule{curve, low, high, expected_step::without_drafts(table.survivals())};
+            detail::frontier_access::walk(table.survivals(), table.memory(), rule);
             return rule;
         };
         auto const held = best(stair.low, stair.high);

@@ -26,7 +26,7 @@ public:
     explicit planned_schedule(Capacity capacity) : capacity_(std::move(capacity)) {}
 
     [[nodiscard]] std::size_t budget(planning_table<from_anchor> const& anchors) const noexcept {
-        return best_budget(anchors.walk(), capacity_);
+        return best_budget(anchors, capacity_);
     }
 
     [[nodiscard]] Capacity const& capacity() const noexcept { return capacity_; }

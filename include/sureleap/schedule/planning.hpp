@@ -46,6 +46,8 @@ public:
     [[nodiscard]] std::size_t requests() const noexcept { return table_.requests(); }
     /// A walk over all candidates in the order of admission; starts anew at every call.
     [[nodiscard]] causal_frontier walk() const noexcept { return {table_, memory_}; }
+    /// Scratch for a search of the table.
+    [[nodiscard]] frontier_memory const& memory() const noexcept { return memory_; }
 
 private:
     friend struct detail::planning_access;

@@ -106,7 +106,7 @@ public:
 
     /// Leaves the chosen lengths in memory.lengths.
     void admit(draft_table const& table, frontier_memory const& memory) const noexcept {
-        std::size_t const budget = best_budget(causal_frontier{table.survivals, memory}, capacity_);
+        std::size_t const budget = best_budget(table.survivals, memory, capacity_);
         causal_frontier frontier{table.survivals, memory};
         frontier.admit_best(budget);
     }

@@ -61,6 +61,12 @@ struct survival_table {
     std::uint64_t weight = 0;  ///< sum of the requests' weights; 0: certain, all of them
 
     [[nodiscard]] std::size_t requests() const noexcept { return sizes.size(); }
+    /// The step before any draft is admitted: one row a request, and what was known before the block was drawn.
+    [[nodiscard]] step_load load_without_drafts() const noexcept {
+        step_load known = load;
+        known.requests = known.batch_tokens = requests();
+        return known;
+    }
     [[nodiscard]] candidate at(std::size_t r, std::size_t k) const noexcept {
         std::size_t const i = r * block_size + k;
         return {r, k, confidence[i], survival[i]};

@@ -27,7 +27,7 @@ public:
     explicit top_k_schedule(Capacity capacity, double prior = 0.8) : capacity_(std::move(capacity)), prior_(prior) {}
 
     [[nodiscard]] std::size_t budget(planning_table<origin> const& past) const noexcept {
-        return best_budget(past.walk(), capacity_);
+        return best_budget(past, capacity_);
     }
 
     [[nodiscard]] Capacity const& capacity() const noexcept { return capacity_; }

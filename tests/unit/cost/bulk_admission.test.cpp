@@ -72,7 +72,7 @@ std::size_t compare(support::owned_table const& owned, step_load const& load, Co
     causal_frontier frontier{table, memory.view()};
     greedy_schedule{cost}.admit(frontier);
     REQUIRE((memory.lengths == expected.greedy));
-    REQUIRE(best_budget(causal_frontier{table, memory.view()}, cost) == expected.budget);
+    REQUIRE(best_budget(table, memory.view(), cost) == expected.budget);
     std::size_t candidates = 0;
     for (std::uint32_t const size : owned.sizes) candidates += size;
     return expected.budget > 0 && expected.budget < candidates ? 1 : 0;

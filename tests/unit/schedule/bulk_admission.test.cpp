@@ -214,7 +214,7 @@ outcome compare(support::dice& roll, owned_table const& owned, Capacity const& c
         REQUIRE(frontier.admitted() == check(walk_greedy(table, curve)));
     }
     std::size_t const budget = walk_budget(table, curve);
-    REQUIRE(best_budget(causal_frontier{table, memory.view(kernels)}, curve) == budget);
+    REQUIRE(best_budget(table, memory.view(kernels), curve) == budget);
     {
         retrospective_schedule{curve}.admit(draft_table{table, {}, {}}, memory.view(kernels));
         check(admit_first(table, budget));
@@ -426,14 +426,14 @@ TEST_CASE("bulk walk: no requests, and no positions") {
     greedy_schedule{analytic_capacity(1.0, 1.0)}.admit(frontier);
     frontier.admit_best(5);
     CHECK(frontier.admitted() == 0);
-    CHECK(best_budget(causal_frontier{empty.view(), none.view()}, analytic_capacity(1.0, 1.0)) == 0);
+    CHECK(best_budget(empty.view(), none.view(), analytic_capacity(1.0, 1.0)) == 0);
 
     owned_table const idle(2000, 8);  // all sizes 0
     support::admission_memory memory(2000);
     causal_frontier still{idle.view(), memory.view()};
     greedy_schedule{analytic_capacity(1.0, 1.0)}.admit(still);
     CHECK(still.admitted() == 0);
-    CHECK(best_budget(causal_frontier{idle.view(), memory.view()}, analytic_capacity(1.0, 1.0)) == 0);
+    CHECK(best_budget(idle.view(), memory.view(), analytic_capacity(1.0, 1.0)) == 0);
 }
 
 // ---- proofs -------------------------------------------------------------------------------------------------------

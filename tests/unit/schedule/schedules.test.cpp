@@ -215,7 +215,7 @@ TEST_CASE("best_budget: the smallest maximiser over all prefixes, and the optimu
     for (int trial = 0; trial < 5000; ++trial) {
         auto const c = make_case(roll, trial < 3000 ? 20 : 3, trial < 3000 ? 8 : 3);
         support::admission_memory memory(c.table.sizes.size());
-        std::size_t const budget = best_budget(causal_frontier{c.table.view(), memory.view()}, c.curve);
+        std::size_t const budget = best_budget(c.table.view(), memory.view(), c.curve);
         INFO("trial " << trial << ", curve " << shapes[c.shape]);
         REQUIRE(budget == brute_budget(c.table.view(), c.curve));
         if (trial < 3000) continue;

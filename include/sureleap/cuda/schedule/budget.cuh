@@ -12,10 +12,12 @@
 //   - It must not come from this round's live table or a copy of it, nor from anything else that depends on the tokens
 //     just drafted: the size of the block, its statuses, the verdicts to come. The budget would decide about x_k by
 //     confidences that depend on x_k, and the output be biased (the paper's Appendix A). best_budget refuses the live
-//     table by its address.
+//     table by its addresses.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/cuda/core/columns.cuh>
@@ -94,6 +96,17 @@ __global__ void __launch_bounds__(most_sorters, 1)
     if (threadIdx.x == 0) *budget = rule.answer() - table.requests();
 }
 
+/// Some of it is this round's live table, whichever rows the columns begin with.
+[[nodiscard]] inline bool reads_live_table(device_round const& round, survival_columns const& table) noexcept {
+    std::size_t const requests = round.limits.requests;
+    auto const overlap = [](auto const* a, auto const* b, std::size_t count) {
+        std::less<> const before{};  // of pointers into different arrays as well
+        return before(a, b + count) && before(b, a + count);
+    };
+    return overlap(table.sizes, round.drafts.sizes, requests) ||
+           overlap(table.survival, round.drafts.survival, requests * round.limits.block_size);
+}
+
 }  // namespace detail
 
 /// Writes *budget, in device memory: the number of candidates, taken in the order of admission, that maximises Theta over
@@ -104,7 +117,7 @@ __global__ void __launch_bounds__(most_sorters, 1)
                                              capacity_columns const& capacity, std::uint32_t* budget,
                                              cudaStream_t stream) noexcept {
     if (!round.ready() || !table.ready() || !capacity.fits(round.limits) || budget == nullptr ||
-        table.survival == round.drafts.survival || table.sizes == round.drafts.sizes) {
+        detail::reads_live_table(round, table)) {
         return cudaErrorInvalidValue;
     }
     return launch(detail::best_budget_kernel<>, 1, admission_threads(round.limits), sizeof(admission_scratch), stream,
