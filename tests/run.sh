@@ -6,23 +6,29 @@
 #   tests/run.sh               g++, optimised: the library, the engine, what must not compile, the package; minutes
 #   tests/run.sh block         what belongs to a header: every test with `block` in its name, or else every unit test that
 #                              includes block.hpp
-#   tests/run.sh --all         everything: examples, benchmarks, kernels, fuzzing, soak, both compilers, and once more with
-#                              clang++-19 and ASan + UBSan (without the test cases tagged [long])
-#   tests/run.sh --all --gcc-only    where there is no clang++-19
+#   tests/run.sh --ci          the same, and the kernels in the emulator; what carves memory once more with clang++-19 and
+#                              ASan + UBSan (without the test cases tagged [long]): half an hour of two cores
+#   tests/run.sh --all         everything: examples, benchmarks, fuzzing, soak, both compilers, and nearly all once more with
+#                              sanitizers: two hours of two cores
+#   tests/run.sh --ci --gcc-only, --all --gcc-only    where there is no clang++-19
 #
-# With --all both builds are tested in one run of ctest, whose summary comes last and counts everything: tests of the second
-# build are named asan.*, and a build that fails is a failed test as well. What follows `--` goes to ctest:
-# tests/run.sh -- -L unit
+# Both builds are tested in one run of ctest, whose summary comes last and counts everything: tests of the second build are named
+# asan.*, and with --all a build that fails is a failed test as well. What follows `--` goes to ctest: tests/run.sh -- -L unit
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source cmake/require_packages.sh
 
 presets=(test)
+all=no
 gcc_only=no
 name=
 while [[ $# -gt 0 ]]; do
     case $1 in
-        --all) presets=(release asan) ;;
+        --ci) presets=(ci asan-ci) ;;
+        --all)
+            presets=(release asan)
+            all=yes
+            ;;
         --gcc-only) gcc_only=yes ;;
         --)
             shift
@@ -40,24 +46,24 @@ done
 
 require_packages build-essential cmake ninja-build catch2 libeigen3-dev libxsimd-dev nlohmann-json3-dev \
     libbenchmark-dev libcli11-dev libpcre2-dev libutf8proc-dev pkgconf python3 python3-venv clang-format-19
-[[ ${presets[0]} == test ]] || require_packages clang-tidy-19 python3-numpy
-if [[ " ${presets[*]} " == *" asan "* ]]; then
+[[ ${all} == no ]] || require_packages clang-tidy-19 python3-numpy
+if [[ ${presets[*]} == *asan* ]]; then
     require_packages clang-19 libclang-rt-19-dev
     if ! command -v clang++-19 >/dev/null; then
-        echo "clang++-19 is missing: install clang-19 and libclang-rt-19-dev, or run tests/run.sh --all --gcc-only" >&2
+        echo "clang++-19 is missing: install clang-19 and libclang-rt-19-dev, or add --gcc-only" >&2
         exit 1
     fi
 fi
 
 # What needs a real model is skipped where none can be fetched.
-if [[ ${presets[0]} != test && -z ${SURELEAP_SMOLLM2_GGUF:-} ]]; then
+if [[ ${all} == yes && -z ${SURELEAP_SMOLLM2_GGUF:-} ]]; then
     SURELEAP_SMOLLM2_GGUF="$(examples/models/fetch.sh 2>/dev/null)" ||
         echo "no real model could be fetched: tests of it are skipped"
     export SURELEAP_SMOLLM2_GGUF
 fi
 
 # What needs llama.cpp is left out where it cannot be fetched and built.
-if [[ (${presets[0]} != test || ${name} == *llama*) && -z ${llama_ROOT:-} ]]; then
+if [[ (${all} == yes || ${name} == *llama*) && -z ${llama_ROOT:-} ]]; then
     if llama_ROOT="$(cmake/fetch_llama.sh --for-tests)"; then
         export llama_ROOT
     else
@@ -101,6 +107,6 @@ mkdir -p build/all
 for preset in "${presets[@]}"; do
     echo "subdirs(\"${PWD}/build/${preset}\")" >>build/all/CTestTestfile.cmake
 done
-[[ ${presets[0]} != test ]] || set -- -LE '^(example|build)$' "$@"
+[[ ${all} == yes ]] || set -- -LE '^(example|build)$' "$@"
 ctest --test-dir build/all -j "${jobs}" --output-on-failure --no-tests=error "$@" || failed=1
 exit "${failed}"
