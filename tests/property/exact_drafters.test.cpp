@@ -93,6 +93,59 @@ TEST_CASE("lookup joined with a model is exact, and what it learns of matches to
                 greedy_schedule{smooth_capacity{}}, block_verification<>{});
 }
 
+namespace {
+/// Samples its tokens, and tells nobody from which q.
+struct sampled_elsewhere {
+    using value_type = double;
+    struct forward_type {};
+    static constexpr bool is_deterministic = true;  // for the rule they are: it is given the tokens
+    static constexpr bool is_parallel = false;
+    static constexpr bool has_confidence = true;
+    world const* w;
+
+    [[nodiscard]] std::size_t block_size() const { return w->block_size; }
+    [[nodiscard]] std::size_t vocabulary() const { return w->vocabulary; }
+    [[nodiscard]] std::size_t target_vocabulary() const { return w->vocabulary; }
+    [[nodiscard]] std::size_t state_size() const { return 0; }
+    [[nodiscard]] forward_type forward(std::span<request_view const>) { return {}; }
+    template <class DraftRule, class Rng>
+    void draw(forward_type, DraftRule, draft_block<double>& block, Rng& rng) {
+        for (std::size_t r = 0; r < block.requests().size(); ++r) {
+            request_view const& request = block.requests()[r];
+            token_id previous = request.anchor;
+            for (std::size_t k = 0; k < request.draft_cap(block_size()); ++k) {
+                std::vector<double> logits(vocabulary());
+                for (std::size_t v = 0; v < logits.size(); ++v) {
+                    logits[v] = w->base(request.anchor, request.position, k, v) + w->bias(previous, v);
+                }
+                distribution<double> const q{{logits, {}}, {}, {}};
+                token_id const x = rng.categorical(block_key(request, k, purpose::draft), q);
+                fixed_probability c = 0;
+                if (!quantise(w->confidence(previous, k), c) || !block.append_found(r, x, vocabulary(), c)) break;
+                previous = x;
+            }
+        }
+    }
+};
+}  // namespace
+
+TEST_CASE("a sampled token that is recorded one-hot is exact under any schedule", "[exact]") {
+    world const w{12, 2, 2};
+    auto const check = [&](std::string const& name, auto const& schedule) {
+        auto const check_rule = [&](auto const& rule) {
+            auto const make = [&] { return sampled_elsewhere{&w}; };
+            check_exact(name, enumerator::noise::keyed, w, {{{}, {{1}, {}, 1}}, 2, 1}, make, schedule, rule);
+        };
+        check_rule(token_rejection<>{});
+        check_rule(block_verification<>{});
+        check_rule(target_match<>{});
+        check_rule(keyed_coupling{});
+    };
+    check("greedy", greedy_schedule{smooth_capacity{}});
+    check("top-K, lag 1", lagged_top_k<1>(cliff_capacity{}, 0.7));
+    check("retrospective", retrospective_schedule{jagged_capacity{}});
+}
+
 TEST_CASE("a draft with a vocabulary of its own is exact", "[exact]") {
     // The draft knows two of three tokens, in another order.
     std::vector<token_id> const to_target{2, 0};

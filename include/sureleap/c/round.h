@@ -47,7 +47,8 @@ enum {
 enum {
     SURELEAP_Q_DENSE = 0,   ///< a row over the vocabulary
     SURELEAP_Q_SPARSE = 1,  ///< a list of tokens and a number for each; all others have q = 0
-    SURELEAP_Q_ONE_HOT = 2  ///< the token alone, which is a function of the context (prompt lookup, an argmax)
+    SURELEAP_Q_ONE_HOT =
+        2  ///< the token alone, wherever it comes from (prompt lookup, an argmax); accepted with p(token)
 };
 enum {
     SURELEAP_Q_LOGITS = 0,        ///< the request's draft transform makes q of them
