@@ -13,68 +13,14 @@
 #include <vector>
 
 #include <sureleap/head/int8.hpp>
-#include <sureleap/head/markov.hpp>
-#include <sureleap/head/rnn.hpp>
-#include <sureleap/head/shortlist.hpp>
 
 #include "support/dice.hpp"
 #include "support/exactness.hpp"
+#include "support/small_heads.hpp"
 
 using namespace exactness;
 
 namespace {
-
-/// Heads of a small vocabulary whose successors are not the target's favourites: token v follows by its own table.
-struct weights {
-    static constexpr std::size_t rank = 2, hidden_size = 2;
-    std::size_t vocabulary;
-    std::vector<double> w1, w2, joint, joint_bias;
-    std::vector<token_id> successors;
-
-    weights(std::uint64_t seed, std::size_t size) : vocabulary(size) {
-        support::dice roll(seed);
-        auto const fill = [&](std::vector<double>& out, std::size_t count) {
-            for (std::size_t i = 0; i < count; ++i) out.push_back(2.0 * roll.real() - 1.0);
-        };
-        fill(w1, size * rank), fill(w2, size * rank);
-        fill(joint, 3 * rank * (2 * rank + hidden_size)), fill(joint_bias, 3 * rank);
-        for (std::size_t v = 0; v < size; ++v) successors.push_back(static_cast<token_id>(roll.below(size)));
-    }
-    [[nodiscard]] matrix_view<double> w1_view() const { return {w1.data(), vocabulary, rank}; }
-    [[nodiscard]] matrix_view<double> w2_view() const { return {w2.data(), vocabulary, rank}; }
-    [[nodiscard]] auto markov() const { return markov_head{w1_view(), w2_view()}; }
-    [[nodiscard]] auto rnn() const {
-        return rnn_head{w1_view(),
-                        w2_view(),
-                        {joint.data(), 3 * rank, 2 * rank + hidden_size},
-                        std::span<double const>(joint_bias)};
-    }
-};
-
-/// Base logits of the world, and hidden states for the RNN.
-struct hidden_backbone {
-    world const* w;
-    std::vector<double> logits{}, hidden{};
-    [[nodiscard]] block_forward<double> forward(std::span<request_view const> requests) {
-        logits.clear(), hidden.clear();
-        for (auto const& r : requests) {
-            for (std::size_t k = 0; k < w->block_size; ++k) {
-                for (std::size_t v = 0; v < w->vocabulary; ++v) logits.push_back(w->base(r.anchor, r.position, k, v));
-                for (std::size_t i = 0; i < weights::hidden_size; ++i)
-                    hidden.push_back(hash01(w->seed, 6, r.anchor, k, i));
-            }
-        }
-        std::size_t const rows = requests.size() * w->block_size;
-        return {{hidden.data(), rows, weights::hidden_size}, {{logits.data(), rows, w->vocabulary}, {}}};
-    }
-};
-
-template <class Head>
-auto drafter_of(world const& w, Head const& head) {
-    return semi_autoregressive{
-        hidden_backbone{&w}, head, table_confidence{&w},
-        drafter_options{.block_size = w.block_size, .vocabulary = w.vocabulary, .hidden_size = weights::hidden_size}};
-}
 
 /// Every scene under a rule; a drafter that lists `best` tokens by base logits and, if asked, one successor. Races are
 /// walked over three tokens at most.
@@ -107,12 +53,12 @@ void check_lists(std::string const& name, Rule const& rule, std::size_t most_tok
     };
     for (trial const& t : all) {
         if (t.where.vocabulary > most_tokens) continue;
-        weights const parts{t.where.seed, t.where.vocabulary};
+        head_weights const parts{t.where.seed, t.where.vocabulary};
         auto const check = [&](std::string const& head_name, auto const& head) {
             matrix_view<token_id> successors{};
-            if (t.with_successors) successors = {parts.successors.data(), t.where.vocabulary, 1};
+            if (t.with_successors) successors = parts.successors_view();
             shortlist_head const listed{head, t.best, successors};
-            auto const make = [&] { return drafter_of(t.where, listed); };
+            auto const make = [&] { return semi_with(t.where, listed); };
             std::string const label = name + ", " + head_name + ", list of " + std::to_string(t.best) +
                                       (t.with_successors ? " and a successor" : "");
             check_exact(label + ", fixed", enumerator::noise::keyed, t.where, t.what, make, fixed_schedule{}, rule);
