@@ -409,7 +409,11 @@ TEST_CASE("given rows: a row without a law gives no token, wherever its NaN stan
     INFO("seed " << roll.seed());
     stage one{random_rows(roll, block)};
     for (std::size_t const at : {std::size_t{0}, std::size_t{1023}, std::size_t{2000}, vocabulary - 1}) {
-        given_rows target(random_rows(roll, block + 1));
+        INFO("NaN at " << at);
+        // With block sums a draw reads no further than its token needs. So a third of the draws are to fall on the NaN.
+        auto values = random_rows(roll, block + 1);
+        for (std::size_t r = 0; r <= block; ++r) values[r * vocabulary + at] = 9.0f;
+        given_rows target(values);
         for (std::size_t r = 0; r <= block; ++r) {
             target.logits[r * vocabulary + at] = std::numeric_limits<float>::quiet_NaN();
         }
@@ -429,7 +433,7 @@ TEST_CASE("given rows: a row without a law gives no token, wherever its NaN stan
                 judge(target_match<>{});
             }
             // Without block sums whoever draws reads the row; with them a block of it.
-            CHECK(refused >= (with_blocks ? 1u : 100u));
+            CHECK(refused >= (with_blocks ? 20u : 100u));
         }
     }
 }
