@@ -37,9 +37,9 @@
 SURELEAP_BEGIN_NAMESPACE
 
 struct speed_target_options {
-    double window = 32.0;       ///< rounds that a speed is the mean of, about; >= 1
-    double step = 0.25;         ///< of the ascent: a request that stands still gains this much lambda a round; > 0
-    double most = 15.0;         ///< bound of lambda: a token weighs at most 1 + most of the others'; > 0
+    double window = 32.0;  ///< rounds that a speed is the mean of, about; >= 1
+    double step = 0.25;    ///< of the ascent: a request that stands still gains this much lambda a round; finite, > 0
+    double most = 15.0;    ///< bound of lambda: a token weighs at most 1 + most of the others'; > 0
     std::size_t patience = 64;  ///< rounds at the bound until a target counts as out of reach; >= 1
 };
 
@@ -66,7 +66,9 @@ public:
     speed_targets(Schedule schedule, Cost cost, speed_target_options const& options = {})
         : base(std::move(schedule)), cost_(std::move(cost)), options_(options) {
         if (!(options.window >= 1.0)) fail_with("speed_targets: window is ", options.window, ", expected >= 1");
-        if (!(options.step > 0.0)) fail_with("speed_targets: step is ", options.step, ", expected > 0");
+        if (!(options.step > 0.0) || !std::isfinite(options.step)) {
+            fail_with("speed_targets: step is ", options.step, ", expected a finite number > 0");
+        }
         if (!(options.most > 0.0 && options.most <= 1e4)) {
             fail_with("speed_targets: most is ", options.most, ", expected a number in (0, 10000]");
         }
@@ -90,10 +92,12 @@ public:
     /// Sets weights: priority times 1 + lambda, relative to the largest. Error before set_up, and for slots beyond it.
     void limit_drafts(std::span<request_view> requests) {
         detail::expect_slots("speed_targets", requests, sizes_);
+        double largest = 0.0;  // priority: the product with 1 + lambda may exceed what a double holds
+        for (request_view const& r : requests) largest = std::max(largest, r.settings->priority);
         double most = 0.0;
-        for (request_view const& r : requests) most = std::max(most, worth(r));
+        for (request_view const& r : requests) most = std::max(most, worth(r, largest));
         for (request_view& r : requests) {
-            auto const share = static_cast<fixed_probability>(worth(r) / most * static_cast<double>(certain));
+            auto const share = static_cast<fixed_probability>(worth(r, largest) / most * static_cast<double>(certain));
             r.weight = std::max(share, fixed_probability{1});
         }
         base::limit_drafts(requests);
@@ -142,10 +146,10 @@ private:
         [[nodiscard]] bool is_of(request_view const& r) const noexcept { return used && id == r.id; }
     };
 
-    /// Precondition: the slot is one.
-    [[nodiscard]] double worth(request_view const& r) const noexcept {
+    /// Relative to a priority of `largest`. Precondition: the slot is one.
+    [[nodiscard]] double worth(request_view const& r, double largest) const noexcept {
         place const& p = places_[r.slot];
-        return r.settings->priority * (1.0 + (p.is_of(r) ? p.lambda : 0.0));
+        return r.settings->priority / largest * (1.0 + (p.is_of(r) ? p.lambda : 0.0));
     }
 
     void ascend(place& p, double target) noexcept {
@@ -154,7 +158,8 @@ private:
             p.lambda = 0.0;
             return;
         }
-        double const behind = 1.0 - p.tokens / (p.seconds * target);  // negative: ahead
+        double const due = p.seconds * target;                         // tokens
+        double const behind = due > 0.0 ? 1.0 - p.tokens / due : 0.0;  // negative: ahead
         if (behind <= 0.0) {
             p.out_of_reach = false;
             p.attempts = 0;

@@ -198,12 +198,55 @@ TEST_CASE("a slot that is given to another request forgets") {
     CHECK(schedule.report(1).lambda < 0.25);  // one step of the ascent, from 0
 }
 
+TEST_CASE("weights are numbers at the ends of a priority's range, and of a speed's") {
+    constexpr double huge = std::numeric_limits<double>::max();
+    constexpr double tiny = std::numeric_limits<double>::denorm_min();
+    std::vector<token_id> const emitted(2);
+    // Seconds of a round: as fast and as slow as a clock can say. A verdict may have no token.
+    for (double const seconds : {tiny, 1.0, huge}) {
+        for (double const target : {tiny, 1.0, huge}) {
+            for (std::size_t const tokens : {0u, 2u}) {
+                speed_targets schedule{greedy_schedule{busy}, {.window = 1.0, .step = 10.0, .most = 15.0}};
+                schedule.set_up({.max_requests = 2, .block_size = 1});
+                INFO(tokens << " tokens in " << seconds << " s, target " << target);
+                request_settings first{.max_new_tokens = 100, .tokens_per_second = target};
+                request_settings const second{.max_new_tokens = 100};
+                std::vector<request_view> const views{{.id = 1, .slot = 0, .remaining = 10, .settings = &first},
+                                                      {.id = 2, .slot = 1, .remaining = 10, .settings = &second}};
+                std::vector<verdict> const verdicts{{.id = 1, .slot = 0, .emitted = std::span(emitted).first(tokens)},
+                                                    {.id = 2, .slot = 1, .emitted = emitted}};
+                for (int i = 0; i < 3; ++i) {
+                    schedule.observe({.requests = views, .verdicts = verdicts, .load = {2, 2}, .seconds = seconds});
+                }
+                double const lambda = schedule.report(0).lambda;
+                CHECK((lambda >= 0.0 && lambda <= 15.0));
+                for (double const priority : {tiny, 1.0, huge}) {
+                    INFO("priority " << priority);
+                    first.priority = priority;
+                    auto weighed = views;
+                    schedule.limit_drafts(weighed);
+                    // The second has priority 1 and no target.
+                    fixed_probability const expected[] = {
+                        priority < 1.0 ? 1 : certain, priority < 1.0 ? certain
+                                                      : priority > 1.0
+                                                          ? 1
+                                                          : static_cast<fixed_probability>(certain / (1.0 + lambda))};
+                    CHECK(weighed[0].weight == expected[0]);
+                    CHECK(weighed[1].weight == expected[1]);
+                }
+            }
+        }
+    }
+}
+
 TEST_CASE("what speed_targets cannot use") {
     using support::error_text;
     using support::says;
     greedy_schedule const bare{busy};
     CHECK(says(error_text([&] { speed_targets{bare, {.window = 0.5}}; }), {"window", "0.5"}));
     CHECK(says(error_text([&] { speed_targets{bare, {.step = 0.0}}; }), {"step", "> 0"}));
+    CHECK(says(error_text([&] { speed_targets{bare, {.step = std::numeric_limits<double>::infinity()}}; }),
+               {"step", "inf", "finite"}));
     CHECK(says(error_text([&] { speed_targets{bare, {.most = -1.0}}; }), {"most", "-1"}));
     CHECK(says(error_text([&] { speed_targets{bare, {.patience = 0}}; }), "patience is 0"));
 }
