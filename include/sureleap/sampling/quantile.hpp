@@ -104,6 +104,19 @@ template <class Real, class Evaluate>
     return what == block_sums_are::exact ? last : end;
 }
 
+/// Of all weights in [0, size). evaluate(first, out) writes weights first, first + 1 ...
+template <class Real, class Evaluate>
+[[nodiscard]] double sum_in_double(std::size_t size, Evaluate const& evaluate) noexcept {
+    segment<Real> some;
+    double sum = 0.0;
+    for (std::size_t first = 0; first < size; first += some.size()) {
+        auto const here = std::span(some).first(std::min(some.size(), size - first));
+        evaluate(first, here);
+        sum += sum_of<Real>(here);
+    }
+    return sum;
+}
+
 /// The weight in [0, size) that the part `share` < 1 of their sum stands for, by a pass that makes the sum and another one
 /// that searches; `size` if there is no sum.
 ///
@@ -112,13 +125,7 @@ template <class Real, class Evaluate>
 /// would make that too probable, by the rounding of the sums.
 template <class Real, class Evaluate>
 [[nodiscard]] std::size_t find_share(std::size_t size, double share, Evaluate const& evaluate) noexcept {
-    segment<Real> some;
-    double sum = 0.0;
-    for (std::size_t first = 0; first < size; first += some.size()) {
-        auto const here = std::span(some).first(std::min(some.size(), size - first));
-        evaluate(first, here);
-        sum += sum_of<Real>(here);
-    }
+    double const sum = sum_in_double<Real>(size, evaluate);
     if (!(sum > 0.0 && sum < std::numeric_limits<double>::infinity())) return size;
     return find_weight<Real>({0, 0.0}, size, block_sums_are::exact, share * sum, evaluate);
 }

@@ -17,6 +17,7 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/detail/kernel/rows.hpp>
+#include <sureleap/sampling/quantile.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace detail {
@@ -47,7 +48,10 @@ struct kept_tokens {
 /// What `how` keeps of `row`, whose most probable token is `mode`. `scratch` needs an entry for every logit. O(size), plus
 /// O(m log c) for a top-p that keeps m tokens of c candidates, some more than m. It pops a heap of these: sorting the row, or
 /// making a heap of it, would take longer than everything else for the usual small nucleus. Of a whole row a top-p takes its mass
-/// and its candidates by two of `passes`.
+/// and its candidates by two of `passes`. Where the rounding of that mass leaves open which token is the last, a pass that adds
+/// up in double says so.
+///
+/// Precondition: `passes` give the mode a weight near 1 (weighted_row::cut).
 template <class T>
 [[nodiscard]] kept_tokens<T> truncate(std::span<T const> row, transform const& how, token_id mode,
                                       std::span<token_id> scratch, row_functions<T> const& passes) noexcept {
@@ -59,8 +63,9 @@ template <class T>
     auto const later = [&](token_id a, token_id b) { return earlier(b, a); };
     real const scale = static_cast<real>(1.0 / how.temperature);
     real const top = logit(mode);
-    // Relative to the mode's, which is 1.
-    auto const weight = [&](real l) { return static_cast<double>(std::exp((l - top) * scale)); };
+    auto const weigh = [&](std::size_t i, std::span<real> out) {
+        passes.weights(row.data() + i, out.size(), top, scale, out.data());
+    };
 
     auto const first = scratch.begin();
     auto last = first;
@@ -92,41 +97,54 @@ template <class T>
         last = first + how.top_k;
     }
     if (how.top_p < 1.0) {
-        double mass = 0.0;
-        if (whole) {
-            mass = passes.sum(row.data(), row.size(), top, scale, nullptr);
-            // Tokens so unlikely that all of them together are half of what may be left out.
-            double const least = (1.0 - how.top_p) * mass / (2.0 * static_cast<double>(row.size()));
-            if (std::isfinite(mass)) collect_heavy(least);
-            if (last == first) collect(lowest);  // logits near the end of their range, where passes find no number
-        }
-        if (!whole || !std::isfinite(mass)) {
-            mass = 0.0;
-            for (auto it = first; it != last; ++it) mass += weight(logit(*it));
-        }
-        double kept = 0.0;
+        // All by the same weights: the mode's is only near 1, and what is left out may be less than that is off by.
+        auto const weight = [&](token_id i) {
+            real one = 0;
+            weigh(static_cast<std::size_t>(i), {&one, 1});
+            return static_cast<double>(one);
+        };
         auto heap_end = last;
-        auto const pop = [&] {
+        double kept = 0.0;
+        auto const begin = [&] {
             std::make_heap(first, last, later);
-            kept = 0.0;
             heap_end = last;
-            do {
+            kept = 0.0;
+        };
+        auto const keep_until = [&](double least) {  // one token at least
+            while (heap_end != first && (heap_end == last || kept < least)) {
                 std::pop_heap(first, heap_end, later);
                 --heap_end;
-                kept += weight(logit(*heap_end));
-            } while (heap_end != first && kept < how.top_p * mass);
+                kept += weight(*heap_end);
+            }
         };
-        pop();
-        if (whole && kept < how.top_p * mass) {  // a top-p within rounding of 1
-            collect(lowest);
-            pop();
+        if (whole) {
+            double const sum = passes.sum(row.data(), row.size(), top, scale, nullptr);
+            double const unsure = sum_rounding_of<real>(row.size()) * sum;
+            // Tokens so unlikely that all of them together are half of what may be left out.
+            collect_heavy((1.0 - how.top_p) * sum / (2.0 * static_cast<double>(row.size())));
+            begin();
+            keep_until(how.top_p * sum - unsure);
+            if (kept < how.top_p * sum + unsure) {
+                double const mass = sum_in_double<real>(row.size(), weigh);
+                keep_until(how.top_p * mass);
+                if (kept < how.top_p * mass) {  // a top-p within rounding of 1
+                    collect(lowest);
+                    begin();
+                    keep_until(how.top_p * mass);
+                }
+            }
+        } else {
+            double mass = 0.0;
+            for (auto it = first; it != last; ++it) mass += weight(*it);
+            begin();
+            keep_until(how.top_p * mass);
         }
         std::move(heap_end, last, first);
         last = first + (last - heap_end);
     }
     if (how.min_p > 0.0) {
-        last = std::partition(first, last, [&](token_id i) {
-            return i == mode || weight(logit(i)) >= how.min_p;  // the mode's weight is 1
+        last = std::partition(first, last, [&](token_id i) {  // relative to the mode's weight, which is 1
+            return i == mode || static_cast<double>(std::exp((logit(i) - top) * scale)) >= how.min_p;
         });
     }
     token_id const least = *std::max_element(first, last, earlier);

@@ -44,8 +44,10 @@ public:
 
     void shift_by(real shift) noexcept { shift_ = shift; }
     void scale_by(real scale) noexcept { scale_ = scale; }
-    /// The cutoff of `how`; the mode is known. Returns what it keeps, in `order`.
+    /// The cutoff of `how`; the mode is known, and weights are relative to its. Returns what it keeps, in `order`.
     [[nodiscard]] std::span<token_id> cut(transform const& how, std::span<token_id> order) noexcept {
+        real const one = weight(static_cast<std::size_t>(mode_));
+        if (!(one > real(0.5) && one < real(2))) use_reference();  // logits so large that a product is rounded to more
         auto const kept = truncate(logits_, how, mode_, order, *functions_);
         cutoff_ = kept.last;
         return kept.tokens;
@@ -178,13 +180,8 @@ public:
     /// Where `within`, behind the weights of `count` entries from `first` on and before `claimed`, leads to.
     [[nodiscard, gnu::cold, gnu::noinline]] std::size_t find_leftover(std::size_t first, std::size_t count,
                                                                       double claimed, double within) const noexcept {
-        double summed = 0.0;
-        segment<real> some;
-        for (std::size_t i = 0; i < count; i += some.size()) {
-            auto const here = std::span(some).first(std::min(some.size(), count - i));
-            weights(first + i, here);
-            summed += detail::sum_of<real>(here);
-        }
+        double const summed =
+            sum_in_double<real>(count, [&](std::size_t at, std::span<real> out) { weights(first + at, out); });
         return find_share<real>(logits_.size(), share_between(summed, claimed, within),
                                 [this](std::size_t at, std::span<real> out) { weights(at, out); });
     }

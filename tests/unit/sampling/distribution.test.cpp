@@ -445,22 +445,75 @@ TEST_CASE("distribution: extreme logits and temperatures neither overflow nor va
     CHECK(std::abs(hot.probability(2) - 1.0 / 3.0) < 1e-6);
 }
 
-// Sums of vector code are no number there, so a top-p knows no mass to take its part of.
-TEMPLATE_TEST_CASE("distribution: a top-p of logits at the end of their range keeps the mode", "", float, bf16) {
-    std::vector<TestType> row(12, TestType(0.0f));
-    row[3] = TestType(3e38f);
-    row[7] = TestType(-3e38f);
-    std::vector<token_id> order(row.size());
-    for (row_kernels const* const kernels : available_kernels<row_kernels>()) {
-        for (double const hot : {1e-4, 1.0, 1e6}) {
-            for (double const top_p : {0.5, 0.999}) {
-                INFO(kernels->name << ", temperature " << hot << ", top-p " << top_p);
-                distribution<TestType> const law{{row, {}}, {.temperature = hot, .top_p = top_p}, order, {}, *kernels};
-                if (law.valid()) CHECK(law.probability(3) == 1.0);
-                CHECK(law.mode() == 3);
+TEMPLATE_TEST_CASE("distribution: truncated rows have a law however large their logits are, over every table", "",
+                   double, float, bf16) {
+    using T = TestType;
+    std::vector<token_id> order(2000);
+    // Products of logits and 1 / temperature are rounded to a thousandth at 1e3, to more than any weight says at 1e12.
+    for (double const off : {0.0, 1e3, -1e5, 1e6, -1e7, 1e8, 1e12, -1e12, 1e20, -1e20, 3e38, -3e38}) {
+        for (std::size_t const size : {std::size_t{1}, std::size_t{5}, std::size_t{2000}}) {
+            std::vector<T> row(size, narrowed<T>(off));
+            for (std::size_t v = 1; v < std::min<std::size_t>(size, 4); ++v) {
+                row[v] = narrowed<T>(std::abs(off) > 1e30 ? off / 2.0 : off + static_cast<double>(v % 3));
+            }
+            for (transform const& how :
+                 {transform{.top_k = 2}, transform{.temperature = 0.1, .top_p = 0.999999},
+                  transform{.temperature = 1.1e-5, .top_k = 1}, transform{.top_p = 1e-9},
+                  transform{.temperature = 1e-4, .top_p = 0.5}, transform{.temperature = 100.0, .min_p = 1e-6},
+                  transform{.temperature = 1e6, .top_k = 3, .top_p = 0.999}}) {
+                auto const expected = reference(widened(row), how);
+                if (expected.margin < 1e-9) continue;  // ties at the limit
+                for (row_kernels const* const kernels : available_kernels<row_kernels>()) {
+                    std::vector<double> sums(row_blocks(size));
+                    distribution<T> const law{{row, {}}, how, order, {}, *kernels, sums};
+                    INFO(kernels->name << ", logits near " << off << ", size " << size << ", temperature "
+                                       << how.temperature << ", top-p " << how.top_p);
+                    REQUIRE(law.valid());
+                    REQUIRE(agrees(law, expected, size, 2e-6, static_cast<double>(size) * 0x1p-53));
+                    for (double const u : {0.0, 0.5, 0.999999}) REQUIRE(law.probability(law.quantile(u)) > 0.0);
+                }
             }
         }
     }
+}
+
+// What a top-p leaves out may be less than the sum of a row of floats is rounded by, and than exponents are.
+TEMPLATE_TEST_CASE("distribution: a top-p leaves out as much as it may, over every table", "", double, float, bf16) {
+    using T = TestType;
+    support::dice roll(48);
+    INFO("seed " << roll.seed());
+    std::vector<double> weights;
+    std::size_t left_out = 0;
+    for (int trial = 0; trial < 24; ++trial) {
+        std::size_t const size = trial % 3 == 0 ? 700 : 5000;
+        double const off = trial % 2 == 0 ? 0.0 : 1000.0;
+        transform const how{.temperature = trial % 4 < 2 ? 1.0 : 0.1,
+                            .top_p = 1.0 - std::pow(10.0, -1.0 - static_cast<double>(trial % 10))};
+        std::vector<T> row;
+        for (std::size_t v = 0; v < size; ++v) row.push_back(narrowed<T>(off + 2.0 * how.temperature * roll.bell()));
+        row[0] = narrowed<T>(off + 22.0 * how.temperature);
+        std::vector<token_id> order(size);
+        for (row_kernels const* const kernels : available_kernels<row_kernels>()) {
+            distribution<T> const law{{row, {}}, how, order, {}, *kernels};
+            REQUIRE(law.valid());
+            double total = 0.0, out = 0.0, least = 1.0;  // least: of a token that is kept
+            for (std::size_t v = 0; v < size; ++v) {
+                auto const difference = static_cast<double>(load(row[v]) - load(row[0]));
+                double const weight = std::exp(difference / how.temperature);
+                total += weight;
+                bool const kept = law[static_cast<token_id>(v)] > 0;
+                out += kept ? 0.0 : weight;
+                if (kept) least = std::min(least, weight);
+            }
+            INFO(kernels->name << ", trial " << trial << ", top-p 1 - " << 1.0 - how.top_p << ", left out "
+                               << out / total);
+            double const allowed = (1.0 - how.top_p) * total;
+            CHECK(out <= allowed * (1.0 + 1e-5));
+            CHECK(out + least > allowed * (1.0 - 1e-5));
+            left_out += out > 0.0;
+        }
+    }
+    CHECK(left_out > 10);
 }
 
 TEST_CASE("distribution: one_hot") {
