@@ -56,7 +56,7 @@ template <class Table>
         {&avx512_kernels<Table>, cpu().avx512},
         {&avx2_kernels<Table>, cpu().avx2},
 #elif defined(__aarch64__) && defined(__ARM_NEON) && defined(__GNUC__)
-        {&neon_kernels<Table>, true},
+        {&neon_kernels<Table>, cpu().neon},
 #endif
         {&scalar_kernels<Table>, true},
     };
