@@ -21,10 +21,12 @@
 #include <sureleap/concepts.hpp>
 #include <sureleap/core/calibration_ref.hpp>
 #include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
 #include <sureleap/core/executor.hpp>
 #include <sureleap/core/guarantee.hpp>
 #include <sureleap/core/workspace.hpp>
 #include <sureleap/sampling/distribution.hpp>
+#include <sureleap/sampling/draw_key.hpp>
 #include <sureleap/sampling/random.hpp>
 #include <sureleap/schedule/survival.hpp>
 #include <sureleap/tree/draft_tree.hpp>
@@ -50,6 +52,14 @@ struct draft_shape {
     executor_ref executor{};
     calibration_ref calibration{};  ///< applied to every confidence; what it was before is kept then
 };
+
+namespace detail {
+inline void check_block_size(char const* owner, char const* what, std::size_t size) {
+    if (size >= 1 && size <= most_drafts) return;
+    fail_with(owner, ": ", what, " is ", size, ", expected 1 .. ", most_drafts,
+              ": keys of draws have 16 bits for the place of a drafted token");
+}
+}  // namespace detail
 
 /// Q is the compute type of the draft (float or double). A view of workspace memory.
 template <class Q>

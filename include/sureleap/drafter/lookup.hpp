@@ -16,7 +16,7 @@
 SURELEAP_BEGIN_NAMESPACE
 
 struct lookup_options {
-    std::size_t block_size = 7;         ///< gamma, at least 1
+    std::size_t block_size = 7;         ///< gamma, 1 .. most_drafts
     std::size_t target_vocabulary = 0;  ///< V
     std::size_t longest = 4;            ///< match the last `longest` tokens, then fewer,
     std::size_t shortest = 1;           ///< down to this many; at least 1
@@ -45,7 +45,7 @@ public:
     static constexpr bool plans_at_anchor = false;
 
     explicit lookup(lookup_options const& options) : options_(options) {
-        if (options_.block_size == 0) fail_with("lookup: block_size (gamma) is 0, expected at least 1");
+        detail::check_block_size("lookup", "block_size (gamma)", options_.block_size);
         if (options_.target_vocabulary == 0) fail_with("lookup: target_vocabulary is 0, expected V");
         if (options_.shortest == 0 || options_.shortest > options_.longest) {
             fail_with("lookup: shortest is ", options_.shortest, ", expected 1 .. longest = ", options_.longest);

@@ -13,13 +13,14 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/types.hpp>
+#include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/sampling/vocabulary_map.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
 /// Shape of a drafter. `.map` is needed only if the draft speaks a vocabulary of its own.
 struct drafter_options {
-    std::size_t block_size = 7;           ///< gamma, at least 1
+    std::size_t block_size = 7;           ///< gamma, 1 .. most_drafts
     std::size_t vocabulary = 0;           ///< length of a draft logits row
     std::size_t hidden_size = 0;          ///< d, if a head or a confidence reads hidden states
     vocabulary_map const* map = nullptr;  ///< draft ids to target ids; must outlive the drafter
@@ -30,7 +31,7 @@ struct drafter_options {
 namespace detail {
 
 inline void check_options(char const* owner, drafter_options const& options) {
-    if (options.block_size == 0) fail_with(owner, ": block_size (gamma) is 0, expected at least 1");
+    check_block_size(owner, "block_size (gamma)", options.block_size);
     if (options.vocabulary == 0) fail_with(owner, ": vocabulary is 0, expected the length of a draft logits row");
     if (options.map && options.map->draft_size() != options.vocabulary) {
         fail_with(owner, ": the vocabulary map has ", options.map->draft_size(), " draft tokens, expected ",

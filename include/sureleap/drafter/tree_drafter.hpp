@@ -35,7 +35,7 @@
 SURELEAP_BEGIN_NAMESPACE
 
 struct tree_options {
-    std::size_t nodes = 8;     ///< most drafted tokens of a tree; at least 1
+    std::size_t nodes = 8;     ///< most drafted tokens of a tree; 1 .. most_drafts
     std::size_t children = 4;  ///< most of a node; at least 1
     std::size_t straight = 0;  ///< nodes above this depth have one child: delayed branching (arXiv 2602.16994)
     sibling_worth_settings siblings{};
@@ -72,7 +72,7 @@ public:
 
     explicit tree_drafter(Drafter drafter, tree_options const& options = {})
         : parts_(std::forward<Drafter>(drafter)), options_(options), worth_(options.siblings) {
-        if (options.nodes == 0) fail_with("tree_options: nodes is 0, expected at least 1 drafted token");
+        detail::check_block_size("tree_options", "nodes", options.nodes);
         if (options.children == 0) fail_with("tree_options: children is 0, expected at least 1 of a node");
     }
 

@@ -220,6 +220,7 @@ private:
     // The same code for all parts: engines that choose theirs at run time construct memories of hundreds of combinations.
     void make(detail::round_parts const& parts, draft_shape const& shape, round_limits const& limits) {
         if (limits.max_requests == 0) fail_with("round_limits: max_requests is 0, expected at least 1");
+        detail::check_block_size("round_memory", "the drafter's block_size()", sizes_.block_size);
         limits.calibration.expect_serves(sizes_);
         if (limits.executor.width() == 0) fail_with("round_limits: the executor's width is 0, expected at least 1");
         state_.parts = parts;

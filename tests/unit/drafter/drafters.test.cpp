@@ -378,6 +378,37 @@ TEST_CASE("drafters: commit reaches the model") {
     CHECK(commits == 6);
 }
 
+// The index of a key is the position in 16 bits and the attempt in those above (draw_key.hpp).
+TEST_CASE("drafters: blocks whose draws would share keys are refused") {
+    auto const backbone = [](std::span<request_view const>) { return block_forward<float>{}; };
+    auto const model = [](std::span<request_view const>, draft_prefixes const&) { return logits_rows<float>{}; };
+    request_view const view{.position = 5, .seed = 1};
+    draw_key attempt = block_key(view, 3, purpose::draft);
+    attempt.index |= 1u << 16;  // the second of position 3 has the index of
+    CHECK(attempt.index == most_drafts + 1 + 3);
+
+    auto const refuses = [](auto const& make, char const* who) {
+        CHECK(error_text([&] { make(most_drafts); }).empty());
+        CHECK(says(error_text([&] { make(most_drafts + 1); }), {who, "is 65536, expected 1 .. 65535", "16 bits"}));
+    };
+    refuses([&](std::size_t n) { parallel{backbone, {.block_size = n, .vocabulary = 8}}; }, "semi_autoregressive");
+    refuses([&](std::size_t n) { autoregressive{model, {.block_size = n, .vocabulary = 8}}; }, "autoregressive");
+    refuses([&](std::size_t n) { semi_autoregressive{backbone, no_head<float>{}, {.block_size = n, .vocabulary = 8}}; },
+            "semi_autoregressive");
+    refuses([&](std::size_t n) { lookup{{.block_size = n, .target_vocabulary = 8}}; }, "lookup");
+
+    // And whatever another drafter says of itself, by the memory of its rounds.
+    struct longer : lookup {
+        std::size_t size;
+        explicit longer(std::size_t n) : lookup{{.block_size = 1, .target_vocabulary = 8}}, size(n) {}
+        [[nodiscard]] std::size_t block_size() const noexcept { return size; }
+    };
+    fixed_schedule schedule;
+    token_rejection<> const rule;
+    refuses([&](std::size_t n) { round_memory<float, float>{longer{n}, schedule, rule, {.max_requests = 1}}; },
+            "round_memory: the drafter's block_size()");
+}
+
 TEST_CASE("drafters: parts that do not fit are refused at set-up") {
     auto const backbone = [](std::span<request_view const>) { return block_forward<float>{}; };
     auto const model = [](std::span<request_view const>, draft_prefixes const&) { return logits_rows<float>{}; };
@@ -389,10 +420,10 @@ TEST_CASE("drafters: parts that do not fit are refused at set-up") {
     vocabulary_map const map{tokens{0, 3, 5}, 8};
 
     CHECK(says(error_text([&] { parallel{backbone, {.block_size = 0, .vocabulary = 8}}; }),
-               {"gamma", "is 0", "at least 1"}));
+               {"gamma", "is 0", "1 .. 65535"}));
     CHECK(says(error_text([&] { parallel{backbone, drafter_options{}}; }), {"vocabulary is 0"}));
     CHECK(says(error_text([&] { autoregressive{model, {.block_size = 0, .vocabulary = 8}}; }),
-               {"autoregressive", "gamma", "is 0", "at least 1"}));
+               {"autoregressive", "gamma", "is 0", "1 .. 65535"}));
     CHECK(says(error_text([&] { autoregressive{model, drafter_options{}}; }), {"autoregressive", "vocabulary is 0"}));
     CHECK(says(error_text([&] { autoregressive{model, {.vocabulary = 4, .map = &map}}; }),
                {"vocabulary map has 3 draft tokens", "expected 4"}));

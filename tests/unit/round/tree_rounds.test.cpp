@@ -356,7 +356,9 @@ TEST_CASE("tree rounds: a confidence that is none, and options that are none") {
     }
     CHECK(failures == 1);
     CHECK(support::says(support::error_text([] { static_cast<void>(tree_drafter{make_chain(), {.nodes = 0}}); }),
-                        "nodes is 0, expected at least 1"));
+                        "nodes is 0, expected 1 .. 65535"));
+    CHECK(support::says(support::error_text([] { static_cast<void>(tree_drafter{make_chain(), {.nodes = 65536}}); }),
+                        "nodes is 65536, expected 1 .. 65535"));
     CHECK(support::says(support::error_text([] { static_cast<void>(tree_drafter{make_chain(), {.children = 0}}); }),
                         "children is 0, expected at least 1"));
     CHECK(support::says(support::error_text([] { static_cast<void>(sibling_worth{{.assumed_weight = 0.0}}); }),
