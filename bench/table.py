@@ -3,11 +3,15 @@
 """Prints merged measurements (suite.py), then what is asked of them (bars.json), for a terminal of 120 columns.
 
     table.py build/bench/results/all.json
+    table.py build/cuda/bench/cases.jsonl --rules bench/cuda/bars.json
+
+The second file is what the program of bench/cuda prints, a line a case.
 
 A rule asks a figure of the cases of a benchmark (`of`, or any name below it) that have the arguments in `where`. The figure
 is a counter, or the time: "us", "ms", or "time" with `over`, this case's over that of another benchmark's case of equal
 arguments, or `under`, the other way round. `per` divides both by a counter, `requests` this one by a number. Less is
-better unless `more`. Cases whose rule has `quick` false are not part of a quick run.
+better unless `more`. Cases whose rule has `quick` false are not part of a quick run. A rule with `gpu` is for devices
+with that in their name.
 """
 
 import argparse
@@ -16,17 +20,26 @@ import math
 import pathlib
 import textwrap
 
+import machine
+
 COLUMNS = 120
 # Counters with a column of their own; others are listed.
-HEADINGS = {"vs_read": "x read", "vs_scalar": "scalar", "vs_eigen": "Eigen", "vs_copy": "of copy"}
+HEADINGS = {"vs_read": "x read", "vs_scalar": "scalar", "vs_eigen": "Eigen", "of_read": "of read"}
 NOTES = {"vs_read": "x read: time over a pure read of the same bytes.", "vs_scalar": "scalar, Eigen: a user's time over this.",
-         "vs_copy": "of copy: bandwidth over that of a device copy of as many bytes, read and written."}
+         "of_read": "of read: time of a kernel that only reads the same bytes, each once, over this."}
 
 
 # ---- rules -----------------------------------------------------------------------------------------------------------
 
 def load_rules(path):
     return json.loads(pathlib.Path(path).read_text())["rules"]
+
+
+def cases_of(lines):
+    """Of lines of JSON (bench/cuda/cases.hpp), the cases that were measured."""
+    keys = ("name", "family", "args", "us", "spread", "repetitions", "figures")
+    return [{"program": line["family"].split("/")[0], **{key: line[key] for key in keys}}
+            for line in lines if "us" in line and line["status"] != "failed"]
 
 
 def belongs(family, to):
@@ -195,7 +208,7 @@ def render(whole, rules):
              f"compiler  {about['compiler']}, {about['flags']}; users' versions {about['users_flags']}",
              f"commit    {about['commit'] or 'unknown'}, {about['date']}",
              "", *measured(cases), "-" * COLUMNS, *textwrap.wrap(note, COLUMNS)]
-    verdicts, held, missing = asked(cases, rules)
+    verdicts, held, missing = asked(cases, [rule for rule in rules if rule.get("gpu", "") in (about.get("gpu") or "")])
     if verdicts:
         lines += ["", held[0].rstrip(), "-" * COLUMNS, *(line.rstrip() for line in held[1:]), "-" * COLUMNS,
                   f"asked {len(verdicts)}: {verdicts.count('goal')} reach the goal, {verdicts.count('met')} the bar, "
@@ -210,7 +223,13 @@ def main():
     parser.add_argument("merged", type=pathlib.Path)
     parser.add_argument("--rules", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent / "bars.json")
     chosen = parser.parse_args()
-    print(render(json.loads(chosen.merged.read_text()), load_rules(chosen.rules)))
+    if chosen.merged.suffix == ".jsonl":
+        lines = [json.loads(line) for line in chosen.merged.read_text().splitlines()]
+        about = machine.describe(chosen.merged.parent, pathlib.Path(__file__).resolve().parent)
+        whole = {"machine": about, "complete": False, "cases": cases_of(lines)}
+    else:
+        whole = json.loads(chosen.merged.read_text())
+    print(render(whole, load_rules(chosen.rules)))
 
 
 if __name__ == "__main__":

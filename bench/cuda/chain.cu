@@ -3,24 +3,20 @@
 // The sequential chain with a Markov head, r = 256, weights and base logits in bf16: what a step costs beside what it must.
 //
 //     chain/product   the product of one position with its statistics, for R requests. floor: its time over the larger of two:
-//                     W2 and the base logits through a device copy of as many bytes, and the multiplications at the rate of
-//                     a large bf16 product of cuBLAS, both measured in this run
+//                     W2 and the base logits read by a kernel that does nothing else, and the multiplications at the rate
+//                     of a large bf16 product of cuBLAS, both measured in this run
 //     chain/block     the whole chain of gamma positions: product, draw, code; us_step is a position's part
-#include <cublas_v2.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <memory>
+#include <string>
 #include <vector>
-
-#include <benchmark/benchmark.h>
 
 #include <sureleap/core/guarantee.hpp>
 #include <sureleap/cuda/drafter/chain.cuh>
 
 #include "data.cuh"
+#include "matrix.cuh"
 #include "measure.cuh"
 
 namespace {
@@ -30,47 +26,12 @@ namespace device = sureleap::cuda;
 
 constexpr std::uint32_t rank = 256;
 
-/// Seconds of a multiply-add, in a product large enough to be bound by nothing else.
-double seconds_per_multiplication() {
-    static double const found = [] {
-        constexpr int n = 8192;
-        constexpr std::size_t size = std::size_t{n} * n;
-        measure::stream on;
-        measure::device_array<bf16> a(size);
-        measure::device_array<bf16> b(size);
-        measure::device_array<bf16> c(size);
-        data::fill_normals<<<1024, 256>>>(a.get(), size, 1.0f, 1);
-        data::fill_normals<<<1024, 256>>>(b.get(), size, 1.0f, 2);
-        MEASURE_CHECK(cudaDeviceSynchronize());
-        cublasHandle_t blas = nullptr;
-        measure::device_array<unsigned char> room(std::size_t{64} << 20);
-        cublasCreate(&blas);
-        cublasSetStream(blas, on);
-        cublasSetWorkspace(blas, room.get(), room.size());
-        float const one = 1.0f;
-        float const zero = 0.0f;
-        double const seconds = measure::captured(on, 4, [&](unsigned) {
-                                   cublasStatus_t const done =
-                                       cublasGemmEx(blas, CUBLAS_OP_T, CUBLAS_OP_N, n, n, n, &one, a.get(), CUDA_R_16BF,
-                                                    n, b.get(), CUDA_R_16BF, n, &zero, c.get(), CUDA_R_16BF, n,
-                                                    CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
-                                   return done == CUBLAS_STATUS_SUCCESS ? cudaSuccess : cudaErrorUnknown;
-                               }).seconds(11);
-        cublasDestroy(blas);
-        return seconds / (static_cast<double>(n) * n * n);
-    }();
-    return found;
-}
-
 struct shape {
     std::uint32_t vocabulary;
     std::uint32_t requests;
     std::uint32_t gamma;
 
-    explicit shape(benchmark::State const& state)
-        : vocabulary(static_cast<std::uint32_t>(state.range(0))),
-          requests(static_cast<std::uint32_t>(state.range(1))),
-          gamma(static_cast<std::uint32_t>(state.range(2))) {}
+    explicit shape(bench::state const& state) : vocabulary(state["V"]), requests(state["R"]), gamma(state["gamma"]) {}
     [[nodiscard]] device::round_limits limits() const { return {requests, gamma, vocabulary}; }
 };
 
@@ -95,7 +56,7 @@ struct scene {
         data::fill_normals<<<1024, 256>>>(w1.get(), w1.size(), 0.2f, 1);
         data::fill_normals<<<1024, 256>>>(w2.get(), w2.size(), 0.2f, 2);
         data::fill_normals<<<1024, 256>>>(base.get(), base.size(), 2.0f, 3);
-        data::add_peaks<<<static_cast<unsigned>(turns * rows(s)), 64>>>(base.get(), s.vocabulary, 4);
+        data::add_peaks<<<static_cast<unsigned>(turns * rows(s)), 64>>>(base.get(), s.vocabulary, s.vocabulary, 4);
         device::workspace sizer;
         static_cast<void>(carve_chain(sizer, s.limits(), shape_of(head())));
         memory = measure::device_array<unsigned char>(sizer.used());
@@ -115,7 +76,7 @@ struct scene {
     }
 };
 
-void product(benchmark::State& state) {
+void product(bench::state& state) {
     scene const s{shape(state)};
     measure::stream on;
     // A chain first, so that there are codes and lists of those who draft.
@@ -133,30 +94,35 @@ void product(benchmark::State& state) {
                                                                     k},
                                    s.of.requests, on);
     });
+    // W2, and a row of base logits a request, which lie in one piece of as many bytes.
     std::size_t const bytes = (rank + s.of.requests) * std::size_t{s.of.vocabulary} * sizeof(bf16);
-    double const copy = measure::copy_seconds(on, bytes);
-    double const multiplications = static_cast<double>(rank) * s.of.requests * s.of.vocabulary;
-    double const floor = std::max(copy, multiplications * seconds_per_multiplication());
-    measure::run(state, calls, bytes, copy);
-    state.counters["floor"] = state.counters["us"] / (1e6 * floor);
+    unsigned const turns = measure::turns_for(bytes);
+    measure::device_array<unsigned char> const read_too(turns * bytes);
+    MEASURE_CHECK(cudaMemset(read_too.get(), 0x5a, read_too.size()));
+    std::vector<void const*> from;
+    for (unsigned turn = 0; turn < turns; ++turn) from.push_back(read_too.get() + turn * bytes);
+    double const read = measure::stream_seconds(on, bytes, from);
+    measure::report(state, calls, bytes, read);
+    double const matrix = measure::matrix_seconds();
+    if (matrix == 0.0) return state.not_run("there is no libcublas.so.13, which the floor is made with");
+    double const share = static_cast<double>(rank) * s.of.requests * s.of.vocabulary /
+                         (static_cast<double>(measure::matrix_size) * measure::matrix_size * measure::matrix_size);
+    state.figure("floor", calls.seconds() / std::max(read, share * matrix));
 }
 
-void block(benchmark::State& state) {
+void block(bench::state& state) {
     scene const s{shape(state)};
     measure::stream on;
     measure::captured const calls(on, s.turns, [&](unsigned turn) { return s.draw(turn, on); });
-    measure::run(state, calls, 0, 0.0);
-    state.counters["us_step"] = state.counters["us"] / s.of.gamma;
+    measure::report(state, calls);
+    state.figure("us_step", 1e6 * calls.seconds() / s.of.gamma);
 }
 
-void shapes(benchmark::internal::Benchmark* b) {
-    b->UseManualTime()->ArgNames({"V", "R", "gamma"});
-    for (int const v : {32000, 129280, 151936}) {
-        for (int const r : {1, 8, 32, 128, 256}) b->Args({v, r, 7});
-    }
-    b->Args({151936, 128, 5});
-}
-BENCHMARK(product)->Name("chain/product")->Apply(shapes);
-BENCHMARK(block)->Name("chain/block")->Apply(shapes);
+std::vector<std::string> const names{"V", "R", "gamma"};
+std::vector<bench::numbers> const shapes{{151936, 1, 7},   {151936, 8, 7},  {151936, 32, 7}, {151936, 128, 7},
+                                         {151936, 256, 7}, {32000, 128, 7}, {129280, 128, 5}};
+
+[[maybe_unused]] bool const added[] = {bench::add("chain/product", &product, names, shapes),
+                                       bench::add("chain/block", &block, names, shapes)};
 
 }  // namespace

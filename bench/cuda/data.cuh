@@ -2,7 +2,7 @@
 //
 // Logits to measure with, made on the device in the shape of bench/logits.hpp: most tokens N(0, 2), forty peaks N(9, 1.8)
 // that hold nearly all the mass, a draft that is its target with noise: N(0, 0.45) makes a good one, N(0, 2.0) a poor one.
-// And rounds of such drafts, drawn from the very rows that they are recorded with.
+// And rounds of such drafts, drawn from the very rows that they are recorded with, at the temperature of their request.
 #pragma once
 
 #include <cstddef>
@@ -48,24 +48,24 @@ __global__ void fill_normals(T* out, std::size_t size, float scale, std::uint64_
     }
 }
 
-/// Peaks of [rows, vocabulary], a block per row.
+/// Peaks of [rows, vocabulary], which lie `stride` apart, a block per row.
 template <class T>
-__global__ void add_peaks(T* rows, std::size_t vocabulary, std::uint64_t seed) {
+__global__ void add_peaks(T* rows, std::size_t stride, std::size_t vocabulary, std::uint64_t seed) {
     if (threadIdx.x >= peaks) return;
     std::uint64_t const place = std::uint64_t{blockIdx.x} * peaks + threadIdx.x;
     float4 const four = normals(seed, place);
     key_bits const bits{draw_key{seed, place, 0, purpose::noise}};
-    rows[blockIdx.x * vocabulary + bits.word[0] % vocabulary] = static_cast<T>(9.0f + 1.8f * four.x);
+    rows[blockIdx.x * stride + bits.word[0] % vocabulary] = static_cast<T>(9.0f + 1.8f * four.x);
 }
 
-/// A draft's rows [R, gamma, V] from its target's, which lie as a batch does: a block per row of the draft. Beyond a
-/// request's rows it is a draft of its last one.
+/// A draft's rows [R, gamma, V] from its target's, which lie as a batch does, `stride` apart: a block per row of the
+/// draft. Beyond a request's rows it is a draft of its last one.
 template <class T>
-__global__ void add_noise(T const* p, std::int32_t const* offsets, T* q, std::uint32_t gamma, std::size_t vocabulary,
-                          float noise, std::uint64_t seed) {
+__global__ void add_noise(T const* p, std::size_t stride, std::int32_t const* offsets, T* q, std::uint32_t gamma,
+                          std::size_t vocabulary, float noise, std::uint64_t seed) {
     std::uint32_t const r = blockIdx.x / gamma;
     std::int32_t const asked = offsets[r] + static_cast<std::int32_t>(blockIdx.x % gamma);
-    T const* const from = p + static_cast<std::size_t>(min(asked, offsets[r + 1] - 1)) * vocabulary;
+    T const* const from = p + static_cast<std::size_t>(min(asked, offsets[r + 1] - 1)) * stride;
     T* const to = q + blockIdx.x * vocabulary;
     for (std::size_t i = threadIdx.x; i < vocabulary; i += blockDim.x) {
         float4 const four = normals(seed, blockIdx.x * vocabulary + i);
@@ -73,11 +73,10 @@ __global__ void add_noise(T const* p, std::int32_t const* offsets, T* q, std::ui
     }
 }
 
-/// x ~ softmax(q), its law and its probability: a block of 256 per row, by a race of every token (Gumbel-max). Slow and
-/// plain: this is not what is measured.
+/// x ~ softmax(q / T), its law and its probability: a block of 256 per row, by a race of every token (Gumbel-max); the
+/// argmax where T is 0. Slow and plain: this is not what is measured.
 template <class T>
-__global__ void draw_drafts(T const* q, std::size_t vocabulary, sureleap::cuda::draft_columns drafts,
-                            std::uint64_t seed) {
+__global__ void draw_drafts(T const* q, sureleap::cuda::device_round round, std::uint64_t seed) {
     struct shared {
         float best[256];
         int token[256];
@@ -85,7 +84,10 @@ __global__ void draw_drafts(T const* q, std::size_t vocabulary, sureleap::cuda::
         double total[256];
     };
     auto& s = sureleap::cuda::shared_memory<shared>();
+    std::size_t const vocabulary = round.limits.vocabulary;
     T const* const row = q + blockIdx.x * vocabulary;
+    sureleap::transform const how = round.requests.drafts[blockIdx.x / round.limits.block_size];
+    auto const rate = static_cast<float>(how.greedy() ? 1.0 : 1.0 / how.temperature);
     unsigned const t = threadIdx.x;
     float best = -sureleap::cuda::infinity;
     float top = best;
@@ -94,7 +96,7 @@ __global__ void draw_drafts(T const* q, std::size_t vocabulary, sureleap::cuda::
         auto const logit = static_cast<float>(row[i]);
         key_bits const bits{draw_key{seed, blockIdx.x, static_cast<std::uint32_t>(i), purpose::draft}};
         float const u = (static_cast<float>(bits.word[0] >> 8) + 0.5f) * 0x1p-24f;
-        float const arrival = logit - logf(-logf(u));
+        float const arrival = rate * logit - (how.greedy() ? 0.0f : logf(-logf(u)));
         if (arrival > best) {
             best = arrival;
             token = static_cast<int>(i);
@@ -116,7 +118,9 @@ __global__ void draw_drafts(T const* q, std::size_t vocabulary, sureleap::cuda::
         __syncthreads();
     }
     double total = 0.0;
-    for (std::size_t i = t; i < vocabulary; i += blockDim.x) total += expf(static_cast<float>(row[i]) - s.top[0]);
+    for (std::size_t i = t; i < vocabulary; i += blockDim.x) {
+        total += expf((static_cast<float>(row[i]) - s.top[0]) * rate);
+    }
     s.total[t] = total;
     __syncthreads();
     for (unsigned width = blockDim.x / 2; width > 0; width /= 2) {
@@ -126,36 +130,42 @@ __global__ void draw_drafts(T const* q, std::size_t vocabulary, sureleap::cuda::
     if (t > 0) return;
     sureleap::cuda::law q_k{};
     q_k.shift = s.top[0];
-    q_k.scale = 1.0f;
+    q_k.scale = rate;
     q_k.total = s.total[0];
     q_k.kind = sureleap::cuda::law_kind::dense;
-    drafts.tokens[blockIdx.x] = s.token[0];
-    drafts.laws[blockIdx.x] = q_k;
-    drafts.token_probabilities[blockIdx.x] = q_k.weight(static_cast<float>(row[s.token[0]]), s.token[0]) / s.total[0];
+    double const probability = q_k.weight(static_cast<float>(row[s.token[0]]), s.token[0]) / s.total[0];
+    round.drafts.tokens[blockIdx.x] = s.token[0];
+    round.drafts.laws[blockIdx.x] = how.greedy() ? sureleap::cuda::law::one_hot(s.token[0]) : q_k;
+    round.drafts.token_probabilities[blockIdx.x] = how.greedy() ? 1.0 : probability;
 }
 
 /// Rows of a target and of its draft, in device memory, for a batch that was flattened.
 template <class T>
 struct recording {
-    measure::device_array<T> p;  ///< [rows, V], at most R (gamma + 1) rows
+    std::size_t stride;          ///< of p
+    measure::device_array<T> p;  ///< [rows, stride], at most R (gamma + 1) rows
     measure::device_array<T> q;  ///< [R, gamma, V]
 
-    recording(sureleap::cuda::device_round const& round, float noise, std::uint64_t seed)
-        : p(std::size_t{round.limits.requests} * (round.limits.block_size + 1) * round.limits.vocabulary),
+    recording(sureleap::cuda::device_round const& round, float noise, std::uint64_t seed, std::size_t padding = 0)
+        : stride(round.limits.vocabulary + padding),
+          p(std::size_t{round.limits.requests} * (round.limits.block_size + 1) * stride),
           q(std::size_t{round.limits.requests} * round.limits.block_size * round.limits.vocabulary) {
         auto const& [requests, gamma, vocabulary, stop_tokens, log_probabilities] = round.limits;
         fill_normals<<<1024, 256>>>(p.get(), p.size(), 2.0f, seed);
-        add_peaks<<<requests*(gamma + 1), 64>>>(p.get(), vocabulary, seed + 1);
-        add_noise<<<requests * gamma, 256>>>(p.get(), round.batch.offsets, q.get(), gamma, vocabulary, noise, seed + 2);
-        draw_drafts<<<requests * gamma, 256, 8192>>>(q.get(), vocabulary, round.drafts, seed);
+        add_peaks<<<requests*(gamma + 1), 64>>>(p.get(), stride, vocabulary, seed + 1);
+        add_noise<<<requests * gamma, 256>>>(p.get(), stride, round.batch.offsets, q.get(), gamma, vocabulary, noise,
+                                             seed + 2);
+        draw_drafts<<<requests * gamma, 256, 8192>>>(q.get(), round, seed);
         MEASURE_CHECK(cudaDeviceSynchronize());
     }
 };
 
-/// A round of `requests`, all of them at temperature 1, with memory of its own.
+/// A round of `requests` with memory of its own. Request r has the (r modulo their number)th of `settings`; drafts its
+/// temperature.
 class round {
 public:
-    explicit round(sureleap::cuda::round_limits const& limits, std::uint64_t seed) {
+    explicit round(sureleap::cuda::round_limits const& limits, std::uint64_t seed,
+                   std::vector<sureleap::transform> const& settings = {{}}) {
         sureleap::cuda::workspace sizer;
         static_cast<void>(carve(sizer, limits));
         memory_ = measure::device_array<unsigned char>(sizer.used());
@@ -170,10 +180,14 @@ public:
         std::vector<std::uint64_t> seeds(R);
         std::vector<std::uint32_t> slots(R);
         std::vector<token_id> anchors(R);
+        std::vector<sureleap::transform> targets(R);
+        std::vector<sureleap::transform> drafts(R);
         for (std::uint32_t r = 0; r < R; ++r) {
             positions[r] = 1000 + 37 * r;
             seeds[r] = seed + r;
-            slots[r] = r;
+            slots[r] = R - 1 - r;
+            targets[r] = settings[r % settings.size()];
+            drafts[r].temperature = targets[r].temperature;
             anchors[r] = static_cast<token_id>((r * 7919 + seed) % limits.vocabulary);
         }
         fill(columns.requests.count, std::vector<std::uint32_t>{R});
@@ -181,8 +195,8 @@ public:
         fill(columns.requests.positions, positions);
         fill(columns.requests.seeds, seeds);
         fill(columns.requests.slots, slots);
-        fill(columns.requests.targets, std::vector<sureleap::transform>(R));
-        fill(columns.requests.drafts, std::vector<sureleap::transform>(R));
+        fill(columns.requests.targets, targets);
+        fill(columns.requests.drafts, drafts);
         fill(columns.requests.remaining, std::vector<std::uint32_t>(R, 1u << 20));
         fill(columns.requests.draft_limits, std::vector<std::uint32_t>(R, limits.block_size));
         fill(columns.requests.weights, std::vector<sureleap::fixed_probability>(R, sureleap::certain));

@@ -10,9 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <string>
 #include <vector>
-
-#include <benchmark/benchmark.h>
 
 #include <sureleap/cuda/drafter/chain.cuh>
 #include <sureleap/cuda/drafter/shortlist.cuh>
@@ -47,10 +46,10 @@ struct scene {
     device::verify_memory verification{};
     device::capacity_columns capacity{};
 
-    explicit scene(benchmark::State const& state)
-        : vocabulary(static_cast<std::uint32_t>(state.range(0))),
-          requests(static_cast<std::uint32_t>(state.range(1))),
-          gamma(static_cast<std::uint32_t>(state.range(2))),
+    explicit scene(bench::state const& state)
+        : vocabulary(state["V"]),
+          requests(state["R"]),
+          gamma(state["gamma"]),
           limits{requests, gamma, vocabulary},
           w1(std::size_t{vocabulary} * rank),
           w2(std::size_t{vocabulary} * rank),
@@ -64,7 +63,7 @@ struct scene {
         MEASURE_CHECK(flatten(round.columns, nullptr));
         std::size_t const bytes = std::size_t{requests} * (2 * gamma + 1) * vocabulary * sizeof(bf16);
         for (unsigned i = 0; i < measure::turns_for(bytes); ++i) {
-            turns.emplace_back(round.columns, 0.01f * static_cast<float>(state.range(3)), 31 + i);
+            turns.emplace_back(round.columns, 0.01f * static_cast<float>(state["noise"]), 31 + i);
         }
         device::workspace sizer;
         carve_all(sizer);
@@ -101,19 +100,19 @@ struct scene {
 
 /// `draft`(scene, turn, stream) is a whole round.
 template <class Whole>
-void measure_round(benchmark::State& state, Whole const& whole) {
+void measure_round(bench::state& state, Whole const& whole) {
     scene const s(state);
     measure::stream on;
     measure::captured const calls(on, static_cast<unsigned>(s.turns.size()),
                                   [&](unsigned turn) { return whole(s, turn, static_cast<cudaStream_t>(on)); });
-    measure::run(state, calls, 0, 0.0);
+    measure::report(state, calls);
     std::vector<std::uint32_t> emitted(s.requests);
     MEASURE_CHECK(cudaMemcpy(emitted.data(), s.round.columns.verdicts.emitted, s.requests * sizeof(emitted[0]),
                              cudaMemcpyDeviceToHost));
-    state.counters["emitted"] = std::accumulate(emitted.begin(), emitted.end(), 0.0) / s.requests;
+    state.figure("emitted", std::accumulate(emitted.begin(), emitted.end(), 0.0) / s.requests);
 }
 
-void markov(benchmark::State& state) {
+void markov(bench::state& state) {
     measure_round(state, [](scene const& s, unsigned turn, cudaStream_t on) {
         cudaError_t const error = draw_chain<categorical_draft>(s.head(), device::top1_confidence{}, s.forward(turn),
                                                                 s.chain, s.round.columns, on);
@@ -121,7 +120,7 @@ void markov(benchmark::State& state) {
     });
 }
 
-void over_lists(benchmark::State& state) {
+void over_lists(bench::state& state) {
     measure_round(state, [](scene const& s, unsigned turn, cudaStream_t on) {
         cudaError_t const error = draw_chain<categorical_draft>(s.confined(), device::top1_confidence{},
                                                                 s.forward(turn), s.lists, s.round.columns, on);
@@ -129,14 +128,12 @@ void over_lists(benchmark::State& state) {
     });
 }
 
-void shapes(benchmark::internal::Benchmark* b) {
-    b->UseManualTime()->ArgNames({"V", "R", "gamma", "noise"});
-    for (int const r : {1, 32, 128, 256}) b->Args({151936, r, 7, 45});
-    b->Args({151936, 128, 7, 200});
-    b->Args({129280, 128, 5, 45});
-    b->Args({32000, 128, 7, 45});
-}
-BENCHMARK(markov)->Name("round/markov")->Apply(shapes);
-BENCHMARK(over_lists)->Name("round/shortlist")->Apply(shapes);
+std::vector<std::string> const names{"V", "R", "gamma", "noise"};
+std::vector<bench::numbers> const shapes{{151936, 1, 7, 45},   {151936, 32, 7, 45},   {151936, 128, 7, 45},
+                                         {151936, 256, 7, 45}, {151936, 128, 7, 200}, {129280, 128, 5, 45},
+                                         {32000, 128, 7, 45}};
+
+[[maybe_unused]] bool const added[] = {bench::add("round/markov", &markov, names, shapes),
+                                       bench::add("round/shortlist", &over_lists, names, shapes)};
 
 }  // namespace

@@ -10,9 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <string>
 #include <vector>
-
-#include <benchmark/benchmark.h>
 
 #include <sureleap/cost/capacity.hpp>
 #include <sureleap/cuda/round/admit.cuh>
@@ -47,10 +46,8 @@ struct scene {
     device::survival_columns table{};
     std::uint32_t* budget = nullptr;
 
-    explicit scene(benchmark::State const& state)
-        : requests(static_cast<std::uint32_t>(state.range(0))),
-          gamma(static_cast<std::uint32_t>(state.range(1))),
-          limits{requests, gamma, 151936} {
+    explicit scene(bench::state const& state)
+        : requests(state["R"]), gamma(state["gamma"]), limits{requests, gamma, 151936} {
         for (unsigned turn = 0; turn < turns; ++turn) {
             std::mt19937_64 bits(turn + 1);
             std::normal_distribution<double> normal;
@@ -119,40 +116,34 @@ struct scene {
     }
 };
 
-void greedy(benchmark::State& state) {
+void greedy(bench::state& state) {
     scene const s(state);
     s.use(s.smooth_at_a_third());
     measure::stream on;
-    measure::run(state,
-                 measure::captured(on, turns,
-                                   [&](unsigned turn) {
-                                       auto const& round = s.rounds[turn].columns;
-                                       cudaError_t const error = schedule_greedy(round, s.capacity, on);
-                                       return error == cudaSuccess ? flatten(round, on) : error;
-                                   }),
-                 0, 0.0);
+    measure::report(state, measure::captured(on, turns, [&](unsigned turn) {
+                        auto const& round = s.rounds[turn].columns;
+                        cudaError_t const error = schedule_greedy(round, s.capacity, on);
+                        return error == cudaSuccess ? flatten(round, on) : error;
+                    }));
     auto const lengths = s.rounds[0].columns.batch.lengths;
     std::vector<std::uint32_t> found(s.requests);
     MEASURE_CHECK(cudaMemcpy(found.data(), lengths, found.size() * sizeof(found[0]), cudaMemcpyDeviceToHost));
     double admitted = 0.0;
     for (std::uint32_t const l : found) admitted += l;
-    state.counters["admitted"] = admitted / (s.requests * s.gamma);
+    state.figure("admitted", admitted / (s.requests * s.gamma));
 }
 
-void top_k(benchmark::State& state) {
+void top_k(bench::state& state) {
     scene const s(state);
     measure::stream on;
-    measure::run(state,
-                 measure::captured(on, turns,
-                                   [&](unsigned turn) {
-                                       auto const& round = s.rounds[turn].columns;
-                                       cudaError_t const error = schedule_top_k(round, s.budget, on);
-                                       return error == cudaSuccess ? flatten(round, on) : error;
-                                   }),
-                 0, 0.0);
+    measure::report(state, measure::captured(on, turns, [&](unsigned turn) {
+                        auto const& round = s.rounds[turn].columns;
+                        cudaError_t const error = schedule_top_k(round, s.budget, on);
+                        return error == cudaSuccess ? flatten(round, on) : error;
+                    }));
 }
 
-void budget(benchmark::State& state) {
+void budget(bench::state& state) {
     scene const s(state);
     std::vector<capacity_point> points;
     std::size_t const most = s.requests * (s.gamma + 1);
@@ -162,20 +153,16 @@ void budget(benchmark::State& state) {
     }
     s.use(capacity_table<staircase>(std::move(points)));
     measure::stream on;
-    measure::run(state,
-                 measure::captured(on, turns,
-                                   [&](unsigned turn) {
-                                       return best_budget(s.rounds[turn].columns, s.table, s.capacity, s.budget, on);
-                                   }),
-                 0, 0.0);
+    measure::report(state, measure::captured(on, turns, [&](unsigned turn) {
+                        return best_budget(s.rounds[turn].columns, s.table, s.capacity, s.budget, on);
+                    }));
 }
 
-void shapes(benchmark::internal::Benchmark* b) {
-    b->UseManualTime()->ArgNames({"R", "gamma"});
-    for (int const r : {1, 32, 128, 256, 1024, 8192}) b->Args({r, 7});
-}
-BENCHMARK(greedy)->Name("schedule/greedy_and_flatten")->Apply(shapes);
-BENCHMARK(top_k)->Name("schedule/top_k_and_flatten")->Apply(shapes);
-BENCHMARK(budget)->Name("schedule/best_budget")->Apply(shapes);
+std::vector<std::string> const names{"R", "gamma"};
+std::vector<bench::numbers> const shapes{{1, 7}, {32, 7}, {128, 7}, {256, 7}, {1024, 7}, {8192, 7}};
+
+[[maybe_unused]] bool const added[] = {bench::add("schedule/greedy_and_flatten", &greedy, names, shapes),
+                                       bench::add("schedule/top_k_and_flatten", &top_k, names, shapes),
+                                       bench::add("schedule/best_budget", &budget, names, shapes)};
 
 }  // namespace

@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: MIT
 //
-// Verification beside a device copy of as many bytes as the rows that the rule must touch: of a request that accepted a
-// tokens, a + 1 rows; of block verification all, but for the one behind a block that was not accepted whole.
+// Verification beside a kernel that only reads the same bytes: all rows of the batch, each once.
 //
 //     verify/rejection, block, greedy, match, coupled /<format>     gamma = 5 or 7, dense or ragged (lengths 0 .. gamma)
+//     verify/warm         temperature 0.7
+//     verify/truncated    temperature 0.7, top-k 20, top-p 0.95
+//     verify/mixed        requests of four kinds: as they come, truncated, greedy, temperature 1.3 with min-p
+//     verify/odd_stride   rows of V + 1 elements, which no vector load is aligned to
+//     verify/log_p        with log p of every emitted token
+//     verify/given        rows come with normalisers and block sums, and no pass over them is made
+//     weigh/<format>      the pass over all rows alone
 //     noise 45: good drafts, 200: poor ones (hundredths; data.cuh)
-//     rows   the rows a request made the rule touch, on average
-//     given  1: rows come with normalisers and block sums, and no pass over them is made
+//     rows   the rows a request that the rule came to, on average: of one that accepted a tokens, a + 1; of block
+//            verification all, but for the one behind a block that was not accepted whole
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <random>
 #include <type_traits>
+#include <utility>
 #include <vector>
-
-#include <benchmark/benchmark.h>
 
 #include <sureleap/cuda/verify/flatten.cuh>
 #include <sureleap/cuda/verify/verify.cuh>
@@ -61,27 +66,42 @@ __global__ void sum_rows(T const* rows, std::uint32_t vocabulary, float* normali
     }
 }
 
+/// What a case has beyond its numbers.
+enum class special { nothing, warm, truncated, mixed, odd_stride, log_p, given };
+
+std::vector<transform> settings_of(special how) {
+    transform const truncated{.temperature = 0.7, .top_k = 20, .top_p = 0.95};
+    if (how == special::warm) return {{.temperature = 0.7}};
+    if (how == special::truncated) return {truncated};
+    if (how == special::mixed) return {{}, truncated, {.temperature = 0.0}, {.temperature = 1.3, .min_p = 0.05}};
+    return {{}};
+}
+
 struct shape {
     std::uint32_t vocabulary;
     std::uint32_t requests;
     std::uint32_t gamma;
     float noise;
     bool ragged;
-    bool given;
+    special how;
 
-    explicit shape(benchmark::State const& state)
-        : vocabulary(static_cast<std::uint32_t>(state.range(0))),
-          requests(static_cast<std::uint32_t>(state.range(1))),
-          gamma(static_cast<std::uint32_t>(state.range(2))),
-          noise(0.01f * static_cast<float>(state.range(3))),
-          ragged(state.range(4) != 0),
-          given(state.range(5) != 0) {}
-    [[nodiscard]] std::size_t rows() const { return std::size_t{requests} * (gamma + 1); }
+    shape(bench::state const& state, special what)
+        : vocabulary(state["V"]),
+          requests(state["R"]),
+          gamma(state["gamma"]),
+          noise(0.01f * static_cast<float>(state["noise"])),
+          ragged(state["ragged"] != 0),
+          how(what) {}
+    [[nodiscard]] std::uint32_t rows() const { return requests * (gamma + 1); }
+    [[nodiscard]] bool given() const { return how == special::given; }
+    [[nodiscard]] device::round_limits limits() const {
+        return {requests, gamma, vocabulary, 0, how == special::log_p};
+    }
 };
 
 /// A round whose rows have their places, which its drafts are made from. ragged: lengths between 0 and gamma.
 data::round flattened(shape const& s, std::uint64_t seed) {
-    data::round round({s.requests, s.gamma, s.vocabulary}, seed);
+    data::round round(s.limits(), seed, settings_of(s.how));
     std::mt19937_64 bits(seed);
     std::vector<std::uint32_t> lengths(s.requests, s.gamma);
     if (s.ragged) {
@@ -102,19 +122,60 @@ struct turn {
 
     turn(shape const& s, std::uint64_t seed)
         : round(flattened(s, seed)),
-          rows(round.columns, s.noise, seed),
-          normalisers(s.given ? s.rows() : 0),
-          sums(s.given ? s.rows() * row_blocks(s.vocabulary) : 0) {
+          rows(round.columns, s.noise, seed, s.how == special::odd_stride ? 1 : 0),
+          normalisers(s.given() ? s.rows() : 0),
+          sums(s.given() ? std::size_t{s.rows()} * row_blocks(s.vocabulary) : 0) {
         MEASURE_CHECK(flatten(round.columns, nullptr));  // again, now that there are drafts
-        if (!s.given) return;
-        sum_rows<<<static_cast<unsigned>(s.rows()), 256, 9000>>>(rows.p.get(), s.vocabulary, normalisers.get(),
-                                                                 sums.get());
+        if (!s.given()) return;
+        sum_rows<<<s.rows(), 256, 9000>>>(rows.p.get(), s.vocabulary, normalisers.get(), sums.get());
         MEASURE_CHECK(cudaDeviceSynchronize());
+    }
+    [[nodiscard]] device::logits_rows<T> target(shape const& s) const {
+        return {rows.p.get(), s.rows(), rows.stride, s.given() ? normalisers.get() : nullptr,
+                s.given() ? sums.get() : nullptr};
+    }
+    [[nodiscard]] device::dense_draft_rows<T> draft(shape const& s) const {
+        return {rows.q.get(), s.vocabulary, s.gamma, s.vocabulary};
+    }
+};
+
+/// Turns of a case, and memory to verify them with.
+template <class T>
+struct scene {
+    shape of;
+    std::vector<turn<T>> turns;
+    measure::device_array<unsigned char> memory;
+    device::verify_memory verification{};
+
+    explicit scene(shape const& s) : of(s) {
+        unsigned const count = measure::turns_for(std::size_t{s.rows()} * s.vocabulary * sizeof(T));
+        for (unsigned i = 0; i < count; ++i) turns.emplace_back(s, 11 + 17 * i);
+        device::workspace sizer;
+        static_cast<void>(carve_verification(sizer, s.limits()));
+        memory = measure::device_array<unsigned char>(sizer.used());
+        device::workspace ws{memory.get(), memory.size()};
+        verification = carve_verification(ws, s.limits());
+    }
+    [[nodiscard]] unsigned count() const { return static_cast<unsigned>(turns.size()); }
+
+    /// Bytes of a turn's rows, on average, and the time that it takes to read as many.
+    [[nodiscard]] std::pair<std::size_t, double> reading(measure::stream const& on) const {
+        std::size_t rows = 0;
+        std::vector<void const*> from;
+        for (turn<T> const& t : turns) {
+            std::int32_t end = 0;
+            MEASURE_CHECK(
+                cudaMemcpy(&end, t.round.columns.batch.offsets + of.requests, sizeof end, cudaMemcpyDeviceToHost));
+            rows += static_cast<std::size_t>(end);
+            from.push_back(t.rows.p.get());
+        }
+        std::size_t const bytes = rows * of.vocabulary * sizeof(T) / turns.size();
+        return {bytes, measure::stream_seconds(on, bytes, from)};
     }
 };
 
 template <class Rule>
-std::size_t touched(std::uint32_t accepted, std::uint32_t length) {
+std::size_t came_to(std::uint32_t accepted, std::uint32_t length) {
     if constexpr (std::is_same_v<Rule, block_verification<>>) {
         return accepted == length ? length + 1 : length;
     } else {
@@ -122,78 +183,91 @@ std::size_t touched(std::uint32_t accepted, std::uint32_t length) {
     }
 }
 
-template <class Rule, class T>
-void verify(benchmark::State& state) {
-    shape const s(state);
-    std::vector<turn<T>> turns;
-    unsigned const count = measure::turns_for(s.rows() * s.vocabulary * sizeof(T) / 4);
-    for (unsigned i = 0; i < count; ++i) turns.emplace_back(s, 11 + 17 * i);
-    device::round_limits const limits{s.requests, s.gamma, s.vocabulary};
-    device::workspace sizer;
-    static_cast<void>(carve_verification(sizer, limits));
-    measure::device_array<unsigned char> memory(sizer.used());
-    device::workspace ws{memory.get(), memory.size()};
-    auto const verification = carve_verification(ws, limits);
+template <class Rule, class T, special how = special::nothing>
+void verify(bench::state& state) {
+    scene<T> const s(shape(state, how));
     measure::stream on;
-    measure::captured const calls(on, count, [&](unsigned i) {
-        auto const& t = turns[i];
-        device::logits_rows<T> const rows{t.rows.p.get(), static_cast<std::uint32_t>(s.rows()), s.vocabulary,
-                                          s.given ? t.normalisers.get() : nullptr, s.given ? t.sums.get() : nullptr};
-        device::dense_draft_rows<T> const drafts{t.rows.q.get(), s.vocabulary, s.gamma, s.vocabulary};
-        return device::accept<Rule>(rows, drafts, verification, t.round.columns, on);
+    measure::captured const calls(on, s.count(), [&](unsigned i) {
+        turn<T> const& t = s.turns[i];
+        return device::accept<Rule>(t.target(s.of), t.draft(s.of), s.verification, t.round.columns, on);
     });
-    static_cast<void>(calls.replay());
 
     std::size_t rows = 0;
-    for (auto const& t : turns) {
-        std::vector<std::uint32_t> accepted(s.requests);
-        std::vector<std::uint32_t> lengths(s.requests);
-        std::vector<status> statuses(s.requests);
+    std::size_t judged = 0;
+    for (auto const& t : s.turns) {
+        std::vector<std::uint32_t> accepted(s.of.requests);
+        std::vector<std::uint32_t> lengths(s.of.requests);
+        std::vector<status> statuses(s.of.requests);
         auto const fetch = [&](auto& to, auto const* from) {
             MEASURE_CHECK(cudaMemcpy(to.data(), from, to.size() * sizeof(to[0]), cudaMemcpyDeviceToHost));
         };
         fetch(accepted, t.round.columns.verdicts.accepted);
         fetch(lengths, t.round.columns.batch.lengths);
         fetch(statuses, t.round.columns.verdicts.statuses);
-        for (std::uint32_t r = 0; r < s.requests; ++r) {
-            if (statuses[r] != status::ok) state.SkipWithError("a request has no verdict");
-            rows += touched<Rule>(accepted[r], lengths[r]);
+        for (std::uint32_t r = 0; r < s.of.requests; ++r) {
+            if (statuses[r] != status::ok) state.failed("a request has no verdict");
+            rows += came_to<Rule>(accepted[r], lengths[r]);
         }
+        judged += s.of.requests;
+        if (bench::once()) return;  // the first turn alone was verified
     }
-    std::size_t const bytes = s.given ? 0 : rows * s.vocabulary * sizeof(T) / count;
-    measure::run(state, calls, bytes, bytes == 0 ? 0.0 : measure::copy_seconds(on, bytes));
-    state.counters["rows"] = static_cast<double>(rows) / (static_cast<double>(count) * s.requests);
+    if (s.of.given()) {
+        measure::report(state, calls);
+    } else {
+        auto const [bytes, read] = s.reading(on);
+        measure::report(state, calls, bytes, read);
+    }
+    state.figure("rows", static_cast<double>(rows) / static_cast<double>(judged));
 }
 
-void shapes(benchmark::internal::Benchmark* b) {
-    b->UseManualTime()->ArgNames({"V", "R", "gamma", "noise", "ragged", "given"});
+template <class T>
+void weigh(bench::state& state) {
+    scene<T> const s(shape(state, special::nothing));
+    measure::stream on;
+    using task = device::verify_task<T, device::dense_draft_rows<T>>;
+    measure::captured const calls(on, s.count(), [&](unsigned i) {
+        turn<T> const& t = s.turns[i];
+        return device::detail::launch_weighing<device::device_rule<token_rejection<>>>(
+            task{t.target(s.of), t.draft(s.of), s.verification, t.round.columns}, measure::multiprocessors(), on);
+    });
+    auto const [bytes, read] = s.reading(on);
+    measure::report(state, calls, bytes, read);
+}
+
+std::vector<std::string> const names{"V", "R", "gamma", "noise", "ragged"};
+constexpr int large = 151936;
+std::vector<bench::numbers> const all_shapes = [] {
+    std::vector<bench::numbers> all;
     for (int const noise : {45, 200}) {
-        for (int const v : {32000, 129280, 151936}) {
-            for (int const r : {1, 8, 32, 128, 256}) b->Args({v, r, 7, noise, 0, 0});
-        }
-        b->Args({151936, 128, 5, noise, 0, 0});
-        b->Args({151936, 32, 7, noise, 1, 0});
-        b->Args({151936, 128, 7, noise, 1, 0});
-        b->Args({151936, 256, 7, noise, 1, 0});
+        for (int const r : {1, 8, 32, 128, 256}) all.push_back({large, r, 7, noise, 0});
     }
-}
-void some_shapes(benchmark::internal::Benchmark* b) {
-    b->UseManualTime()->ArgNames({"V", "R", "gamma", "noise", "ragged", "given"});
-    for (int const noise : {45, 200}) {
-        for (int const r : {32, 128}) b->Args({151936, r, 7, noise, 0, 0});
-    }
-}
-void given_shapes(benchmark::internal::Benchmark* b) {
-    b->UseManualTime()->ArgNames({"V", "R", "gamma", "noise", "ragged", "given"});
-    for (int const r : {1, 32, 128, 256}) b->Args({151936, r, 7, 45, 0, 1});
-}
-BENCHMARK(verify<token_rejection<>, bf16>)->Name("verify/rejection/bf16")->Apply(shapes);
-BENCHMARK(verify<token_rejection<>, float>)->Name("verify/rejection/float")->Apply(some_shapes);
-BENCHMARK(verify<token_rejection<>, half>)->Name("verify/rejection/half")->Apply(some_shapes);
-BENCHMARK(verify<block_verification<>, bf16>)->Name("verify/block/bf16")->Apply(shapes);
-BENCHMARK(verify<greedy_match, bf16>)->Name("verify/greedy/bf16")->Apply(some_shapes);
-BENCHMARK(verify<target_match<>, bf16>)->Name("verify/match/bf16")->Apply(some_shapes);
-BENCHMARK(verify<keyed_coupling, bf16>)->Name("verify/coupled/bf16")->Apply(some_shapes);
-BENCHMARK(verify<token_rejection<>, bf16>)->Name("verify/given_normaliser/bf16")->Apply(given_shapes);
+    for (int const r : {32, 128, 256}) all.push_back({32000, r, 7, 45, 0});
+    all.push_back({129280, 128, 5, 45, 0});
+    all.push_back({large, 128, 7, 45, 1});
+    return all;
+}();
+std::vector<bench::numbers> const large_batches{{large, 32, 7, 45, 0}, {large, 128, 7, 45, 0}, {large, 256, 7, 45, 0}};
+std::vector<bench::numbers> const two_batches{{large, 32, 7, 45, 0}, {large, 128, 7, 45, 0}};
+std::vector<bench::numbers> const poor_batches{
+    {large, 32, 7, 200, 0}, {large, 128, 7, 200, 0}, {large, 256, 7, 200, 0}};
+
+[[maybe_unused]] bool const added[] = {
+    bench::add("verify/rejection/bf16", &verify<token_rejection<>, bf16>, names, all_shapes),
+    bench::add("verify/rejection/float", &verify<token_rejection<>, float>, names, large_batches),
+    bench::add("verify/rejection/half", &verify<token_rejection<>, half>, names, two_batches),
+    bench::add("verify/block/bf16", &verify<block_verification<>, bf16>, names, large_batches),
+    bench::add("verify/block/bf16", &verify<block_verification<>, bf16>, names, poor_batches),
+    bench::add("verify/greedy/bf16", &verify<greedy_match, bf16>, names, two_batches),
+    bench::add("verify/match/bf16", &verify<target_match<>, bf16>, names, two_batches),
+    bench::add("verify/coupled/bf16", &verify<keyed_coupling, bf16>, names, two_batches),
+    bench::add("verify/warm/bf16", &verify<token_rejection<>, bf16, special::warm>, names, two_batches),
+    bench::add("verify/truncated/bf16", &verify<token_rejection<>, bf16, special::truncated>, names, two_batches),
+    bench::add("verify/mixed/bf16", &verify<token_rejection<>, bf16, special::mixed>, names, two_batches),
+    bench::add("verify/odd_stride/bf16", &verify<token_rejection<>, bf16, special::odd_stride>, names, two_batches),
+    bench::add("verify/log_p/bf16", &verify<token_rejection<>, bf16, special::log_p>, names, two_batches),
+    bench::add("verify/given/bf16", &verify<token_rejection<>, bf16, special::given>, names, large_batches),
+    bench::add("weigh/bf16", &weigh<bf16>, names, large_batches),
+    bench::add("weigh/float", &weigh<float>, names, large_batches),
+};
 
 }  // namespace

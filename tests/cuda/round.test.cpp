@@ -5,6 +5,9 @@
 // is captured in a graph once, before there is a request, and replayed. Everything that is drafted, scheduled and
 // emitted must be the same in every round. Meanwhile requests finish, others take their slots, and the batch grows and
 // shrinks.
+//
+// And one graph replayed 10,000 times on a device (20 in the emulator, some seconds): what a request emits among others
+// that join and leave is what it emits alone.
 
 #include <sureleap/cuda/confidence/head.cuh>
 #include <sureleap/cuda/drafter/chain.cuh>
@@ -400,6 +403,109 @@ void mirror(std::uint64_t seed) {
     CHECK(refused > 20);
 }
 
+#if defined(SURELEAP_CUDA_EMULATED)
+constexpr std::size_t replays = 20;
+constexpr std::size_t kinds = 4;
+#else
+constexpr std::size_t replays = 10'000;
+constexpr std::size_t kinds = 12;
+#endif
+
+/// Requests that come again and again, each of a few kinds. `curve` must not make tokens depend on the batch: one that
+/// admits every draft, or any for a rule whose tokens do not depend on lengths.
+template <class Rule>
+void replay_with_joins_and_leaves(std::uint64_t seed, analytic_capacity const& curve) {
+    CAPTURE(seed);
+    dice roll(seed);
+    models const own(roll);
+    fixed_probability prior = 0;
+    REQUIRE(quantise(0.75, prior));
+    engine_on_device there(own, curve, std::is_same_v<typename Rule::draft_rule, coupled_draft>, 2, prior);
+    support::captured const round_there(
+        [&](cudaStream_t stream) { return there.template enqueue_round<Rule, false>(stream); });
+
+    request_list requests;
+    std::array<std::size_t, places> kind_of{};               // by slot
+    std::array<std::vector<token_id>, places> emitted_by{};  // by slot, since it joined
+    auto const join = [&](std::size_t kind) {
+        double const temperatures[] = {1.0, 0.7, 0.0, 1.3};
+        transform const target{
+            .temperature = temperatures[kind % 4], .top_k = kind % 5 == 3 ? 40 : 0, .top_p = kind % 5 == 4 ? 0.9 : 1.0};
+        std::uint32_t const slot = requests.take_slot();
+        require_cuda(device::join(there.history, slot, nullptr));
+        requests.add({.anchor = static_cast<token_id>(17 * kind),
+                      .position = kind,
+                      .seed = 40 + kind,
+                      .draft = {.temperature = target.temperature},
+                      .remaining = static_cast<std::uint32_t>(7 + 4 * (kind % 6)),
+                      .draft_limit = kind == 1 ? 2 : block_size,
+                      .target = target,
+                      .slot = slot});
+        kind_of[slot] = kind;
+        emitted_by[slot].clear();
+    };
+    bool changed = true;
+    auto const replay = [&] {
+        if (changed) write_requests(there.round, requests.running);
+        round_there.replay();
+        std::size_t const count = requests.running.size();
+        auto const statuses = support::download(there.round.verdicts.statuses, count);
+        auto const emitted = support::download(there.round.verdicts.emitted, count);
+        auto const tokens = support::download(there.round.verdicts.tokens, count * (block_size + 1));
+        for (std::size_t r = 0; r < count; ++r) {
+            REQUIRE(statuses[r] == status::ok);
+            REQUIRE(emitted[r] >= 1);
+            auto const from = tokens.begin() + static_cast<std::ptrdiff_t>(r * (block_size + 1));
+            auto& all = emitted_by[requests.running[r].slot];
+            all.insert(all.end(), from, from + emitted[r]);
+        }
+        changed = requests.update(there.round.requests);
+    };
+
+    std::array<std::vector<token_id>, kinds> alone;
+    for (std::size_t kind = 0; kind < kinds; ++kind) {
+        join(kind);
+        std::uint32_t const slot = requests.running.front().slot;
+        for (changed = true; !requests.running.empty();) replay();
+        alone[kind] = emitted_by[slot];
+        REQUIRE(alone[kind].size() == 7 + 4 * (kind % 6));
+    }
+
+    std::size_t compared = 0;
+    auto const compare = [&](std::uint32_t slot, bool finished) {
+        auto const& expected = alone[kind_of[slot]];
+        auto const& said = emitted_by[slot];
+        CAPTURE(slot, kind_of[slot]);
+        REQUIRE(said.size() <= expected.size());
+        REQUIRE(std::equal(said.begin(), said.end(), expected.begin()));
+        if (finished) REQUIRE(said.size() == expected.size());
+        ++compared;
+    };
+    for (std::size_t i = 0; i < replays; ++i) {
+        CAPTURE(i);
+        while (requests.running.size() < places && roll.below(3) != 0) {
+            join(roll.below(kinds));
+            changed = true;
+        }
+        if (!requests.running.empty() && roll.below(8) == 0) {  // someone hangs up
+            auto const who =
+                requests.running.begin() + static_cast<std::ptrdiff_t>(roll.below(requests.running.size()));
+            compare(who->slot, false);
+            requests.free.push_back(who->slot);
+            requests.running.erase(who);
+            changed = true;
+        }
+        std::vector<device_request> const before = requests.running;
+        replay();
+        for (device_request const& each : before) {
+            bool const runs = std::any_of(requests.running.begin(), requests.running.end(),
+                                          [&](device_request const& other) { return other.slot == each.slot; });
+            if (!runs) compare(each.slot, true);
+        }
+    }
+    CHECK(compared > replays / 8);
+}
+
 }  // namespace
 
 TEST_CASE("Device rounds beside a decoder: token rejection, Algorithm 1") {
@@ -416,4 +522,12 @@ TEST_CASE("Device rounds beside a decoder: keyed coupling") {
 
 TEST_CASE("Device rounds beside a decoder: drafts by argmax") {
     mirror<token_rejection<argmax_draft>, false>(31);
+}
+
+TEST_CASE("Replays while requests join and leave: token rejection", "[replays]") {
+    replay_with_joins_and_leaves<token_rejection<>>(41, {1000.0, 1e11});  // a step takes as long for any batch
+}
+
+TEST_CASE("Replays while requests join and leave: keyed coupling, Algorithm 1", "[replays]") {
+    replay_with_joins_and_leaves<keyed_coupling>(51, {1000.0, 9.0});
 }

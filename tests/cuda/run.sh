@@ -9,7 +9,8 @@
 #   tests/cuda/run.sh verify chain       these alone: tests/cuda/verify.test.cpp, tests/cuda/device/chain.cu
 #
 # Prints one line for each program and tool, and a summary. Ends with 77, which ctest takes for "skipped", where there is no nvcc
-# or no GPU. Needs nvcc 13 and Catch2 (without it, only the device programs are built). NVCC names another compiler.
+# or no GPU. Needs nvcc 13 and Catch2, and fails without. NVCC names another compiler. Where there is a GPU and neither:
+# tests/cuda/visit.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -46,7 +47,6 @@ flags=(-x cu -std=c++20 -O2 -lineinfo -arch=native -Werror all-warnings -Iinclud
 # Catch2's own main: part of its library, or compiled here for 2.13, where it is a header.
 catch=()
 has_header() { echo "#include <$1>" | g++ -std=c++20 -x c++ -fsyntax-only - 2>/dev/null; }
-sources=(tests/cuda/device/*.cu)
 if has_header catch2/catch_test_macros.hpp; then
     catch=(-lCatch2Main -lCatch2)
 elif has_header catch2/catch.hpp; then
@@ -54,9 +54,9 @@ elif has_header catch2/catch.hpp; then
     g++ -std=c++20 -O1 -c "${build}/catch_main.cpp" -o "${build}/catch_main.o"
     catch=(-Xlinker "${build}/catch_main.o")
 else
-    echo "Catch2 is not installed: tests/cuda/*.test.cpp are left out"
+    echo "tests/cuda/run.sh: Catch2 is not installed, and nearly all tests need it: install catch2 (tests/cuda/visit.sh brings it along)" >&2
+    exit 1
 fi
-if [[ ${#catch[@]} -gt 0 ]]; then sources+=(tests/cuda/*.test.cpp); fi
 
 name_of() {
     local name
@@ -66,7 +66,7 @@ name_of() {
 
 echo "${gpu}; building in ${PWD}/${build}"
 names=()
-for source in "${sources[@]}"; do
+for source in tests/cuda/device/*.cu tests/cuda/*.test.cpp; do
     name="$(name_of "${source}")"
     [[ ${name} != emulator_* ]] || continue  # the emulator's own
     [[ ${#wanted[@]} -eq 0 || " ${wanted[*]} " == *" ${name} "* ]] || continue
