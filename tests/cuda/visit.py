@@ -8,8 +8,8 @@
 
 What travels is the repository and that archive. Results go to --out (or $OUT, or build/visit/out): results.jsonl has a
 line for each as it comes, log.txt what failed said, summary.md what is printed at the end. A result is ok, failed,
-timed out or NOT RUN. The exit status is 0 if all that was planned is ok, 1 if something is not, 2 if there is nothing to run,
-3 if no GPU answers.
+timed out or NOT RUN. The exit status is 0 if all that was planned is ok, 1 if something is not, 2 if there is nothing
+to run, 3 if no GPU answers.
 """
 
 import argparse
@@ -137,7 +137,7 @@ class Visit:
         return status == "ok"
 
     def run_cases(self, stage, command, names, limit):
-        """A program that says in lines of JSON which case begins and what was found. If it dies or hangs, one is lost."""
+        """A program that says in lines of JSON which case begins and what was found. If it hangs, one is lost."""
         open_names = list(names)
         while open_names:
             if self.left() <= 0:
@@ -208,7 +208,7 @@ class Visit:
 
     def peers(self):
         if not self.plan.get("peers"):
-            return self.add("peers", "peers", "NOT RUN", "no peers travel in this package")
+            return self.add("peers", "peers", "NOT RUN", "visit.sh build --peers packs them")
         return self.run_cases("peers", [sys.executable, self.package / "peers/run.py"], self.plan["peers"],
                               self.how.limit)
 
@@ -327,6 +327,7 @@ def main():
     commands = parser.add_subparsers(dest="command", required=True)
     build = commands.add_parser("build", help="build and pack what travels")
     build.add_argument("--arch", default="sm_90", help="the device it is for")
+    build.add_argument("--peers", action="store_true", help="with vLLM's and FlashInfer's kernels, which are fetched")
     for command, seconds in (("run", 570), ("sanitize", 180)):
         there = commands.add_parser(command)
         there.add_argument("--out", help="folder for results; $OUT by default, or build/visit/out")
@@ -339,7 +340,7 @@ def main():
             there.add_argument("filter", nargs="?", default="", metavar="CASE_REGEX", help="benchmarks to run then")
     how = parser.parse_args()
     if how.command == "build":
-        return visit_build.build(ARCHIVE, how.arch)
+        return visit_build.build(ARCHIVE, how.arch, how.peers)
     how.stages = getattr(how, "stages", [])
     unknown = [stage for stage in how.stages if stage not in RUN]
     if unknown:

@@ -5,6 +5,7 @@
     <device program> those of tests/cuda/device
     bench            bench/cuda
     golden/          the files that tests read
+    peers/           with --peers: bench/cuda/peers, and what it fetches
     plan.json        names of tests and cases, so that what does not run is missed
 
 Compiled one at a time, which takes an hour the first time, and afterwards what changed (ninja).
@@ -19,6 +20,10 @@ import sys
 import tarfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench/cuda/peers"))
+import fetch  # noqa: E402
+
+PEERS = ROOT / "build/cuda/peers"  # what is fetched
 OBJECTS = pathlib.Path("build/cuda/visit")  # relative to ROOT, as all paths of ninja
 MOST_BYTES = 24 << 20
 
@@ -34,6 +39,10 @@ rule host
 rule program
   command = g++ -o $out $in -s -static-libstdc++ -static-libgcc -L$cuda/lib64 $flags -lcudart_static -ldl -lrt -lpthread
 """
+# Theirs with the flags that they use, and warnings that are theirs.
+PEER_SOURCES = {"ours": {"optimise": "-O3", "flags": "-Xcompiler=-fPIC"},
+                "flashinfer": {"optimise": "-O3", "common": "-Xfatbin=-compress-all -w", "flags":
+                               "-Xcompiler=-fPIC -use_fast_math --expt-relaxed-constexpr -Ibuild/cuda/peers/include"}}
 
 
 def find_nvcc():
@@ -71,25 +80,31 @@ def sources():
     return programs
 
 
-def write_ninja(nvcc, arch, catch):
+def write_ninja(nvcc, arch, catch, peers):
     library, catch_sources = catch
     number = arch.removeprefix("sm_")
     lines = [f"builddir = {OBJECTS}", f"nvcc = {nvcc}", f"cuda = {pathlib.Path(nvcc).resolve().parents[1]}",
              f"arch = -gencode arch=compute_{number},code=sm_{number}",
              "common = -Xfatbin=-compress-all -Werror all-warnings -Iinclude", RULES]
+
+    def compiled(source, rule, variables, program, objects):
+        objects.append(f"{OBJECTS}/{program}/{pathlib.Path(source).name.split('.')[0]}.o")
+        lines.extend([f"build {objects[-1]}: {rule} {source}", *[f"  {k} = {v}" for k, v in variables.items()]])
+
     for program, (cuda_sources, optimise, flags) in sources().items():
         objects = []
-
-        def compiled(source, rule, variables):
-            objects.append(f"{OBJECTS}/{program}/{pathlib.Path(source).name.split('.')[0]}.o")
-            lines.extend([f"build {objects[-1]}: {rule} {source}", *[f"  {k} = {v}" for k, v in variables.items()]])
-
         for source in cuda_sources:
-            compiled(source, "cuda", {"optimise": optimise, "flags": flags})
+            compiled(source, "cuda", {"optimise": optimise, "flags": flags}, program, objects)
         for source in {"tests": catch_sources, "bench": ["bench/cuda/cases.cpp"]}.get(program, []):
-            compiled(source, "host", {})
+            compiled(source, "host", {}, program, objects)
         lines += [f"build {OBJECTS}/package/{program}: program {' '.join(objects)}",
                   f"  flags = {library if program == 'tests' else ''}"]
+    if peers:
+        objects = []
+        for source, variables in PEER_SOURCES.items():
+            compiled(f"bench/cuda/peers/{source}.cu", "cuda", variables, "peers", objects)
+        lines += [f"build {OBJECTS}/package/peers/libpeers.so: program {' '.join(objects)}",
+                  "  flags = -shared -Wl,--exclude-libs,ALL"]
     file = ROOT / OBJECTS / "build.ninja"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("\n".join(lines) + "\n")
@@ -126,13 +141,15 @@ def pack(package, archive, most=MOST_BYTES):
     return size
 
 
-def build(archive, arch):
+def build(archive, arch, peers):
     nvcc, catch = find_nvcc(), catch_main()
     if nvcc is None or catch is None or shutil.which("ninja") is None:
         missing = "nvcc 13" if nvcc is None else "Catch2" if catch is None else "ninja"
         print(f"visit.sh build: {missing} is not installed (NVCC names a compiler)", file=sys.stderr)
         return 2
-    ninja = write_ninja(nvcc, arch, catch)
+    if peers:
+        fetch.fetch(PEERS)
+    ninja = write_ninja(nvcc, arch, catch, peers)
     if subprocess.run(["ninja", "-C", ROOT, "-f", ninja, "-j1"], check=False).returncode != 0:
         return 1
     package = ROOT / OBJECTS / "package"
@@ -140,6 +157,11 @@ def build(archive, arch):
     (package / "golden").mkdir()
     for path in (ROOT / "tests/golden").glob("*.safetensors"):
         shutil.copy(path, package / "golden")
+    if peers:
+        shutil.copy(ROOT / "bench/cuda/peers/run.py", package / "peers")
+        shutil.copytree(PEERS / "vllm", package / "peers/vllm", dirs_exist_ok=True)
+    else:
+        shutil.rmtree(package / "peers", ignore_errors=True)
     commit = first_line("git", "rev-parse", "--short=10", "HEAD")
     if listed("git", "status", "--porcelain", "--untracked-files=no"):
         commit += " with changes"
@@ -149,7 +171,8 @@ def build(archive, arch):
             "device": [name for name in programs if name not in ("tests", "bench")],
             "files": [pathlib.Path(path).name.split(".")[0] for path in programs["tests"][0]],
             "tests": tests_of(tests, "~[replays]"), "replays": tests_of(tests, "[replays]"),
-            "cases": listed(package / "bench", "--list")}
+            "cases": listed(package / "bench", "--list"),
+            "peers": listed(sys.executable, package / "peers/run.py", "--list") if peers else []}
     (package / "plan.json").write_text(json.dumps(plan, indent=1) + "\n")
     try:
         size = pack(package, archive)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A visit rehearsed with programs that stand in for tests, benchmarks, drivers and tools: what fails, hangs, or is missing
-has its status, costs nothing else its result, and shows in the exit status. Some seconds."""
+"""A visit rehearsed with programs that stand in for tests, benchmarks, drivers and tools: what fails, hangs, or is
+missing has its status, costs nothing else its result, and shows in the exit status. Some ten seconds."""
 
 import json
 import os
