@@ -229,7 +229,7 @@ def main():
         whole = {"machine": about, "complete": False, "cases": cases_of(lines)}
     else:
         whole = json.loads(chosen.merged.read_text())
-    print(render(whole, load_rules(chosen.rules)))
+    print(render(whole, load_rules(chosen.rules)) if whole["cases"] else f"{chosen.merged} has no case that was measured")
 
 
 if __name__ == "__main__":

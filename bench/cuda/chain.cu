@@ -97,10 +97,10 @@ void product(bench::state& state) {
     // W2, and a row of base logits a request, which lie in one piece of as many bytes.
     std::size_t const bytes = (rank + s.of.requests) * std::size_t{s.of.vocabulary} * sizeof(bf16);
     unsigned const turns = measure::turns_for(bytes);
-    measure::device_array<unsigned char> const read_too(turns * bytes);
-    MEASURE_CHECK(cudaMemset(read_too.get(), 0x5a, read_too.size()));
+    measure::device_array<uint4> const read_too(turns * (bytes / sizeof(uint4)));
+    MEASURE_CHECK(cudaMemset(read_too.get(), 0x5a, read_too.size() * sizeof(uint4)));
     std::vector<void const*> from;
-    for (unsigned turn = 0; turn < turns; ++turn) from.push_back(read_too.get() + turn * bytes);
+    for (unsigned turn = 0; turn < turns; ++turn) from.push_back(read_too.get() + turn * (bytes / sizeof(uint4)));
     double const read = measure::stream_seconds(on, bytes, from);
     measure::report(state, calls, bytes, read);
     double const matrix = measure::matrix_seconds();
