@@ -148,6 +148,8 @@ public:
     /// What total() is at least and at most; without a pass where that is known, and both total() where that is.
     [[nodiscard]] double least_total() const noexcept { return row_.least_total(); }
     [[nodiscard]] double largest_total() const noexcept { return row_.largest_total(); }
+    /// How far total() may be from the sum of the weights, as a part of it.
+    [[nodiscard]] double rounding() const noexcept { return row_.rounding(); }
     [[nodiscard]] double probability(token_id v) const noexcept { return static_cast<double>((*this)[v]) / total(); }
     /// log probability(v), without underflow; -inf for tokens that cannot be drawn.
     [[nodiscard]] double log_probability(token_id v) const noexcept {
@@ -223,6 +225,15 @@ public:
     void mapped_weights(std::size_t first, std::span<real> out) const noexcept {
         if (kind_ == kind::one_hot) return std::fill(out.begin(), out.end(), real(1));
         row_.row().weights(first, out);
+    }
+    /// Where the token stands in the row, or among those of mapped_token(); beyond the end of both if it has no place there.
+    [[nodiscard]] std::size_t place(token_id v) const noexcept {
+        if (kind_ == kind::one_hot) return v == mode() ? 0 : size_;
+        return static_cast<std::size_t>(map_ ? map_.to_draft(v) : v);
+    }
+    /// The sums of the row's blocks, of `row_block` places each, if the law has them.
+    [[nodiscard]] std::span<double const> block_sums() const noexcept {
+        return kind_ == kind::dense && is_settled() ? row_.sums() : std::span<double const>{};
     }
 
     /// The weights of some tokens, with the values that they have one at a time.

@@ -33,6 +33,19 @@ template <class Real>
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
+/// The sum of weights first .. end - 1. evaluate(first, out) writes weights first, first + 1 ...
+template <class Real, class Evaluate>
+[[nodiscard]] double sum_of_part(std::size_t first, std::size_t end, Evaluate const& evaluate) noexcept {
+    segment<Real> some;
+    double sum = 0.0;
+    for (; first < end; first += some.size()) {
+        auto const here = std::span(some).first(std::min(some.size(), end - first));
+        evaluate(first, here);
+        sum += sum_of<Real>(here);
+    }
+    return sum;
+}
+
 /// A part of a row and what is before it.
 struct part_of_row {
     std::size_t first;
@@ -104,19 +117,6 @@ template <class Real, class Evaluate>
     return what == block_sums_are::exact ? last : end;
 }
 
-/// Of all weights in [0, size). evaluate(first, out) writes weights first, first + 1 ...
-template <class Real, class Evaluate>
-[[nodiscard]] double sum_in_double(std::size_t size, Evaluate const& evaluate) noexcept {
-    segment<Real> some;
-    double sum = 0.0;
-    for (std::size_t first = 0; first < size; first += some.size()) {
-        auto const here = std::span(some).first(std::min(some.size(), size - first));
-        evaluate(first, here);
-        sum += sum_of<Real>(here);
-    }
-    return sum;
-}
-
 /// The weight in [0, size) that the part `share` < 1 of their sum stands for, by a pass that makes the sum and another one
 /// that searches; `size` if there is no sum.
 ///
@@ -125,7 +125,7 @@ template <class Real, class Evaluate>
 /// would make that too probable, by the rounding of the sums.
 template <class Real, class Evaluate>
 [[nodiscard]] std::size_t find_share(std::size_t size, double share, Evaluate const& evaluate) noexcept {
-    double const sum = sum_in_double<Real>(size, evaluate);
+    double const sum = sum_of_part<Real>(0, size, evaluate);
     if (!(sum > 0.0 && sum < std::numeric_limits<double>::infinity())) return size;
     return find_weight<Real>({0, 0.0}, size, block_sums_are::exact, share * sum, evaluate);
 }
@@ -135,6 +135,26 @@ template <class Real, class Evaluate>
     constexpr double below_one = 1.0 - 0x1p-53;
     double const share = (threshold - from) / (to - from);
     return share < below_one ? std::max(share, 0.0) : below_one;
+}
+
+/// Where `threshold` leads to behind the weights of a part that ends at `end` and was taken to hold `claimed`: to a weight of
+/// the whole row, by find_share.
+template <class Real, class Evaluate>
+[[nodiscard, gnu::cold, gnu::noinline]] std::size_t find_leftover(part_of_row const& part, std::size_t end,
+                                                                  double claimed, double threshold, std::size_t size,
+                                                                  Evaluate const& evaluate) noexcept {
+    double const weights = sum_of_part<Real>(part.first, end, evaluate);
+    return find_share<Real>(size, share_between(weights, claimed, threshold - part.before), evaluate);
+}
+
+/// The weight in [0, size) that the part `share` < 1 of `claimed` stands for, mostly by one pass as far as that weight; `size`
+/// if there is no sum. `claimed` is at least the sum of the weights. What it is more is spread over all of them.
+template <class Real, class Evaluate>
+[[nodiscard]] std::size_t find_share_of(std::size_t size, double share, double claimed,
+                                        Evaluate const& evaluate) noexcept {
+    double const threshold = share * claimed;
+    std::size_t const i = find_weight<Real>({0, 0.0}, size, block_sums_are::bounds, threshold, evaluate);
+    return i < size ? i : find_leftover<Real>({0, 0.0}, size, claimed, threshold, size, evaluate);
 }
 
 }  // namespace detail

@@ -81,6 +81,10 @@ public:
         return known_ == totals::bounded ? total_ - loose_ * (1.0 - 1.0 / loosest_bound) : total();
     }
     [[nodiscard]] double largest_total() const noexcept { return known_ == totals::bounded ? total_ : total(); }
+    /// How far total() may be from the sum of the weights, as a part of it, once it is known.
+    [[nodiscard]] double rounding() const noexcept {
+        return is_given_ ? given_room() : sum_rounding_of<real>(row_.size());
+    }
     /// What the row brought proved wrong.
     [[nodiscard]] bool misled() const noexcept { return misled_; }
     /// There is no such weight, if the sum is what the row brought.

@@ -125,7 +125,7 @@ template <class T>
             begin();
             keep_until(how.top_p * sum - unsure);
             if (kept < how.top_p * sum + unsure) {
-                double const mass = sum_in_double<real>(row.size(), weigh);
+                double const mass = sum_of_part<real>(0, row.size(), weigh);
                 keep_until(how.top_p * mass);
                 if (kept < how.top_p * mass) {  // a top-p within rounding of 1
                     collect(lowest);

@@ -178,12 +178,10 @@ public:
         return i == end ? logits_.size() : i;
     }
     /// Where `within`, behind the weights of `count` entries from `first` on and before `claimed`, leads to.
-    [[nodiscard, gnu::cold, gnu::noinline]] std::size_t find_leftover(std::size_t first, std::size_t count,
-                                                                      double claimed, double within) const noexcept {
-        double const summed =
-            sum_in_double<real>(count, [&](std::size_t at, std::span<real> out) { weights(first + at, out); });
-        return find_share<real>(logits_.size(), share_between(summed, claimed, within),
-                                [this](std::size_t at, std::span<real> out) { weights(at, out); });
+    [[nodiscard]] std::size_t find_leftover(std::size_t first, std::size_t count, double claimed,
+                                            double within) const noexcept {
+        return detail::find_leftover<real>({first, 0.0}, first + count, claimed, within, size(),
+                                           [this](std::size_t at, std::span<real> out) { weights(at, out); });
     }
 
 private:

@@ -74,6 +74,7 @@ public:
         return {least_.of(weight, drafted), most_.of(weight, drafted)};
     }
     [[nodiscard]] double drawn_with(token_id x) const noexcept {
+        if (exact_) return exact_->drawn_with(x);
         return is_drawn ? q_->probability(x) / undrawn_ : 1.0;
     }
     /// The claim (decide) that the next child, x, is kept.
@@ -100,9 +101,10 @@ public:
     void reject(token_id x) noexcept {
         SURELEAP_EXPECTS(rejected_ < room_.size());
         if (is_drawn && q_->support().empty()) return reject_exactly(x);
-        room_[rejected_].token = x;
-        while (!leave_out(rejected_)) narrow();
+        room_[rejected_] = {x, 0.0, undrawn_};
+        while (!leave_out(room_[rejected_])) narrow();
         ++rejected_;
+        if constexpr (is_drawn) undrawn_ = undrawn<Q, rejected_child>(*q_, room_.first(rejected_)).part();
     }
     [[nodiscard]] std::size_t rejected() const noexcept { return rejected_; }
     /// The token behind the node, drawn from what is left. As draw_remaining, whose keys it uses.
@@ -130,7 +132,7 @@ public:
         remaining<DraftRule, P, Q> left{*p_, *q_, room_};
         double survival = survival_.low;
         for (std::size_t i = 0; i < rejected_; ++i) survival = behind(left.reject(room_[i].token, survival), survival);
-        return rng.categorical(key, left);
+        return draw_remaining_by_pass(left, key, rng);
     }
 
 private:
@@ -187,9 +189,8 @@ private:
         total_ = total;
         least_ = {survival_.low / total.high};
         most_ = {survival_.high / total.low};
-        undrawn_ = 1.0;
         std::size_t const again = rejected_;
-        for (rejected_ = 0; rejected_ < again; ++rejected_) static_cast<void>(leave_out(rejected_));
+        for (rejected_ = 0; rejected_ < again; ++rejected_) static_cast<void>(leave_out(room_[rejected_]));
     }
     // Of a row that turns out to have no law nothing is a number, and nothing is open.
     [[nodiscard]] bool is_open() const noexcept { return least_.a < most_.a; }
@@ -212,21 +213,19 @@ private:
         auto const elders = room_.first(rejected_);
         return std::any_of(elders.begin(), elders.end(), [v](rejected_child const& c) { return c.token == v; });
     }
-    // The i-th child; those before it are left out. False if bounds are so wide that nothing may be left.
-    [[nodiscard]] bool leave_out(std::size_t i) noexcept {
-        token_id const x = room_[i].token;
-        bounds const t = is_drawn ? taken() : of(x);
+    // Those before the child are left out. False if bounds are so wide that nothing may be left.
+    [[nodiscard]] bool leave_out(rejected_child const& child) noexcept {
+        bounds const t = is_drawn ? taken(child.undrawn) : of(child.token);
         if (1.0 - t.high > nothing_left) {
-            least_.leave(1.0 - t.low, undrawn_);
-            most_.leave(1.0 - t.high, undrawn_);
+            least_.leave(1.0 - t.low, child.undrawn);
+            most_.leave(1.0 - t.high, child.undrawn);
         } else if (is_open()) {
             return false;
         }  // else the rejection had probability 0 but for rounding, and the law stays as it was
-        if (is_drawn) undrawn_ -= q_->probability(x);
         return true;
     }
     // t_j of drawn children; of a chosen one it is m_j at its token. Elder children have m_j = 0, so nothing is taken from them.
-    [[nodiscard]] bounds taken() const noexcept {
+    [[nodiscard]] bounds taken(double undrawn) const noexcept {
         auto const list = q_->support();
         double const unit = 1.0 / q_->total();
         bounds sum{0.0, 0.0};
@@ -239,8 +238,8 @@ private:
             for (std::size_t i = 0; i < here.size(); ++i) {
                 auto const weight = static_cast<double>(weights[i]);
                 double const q = unit * static_cast<double>(drafted[i]);
-                sum.low += std::min(least_.of(weight, q), q / undrawn_);
-                sum.high += std::min(most_.of(weight, q), q / undrawn_);
+                sum.low += std::min(least_.of(weight, q), q / undrawn);
+                sum.high += std::min(most_.of(weight, q), q / undrawn);
             }
         }
         return sum;
@@ -251,7 +250,6 @@ private:
             exact_.emplace(*p_, *q_, room_);
         }
         survival_.low = survival_.high = behind(exact_->reject(x, survival_.low), survival_.low);
-        if (is_drawn) undrawn_ -= q_->probability(x);
         ++rejected_;
     }
 
@@ -261,7 +259,7 @@ private:
     Q const* q_ = nullptr;
     std::span<rejected_child> room_;
     std::size_t rejected_ = 0;
-    double undrawn_ = 1.0;
+    double undrawn_ = 1.0;       // the part of q that rejected children have left
     bounds survival_{1.0, 1.0};  // before rejections, unless they are exact
     bounds total_{0.0, 0.0};     // of p
     end least_{};

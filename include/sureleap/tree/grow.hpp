@@ -115,7 +115,7 @@ public:
         auto const& q = laws_[at(now_.parent)];
         if (!q.valid()) return end();
         undrawn const weights{q, elders(tree, now_.parent)};
-        if (!(weights.total() > q.total() * 1e-9)) return true;  // every token that q has is there
+        if (!(weights.total() > 0.0)) return true;  // every token that q has is there
         token_id const x = choose<DraftRule>(request, tree, q, weights, rng);
         if (x != no_token) add(tree, source, x);
         return true;

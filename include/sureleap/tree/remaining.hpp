@@ -8,6 +8,11 @@
 // q_j is what the j-th child was drawn from (undrawn.hpp). Neither is a row: numbers are computed from p, q and what was
 // rejected. So nothing of the size of the vocabulary is written. The sum takes a pass over p and q, by segments; where one of
 // them has few tokens, over those.
+//
+// A pass in float rounds the sum by a part of p: 2^-21 of it, and 2^-22 more where the total of p is one. The sum may be as
+// small. But that small it comes about as rarely: a rejection has the probability that is its sum. So each rejected child puts
+// the law of the token off by 2^-20 at most, whatever the laws are. The token that is drawn has p_{j+1} up to the rounding of
+// sums in double: what a rounded sum leaves over is spread over all tokens (find_share_of).
 #pragma once
 
 #include <algorithm>
@@ -29,8 +34,12 @@ SURELEAP_BEGIN_NAMESPACE
 /// A child that was rejected.
 struct rejected_child {
     token_id token = no_token;
-    double left = 0.0;  ///< p_j(token), which follows a rule of its own from then on
+    double left = 0.0;     ///< p_j(token), which follows a rule of its own from then on
+    double undrawn = 1.0;  ///< the part of q that its elder siblings had left
 };
+[[nodiscard]] constexpr token_id token_of(rejected_child const& child) noexcept {
+    return child.token;
+}
 
 /// p_j and q_j of a node. A weight function whose total is 1. With an argmax_draft children are not drawn: q_j is one-hot at
 /// the j-th child.
@@ -80,9 +89,9 @@ public:
         double const a = scale * a_;
         double const b = is_drawn ? scale * b_ + 1.0 / undrawn_ : 0.0;
         double const mass = mass_left(a, b, x, own, scale);
-        if (is_drawn) undrawn_ -= q_->probability(x);
         rejected_child& child = room_[rejected_++];
-        child = {x, mass > 0.0 ? own / mass : before};
+        child = {x, mass > 0.0 ? own / mass : before, undrawn_};
+        if constexpr (is_drawn) undrawn_ = undrawn<Q, rejected_child>(*q_, rejected_children()).part();
         if (!(mass > 0.0)) return mass;
         for (rejected_child& elder : room_.first(rejected_ - 1)) elder.left *= scale / mass;
         a_ = a / mass;
@@ -92,11 +101,23 @@ public:
     [[nodiscard]] std::size_t rejected() const noexcept { return rejected_; }
     /// What p_j(v) / p(v) is at most.
     [[nodiscard]] double largest_gain() const noexcept { return a_; }
-    /// The first token whose cumulative probability exceeds u. O(V), or the tokens of p where these are few.
+    /// How far the weights may add up to more than 1, or less.
+    [[nodiscard]] double rounding() const noexcept {
+        return largest_gain() * (2.0 * sum_rounding<typename P::weight_type> + p_->rounding());
+    }
+    /// The first token whose cumulative probability exceeds u, or any by its weight where rounding leaves none; no_token if
+    /// none has weight. O(V), or the tokens of p where these are few.
     [[nodiscard]] token_id quantile(double u) const noexcept {
-        if (few_count_ > 0) return few_quantile(u);
-        std::size_t const i = detail::find_weight<double>(
-            {0, 0.0}, size(), detail::block_sums_are::exact, u,
+        double const claimed = 1.0 + rounding();
+        if (few_count_ > 0) {
+            std::size_t const i =
+                detail::find_share_of<double>(few_count_, u, claimed, [this](std::size_t first, std::span<double> out) {
+                    for (std::size_t j = 0; j < out.size(); ++j) out[j] = (*this)[few_[first + j]];
+                });
+            return i < few_count_ ? few_[i] : no_token;
+        }
+        std::size_t const i = detail::find_share_of<double>(
+            size(), u, claimed,
             [this](std::size_t first, std::span<double> out) { evaluate(static_cast<token_id>(first), out); });
         return i < size() ? static_cast<token_id>(i) : no_token;
     }
@@ -162,18 +183,6 @@ private:
     [[nodiscard]] std::span<token_id const> few_tokens() const noexcept {
         return std::span<token_id const>(few_).first(few_count_);
     }
-    [[nodiscard]] token_id few_quantile(double u) const noexcept {
-        double cumulative = 0.0;
-        token_id last = no_token;
-        for (token_id const v : few_tokens()) {
-            double const weight = (*this)[v];
-            if (!(weight > 0.0)) continue;
-            last = v;
-            cumulative += weight;
-            if (cumulative > u) break;
-        }
-        return last;
-    }
     [[nodiscard]] double mass_of_differences(double a, double b) const noexcept {
         if constexpr (reads_rows) {
             auto const of_p = p_->plain_row();
@@ -183,26 +192,29 @@ private:
                                                 nullptr);
             }
         }
-        double mass = 0.0;
-        detail::segment<double> some;
-        for (std::size_t first = 0; first < size(); first += some.size()) {
-            auto const here = std::span(some).first(std::min(some.size(), size() - first));
-            differences(static_cast<token_id>(first), here, a, b);
-            mass += detail::sum_of<double>(here);
-        }
-        return mass;
+        return detail::sum_of_part<double>(0, size(), [&](std::size_t first, std::span<double> out) {
+            differences(static_cast<token_id>(first), out, a, b);
+        });
     }
 
     P const* p_;
     Q const* q_;
     std::span<rejected_child> room_;
     std::size_t rejected_ = 0;
-    double undrawn_ = 1.0;
+    double undrawn_ = 1.0;  // the part of q that rejected children have left
     double a_ = 1.0;
     double b_ = 0.0;
     std::array<token_id, 64> few_;  // the tokens of p, if it is truncated to so few
     std::size_t few_count_ = 0;
 };
+
+/// The token behind a node, by a pass. Nothing left means that the children had all of p up to rounding, where their rejection
+/// has probability 0 but can round into existence: then p itself is the law, as in draw_residual (verify/residual.hpp).
+template <class DraftRule, class P, class Q, class Rng>
+[[nodiscard]] token_id draw_remaining_by_pass(remaining<DraftRule, P, Q> const& left, draw_key const& key, Rng& rng) {
+    token_id const y = rng.categorical(key, left);
+    return y != no_token ? y : rng.categorical(key, left.target());
+}
 
 /// How often draw_remaining proposes before it makes a pass.
 inline constexpr std::uint32_t remaining_proposals = 64;
@@ -218,12 +230,12 @@ template <class DraftRule, class P, class Q, class Rng>
             named.index = key.index | i << 16;
             named.use = purpose::proposal;
             token_id const y = rng.categorical(named, left.target());
-            if (y == no_token) return no_token;
+            if (y == no_token) break;
             named.use = purpose::proposal_accept;
             if (rng.bernoulli(named, left[y], left.target().probability(y) * left.largest_gain())) return y;
         }
     }
-    return rng.categorical(key, left);
+    return draw_remaining_by_pass(left, key, rng);
 }
 
 SURELEAP_END_NAMESPACE

@@ -5,6 +5,12 @@
 //     q_j(v) = q(v) / sum of q over tokens that are no elder child; 0 for elder children
 //
 // It is no row: numbers are computed from q and the list of those tokens.
+//
+// The sum is made of the weights that are left, block by block. The draw goes by it, and the rule judges by it (remaining.hpp).
+// Rejected: the total of q without the weights of elder children. Where these have nearly all of it, the rounding of the total
+// is larger than what is left. The sum here is off by the part distribution::rounding() of itself at most, whatever is left: by
+// 2^-22 of rows of floats, 2^-42 of rows of doubles. What a draw finds behind the weights is spread over them (find_share_of).
+// So a further child has the law q_j up to the rounding of sums in double, and the rule is told q_j within 2^-22.
 #pragma once
 
 #include <algorithm>
@@ -20,28 +26,35 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
+/// The token of an elder child, of which it may be all that is known.
+[[nodiscard]] constexpr token_id token_of(token_id child) noexcept {
+    return child;
+}
+
 /// q without the tokens of children that are there already: what the next one is drawn from. A weight function in units of
-/// q's weights.
-template <class Q>
+/// q's weights. Child: a token, or what token_of() finds one in.
+template <class Q, class Child = token_id>
 class undrawn {
 public:
     using weight_type = typename Q::weight_type;
 
-    undrawn(Q const& q, std::span<token_id const> drawn) noexcept : q_(q), drawn_(drawn), total_(q.total()) {
-        for (token_id const x : drawn) total_ -= static_cast<double>(q[x]);
-    }
+    /// O(V / 1024 + 1024) a child where q has sums of blocks, else O(V).
+    undrawn(Q const& q, std::span<Child const> drawn) noexcept : q_(q), drawn_(drawn), total_(sum_left()) {}
     [[nodiscard]] std::size_t size() const noexcept { return q_.size(); }
     [[nodiscard]] weight_type operator[](token_id v) const noexcept { return is_drawn(v) ? weight_type(0) : q_[v]; }
+    /// The sum of the weights; 0 if every token that q has is there.
     [[nodiscard]] double total() const noexcept { return total_; }
+    /// The part of q that it is.
+    [[nodiscard]] double part() const noexcept { return total_ / q_.total(); }
     [[nodiscard]] Q const& all() const noexcept { return q_; }
     [[nodiscard]] bool is_drawn(token_id v) const noexcept {
-        return std::find(drawn_.begin(), drawn_.end(), v) != drawn_.end();
+        return std::any_of(drawn_.begin(), drawn_.end(), [v](Child const& c) { return token_of(c) == v; });
     }
     /// The weights of tokens first, first + 1 ..., as many as fit `out`.
     void evaluate(token_id first, std::span<weight_type> out) const noexcept {
         q_.evaluate(first, out);
-        for (token_id const x : drawn_) {
-            auto const at = static_cast<std::size_t>(x - first);  // in front of `first` it becomes large
+        for (Child const& c : drawn_) {
+            auto const at = static_cast<std::size_t>(token_of(c) - first);  // in front of `first` it becomes large
             if (at < out.size()) out[at] = weight_type(0);
         }
     }
@@ -50,8 +63,9 @@ public:
     [[nodiscard]] token_id mapped_token(std::size_t i) const noexcept { return q_.mapped_token(i); }
     void mapped_weights(std::size_t first, std::span<weight_type> out) const noexcept {
         q_.mapped_weights(first, out);
-        for (std::size_t i = 0; i < out.size(); ++i) {
-            if (is_drawn(q_.mapped_token(first + i))) out[i] = weight_type(0);
+        for (Child const& c : drawn_) {
+            std::size_t const at = q_.place(token_of(c)) - first;
+            if (at < out.size()) out[at] = weight_type(0);
         }
     }
     /// For races (sampling/gumbel_max.hpp). Tokens that are drawn are listed as well, and have no weight then.
@@ -64,11 +78,12 @@ public:
         token_id const x = q_.likely();
         return is_drawn(x) ? no_token : x;
     }
-    /// The first token in the order of the row whose cumulative weight exceeds u * total(). O(size).
+    /// The first token in the order of the row whose cumulative weight exceeds u * total(), or any by its weight where rounding
+    /// leaves none; no_token if none has weight. O(size).
     [[nodiscard]] token_id quantile(double u) const noexcept {
-        std::size_t const i = detail::find_weight<weight_type>(
-            {0, 0.0}, row_size(), detail::block_sums_are::exact, u * total_,
-            [this](std::size_t first, std::span<weight_type> out) { row_weights(first, out); });
+        if (!(total_ > 0.0)) return no_token;
+        std::size_t const i =
+            detail::find_share_of<weight_type>(row_size(), u, total_ * (1.0 + q_.rounding()), weights_of_row());
         return i == row_size() ? no_token : row_token(i);
     }
     /// The token of most weight, the first of the row among equals. O(size).
@@ -96,11 +111,29 @@ private:
         if (mapped_size() > 0) return mapped_weights(first, out);
         evaluate(static_cast<token_id>(first), out);
     }
+    [[nodiscard]] auto weights_of_row() const noexcept {
+        return [this](std::size_t first, std::span<weight_type> out) { row_weights(first, out); };
+    }
+    // Blocks without a child have their sums already.
+    [[nodiscard]] double sum_left() const noexcept {
+        if (drawn_.empty()) return q_.total();
+        std::span<double const> const sums = q_.block_sums();
+        double sum = 0.0;
+        for (std::size_t first = 0; first < row_size(); first += row_block) {
+            std::size_t const end = std::min(first + row_block, row_size());
+            auto const is_here = [&](Child const& c) { return q_.place(token_of(c)) - first < end - first; };
+            bool const is_whole = !sums.empty() && std::none_of(drawn_.begin(), drawn_.end(), is_here);
+            sum += is_whole ? sums[first / row_block] : detail::sum_of_part<weight_type>(first, end, weights_of_row());
+        }
+        return sum;
+    }
 
     Q const& q_;
-    std::span<token_id const> drawn_;
+    std::span<Child const> drawn_;
     double total_;
 };
+template <class Q>
+undrawn(Q const&, std::span<token_id const>) -> undrawn<Q>;
 
 /// How often a further child is drawn from q, in which its elders are, before a pass leaves them out.
 inline constexpr std::uint32_t undrawn_proposals = 16;

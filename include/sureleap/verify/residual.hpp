@@ -80,28 +80,14 @@ public:
             evaluate(static_cast<token_id>(first), out);
         };
         std::size_t i = detail::find_weight<double>(block, end, detail::block_sums_are::bounds, threshold, weights);
-        if (i == end && block.first < end) i = find_leftover(block, end, threshold);
+        if (i == end && block.first < end) {
+            double const claimed = sums_.empty() ? mass_ : sums_[block.first / row_block];
+            i = detail::find_leftover<double>(block, end, claimed, threshold, size(), weights);
+        }
         return i < size() ? static_cast<token_id>(i) : no_token;
     }
 
 private:
-    // Where `threshold`, behind the weights of a block that ends at `end`, leads to.
-    [[nodiscard, gnu::cold, gnu::noinline]] std::size_t find_leftover(detail::part_of_row const& block, std::size_t end,
-                                                                      double threshold) const noexcept {
-        double weights = 0.0;
-        detail::segment<double> some;
-        for (std::size_t first = block.first; first < end; first += some.size()) {
-            auto const here = std::span(some).first(std::min(some.size(), end - first));
-            evaluate(static_cast<token_id>(first), here);
-            weights += detail::sum_of<double>(here);
-        }
-        double const claimed = sums_.empty() ? mass_ : sums_[block.first / row_block];
-        double const share = detail::share_between(weights, claimed, threshold - block.before);
-        return detail::find_share<double>(size(), share, [this](std::size_t first, std::span<double> out) {
-            evaluate(static_cast<token_id>(first), out);
-        });
-    }
-
     // Two rows in the formats that one function reads.
     static constexpr bool reads_rows = requires(P const& p, Q const& q) {
         p.functions().residual(p.plain_row().data(), p.side(1.0), q.plain_row().data(), q.side(1.0), 1, nullptr);

@@ -42,7 +42,6 @@ struct growing_nodes {
     double values[most];            ///< that the child will be accepted; negative: there is no place
     double missed[most];            ///< that the node is reached, and this child is rejected as well
     double confidences[most];       ///< behind the node
-    double undrawn[most];           ///< weight that q has beside the children
     token_id tokens[most];          ///< of the node
     std::uint32_t parents[most];    ///< of the node
     std::uint32_t listed_at[most];  ///< where the node's token stands in its parent's list
@@ -192,28 +191,20 @@ private:
         law& kept = task_.trees.laws[task_.trees.cell(r_, now_.node)];
         draw_key const own = block_key(task_.round.requests, r_, rows_, purpose::draft);
         draw_key const noise = noise_key(task_.round.requests, r_, now_.depth);
-        law q{};
-        double left = 0.0;
         std::uint32_t found = no_place;
         if (now_.rank == 0) {
             std::uint32_t const count = make_list(ids, logits);
             if (threadIdx.x == 0) lists.counts[at] = count;
             list_law const all{logits, count, how_, list_};
-            q = all.get();
+            law q = all.get();
             if (!q.valid()) return false;
             found = draw_place<DraftRule>(all, chosen_ || how_.greedy(), ids, logits, count, own, noise, list_);
             if (!chosen_ && how_.greedy()) q = law::one_hot(ids[found]);
-            left = q.total;
             if (threadIdx.x == 0) kept = q;
         } else {
-            q = kept;
-            left = s_.undrawn[now_.node];
-            if (!(left > q.total * 1e-9)) return true;  // every token that q has is there
-            found = draw_younger(q, left, ids, logits, lists.counts[at], own, noise);
-            if (found == no_place) return true;
+            found = draw_younger(kept, ids, logits, lists.counts[at], own, noise);
+            if (found == no_place) return true;  // every token that q has is there
         }
-        left -= q.is_one_hot() ? 1.0 : static_cast<double>(q.weight(logits[found], static_cast<token_id>(found)));
-        if (threadIdx.x == 0) s_.undrawn[now_.node] = left;
         add(ids[found], found);
         return true;
     }
@@ -241,10 +232,13 @@ private:
             return list(task_.head);
         }
     }
-    /// A further token of the law q, of whose weight `left` is not drawn yet: where it stands in the list, or no_place. Tokens
-    /// of elder children are -inf in the list for as long as that takes.
-    [[nodiscard]] __device__ std::uint32_t draw_younger(law const& q, double left, token_id const* ids, float* logits,
+    /// A further token of the law q: where it stands in the list, or no_place if every token that q has is there. What is left of
+    /// q is added up without the elder children, as by the host's undrawn.
+    [[nodiscard]] __device__ std::uint32_t draw_younger(law const& q, token_id const* ids, float* logits,
                                                         std::uint32_t count, draw_key own, draw_key const& noise) {
+        if (q.is_one_hot()) return no_place;
+        double const left = without_elders(logits, [&] { return list_law{logits, count, q, list_}.get().total; });
+        if (!(left > 0.0)) return no_place;
         bool const drawn = !chosen_ && !DraftRule::noise_returns;
         if (drawn && task_.round.limits.vocabulary > row_block) {  // as draw_undrawn
             list_law const all{logits, count, q, list_};
@@ -256,21 +250,29 @@ private:
                 __syncthreads();  // all have seen what was found
             }
         }
+        return without_elders(logits, [&] {
+            if constexpr (DraftRule::noise_returns) {
+                if (!chosen_) {
+                    std::uint32_t const found = gumbel_max_list(ids, logits, count, q, noise, list_.gumbel);
+                    if (found != no_place) return found;
+                }
+            }
+            list_law const rest{logits, count, q, list_};
+            return chosen_ ? rest.heaviest(list_) : rest.quantile(uniform(own) * rest.get().total, list_);
+        });
+    }
+    /// What f() says while the logits of the elder children are -inf in the list of the node that was taken.
+    template <class F>
+    [[nodiscard]] __device__ auto without_elders(float* logits, F const& f) {
         std::uint32_t const m = threadIdx.x;
         bool const elder = m > now_.node && m < rows_ && s_.parents[m] == now_.node;
         float const logit = elder ? logits[s_.listed_at[m]] : 0.0f;
         if (elder) logits[s_.listed_at[m]] = -infinity;
         __syncthreads();
-        std::uint32_t found = no_place;
-        if constexpr (DraftRule::noise_returns) {
-            if (!chosen_) found = gumbel_max_list(ids, logits, count, q, noise, list_.gumbel);
-        }
-        if (found == no_place) {
-            list_law const rest{logits, count, q, list_};
-            found = chosen_ ? rest.heaviest(list_) : rest.quantile(uniform(own) * left, list_);
-        }
+        auto const result = f();
         if (elder) logits[s_.listed_at[m]] = logit;
-        return found;
+        __syncthreads();
+        return result;
     }
     /// The node has a child with that token of its list.
     [[nodiscard]] __device__ bool is_child(std::uint32_t found) const {

@@ -53,7 +53,7 @@ namespace detail {
 /// A rejected child, and what its law lost (the host's rejected_child, whose scale is 1).
 struct rejected_node {
     token_id token;
-    double undrawn;  ///< mass of q without elder children
+    double undrawn;  ///< the part of q that its elder siblings had left
     double left;     ///< mass of max(p_j - q_j, 0); 0: nothing but rounding, and p_j stays as it was
 };
 
@@ -155,13 +155,11 @@ private:
         }
         return weight;
     }
-    /// The next child, x, is rejected: a record of it, and the mass that it leaves.
+    /// The next child, x, is rejected: a record of it, the mass that it leaves of p, and the part of q.
     __device__ void reject(token_id x) {
-        double const drafted = drafted_probability(x);
         if (threadIdx.x == 0) s_.rejected[rejected_] = {x, undrawn_, 0.0};
         __syncthreads();
         ++rejected_;
-        undrawn_ -= drafted;
         double const mass = weigh_all_left();
         if (threadIdx.x == 0) s_.rejected[rejected_ - 1].left = mass;
         __syncthreads();
@@ -190,12 +188,27 @@ private:
         }
         return left_of(x, probability_of(p_, row(n_), x), drafted, rejected_, false);
     }
-    /// Masses of all blocks, made cumulative, in units of the law before the last division; returns the mass of all.
+    /// One thread: q's part of token i of that block, unless a rejected child has it. Added up, and not taken from 1: the
+    /// rounding of the whole may be larger than what is left.
+    [[nodiscard]] __device__ double undrawn_in_block(std::uint32_t b, std::uint32_t i) const {
+        if constexpr (DraftRule::is_deterministic) return 0.0;
+        for (std::uint32_t j = 0; j < rejected_; ++j) {
+            if (b * block_tokens + i == static_cast<std::uint32_t>(s_.rejected[j].token)) return 0.0;
+        }
+        return static_cast<double>(scratch().drafted[i]) / q().total;
+    }
+    /// Masses of all blocks, made cumulative, in units of the law before the last division; returns the mass of all. What the
+    /// rejected children left of q is added up in the same pass.
     [[nodiscard]] __device__ double weigh_all_left() {
+        double undrawn = 0.0;
         for (std::uint32_t b = 0; b < blocks(); ++b) {
             weigh_draft(b);
-            base::weigh_left(b, [&](std::uint32_t i) { return left_in_block(b, i); });
+            base::weigh_left(b, [&](std::uint32_t i) {
+                undrawn += undrawn_in_block(b, i);
+                return left_in_block(b, i);
+            });
         }
+        if constexpr (!DraftRule::is_deterministic) undrawn_ = base::sum_of_threads(undrawn);
         return base::total_mass();
     }
     /// The token behind the path: of p, or of what the children left of it, whose masses the last rejection made. No mass left

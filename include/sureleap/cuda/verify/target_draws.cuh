@@ -108,6 +108,16 @@ public:
         }
         __syncthreads();
     }
+    /// The sum of the threads' numbers.
+    [[nodiscard]] __device__ double sum_of_threads(double own) {
+        own = warp_sum(own);
+        if (lane_index() == 0) s_.sums[warp_index()] = own;
+        __syncthreads();
+        double sum = 0.0;
+        for (double const part : s_.sums) sum += part;
+        __syncthreads();
+        return sum;
+    }
     /// The mass of all blocks, when they are stored; makes them cumulative.
     [[nodiscard]] __device__ double total_mass() { return add_up(left()); }
 
