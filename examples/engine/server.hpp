@@ -44,7 +44,7 @@ class server {
     using memory_type = sureleap::round_memory<Real, Real>;
 
 public:
-    /// The models must outlive the server. A drafter of trees gets the rule that does for trees what `rule` does for chains.
+    /// The models must outlive the server, and are its own: nobody else's requests are in their slots. A drafter of trees gets the rule that does for trees what `rule` does for chains.
     /// `observer` is the model inside the drafter, if it feeds on features; it has the
     /// target's limits. A drafter that needs no features has none.
     server(target<Real>& served, any_drafter<Real>& drafter, draft_model<Real>* observer, Schedules schedule,
@@ -223,11 +223,7 @@ private:
             keep_emitted(verdicts);
         }
         stopwatch const watch{times_.accept};
-        std::visit(
-            [&](auto& drafter) {
-                if constexpr (requires { drafter.commit(verdicts); }) drafter.commit(verdicts);
-            },
-            drafter_);
+        std::visit([&](auto& drafter) { sureleap::commit_to(drafter, verdicts, memory_.block()); }, drafter_);
         report_.record(verdicts);
         for (auto const& v : verdicts) {
             sequence& s = *slots_[v.slot];

@@ -12,6 +12,7 @@
 #include <sureleap/core/executor.hpp>
 #include <sureleap/core/function_ref.hpp>
 #include <sureleap/core/guarantee.hpp>
+#include <sureleap/core/pass.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/core/workspace.hpp>
 
@@ -99,6 +100,7 @@
 #include <sureleap/drafter/block_parts.hpp>
 #include <sureleap/drafter/context_model.hpp>
 #include <sureleap/drafter/draft_block.hpp>
+#include <sureleap/drafter/draft_notes.hpp>
 #include <sureleap/drafter/lookup.hpp>
 #include <sureleap/drafter/options.hpp>
 #include <sureleap/drafter/parallel.hpp>

@@ -461,4 +461,46 @@ struct second_thoughts : decltype(semi_of(std::declval<world const&>())) {
     lookup found;
 };
 
+// ---- passes that overlap ---------------------------------------------------------------------------------------
+
+/// A drafter that draws for the requests of its last forward pass, whichever round it draws.
+template <class Drafter>
+struct draws_for_last_forward : Drafter {
+    using Drafter::Drafter;
+    explicit draws_for_last_forward(Drafter inner) : Drafter(std::move(inner)) {}
+
+    [[nodiscard]] auto forward(std::span<request_view const> requests) {
+        last.assign(requests.begin(), requests.end());
+        return Drafter::forward(requests);
+    }
+    template <class Forward, class DraftRule, class Rng>
+    void draw(Forward const& forward, DraftRule rule, draft_block<typename Drafter::value_type>& block, Rng& rng) {
+        auto seen = block.seen_as(last);
+        Drafter::draw(forward, rule, seen, rng);
+    }
+    std::vector<request_view> last{};
+};
+
+/// A target that does not say of which pass its rows are, though the next one overwrites them.
+template <class Target>
+struct names_no_pass {
+    Target inner;
+    [[nodiscard]] logits_rows<double> score(verify_batch const& batch) {
+        auto rows = inner.score(batch);
+        rows.pass = {};
+        return rows;
+    }
+};
+
+/// A backbone that says of all its rows that they stay, and overwrites them.
+struct backbone_of_one_pass {
+    table_backbone inner;
+    pass_counter never{};
+    [[nodiscard]] block_forward<double> forward(std::span<request_view const> requests) {
+        auto lent = inner.forward(requests);
+        lent.base_logits.pass = never.current();
+        return lent;
+    }
+};
+
 }  // namespace mutants

@@ -15,6 +15,7 @@
 #include <type_traits>
 
 #include <sureleap/core/config.hpp>
+#include <sureleap/core/pass.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -166,13 +167,15 @@ struct logits_row {
     std::span<compute_t<T> const> block_sums{};
 };
 
-/// Rows of logits somebody else owns, as a target or a backbone returns them; the library never asks for a copy.
+/// Rows of logits somebody else owns, as a target or a backbone returns them; the library never asks for a copy. A model that
+/// computes the next pass into the same memory says which one they are of, and stages refuse them when they are overwritten.
 template <class T>
 struct logits_rows {
     using value_type = T;
     matrix_view<T> values{};                          ///< [rows, vocabulary]
     std::span<compute_t<T> const> log_normalisers{};  ///< [rows], or empty if the producer has none
     matrix_view<compute_t<T>> block_sums{};           ///< [rows, vocabulary / 1024, rounded up], or empty
+    pass_stamp pass{};                                ///< of the model; by default the rows are said to stay
 
     [[nodiscard]] logits_row<T> row(std::size_t i) const noexcept {
         logits_row<T> result{values.row(i), std::nullopt, {}};
@@ -283,6 +286,17 @@ struct request_view {
     }
 };
 
+/// Tells the requests of a round from those of another one: a hash of who takes part, and where each stands. Never 0.
+[[nodiscard]] inline std::uint64_t fingerprint_of(std::span<request_view const> requests) noexcept {
+    std::uint64_t hash = requests.size();
+    for (request_view const& r : requests) {
+        hash ^= r.id * 0x9e3779b97f4a7c15u + r.seed * 0xc2b2ae3d27d4eb4fu + r.position * 0x165667b19e3779f9u;
+        hash *= 0xff51afd7ed558ccdu;
+        hash ^= hash >> 32;
+    }
+    return hash | 1;
+}
+
 /// Sizes of an engine's rounds: told once, at set-up, to every part that keeps something for each slot or position.
 struct round_sizes {
     std::size_t max_requests = 0;  ///< most requests in a round; slots are below it
@@ -316,7 +330,7 @@ struct step_load {
 }
 
 /// What a semi-autoregressive backbone returns for R requests: hidden states h and base logits U of every position.
-/// Row r * gamma + k belongs to request r, position k. h may be empty (d = 0) if no head reads it.
+/// Row r * gamma + k belongs to request r, position k. h may be empty (d = 0) if no head reads it. Its pass is that of U.
 template <class T>
 struct block_forward {
     using value_type = T;

@@ -13,6 +13,7 @@
 
 #include <sureleap/concepts.hpp>
 #include <sureleap/core/config.hpp>
+#include <sureleap/core/pass.hpp>
 #include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/drafter/options.hpp>
 #include <sureleap/head/none.hpp>
@@ -103,9 +104,15 @@ public:
         return head_.state_size() + (converts_hidden ? options_.hidden_size : 0);
     }
 
-    /// The backbone pass: all a planner may see.
+    /// The backbone pass: all a planner may see. Where the backbone does not say of which pass its rows are, they are taken to be
+    /// valid until the next one.
     [[nodiscard]] forward_type forward(std::span<request_view const> requests) {
-        return detail::call_forward(backbone_, requests);
+        pass_stamp const pass = passes_.begin(fingerprint_of(requests));
+        forward_type lent = detail::call_forward(backbone_, requests);
+        if constexpr (requires { lent.base_logits.pass = pass; }) {
+            if (!lent.base_logits.pass.is_named()) lent.base_logits.pass = pass;
+        }
+        return lent;
     }
 
     /// What is particular about the memory of its drafts: lists of tokens, or no rows.
@@ -313,6 +320,7 @@ private:
     }
 
     Backbone backbone_;
+    pass_counter passes_;
     Head head_;
     [[no_unique_address]] Confidence confidence_;
     drafter_options options_;

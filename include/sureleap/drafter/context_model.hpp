@@ -12,6 +12,7 @@
 #include <sureleap/concepts.hpp>
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
+#include <sureleap/core/pass.hpp>
 #include <sureleap/verify/verify_batch.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -19,8 +20,9 @@ SURELEAP_BEGIN_NAMESPACE
 /// Wraps `f(std::span<token_id const> context, std::span<Real> logits)`, which fills the logits of the token after
 /// `context`. Models target_model and autoregressive_model. Needs request_view::context.
 ///
-/// For small models, examples and tests: every row is computed from its whole context, one after another. Buffers grow
-/// on demand; reserve() keeps rounds free of allocation (of the object it is called on: a copy has buffers of its own).
+/// For small models, examples and tests: every row is computed from its whole context, one after another. The rows of a pass
+/// stay until the next one. Buffers grow on demand; reserve() keeps rounds free of allocation (of the object it is called on:
+/// a copy has buffers of its own).
 template <class Real, class Function>
 class context_model {
 public:
@@ -40,6 +42,7 @@ public:
 
     /// As a target.
     [[nodiscard]] logits_rows<Real> score(verify_batch const& batch) {
+        pass_stamp const pass = passes_.begin(fingerprint_of(batch.requests()));
         logits_.resize(batch.rows() * vocabulary_);
         for (std::size_t row = 0; row < batch.rows(); ++row) {
             request_view const& request = batch.requests()[batch.markers()[row]];
@@ -52,10 +55,11 @@ public:
             }
             evaluate(row);
         }
-        return {{logits_.data(), batch.rows(), vocabulary_}, {}};
+        return {.values = {logits_.data(), batch.rows(), vocabulary_}, .pass = pass};
     }
     /// As an autoregressive draft.
     [[nodiscard]] logits_rows<Real> forward(std::span<request_view const> requests, draft_prefixes const& prefixes) {
+        pass_stamp const pass = passes_.begin(fingerprint_of(requests));
         logits_.resize(requests.size() * vocabulary_);
         for (std::size_t r = 0; r < requests.size(); ++r) {
             auto const prefix = prefixes.of(r);
@@ -63,7 +67,7 @@ public:
             context_.insert(context_.end(), prefix.begin(), prefix.end());
             evaluate(r);
         }
-        return {{logits_.data(), requests.size(), vocabulary_}, {}};
+        return {.values = {logits_.data(), requests.size(), vocabulary_}, .pass = pass};
     }
 
 private:
@@ -74,6 +78,7 @@ private:
 
     std::size_t vocabulary_;
     Function f_;
+    pass_counter passes_;
     std::vector<Real> logits_;
     std::vector<token_id> context_;
 };

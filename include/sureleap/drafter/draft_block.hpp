@@ -25,6 +25,7 @@
 #include <sureleap/core/executor.hpp>
 #include <sureleap/core/guarantee.hpp>
 #include <sureleap/core/workspace.hpp>
+#include <sureleap/drafter/draft_notes.hpp>
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/sampling/draw_key.hpp>
 #include <sureleap/sampling/random.hpp>
@@ -80,6 +81,7 @@ public:
           parents_(ws.take<node_id>(shape.trees ? shape.requests * shape.block_size : 0)),
           trees_(ws.take<draft_tree>(shape.trees ? shape.requests : 0)),
           growths_(ws.take<tree_growth<Q>>(shape.trees ? shape.requests : 0)),
+          notes_(ws, shape.requests, shape.block_size, shape.trees),
           rows_(ws.take<Q>(shape.lends_rows ? 0 : places(shape) * shape.vocabulary)),
           lists_(ws.take<token_id>(shape.lists_tokens ? places(shape) * shape.vocabulary : 0)),
           sums_(ws.take<double>(places(shape) * row_blocks(shape.vocabulary))),
@@ -110,6 +112,7 @@ public:
         std::fill_n(sizes_.begin(), requests.size(), 0u);
         std::fill_n(statuses_.begin(), requests.size(), status::ok);
         std::fill_n(found_.begin(), requests.size(), false);
+        notes_.begin(requests.size());
     }
 
     // ---- for drafters ------------------------------------------------------------------------------------------
@@ -224,14 +227,17 @@ public:
         found_[r] = true;
         return true;
     }
-    /// The same block, whose requests are seen as these, each at its place: for a drafter that is to draft for some of them
-    /// only, and less.
+    /// The same block, whose requests are seen as these, each at its place: for the drafter inside of another, that is to draft
+    /// for some of them only, and less.
     [[nodiscard]] draft_block seen_as(std::span<request_view const> requests) const noexcept {
         SURELEAP_EXPECTS(requests.size() == requests_.size());
         draft_block same = *this;
         same.requests_ = requests;
+        same.notes_ = notes_.of_inner();
         return same;
     }
+    /// What the drafter wants to know of these drafts in commit.
+    [[nodiscard]] draft_notes const& notes() const noexcept { return notes_; }
     /// Marks request r: its chain ends here, nothing of it is emitted, and its verdict reports `why`. What was drawn before stays
     /// and is admitted as ever, since the same tokens will be drawn again (round/attempts.hpp).
     token_id reject(std::size_t r, status why) noexcept {
@@ -369,6 +375,7 @@ private:
     std::span<node_id> parents_{};
     std::span<draft_tree> trees_{};
     std::span<tree_growth<Q>> growths_{};
+    draft_notes notes_{};
     std::span<Q> rows_{};
     std::span<token_id> lists_{};
     std::span<double> sums_{};
@@ -380,5 +387,16 @@ private:
     std::span<token_id> candidates_{};
     std::span<Q> values_{};
 };
+
+/// Commits verdicts to a model: commit(verdicts, block) of a drafter that learns from its drafts, commit(verdicts) of any other
+/// that has it.
+template <class Model, class Q>
+void commit_to(Model& model, std::span<verdict const> verdicts, draft_block<Q> const& block) {
+    if constexpr (requires { model.commit(verdicts, block); }) {
+        model.commit(verdicts, block);
+    } else if constexpr (requires { model.commit(verdicts); }) {
+        model.commit(verdicts);
+    }
+}
 
 SURELEAP_END_NAMESPACE

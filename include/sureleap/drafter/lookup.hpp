@@ -12,6 +12,7 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
 #include <sureleap/drafter/draft_block.hpp>
+#include <sureleap/drafter/draft_notes.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -20,12 +21,6 @@ struct lookup_options {
     std::size_t target_vocabulary = 0;  ///< V
     std::size_t longest = 4;            ///< match the last `longest` tokens, then fewer,
     std::size_t shortest = 1;           ///< down to this many; at least 1
-};
-
-/// Where the end of a context occurred before.
-struct lookup_match {
-    std::size_t length = 0;                ///< tokens that agree, at most lookup_options::longest; 0: none was found
-    std::span<token_id const> followed{};  ///< what came then, a part of the context
 };
 
 /// Drafts the continuation of the longest earlier match of the context's end, the latest one among equals. Models

@@ -82,14 +82,7 @@ public:
     [[nodiscard]] std::size_t state_size() const noexcept { return parts_.state_size(); }
     [[nodiscard]] sibling_worth const& siblings() const noexcept { return worth_; }
 
-    [[nodiscard]] forward_type forward(std::span<request_view const> requests) {
-        raw_.resize(std::max(raw_.size(), requests.size() * options_.nodes));
-        confidences_.resize(raw_.size());
-        best_sizes_.assign(std::max(best_sizes_.size(), requests.size() * parts_.block_size()), unknown);
-        best_.resize(best_sizes_.size() * parts_.best_size());
-        drawn_.assign(std::max(drawn_.size(), requests.size()), drawn_tree{});
-        return parts_.forward(requests);
-    }
+    [[nodiscard]] forward_type forward(std::span<request_view const> requests) { return parts_.forward(requests); }
 
     /// The trees that confidences at the anchor promise, for planned_schedule: the worth of their nodes, in the order in which
     /// they would grow.
@@ -118,6 +111,7 @@ public:
     template <class DraftRule, class Rng>
     void draw(forward_type const& forward, DraftRule rule, draft_block<value_type>& block, Rng& rng) {
         auto const requests = block.requests();
+        make_room(requests.size());
         for (std::size_t r = 0; r < requests.size(); ++r) {
             if (!parts_.well_shaped(forward, requests.size())) block.reject(r, status::invalid_draft);
         }
@@ -154,19 +148,18 @@ public:
         parts_.shape_memory(shape);
     }
 
-    /// Learns from the trees of the last draw, in the order of its requests.
-    void commit(std::span<verdict const> verdicts) {
-        for (std::size_t r = 0; r < std::min(verdicts.size(), drawn_.size()); ++r) {
+    /// Learns from the trees of the block.
+    void commit(std::span<verdict const> verdicts, draft_block<value_type> const& block) {
+        for (std::size_t r = 0; r < std::min(verdicts.size(), block.requests().size()); ++r) {
             verdict const& v = verdicts[r];
-            if (v.outcome != status::ok || drawn_[r].id != v.id) continue;
-            for (std::size_t k = 0; k < std::min(v.verified, drawn_[r].size); ++k) {
+            if (v.outcome != status::ok || block.found()[r]) continue;
+            for (std::size_t k = 0; k < v.verified; ++k) {
                 if (!v.reached(k)) continue;
                 auto const rank = static_cast<std::size_t>(
                     std::count(v.parents.begin(), v.parents.begin() + static_cast<std::ptrdiff_t>(k), v.parents[k]));
-                worth_.observe(rank, confidences_[place(r, v.parents[k])], v.kept(k));
+                worth_.observe(rank, block.notes().confidence(r, v.parents[k]), v.kept(k));
             }
         }
-        std::fill(drawn_.begin(), drawn_.end(), drawn_tree{});
         parts_.commit(verdicts);
     }
 
@@ -174,8 +167,6 @@ private:
     using block_type = draft_block<value_type>;
     static constexpr std::size_t unknown = static_cast<std::size_t>(-1);
     struct drawn_tree {
-        request_id id = 0;
-        std::size_t size = 0;  // tokens
         bool began = false;
         bool grows = false;   // further
         bool unsure = false;  // a confidence was no probability
@@ -188,7 +179,7 @@ private:
         block_type const& block;
         std::size_t r;
         [[nodiscard]] double acceptance(draft_tree const& tree, node_id n, std::size_t rank) {
-            double& c = of.confidences_[of.place(r, n)];
+            double& c = block.notes().confidence(r, n);
             if (rank == 0) {
                 std::size_t const k = tree.depth(n);
                 double& raw = of.raw_[of.place(r, n)];
@@ -213,6 +204,12 @@ private:
         }
     };
 
+    void make_room(std::size_t requests) {
+        raw_.resize(std::max(raw_.size(), requests * options_.nodes));
+        best_sizes_.assign(std::max(best_sizes_.size(), requests * parts_.block_size()), unknown);
+        best_.resize(best_sizes_.size() * parts_.best_size());
+        drawn_.assign(std::max(drawn_.size(), requests), drawn_tree{});
+    }
     [[nodiscard]] std::size_t place(std::size_t r, node_id n) const noexcept {
         return r * options_.nodes + static_cast<std::size_t>(n);
     }
@@ -246,7 +243,7 @@ private:
 
     void begin(forward_type const& forward, block_type const& block, std::size_t r) {
         bool const drafting = drafts(forward, block, r);
-        drawn_[r] = {.id = block.requests()[r].id, .began = drafting, .grows = drafting};
+        drawn_[r] = {.began = drafting, .grows = drafting};
         if (!drafting) return;
         parts_.reset(block.node_state(r, anchor_node));
         live_source source{*this, forward, block, r};
@@ -321,18 +318,16 @@ private:
             bool const eldest = tree.first_child(tree.parent(n)) == n;
             return eldest ? raw_[place(r, tree.parent(n))] : std::numeric_limits<double>::quiet_NaN();
         });
-        drawn_[r].size = block.size(r);
     }
 
     Drafter parts_;
     tree_options options_;
     sibling_worth worth_;
-    // Of the last draw:
+    // Scratch of a draw:
     std::vector<std::size_t> best_sizes_;  // [R, gamma] of lists: tokens that base logits choose, or unknown
     std::vector<token_id> best_;           // [R, gamma, best_size] these
     std::vector<drawn_tree> drawn_;        // [R]
-    std::vector<double> raw_;              // [R, nodes] confidence behind each node
-    std::vector<double> confidences_;      // [R, nodes] the same, calibrated
+    std::vector<double> raw_;              // [R, nodes] confidence behind each node, before calibration
 };
 
 template <class D>

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -25,6 +26,7 @@
 #include <sureleap/concepts.hpp>
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
+#include <sureleap/core/pass.hpp>
 #include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/drafter/lookup.hpp>
 #include <sureleap/schedule/planning.hpp>
@@ -106,7 +108,8 @@ struct with_lookup_options {
 ///
 /// Needs request_view::context and commit. A request that lookup drafts for has draft_limit 0 in what the other drafter
 /// is given; if there are only such, its forward is not called. So request_view::model_limit is no limit to found tokens:
-/// they cost their rows, which the schedule prices. Takes memory when a round has more requests than any before.
+/// they cost their rows, which the schedule prices. Takes memory when a round has more requests than any before, or more rounds
+/// overlap: each forward pass has its own for as long as what it returned is kept.
 /// Confidences of found tokens are no matter of a lent calibration: they go past it.
 template <class Drafter>
 class with_lookup {
@@ -120,10 +123,17 @@ public:
     using value_type = typename other_type::value_type;
     using other_forward = std::remove_cvref_t<decltype(std::declval<other_type&>().forward(
         std::declval<std::span<request_view const>>()))>;
-    /// What the other drafter's forward returned, of the requests that it drafts for.
+    /// What a pass found out.
+    struct pass_memory {
+        std::vector<lookup_match> matches;  ///< by request of the round
+        std::vector<request_view> left;     ///< the requests as the other drafter sees them
+    };
+    /// That, and what the other drafter's forward returned, of the requests that it drafts for.
     struct forward_type {
+        std::shared_ptr<pass_memory> memory{};
         other_forward other{};
         bool asked = false;  ///< false: there is no such request
+        pass_stamp pass{};   ///< the other's
     };
 
     static constexpr bool is_deterministic = other_type::is_deterministic;
@@ -152,36 +162,38 @@ public:
 
     /// Decides who drafts for whom. O(context * longest) a request, beside the other drafter's pass.
     [[nodiscard]] forward_type forward(std::span<request_view const> requests) {
-        matches_.assign(requests.size(), {});
-        left_.assign(requests.begin(), requests.end());
-        found_tokens_.resize(requests.size() * found_.block_size());
-        bool any_left = false;
+        auto memory = passes_.take();
+        memory->matches.assign(requests.size(), {});
         for (std::size_t r = 0; r < requests.size(); ++r) {
-            if (requests[r].found_cap(block_size()) == 0) continue;
-            matches_[r] = found_.match(requests[r].context);
-            // Contexts may have moved when the round is committed.
-            auto const kept = std::span<token_id>(found_tokens_).subspan(r * found_.block_size(), found_.block_size());
-            auto const followed = matches_[r].followed.first(std::min(matches_[r].followed.size(), kept.size()));
-            std::copy(followed.begin(), followed.end(), kept.begin());
-            matches_[r].followed = kept.first(followed.size());
-            if (matches_[r].length > 0) left_[r].draft_limit = 0;
-            any_left = any_left || left_[r].draft_cap(other_.block_size()) > 0;
+            if (requests[r].found_cap(block_size()) > 0) memory->matches[r] = found_.match(requests[r].context);
         }
-        if (!any_left) return {};
-        return {other_.forward(std::span<request_view const>(left_)), true};
+        auto const left = left_of(*memory, requests);
+        bool const any_left = std::any_of(left.begin(), left.end(), [&](request_view const& request) {
+            return request.draft_cap(other_.block_size()) > 0;
+        });
+        forward_type lent{.memory = std::move(memory)};
+        if (any_left) {
+            lent.asked = true;
+            lent.other = other_.forward(left);
+            lent.pass = pass_of(lent.other);
+        }
+        lent.pass = lent.pass.made_for(fingerprint_of(requests));
+        return lent;
     }
 
     /// Confidences at the anchor, for planned_schedule.
-    void plan(forward_type const& forward, draft_block<value_type> const& block, planning_memory& memory) const noexcept
+    void plan(forward_type const& forward, draft_block<value_type> const& block, planning_memory& memory) const
         requires plans_at_anchor
     {
-        if (forward.asked) other_.plan(forward.other, block.seen_as(left_), memory);
-        for (std::size_t r = 0; r < matches_.size(); ++r) {
-            if (matches_[r].length == 0 && forward.asked) continue;
+        pass_memory& mine = memory_of(forward, block);
+        if (forward.asked) other_.plan(forward.other, block.seen_as(left_of(mine, block.requests())), memory);
+        for (std::size_t r = 0; r < mine.matches.size(); ++r) {
+            lookup_match const& match = mine.matches[r];
+            if (match.length == 0 && forward.asked) continue;
             memory.begin(r);
-            for (std::size_t k = 0; k < count(block.requests()[r], r); ++k) {
+            for (std::size_t k = 0; k < count(block.requests()[r], match); ++k) {
                 fixed_probability c = 0;
-                if (!quantise(acceptance_(matches_[r].length + k), c)) break;
+                if (!quantise(acceptance_(match.length + k), c)) break;
                 memory.append_fixed(r, c);
             }
         }
@@ -189,15 +201,19 @@ public:
 
     template <class DraftRule, class Rng>
     void draw(forward_type const& forward, DraftRule rule, draft_block<value_type>& block, Rng& rng) {
-        for (std::size_t r = 0; r < matches_.size(); ++r) {
-            for (std::size_t k = 0; k < count(block.requests()[r], r); ++k) {
+        pass_memory& mine = memory_of(forward, block);
+        for (std::size_t r = 0; r < mine.matches.size(); ++r) {
+            lookup_match const& match = mine.matches[r];
+            if (match.length == 0) continue;
+            block.notes().note(r, match);
+            for (std::size_t k = 0; k < count(block.requests()[r], match); ++k) {
                 fixed_probability c = 0;
-                if (!quantise(acceptance_(matches_[r].length + k), c)) break;
-                if (!block.append_found(r, matches_[r].followed[k], target_vocabulary(), c)) break;
+                if (!quantise(acceptance_(match.length + k), c)) break;
+                if (!block.append_found(r, match.followed[k], target_vocabulary(), c)) break;
             }
         }
         if (!forward.asked) return;
-        auto rest = block.seen_as(left_);
+        auto rest = block.seen_as(left_of(mine, block.requests()));
         other_.draw(forward.other, rule, rest, rng);
     }
 
@@ -208,36 +224,51 @@ public:
         other_.shape_memory(shape);
     }
 
-    /// Learns from what was found, in the order of the last forward's requests.
-    void commit(std::span<verdict const> verdicts) {
-        for (std::size_t r = 0; r < std::min(verdicts.size(), matches_.size()); ++r) {
+    /// Learns from what was found for the block's requests.
+    void commit(std::span<verdict const> verdicts, draft_block<value_type> const& block) {
+        for (std::size_t r = 0; r < std::min(verdicts.size(), block.requests().size()); ++r) {
             verdict const& v = verdicts[r];
-            bool const mine = v.id == left_[r].id && matches_[r].length > 0 && v.outcome == status::ok;
-            if (!mine) continue;
+            lookup_match const match = block.notes().match(r);
+            if (match.length == 0 || v.outcome != status::ok) continue;
             for (std::size_t k = 0; k < v.verified && k <= v.accepted; ++k) {
-                acceptance_.observe(matches_[r].length + k, k < v.accepted);
+                acceptance_.observe(match.length + k, k < v.accepted);
             }
             std::size_t const k = v.accepted;
-            if (k == v.verified && k < v.emitted.size() && k < matches_[r].followed.size()) {
-                acceptance_.observe(matches_[r].length + k, v.emitted[k] == matches_[r].followed[k]);
+            if (k == v.verified && k < v.emitted.size() && k < match.followed.size()) {
+                acceptance_.observe(match.length + k, v.emitted[k] == match.followed[k]);
             }
         }
-        std::fill(matches_.begin(), matches_.end(), lookup_match{});
-        if constexpr (requires { other_.commit(verdicts); }) other_.commit(verdicts);
+        commit_to(other_, verdicts, block.seen_as(block.requests()));
     }
 
 private:
-    /// Tokens that lookup drafts for request r.
-    [[nodiscard]] std::size_t count(request_view const& request, std::size_t r) const noexcept {
-        return std::min(matches_[r].followed.size(), request.found_cap(found_.block_size()));
+    /// Tokens that lookup drafts for a request.
+    [[nodiscard]] std::size_t count(request_view const& request, lookup_match const& match) const noexcept {
+        return std::min(match.followed.size(), request.found_cap(found_.block_size()));
+    }
+    /// The requests as the other drafter sees them: it drafts for those alone that have no match.
+    [[nodiscard]] static std::span<request_view const> left_of(pass_memory& memory,
+                                                               std::span<request_view const> requests) {
+        memory.left.assign(requests.begin(), requests.end());
+        for (std::size_t r = 0; r < requests.size(); ++r) {
+            if (memory.matches[r].length > 0) memory.left[r].draft_limit = 0;
+        }
+        return memory.left;
+    }
+    /// What the pass of this round found out.
+    [[nodiscard]] static pass_memory& memory_of(forward_type const& forward, draft_block<value_type> const& block) {
+        if (forward.memory == nullptr || forward.pass.requests() != fingerprint_of(block.requests())) {
+            fail_with(
+                "with_lookup: the forward pass was made for other requests than the round's, expected what "
+                "forward(memory.requests()) returned in this round");
+        }
+        return *forward.memory;
     }
 
     Drafter other_;
     lookup found_;
     match_acceptance acceptance_;
-    std::vector<lookup_match> matches_;   // by request of the round
-    std::vector<token_id> found_tokens_;  // what followed, [R, block size]
-    std::vector<request_view> left_;      // the round's requests as the other drafter sees them
+    pass_pool<pass_memory> passes_;
 };
 
 template <class D>

@@ -96,7 +96,8 @@ void judge(std::size_t r, Rule const& rule, logits_rows<T> const& rows, bool sha
            .slot = request.slot,
            .outcome = round.block.outcome(r),
            .drafted = round.block.size(r),
-           .verified = round.batch.length(r)};
+           .verified = round.batch.length(r),
+           .pass = rows.pass.number()};
     if (out.outcome != status::ok) return;
     bool judged = false;
     if (shaped) {
@@ -117,6 +118,8 @@ void accept_rows(Rule const& rule, logits_rows<T> const& rows, Hook const& hook,
     expect_rule<Rule>(round.parts, "accept");
     expect_round(round.at.admitted, "accept: there is no batch; call admit, and score what it returns");
     verify_batch const& batch = round.batch;
+    expect_rows(rows.pass, batch.requests(), "accept");
+    expect_lent_drafts(round.at.lent_drafts, batch.requests(), "accept");
     std::size_t const vocabulary = round.parts.target_vocabulary;
     bool const shaped = rows.values.data != nullptr && rows.values.rows >= batch.rows() &&
                         rows.values.cols == vocabulary &&
@@ -138,6 +141,7 @@ void accept_rows(Rule const& rule, logits_rows<T> const& rows, Hook const& hook,
         }
     }
     round.at.judged = true;
+    round.at.scored = rows.pass;
 }
 
 }  // namespace detail

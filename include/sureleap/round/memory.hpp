@@ -19,6 +19,7 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/executor.hpp>
+#include <sureleap/core/pass.hpp>
 #include <sureleap/detail/kernel/rows.hpp>
 #include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/round/attempts.hpp>
@@ -67,14 +68,16 @@ template <class T>
     return &tagged<std::remove_cvref_t<T>>;
 }
 
-/// How far a round has come. Flags and not one number, because a planner of past rounds may run beside the draw, on
-/// another thread.
+/// How far a round has come, and by which passes. Flags and not one number, because a planner of past rounds may run beside
+/// the draw, on another thread.
 struct round_progress {
     bool begun = false;
     bool planned = false;
     bool drawn = false;
     bool admitted = false;
     bool judged = false;
+    pass_stamp lent_drafts{};  ///< of the rows that tokens were drawn from, if they stay with the drafter's model
+    pass_stamp scored{};       ///< of the rows that the round was judged by
 };
 
 /// What the memory was made for.

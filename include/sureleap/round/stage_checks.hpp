@@ -10,6 +10,7 @@
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
+#include <sureleap/core/pass.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/round/check.hpp>
 #include <sureleap/round/memory.hpp>
@@ -35,6 +36,38 @@ void expect_rule(round_parts const& parts, char const* stage) {
     fail_with(stage,
               ": the round_memory was made for another acceptance rule, and may keep nothing of what this one "
               "reads; make a round_memory for each rule");
+}
+
+/// What a model lent to this round is the round's, and no later pass of the model has overwritten it.
+inline void expect_pass(pass_stamp const& pass, std::span<request_view const> requests, char const* stage,
+                        char const* what, char const* remedy) {
+    if (!pass.is_current()) {
+        fail_with(stage, ": ", what, " of pass ", pass.number(), ", and pass ", pass.latest(),
+                  " of the same model has begun since, which overwrites that; ", remedy);
+    }
+    if (pass.requests() != 0 && pass.requests() != fingerprint_of(requests)) {
+        fail_with(
+            stage, ": ", what,
+            " of a pass for other requests than the round's; give each round_memory what was computed for its own");
+    }
+}
+inline void expect_forward(pass_stamp const& pass, std::span<request_view const> requests, char const* stage) {
+    expect_pass(
+        pass, requests, stage, "what forward returned is",
+        "draw each round before the drafter's next forward, or give each round_memory a drafter with a model of "
+        "its own");
+}
+inline void expect_lent_drafts(pass_stamp const& pass, std::span<request_view const> requests, char const* stage) {
+    expect_pass(
+        pass, requests, stage, "the rows that tokens were drawn from are",
+        "accept each round before the drafter's next forward, or give each round_memory a drafter with a model of "
+        "its own");
+}
+inline void expect_rows(pass_stamp const& pass, std::span<request_view const> requests, char const* stage) {
+    expect_pass(
+        pass, requests, stage, "the target's rows are",
+        "accept and end each round before the target's next pass, or give each round_memory a target with rows of "
+        "its own");
 }
 
 /// The settings are read in every round, so they are checked in every round: the text is only made where they are wrong.

@@ -9,6 +9,9 @@
 // between two stages an engine may do what it likes. A stage that is called out of order throws, before anything is
 // committed, and says what to call. Tokens come out of end_round, so that none is forgotten.
 //
+// Rounds of several round_memory objects may overlap: one is drafted while another is verified. What a model lends to one of
+// them is refused once the model's next pass has overwritten it (core/pass.hpp).
+//
 // No stage allocates, locks or enters the system, unless an executor that was lent does (executor.hpp). None throws if
 // the order is right. What a user's model does is the model's own affair: its failure propagates, nothing is committed,
 // and the round may be begun again from the same place (round/attempts.hpp).
@@ -142,6 +145,7 @@ void plan(Schedule const& schedule, Drafter const& drafter, Forward const& forwa
             detail::expect_schedule<Schedule>(round.parts, "plan");
             detail::expect_round(round.at.begun, "plan: no round has begun; call begin_round first");
             detail::expect_round(!round.at.drawn, "plan: the block is drawn already; plan before draw");
+            detail::expect_forward(pass_of(forward), memory.requests(), "plan");
             round.planning.start(memory.requests(), round.block.calibration());
             drafter.plan(forward, round.block, round.planning);
             round.budget =
@@ -167,7 +171,9 @@ void draw(Drafter& drafter, Forward const& forward, Rule const&, Rng& rng, round
                       drafter.target_vocabulary() == round.parts.target_vocabulary;
     detail::expect_round(same,
                          "draw: the round_memory was made for a drafter of another type or shape; make one for each");
+    detail::expect_forward(pass_of(forward), memory.requests(), "draw");
     round.at.drawn = true;
+    if (shape.lends_rows && shape.keep_rows) round.at.lent_drafts = pass_of(forward);
     constexpr bool fits = requires { drafter.draw(forward, typename Rule::draft_rule{}, round.block, rng); };
     static_assert(fits,
                   "draw: the drafter cannot fill this round's block: the round_memory's second parameter has to be the "
@@ -249,7 +255,7 @@ void accept(Rule const& rule, logits_rows<Row> const& rows, RowHook const& hook,
     }
 }
 
-/// End. Commits the verdicts to the models that have commit(verdicts), in the order given, the target first; remembers the
+/// End. Commits the verdicts to the models that have commit (commit_to), in the order given, the target first; remembers the
 /// round for planners; lets the schedule observe it. Returns its record, with the verdicts, valid until the next round
 /// begins. An engine that rolls back its caches itself names no models and does so by the record.
 template <class Schedule, class T, class Q, class Hook, class... Models>
@@ -258,11 +264,9 @@ round_record end_round(Schedule& schedule, round_memory<T, Q, Hook>& memory, Mod
     detail::expect_schedule<Schedule>(round.parts, "end_round");
     detail::expect_round(round.at.judged, "end_round: the round is not judged; call accept first");
     auto const requests = memory.requests();
+    detail::expect_rows(round.at.scored, requests, "end_round");
     std::span<verdict const> const verdicts = round.verdicts.first(requests.size());
-    [[maybe_unused]] auto const commit = [verdicts](auto& model) {  // an engine may name no models
-        if constexpr (requires { model.commit(verdicts); }) model.commit(verdicts);
-    };
-    (commit(models), ...);
+    (commit_to(models, verdicts, round.block), ...);
     if constexpr (reads_history_v<Schedule>) round.history.push(requests, round.block.table().survivals);
     round.attempts.end(requests, verdicts);
     round.at = {};

@@ -25,6 +25,7 @@ struct verdict {
     std::span<token_id const> emitted{};          ///< new tokens of the sequence; the last one is the next anchor
     bool stopped = false;                         ///< the last emitted token is a stop token
     std::span<double const> log_probabilities{};  ///< log p of each emitted token, if the request asked for them
+    std::uint64_t pass = 0;  ///< the target's pass that it was judged by (pass_stamp::number); 0 if the rows name none
     // Of trees; empty for chains:
     std::span<std::int32_t const> parents{};  ///< [drafted] 0 for the anchor, else 1 + the index of the token before it
     std::span<std::int32_t const> path{};     ///< [accepted] 1 + the index of each token that was kept

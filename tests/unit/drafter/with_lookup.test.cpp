@@ -266,8 +266,8 @@ TEST_CASE("with_lookup: learns how matches of a length fare from what was verifi
         {.longest = 4, .shortest = 2, .acceptance = {.assumed = 0.5, .assumed_longest = 0.5, .assumed_weight = 2}}};
     auto const fared = [&](std::size_t length) { return joined.acceptance()(length); };
     auto const run = [&](std::vector<verdict> const& verdicts) {
-        static_cast<void>(support::draft<double>(joined, token_rejection<>{}, round.views));
-        joined.commit(verdicts);
+        auto const d = support::draft<double>(joined, token_rejection<>{}, round.views);
+        joined.commit(verdicts, d.block);
     };
     // A match of 2 tokens: its positions count as matches of 2, 3 and 4.
     run({round.outcome(0, 3, 1), round.outcome(1, 3, 3)});
@@ -281,10 +281,12 @@ TEST_CASE("with_lookup: learns how matches of a length fare from what was verifi
     CHECK(fared(2) == before);
     CHECK(joined.other().commits == 3);
     // A round in which nobody drafted has no forward: what it found the round before must not count again.
-    joined.commit(std::vector{round.outcome(0, 3, 3)});
+    auto d = support::draft<double>(joined, token_rejection<>{}, round.views);
+    d.block.begin(round.views);
+    joined.commit(std::vector{round.outcome(0, 3, 3)}, d.block);
     CHECK(fared(2) == before);
     // What was learned is what the next block is recorded with, and planned with.
-    auto d = support::draft<double>(joined, token_rejection<>{}, round.views);
+    d = support::draft<double>(joined, token_rejection<>{}, round.views);
     fixed_probability c = 0;
     REQUIRE(quantise(fared(2), c));
     auto const table = d.block.table().survivals;
@@ -304,10 +306,10 @@ TEST_CASE("with_lookup: the first token that was not verified teaches by what th
         {.longest = 4, .shortest = 2, .acceptance = {.assumed = 0.5, .assumed_longest = 0.5, .assumed_weight = 2}}};
     auto const fared = [&](std::size_t length) { return joined.acceptance()(length); };
     auto const run = [&](std::size_t verified, std::size_t accepted, std::vector<token_id> const& emitted) {
-        static_cast<void>(support::draft<double>(joined, token_rejection<>{}, round.views));
+        auto const d = support::draft<double>(joined, token_rejection<>{}, round.views);
         verdict mine = round.outcome(0, verified, accepted);
         mine.emitted = emitted;
-        joined.commit(std::vector{mine, round.outcome(1, 0, 0)});
+        joined.commit(std::vector{mine, round.outcome(1, 0, 0)}, d.block);
     };
     run(0, 0, {2});
     CHECK(std::abs(fared(2) - 2.0 / 3) < 1e-3);
