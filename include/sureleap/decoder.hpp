@@ -47,7 +47,9 @@ struct decoder_options {
     /// Of all requests that have a place, each counted with its prompt and all that it may generate: what a cache of
     /// keys and values must hold.
     std::size_t max_tokens = std::numeric_limits<std::size_t>::max();
-    /// Where the seeds of unseeded requests come from, each its own. Unset: the system's random device.
+    /// Where the seeds of unseeded requests come from: a request's is a function of this and of its id. Two decoders of one seed
+    /// repeat each other, as a run that is to be reproduced must. So decoders that serve side by side need different seeds, or
+    /// their requests of equal ids and prompts get equal texts. Unset: the system's random device, which needs no care.
     std::optional<std::uint64_t> seed{};
     /// For everything that passes over rows of logits, as in round_limits; a static table. Null: the best that runs here.
     row_kernels const* kernels = nullptr;
