@@ -51,6 +51,14 @@ struct places {
     std::size_t last;
 };
 constexpr double rounding = 1e-6;
+/// What a caller knows of the total may be off by.
+constexpr double known_within = 0x1p-21;
+/// How much more or less than 1 - top-p may be left out, as a part of the mass. A top-p near 1 leaves out less than a known
+/// total is off by: masses are integers there, of 2^-44 at least.
+double slack_of(double top_p, std::size_t tokens) {
+    double const out = 1.0 - top_p;
+    return out > 0x1p-10 ? rounding : rounding * out + static_cast<double>(tokens) * 0x1p-43;
+}
 
 template <class T>
 struct sorted_row {
@@ -81,11 +89,11 @@ struct sorted_row {
             bool low = false;
             for (std::size_t i = 0; i < count; ++i) {
                 kept += weight(i);
-                if (!low && kept >= how.top_p * mass * (1.0 - rounding)) {
+                if (!low && kept >= (how.top_p - slack_of(how.top_p, count)) * mass) {
                     low = true;
                     at.first = i;
                 }
-                if (kept >= how.top_p * mass * (1.0 + rounding)) {
+                if (kept >= (how.top_p + slack_of(how.top_p, count)) * mass) {
                     at.last = i;
                     break;
                 }
@@ -166,6 +174,7 @@ void truncate_rows(std::uint64_t seed, std::size_t size, unsigned threads, std::
             if (roll.chance(0.5)) {
                 t.statistics.total = scalar_kernels<row_kernels>.template get<T>().sum(
                     row.data(), size, t.statistics.top, static_cast<float>(1.0 / how.temperature), nullptr);
+                t.statistics.total *= 1.0 + (roll.chance(0.5) ? known_within : -known_within);
             }
             tasks.push_back(t);
         }

@@ -26,8 +26,8 @@ namespace cuda {
 
 /// What the caller may know of a row already; it saves passes.
 struct row_statistics {
-    float top = 0.0f;                      ///< its largest logit; this one is a must
-    double total = 0.0;                    ///< the sum of exp((logit - top) / temperature) over the row, or 0
+    float top = 0.0f;    ///< its largest logit; this one is a must
+    double total = 0.0;  ///< the sum of exp((logit - top) / temperature) over the row within 2^-20, or 0
     block_weight const* blocks = nullptr;  ///< of its blocks of 1,024, of which only `largest` is read, or null
 };
 

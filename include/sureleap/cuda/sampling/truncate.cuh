@@ -10,7 +10,8 @@
 // ends however flat the row is, and however many tokens are tied.
 //
 // Masses are summed in integers; the host sums weights in double in the order of tokens. Both are within 2^-40 of the
-// sum of the same weights. Besides, their weights differ by as much as expf does.
+// sum of the same weights. Besides, their weights differ by as much as expf does. A total that the caller knows was summed
+// in float. It is used where that is far less than what a top-p leaves out.
 //
 // Rejected: sorting the row (ten passes); a threshold on the weight, refined until the count is right (as many passes, and
 // ties are still open); pops from a heap as on the host (one thread's work).
@@ -55,7 +56,8 @@ public:
                 what, amount,
                 amount < truncate_shared::parts ? static_cast<unsigned>(amount) : truncate_shared::parts + 1);
         } else {
-            keep_until_reached(what, amount * mass_left(), (row_.parts() + 1) / 2);
+            bool const leaves_much = 1.0 - amount > 0x1p-10;
+            keep_until_reached(what, amount * mass_left(leaves_much), (row_.parts() + 1) / 2);
         }
     }
 
@@ -155,12 +157,13 @@ private:
         all_left_ = false;
     }
 
-    /// The mass of what is left, in units of the row.
-    [[nodiscard]] __device__ double mass_left() {
+    /// The mass of what is left, in units of the row; within 2^-20 of it will do if `roughly`.
+    [[nodiscard]] __device__ double mass_left(bool roughly) {
         auto const of_list = [this](unsigned i) { return row_.mass_of(tokens_.key(i)); };
         if (complete_) return static_cast<double>(reach(listed_, 0, __builtin_inf(), of_list).before);
         auto const units = static_cast<double>(row_.unit());
-        return (all_left_ && row_.statistics().total > 0.0 ? row_.statistics().total : sum_left()) * units;
+        bool const is_known = all_left_ && row_.statistics().total > 0.0;
+        return (is_known && roughly ? row_.statistics().total : sum_left()) * units;
     }
     [[nodiscard]] __device__ double sum_left() {
         double sum = 0.0;
