@@ -82,7 +82,6 @@ void llama_lm::prefill(std::size_t slot, std::size_t first, std::span<sureleap::
 sureleap::logits_rows<float> llama_lm::score(sureleap::verify_batch const& batch) {
     auto const requests = batch.requests();
     needs_.clear();
-    scored_.clear();
     for (std::size_t r = 0; r < requests.size(); ++r) {
         auto const position = static_cast<std::size_t>(requests[r].position);
         sequences_->commit(requests[r].slot, position);
@@ -95,7 +94,6 @@ sureleap::logits_rows<float> llama_lm::score(sureleap::verify_batch const& batch
                                              : std::span<sureleap::token_id const>{};
         needs_.push_back(
             {requests[r].slot, missing, 1 + batch.length(r), batch.length(r), sureleap::detail::tree_of(batch, r)});
-        scored_.push_back(position);
     }
     auto outcome = sequences_->begin(needs_);
     if (outcome == sureleap::llama_outcome::ok) {
@@ -109,15 +107,14 @@ sureleap::logits_rows<float> llama_lm::score(sureleap::verify_batch const& batch
     }
     rows_ = batch.rows();
     for (auto const& request : requests) drop_kept(request.slot);
-    return sequences_->last_rows(rows_);
+    return sequences_->scored_rows(batch);
 }
 
 void llama_lm::commit(std::span<sureleap::verdict const> verdicts) {
-    for (std::size_t r = 0; r < verdicts.size() && r < scored_.size(); ++r) {
-        sequences_->commit(verdicts[r].slot, scored_[r] + verdicts[r].emitted.size(), verdicts[r].path);
-        drop_kept(verdicts[r].slot);
+    for (sureleap::verdict const& v : verdicts) {
+        sequences_->commit(v);
+        drop_kept(v.slot);
     }
-    scored_.clear();
 }
 
 sureleap::matrix_view<float> llama_lm::features() const noexcept {

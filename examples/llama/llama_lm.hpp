@@ -64,8 +64,7 @@ private:
     engine::weight embeddings_{};
     engine::weight output_head_{};
     std::vector<sureleap::detail::llama_sequences::need> needs_;
-    std::vector<std::size_t> scored_;  // the anchors' positions in the last batch
-    std::size_t rows_ = 0;             // of the last pass, its last ones
+    std::size_t rows_ = 0;  // of the last pass, its last ones
 };
 
 }  // namespace llama_example

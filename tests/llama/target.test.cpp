@@ -301,3 +301,72 @@ TEST_CASE("every code of llama_decode is an outcome, and each has a text of its 
     CHECK(std::adjacent_find(texts.begin(), texts.end()) == texts.end());
     CHECK(std::find(texts.begin(), texts.end(), "unknown outcome") == texts.end());
 }
+
+TEST_CASE("rounds that overlap: rows of an earlier pass are refused, and a verdict finds its own") {
+    tiny_model const model = make_tiny(tiny_arch::llama, 7);
+    tiny_context const context = make_context(model);
+    lookup drafter = lookup_of(model);
+    // Two adapters of one context, as two engines have them; the context has the rows of one pass.
+    llama_target first{context.get(), drafter};
+    llama_target second{context.get(), drafter, {.first_sequence = 1}};
+    fixed_schedule schedule;
+    philox_randomness const rng;
+    request_settings const settings{.temperature = 0.7};
+    struct loop {
+        llama_target& target;
+        std::uint64_t seed;
+        std::vector<token_id> text;
+        round_memory<float, float> memory;
+        request_view view{};
+    };
+    using rule = keyed_coupling;
+    loop a{first, 1, repeating_prompt(1, 20, 4), {drafter, schedule, rule{}, {}}};
+    loop b{second, 2, repeating_prompt(2, 24, 4), {drafter, schedule, rule{}, {}}};
+    auto const draft = [&](loop& l) -> verify_batch const& {
+        l.view = {.id = 1,  // in both
+                  .anchor = l.text.back(),
+                  .position = l.text.size() - 1,
+                  .context = l.text,
+                  .seed = l.seed,
+                  .remaining = 30,
+                  .settings = &settings};
+        static_cast<void>(begin_round(schedule, {&l.view, 1}, l.memory));
+        draw(drafter, drafter.forward(l.memory.requests()), rule{}, rng, l.memory);
+        return admit(schedule, l.memory);
+    };
+    auto const judge = [&](loop& l, logits_rows<float> const& rows) {
+        accept(rule{}, rows, no_logits_hook{}, rng, l.memory);
+    };
+    auto const end = [&](loop& l) {
+        auto const record = end_round(schedule, l.memory, l.target);
+        auto const& v = record.verdicts[0];
+        l.text.insert(l.text.end(), v.emitted.begin(), v.emitted.end());
+        CHECK(std::ranges::equal(l.target.held(0), std::span(l.text).first(l.text.size() - 1)));
+        return std::vector<verdict>{v};
+    };
+    for (int round = 0; round < 3; ++round) {
+        auto const rows = a.target.score(draft(a));
+        auto const others = b.target.score(draft(b));
+        CHECK(error_of([&] { judge(a, rows); }).starts_with("accept: the target's rows are of pass "));
+        judge(b, others);
+        static_cast<void>(end(b));
+        judge(a, a.target.score(a.memory.batch()));
+        auto const verdicts = end(a);
+        // Said again when the next pass is over, it is of another one.
+        auto const next = a.target.score(draft(a));
+        auto const held = std::vector<token_id>(a.target.held(0).begin(), a.target.held(0).end());
+        a.target.commit(verdicts);
+        CHECK(std::ranges::equal(a.target.held(0), held));
+        judge(a, next);
+        static_cast<void>(end(a));
+    }
+    auto const plain = [&](std::size_t i, std::size_t size, std::uint64_t seed, std::vector<token_id> const& text) {
+        auto const prompt = repeating_prompt(i, size, 4);
+        request_settings as_plain = settings;
+        as_plain.seed = seed;
+        as_plain.max_new_tokens = text.size() - size;
+        return std::ranges::equal(plain_text(model, prompt, as_plain), std::span(text).subspan(size));
+    };
+    CHECK(plain(1, 20, 1, a.text));
+    CHECK(plain(2, 24, 2, b.text));
+}

@@ -6,14 +6,29 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
 
 #include <llama.h>
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
+#include <sureleap/core/pass.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace detail {
+
+/// Passes over a context, counted together for all adapters that use it: it has the rows of its last pass alone.
+[[nodiscard]] inline std::shared_ptr<pass_counter> passes_over(llama_context const* context) {
+    static std::mutex busy;
+    static std::map<llama_context const*, std::weak_ptr<pass_counter>> known;
+    std::lock_guard const lock(busy);
+    std::erase_if(known, [](auto const& one) { return one.second.expired(); });
+    std::shared_ptr<pass_counter> passes = known[context].lock();
+    if (passes == nullptr) known[context] = passes = std::make_shared<pass_counter>();
+    return passes;
+}
 
 /// The context. Throws if rounds of `slots` requests on sequences from first_sequence on, with up to `most_rows` rows, do not
 /// fit it, in the name of `owner`.

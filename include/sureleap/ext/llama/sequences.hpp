@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -26,11 +27,13 @@
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
+#include <sureleap/core/pass.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/ext/llama/context.hpp>
 #include <sureleap/ext/llama/features.hpp>
 #include <sureleap/ext/llama/outcome.hpp>
 #include <sureleap/ext/llama/paths.hpp>
+#include <sureleap/verify/verdict.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -47,6 +50,7 @@ public:
           memory_(llama_get_memory(context)),
           model_(llama_get_model(context)),
           features_(features),
+          counter_(passes_over(context)),
           most_tokens_(llama_n_batch(context)),
           sequences_(slots) {
         keeps_states_ = llama_model_is_recurrent(model_) || llama_model_is_hybrid(model_);
@@ -103,6 +107,7 @@ public:
     [[nodiscard]] llama_outcome settle(request_view const& request) {
         sequence& s = sequences_[request.slot];
         auto const position = static_cast<std::size_t>(request.position);
+        s.scored_in = 0;
         if (s.paths.is_decoded()) accept(request.slot, {});  // there was no verdict
         // Somebody else may have cleared, shifted or moved what was there.
         if (llama_memory_seq_pos_max(memory_, s.id) + 1 != static_cast<llama_pos>(s.held.size())) forget(request.slot);
@@ -133,9 +138,16 @@ public:
     /// the nodes of `path` are held first (verdict::path).
     void commit(std::size_t slot, std::size_t size, std::span<std::int32_t const> path = {}) {
         sequence& s = sequences_[slot];
+        s.scored_in = 0;
         if (s.paths.is_decoded()) accept(slot, path);
         if (s.held.size() > size) go_back(slot, size);
         s.agreed = s.held.size();
+    }
+    /// The same by a verdict. What it says of another pass than the one in which the slot was scored last is no news.
+    void commit(verdict const& v) {
+        sequence const& s = sequences_[v.slot];
+        if (s.scored_in == 0 || (v.pass != 0 && v.pass != s.scored_in)) return;
+        commit(v.slot, s.anchor + v.emitted.size(), v.path);
     }
     /// Frees the memory of a slot.
     void forget(std::size_t slot) {
@@ -242,7 +254,19 @@ public:
     /// The last rows of the last pass, which were the last `count` tokens of its batch. In place, valid until the next pass.
     [[nodiscard]] logits_rows<float> last_rows(std::size_t count) const {
         // llama.cpp counts from the end of the outputs here.
-        return {{llama_get_logits_ith(context_, -static_cast<std::int32_t>(count)), count, vocabulary()}, {}, {}};
+        float const* const first = llama_get_logits_ith(context_, -static_cast<std::int32_t>(count));
+        return {.values = {first, count, vocabulary()}, .pass = pass_};
+    }
+    /// The same of a verify batch, whose verdicts will come.
+    [[nodiscard]] logits_rows<float> scored_rows(verify_batch const& batch) {
+        for (request_view const& request : batch.requests()) {
+            sequence& s = sequences_[request.slot];
+            s.scored_in = pass_.number();
+            s.anchor = static_cast<std::size_t>(request.position);
+        }
+        auto rows = last_rows(batch.rows());
+        rows.pass = pass_.made_for(fingerprint_of(batch.requests()));
+        return rows;
     }
 
 private:
@@ -254,6 +278,8 @@ private:
         std::size_t added = 0;
         std::size_t decoded = 0;          // of the last pass that it took part in
         std::uint64_t round = 0;          // the last one that it took part in
+        std::uint64_t scored_in = 0;      // the pass whose verdict is to come; 0: none
+        std::size_t anchor = 0;           // its position then
         std::vector<std::uint8_t> saved;  // the state behind saved_at tokens; 0: none
         std::size_t saved_at = 0;
         llama_paths paths;
@@ -334,6 +360,7 @@ private:
     [[nodiscard]] int call() {
         if (features_ != nullptr) features_->begin(tokens_.size());
         ++passes_;
+        pass_ = counter_->begin();
         return llama_decode(context_, {.n_tokens = static_cast<std::int32_t>(tokens_.size()),
                                        .token = tokens_.data(),
                                        .embd = nullptr,
@@ -368,10 +395,12 @@ private:
     llama_memory_t memory_;
     llama_model const* model_;
     llama_features* features_;
+    std::shared_ptr<pass_counter> counter_;
     std::size_t most_tokens_;
     bool keeps_states_ = false;  // recurrent or hybrid
     std::size_t window_ = 0;     // tokens that can be removed from the end of a sequence
     std::uint64_t passes_ = 0;
+    pass_stamp pass_{};  // the last one
     std::uint64_t round_ = 0;
     std::vector<sequence> sequences_;
     // The batch.

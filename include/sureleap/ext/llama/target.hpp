@@ -101,21 +101,16 @@ public:
         return sequences_.missing(request).size();
     }
 
-    /// One row a token of the batch; none, if outcome() is not ok.
+    /// One row a token of the batch; none, if outcome() is not ok. The context keeps them until its next pass, whoever
+    /// asks for it: rounds that overlap need a context each.
     [[nodiscard]] logits_rows<float> score(verify_batch const& batch) {
-        scored_.clear();
         outcome_ = decode(batch);
         if (outcome_ != llama_outcome::ok) return {};
-        for (request_view const& request : batch.requests()) scored_.push_back(request.position);
-        return sequences_.last_rows(batch.rows());
+        return sequences_.scored_rows(batch);
     }
-    /// Removes what was rejected. Verdicts of the batch that was scored last, in its order.
+    /// Removes what was rejected.
     void commit(std::span<verdict const> verdicts) {
-        for (std::size_t r = 0; r < verdicts.size() && r < scored_.size(); ++r) {
-            verdict const& v = verdicts[r];
-            sequences_.commit(v.slot, static_cast<std::size_t>(scored_[r]) + v.emitted.size(), v.path);
-        }
-        scored_.clear();
+        for (verdict const& v : verdicts) sequences_.commit(v);
     }
     /// Frees the cache of a slot whose request has left. Not needed: another request takes it over, and what takes no part in
     /// a round gives way where there is no room.
@@ -179,7 +174,6 @@ private:
     detail::llama_sequences sequences_;
     llama_outcome outcome_ = llama_outcome::ok;
     std::vector<detail::llama_sequences::need> needs_;
-    std::vector<std::uint64_t> scored_;  // the anchors' positions
 };
 
 SURELEAP_END_NAMESPACE
