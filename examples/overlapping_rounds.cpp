@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// Double buffering. The requests are two micro-batches: while the target verifies a round of one, the next round of the other
-// is drafted. Each micro-batch has a round_memory of its own; target, drafter, schedule and rule are shared. The texts are
-// those that come out when nothing overlaps.
+// Double buffering. The requests are two micro-batches: while the target verifies a round of one, the next round of the
+// other is drafted. Each micro-batch has a round_memory of its own; target, drafter, schedule and rule are shared. The
+// texts are those that come out when nothing overlaps.
 //
-// A model that computes every pass into the same memory must not be asked again too early. Whoever does is told by the next
-// stage, and this program shows it.
+// A model that computes every pass into the same memory must not be asked again too early. Whoever does is told by the
+// next stage, and this program shows it.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -39,8 +39,8 @@ void fill_logits(std::span<token_id const> context, double sharpness, std::span<
     }
 }
 
-// A target as engines have one: every pass overwrites the rows of the pass before. It says of which pass they are, so that
-// nobody reads the rows of another batch.
+// A target as engines have one: every pass overwrites the rows of the pass before. It says of which pass they are, so
+// that nobody reads the rows of another batch.
 class slow_target {
 public:
     [[nodiscard]] logits_rows<float> score(verify_batch const& batch) {
@@ -156,7 +156,8 @@ void serve_in_turn(engine& e) {
     }
 }
 
-// The next pass of the target, before the verdicts on the last one: the first batch would be judged by the second one's rows.
+// The next pass of the target, before the verdicts on the last one: the first batch would be judged by the second one's
+// rows.
 bool too_early(engine& e) {
     e.first.draft();
     e.second.draft();

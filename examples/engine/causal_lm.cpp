@@ -72,6 +72,7 @@ void causal_lm<Real>::prefill(std::size_t slot, std::size_t first, std::span<sur
                             limits_.context_length);
     }
     check_slot(slot);
+    pass_ = passes_.begin();
     rows_.clear();
     outputs_.clear();
     context_.branches.clear();
@@ -88,13 +89,14 @@ sureleap::logits_rows<Real> causal_lm<Real>::score(sureleap::verify_batch const&
         sureleap::fail_with("causal_lm: a verify batch of ", batch.rows(),
                             " rows, expected at most max_rows = ", limits_.max_rows);
     }
+    pass_ = passes_.begin(sureleap::fingerprint_of(batch.requests()));
     rows_.clear();
     outputs_.clear();
     context_.branches.clear();
     if (!batch.has_trees()) {
         for (std::size_t i = 0; i < batch.rows(); ++i) rows_.push_back(row_at(batch, i, 0));
         forward(batch.tokens(), true);
-        return {{logits_.data(), rows_.size(), config().vocabulary}, {}};
+        return {.values = {logits_.data(), rows_.size(), config().vocabulary}, .pass = pass_};
     }
     inputs_.resize(batch.rows());
     requests_.clear();
@@ -102,7 +104,7 @@ sureleap::logits_rows<Real> causal_lm<Real>::score(sureleap::verify_batch const&
     for (std::size_t r = 0; r < batch.requests().size(); ++r) place_branches(batch, r, tokens);
     context_.tree_keys.resize(config().layers * batch.rows() * 2 * config().kv_heads * config().head_dim);
     forward(tokens, true);
-    return {{logits_.data(), rows_.size(), config().vocabulary}, {}};
+    return {.values = {logits_.data(), rows_.size(), config().vocabulary}, .pass = pass_};
 }
 
 template <class Real>
@@ -164,6 +166,11 @@ void causal_lm<Real>::place_branches(sureleap::verify_batch const& batch, std::s
 
 template <class Real>
 void causal_lm<Real>::commit(std::span<sureleap::verdict const> verdicts) {
+    for (sureleap::verdict const& v : verdicts) {
+        if (v.pass == 0 || v.pass == pass_.number() || v.path.empty()) continue;
+        sureleap::fail_with("causal_lm: a tree of pass ", v.pass, " is committed after pass ", pass_.number(),
+                            ", which has overwritten its keys; expected each round to end before the next pass");
+    }
     if (outputs_.empty()) return;  // keys of chains are in the cache
     for (std::size_t r = 0; r < verdicts.size(); ++r) {
         sureleap::verdict const& v = verdicts[r];

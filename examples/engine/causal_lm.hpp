@@ -72,6 +72,8 @@ private:
     struct anchored {
         std::size_t slot, position, first_row;
     };
+    sureleap::pass_counter passes_;
+    sureleap::pass_stamp pass_;       // the last one, that what stands above and below is of
     std::vector<anchored> requests_;  // of that batch
     std::vector<Real> stream_;        // [max_rows, hidden_size]
     std::vector<Real> features_;      // [max_rows, feature layers * hidden_size]

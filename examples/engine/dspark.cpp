@@ -58,6 +58,7 @@ sureleap::block_forward<Real> dspark<Real>::forward(std::span<sureleap::request_
     if (requests.size() > limits_.slots) {
         sureleap::fail_with("dspark: ", requests.size(), " requests, expected at most ", limits_.slots);
     }
+    sureleap::pass_stamp const pass = passes_.begin(sureleap::fingerprint_of(requests));
     rows_.clear();
     wanted_.clear();
     for (auto const& request : requests) {
@@ -101,7 +102,8 @@ sureleap::block_forward<Real> dspark<Real>::forward(std::span<sureleap::request_
         std::copy_n(x + i * d, d, x + wanted_[i] * d);
         std::copy_n(logits_.data() + i * V, V, logits_.data() + wanted_[i] * V);
     }
-    last_forward_ = {{hidden_.data(), all, d}, {{logits_.data(), all, V}, {}}};
+    last_forward_ = {.hidden = {hidden_.data(), all, d},
+                     .base_logits = {.values = {logits_.data(), all, V}, .pass = pass}};
     return last_forward_;
 }
 

@@ -78,6 +78,7 @@ private:
     std::vector<Real> injected_;       // C
     std::vector<Real> hidden_;         // [requests * gamma, hidden_size]
     std::vector<Real> logits_;         // [requests * gamma, vocabulary()]
+    sureleap::pass_counter passes_;
     sureleap::block_forward<Real> last_forward_;
 };
 

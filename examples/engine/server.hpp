@@ -44,9 +44,9 @@ class server {
     using memory_type = sureleap::round_memory<Real, Real>;
 
 public:
-    /// The models must outlive the server, and are its own: nobody else's requests are in their slots. A drafter of trees gets the rule that does for trees what `rule` does for chains.
-    /// `observer` is the model inside the drafter, if it feeds on features; it has the
-    /// target's limits. A drafter that needs no features has none.
+    /// The models must outlive the server, and are its own: nobody else's requests are in their slots. A drafter of
+    /// trees gets the rule that does for trees what `rule` does for chains. `observer` is the model inside the drafter,
+    /// if it feeds on features; it has the target's limits. A drafter that needs no features has none.
     server(target<Real>& served, any_drafter<Real>& drafter, draft_model<Real>* observer, Schedules schedule,
            any_rule rule, thread_pool& pool, Rng rng = {})
         : target_(served),

@@ -66,6 +66,7 @@ public:
         for (std::size_t i = 0; i < tokens.size(); ++i) run(i, tokens[i], first + i);
     }
     [[nodiscard]] sureleap::logits_rows<Real> score(sureleap::verify_batch const& batch) override {
+        sureleap::pass_stamp const pass = passes_.begin(sureleap::fingerprint_of(batch.requests()));
         begin(batch.rows());
         logits_.resize(rows_ * vocabulary());
         for (std::size_t i = 0; i < rows_; ++i) {
@@ -78,7 +79,7 @@ public:
             load_row(weights_.bigram_in, static_cast<std::size_t>(x), e.data());
             matmul_add(pool_, e.data(), 1, weights_.bigram_out, logits);
         }
-        return {{logits_.data(), rows_, vocabulary()}, {}};
+        return {.values = {logits_.data(), rows_, vocabulary()}, .pass = pass};
     }
     [[nodiscard]] sureleap::matrix_view<Real> features() const noexcept override {
         return {features_.data(), rows_, width()};
@@ -122,6 +123,7 @@ private:
     thread_pool& pool_;
     serving_limits limits_;
     std::size_t rows_ = 0;
+    sureleap::pass_counter passes_;
     std::vector<Real> features_;
     std::vector<Real> logits_;
 };

@@ -46,6 +46,7 @@ public:
     simulated_target(text_source const&, cost_world&&, std::size_t, double = 0) = delete;  // both must outlive it
 
     [[nodiscard]] sureleap::logits_rows<double> score(sureleap::verify_batch const& batch) {
+        sureleap::pass_stamp const pass = passes_.begin(sureleap::fingerprint_of(batch.requests()));
         for (std::size_t r = 0; r < batch.requests().size(); ++r) {
             sureleap::request_view const& request = batch.requests()[r];
             bool const is_new = request.remaining == request.settings->max_new_tokens;
@@ -65,7 +66,7 @@ public:
         auto load = sureleap::load_of(batch.requests(), texts_->block_size());
         load.batch_tokens = batch.rows();
         now_ += truth_->step_seconds(load);
-        return {.values = {rows_.data(), batch.rows(), vocabulary}};
+        return {.values = {rows_.data(), batch.rows(), vocabulary}, .pass = pass};
     }
 
     [[nodiscard]] double now() const noexcept { return now_; }
@@ -77,6 +78,7 @@ private:
     cost_world const* truth_;
     double prefill_seconds_;
     std::vector<position_facts> facts_;
+    sureleap::pass_counter passes_;
     std::vector<double> rows_;
     double now_ = 0;
 };
@@ -91,7 +93,9 @@ struct virtual_clock {
 class simulated_drafter {
 public:
     using value_type = double;
-    struct forward_type {};  // facts of this round are the drafter's own
+    struct forward_type {
+        sureleap::pass_stamp pass{};  // facts of this round are the drafter's own, until the next
+    };
 
     static constexpr bool is_deterministic = false;
     static constexpr bool is_parallel = true;
@@ -107,11 +111,12 @@ public:
     [[nodiscard]] std::size_t state_size() const noexcept { return 0; }
 
     [[nodiscard]] forward_type forward(std::span<sureleap::request_view const> requests) noexcept {
+        sureleap::pass_stamp const pass = passes_.begin(sureleap::fingerprint_of(requests));
         for (std::size_t r = 0; r < requests.size(); ++r) {
             auto const out = std::span(facts_).subspan(r * block_size(), requests[r].draft_cap(block_size()));
             texts_->look(requests[r].seed, requests[r].position, out);
         }
-        return {};
+        return {pass};
     }
 
     void plan(forward_type, sureleap::draft_block<double> const& block,
@@ -143,6 +148,7 @@ private:
     }
 
     text_source const* texts_;
+    sureleap::pass_counter passes_;
     std::vector<position_facts> facts_;
 };
 

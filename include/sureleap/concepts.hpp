@@ -98,8 +98,8 @@ concept linear_backend =
 // ---- drafting --------------------------------------------------------------------------------------------------
 
 /// Gives h_1..h_gamma and U_1..U_gamma of every request in one pass: `forward(requests)` or a call returns
-/// block_forward<T>, valid until the next call. Rounds that would read it later are refused. A backbone with several buffers
-/// says itself which passes are current (core/pass.hpp).
+/// block_forward<T>, valid until the next call. Rounds that would read it later are refused. A backbone with several
+/// buffers says itself which passes are current (core/pass.hpp).
 ///
 /// Promise: reads committed tokens only, and keeps base logits that no head adds to until the round has ended. Hidden states
 /// that consumed a drafted token would make confidences anticipating; an autoregressive model is therefore another concept.
@@ -206,10 +206,10 @@ concept calibrator = requires(C const& cal, std::size_t k, double c) {
 /// - is_parallel: forward() consumes no drafted token.  has_confidence: it records confidences below certainty.
 /// - forward(requests) is what a planner may see; draw (a template on the rule's draft_rule) fills a draft_block.
 ///
-/// Rounds may overlap: another forward may come before this one's draw, and another draw before this one's commit. So what
-/// belongs to a pass is in what forward returns. Where that refers to memory which the next forward overwrites, it has a
-/// member `pass` (pass_stamp), by which stages refuse it. Draw reads the requests of the block. What a drafter learns from is in
-/// the block too: commit(verdicts, block), in place of commit(verdicts) (draft_notes).
+/// Rounds may overlap: another forward may come before this one's draw, and another draw before this one's commit. So
+/// what belongs to a pass is in what forward returns. Where that refers to memory which the next forward overwrites, it
+/// has a member `pass` (pass_stamp), by which stages refuse it. Draw reads the requests of the block. What a drafter
+/// learns from is in the block too: commit(verdicts, block), in place of commit(verdicts) (draft_notes).
 ///
 /// A request whose draft_cap is 0 drafts nothing, and a backbone need not fill its rows. In a round in which nobody drafts
 /// neither is called; a model that keeps state of its own finds what it has missed in the requests' contexts, or in commit.
@@ -330,9 +330,9 @@ inline constexpr bool needs_confidence_v<S> = S::needs_confidence;
 // ---- verification ----------------------------------------------------------------------------------------------
 
 /// Scores a flattened batch: `score(batch)` or a call returns logits_rows<T>, one row a token of the batch, row i the
-/// law of the token after it. Rows stay valid until the verdicts are committed; the library never copies them. A target whose
-/// next pass overwrites them says of which pass they are (logits_rows::pass): a round that would be judged by the rows of
-/// another is refused.
+/// law of the token after it. Rows stay valid until the verdicts are committed; the library never copies them. A target
+/// whose next pass overwrites them says of which pass they are (logits_rows::pass): a round that would be judged by the
+/// rows of another is refused.
 ///
 /// Promise: row i is a function of the request's committed tokens and of its own path in the batch. Without trees
 /// (scores_trees) that path is the tokens up to i. Optional: commit(verdicts), called last in a round (roll back to what was emitted).

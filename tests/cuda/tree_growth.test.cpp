@@ -369,7 +369,7 @@ void play_rounds(support::dice& roll, Judge const& judge, rounds_tally& sum) {
                            .parents = host.block.parents(r),
                            .path = kept[r]};
         }
-        drafter.commit(verdicts);
+        drafter.commit(verdicts, host.block);
     }
     CHECK(open == 0);
 }

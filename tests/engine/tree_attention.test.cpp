@@ -195,3 +195,28 @@ TEST_CASE("tree attention: a tree that does not fit is refused by its numbers", 
     CHECK(support::says(refusal({{3, 0}}), "in slot 3"));
     CHECK(support::says(refusal({{0, 0}, {1, 0}, {2, 0}, {2, 0}}), "100 rows, expected at most max_rows = 80"));
 }
+
+TEST_CASE("tree attention: a tree that is committed after the next pass is refused, since its keys are overwritten",
+          "[engine]") {
+    engine::thread_pool pool(1);
+    auto served = make(pool);
+    support::dice roll(4);
+    grown const bushy(most, false, roll);
+    tree_batch batch;
+    batch.add(0, 0, bushy);
+    std::vector<std::int32_t> const path = bushy.path_to(bushy.size() - 1);
+    auto const rows = served.score(batch.flat());
+    CHECK(rows.pass.is_current());
+    std::vector<sureleap::verdict> const verdicts{{.verified = bushy.tokens.size(),
+                                                   .accepted = path.size(),
+                                                   .pass = rows.pass.number(),
+                                                   .parents = bushy.parents,
+                                                   .path = path}};
+    token_id const prompt[] = {1, 2};
+    served.prefill(1, 0, prompt);
+    CHECK_FALSE(rows.pass.is_current());
+    CHECK(support::error_text([&] { served.commit(verdicts); }) ==
+          "causal_lm: a tree of pass 1 is committed after pass 2, which has overwritten its keys; expected each round "
+          "to end "
+          "before the next pass");
+}

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// Rounds that overlap: two requests, each in a round_memory of its own, over the same drafter and the same target, with their
-// stages in every order. For every drafter the joint law is the product of plain decoding's, or a stage refuses what a
-// later pass has overwritten and says what to do. Which orders are refused is known beforehand, and the remedy makes them
-// exact. Models that do not say of which pass something is are put back, and their bias is seen. Some ten seconds.
+// Rounds that overlap: two requests, each in a round_memory of its own, over the same drafter and the same target, with
+// their stages in every order. For every drafter the joint law is the product of plain decoding's, or a stage refuses
+// what a later pass has overwritten and says what to do. Which orders are refused is known beforehand, and the remedy
+// makes them exact. Models that do not say of which pass something is are put back, and their bias is seen. Some ten
+// seconds.
 #include <array>
 #include <cstddef>
 #include <optional>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include <sureleap/round/stages.hpp>
+#include <sureleap/serving/never_lose.hpp>
 #include <sureleap/tree/rejection.hpp>
 
 #include "support/catch.hpp"
@@ -38,8 +40,8 @@ using order = std::array<std::size_t, 2 * stages>;
     while (std::next_permutation(now.begin() + 1, now.end()));
     return all;
 }
-/// Double buffering: while one text's round n is verified, the other one's is drafted, and the other way round. Round 0 has been
-/// drafted before.
+/// Double buffering: while one text's round n is verified, the other one's is drafted, and the other way round. Round 0
+/// has been drafted before.
 constexpr order double_buffered{0, 1, 1, 0, 0, 1, 0, 0, 1, 1};
 
 /// When a round's stage comes.
@@ -66,15 +68,15 @@ struct texts {
     std::array<std::vector<token_id>, 2> prompts;
     std::array<bool, 2> matched{};
 };
-texts const both_unmatched{{{{0, 1}, {1, 1}}}, {false, false}};
+texts const both_unmatched{{{{0, 1}, {1, 0}}}, {false, false}};
 texts const one_matched{{{{1, 0, 1, 0}, {0, 1}}}, {true, false}};
 
 [[nodiscard]] scene scene_of(texts const& t, std::size_t horizon) {
     return {{{t.prompts[0], {}}, {t.prompts[1], {}}}, horizon, 2};
 }
 
-/// Plays a path: stages follow each other in this order, over and over, until both texts have reached the horizon. `ahead`: so
-/// many stages of round 0 come before.
+/// Plays a path: stages follow each other in this order, over and over, until both texts have reached the horizon.
+/// `ahead`: so many stages of round 0 come before.
 template <class Drafter, class Target, class Schedule, class Rule, class Rng>
 [[nodiscard]] outcome play_overlapping(order const& o, std::size_t ahead, scene const& s,
                                        std::array<Drafter*, 2> drafters, std::array<Target*, 2> targets,
@@ -238,6 +240,25 @@ TEST_CASE("overlapping rounds of trees: exact or refused, for every drafter and 
     std::size_t refusals = 0;
     for_each_tree_drafter(w, checks_of(w, recursive_rejection<>{}, refusals));
     CHECK(refusals > 500);
+}
+
+TEST_CASE("overlapping rounds under a schedule that learns from both: exact", "[exact]") {
+    // It takes the round that it observes for the one that it limited last.
+    never_lose const learning{greedy_schedule{jagged_capacity{}}, jagged_capacity{}, {.prior = 0.6, .probing = 0.3}};
+    auto const check = [&](auto const& rule) {
+        world const w{12, 2, 1};
+        scene const s = scene_of(both_unmatched, 3);
+        std::size_t checked = 0;
+        for (order const& o : every_order()) {
+            if (checked++ % 12 != 0) continue;
+            auto const found = law_of_overlap(
+                o, 0, s, {true, false}, [&] { return with_lookup{autoregressive_of(w)}; }, [&] { return target_of(w); },
+                learning, rule);
+            CHECK(found.refused.empty());
+            CHECK(largest_difference(found.output, autoregressive_law(w, s)) <= tolerance);
+        }
+    };
+    check(token_rejection<>{});
 }
 
 // ---- that the tests are about something ------------------------------------------------------------------------

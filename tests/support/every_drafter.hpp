@@ -48,7 +48,8 @@ struct product_weights {
     }
 };
 
-/// visit(name, lends, finds, make) for each drafter: what its passes lend, whether it looks up, and a function that makes one.
+/// visit(name, lends, finds, make) for each drafter: what its passes lend, whether it looks up, and a function that
+/// makes one.
 template <class Visit>
 void for_each_drafter(world const& w, Visit&& visit) {
     product_weights const weights(w);

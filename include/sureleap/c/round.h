@@ -180,7 +180,9 @@ typedef struct sureleap_batch {
 
 /// Decides how much of each chain is verified.
 SURELEAP_C_API sureleap_result sureleap_round_admit(sureleap_round* round, sureleap_batch* batch);
-/// Judges every request by the target's rows, at least batch.rows of them and V wide. They are not read after it.
+/// Judges every request by the target's rows, at least batch.rows of them and V wide. They are not read after it. They
+/// must be those of this round's batch: where rounds overlap nobody else can tell, so keep each round's rows until its
+/// accept.
 SURELEAP_C_API sureleap_result sureleap_round_accept(sureleap_round* round, sureleap_rows const* rows);
 
 /// Outcomes of a request. Anything but ok: nothing is emitted, and the request may be run again from the same place.

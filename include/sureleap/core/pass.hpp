@@ -25,8 +25,8 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// A pass, and what to ask whether its memory is still its own. Must not outlive the pass_counter. By default it names no pass
-/// and is always current: the memory is said to stay.
+/// A pass, and what to ask whether its memory is still its own. Must not outlive the pass_counter. By default it names
+/// no pass and is always current: the memory is said to stay.
 class pass_stamp {
 public:
     pass_stamp() = default;
@@ -54,8 +54,8 @@ private:
     std::uint64_t requests_ = 0;
 };
 
-/// Counts the passes that one piece of memory is lent to. A copy counts its own, as it has memory of its own. Stamps stay good
-/// when it moves. The number is atomic, so that a pass on another thread is noticed as well.
+/// Counts the passes that one piece of memory is lent to. A copy counts its own, as it has memory of its own. Stamps
+/// stay good when it moves. The number is atomic, so that a pass on another thread is noticed as well.
 class pass_counter {
 public:
     pass_counter() : now_(std::make_unique<std::atomic<std::uint64_t>>(0)) {}
@@ -89,8 +89,8 @@ template <class Lent>
     }
 }
 
-/// Memory of T for each pass, for parts that have something to remember of it: who holds the pointer has the memory. It takes
-/// more where more passes overlap than ever before. A copy has memory of its own.
+/// Memory of T for each pass, for parts that have something to remember of it: who holds the pointer has the memory. It
+/// takes more where more passes overlap than ever before. A copy has memory of its own.
 template <class T>
 class pass_pool {
 public:

@@ -167,8 +167,9 @@ struct logits_row {
     std::span<compute_t<T> const> block_sums{};
 };
 
-/// Rows of logits somebody else owns, as a target or a backbone returns them; the library never asks for a copy. A model that
-/// computes the next pass into the same memory says which one they are of, and stages refuse them when they are overwritten.
+/// Rows of logits somebody else owns, as a target or a backbone returns them; the library never asks for a copy. A
+/// model that computes the next pass into the same memory says which one they are of, and stages refuse them when they
+/// are overwritten.
 template <class T>
 struct logits_rows {
     using value_type = T;
@@ -329,8 +330,8 @@ struct step_load {
     return load;
 }
 
-/// What a semi-autoregressive backbone returns for R requests: hidden states h and base logits U of every position.
-/// Row r * gamma + k belongs to request r, position k. h may be empty (d = 0) if no head reads it. Its pass is that of U.
+/// What a semi-autoregressive backbone returns for R requests: hidden states h and base logits U of every position. Row
+/// r * gamma + k belongs to request r, position k. h may be empty (d = 0) if no head reads it. Its pass is that of U.
 template <class T>
 struct block_forward {
     using value_type = T;

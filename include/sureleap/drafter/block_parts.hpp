@@ -104,8 +104,8 @@ public:
         return head_.state_size() + (converts_hidden ? options_.hidden_size : 0);
     }
 
-    /// The backbone pass: all a planner may see. Where the backbone does not say of which pass its rows are, they are taken to be
-    /// valid until the next one.
+    /// The backbone pass: all a planner may see. Where the backbone does not say of which pass its rows are, they are
+    /// taken to be valid until the next one.
     [[nodiscard]] forward_type forward(std::span<request_view const> requests) {
         pass_stamp const pass = passes_.begin(fingerprint_of(requests));
         forward_type lent = detail::call_forward(backbone_, requests);

@@ -20,9 +20,9 @@ SURELEAP_BEGIN_NAMESPACE
 /// Wraps `f(std::span<token_id const> context, std::span<Real> logits)`, which fills the logits of the token after
 /// `context`. Models target_model and autoregressive_model. Needs request_view::context.
 ///
-/// For small models, examples and tests: every row is computed from its whole context, one after another. The rows of a pass
-/// stay until the next one. Buffers grow on demand; reserve() keeps rounds free of allocation (of the object it is called on:
-/// a copy has buffers of its own).
+/// For small models, examples and tests: every row is computed from its whole context, one after another. The rows of a
+/// pass stay until the next one. Buffers grow on demand; reserve() keeps rounds free of allocation (of the object it is
+/// called on: a copy has buffers of its own).
 template <class Real, class Function>
 class context_model {
 public:

@@ -227,8 +227,8 @@ public:
         found_[r] = true;
         return true;
     }
-    /// The same block, whose requests are seen as these, each at its place: for the drafter inside of another, that is to draft
-    /// for some of them only, and less.
+    /// The same block, whose requests are seen as these, each at its place: for the drafter inside of another, that is
+    /// to draft for some of them only, and less.
     [[nodiscard]] draft_block seen_as(std::span<request_view const> requests) const noexcept {
         SURELEAP_EXPECTS(requests.size() == requests_.size());
         draft_block same = *this;
@@ -388,8 +388,8 @@ private:
     std::span<Q> values_{};
 };
 
-/// Commits verdicts to a model: commit(verdicts, block) of a drafter that learns from its drafts, commit(verdicts) of any other
-/// that has it.
+/// Commits verdicts to a model: commit(verdicts, block) of a drafter that learns from its drafts, commit(verdicts) of
+/// any other that has it.
 template <class Model, class Q>
 void commit_to(Model& model, std::span<verdict const> verdicts, draft_block<Q> const& block) {
     if constexpr (requires { model.commit(verdicts, block); }) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What drafters write down of a draft for their commit, which learns from it. It lies in the round's own memory, beside the
-// draft: a drafter that remembered its last draft instead would take the verdicts of one round for those of another, where
-// two rounds overlap.
+// What drafters write down of a draft for their commit, which learns from it. It lies in the round's own memory, beside
+// the draft: a drafter that remembered its last draft instead would take the verdicts of one round for those of
+// another, where two rounds overlap.
 #pragma once
 
 #include <algorithm>

@@ -107,10 +107,10 @@ struct with_lookup_options {
 /// Drafter does. The other drafter is held by value, or by reference where an lvalue was given to the deduction guide.
 ///
 /// Needs request_view::context and commit. A request that lookup drafts for has draft_limit 0 in what the other drafter
-/// is given; if there are only such, its forward is not called. So request_view::model_limit is no limit to found tokens:
-/// they cost their rows, which the schedule prices. Takes memory when a round has more requests than any before, or more rounds
-/// overlap: each forward pass has its own for as long as what it returned is kept.
-/// Confidences of found tokens are no matter of a lent calibration: they go past it.
+/// is given; if there are only such, its forward is not called. So request_view::model_limit is no limit to found
+/// tokens: they cost their rows, which the schedule prices. Takes memory when a round has more requests than any
+/// before, or more rounds overlap: each forward pass has its own for as long as what it returned is kept. Confidences
+/// of found tokens are no matter of a lent calibration: they go past it.
 template <class Drafter>
 class with_lookup {
     using other_type = std::remove_cvref_t<Drafter>;

@@ -68,8 +68,8 @@ template <class T>
     return &tagged<std::remove_cvref_t<T>>;
 }
 
-/// How far a round has come, and by which passes. Flags and not one number, because a planner of past rounds may run beside
-/// the draw, on another thread.
+/// How far a round has come, and by which passes. Flags and not one number, because a planner of past rounds may run
+/// beside the draw, on another thread.
 struct round_progress {
     bool begun = false;
     bool planned = false;

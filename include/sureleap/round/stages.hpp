@@ -9,8 +9,8 @@
 // between two stages an engine may do what it likes. A stage that is called out of order throws, before anything is
 // committed, and says what to call. Tokens come out of end_round, so that none is forgotten.
 //
-// Rounds of several round_memory objects may overlap: one is drafted while another is verified. What a model lends to one of
-// them is refused once the model's next pass has overwritten it (core/pass.hpp).
+// Rounds of several round_memory objects may overlap: one is drafted while another is verified. What a model lends to
+// one of them is refused once the model's next pass has overwritten it (core/pass.hpp).
 //
 // No stage allocates, locks or enters the system, unless an executor that was lent does (executor.hpp). None throws if
 // the order is right. What a user's model does is the model's own affair: its failure propagates, nothing is committed,
@@ -255,9 +255,9 @@ void accept(Rule const& rule, logits_rows<Row> const& rows, RowHook const& hook,
     }
 }
 
-/// End. Commits the verdicts to the models that have commit (commit_to), in the order given, the target first; remembers the
-/// round for planners; lets the schedule observe it. Returns its record, with the verdicts, valid until the next round
-/// begins. An engine that rolls back its caches itself names no models and does so by the record.
+/// End. Commits the verdicts to the models that have commit (commit_to), in the order given, the target first;
+/// remembers the round for planners; lets the schedule observe it. Returns its record, with the verdicts, valid until
+/// the next round begins. An engine that rolls back its caches itself names no models and does so by the record.
 template <class Schedule, class T, class Q, class Hook, class... Models>
 round_record end_round(Schedule& schedule, round_memory<T, Q, Hook>& memory, Models&... models) {
     auto& round = detail::round_access::state(memory);

@@ -225,7 +225,7 @@ void teach(support::dice& roll, Drafter& drafter, draft_block<float> const& host
                        .parents = host.parents(r),
                        .path = paths[r]};
     }
-    drafter.commit(verdicts);
+    drafter.commit(verdicts, host);
 }
 
 }  // namespace growth_scene

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Rounds of two memories that overlap over the same parts: what a later pass has overwritten is refused by the stage that would
-// read it, with the remedy, and the round goes on from there. What a drafter learns comes from the round's own draft. The law
-// of every order of stages is enumerated in tests/property/exact_overlap.test.cpp.
+// Rounds of two memories that overlap over the same parts: what a later pass has overwritten is refused by the stage
+// that would read it, with the remedy, and the round goes on from there. What a drafter learns comes from the round's
+// own draft. The law of every order of stages is enumerated in tests/property/exact_overlap.test.cpp.
 #include "support/catch.hpp"
 
 #include <array>
