@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: MIT
 #
 # Every acceptance rule, schedule, adapter, drafter and head that a header of the library declares is in the lists of
-# combinations whose law is enumerated (tests/support/every_part.hpp and the tests tests/property/exact_every_*):
+# combinations whose law is enumerated (tests/support/every_*.hpp and tests/property/exact_every_*):
 #   cmake -D INCLUDE_DIR=<dir that holds sureleap/> -D TESTS_DIR=<tests/> -P exactness_list.cmake
 cmake_minimum_required(VERSION 3.22)
 
-file(READ ${TESTS_DIR}/support/every_part.hpp list)
-file(GLOB tests ${TESTS_DIR}/property/exact_every_*.test.cpp)
+file(GLOB tests ${TESTS_DIR}/support/every_*.hpp ${TESTS_DIR}/property/exact_every_*.test.cpp)
 foreach(test IN LISTS tests)
     file(READ ${test} text)
     string(APPEND list "${text}")
@@ -50,5 +49,5 @@ if(count LESS 28)
 endif()
 if(missing)
     list(JOIN missing "\n  " missing)
-    message(SEND_ERROR "not in tests/support/every_part.hpp or tests/property/exact_every_*:\n  ${missing}")
+    message(SEND_ERROR "not in tests/support/every_*.hpp or tests/property/exact_every_*:\n  ${missing}")
 endif()
