@@ -61,6 +61,8 @@ struct drawn_trees {
                     double const moved = distance > 0.0 ? distance * roll.bell() : 0.0;
                     near.push_back(static_cast<float>(static_cast<double>(load(l)) + moved));
                 }
+                // The eldest child has all of q but one in 10^17 or so, and of p what others have.
+                if (roll.chance(0.2)) near[roll.below(vocabulary)] += 40.0f;
                 if (bad_rows && roll.chance(0.1)) {
                     row[roll.below(vocabulary)] = T(std::numeric_limits<float>::quiet_NaN());
                 }
@@ -83,7 +85,7 @@ struct drawn_trees {
                 token_id x = static_cast<token_id>(roll.below(vocabulary));
                 auto const& q = laws[r][static_cast<std::size_t>(parent)];
                 undrawn const left{q, elders};
-                if (left.total() > q.total() * 1e-3) {
+                if (left.total() > 0.0) {
                     x = inverse_cdf(left, roll.real());
                 } else if (!DraftRule::is_deterministic) {
                     ++failed;  // every token that q has is there
