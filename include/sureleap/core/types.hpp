@@ -147,6 +147,7 @@ inline constexpr double normaliser_tolerance = 0x1p-10;
 /// A normaliser bounds the sum: sum exp(values - log_normaliser) is taken to be within normaliser_tolerance of 1. A
 /// decision that is the same for all such sums needs no pass. Others, and draws, make the sum: of block_sums if there are
 /// any, else of the row. So tokens keep the probabilities that the logits give, if the normaliser is within the tolerance.
+/// As a float a normaliser beyond 2,048 is rounded to more than a fraction of that; it is not read.
 ///
 /// Every round notices, at no cost, a sum that was made and is beyond the tolerance; a probability above 1; block sums that
 /// do not add up to 1; a draw that finds less in a block than its sum says. Each verification makes at least one sum. When

@@ -67,7 +67,7 @@ public:
         SURELEAP_EXPECTS(sums.empty() || sums.size() == row_blocks(row.values.size()));
         size_ = map_ ? map_.target_size() : row.values.size();
         auto& weights = row_.row();
-        if (row.log_normaliser && how.temperature == 1.0 && !how.truncates()) {
+        if (row.log_normaliser && how.temperature == 1.0 && !how.truncates() && says_something(*row.log_normaliser)) {
             if (!row_.take(row)) return;
             kind_ = kind::dense;
             if (made == totals::exact) settle();
@@ -277,6 +277,11 @@ public:
 private:
     enum class kind : unsigned char { invalid, dense, one_hot };
 
+    // If it is no number, there is no law.
+    [[nodiscard]] static bool says_something(real normaliser) noexcept {
+        return !std::isfinite(normaliser) ||
+               std::abs(static_cast<double>(normaliser)) <= detail::summed_row<T>::largest_normaliser;
+    }
     // What more is known of the sum may be that there is no law.
     void keep_if(bool is_law) noexcept {
         if (!is_law) kind_ = kind::invalid;

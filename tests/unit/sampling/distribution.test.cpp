@@ -519,6 +519,33 @@ TEMPLATE_TEST_CASE("distribution: a top-p leaves out as much as it may, over eve
     CHECK(left_out > 10);
 }
 
+// A float says no more than 100,000 +- 0.004, and a probability by it would be off by as much.
+TEMPLATE_TEST_CASE("distribution: a normaliser that is rounded to more than it may be off is not used", "", double,
+                   float) {
+    using T = TestType;
+    support::dice roll(49);
+    INFO("seed " << roll.seed());
+    for (double const off : {1e3, 3e3, -1e4, 1e5, -1e6, 1e7}) {
+        for (int trial = 0; trial < 20; ++trial) {
+            std::vector<T> row;
+            for (int v = 0; v < 40; ++v) row.push_back(static_cast<T>(off + roll.between(-3.0, 3.0)));
+            double sum = 0.0;
+            for (T const l : row) sum += std::exp(static_cast<double>(l) - off);
+            logits_row<T> const brought{row, static_cast<T>(off + std::log(sum)), {}};
+            for (row_kernels const* const kernels : available_kernels<row_kernels>()) {
+                INFO(kernels->name << ", logits near " << off);
+                distribution<T> const law{brought, {}, {}, {}, *kernels, {}, totals::bounded};
+                REQUIRE(law.valid());
+                double weights = 0.0;
+                for (token_id v = 0; v < 40; ++v) weights += static_cast<double>(law[v]);
+                // What decisions take it to be.
+                CHECK(law.least_total() <= weights * (1.0 + 1e-6));
+                CHECK(weights <= law.largest_total() * (1.0 + 1e-6));
+            }
+        }
+    }
+}
+
 // Or a run over another table than the best would show nothing.
 TEST_CASE("distribution: the tables are those that SURELEAP_TEST_KERNELS names") {
     char const* const name = std::getenv("SURELEAP_TEST_KERNELS");
