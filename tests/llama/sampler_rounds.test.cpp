@@ -414,6 +414,58 @@ TEST_CASE("llama_samplers: requests that did not join, and tokens that nobody ha
     CHECK(dec.events()[0].outcome == status::invalid_target);
 }
 
+TEST_CASE("llama_samplers: stages of an earlier request do not serve the next of its id") {
+    constexpr std::size_t size = 24;
+    auto const stages =
+        make_chain({llama_sampler_init_penalties(size, 64, 1.4F, 0.3F, 0.0F), llama_sampler_init_dist(1)});
+    auto const bare = make_chain({llama_sampler_init_dist(1)});
+    auto const run = [&](llama_samplers& samplers, tokens const& prompt, llama_sampling const& sampling,
+                         std::uint64_t seed, bool joins) {
+        auto target = target_of(size);
+        auto drafter = draft_of(size);
+        decoder dec{target, drafter, fixed_schedule{}, target_match<>{}, decoder_options{}, samplers.hook()};
+        auto settings = sampling.settings;
+        settings.seed = seed;
+        settings.max_new_tokens = 12;
+        auto const id = dec.submit(prompt, settings);
+        if (joins) samplers.join(id, sampling, prompt);
+        status outcome = status::ok;
+        while (dec.step()) {
+            if (dec.events()[0].outcome == status::ok) continue;
+            outcome = dec.events()[0].outcome;
+            samplers.join(id, sampling, prompt);  // the remedy
+            dec.resume(id);
+        }
+        auto const text = dec.generated(id);
+        return std::pair{outcome, tokens(text.begin(), text.end())};
+    };
+    // Those of `earlier` know other tokens; those of a bare chain edit nothing.
+    for (llama_sampler* const earlier : {stages.get(), bare.get()}) {
+        llama_sampling const first = read_llama_chain(earlier, {.sees_prompt = true});
+        llama_sampling const second = read_llama_chain(stages.get(), {.sees_prompt = true});
+        struct {
+            tokens prompt;
+            std::uint64_t seed;
+        } const next[] = {
+            {{3, 1}, 8},                                           // another seed
+            {{3, 1}, 7},                                           // a position that fell
+            {{4, 1, 5, 2, 5, 2, 5, 2, 5, 2, 5, 2, 5, 2, 5, 2}, 7}  // another text, further on
+        };
+        for (auto const& [prompt, seed] : next) {
+            INFO("seed " << seed << ", a prompt of " << prompt.size());
+            llama_samplers fresh;
+            auto const expected = run(fresh, prompt, second, seed, true);
+            REQUIRE(expected.first == status::ok);
+            REQUIRE(expected.second.size() == 12);
+            llama_samplers used;
+            REQUIRE(run(used, {3, 1}, first, 7, true).first == status::ok);
+            auto const found = run(used, prompt, second, seed, false);
+            CHECK(found.first == status::invalid_target);
+            CHECK(found.second == expected.second);
+        }
+    }
+}
+
 TEST_CASE("llama_samplers: rows without a law stay as they are") {
     asked one{make_chain({llama_sampler_init_typical(0.5F, 1), llama_sampler_init_dist(1)}).release(), {1}, 4};
     float const none = -std::numeric_limits<float>::infinity();

@@ -56,9 +56,10 @@ private:
 /// The stages of all requests. join and leave are called between rounds, in the thread that runs them. Rounds allocate here,
 /// as llama.cpp's samplers do. Each request has a candidate a token of the vocabulary, 12 bytes.
 ///
-/// A request that never joined gets no law (status::invalid_target): without its stages it would get another one. The same
-/// if a committed token is one that its grammar forbids, if a stage fails, and if stages remember tokens that
-/// request_view::context does not have.
+/// A request that never joined gets no law (status::invalid_target): without its stages it would get another one. Nor does one
+/// that finds the stages of an earlier request with its id: another seed, a position that fell, or a context that does not go
+/// on from the prompt and the tokens seen before. Join it, then resume it. No law either if a committed token is one that its
+/// grammar forbids, if a stage fails, and if stages remember tokens that request_view::context does not have.
 class llama_samplers {
 public:
     llama_samplers() = default;
@@ -72,28 +73,28 @@ public:
     void join(request_id id, llama_sampling const& sampling, std::span<token_id const> prompt) {
         auto stages = sampling.stages.clone();
         if (sampling.sees_prompt) stages.accept_prompt(prompt);
-        requests_.insert_or_assign(id,
-                                   std::make_unique<detail::llama_request_stages>(std::move(stages), prompt.size()));
+        requests_.insert_or_assign(id, std::make_unique<detail::llama_request_stages>(std::move(stages), prompt));
     }
     /// Frees what a request has here.
     void leave(request_id id) noexcept { requests_.erase(id); }
 
 private:
     friend class llama_logits_hook;
-    [[nodiscard]] detail::llama_request_stages* find(request_id id) const noexcept {
-        auto const at = requests_.find(id);
-        return at == requests_.end() ? nullptr : at->second.get();
+    /// The stages of this request; null if there are none or they are another's.
+    [[nodiscard]] detail::llama_request_stages* find(request_view const& request) const noexcept {
+        auto const at = requests_.find(request.id);
+        return at != requests_.end() && at->second->are_of(request) ? at->second.get() : nullptr;
     }
 
     std::map<request_id, std::unique_ptr<detail::llama_request_stages>> requests_;
 };
 
 inline bool llama_logits_hook::touches(request_view const& request) const noexcept {
-    auto const* const stages = of_->find(request.id);
+    auto const* const stages = of_->find(request);
     return stages == nullptr || !stages->empty();
 }
 inline void llama_logits_hook::operator()(hook_context const& at, std::span<float> row) const noexcept {
-    auto* const stages = of_->find(at.request.id);
+    auto* const stages = of_->find(at.request);
     if (stages == nullptr) {
         std::fill(row.begin(), row.end(), std::numeric_limits<float>::quiet_NaN());
     } else if (!stages->empty()) {

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -138,10 +140,23 @@ private:
 /// The stages of one request through its rounds: after the committed tokens, and after a drafted prefix.
 class llama_request_stages {
 public:
-    llama_request_stages(llama_stages committed, std::size_t prompt_size)
-        : committed_(std::move(committed)), accepted_(prompt_size) {}
+    llama_request_stages(llama_stages committed, std::span<token_id const> prompt)
+        : committed_(std::move(committed)), accepted_(prompt.size()), text_(prompt.begin(), prompt.end()) {}
 
     [[nodiscard]] bool empty() const noexcept { return committed_.empty(); }
+    /// Whether this is the request that joined. Its seed stays, its position does not fall, and its text goes on from the prompt
+    /// and from what was seen of it; without a context only the first two say. O(context).
+    [[nodiscard]] bool are_of(request_view const& request) noexcept {
+        if (seed_ && (request.seed != *seed_ || request.position < position_)) return false;
+        auto const context = request.context;
+        if (!context.empty()) {
+            if (!begins(context, text_)) return false;
+            text_.insert(text_.end(), context.begin() + static_cast<std::ptrdiff_t>(text_.size()), context.end());
+        }
+        seed_ = request.seed;
+        position_ = request.position;
+        return true;
+    }
 
     /// Edits a row as a function of the committed tokens and `at.drafted`, whatever was asked before. Rows of a round in
     /// their order cost a clone of the stages in all, and none if nothing was drafted.
@@ -184,8 +199,11 @@ private:
     }
 
     llama_stages committed_;
-    std::size_t accepted_;  // tokens of the context that committed_ has behind it, the prompt's too
-    llama_stages ahead_;    // committed_ and prefix_ after it, if that is not empty
+    std::size_t accepted_;                 // tokens of the context that committed_ has behind it, the prompt's too
+    std::vector<token_id> text_;           // the context, as far as it was seen
+    std::optional<std::uint64_t> seed_{};  // since the first round
+    std::uint64_t position_ = 0;
+    llama_stages ahead_;  // committed_ and prefix_ after it, if that is not empty
     std::vector<token_id> prefix_;
     std::vector<llama_token_data> candidates_;
 };
