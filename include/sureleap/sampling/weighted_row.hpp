@@ -46,14 +46,13 @@ public:
     void scale_by(real scale) noexcept { scale_ = scale; }
     /// The cutoff of `how`; the mode is known, and weights are relative to its. Returns what it keeps, in `order`.
     [[nodiscard]] std::span<token_id> cut(transform const& how, std::span<token_id> order) noexcept {
-        real const one = weight(static_cast<std::size_t>(mode_));
-        if (!(one > real(0.5) && one < real(2))) use_reference();  // logits so large that a product is rounded to more
+        functions_ = &functions_beside(top(), scale_);
         auto const kept = truncate(logits_, how, mode_, order, *functions_);
         cutoff_ = kept.last;
         return kept.tokens;
     }
     /// The reference, which subtracts before it multiplies: for numbers near the end of their range.
-    void use_reference() noexcept { functions_ = &scalar_kernels<row_kernels>.template get<T>(); }
+    void use_reference() noexcept { functions_ = &reference(); }
 
     // ---- weights -----------------------------------------------------------------------------------------------
 
@@ -110,10 +109,10 @@ public:
     /// The mode's share of all weights at temperature 1.
     [[nodiscard]] double peak() const noexcept {
         T const* const at = logits_.data() + mode_;
+        auto const& functions = functions_beside(load(*at), real(1));
         real weight = 0;  // nearly 1, but one of the sum's: a quotient of two roundings may exceed 1
-        functions_->weights(at, 1, load(*at), real(1), &weight);
-        return static_cast<double>(weight) /
-               functions_->sum(logits_.data(), logits_.size(), load(*at), real(1), nullptr);
+        functions.weights(at, 1, load(*at), real(1), &weight);
+        return static_cast<double>(weight) / functions.sum(logits_.data(), logits_.size(), load(*at), real(1), nullptr);
     }
 
     // ---- sums --------------------------------------------------------------------------------------------------
@@ -185,6 +184,17 @@ public:
     }
 
 private:
+    [[nodiscard]] static row_functions<T> const& reference() noexcept {
+        return scalar_kernels<row_kernels>.template get<T>();
+    }
+    // For weights relative to the mode's, whose logit is `top`: the reference where that is so large that its product with
+    // `scale` is rounded to more than weights say.
+    [[nodiscard]] row_functions<T> const& functions_beside(real top, real scale) const noexcept {
+        real one = 0;
+        functions_->weights(logits_.data() + mode_, 1, top, scale, &one);
+        return one > real(0.5) && one < real(2) ? *functions_ : reference();
+    }
+
     std::span<T const> logits_{};
     row_functions<T> const* functions_ = nullptr;
     real shift_ = 0;

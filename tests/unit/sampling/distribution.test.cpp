@@ -590,6 +590,15 @@ TEMPLATE_TEST_CASE("distribution: the peak is the largest probability, of a gree
         REQUIRE(std::abs(law.peak() - *std::max_element(expected.p.begin(), expected.p.end())) < tolerance);
     }
     CHECK(distribution<T>::one_hot(3, 1).peak() == 1.0);
+    for (double const off : {1e5, 1e7, -1e12, 1e20, 3e38}) {  // where products are rounded to more than a weight says
+        INFO("logits near " << off);
+        std::vector<T> const level(4, narrowed<T>(off));
+        for (row_kernels const* const kernels : available_kernels<row_kernels>()) {
+            distribution<T> const greedy{{level, {}}, {.temperature = 0.0}, {}, {}, *kernels};
+            REQUIRE(greedy.is_one_hot());
+            CHECK(std::abs(greedy.peak() - 0.25) < tolerance);
+        }
+    }
 }
 
 TEST_CASE("total variation and overlap") {
