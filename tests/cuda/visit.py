@@ -36,6 +36,7 @@ import visit_build  # noqa: E402
 
 ARCHIVE = ROOT / "build/visit/visit.tar.xz"
 AT_ONCE = 8  # tests, which wait for the host most of the time
+LISTED = 40  # of those that are not ok, in the summary
 
 # Second of the visit by which a stage must be over; what comes earlier leaves its time to those behind it.
 RUN = {"selftest": 30, "tests": 140, "ceilings": 180, "verification": 270, "peers": 370, "round": 430, "profiles": 510,
@@ -273,22 +274,24 @@ def lines_of(process, limit):
 
 
 def summarise(report, stages, plan):
-    """A line for each stage, what is not ok, and the table of what was measured."""
-    lines = ["| stage | ok | failed | timed out | NOT RUN |", "|---|---|---|---|---|"]
-    for stage in ["environment", *stages]:
-        of = [line["status"] for line in report.results if line["stage"] == stage]
-        counts = [str(of.count(status)) for status in ("ok", "failed", "timed out", "NOT RUN")]
-        lines.append(f"| {stage} | {' | '.join(counts)} |")
-    lines += [""] + [f"{line['status']}: {line['stage']}: {line['name']} ({line.get('why', '')})"
-                     for line in report.results if line["status"] != "ok"]
+    """What was measured, what is not ok, and last, since logs are cut at their front, a line for each stage."""
+    lines = []
     cases = table.cases_of(report.results)
     if cases:
-        about = {**machine.describe(ROOT / "build/visit", ROOT), **plan["compiler"]}
-        about["commit"] = plan["commit"]
-        whole = {"machine": about, "complete": False, "cases": cases}
-        lines += ["", "```", table.render(whole, table.load_rules(ROOT / "bench/cuda/bars.json")), "```"]
+        about = {**machine.describe(ROOT / "build/visit", ROOT), **plan["compiler"], "commit": plan["commit"]}
+        rules = table.load_rules(ROOT / "bench/cuda/bars.json")
+        lines += ["```", table.render({"machine": about, "complete": False, "cases": cases}, rules), "```", ""]
+    short = [line for line in report.results if line["status"] != "ok"]
+    lines += [f"- {line['status']}: {line['stage']}: {line['name']} ({line.get('why', '')})" for line in short[:LISTED]]
+    if len(short) > LISTED:
+        lines.append(f"- and {len(short) - LISTED} more in results.jsonl")
     if report.broken:
-        lines += ["", f"files are incomplete: {report.broken}"]
+        lines.append(f"- files are incomplete: {report.broken}")
+    statuses = ("ok", "failed", "timed out", "NOT RUN")
+    lines += ["", f"| stage | {' | '.join(statuses)} |", "|---|---|---|---|---|"]
+    for stage in ["environment", *stages]:
+        of = [line["status"] for line in report.results if line["stage"] == stage]
+        lines.append(f"| {stage} | {' | '.join(str(of.count(status)) for status in statuses)} |")
     print("\n" + "\n".join(lines), flush=True)
     report.append("summary.md", "\n".join(lines) + "\n")
 

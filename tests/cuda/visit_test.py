@@ -105,7 +105,7 @@ class Rehearsal(unittest.TestCase):
 
     def test_tests_that_fail_hang_and_die(self):
         self.plan["tests"] = ["one fails", "one hangs", "one dies", "one is fine"]
-        self.assertEqual(self.visit(limit=2.5), 1)
+        self.assertEqual(self.visit(limit=2), 1)
         results = self.results()
         self.assertEqual([results["tests", name]["status"] for name in self.plan["tests"]],
                          ["failed", "timed out", "failed", "ok"])
@@ -117,7 +117,7 @@ class Rehearsal(unittest.TestCase):
     def test_cases_that_die_hang_mumble_and_lack_something(self):
         self.plan["cases"] = ["verify/dies/R:1", "verify/hangs/R:1", "verify/fine/R:1", "verify/mumbles/R:1",
                               "verify/lacks/R:1", "verify/last/R:1"]
-        self.assertEqual(self.visit("verification", limit=2.5), 1)
+        self.assertEqual(self.visit("verification", limit=2), 1)
         self.assertEqual([self.results()["verification", name]["status"] for name in self.plan["cases"]],
                          ["failed", "timed out", "ok", "failed", "NOT RUN", "ok"])
         self.assertIn("illegal memory access", (self.out / "log.txt").read_text())
