@@ -88,7 +88,7 @@ public:
 
     // The last call of a round. Of the 1 + l states that were added, the anchor's and those of emitted drafts stay;
     // the token emitted last is the next anchor and has no state yet. So: one more state per emitted token.
-    void commit(std::span<verdict const> verdicts) {
+    void commit(std::span<verdict const> verdicts) noexcept {
         for (verdict const& v : verdicts) {
             cache& c = caches_[v.slot];
             c.committed += v.emitted.size();

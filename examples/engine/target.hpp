@@ -50,7 +50,7 @@ public:
     /// Row i: logits of the token after row i of the batch. Valid until the next call.
     [[nodiscard]] virtual sureleap::logits_rows<Real> score(sureleap::verify_batch const& batch) = 0;
     /// Of that batch, before the next call. Chains need none: positions say what is valid.
-    virtual void commit(std::span<sureleap::verdict const> /*verdicts*/) {}
+    virtual void commit(std::span<sureleap::verdict const> /*verdicts*/) noexcept {}
 
     /// Of the rows of the last call: outputs of the feature layers side by side, [rows, layers * hidden_size].
     [[nodiscard]] virtual sureleap::matrix_view<Real> features() const noexcept = 0;

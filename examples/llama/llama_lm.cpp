@@ -110,7 +110,7 @@ sureleap::logits_rows<float> llama_lm::score(sureleap::verify_batch const& batch
     return sequences_->scored_rows(batch);
 }
 
-void llama_lm::commit(std::span<sureleap::verdict const> verdicts) {
+void llama_lm::commit(std::span<sureleap::verdict const> verdicts) noexcept {
     for (sureleap::verdict const& v : verdicts) {
         sequences_->commit(v);
         drop_kept(v.slot);

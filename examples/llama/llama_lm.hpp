@@ -44,7 +44,7 @@ public:
 
     void prefill(std::size_t slot, std::size_t first, std::span<sureleap::token_id const> tokens) override;
     [[nodiscard]] sureleap::logits_rows<float> score(sureleap::verify_batch const& batch) override;
-    void commit(std::span<sureleap::verdict const> verdicts) override;
+    void commit(std::span<sureleap::verdict const> verdicts) noexcept override;
     [[nodiscard]] sureleap::matrix_view<float> features() const noexcept override;
     [[nodiscard]] bool rows_depend_on_batch() const noexcept override { return true; }
     [[nodiscard]] std::span<int const> feature_layers() const noexcept override { return feature_layers_; }

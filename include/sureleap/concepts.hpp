@@ -282,10 +282,11 @@ template <class S>
 concept scheduler = frontier_scheduler<S> || planner<S> || table_scheduler<S>;
 
 /// A schedule that limits drafting: limit_drafts(requests) is called before the drafter runs, with weights set by the
-/// priorities, and may lower draft_limit or model_limit and change weight. Where nobody may draft, forward is not called.
-/// Promise: it decides by past rounds and by its arguments, which are known before anything is drafted. Until observe
-/// is called, it decides the same for a request that it is asked about again, in any batch. A round that failed is run
-/// again: with other limits its length would depend on why it failed, and so on the tokens that were drafted.
+/// priorities, and may lower draft_limit or model_limit and change weight. Limits that it raises are the engine's
+/// again, and one that changes or orders requests is refused. Where nobody may draft, forward is not called. Promise:
+/// it decides by past rounds and by its arguments, which are known before anything is drafted. Until observe is called,
+/// it decides the same for a request that it is asked about again, in any batch. A round that failed is run again: with
+/// other limits its length would depend on why it failed, and so on the tokens that were drafted.
 template <class S>
 concept draft_limiter = requires(S& s, std::span<request_view> requests) { s.limit_drafts(requests); };
 
@@ -308,8 +309,9 @@ concept sized_part = requires(S& s, S const& constant, round_sizes const& sizes)
     { constant.sizes() } -> std::same_as<round_sizes>;
 };
 
-/// A part that learns between rounds: observe(record) is called after commit (round/record.hpp), once for every round that
-/// was committed and never for one that failed. Promise: it is the only call by which later decisions change.
+/// A part that learns between rounds: observe(record) is called after commit (round/record.hpp), once for every round
+/// that was committed and never for one that failed. It is noexcept, as commit is, which end_round asserts. Promise: it
+/// is the only call by which later decisions change.
 template <class S>
 concept round_observer = requires(S& s, round_record const& record) { s.observe(record); };
 
@@ -335,7 +337,9 @@ inline constexpr bool needs_confidence_v<S> = S::needs_confidence;
 /// rows of another is refused.
 ///
 /// Promise: row i is a function of the request's committed tokens and of its own path in the batch. Without trees
-/// (scores_trees) that path is the tokens up to i. Optional: commit(verdicts), called last in a round (roll back to what was emitted).
+/// (scores_trees) that path is the tokens up to i. Optional: commit(verdicts) noexcept, called last in a round (roll
+/// back to what was emitted). It may not fail: others have committed. A model that cannot follow remembers that and
+/// fails in its next pass.
 template <class T>
 concept target_model = requires(T& t, verify_batch const& batch) {
     { t.score(batch).values.data };
@@ -349,10 +353,10 @@ struct hook_context {
     std::span<token_id const> drafted;
 };
 
-/// Edits a copy of one target row before the transform: grammar masks (-inf), penalties, biases. Promise: a function of the
-/// request's committed tokens and `drafted`. Where an executor is lent, it is called from its threads, for several requests
-/// at once, and must not throw. Optional: touches(request), whether it edits the request's rows at all; if not, they are
-/// read in place where they are stored in the compute type, without a copy.
+/// Edits a copy of one target row before the transform: grammar masks (-inf), penalties, biases. Promise: a function of
+/// the request's committed tokens and `drafted`. It must not throw, which would end the program. Where an executor is
+/// lent, it is called from its threads, for several requests at once. Optional: touches(request), whether it edits the
+/// request's rows at all; if not, they are read in place where they are stored in the compute type, without a copy.
 template <class H, class Real>
 concept logits_hook = requires(H const& hook, hook_context const& at, std::span<Real> logits) { hook(at, logits); };
 

@@ -15,6 +15,11 @@
 // Waiting requests get places in the order of their priorities, then of their submission, and nobody overtakes the first one:
 // a small request that fits where the first does not would keep it waiting for ever. A queue does not age priorities: whether
 // a request may wait for ever behind more important ones is for the engine to decide.
+//
+// A round that failed while it drafted is run again before anything else, by the requests that it had. With others, or
+// without one of them, the lengths that are verified would be others because of the tokens that were drawn
+// (round/attempts.hpp). Until that round is over nobody gets a place, and a request of it that was cancelled or paused
+// takes part once more.
 #pragma once
 
 #include <algorithm>
@@ -146,12 +151,17 @@ public:
         return waiting >= free_.size() && waiting - free_.size() >= max_waiting_;
     }
 
-    /// Forgets a request, whether it waits, runs, is suspended or has finished; its tokens are gone.
+    /// Forgets a request, whether it waits, runs, is suspended or has finished; its tokens are gone. If its round
+    /// failed while it drafted, its place is free when that is over.
     void cancel(request_id id) {
-        if (find(id).request.state != request_state::finished) ++cancelled_;
-        forget(id);
+        entry& e = find(id);
+        if (e.request.state != request_state::finished) ++cancelled_;
+        if (!repeats(e)) return forget(id);
+        e.leaves = true;
+        if (++leaving_ == taking_part_) give_up();
     }
-    /// Takes a request out of the rounds. It keeps its place, if it has one, and is as it was when it is resumed.
+    /// Takes a request out of the rounds. It keeps its place, if it has one, and is as it was when it is resumed; if
+    /// its round failed while it drafted, as it is when that is over.
     void pause(request_id id) {
         detail::request_place& request = find(id).request;
         if (request.state == request_state::finished) return;
@@ -172,12 +182,15 @@ public:
 
     /// A request is known until it is cancelled. One that has finished is forgotten when another takes its place, which is the
     /// longest free one.
-    [[nodiscard]] bool knows(request_id id) const noexcept { return requests_.find(id) != requests_.end(); }
+    [[nodiscard]] bool knows(request_id id) const noexcept {
+        auto const at = requests_.find(id);
+        return at != requests_.end() && !at->second.leaves;
+    }
     /// Where a request stands, and its tokens so far. Throw if there is none of that id.
     [[nodiscard]] request_state state(request_id id) const { return find(id).request.state; }
     [[nodiscard]] std::span<token_id const> generated(request_id id) const { return find(id).request.generated(); }
     [[nodiscard]] request_counts counts() const noexcept {
-        std::size_t const placed = slots_.size() - free_.size();
+        std::size_t const placed = slots_.size() - free_.size() - leaving_;
         auto const waiting = static_cast<std::size_t>(submitted_ - finished_ - cancelled_) - placed;
         return {submitted_, finished_, cancelled_, waiting, placed};
     }
@@ -185,20 +198,17 @@ public:
     // ---- rounds ------------------------------------------------------------------------------------------------
 
     /// Gives places to requests that wait, and runs a round for all that run; false if there are none. A failure of the
-    /// target or the drafter propagates with every request as it was.
+    /// target or the drafter propagates with every request as it was: step again, and the round is the same.
     bool step() {
         event_count_ = 0;
         round_ = {};
         seat();
-        std::size_t count = 0;
-        for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-            detail::request_place* const request = slots_[slot];
-            if (request != nullptr && request->state == request_state::running) views_[count++] = request->view(slot);
-        }
-        if (count == 0) return false;
-        round_ = runner_.run({views_.data(), count});
+        if (!runner_.undecided()) take_part();
+        if (taking_part_ == 0) return false;
+        round_ = runner_.run({views_.data(), taking_part_});
         report_.record(round_.verdicts);
         for (verdict const& v : round_.verdicts) {
+            if (leaving_ > 0 && !knows(v.id)) continue;  // it left between two attempts
             request_event const event = slots_[v.slot]->apply(v);
             events_[event_count_++] = event;
             if (event.finished == finish_reason::none) continue;
@@ -224,6 +234,7 @@ private:
     struct entry {
         detail::request_place request;
         std::size_t slot = no_slot;
+        bool leaves = false;  ///< cancelled, and in a round that has to be run again
     };
     struct waiter {
         double priority;
@@ -237,7 +248,7 @@ private:
     [[nodiscard]] entry& find(request_id id) { return const_cast<entry&>(std::as_const(*this).find(id)); }
     [[nodiscard]] entry const& find(request_id id) const {
         auto const at = requests_.find(id);
-        if (at == requests_.end()) {
+        if (!knows(id)) {
             fail_with("decoder: no request with id ", id,
                       "; it was never submitted, was cancelled, or another took its place after it had finished");
         }
@@ -255,7 +266,34 @@ private:
     [[nodiscard]] static std::size_t most_tokens(detail::request_place const& request) noexcept {
         return request.prompt_size() + request.settings().max_new_tokens;
     }
+    /// The coming round's requests: all that run.
+    void take_part() noexcept {
+        taking_part_ = 0;
+        for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+            detail::request_place* const request = slots_[slot];
+            if (request == nullptr || request->state != request_state::running) continue;
+            views_[taking_part_++] = request->view(slot);
+        }
+    }
+    [[nodiscard]] std::span<request_view const> repeated() const noexcept {
+        return {views_.data(), runner_.undecided() ? taking_part_ : 0};
+    }
+    /// The request's round failed while it drafted.
+    [[nodiscard]] bool repeats(entry const& e) const noexcept {
+        auto const views = repeated();
+        return std::any_of(views.begin(), views.end(), [&](request_view const& v) { return v.slot == e.slot; });
+    }
+    /// Everybody in the round that failed has left, so nobody is to run it again.
+    void give_up() noexcept {
+        for (request_view const& v : repeated()) runner_.join(v.slot);
+    }
     void seat() noexcept {
+        if (runner_.undecided()) return;
+        for (std::size_t slot = 0; leaving_ > 0; ++slot) {
+            if (slots_[slot] == nullptr || knows(slots_[slot]->id())) continue;
+            forget(slots_[slot]->id());
+            --leaving_;
+        }
         while (!waiting_.empty() && !free_.empty()) {
             entry& e = requests_.find(waiting_.back().id)->second;
             if (most_tokens(e.request) > tokens_left_) return;
@@ -296,6 +334,8 @@ private:
     std::vector<std::size_t> free_;  // places of nobody or of a finished request; the next to be taken first
     std::vector<waiter> waiting_;
     std::vector<request_view> views_;
+    std::size_t taking_part_ = 0;  // of the last step
+    std::size_t leaving_ = 0;
     std::vector<request_event> events_;
     std::size_t event_count_ = 0;
     round_record round_{};

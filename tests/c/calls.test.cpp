@@ -219,6 +219,69 @@ TEST_CASE("A round that is given up draws the same tokens again, and a step allo
     CHECK(verdict.rows_kept + verdict.rows_rolled_back == batch.rows);
 }
 
+TEST_CASE("A round that is run again is the same round") {
+    sureleap_round_options options = plain();
+    options.max_requests = 2;
+    made_round const made(options);
+    made_rows const draft(2 * block_size, 1);
+    made_rows const target(2 * (block_size + 1), 2);
+    sureleap_rows const rows = target.view();
+    std::array<sureleap_request, 2> both{request_at(3), request_at(3)};
+    both[1].id = 7;
+    both[1].slot = 1;
+    both[1].seed = 10;
+    std::array<std::int32_t, 2 * block_size> mine{};  // drawn outside, in some way
+    sureleap_drafts drafts = drafts_of(draft);
+    drafts.tokens = mine.data();
+    auto const begin = [&](std::size_t first, std::size_t count) {
+        return sureleap_round_begin(made.round, both.data() + first, count, nullptr);
+    };
+    auto const says = [&](char const* what) {
+        return std::string(sureleap_round_error(made.round)).find(what) != std::string::npos;
+    };
+    sureleap_batch batch{};
+    std::array<sureleap_verdict, 2> verdicts{};
+    auto const finish = [&](std::size_t count) {
+        REQUIRE(sureleap_round_admit(made.round, &batch) == SURELEAP_OK);
+        REQUIRE(sureleap_round_accept(made.round, &rows) == SURELEAP_OK);
+        REQUIRE(sureleap_round_end(made.round, verdicts.data(), count) == SURELEAP_OK);
+        return verdicts[0].outcome;
+    };
+
+    // It failed after something was drafted, and is run again by both.
+    REQUIRE(begin(0, 2) == SURELEAP_OK);
+    REQUIRE(sureleap_round_draft(made.round, &drafts) == SURELEAP_OK);
+    CHECK(sureleap_round_rollback(made.round) == SURELEAP_OK);
+    CHECK(begin(0, 1) == SURELEAP_INVALID_ARGUMENT);
+    CHECK(says("there are 1 of the 2 requests of the round that failed"));
+    REQUIRE(begin(0, 2) == SURELEAP_OK);
+    mine[0] = 1;
+    REQUIRE(sureleap_round_draft(made.round, &drafts) == SURELEAP_OK);
+    CHECK(sureleap_round_admit(made.round, &batch) == SURELEAP_INVALID_ARGUMENT);
+    CHECK(says("request 0 (id 0) has another draft than in the attempt that failed"));
+    REQUIRE(begin(0, 2) == SURELEAP_OK);
+    mine[0] = 0;
+    REQUIRE(sureleap_round_draft(made.round, &drafts) == SURELEAP_OK);
+    REQUIRE(sureleap_round_admit(made.round, &batch) == SURELEAP_OK);
+
+    // It failed again, and lengths are decided: each may be run alone, with its tokens, in its slot.
+    both[0].slot = 1;
+    CHECK(begin(0, 1) == SURELEAP_INVALID_ARGUMENT);
+    CHECK(says("has slot 1, expected slot 0"));
+    both[0].slot = 0;
+    REQUIRE(begin(0, 1) == SURELEAP_OK);
+    mine[0] = 1;
+    REQUIRE(sureleap_round_draft(made.round, &drafts) == SURELEAP_OK);
+    CHECK(finish(1) == SURELEAP_REQUEST_OTHER_DRAFT);
+    CHECK(verdicts[0].emitted_count == 0);
+    REQUIRE(begin(0, 1) == SURELEAP_OK);
+    mine[0] = 0;
+    REQUIRE(sureleap_round_draft(made.round, &drafts) == SURELEAP_OK);
+    CHECK(finish(1) == SURELEAP_REQUEST_OK);
+    CHECK(static_cast<int>(sureleap::status::other_draft) == SURELEAP_REQUEST_OTHER_DRAFT);
+    CHECK(static_cast<int>(sureleap::status::invalid_target) == SURELEAP_REQUEST_INVALID_TARGET);
+}
+
 TEST_CASE("Probabilities are q as they stand, and lists are taken in any order") {
     made_rows const logits(block_size, 1);
     made_rows const target(block_size + 1, 2);

@@ -100,7 +100,7 @@ struct models {
         batch = flat;
         return parts.target.score(flat);
     }
-    void commit(std::span<verdict const> verdicts) {
+    void commit(std::span<verdict const> verdicts) noexcept {
         auto const all = parts.target.features();
         rows.clear(), features.clear(), next.clear();
         for (std::size_t r = 0; r < verdicts.size(); ++r) {

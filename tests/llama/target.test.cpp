@@ -53,7 +53,7 @@ public:
         rows_seen += rows.values.rows;
         return rows;
     }
-    void commit(std::span<verdict const> verdicts) { target_.commit(verdicts); }
+    void commit(std::span<verdict const> verdicts) noexcept { target_.commit(verdicts); }
 
     double worst = 0.0;
     std::size_t rows_seen = 0;

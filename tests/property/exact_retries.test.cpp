@@ -200,7 +200,7 @@ TEST_CASE("a tree whose round failed is grown again in its shape: exact", "[exac
             world const w{seed, 3, 2};
             scene const s{{{}, {.prompt = {1}}}, 2, 1};
             INFO("world " << seed);
-            law const found = law_in_trouble(w, s, trouble::row, everything, rule, struck);
+            law const found = law_in_trouble(w, s, trouble::row, company::same, everything, rule, struck);
             CHECK(largest_difference(found, autoregressive_law(w, s)) <= tolerance);
         }
     };

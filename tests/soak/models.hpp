@@ -89,7 +89,7 @@ public:
         }
         return {{logits_.data(), batch.rows(), soak::vocabulary}, {}};
     }
-    void commit(std::span<verdict const> verdicts) {
+    void commit(std::span<verdict const> verdicts) noexcept {
         for (verdict const& v : verdicts) {
             demand(v.outcome == status::ok || v.emitted.empty(), "a request that failed has emitted");
             cache_[v.slot].length += v.emitted.size();

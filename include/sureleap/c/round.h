@@ -9,8 +9,11 @@
 //     accept    the target's rows, one for each token of the batch
 //     end                                                            -> a verdict for each request
 //
-// A call out of this order is refused. Up to `end` nothing is committed: after a failure begin again, with the same requests
-// at the same places. The same tokens are drawn then, and as many of them verified. No call allocates.
+// A call out of this order is refused. Up to `end` nothing is committed: after a failure begin again, with the same
+// requests at the same places and in their slots. The same tokens are drawn then, and as many of them verified. If you
+// draw tokens yourself, hand over the same ones: with a rule that samples, others are an outcome of their own
+// (OTHER_DRAFT), or refused. A round that fails between draft and admit is run again by all of its requests and nobody
+// else. No call allocates.
 //
 // p is the target, q the draft. A request's anchor is its last committed token, which the target has not seen yet.
 #ifndef SURELEAP_C_ROUND_H
@@ -190,7 +193,8 @@ enum {
     SURELEAP_REQUEST_OK = 0,
     SURELEAP_REQUEST_INVALID_DRAFT = 1,       ///< a row, a list or a token
     SURELEAP_REQUEST_INVALID_CONFIDENCE = 2,  ///< no number in [0, 1]
-    SURELEAP_REQUEST_INVALID_TARGET = 3       ///< a row of the target holds no law
+    SURELEAP_REQUEST_INVALID_TARGET = 3,      ///< a row of the target holds no law
+    SURELEAP_REQUEST_OTHER_DRAFT = 5          ///< run again after a failure, it has other tokens than before
 };
 
 typedef struct sureleap_verdict {
@@ -210,8 +214,8 @@ typedef struct sureleap_verdict {
 
 /// Ends the round: verdicts [capacity], in the order of the requests; capacity is at least their number.
 SURELEAP_C_API sureleap_result sureleap_round_end(sureleap_round* round, sureleap_verdict* verdicts, size_t capacity);
-/// Gives the round up, wherever it stands: nothing was committed. The requests may begin again from the same places, in any
-/// batch. Without a round nothing happens.
+/// Gives the round up, wherever it stands: nothing was committed. The requests may begin again from the same places; in
+/// any batch, unless something was drafted and nothing admitted. Without a round nothing happens.
 SURELEAP_C_API sureleap_result sureleap_round_rollback(sureleap_round* round);
 
 #if defined(__cplusplus)

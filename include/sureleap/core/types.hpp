@@ -347,6 +347,7 @@ enum class status : std::uint8_t {
     invalid_confidence,  ///< a confidence was NaN or outside [0, 1]
     invalid_target,      ///< the same of a target logits row, or what the rule decided is no token
     wrong_draft_rule,    ///< the drafter drew by another draft rule than that of the acceptance rule
+    other_draft,  ///< run again after a failure, the request drafted other tokens, or its drafter or rule is another
 };
 
 [[nodiscard]] constexpr char const* to_string(status s) noexcept {
@@ -356,6 +357,7 @@ enum class status : std::uint8_t {
         case status::invalid_confidence: return "invalid confidence";
         case status::invalid_target: return "invalid target logits";
         case status::wrong_draft_rule: return "drafted by another draft rule than the acceptance rule's";
+        case status::other_draft: return "another draft than in the attempt that failed";
     }
     return "unknown status";
 }

@@ -93,9 +93,7 @@ public:
         }
     }
 
-    void commit(std::span<verdict const> verdicts) {
-        if constexpr (requires { model_.commit(verdicts); }) model_.commit(verdicts);
-    }
+    void commit(std::span<verdict const> verdicts) noexcept { detail::commit_to(model_, verdicts); }
 
 private:
     Model model_;

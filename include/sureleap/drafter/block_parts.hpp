@@ -126,9 +126,7 @@ public:
         }
     }
 
-    void commit(std::span<verdict const> verdicts) {
-        if constexpr (requires { backbone_.commit(verdicts); }) backbone_.commit(verdicts);
-    }
+    void commit(std::span<verdict const> verdicts) noexcept { detail::commit_to(backbone_, verdicts); }
 
     // ---- a position ---------------------------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@
 #include <sureleap/schedule/survival.hpp>
 #include <sureleap/tree/draft_tree.hpp>
 #include <sureleap/tree/grow.hpp>
+#include <sureleap/verify/verdict.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -113,6 +114,11 @@ public:
         std::fill_n(statuses_.begin(), requests.size(), status::ok);
         std::fill_n(found_.begin(), requests.size(), false);
         notes_.begin(requests.size());
+    }
+
+    /// Nothing is drawn yet: what grew in trees before, as a plan, is no draft.
+    void start() noexcept {
+        for (std::size_t r = 0; shape_.trees && r < requests_.size(); ++r) trees_[r].begin(requests_[r].anchor);
     }
 
     // ---- for drafters ------------------------------------------------------------------------------------------
@@ -306,6 +312,13 @@ public:
     [[nodiscard]] std::span<node_id const> parents(std::size_t r) const noexcept {
         return parents_.empty() ? parents_ : parents_.subspan(r * shape_.block_size, sizes_[r]);
     }
+    /// The same of what was drawn so far, if a draw ended early: a tree that was not taken over is where it grew.
+    [[nodiscard]] std::span<token_id const> drawn(std::size_t r) const noexcept {
+        return sizes_[r] > 0 || !shape_.trees ? tokens(r) : trees_[r].tokens().subspan(1);
+    }
+    [[nodiscard]] std::span<node_id const> drawn_parents(std::size_t r) const noexcept {
+        return sizes_[r] > 0 || !shape_.trees ? parents(r) : trees_[r].parents().subspan(1);
+    }
     [[nodiscard]] draft_table table() const noexcept {
         return {{shape_.block_size, sizes_.first(requests_.size()), confidence_, survival_, load_, weight_},
                 tokens_,
@@ -391,11 +404,12 @@ private:
 /// Commits verdicts to a model: commit(verdicts, block) of a drafter that learns from its drafts, commit(verdicts) of
 /// any other that has it.
 template <class Model, class Q>
-void commit_to(Model& model, std::span<verdict const> verdicts, draft_block<Q> const& block) {
+void commit_to(Model& model, std::span<verdict const> verdicts, draft_block<Q> const& block) noexcept {
     if constexpr (requires { model.commit(verdicts, block); }) {
+        detail::expect_commit<noexcept(model.commit(verdicts, block))>();
         model.commit(verdicts, block);
-    } else if constexpr (requires { model.commit(verdicts); }) {
-        model.commit(verdicts);
+    } else {
+        detail::commit_to(model, verdicts);
     }
 }
 

@@ -149,7 +149,7 @@ public:
     }
 
     /// Learns from the trees of the block.
-    void commit(std::span<verdict const> verdicts, draft_block<value_type> const& block) {
+    void commit(std::span<verdict const> verdicts, draft_block<value_type> const& block) noexcept {
         for (std::size_t r = 0; r < std::min(verdicts.size(), block.requests().size()); ++r) {
             verdict const& v = verdicts[r];
             if (v.outcome != status::ok || block.found()[r]) continue;

@@ -225,7 +225,7 @@ public:
     }
 
     /// Learns from what was found for the block's requests.
-    void commit(std::span<verdict const> verdicts, draft_block<value_type> const& block) {
+    void commit(std::span<verdict const> verdicts, draft_block<value_type> const& block) noexcept {
         for (std::size_t r = 0; r < std::min(verdicts.size(), block.requests().size()); ++r) {
             verdict const& v = verdicts[r];
             lookup_match const match = block.notes().match(r);

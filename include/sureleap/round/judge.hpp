@@ -117,6 +117,10 @@ void accept_rows(Rule const& rule, logits_rows<T> const& rows, Hook const& hook,
     auto& round = round_access::state(memory);
     expect_rule<Rule>(round.parts, "accept");
     expect_round(round.at.admitted, "accept: there is no batch; call admit, and score what it returns");
+    expect_round(
+        !round.at.drawn || round.rule == object_of(rule),
+        "accept: this is another rule than the one that was drawn for, though of its type; give both stages the "
+        "same object");
     verify_batch const& batch = round.batch;
     expect_rows(rows.pass, batch.requests(), "accept");
     expect_lent_drafts(round.at.lent_drafts, batch.requests(), "accept");

@@ -101,6 +101,8 @@ template <class T, class Q, class Hook>
 struct round_state {
     round_parts parts{};
     round_progress at{};
+    void const* schedule = nullptr;  ///< the object that began the round
+    void const* rule = nullptr;      ///< that was drawn for, if it has a state
     clock_ref clock{};
     double began = 0.0;
     std::span<request_view> requests{};
@@ -121,7 +123,9 @@ struct round_state {
     void carve(workspace& ws, draft_shape const& shape) noexcept {
         std::size_t const rows = shape.requests * (shape.block_size + 1);
         requests = ws.take<request_view>(shape.requests);
-        attempts = round_attempts(ws, shape.requests, shape.trees ? shape.block_size : 0);
+        attempts = round_attempts(
+            ws,
+            {.slots = shape.requests, .positions = shape.block_size, .trees = shape.trees, .sampled = shape.keep_rows});
         block = draft_block<Q>(ws, shape);
         planning = planning_memory::carve(ws, shape.requests, shape.block_size);
         frontier = frontier_memory::carve(ws, shape.requests);
@@ -176,6 +180,12 @@ public:
         state_.attempts.forget(slot);
         state_.history.join(slot);
     }
+
+    /// A round was drawn and is not admitted. If it has failed, the next one is the same: of its requests, all of them,
+    /// those too that have left since, and of nobody else (round/attempts.hpp). An engine asks before it seats or
+    /// removes anybody. Where the rule is exact for any draft, or drafts are not drawn, it makes no difference, and
+    /// this is always false.
+    [[nodiscard]] bool undecided() const noexcept { return state_.attempts.undecided(); }
 
     [[nodiscard]] round_sizes const& sizes() const noexcept { return sizes_; }
     [[nodiscard]] std::size_t bytes() const noexcept { return buffer_.size(); }

@@ -79,6 +79,9 @@ public:
     /// Call when a request takes a slot: forgets the slot's past.
     void join(std::size_t slot) { memory_.join(slot); }
 
+    /// A round has failed while it drafted: the next one is of the same requests (round_memory).
+    [[nodiscard]] bool undecided() const noexcept { return memory_.undecided(); }
+
     /// Runs a round for these requests and returns its record, valid until the next one. A failure of the target or the
     /// drafter propagates, with nothing committed; the round may be run again. Allocates nothing itself.
     round_record run(std::span<request_view const> requests) {

@@ -5,8 +5,12 @@
 // fails.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <memory>
+#include <span>
+#include <type_traits>
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
@@ -30,12 +34,47 @@ void expect_schedule(round_parts const& parts, char const* stage) {
               ": the round_memory was made with a schedule of another type; give all stages the schedule that it "
               "was made with");
 }
+/// The object that began the round, and not another of its type: which one is asked must not depend on what was drawn.
+template <class Schedule>
+void expect_same(void const* began, Schedule const& schedule, char const* stage) {
+    if (began == std::addressof(schedule)) return;
+    fail_with(stage,
+              ": this is another schedule than the one that began the round, though of its type; give all stages of a "
+              "round the same object, and those of a round that failed while it drafted once more");
+}
 template <class Rule>
 void expect_rule(round_parts const& parts, char const* stage) {
     if (parts.rule == tag_of<Rule>()) return;
     fail_with(stage,
               ": the round_memory was made for another acceptance rule, and may keep nothing of what this one "
               "reads; make a round_memory for each rule");
+}
+/// Rules without a state are all the same.
+template <class Rule>
+[[nodiscard]] constexpr void const* object_of(Rule const& rule) noexcept {
+    return std::is_empty_v<Rule> ? nullptr : std::addressof(rule);
+}
+
+/// A schedule lowers limits and sets weights. Whatever else it did to the requests is refused, and limits that it
+/// raised are the engine's again.
+inline void keep_limits(std::span<request_view> limited, std::span<request_view const> requests,
+                        std::size_t model_block_size) {
+    for (std::size_t r = 0; r < requests.size(); ++r) {
+        request_view& now = limited[r];
+        request_view const& was = requests[r];
+        bool const same = now.id == was.id && now.slot == was.slot && now.anchor == was.anchor &&
+                          now.position == was.position && now.seed == was.seed && now.remaining == was.remaining &&
+                          now.settings == was.settings && now.context.data() == was.context.data() &&
+                          now.context.size() == was.context.size();
+        if (!same) {
+            fail_with("begin_round: limit_drafts left request ", now.id, " of slot ", now.slot, " at place ", r,
+                      ", expected request ", was.id, " of slot ", was.slot,
+                      " as it was; a schedule lowers draft_limit and model_limit and sets the weight, in the order "
+                      "of the requests, and changes nothing else");
+        }
+        now.draft_limit = std::min(now.draft_limit, was.draft_limit);
+        now.model_limit = std::min({now.model_limit, was.model_limit, model_block_size});
+    }
 }
 
 /// What a model lent to this round is the round's, and no later pass of the model has overwritten it.
@@ -102,6 +141,23 @@ inline void check_request(std::size_t r, request_view const& request, round_part
             "begin_round: request ", r, " (id ", request.id,
             ") has remaining = 0, expected at least 1: a round emits a token; a request that is done takes no part");
     }
+}
+
+/// Run again after a failure, a request drafts what it drafted before: the same tokens, by the same parts. Another
+/// draft is a status of its own. Where lengths are not decided they would all depend on it, so there the round cannot
+/// go on.
+template <class Round>
+void check_draft(std::size_t r, request_view const& request, Round& round) {
+    if (round.attempts.same_draft(request, round.block.drawn(r), round.block.drawn_parents(r))) return;
+    if (round.attempts.decided(request)) {
+        if (round.block.outcome(r) == status::ok) round.block.reject(r, status::other_draft);
+        return;
+    }
+    fail_with(
+        "admit: request ", r, " (id ", request.id,
+        ") has another draft than in the attempt that failed, or another drafter or rule, expected the same tokens of "
+        "the same parts. A drafter draws by the keys that it is given, not from a generator of its own; to give the "
+        "round up, call join(slot) for each of its requests: they are new requests then");
 }
 
 }  // namespace detail

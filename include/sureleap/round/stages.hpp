@@ -14,12 +14,14 @@
 //
 // No stage allocates, locks or enters the system, unless an executor that was lent does (executor.hpp). None throws if
 // the order is right. What a user's model does is the model's own affair: its failure propagates, nothing is committed,
-// and the round may be begun again from the same place (round/attempts.hpp).
+// and the round may be begun again from the same place (round/attempts.hpp). From the first commit on nothing may
+// throw.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <type_traits>
@@ -35,6 +37,7 @@
 #include <sureleap/round/memory.hpp>
 #include <sureleap/round/record.hpp>
 #include <sureleap/round/stage_checks.hpp>
+#include <sureleap/schedule/adapter.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/planning.hpp>
 #include <sureleap/verify/verdict.hpp>
@@ -78,8 +81,9 @@ inline void weigh(std::span<request_view> requests) noexcept {
 /// Throws if a request cannot take part: it has no usable settings, its anchor is no token, or it has nothing left to
 /// emit. Throws, too, if a slot is out of range or taken twice, or if a position is not where the last round ended.
 ///
-/// A round that failed is begun again with the same requests at the same places. They are given the limits and lengths of
-/// the first time.
+/// A round that failed is begun again with the same requests at the same places, in their slots. They are given the
+/// limits and lengths of the first time. If it failed between draw and admit, nobody else may begin a round before
+/// (undecided()).
 template <class Schedule, class T, class Q, class Hook>
 [[nodiscard]] bool begin_round(Schedule& schedule, std::span<request_view const> requests,
                                round_memory<T, Q, Hook>& memory) {
@@ -96,13 +100,21 @@ template <class Schedule, class T, class Q, class Hook>
     }
     for (std::size_t r = 0; r < requests.size(); ++r) detail::check_request(r, requests[r], round.parts);
     round.attempts.check(requests);
+    if (round.attempts.undecided()) detail::expect_same(round.schedule, schedule, "begin_round");
 
+    // Nothing of the round before is left, whatever the schedule throws now.
+    round.attempts.remember(round.block);
+    round.at = {};
+    round.schedule = std::addressof(schedule);
     if (round.clock) round.began = round.clock();
     auto const views = round.requests.first(requests.size());
     std::copy(requests.begin(), requests.end(), views.begin());
     detail::weigh(views);
     for (request_view& view : views) view.model_limit = std::min(view.model_limit, round.parts.model_block_size);
-    if constexpr (draft_limiter<Schedule>) schedule.limit_drafts(views);
+    if constexpr (draft_limiter<Schedule>) {
+        schedule.limit_drafts(views);
+        detail::keep_limits(views, requests, round.parts.model_block_size);
+    }
     fixed_probability floor = 0;
     if constexpr (draft_stopper<Schedule>) floor = schedule.draft_floor();
     for (request_view& view : views) view.draft_floor = floor;
@@ -129,6 +141,7 @@ void plan(Schedule const& schedule, round_memory<T, Q, Hook>& memory) {
         auto& round = detail::round_access::state(memory);
         detail::expect_schedule<Schedule>(round.parts, "plan");
         detail::expect_round(round.at.begun, "plan: no round has begun; call begin_round first");
+        detail::expect_same(round.schedule, schedule, "plan");
         round.budget =
             schedule.budget(round.history.template lagged<Schedule::origin::lag>(memory.requests(), round.planning));
         round.at.planned = true;
@@ -144,6 +157,7 @@ void plan(Schedule const& schedule, Drafter const& drafter, Forward const& forwa
             auto& round = detail::round_access::state(memory);
             detail::expect_schedule<Schedule>(round.parts, "plan");
             detail::expect_round(round.at.begun, "plan: no round has begun; call begin_round first");
+            detail::expect_same(round.schedule, schedule, "plan");
             detail::expect_round(!round.at.drawn, "plan: the block is drawn already; plan before draw");
             detail::expect_forward(pass_of(forward), memory.requests(), "plan");
             round.planning.start(memory.requests(), round.block.calibration());
@@ -159,7 +173,7 @@ void plan(Schedule const& schedule, Drafter const& drafter, Forward const& forwa
 
 /// Draw. The drafter fills the block, each token as the rule wants it drawn.
 template <class Drafter, class Forward, class Rule, class Rng, class T, class Q, class Hook>
-void draw(Drafter& drafter, Forward const& forward, Rule const&, Rng& rng, round_memory<T, Q, Hook>& memory) {
+void draw(Drafter& drafter, Forward const& forward, Rule const& rule, Rng& rng, round_memory<T, Q, Hook>& memory) {
     auto& round = detail::round_access::state(memory);
     detail::expect_rule<Rule>(round.parts, "draw");
     detail::expect_round(round.at.begun, "draw: no round has begun; call begin_round first");
@@ -174,6 +188,9 @@ void draw(Drafter& drafter, Forward const& forward, Rule const&, Rng& rng, round
     detail::expect_forward(pass_of(forward), memory.requests(), "draw");
     round.at.drawn = true;
     if (shape.lends_rows && shape.keep_rows) round.at.lent_drafts = pass_of(forward);
+    round.rule = detail::object_of(rule);
+    round.attempts.draw(memory.requests(), {std::addressof(drafter), round.rule});
+    round.block.start();
     constexpr bool fits = requires { drafter.draw(forward, typename Rule::draft_rule{}, round.block, rng); };
     static_assert(fits,
                   "draw: the drafter cannot fill this round's block: the round_memory's second parameter has to be the "
@@ -211,6 +228,7 @@ template <class Schedule, class T, class Q, class Hook>
     auto& round = detail::round_access::state(memory);
     detail::expect_schedule<Schedule>(round.parts, "admit");
     detail::expect_round(round.at.begun, "admit: no round has begun; call begin_round first");
+    detail::expect_same(round.schedule, schedule, "admit");
     if constexpr (planner<Schedule>) {
         detail::expect_round(round.at.planned || !round.at.drawn,
                              "admit: the schedule plans and was not asked; call plan before draw");
@@ -218,18 +236,24 @@ template <class Schedule, class T, class Q, class Hook>
     auto const requests = memory.requests();
     draft_table const table = round.block.table();
     auto const lengths = admit(schedule, table, round.budget, round.frontier);
-    round.batch.begin(requests);
+    // Before anybody's length is decided: if one cannot be, none is.
     for (std::size_t r = 0; r < requests.size(); ++r) {
         std::uint32_t const drafted = table.survivals.sizes[r];
         if (lengths[r] > drafted) {
             fail_with("admit: the schedule gives request ", r, " the length ", lengths[r], ", expected at most ",
                       drafted, ", the tokens that it drafted");
         }
+        detail::check_draft(r, requests[r], round);
+    }
+    round.batch.begin(requests);
+    for (std::size_t r = 0; r < requests.size(); ++r) {
+        std::uint32_t const drafted = table.survivals.sizes[r];
         std::uint32_t const length = std::min(round.attempts.length(requests[r], lengths[r]), drafted);
         auto const parents = round.block.parents(r);
-        round.attempts.admit(requests[r], drafted, length, parents);
+        round.attempts.admit(requests[r], drafted, length);
         round.batch.append(round.block.tokens(r).first(length), parents.empty() ? parents : parents.first(length));
     }
+    round.attempts.decide();
     round.at.admitted = true;
     return round.batch;
 }
@@ -255,14 +279,18 @@ void accept(Rule const& rule, logits_rows<Row> const& rows, RowHook const& hook,
     }
 }
 
-/// End. Commits the verdicts to the models that have commit (commit_to), in the order given, the target first;
-/// remembers the round for planners; lets the schedule observe it. Returns its record, with the verdicts, valid until
-/// the next round begins. An engine that rolls back its caches itself names no models and does so by the record.
+/// End. Commits the verdicts to the models that have commit (commit_to), in the order given, the target first; remembers the
+/// round for planners; lets the schedule observe it. Returns its record, with the verdicts, valid until the next round
+/// begins. An engine that rolls back its caches itself names no models and does so by the record.
+///
+/// From the first commit on nothing may fail, or some would have committed and others not, and the tokens would be
+/// lost. So commit and observe are noexcept, which is asserted.
 template <class Schedule, class T, class Q, class Hook, class... Models>
 round_record end_round(Schedule& schedule, round_memory<T, Q, Hook>& memory, Models&... models) {
     auto& round = detail::round_access::state(memory);
     detail::expect_schedule<Schedule>(round.parts, "end_round");
     detail::expect_round(round.at.judged, "end_round: the round is not judged; call accept first");
+    detail::expect_same(round.schedule, schedule, "end_round");
     auto const requests = memory.requests();
     detail::expect_rows(round.at.scored, requests, "end_round");
     std::span<verdict const> const verdicts = round.verdicts.first(requests.size());
@@ -280,7 +308,7 @@ round_record end_round(Schedule& schedule, round_memory<T, Q, Hook>& memory, Mod
         record.load.drafting -= cap > 0 ? 1 : 0;
         record.load.draft_tokens -= cap;
     }
-    if constexpr (round_observer<Schedule>) schedule.observe(record);
+    detail::observe_by(schedule, record);
     return record;
 }
 

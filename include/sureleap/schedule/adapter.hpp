@@ -53,6 +53,18 @@ inline void expect_slots(char const* who, std::span<request_view const> requests
                   ", expected one below max_requests = ", sizes.max_requests, ", which set_up was told");
     }
 }
+/// Lets a schedule observe a round, if it wants to.
+template <class Schedule, class Record>
+void observe_by(Schedule& schedule, Record const& record) noexcept {
+    if constexpr (requires { schedule.observe(record); }) {
+        static_assert(
+            noexcept(schedule.observe(record)),
+            "observe: a schedule's observe(record) may throw, but the round is over when it is called, and its "
+            "tokens would be lost. Say that it does not: void observe(round_record const&) noexcept. One that "
+            "cannot learn from a round remembers that, and throws in limit_drafts");
+        schedule.observe(record);
+    }
+}
 }  // namespace detail
 
 /// A schedule that does what `Schedule` does. Base of adapters, which hide what they change and call the base's member in
@@ -117,9 +129,7 @@ public:
         if constexpr (draft_stopper<Schedule>) return schedule_.draft_floor();
         return 0;
     }
-    void observe(round_record const& record) noexcept {
-        if constexpr (round_observer<Schedule>) schedule_.observe(record);
-    }
+    void observe(round_record const& record) noexcept { detail::observe_by(schedule_, record); }
 
     /// What is wrapped.
     [[nodiscard]] Schedule const& schedule() const noexcept { return schedule_; }

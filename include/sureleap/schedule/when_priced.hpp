@@ -79,7 +79,7 @@ public:
     void observe(round_record const& round) noexcept
         requires round_observer<Schedule>
     {
-        if (schedule_) schedule_->observe(round);
+        if (schedule_) detail::observe_by(*schedule_, round);
     }
 
     // The fallback limits the batch as well, for an engine that calls the stages and drafts as it likes.

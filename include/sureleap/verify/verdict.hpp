@@ -66,4 +66,25 @@ private:
     }
 };
 
+namespace detail {
+
+template <bool may_not_throw>
+constexpr void expect_commit() noexcept {
+    static_assert(
+        may_not_throw,
+        "commit: a model's commit(verdicts) may throw, but the round is over when it is called: others have "
+        "committed, and its tokens would be lost. Say that it does not: void commit(std::span<verdict const>) "
+        "noexcept. A model that cannot follow remembers that, and fails in its next pass");
+}
+/// Tells a model what became of the round, if it wants to know.
+template <class Model>
+void commit_to(Model& model, std::span<verdict const> verdicts) noexcept {
+    if constexpr (requires { model.commit(verdicts); }) {
+        expect_commit<noexcept(model.commit(verdicts))>();
+        model.commit(verdicts);
+    }
+}
+
+}  // namespace detail
+
 SURELEAP_END_NAMESPACE

@@ -361,12 +361,12 @@ TEST_CASE("drafters: commit reaches the model") {
     struct backbone_with_cache {
         std::size_t* commits;
         block_forward<float> forward(std::span<request_view const>) { return {}; }
-        void commit(std::span<verdict const> verdicts) { *commits += verdicts.size(); }
+        void commit(std::span<verdict const> verdicts) noexcept { *commits += verdicts.size(); }
     };
     struct model_with_cache {
         std::size_t* commits;
         logits_rows<float> forward(std::span<request_view const>, draft_prefixes const&) { return {}; }
-        void commit(std::span<verdict const> verdicts) { *commits += verdicts.size(); }
+        void commit(std::span<verdict const> verdicts) noexcept { *commits += verdicts.size(); }
     };
     std::size_t commits = 0;
     std::vector<verdict> const verdicts(3);

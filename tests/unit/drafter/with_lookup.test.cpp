@@ -44,7 +44,7 @@ struct counted : decltype(semi_of(std::declval<world const&>())) {
         for (auto const& r : requests) asked.push_back(r.draft_cap(block));
         return base::forward(requests);
     }
-    void commit(std::span<verdict const>) {
+    void commit(std::span<verdict const>) noexcept {
         ++commits;
     }
     std::size_t passes = 0;

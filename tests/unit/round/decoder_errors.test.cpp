@@ -119,7 +119,7 @@ struct faulty_target {
         if (kind == fault::failure) throw std::runtime_error("out of memory on the device");
         return rows;
     }
-    void commit(std::span<verdict const> verdicts) {
+    void commit(std::span<verdict const> verdicts) noexcept {
         auto& round = committed.emplace_back();
         for (verdict const& v : verdicts) round.push_back(v.outcome);
     }

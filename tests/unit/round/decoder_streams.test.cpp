@@ -172,7 +172,7 @@ TEST_CASE("decoder: commit tells a stateful target what became of its rows") {
             }
             return {{rows.data(), batch.rows(), vocabulary}, {}};
         }
-        void commit(std::span<verdict const> verdicts) {
+        void commit(std::span<verdict const> verdicts) noexcept {
             text.insert(text.end(), verdicts[0].emitted.begin(), verdicts[0].emitted.end());
             REQUIRE(verdicts[0].next_anchor() == text.back());
         }

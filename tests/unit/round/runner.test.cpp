@@ -78,7 +78,7 @@ struct limiting : fixed_schedule {
         for (request_view& r : requests) r.draft_limit = r.slot == 0 ? seen->limit : 0;
     }
     [[nodiscard]] fixed_probability draft_floor() const { return seen->floor; }
-    void observe(round_record const& record) { seen->batches.push_back(record.load.batch_tokens); }
+    void observe(round_record const& record) noexcept { seen->batches.push_back(record.load.batch_tokens); }
 };
 static_assert(draft_limiter<limiting> && draft_stopper<limiting> && round_observer<limiting>);
 static_assert(!draft_limiter<fixed_schedule> && !draft_stopper<fixed_schedule> && !round_observer<fixed_schedule>);

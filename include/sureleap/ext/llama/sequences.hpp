@@ -197,7 +197,12 @@ public:
         for (need const& n : needs) {
             auto const missing = apart ? std::span<token_id const>{} : n.missing;
             sequence& s = sequences_[n.slot];
-            if (!n.parents.empty()) s.paths.plant(s.id, s.held.size(), missing.size());
+            if (!n.parents.empty()) {
+                // commit takes over a path, and may not fail.
+                std::size_t const most = s.held.size() + missing.size() + n.rows;
+                if (s.held.capacity() < most) s.held.reserve(2 * most);
+                s.paths.plant(s.id, s.held.size(), missing.size());
+            }
             for (token_id const x : missing) add(n.slot, x, false);
         }
         return llama_outcome::ok;

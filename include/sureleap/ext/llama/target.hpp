@@ -109,7 +109,7 @@ public:
         return sequences_.scored_rows(batch);
     }
     /// Removes what was rejected.
-    void commit(std::span<verdict const> verdicts) {
+    void commit(std::span<verdict const> verdicts) noexcept {
         for (verdict const& v : verdicts) sequences_.commit(v);
     }
     /// Frees the cache of a slot whose request has left. Not needed: another request takes it over, and what takes no part in
