@@ -50,6 +50,10 @@ public:
     /// Prompt tokens that prefilling has left.
     [[nodiscard]] std::size_t left_to_prefill() const noexcept { return prompt_size_ - 1 - prefilled_; }
 
+    /// It was told to leave, and has to take part in one more round.
+    void leave() noexcept { leaves_ = true; }
+    [[nodiscard]] bool leaves() const noexcept { return leaves_; }
+
     void was_prefilled(std::size_t count) noexcept { prefilled_ += count; }
     void append(std::span<token_id const> emitted) { tokens_.insert(tokens_.end(), emitted.begin(), emitted.end()); }
 
@@ -70,6 +74,7 @@ private:
     std::uint64_t seed_;
     std::size_t prompt_size_;
     std::size_t prefilled_ = 0;
+    bool leaves_ = false;
     std::vector<token_id> tokens_;
     std::vector<token_id> stop_tokens_;
     request_settings settings_;

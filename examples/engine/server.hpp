@@ -94,11 +94,23 @@ public:
         return last_id_;
     }
 
-    /// Ends a request wherever it is. Unknown ids, finished ones among them, are ignored.
+    /// Ends a request wherever it is. Unknown ids, finished ones among them, are ignored. One whose round failed while
+    /// it drafted takes part once more, because the others' lengths depend on it, and is not heard of.
     void leave(request_id id) {
         std::erase_if(waiting_, [&](sequence const& s) { return s.id() == id; });
         for (auto& slot : slots_) {
-            if (slot && slot->id() == id) slot.reset();
+            if (!slot || slot->id() != id) continue;
+            if (std::ranges::any_of(repeated(), [&](request_view const& v) { return v.id == id; })) {
+                slot->leave();
+            } else {
+                slot.reset();
+            }
+        }
+        auto const again = repeated();
+        if (!std::ranges::all_of(again, [&](request_view const& v) { return slots_[v.slot]->leaves(); })) return;
+        for (request_view const& v : again) {  // nobody is left to run that round again
+            memory_.join(v.slot);
+            slots_[v.slot].reset();
         }
     }
 
@@ -109,17 +121,22 @@ public:
     /// From now on `cost`, which may be that of the schedule, is corrected by what every round took.
     void correct(learned_cost cost) noexcept { cost_ = std::move(cost); }
 
-    /// One chunk of one prompt, if any waits, and one round of all requests that decode. False if there was nothing to do.
+    /// One chunk of one prompt, if any waits, and one round of all requests that decode. False if there was nothing to
+    /// do. If a model throws, nothing was committed: step again. A round that failed while it drafted comes first then,
+    /// as it was.
     bool step() {
         event_count_ = 0;
-        admit_waiting();
-        bool const prefilled = prefill_chunk();
-        std::size_t count = 0;
-        for (std::size_t i = 0; i < slots_.size(); ++i) {
-            if (slots_[i] && slots_[i]->decodes()) views_[count++] = view(i);
+        bool prefilled = false;
+        if (!memory_.undecided()) {
+            admit_waiting();
+            prefilled = prefill_chunk();
+            count_ = 0;
+            for (std::size_t i = 0; i < slots_.size(); ++i) {
+                if (slots_[i] && slots_[i]->decodes()) views_[count_++] = view(i);
+            }
         }
-        if (count == 0) return prefilled;
-        round({views_.data(), count});
+        if (count_ == 0) return prefilled;
+        round({views_.data(), count_});
         return true;
     }
 
@@ -215,8 +232,12 @@ private:
     template <class D>
     void draft(D& drafter);
 
-    // Nothing before this has changed a request.
-    void commit(std::span<sureleap::verdict const> verdicts) {
+    // The requests of a round that failed while it drafted; none if there was no such.
+    [[nodiscard]] std::span<request_view const> repeated() const noexcept {
+        return {views_.data(), memory_.undecided() ? count_ : 0};
+    }
+    // Nothing before this has changed a request, and nothing in it may fail: the round is over.
+    void commit(std::span<sureleap::verdict const> verdicts) noexcept {
         target_.commit(verdicts);
         if (observer_ != nullptr) {
             stopwatch const watch{times_.draft};
@@ -227,6 +248,10 @@ private:
         report_.record(verdicts);
         for (auto const& v : verdicts) {
             sequence& s = *slots_[v.slot];
+            if (s.leaves()) {
+                slots_[v.slot].reset();
+                continue;
+            }
             s.append(v.emitted);
             bool const finished = v.outcome != sureleap::status::ok || v.stopped || s.is_full();
             events_[event_count_++] = {v.id, v.emitted, v.outcome, finished};
@@ -241,7 +266,6 @@ private:
     // drafts they cost nothing.
     void keep_emitted(std::span<sureleap::verdict const> verdicts) {
         auto const features = target_.features();
-        if (rows_.size() + features.rows > target_.limits().max_rows) observe_kept();
         for (std::size_t r = 0; r < verdicts.size(); ++r) {
             std::size_t const first = memory_.batch().first_row(r);
             for (std::size_t k = 0; k < verdicts[r].emitted.size(); ++k) {
@@ -280,6 +304,7 @@ private:
     std::vector<std::vector<token_id>> held_;  // by slot: what its caches know of a request that has finished
     bool keeps_prompts_ = false;
     std::vector<request_view> views_;
+    std::size_t count_ = 0;  // of the last round
     std::vector<server_event> events_;
     std::size_t event_count_ = 0;
     request_id last_id_ = 0;
@@ -318,6 +343,8 @@ void server<Real, Rng, Schedules>::round(std::span<request_view const> requests)
         stopwatch const watch{times_.verify};
         return target_.score(batch);
     }();
+    // A pass, so it may fail, and belongs before the commit.
+    if (rows_.size() + target_.features().rows > target_.limits().max_rows) observe_kept();
     {
         stopwatch const watch{times_.accept};
         std::visit([&](auto const& r) { sureleap::accept(r, rows, sureleap::no_logits_hook{}, rng_, memory_); }, rule_);
