@@ -84,7 +84,7 @@ struct position_counts {
 struct serving_counts {
     /// What may go wrong with a request round, in the order of `failures`.
     static constexpr std::array failure_statuses{status::invalid_draft, status::invalid_confidence,
-                                                 status::invalid_target};
+                                                 status::invalid_target, status::wrong_draft_rule, status::other_draft};
 
     std::uint64_t rounds = 0;
     std::uint64_t undrafted_rounds = 0;  ///< nobody drafted: plain decoding
