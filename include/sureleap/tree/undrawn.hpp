@@ -6,11 +6,11 @@
 //
 // It is no row: numbers are computed from q and the list of those tokens.
 //
-// The sum is made of the weights that are left, block by block. The draw goes by it, and the rule judges by it (remaining.hpp).
-// Rejected: the total of q without the weights of elder children. Where these have nearly all of it, the rounding of the total
-// is larger than what is left. The sum here is off by the part distribution::rounding() of itself at most, whatever is left: by
-// 2^-22 of rows of floats, 2^-42 of rows of doubles. What a draw finds behind the weights is spread over them (find_share_of).
-// So a further child has the law q_j up to the rounding of sums in double, and the rule is told q_j within 2^-22.
+// The draw goes by one sum, and the rule judges by the same (remaining.hpp). It is within 2^-22 of the weights' own, whatever is
+// left: the total of q without the weights of elder children, or a sum of the blocks that are left. Where elder children have
+// nearly all of q, the rounding of its total may be larger than what is left. What a draw finds behind the weights is spread over
+// them (find_share_of). So a further child has the law q_j up to the rounding of sums in double, and the rule is told q_j within
+// 2^-22.
 #pragma once
 
 #include <algorithm>
@@ -37,12 +37,13 @@ template <class Q, class Child = token_id>
 class undrawn {
 public:
     using weight_type = typename Q::weight_type;
+    static constexpr double rounding = sum_rounding<float>;
 
-    /// O(V / 1024 + 1024) a child where q has sums of blocks, else O(V).
+    /// O(1) a child, or where a total in floats is no help O(V / 1024 + 1024) with q's sums of blocks, and O(V) without.
     undrawn(Q const& q, std::span<Child const> drawn) noexcept : q_(q), drawn_(drawn), total_(sum_left()) {}
     [[nodiscard]] std::size_t size() const noexcept { return q_.size(); }
     [[nodiscard]] weight_type operator[](token_id v) const noexcept { return is_drawn(v) ? weight_type(0) : q_[v]; }
-    /// The sum of the weights; 0 if every token that q has is there.
+    /// The sum of the weights, within the part `rounding` of itself; 0 if every token that q has is there.
     [[nodiscard]] double total() const noexcept { return total_; }
     /// The part of q that it is.
     [[nodiscard]] double part() const noexcept { return total_ / q_.total(); }
@@ -83,7 +84,7 @@ public:
     [[nodiscard]] token_id quantile(double u) const noexcept {
         if (!(total_ > 0.0)) return no_token;
         std::size_t const i =
-            detail::find_share_of<weight_type>(row_size(), u, total_ * (1.0 + q_.rounding()), weights_of_row());
+            detail::find_share_of<weight_type>(row_size(), u, total_ * (1.0 + rounding), weights_of_row());
         return i == row_size() ? no_token : row_token(i);
     }
     /// The token of most weight, the first of the row among equals. O(size).
@@ -114,9 +115,13 @@ private:
     [[nodiscard]] auto weights_of_row() const noexcept {
         return [this](std::size_t first, std::span<weight_type> out) { row_weights(first, out); };
     }
-    // Blocks without a child have their sums already.
+    // A total of doubles is as good as a sum of what is left, unless that is less than a millionth. Else the sum: blocks without
+    // a child have theirs already.
     [[nodiscard]] double sum_left() const noexcept {
         if (drawn_.empty()) return q_.total();
+        double left = q_.total();
+        for (Child const& c : drawn_) left -= static_cast<double>(q_[token_of(c)]);
+        if (q_.total() * q_.rounding() <= left * rounding) return left;
         std::span<double const> const sums = q_.block_sums();
         double sum = 0.0;
         for (std::size_t first = 0; first < row_size(); first += row_block) {
