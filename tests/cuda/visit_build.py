@@ -132,7 +132,7 @@ def pack(package, archive, most=MOST_BYTES):
     unfinished = archive.with_suffix(".part")
     with tarfile.open(unfinished, "w:xz", preset=9) as to:
         for path in sorted(package.rglob("*")):
-            if path.is_file():
+            if path.is_file() and "__pycache__" not in path.parts:
                 to.add(path, path.relative_to(package))
     size = unfinished.stat().st_size
     if size > most:

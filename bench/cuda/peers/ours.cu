@@ -27,7 +27,7 @@ void give_up(char const* what, char const* why) {
 
 }  // namespace bench
 
-namespace {
+namespace peers {  // not an unnamed one: functions that take a type of such a one are not exported
 
 using namespace sureleap;
 namespace device = sureleap::cuda;
@@ -75,7 +75,9 @@ struct batch {
     [[nodiscard]] std::uint32_t row_count() const { return limits.requests * (limits.block_size + 1); }
 };
 
-}  // namespace
+}  // namespace peers
+
+using namespace peers;
 
 extern "C" {
 
