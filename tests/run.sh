@@ -91,7 +91,7 @@ if [[ -n ${name} ]]; then
     fi
     cmake --build build/test -j "${jobs}" --target "${targets[@]}"
     exec ctest --test-dir build/test -j "${jobs}" --output-on-failure --no-tests=error \
-        -R "^($(IFS='|' && echo "${targets[*]//./\\.}"))$" "$@"
+        -R "^($(IFS='|' && echo "${targets[*]//./\\.}"))([.](avx512|avx2|neon|scalar))?$" "$@"
 fi
 
 failed=0
