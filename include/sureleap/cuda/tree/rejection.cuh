@@ -190,12 +190,16 @@ private:
     }
     /// One thread: q's part of token i of that block, unless a rejected child has it. Added up, and not taken from 1: the
     /// rounding of the whole may be larger than what is left.
-    [[nodiscard]] __device__ double undrawn_in_block(std::uint32_t b, std::uint32_t i) const {
-        if constexpr (DraftRule::is_deterministic) return 0.0;
-        for (std::uint32_t j = 0; j < rejected_; ++j) {
-            if (b * block_tokens + i == static_cast<std::uint32_t>(s_.rejected[j].token)) return 0.0;
+    [[nodiscard]] __device__ double undrawn_in_block([[maybe_unused]] std::uint32_t b,
+                                                     [[maybe_unused]] std::uint32_t i) const {
+        if constexpr (DraftRule::is_deterministic) {
+            return 0.0;  // children were chosen
+        } else {
+            for (std::uint32_t j = 0; j < rejected_; ++j) {
+                if (b * block_tokens + i == static_cast<std::uint32_t>(s_.rejected[j].token)) return 0.0;
+            }
+            return static_cast<double>(scratch().drafted[i]) / q().total;
         }
-        return static_cast<double>(scratch().drafted[i]) / q().total;
     }
     /// Masses of all blocks, made cumulative, in units of the law before the last division; returns the mass of all. What the
     /// rejected children left of q is added up in the same pass.
