@@ -262,10 +262,8 @@ private:
         constexpr auto remedy =
             ". The last round failed after its draw began, and how much of each request is verified depends on all of "
             "them: run it again with the same requests and nobody else, before any other round. One that has left "
-            "takes "
-            "part once more, and what comes out for it is dropped. To give the round up, call join(slot) for each of "
-            "them: "
-            "they are new requests then";
+            "takes part once more, and what comes out for it is dropped. To give the round up, call join(slot) for "
+            "each of them: they are new requests then";
         for (std::size_t r = 0; r < requests.size(); ++r) {
             slot_state const& at = slots_[requests[r].slot];
             if (at.present && at.began == drawn_) continue;
