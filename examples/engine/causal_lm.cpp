@@ -89,6 +89,11 @@ sureleap::logits_rows<Real> causal_lm<Real>::score(sureleap::verify_batch const&
         sureleap::fail_with("causal_lm: a verify batch of ", batch.rows(),
                             " rows, expected at most max_rows = ", limits_.max_rows);
     }
+    if (lost_ != 0) {
+        sureleap::fail_with("causal_lm: a tree of pass ", lost_,
+                            " was committed after a later pass, which had overwritten its "
+                            "keys; expected each round to end before the next pass");
+    }
     pass_ = passes_.begin(sureleap::fingerprint_of(batch.requests()));
     rows_.clear();
     outputs_.clear();
@@ -166,6 +171,11 @@ void causal_lm<Real>::place_branches(sureleap::verify_batch const& batch, std::s
 
 template <class Real>
 void causal_lm<Real>::commit(std::span<sureleap::verdict const> verdicts) noexcept {
+    for (sureleap::verdict const& v : verdicts) {
+        bool const is_late = v.pass != 0 && v.pass != pass_.number() && !v.path.empty();
+        if (is_late) lost_ = v.pass;  // a commit may not fail: the next pass does
+    }
+    if (lost_ != 0) return;
     if (outputs_.empty()) return;  // keys of chains are in the cache
     for (std::size_t r = 0; r < verdicts.size(); ++r) {
         sureleap::verdict const& v = verdicts[r];

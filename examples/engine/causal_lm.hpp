@@ -74,6 +74,7 @@ private:
     };
     sureleap::pass_counter passes_;
     sureleap::pass_stamp pass_;       // the last one, that what stands above and below is of
+    std::uint64_t lost_ = 0;          // a pass whose tree was committed too late; 0: none
     std::vector<anchored> requests_;  // of that batch
     std::vector<Real> stream_;        // [max_rows, hidden_size]
     std::vector<Real> features_;      // [max_rows, feature layers * hidden_size]

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <type_traits>
@@ -135,6 +136,11 @@ struct matrix_view {
 
 /// How far the weights of a row that brings its normaliser may be from adding up to 1.
 inline constexpr double normaliser_tolerance = 0x1p-10;
+/// The largest normaliser, of either sign, that is read. Beyond it Real rounds it, and products with it, by a quarter of the
+/// tolerance and more.
+template <class Real>
+inline constexpr double largest_normaliser =
+    0.25 * normaliser_tolerance / static_cast<double>(std::numeric_limits<Real>::epsilon());
 
 /// One row of logits in storage format T: unnormalised log-probabilities over the vocabulary, -inf for masked tokens.
 /// Not a probability_row: the two cannot be mixed up.

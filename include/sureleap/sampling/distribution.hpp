@@ -279,8 +279,7 @@ private:
 
     // If it is no number, there is no law.
     [[nodiscard]] static bool says_something(real normaliser) noexcept {
-        return !std::isfinite(normaliser) ||
-               std::abs(static_cast<double>(normaliser)) <= detail::summed_row<T>::largest_normaliser;
+        return !std::isfinite(normaliser) || std::abs(static_cast<double>(normaliser)) <= largest_normaliser<real>;
     }
     // What more is known of the sum may be that there is no law.
     void keep_if(bool is_law) noexcept {

@@ -55,9 +55,6 @@ public:
         real const near = row_.typical_logit();
         return put_off(near, made) || sum_up(near);
     }
-    /// One beyond this, of either sign, is rounded to more than the sum may be off by, and so are products with it.
-    static constexpr double largest_normaliser =
-        0.25 * normaliser_tolerance / static_cast<double>(std::numeric_limits<real>::epsilon());
     /// The producer's normaliser: exp(l - log_normaliser) is p itself up to its own error, and a NaN or +inf would have
     /// reached it. So their sum is 1 within the tolerance, which is bounds of it.
     [[nodiscard]] bool take(logits_row<T> const& row) noexcept {

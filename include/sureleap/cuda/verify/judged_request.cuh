@@ -103,7 +103,9 @@ public:
     }
     [[nodiscard]] __device__ verify_memory const& memory() const { return task_.memory; }
     /// A producer's normaliser is all that is needed of the request's rows.
-    [[nodiscard]] __device__ bool is_taken() const { return task_.rows.are_normalised(target_transform()); }
+    [[nodiscard]] __device__ bool is_taken() const {
+        return task_.rows.are_normalised(target_transform(), first_row(), first_row() + length_);
+    }
 
     // ---- verdicts ----------------------------------------------------------------------------------------------
 

@@ -62,9 +62,10 @@ struct request_work {
         if (!fits) return work;
         // A choice is a draw, which takes sums.
         bool const takes = Rule::takes && (!Rule::chooses || task.rows.block_sums != nullptr);
-        work.what = takes && task.rows.are_normalised(how) ? work_kind::taken : work_kind::rows;
         work.length = length;
         work.first_row = static_cast<std::uint32_t>(first);
+        bool const taken = takes && task.rows.are_normalised(how, work.first_row, work.first_row + length);
+        work.what = taken ? work_kind::taken : work_kind::rows;
         work.greedy = Rule::greedy || how.greedy();
         work.cut = !work.greedy && truncates;
         work.by_gumbel_max = Rule::by_gumbel_max && !work.greedy && !work.cut;
