@@ -57,8 +57,8 @@ struct draft_shape {
 
 namespace detail {
 inline void check_block_size(char const* owner, char const* what, std::size_t size) {
-    if (size >= 1 && size <= most_drafts) return;
-    fail_with(owner, ": ", what, " is ", size, ", expected 1 .. ", most_drafts,
+    if (size >= 1 && size <= most_keyed_drafts) return;
+    fail_with(owner, ": ", what, " is ", size, ", expected 1 .. ", most_keyed_drafts,
               ": keys of draws have 16 bits for the place of a drafted token");
 }
 }  // namespace detail

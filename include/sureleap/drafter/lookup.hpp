@@ -17,7 +17,7 @@
 SURELEAP_BEGIN_NAMESPACE
 
 struct lookup_options {
-    std::size_t block_size = 7;         ///< gamma, 1 .. most_drafts
+    std::size_t block_size = 7;         ///< gamma, 1 .. most_keyed_drafts
     std::size_t target_vocabulary = 0;  ///< V
     std::size_t longest = 4;            ///< match the last `longest` tokens, then fewer,
     std::size_t shortest = 1;           ///< down to this many; at least 1

@@ -20,7 +20,7 @@ SURELEAP_BEGIN_NAMESPACE
 
 /// Shape of a drafter. `.map` is needed only if the draft speaks a vocabulary of its own.
 struct drafter_options {
-    std::size_t block_size = 7;           ///< gamma, 1 .. most_drafts
+    std::size_t block_size = 7;           ///< gamma, 1 .. most_keyed_drafts
     std::size_t vocabulary = 0;           ///< length of a draft logits row
     std::size_t hidden_size = 0;          ///< d, if a head or a confidence reads hidden states
     vocabulary_map const* map = nullptr;  ///< draft ids to target ids; must outlive the drafter

@@ -35,7 +35,7 @@
 SURELEAP_BEGIN_NAMESPACE
 
 struct tree_options {
-    std::size_t nodes = 8;     ///< most drafted tokens of a tree; 1 .. most_drafts
+    std::size_t nodes = 8;     ///< most drafted tokens of a tree; 1 .. most_keyed_drafts
     std::size_t children = 4;  ///< most of a node; at least 1
     std::size_t straight = 0;  ///< nodes above this depth have one child: delayed branching (arXiv 2602.16994)
     sibling_worth_settings siblings{};

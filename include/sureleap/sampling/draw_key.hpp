@@ -44,11 +44,11 @@ struct draw_key {
 
 /// The most tokens that a round may draft for a request. A key has 16 bits for the position in its block or the node of its
 /// tree; in the bits above, decisions that draw again count their attempts.
-inline constexpr std::size_t most_drafts = 0xffff;
+inline constexpr std::size_t most_keyed_drafts = 0xffff;
 
 /// Key of a draw that belongs to a block: (seed, anchor position, k, purpose).
 [[nodiscard]] inline draw_key block_key(request_view const& request, std::size_t k, purpose use) noexcept {
-    SURELEAP_EXPECTS(k <= most_drafts);
+    SURELEAP_EXPECTS(k <= most_keyed_drafts);
     return {request.seed, request.position, static_cast<std::uint32_t>(k), use};
 }
 /// Key of the noise that chooses the token at position k of the block: (seed, absolute position).

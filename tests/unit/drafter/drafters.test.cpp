@@ -385,11 +385,12 @@ TEST_CASE("drafters: blocks whose draws would share keys are refused") {
     request_view const view{.position = 5, .seed = 1};
     draw_key attempt = block_key(view, 3, purpose::draft);
     attempt.index |= 1u << 16;  // the second of position 3 has the index of
-    CHECK(attempt.index == most_drafts + 1 + 3);
+    CHECK(attempt.index == most_keyed_drafts + 1 + 3);
 
     auto const refuses = [](auto const& make, char const* who) {
-        CHECK(error_text([&] { make(most_drafts); }).empty());
-        CHECK(says(error_text([&] { make(most_drafts + 1); }), {who, "is 65536, expected 1 .. 65535", "16 bits"}));
+        CHECK(error_text([&] { make(most_keyed_drafts); }).empty());
+        CHECK(
+            says(error_text([&] { make(most_keyed_drafts + 1); }), {who, "is 65536, expected 1 .. 65535", "16 bits"}));
     };
     refuses([&](std::size_t n) { parallel{backbone, {.block_size = n, .vocabulary = 8}}; }, "semi_autoregressive");
     refuses([&](std::size_t n) { autoregressive{model, {.block_size = n, .vocabulary = 8}}; }, "autoregressive");
