@@ -136,8 +136,8 @@ struct matrix_view {
 
 /// How far the weights of a row that brings its normaliser may be from adding up to 1.
 inline constexpr double normaliser_tolerance = 0x1p-10;
-/// The largest normaliser, of either sign, that is read. Beyond it Real rounds it, and products with it, by a quarter of the
-/// tolerance and more.
+/// The largest normaliser, of either sign, that is read. Beyond it the rounding of a Real, and of products with it, is a
+/// quarter of the tolerance and more.
 template <class Real>
 inline constexpr double largest_normaliser =
     0.25 * normaliser_tolerance / static_cast<double>(std::numeric_limits<Real>::epsilon());
