@@ -5,12 +5,16 @@
 //
 // The schedule's choices are a hash of everything that records of past rounds hold. So a record that differs in one
 // number changes later rounds.
+//
+// A server whose round failed while it drafted goes on as if it had not.
 #include "support/catch.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <span>
+#include <stdexcept>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -90,8 +94,8 @@ struct models {
     std::vector<token_id> next{};
     verify_batch batch{};
 
-    explicit models(tiny::agreeing_models const& m)
-        : parts(m, tiny::kind::vanilla, drafter_shape, engine::storage::f32,
+    explicit models(tiny::agreeing_models const& m, tiny::kind drafter = tiny::kind::vanilla)
+        : parts(m, drafter, drafter_shape, engine::storage::f32,
                 {.slots = slots, .context_length = 64, .max_rows = slots * (drafter_shape.block_size + 1)}) {}
 
     [[nodiscard]] auto& drafter() { return std::get<engine::dspark_drafter<float>>(parts.drafter); }
@@ -115,6 +119,26 @@ struct models {
         if (!rows.empty()) parts.observer->observe(rows, features.data(), next);
     }
 };
+
+/// Limits and stops drafts by what past rounds were like, and fails once when it has admitted: in that admission from now.
+struct failing_schedule : adaptive::free_schedule<threshold_schedule> {
+    std::size_t* admissions_left;  // 0: it does not fail
+
+    explicit failing_schedule(std::size_t* left)
+        : free_schedule(threshold_schedule{0.3}, {.limits = true, .floors = true, .seed = 7}), admissions_left(left) {}
+
+    void limit_drafts(std::span<request_view> requests) const noexcept {
+        free_schedule::limit_drafts(requests);
+        for (request_view& r : requests) {
+            if (r.position == 0) r.draft_limit = 0;
+        }
+    }
+    void admit(causal_frontier& frontier) const {
+        free_schedule::admit(frontier);
+        if (*admissions_left > 0 && --*admissions_left == 0) throw std::runtime_error("admit");
+    }
+};
+using server_type = engine::server<float, philox_randomness, std::variant<probing_schedule, failing_schedule>>;
 
 struct job {
     token_id prompt;
@@ -173,19 +197,15 @@ history by_stages(tiny::agreeing_models const& m, std::vector<job> const& jobs, 
 history by_server(tiny::agreeing_models const& m, std::vector<job> const& jobs, std::uint64_t seed,
                   engine::any_rule const& rule) {
     models mine(m);
-    engine::server<float, philox_randomness, std::variant<probing_schedule>> server(
-        mine.parts.target, mine.parts.drafter, mine.parts.observer, probing_schedule{seed}, rule, mine.parts.pool);
+    server_type server(mine.parts.target, mine.parts.drafter, mine.parts.observer, probing_schedule{seed}, rule,
+                       mine.parts.pool);
     for (job const& j : jobs) server.submit({j.prompt}, j.settings);
     history seen;
     while (server.step()) append(seen, server.last_round());
     return seen;
 }
 
-template <class Rule>
-void compare(std::uint64_t seed, Rule const& rule) {
-    support::dice roll(seed);
-    INFO("seed " << roll.seed());
-    tiny::agreeing_models const m({2, 32, 48, 4, 2, 8, 61, true, 1e6}, seed);
+std::vector<job> random_jobs(support::dice& roll) {
     std::vector<job> jobs;
     for (std::size_t i = 0; i < slots; ++i) {
         jobs.push_back({static_cast<token_id>(roll.below(61)),
@@ -194,6 +214,15 @@ void compare(std::uint64_t seed, Rule const& rule) {
                          .max_new_tokens = 20 + roll.below(30),
                          .priority = roll.between(0.2, 3.0)}});
     }
+    return jobs;
+}
+
+template <class Rule>
+void compare(std::uint64_t seed, Rule const& rule) {
+    support::dice roll(seed);
+    INFO("seed " << roll.seed());
+    tiny::agreeing_models const m({2, 32, 48, 4, 2, 8, 61, true, 1e6}, seed);
+    std::vector<job> const jobs = random_jobs(roll);
     history const one = by_decoder(m, jobs, seed, rule);
     CHECK(one == by_stages(m, jobs, seed, rule));
     CHECK(one == by_server(m, jobs, seed, rule));
@@ -212,7 +241,92 @@ void compare(std::uint64_t seed, Rule const& rule) {
     for (std::size_t const n : {weighted, limited, ended, trimmed, accepted}) CHECK(n > 3);
 }
 
+/// The rounds of a server whose company changes after round `when`: the last job joins, the first leaves.
+struct served_rounds {
+    history seen;
+    std::size_t failed_in = 0;        // the round whose admission failed
+    std::vector<request_id> heard{};  // whom events were about after the change
+};
+served_rounds serve(tiny::agreeing_models const& m, tiny::kind drafter, std::vector<job> const& jobs,
+                    std::size_t admissions_left, std::size_t when) {
+    models mine(m, drafter);
+    server_type server(mine.parts.target, mine.parts.drafter, mine.parts.observer, failing_schedule{&admissions_left},
+                       token_rejection<>{}, mine.parts.pool);
+    for (std::size_t i = 0; i + 1 < jobs.size(); ++i) server.submit({jobs[i].prompt}, jobs[i].settings);
+    served_rounds found;
+    bool changed = false;
+    auto const change_company = [&] {
+        server.submit({jobs.back().prompt}, jobs.back().settings);
+        server.leave(1);
+        changed = true;
+    };
+    for (;;) {
+        try {
+            if (!server.step()) return found;
+        } catch (std::runtime_error const&) {
+            REQUIRE_FALSE(changed);
+            found.failed_in = found.seen.size() + 1;
+            change_company();
+            continue;
+        }
+        append(found.seen, server.last_round());
+        if (changed) {
+            for (auto const& event : server.events()) found.heard.push_back(event.id);
+        }
+        if (found.seen.size() == when) change_company();
+    }
+}
+
 }  // namespace
+
+TEST_CASE("server: a round that failed while it drafted comes first, as it was", "[engine]") {
+    tiny::agreeing_models const m({2, 32, 48, 4, 2, 8, 61, true, 1e6}, 31);
+    support::dice roll(31);
+    INFO("seed " << roll.seed());
+    std::vector<job> const jobs = random_jobs(roll);
+    for (tiny::kind const drafter : {tiny::kind::vanilla, tiny::kind::eagle3}) {
+        for (std::size_t const admissions : {2u, 5u, 9u}) {
+            INFO(name_of(drafter) << ", admission " << admissions << " fails");
+            served_rounds const failed = serve(m, drafter, jobs, admissions, 0);
+            REQUIRE(failed.failed_in > 0);
+            served_rounds const undisturbed = serve(m, drafter, jobs, 0, failed.failed_in);
+            CHECK(failed.seen == undisturbed.seen);
+            // Whoever left took part once more, and was not heard of.
+            CHECK(failed.seen[failed.failed_in - 1].contains(1));
+            CHECK_FALSE(failed.seen[failed.failed_in].contains(1));
+            CHECK(failed.seen[failed.failed_in].contains(slots));
+            CHECK(std::ranges::count(failed.heard, request_id{1}) == 0);
+        }
+    }
+}
+
+TEST_CASE("server: a round that failed is given up when all have left", "[engine]") {
+    tiny::agreeing_models const m({2, 32, 48, 4, 2, 8, 61, true, 1e6}, 32);
+    support::dice roll(32);
+    INFO("seed " << roll.seed());
+    std::vector<job> const jobs = random_jobs(roll);
+    models mine(m, tiny::kind::eagle3);
+    std::size_t admissions_left = 3;
+    server_type server(mine.parts.target, mine.parts.drafter, mine.parts.observer, failing_schedule{&admissions_left},
+                       token_rejection<>{}, mine.parts.pool);
+    for (std::size_t i = 0; i < 2; ++i) server.submit({jobs[i].prompt}, jobs[i].settings);
+    auto const run_until_it_fails = [&] {
+        while (server.step()) {
+        }
+    };
+    REQUIRE_THROWS_AS(run_until_it_fails(), std::runtime_error);
+    request_id const late = server.submit({jobs[2].prompt}, jobs[2].settings);
+    server.leave(1);
+    server.leave(2);
+    std::size_t tokens = 0;
+    while (server.step()) {
+        for (auto const& event : server.events()) {
+            CHECK(event.id == late);
+            tokens += event.tokens.size();
+        }
+    }
+    CHECK(tokens == jobs[2].settings.max_new_tokens);
+}
 
 TEST_CASE("decoder, stages and server: the same rounds, drafted, verified, emitted, observed", "[engine]") {
     compare(21, token_rejection<>{});

@@ -8,6 +8,8 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <map>
 #include <span>
 #include <vector>
@@ -50,6 +52,8 @@ struct world {
     std::uint64_t seed = 1;
     std::size_t vocabulary = 2;
     std::size_t block_size = 2;
+    /// Makes the confidence in x_k given x_{k-1} NaN where it returns true. Optional.
+    std::function<bool(token_id previous, std::size_t k)> spoils_confidence{};
 
     /// Target logits: depend on the last two tokens and on the position.
     void target(std::span<token_id const> context, std::span<double> logits) const {
@@ -69,6 +73,7 @@ struct world {
     }
     /// Confidence in x_k given x_{k-1}: low or high by a coin, so that schedules really depend on drafted tokens.
     [[nodiscard]] double confidence(token_id previous, std::size_t k) const {
+        if (spoils_confidence && spoils_confidence(previous, k)) return std::numeric_limits<double>::quiet_NaN();
         double const u = hash01(seed, 4, previous, k);
         return u < 0.5 ? 0.15 + 0.4 * u : 0.75 + 0.5 * (u - 0.5);
     }

@@ -13,7 +13,8 @@
 // requests at the same places and in their slots. The same tokens are drawn then, and as many of them verified. If you
 // draw tokens yourself, hand over the same ones: with a rule that samples, others are an outcome of their own
 // (OTHER_DRAFT), or refused. A round that fails between draft and admit is run again by all of its requests and nobody
-// else. No call allocates.
+// else. That holds as well if you drew tokens and failed before you handed over any, which no call can see. No call
+// allocates.
 //
 // p is the target, q the draft. A request's anchor is its last committed token, which the target has not seen yet.
 #ifndef SURELEAP_C_ROUND_H
