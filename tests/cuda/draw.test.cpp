@@ -11,6 +11,7 @@
 #include <limits>
 #include <vector>
 
+#include <sureleap/cuda/head/row_draw.cuh>
 #include <sureleap/cuda/sampling/draw.cuh>
 
 #include "cuda/support/device_array.hpp"
@@ -26,6 +27,24 @@ __global__ void draw_all(float const* row, std::uint32_t size, device::law p, do
                          token_id* out) {
     token_id const x = device::draw_token(row, size, p, upto, numbers[blockIdx.x]);
     if (threadIdx.x == 0) out[blockIdx.x] = x;
+}
+
+/// A block for every number, which draws from groups of 128 logits. Of the first group it computes the logits again.
+__global__ void draw_from_groups(float const* logits, device::group_statistics* groups, std::uint32_t count,
+                                 double const* numbers, std::uint32_t* out) {
+    auto& s = device::shared_memory<device::detail::draw_shared>();
+    device::detail::row_summary row(groups, count, 1.0f);
+    row.sum_up(s);
+    device::law q{};
+    q.kind = device::law_kind::dense;
+    q.scale = 1.0f;
+    q.shift = row.largest();
+    row.find_group(s, numbers[blockIdx.x] * row.total());
+    if (threadIdx.x < device::group_size) s.logits[threadIdx.x] = logits[s.group * device::group_size + threadIdx.x];
+    __syncthreads();
+    if (device::warp_index() != 0) return;
+    std::uint32_t const place = device::detail::find_place(s, q);
+    if (threadIdx.x == 0) out[blockIdx.x] = s.group * device::group_size + place;
 }
 
 constexpr std::uint32_t size = 2 * 1024 + 500;
@@ -125,4 +144,59 @@ TEST_CASE("cuda draw: sums that are no numbers, and rows without weight, draw no
     for (std::size_t v = 0; v < size; ++v) row[v] = -device::infinity;
     scene nothing{row};
     for (token_id const x : nothing.draw({0.0, 0.4, 0.999}, {1.0, 1.0, 1.0})) CHECK(x == no_token);
+}
+
+TEST_CASE("cuda draw: what the sum of a group is off is spread over the group", "[cuda]") {
+    // Two groups. The last token of each has a weight far below what their sums are off.
+    constexpr std::size_t group = device::group_size;
+    support::dice roll{233};
+    INFO("seed " << roll.seed());
+    std::vector<float> logits(2 * group);
+    for (float& l : logits) l = static_cast<float>(roll.between(-6.0, 0.0));
+    logits[group - 1] = logits[2 * group - 1] = -21.0f;
+    for (double const off : {-0x1p-20, 0.0, 0x1p-20}) {
+        INFO("sums are off by " << off);
+        std::vector<device::group_statistics> groups(2);
+        std::vector<double> weights(2 * group), claimed(2);
+        float const top = *std::max_element(logits.begin(), logits.end());
+        for (std::size_t g = 0; g < 2; ++g) {
+            float const* const first = logits.data() + g * group;
+            groups[g].largest = *std::max_element(first, first + group);
+            double sum = 0.0;
+            for (std::size_t j = 0; j < group; ++j) {
+                weights[g * group + j] = std::exp(static_cast<double>(first[j] - top));
+                sum += std::exp(static_cast<double>(first[j] - groups[g].largest));
+            }
+            groups[g].sum = static_cast<float>(sum * (1.0 + off));
+            claimed[g] = static_cast<double>(groups[g].sum) * std::exp(static_cast<double>(groups[g].largest - top));
+        }
+        // Where each group's last token begins, and the group ends, by bisection.
+        device_array<float> const on_device{logits};
+        device_array<device::group_statistics> statistics{groups};
+        auto const drawn = [&](double number) {
+            device_array<double> const asked{std::vector<double>{number}};
+            device_array<std::uint32_t> out(1);
+            require_cuda(device::launch(draw_from_groups, 1, device::detail::draw_threads,
+                                        sizeof(device::detail::draw_shared), nullptr, on_device.data(),
+                                        statistics.data(), 2u, asked.data(), out.data()));
+            return out.download()[0];
+        };
+        auto const beginning_of = [&](std::size_t token) {
+            double below = 0.0, above = 1.0;
+            for (int i = 0; i < 60; ++i) {
+                double const middle = 0.5 * (below + above);
+                (drawn(middle) >= token ? above : below) = middle;
+            }
+            return above;
+        };
+        double const total = claimed[0] + claimed[1];
+        for (std::size_t g = 0; g < 2; ++g) {
+            std::size_t const token = (g + 1) * group - 1;
+            double const end = g == 0 ? beginning_of(token + 1) : 1.0;
+            double own = 0.0;
+            for (std::size_t j = 0; j < group; ++j) own += weights[g * group + j];
+            double const law = weights[token] / own * claimed[g] / total;
+            CHECK(end - beginning_of(token) == Approx(law).epsilon(1e-4));
+        }
+    }
 }

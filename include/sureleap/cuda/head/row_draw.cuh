@@ -4,11 +4,12 @@
 // tokens are in memory (product_step.cuh). The draw is the host's inverse CDF, first over groups, then within one.
 // Every thread adds up the weights of a few groups in order, and a scan makes the cumulative sums of the threads. The
 // thread that the number falls into finds the group. The 128 logits of that group are computed again, and a warp
-// searches them in ascending order. All sums are in double and in a fixed order, so the same row gives the same token
-// in any batch.
+// searches them in ascending order. All sums over groups are in double and in a fixed order, so the same row gives the
+// same token in any batch.
 //
-// As on the host, no token of weight zero is ever drawn: if rounding runs past the end of a part, its last token with
-// weight is taken.
+// The sum of a group is a float, and off by rounding from the weights that are computed again. So a number in a group is
+// taken as a part of that sum, and looked up as that part of the weights' own: the rounding changes the probabilities of
+// all tokens of the group by the same factor, within 2^-20 of 1. As on the host, no token of weight zero is ever drawn.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +34,7 @@ inline constexpr std::uint32_t nobody = 0xffffffffu;
 struct draw_shared {
     double cumulative[draw_threads];
     double sums[draw_warps];
-    double before;
+    double part;
     float largest[draw_warps];
     float logits[group_size];
     float z[most_rank];
@@ -119,8 +120,8 @@ public:
         if (threadIdx.x == find(s, here != nobody, false)) s.group = here;
         __syncthreads();
     }
-    /// BLOCK collective. Sets s.group to the group in which the cumulative weight exceeds `threshold`, and s.before to
-    /// the weight before it. If rounding runs past the end, the group is the last one with weight.
+    /// BLOCK collective. Sets s.group to the group in which the cumulative weight exceeds `threshold`, and s.part to the part
+    /// of the group's weight at which it does. If rounding runs past the end, the group is the last one with weight.
     __device__ void find_group(draw_shared& s, double threshold) const {
         if (threadIdx.x == find(s, own_ > 0.0 && s.cumulative[threadIdx.x] > threshold, own_ > 0.0)) {
             double before = threadIdx.x == 0 ? 0.0 : s.cumulative[threadIdx.x - 1];
@@ -128,7 +129,7 @@ public:
                 double const here = weight(g);
                 if (!(here > 0.0)) continue;
                 s.group = g;
-                s.before = before;
+                s.part = (threshold - before) / here;
                 before += here;
                 if (before > threshold) break;
             }
@@ -223,11 +224,10 @@ inline constexpr std::uint32_t tokens_of_lane = group_size / warp_size;
     return place;
 }
 
-/// WARP collective: the first place in s.group whose cumulative weight exceeds `threshold`, the last one with weight if
-/// rounding runs past the end, in every lane. `nobody` if none has weight: all that a cutoff kept there lay within rounding
-/// of it.
-[[nodiscard]] __device__ __forceinline__ std::uint32_t find_place(draw_shared const& s, law const& q,
-                                                                  double threshold) {
+/// WARP collective: the first place in s.group whose cumulative weight exceeds the part s.part of the group's, the last one
+/// with weight if rounding runs past the end, in every lane. `nobody` if none has weight: all that a cutoff kept there lay
+/// within rounding of it.
+[[nodiscard]] __device__ __forceinline__ std::uint32_t find_place(draw_shared const& s, law const& q) {
     double weights[tokens_of_lane];
     double own = 0.0;
 #pragma unroll
@@ -242,11 +242,12 @@ inline constexpr std::uint32_t tokens_of_lane = group_size / warp_size;
         double const other = __shfl_up_sync(all_lanes, sum, by);
         if (lane_index() >= by) sum += other;
     }
-    unsigned const beyond = __ballot_sync(all_lanes, own > 0.0 && s.before + sum > threshold);
+    double const threshold = s.part * __shfl_sync(all_lanes, sum, warp_size - 1);
+    unsigned const beyond = __ballot_sync(all_lanes, own > 0.0 && sum > threshold);
     unsigned const some = __ballot_sync(all_lanes, own > 0.0);
     if (some == 0) return nobody;
     int const lane = beyond != 0 ? __ffs(static_cast<int>(beyond)) - 1 : 31 - __clz(static_cast<int>(some));
-    double before = s.before + sum - own;
+    double before = sum - own;
     std::uint32_t place = 0;
     for (std::uint32_t j = 0; j < tokens_of_lane; ++j) {
         if (!(weights[j] > 0.0)) continue;
