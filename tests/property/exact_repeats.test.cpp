@@ -8,22 +8,17 @@
 #include <cstdint>
 #include <span>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
 #include <sureleap/round/stages.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/top_k.hpp>
 
-#include "support/exactness.hpp"
+#include "support/failing_rounds.hpp"
 
-using namespace exactness;
+using namespace failing_rounds;
 
 namespace {
-
-struct failed_round : std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
 
 /// Where the first attempt at a round fails: at a token of 1 while the model drafts, or at one that is verified.
 enum class fails { in_draw, in_score };
@@ -40,28 +35,8 @@ struct stairs {
     }
 };
 
-/// The draft model of small_world::autoregressive_of, which may throw at what it drafted.
-struct failing_model {
-    world const* w;
-    bool* fails;
-    std::vector<double> rows{};
-
-    [[nodiscard]] logits_rows<double> forward(std::span<request_view const> requests, draft_prefixes prefixes) {
-        rows.clear();
-        for (std::size_t r = 0; r < requests.size(); ++r) {
-            bool const drafts = requests[r].id == 1 && prefixes.size < requests[r].draft_cap(w->block_size);
-            token_id const last = prefixes.size == 0 ? requests[r].anchor : prefixes.of(r).back();
-            if (drafts && prefixes.size == 2 && last == 1 && *fails) throw failed_round("draft");
-            for (std::size_t v = 0; v < w->vocabulary; ++v) {
-                rows.push_back(4.0 * hash01(w->seed, 5, last, prefixes.size % 2, v) - 2.0);
-            }
-        }
-        return {{rows.data(), requests.size(), w->vocabulary}, {}, {}};
-    }
-};
-
 /// Draws from a generator of its own: what it draws in another attempt is new.
-struct own_generator : autoregressive<failing_model, top1_confidence> {
+struct own_generator : autoregressive<failing_draft_model, top1_confidence> {
     struct source {
         enumerator::source base;
         std::uint64_t attempt;
@@ -76,10 +51,8 @@ struct own_generator : autoregressive<failing_model, top1_confidence> {
         }
     };
     source generator;
-    own_generator(world const& w, bool* fails, enumerator::source rng)
-        : autoregressive(failing_model{&w, fails}, top1_confidence{},
-                         drafter_options{.block_size = w.block_size, .vocabulary = w.vocabulary}),
-          generator{rng, 0} {}
+    own_generator(world const& w, bad_luck& luck, enumerator::source rng)
+        : autoregressive(failing_autoregressive(w, luck, 2, 1)), generator{rng, 0} {}
     template <class DraftRule, class Rng>
     void draw(forward_type forward, DraftRule rule, draft_block<double>& block, Rng&) {
         autoregressive::draw(forward, rule, block, generator);
@@ -99,7 +72,7 @@ public:
           what_(what),
           how_(how),
           rng_(rng),
-          drafter_(w, &model_fails_, rng),
+          drafter_(w, luck_, rng),
           memory_(drafter_, schedules_[0], rule_, {.max_requests = 3}) {}
 
     /// The text of the request.
@@ -132,7 +105,7 @@ private:
             view(2, 1, guest_, guest_settings_, 50)};
         std::span<request_view const> const requests{views.data(), std::size_t{with_guest() ? 2u : 1u}};
         drafter_.generator.attempt = what_ == change::drafts && changed_ ? 1 : 0;
-        model_fails_ = first_ && where_ == fails::in_draw;
+        luck_.armed = first_ && where_ == fails::in_draw;
         try {
             if (begin_round(schedule(), requests, memory_)) {
                 auto const forward = drafter_.forward(memory_.requests());
@@ -189,7 +162,7 @@ private:
     change what_;
     answer how_;
     enumerator::source rng_;
-    bool model_fails_ = false;
+    bad_luck luck_{trouble::draw, false};
     own_generator drafter_;
     round_memory<double, double> memory_;
     std::vector<token_id> text_{0};

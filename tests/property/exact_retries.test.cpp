@@ -25,66 +25,15 @@ void for_each_live_or_lagged(Visit&& visit) {
     visit("top-K, lag 2, in hysteresis", hysteresis{top_k_schedule{cheap_rows{}, 0.7}, {.margin = 0.3}});
 }
 
-/// An autoregressive draft model that fails once, in a round in which it is shown a drafted token of 1.
-struct failing_draft_model {
-    world const* w;
-    bad_luck* luck;
-    std::vector<double> rows{};
-
-    [[nodiscard]] logits_rows<double> forward(std::span<request_view const> requests, draft_prefixes prefixes) {
-        rows.clear();
-        for (std::size_t r = 0; r < requests.size(); ++r) {
-            token_id const last = prefixes.size == 0 ? requests[r].anchor : prefixes.of(r).back();
-            bool const drafts = prefixes.size < requests[r].draft_cap(w->block_size);
-            if (drafts && prefixes.size > 0 && last == 1 && luck->strikes(trouble::forward))
-                throw failed_round("draft");
-            for (std::size_t v = 0; v < w->vocabulary; ++v) {
-                rows.push_back(4.0 * hash01(w->seed, 5, last, prefixes.size % 2, v) - 2.0);
-            }
-        }
-        return {{rows.data(), requests.size(), w->vocabulary}, {}, {}};
-    }
-};
-
 template <class Schedule, class Rule>
 void check_failing_drafter(std::string const& name, Schedule const& schedule, Rule const& rule) {
     for (trial const& t : scenes<Rule>()) {
-        std::size_t struck = 0;
-        auto target = target_of(t.where);
-        law result;
-        enumerator walk{enumerator::noise::keyed};
-        walk.for_each_path([&] {
-            bad_luck luck{trouble::forward};
-            drafter_options const shape{.block_size = t.where.block_size, .vocabulary = t.where.vocabulary};
-            auto make = [&] { return autoregressive{failing_draft_model{&t.where, &luck}, top1_confidence{}, shape}; };
-            struct persistent {
-                bad_luck& luck;
-                decoder<decltype(target)&, decltype(make()), Schedule, Rule, no_logits_hook, enumerator::source> inner;
-                request_id submit(std::span<token_id const> prompt, request_settings const& settings) {
-                    return inner.submit(prompt, settings);
-                }
-                void cancel(request_id id) { inner.cancel(id); }
-                bool step() {
-                    for (luck.armed = true;; luck.armed = false) {
-                        try {
-                            return inner.step();
-                        } catch (failed_round const&) {
-                        }
-                    }
-                }
-                [[nodiscard]] std::span<request_event const> events() const { return inner.events(); }
-            };
-            persistent dec{
-                luck,
-                {target, make(), schedule, rule, decoder_options{.max_requests = t.what.requests.size(), .seed = 1},
-                 no_logits_hook{}, walk.handle()}};
-            outcome const seen = play(dec, t.what);
-            result[seen] += walk.weight();
-            struck += luck.struck;
-        });
+        bad_luck luck{trouble::draw};
+        auto const make = [&] { return failing_autoregressive(t.where, luck); };
+        law const found = law_in_trouble(t.where, t.what, luck, company::same, make, schedule, rule);
         INFO(name << ", world " << t.where.seed << ", requests " << t.what.requests.size());
-        CHECK(struck > 0);
-        CHECK(largest_difference(result, autoregressive_law(t.where, t.what)) <= tolerance);
+        CHECK(luck.struck > 0);
+        CHECK(largest_difference(found, autoregressive_law(t.where, t.what)) <= tolerance);
     }
 }
 
@@ -193,18 +142,18 @@ TEST_CASE("requests of a batch that was too large, one by one: exact", "[exact][
 
 // Between two attempts the other request's round changes what siblings are thought to be worth.
 TEST_CASE("a tree whose round failed is grown again in its shape: exact", "[exact][long]") {
-    std::size_t struck = 0;
-    some_schedule<live> const everything{fixed_schedule{}};
+    bad_luck luck{trouble::row};
     auto const check = [&](auto const& rule) {
         for (std::uint64_t seed = 50; seed < 53; ++seed) {
             world const w{seed, 3, 2};
             scene const s{{{}, {.prompt = {1}}}, 2, 1};
             INFO("world " << seed);
-            law const found = law_in_trouble(w, s, trouble::row, company::same, everything, rule, struck);
+            drafter_for<std::remove_cvref_t<decltype(rule)>> const make{&w};
+            law const found = law_in_trouble(w, s, luck, company::same, make, fixed_schedule{}, rule);
             CHECK(largest_difference(found, autoregressive_law(w, s)) <= tolerance);
         }
     };
     check(recursive_rejection<>{});
     check(traversal_verification<>{});
-    CHECK(struck > 0);
+    CHECK(luck.struck > 0);
 }

@@ -126,6 +126,35 @@ struct unlucky_drafter : Drafter {
     }
 };
 
+/// The autoregressive draft model of small_world::autoregressive_of, which throws when the last drafted token is 1, from
+/// `prefix` tokens on.
+struct failing_draft_model {
+    world const* w;
+    bad_luck* luck;
+    std::size_t prefix = 1;
+    request_id of = 0;  ///< of this request; 0: of any
+    std::vector<double> rows{};
+
+    [[nodiscard]] logits_rows<double> forward(std::span<request_view const> requests, draft_prefixes prefixes) {
+        rows.clear();
+        for (std::size_t r = 0; r < requests.size(); ++r) {
+            token_id const last = prefixes.size == 0 ? requests[r].anchor : prefixes.of(r).back();
+            bool const looks = prefixes.size >= prefix && (of == 0 || requests[r].id == of);
+            bool const drafts = prefixes.size < requests[r].draft_cap(w->block_size);
+            if (looks && drafts && last == 1 && luck->strikes(trouble::draw)) throw failed_round("draw");
+            for (std::size_t v = 0; v < w->vocabulary; ++v) {
+                rows.push_back(4.0 * hash01(w->seed, 5, last, prefixes.size % 2, v) - 2.0);
+            }
+        }
+        return {{rows.data(), requests.size(), w->vocabulary}, {}, {}};
+    }
+};
+[[nodiscard]] inline auto failing_autoregressive(world const& w, bad_luck& luck, std::size_t prefix = 1,
+                                                 request_id of = 0) {
+    return autoregressive{failing_draft_model{&w, &luck, prefix, of}, top1_confidence{},
+                          drafter_options{.block_size = w.block_size, .vocabulary = w.vocabulary}};
+}
+
 /// A schedule that throws when it plans or admits.
 template <class Schedule>
 struct unlucky_schedule : Schedule {
