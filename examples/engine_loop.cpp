@@ -241,7 +241,7 @@ std::vector<std::vector<token_id>> serve_with_engine(toy_weights const& weights,
             }
             s.tokens.insert(s.tokens.end(), v.emitted.begin(), v.emitted.end());
             outputs[s.job].insert(outputs[s.job].end(), v.emitted.begin(), v.emitted.end());
-            s.running = !v.stopped && outputs[s.job].size() < jobs[s.job].settings.max_new_tokens;
+            s.running = v.finished == finish_reason::none;
         }
     }
 }

@@ -44,7 +44,6 @@ public:
     [[nodiscard]] std::size_t prefilled() const noexcept { return prefilled_; }
     [[nodiscard]] bool decodes() const noexcept { return prefilled_ + 1 == prompt_size_; }
     [[nodiscard]] std::size_t generated() const noexcept { return tokens_.size() - prompt_size_; }
-    [[nodiscard]] bool is_full() const noexcept { return generated() >= settings_.max_new_tokens; }
     /// Prompt and output.
     [[nodiscard]] std::span<token_id const> tokens() const noexcept { return tokens_; }
     /// Prompt tokens that prefilling has left.

@@ -253,7 +253,7 @@ private:
                 continue;
             }
             s.append(v.emitted);
-            bool const finished = v.outcome != sureleap::status::ok || v.stopped || s.is_full();
+            bool const finished = v.outcome != sureleap::status::ok || v.finished != sureleap::finish_reason::none;
             events_[event_count_++] = {v.id, v.emitted, v.outcome, finished};
             if (!finished) continue;
             if (keeps_prompts_)

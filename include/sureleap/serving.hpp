@@ -15,3 +15,4 @@
 #include <sureleap/serving/online_maps.hpp>
 #include <sureleap/serving/refined_cost.hpp>
 #include <sureleap/serving/speed_targets.hpp>
+#include <sureleap/serving/stop_texts.hpp>

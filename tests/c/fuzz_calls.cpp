@@ -19,6 +19,10 @@
 
 namespace {
 
+std::int32_t ends_at_even(void*, std::uint64_t, std::int32_t const* emitted, std::size_t count) {
+    return emitted[count - 1] % 2 == 0 ? 1 : 0;
+}
+
 constexpr std::size_t V = 12;
 constexpr std::size_t gamma_most = 5;
 constexpr std::size_t most_requests = 3;
@@ -191,6 +195,7 @@ private:
             q.tenant = static_cast<std::uint32_t>(below(3));
             q.stop_tokens = maybe(lists_.data());
             q.stop_token_count = coin(0.8) ? 0 : 2;
+            if (coin(0.2)) q.text_end = ends_at_even;
             q.log_probabilities = coin(0.5) ? 1 : 0;
         }
         count_ = requests;

@@ -206,7 +206,7 @@ TEST_CASE("Advance: beside a decoder") {
             verified.push_back(static_cast<std::uint32_t>(v.verified));
             statuses.push_back(v.outcome);
             emitted.push_back(static_cast<std::uint32_t>(v.emitted.size()));
-            stopped.push_back(v.stopped ? 1 : 0);
+            stopped.push_back(v.finished == finish_reason::stop_token ? 1 : 0);
             std::copy(v.emitted.begin(), v.emitted.end(),
                       tokens.begin() + static_cast<std::ptrdiff_t>(r * (gamma + 1)));
         }

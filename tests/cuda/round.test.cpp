@@ -392,7 +392,7 @@ void mirror(std::uint64_t seed) {
                 REQUIRE(tokens[r * (block_size + 1) + i] == v.emitted[i]);
                 CHECK(logs[r * (block_size + 1) + i] == Approx(v.log_probabilities[i]).margin(1e-5));
             }
-            CHECK((stopped[r] != 0) == v.stopped);
+            CHECK((stopped[r] != 0) == (v.finished == finish_reason::stop_token));
         }
         changed = requests.update(there.round.requests);
     }

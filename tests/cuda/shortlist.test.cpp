@@ -59,7 +59,7 @@ void check(support::dice& roll, setting const& how, std::string const& kind, row
     constexpr std::uint32_t gamma = 4;
     constexpr std::uint32_t count = 5;
     auto const vocabulary = static_cast<std::uint32_t>(how.of.vocabulary);
-    gpu::round_limits const limits{count + 1, gamma, vocabulary};
+    gpu::round_limits const limits{count + 1, gamma, vocabulary, 1};
     INFO(kind << ", V " << vocabulary << ", rank " << how.of.rank << ", d " << how.of.hidden << ", best " << how.best
               << ", successors " << how.successors
               << (what == rows_are::rough    ? ", rough"
@@ -94,6 +94,10 @@ void check(support::dice& roll, setting const& how, std::string const& kind, row
     auto const table = random_successors(roll, vocabulary, how.successors);
     device_array<token_id> const table_there(table);
     requests asked(roll, count, vocabulary, what == rows_are::truncated);
+    for (std::size_t r = 0; r < count; ++r) {
+        std::size_t const row = r * gamma + roll.below(gamma);
+        if (roll.chance(0.3)) asked.end_at_mode<U>(r, std::span(base.values).subspan(row * base.stride, vocabulary));
+    }
     if (what == rows_are::rough) {  // nothing is drafted behind these
         asked.there[2].anchor = asked.views[2].anchor = -200;
         asked.there[4].anchor = asked.views[4].anchor = static_cast<token_id>(vocabulary);

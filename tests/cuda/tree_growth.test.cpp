@@ -59,7 +59,7 @@ struct world {
 
     world(support::dice& roll, setting const& s, rows_are what)
         : how(s),
-          limits{static_cast<std::uint32_t>(s.count + 1), s.gamma, static_cast<std::uint32_t>(s.of.vocabulary)},
+          limits{static_cast<std::uint32_t>(s.count + 1), s.gamma, static_cast<std::uint32_t>(s.of.vocabulary), 1},
           w(roll, s.of),
           hidden(roll, limits.requests * s.gamma, s.of.hidden, 1.0, s.of.gap),
           base(roll, limits.requests * s.gamma, s.of.vocabulary, 3.0, s.of.gap),
@@ -102,6 +102,9 @@ struct world {
             asked.there[r].remaining = static_cast<std::uint32_t>(view.remaining);
             asked.there[r].anchor = view.anchor;
             asked.there[r].weight = view.weight;
+            if (!roll.chance(0.3)) continue;
+            std::size_t const row = r * s.gamma + roll.below(s.gamma);
+            asked.end_at_mode<U>(r, std::span(base.values).subspan(row * base.stride, s.of.vocabulary));
         }
     }
     [[nodiscard]] gpu::forward_view<U> forward() const { return {base.device(), hidden.device()}; }
@@ -224,7 +227,7 @@ __global__ void score(toy_target target, gpu::device_round round, gpu::tree_colu
 }
 
 struct rounds_tally {
-    std::size_t rounds = 0, accepted = 0, younger = 0, emitted = 0;
+    std::size_t rounds = 0, accepted = 0, younger = 0, emitted = 0, ended_in_draft = 0;
 };
 
 /// Rounds until every request has its tokens: one captured round of the device's, replayed, and the host's beside it.
@@ -241,6 +244,7 @@ void play_rounds(support::dice& roll, Judge const& judge, rounds_tally& sum) {
         request_settings& own = world.asked.settings[r];
         own = {.temperature = temperatures[r % 3]};
         if (r == 4) own.draft = transform{.temperature = 1.3, .top_k = 5};
+        if (world.asked.stops[r] != no_token) own.stop_tokens = {&world.asked.stops[r], 1};
         views[r].settings = &own;
         views[r].anchor = static_cast<token_id>(roll.below(vocabulary));
         views[r].remaining = 8 + roll.below(12);
@@ -357,17 +361,23 @@ void play_rounds(support::dice& roll, Judge const& judge, rounds_tally& sum) {
                 parent = n;
             }
             text.push_back(decision.next);
+            auto const ends = [&](token_id x) { return views[r].settings->stops_at(x); };
+            auto const end = std::find_if(text.begin(), text.end(), ends);
+            bool const ended = end != text.end();
+            if (ended) text.erase(end + 1, text.end());
+            kept[r].resize(std::min(kept[r].size(), text.size()));
             auto const path = paths.begin() + static_cast<std::ptrdiff_t>(r * how.gamma);
             auto const said = tokens.begin() + static_cast<std::ptrdiff_t>(r * (how.gamma + 1));
             REQUIRE(std::vector<node_id>(path, path + accepted[r]) == kept[r]);
             REQUIRE(std::vector<token_id>(said, said + emitted[r]) == text);
             views[r].anchor = text.back();
             views[r].position += text.size();
-            views[r].remaining -= text.size();
+            views[r].remaining = ended ? 0 : views[r].remaining - text.size();
             open += views[r].remaining > 0 ? 1u : 0u;
             ++sum.rounds;
             sum.accepted += kept[r].size();
             sum.emitted += text.size();
+            sum.ended_in_draft += ended && kept[r].size() == text.size() ? 1u : 0u;
             verdicts[r] = {.id = views[r].id,
                            .drafted = host.block.size(r),
                            .verified = host.block.size(r),
@@ -467,6 +477,7 @@ TEST_CASE("Trees: captured rounds of the device are the host's, from the backbon
                     << " not first children");
     CHECK(2 * sum.accepted > sum.rounds);
     CHECK(10 * sum.younger > sum.accepted);
+    CHECK(sum.ended_in_draft > 0);
 }
 
 TEST_CASE("Trees: what cannot be grown is refused", "[emulated]") {

@@ -158,7 +158,11 @@ TEST_CASE("a drafted stop token ends what is observed, accepted or not") {
     std::vector<token_id> const drafts{11, 12, 7, 13};
     std::vector<token_id> const stops{7, 8};
     std::vector<token_id> const emitted{11, 12, 7};
-    sureleap::verdict v{.drafted = 4, .verified = 4, .accepted = 4, .emitted = emitted, .stopped = true};
+    sureleap::verdict v{.drafted = 4,
+                        .verified = 4,
+                        .accepted = 4,
+                        .emitted = emitted,
+                        .finished = sureleap::finish_reason::stop_token};
     auto const ended = evaluate::outcome_of(3, v, drafts, stops);
     CHECK(ended.text == 3);
     CHECK(ended.observed == 3);

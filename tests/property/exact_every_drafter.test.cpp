@@ -19,9 +19,13 @@ using namespace every_drafter;
 
 namespace {
 
-/// One request, which a guest may join, and two, of which one may leave. Prompts repeat themselves, so that lookup finds
-/// something.
-std::array<scene, 2> const scenes{{{{{{0, 1, 0}}}, 3, 1}, {{{{0, 1, 0}}, {{1, 1}}}, 2, 1}}};
+/// One request, which a guest may join, and two, of which one may leave; texts that end at a token behind which the target has no
+/// law. Prompts repeat themselves, so that lookup finds something.
+request_settings const ending{.stop_tokens = stop_at_one};
+std::array<scene, 4> const scenes{{{{{{0, 1, 0}}}, 3, 1},
+                                   {{{{0, 1, 0}}, {{1, 1}}}, 2, 1},
+                                   {{{{0, 1, 0, 0}, ending}}, 3, 1},
+                                   {{{{0, 1, 0}, ending}, {{1, 0}, ending}}, 2, 1}}};
 
 struct by_confidence : threshold_schedule {
     by_confidence() : threshold_schedule(0.6) {}
@@ -46,11 +50,14 @@ private:
     template <class Schedule, class Make, class Rule>
     void under(Schedule const& schedule, std::string const& name, Make const& make, Rule const& rule) {
         check_round<std::invoke_result_t<Make const&>, Schedule, Rule>();
-        for (scene const& s : scenes) check_in_trouble(name, world_, s, luck_, make, schedule, rule, struck_);
+        for (scene const& s : scenes) {
+            world_.stop = s.requests[0].settings.stop_tokens.empty() ? no_token : stop_at_one[0];
+            check_in_trouble(name, world_, s, luck_, make, schedule, rule, struck_);
+        }
     }
 
     bad_luck luck_;
-    world const world_ = in_trouble({12, 2, 2}, luck_);
+    world world_ = in_trouble({12, 2, 2}, luck_);
     strikes struck_;
 };
 

@@ -257,7 +257,8 @@ struct tally {
     strikes struck{};
 };
 
-/// Small, and enough for what past rounds decide to act (lag + 2 tokens): one request; two of unequal priority. Rules that draw at
+/// Small, and enough for what past rounds decide to act (lag + 2 tokens): one request; two of unequal priority; the same whose
+/// texts end at a token behind which the target has no law. Rules that draw at
 /// every position have more paths, and lengths to which they are indifferent: a token less.
 template <class Rule>
 [[nodiscard]] std::vector<trial> scenes() {
@@ -266,7 +267,15 @@ template <class Rule>
     auto const one = [&](token_id prompt, double priority) {
         return scene_request{{prompt}, {.temperature = temperature, .priority = priority, .tokens_per_second = 0.8}};
     };
-    return {{{12, 2, 3}, {{one(0, 1.0)}, horizon, 1}}, {{41, 2, 2}, {{one(0, 1.0), one(1, 0.3)}, 2, 1}}};
+    auto const ending = [&](double priority) {
+        scene_request request = one(0, priority);
+        request.settings.stop_tokens = stop_at_one;
+        return request;
+    };
+    return {{{12, 2, 3}, {{one(0, 1.0)}, horizon, 1}},
+            {{41, 2, 2}, {{one(0, 1.0), one(1, 0.3)}, 2, 1}},
+            {{12, 2, 3, 1}, {{ending(1.0)}, 3, 1}},
+            {{41, 2, 2, 1}, {{ending(1.0), ending(0.3)}, 2, 1}}};
 }
 
 /// A rule with everything it may be combined with, through every trouble.

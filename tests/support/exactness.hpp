@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/simple.hpp>
 #include <sureleap/schedule/top_k.hpp>
+#include <sureleap/serving/stop_texts.hpp>
 #include <sureleap/verify/block.hpp>
 #include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/match.hpp>
@@ -112,6 +114,11 @@ struct trial {
 };
 
 inline token_id const stop_token[] = {2};
+inline token_id const stop_at_one[] = {1};
+inline std::string_view letter_of(token_id x) noexcept {
+    return std::string_view{"abc"}.substr(static_cast<std::size_t>(x), 1);
+}
+inline stop_texts const stop_at_string{letter_of, {"ba", "cc"}};
 
 /// The scenes of the list. `sampled` leaves temperature 0 out.
 [[nodiscard]] inline std::vector<trial> trials(bool sampled = true) {
@@ -128,9 +135,13 @@ inline token_id const stop_token[] = {2};
     list.push_back({{24, 2, 3}, {{one({1})}, 4, 0}});
     list.push_back({{25, 3, 3}, {{one({1})}, 3, 0}});
     // A stop token inside, at the end of and after the accepted prefix.
-    trial stopped{{31, 3, 2}, {{one({0})}, 3, 2}};
+    trial stopped{{31, 3, 2, 2}, {{one({0})}, 3, 2}};
     stopped.what.requests[0].settings.stop_tokens = stop_token;
     list.push_back(stopped);
+    // A string inside a block and over two rounds.
+    trial at_string{{32, 3, 2}, {{one({1})}, 3, 2}, false};
+    at_string.what.requests[0].settings.text_end = stop_at_string;
+    list.push_back(at_string);
     // Two requests, together and one joining later: the joint law is the product.
     list.push_back({{41, 2, 2}, {{one({0}), one({1})}, 3, 0}});
     list.push_back({{42, 2, 2}, {{one({1}), one({0}, 1)}, 4, 0}, false, true});

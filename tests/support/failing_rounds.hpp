@@ -224,6 +224,9 @@ public:
             }
         }
         luck_.armed = true;
+        for (verdict const& v : decoder_.round().verdicts) {
+            if (v.accepted > v.emitted.size()) throw std::logic_error("more was accepted than was emitted");
+        }
         for (request_event const& event : decoder_.events()) {
             if (event.outcome == status::ok) continue;
             decoder_.resume(event.request);

@@ -3,9 +3,8 @@
 // The cases of the golden file "verify": logits, drafted tokens and uniforms of the reference evaluation loop, and what it made of
 // them. Sizes, cases and numbers come from the file; only names, and the stop tokens, are fixed by its layout.
 //
-// The reference counts differently where a stop token is accepted: it then calls the tokens up to and including the
-// stop token `accepted` and draws a next token that nobody sees. Here `accepted` is what the rule kept, and `emitted`
-// ends with the stop token.
+// The reference drafts on behind a stop token. Where that is accepted, it draws a next token as well, which nobody sees. Here a
+// chain ends at its first stop token (`drafted`).
 #pragma once
 
 #include <algorithm>
@@ -42,6 +41,7 @@ struct verify_case {
     std::vector<double> u_accept;
     double u_sample = 0;
     std::size_t accepted = 0, effective = 0;
+    std::size_t drafted = 0;  // tokens up to the first stop token, or n
     bool terminated = false;
     token_id next = no_token;
 };
@@ -73,6 +73,7 @@ struct verify_case {
         c.terminated = i32("terminated")[0] != 0;
         c.next = i32("next_token")[0];
         REQUIRE(c.ids.size() == c.n + 1);
+        while (c.drafted < c.n && (c.drafted == 0 || !is_stop(c.ids[c.drafted]))) ++c.drafted;
         REQUIRE(c.draft.size() == c.n * c.vocabulary);
         REQUIRE(c.u_accept.size() == c.n);
         cases.push_back(std::move(c));

@@ -52,12 +52,18 @@ struct world {
     std::uint64_t seed = 1;
     std::size_t vocabulary = 2;
     std::size_t block_size = 2;
+    /// Behind this token the target has no law.
+    token_id stop = no_token;
     /// Makes the confidence in x_k given x_{k-1} NaN where it returns true. Optional.
     std::function<bool(token_id previous, std::size_t k)> spoils_confidence{};
 
     /// Target logits: depend on the last two tokens and on the position.
     void target(std::span<token_id const> context, std::span<double> logits) const {
         token_id const last = context.back();
+        if (last == stop) {
+            std::ranges::fill(logits, std::numeric_limits<double>::quiet_NaN());
+            return;
+        }
         token_id const before = context.size() > 1 ? context[context.size() - 2] : no_token;
         for (std::size_t v = 0; v < vocabulary; ++v) {
             logits[v] = 3.0 * hash01(seed, 1, last, before, context.size() % 3, v) - 1.5;
@@ -217,8 +223,10 @@ template <class Real = double>
                     if (!(d.probability(v) > 0.0)) continue;
                     auto longer = tokens;
                     longer.push_back(v);
-                    bool stop = false;
-                    for (token_id const x : request.settings.stop_tokens) stop = stop || x == v;
+                    request_settings const& settings = request.settings;
+                    request_view const view{.remaining = settings.max_new_tokens, .settings = &settings};
+                    auto const generated = std::span(longer).subspan(request.prompt.size());
+                    bool const stop = settings.stops_at(v) || (settings.text_end && settings.text_end(view, generated));
                     (stop ? done : next).emplace_back(std::move(longer), p * d.probability(v));
                 }
             }

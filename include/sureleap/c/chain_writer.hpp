@@ -159,7 +159,7 @@ private:
     }
     [[nodiscard]] bool drafts(std::size_t r, std::size_t k) const noexcept {
         return block_.outcome(r) == status::ok && block_.size(r) == k &&
-               k < block_.requests()[r].draft_cap(block_size());
+               k < block_.requests()[r].draft_cap(block_size()) && !block_.has_ended(r);
     }
 
     template <class Rng>

@@ -136,6 +136,11 @@ typedef struct sureleap_request {
     double priority;             ///< worth of a token beside those of other requests
     int32_t const* stop_tokens;  ///< valid until the next round begins; null: none
     size_t stop_token_count;
+    /// Asked after each token that is emitted and no stop token, as text_end(of, id, emitted, count): not 0 if the text ends with
+    /// the last of the `count` tokens that the round has emitted so far. Null: not asked. A function of these tokens and of those
+    /// before; where threads are lent, called from several at once.
+    int32_t (*text_end)(void* of, uint64_t id, int32_t const* emitted, size_t count);
+    void* text_end_of;
     int32_t log_probabilities;  ///< 1: report log p of what is emitted
 } sureleap_request;
 
@@ -198,19 +203,26 @@ enum {
     SURELEAP_REQUEST_OTHER_DRAFT = 5          ///< run again after a failure, it has other tokens than before
 };
 
+enum {
+    SURELEAP_FINISHED_NONE = 0,
+    SURELEAP_FINISHED_STOP_TOKEN = 1,
+    SURELEAP_FINISHED_MAX_NEW_TOKENS = 2,  ///< the request's `remaining` are emitted
+    SURELEAP_FINISHED_STOP_TEXT = 3
+};
+
 typedef struct sureleap_verdict {
     uint64_t id;
     size_t slot;
     size_t drafted;
-    size_t verified;  ///< of them, beside the anchor in the batch
-    size_t accepted;
+    size_t verified;         ///< of them, up to the end of the text
+    size_t accepted;         ///< at most emitted_count
     int32_t const* emitted;  ///< append these; the last one is the next anchor. Valid until the next round begins
     size_t emitted_count;
     double const* log_probabilities;  ///< [emitted_count], or null
     size_t rows_kept;                 ///< rows of the batch that stay in the target's cache: as many as were emitted
     size_t rows_rolled_back;          ///< and those that are dropped from its end
     int32_t outcome;
-    int32_t stopped;  ///< the last emitted token is a stop token
+    int32_t finished;  ///< SURELEAP_FINISHED_NONE, or why the text ends with the last emitted token
 } sureleap_verdict;
 
 /// Ends the round: verdicts [capacity], in the order of the requests; capacity is at least their number.

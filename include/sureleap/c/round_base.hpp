@@ -24,14 +24,26 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace c {
 
+/// sureleap_request::text_end, as a request's settings lend it.
+struct lent_text_end {
+    std::int32_t (*ends)(void* of, std::uint64_t id, std::int32_t const* emitted, std::size_t count) = nullptr;
+    void* of = nullptr;
+
+    [[nodiscard]] bool operator()(request_view const& request, std::span<token_id const> emitted) const noexcept {
+        return ends(of, request.id, emitted.data(), emitted.size()) != 0;
+    }
+};
+
 /// Arrays of a round beside those of its round_memory.
 struct round_arrays {
     std::span<request_settings> settings{};   ///< [max_requests]
     std::span<request_view> views{};          ///< [max_requests]
+    std::span<lent_text_end> ends{};          ///< [max_requests]
     std::span<chain_writer::listed> lists{};  ///< [list_size], if q is sparse
 
     [[nodiscard]] static round_arrays carve(workspace& ws, sureleap_round_options const& o) noexcept {
         return {ws.take<request_settings>(o.max_requests), ws.take<request_view>(o.max_requests),
+                ws.take<lent_text_end>(o.max_requests),
                 ws.take<chain_writer::listed>(o.q == SURELEAP_Q_SPARSE ? o.list_size : 0)};
     }
 };
@@ -97,6 +109,7 @@ public:
         at_ = stage::admitted;
         *out = {batch.rows(),          count_, batch.tokens().data(), batch.positions().data(), batch.markers().data(),
                 batch.offsets().data()};
+        offsets_ = batch.offsets();
         rows_ = batch.rows();
     }
     void accept(sureleap_rows const* rows) {
@@ -116,7 +129,7 @@ public:
         }
         record_ = end_stage();
         at_ = stage::none;
-        for (std::size_t r = 0; r < count_; ++r) verdicts[r] = as_c(record_.verdicts[r]);
+        for (std::size_t r = 0; r < count_; ++r) verdicts[r] = as_c(record_.verdicts[r], offsets_[r + 1] - offsets_[r]);
         has_record_ = true;
     }
     void rollback() noexcept { at_ = stage::none; }
@@ -191,6 +204,8 @@ private:
             s.draft = transform{q.draft.temperature, q.draft.top_k, q.draft.top_p, q.draft.min_p};
         }
         if (q.stop_token_count > 0) s.stop_tokens = {q.stop_tokens, q.stop_token_count};
+        arrays_.ends[r] = {q.text_end, q.text_end_of};
+        if (q.text_end != nullptr) s.text_end = arrays_.ends[r];
         arrays_.views[r] = {.id = q.id,
                             .slot = q.slot,
                             .anchor = q.anchor,
@@ -211,7 +226,8 @@ private:
         expect_size(who, "rows.block_sums_stride", rows.block_sums_stride, row_blocks(rows.columns), most / rows.rows);
         expect_given(who, "rows.log_normalisers, which block_sums are relative to,", rows.log_normalisers);
     }
-    [[nodiscard]] static sureleap_verdict as_c(verdict const& v) noexcept {
+    /// `rows`: of the request in the batch.
+    [[nodiscard]] static sureleap_verdict as_c(verdict const& v, std::size_t rows) noexcept {
         std::size_t const kept = v.emitted.size();
         return {.id = v.id,
                 .slot = v.slot,
@@ -222,9 +238,9 @@ private:
                 .emitted_count = kept,
                 .log_probabilities = v.log_probabilities.empty() ? nullptr : v.log_probabilities.data(),
                 .rows_kept = kept,
-                .rows_rolled_back = 1 + v.verified - kept,
+                .rows_rolled_back = rows - kept,
                 .outcome = static_cast<std::int32_t>(v.outcome),
-                .stopped = v.stopped ? 1 : 0};
+                .finished = static_cast<std::int32_t>(v.finished)};
     }
 
     sureleap_round_options options_;
@@ -232,6 +248,7 @@ private:
     round_arrays arrays_;
     std::size_t count_ = 0;
     std::size_t rows_ = 0;  // of the batch
+    std::span<std::uint32_t const> offsets_{};
     stage at_ = stage::none;
     bool planned_ = false;
     bool opened_ = false;

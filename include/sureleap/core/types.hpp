@@ -16,6 +16,7 @@
 #include <type_traits>
 
 #include <sureleap/core/config.hpp>
+#include <sureleap/core/function_ref.hpp>
 #include <sureleap/core/pass.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -224,6 +225,18 @@ struct transform {
     [[nodiscard]] bool operator==(transform const&) const = default;
 };
 
+struct request_view;
+
+/// Why a text ended.
+enum class finish_reason : std::uint8_t { none, stop_token, max_new_tokens, stop_text };
+
+/// Where a text ends besides its stop tokens, lent as a callable ends(request, emitted) -> bool. It says whether the text ends
+/// with the last of `emitted`, what the round has emitted so far; what was committed before is the request's context. stop_texts
+/// (serving/stop_texts.hpp) is one.
+///
+/// Promise: a function of these tokens. Where an executor is lent, it is called from its threads, for several requests at once.
+using text_end_ref = function_ref<bool(request_view const&, std::span<token_id const>)>;
+
 /// What a request may choose for itself. An aggregate: `decoder.submit(prompt, {.temperature = 0.7, .seed = 42})`.
 struct request_settings {
     double temperature = 1.0;  ///< 0 .. largest_temperature; below least_temperature greedy
@@ -237,6 +250,8 @@ struct request_settings {
     std::size_t max_new_tokens = 256;  ///< >= 1
     /// Generation ends after one of these is emitted. The view must stay valid while the request lives.
     std::span<token_id const> stop_tokens{};
+    /// Asked after each token that is emitted and no stop token. Must stay valid likewise.
+    text_end_ref text_end{};
     /// At most this many draft tokens in a round, whatever gamma is (the rollback depth of a recurrent target, say).
     std::size_t max_draft_tokens = static_cast<std::size_t>(-1);
     /// Report log p of every emitted token, p being the transformed target.

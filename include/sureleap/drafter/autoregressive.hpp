@@ -58,16 +58,14 @@ public:
 
     [[nodiscard]] forward_type forward(std::span<request_view const>) const noexcept { return {}; }
 
-    /// gamma model passes, fewer if no request drafts that far: what comes after a drafted stop token would never be
-    /// emitted, and unlike a row of a parallel backbone it costs a pass.
+    /// gamma model passes, fewer if no request drafts that far.
     template <class DraftRule, class Rng>
     void draw(forward_type, DraftRule rule, draft_block<value_type>& block, Rng& rng) {
         auto const requests = block.requests();
         for (std::size_t k = 0; k < block_size(); ++k) {
             auto const drafts_on = [&](std::size_t r) {
                 return block.size(r) == k && block.outcome(r) == status::ok &&
-                       k < requests[r].draft_cap(block_size()) &&
-                       (k == 0 || !requests[r].settings->stops_at(block.tokens(r)[k - 1]));
+                       k < requests[r].draft_cap(block_size()) && !block.has_ended(r);
             };
             bool any = false;
             for (std::size_t r = 0; r < requests.size() && !any; ++r) any = drafts_on(r);

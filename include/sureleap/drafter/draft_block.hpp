@@ -152,7 +152,7 @@ public:
         return law_at(next_place(r), row, map, requests_[r].settings->draft_transform());
     }
     /// Draws the next token of request r from `q` as DraftRule says and records both, with the position's confidence.
-    /// Returns no_token if the chain ends here, by its floor or its cap. Returns no_token and marks the request if q
+    /// Returns no_token if the chain ends here, by its floor, its cap or a stop token. Returns no_token and marks the request if q
     /// holds no law, the confidence is no probability, or the acceptance rule asked for another DraftRule.
     template <class DraftRule, class Rng>
     token_id draw(std::size_t r, DraftRule, distribution<Q> const& q, double confidence, Rng& rng) noexcept {
@@ -201,7 +201,7 @@ public:
         draft_tree const& from = trees_[r];
         tree_growth<Q> const& growth = growths_[r];
         double before = 1.0;
-        for (std::size_t n = 1; n < from.size() && !is_full(r); ++n) {
+        for (std::size_t n = 1; n < from.size() && sizes_[r] < requests_[r].draft_cap(shape_.block_size); ++n) {
             fixed_probability c = 0;
             double const reach = std::min(growth.reach()[n], before);
             if (!quantise(reach > 0.0 ? reach / before : 0.0, c)) return;
@@ -220,7 +220,7 @@ public:
 
     /// Appends a token that was found rather than drawn (prompt lookup): q is one-hot over the target vocabulary. False, and
     /// the chain ends, if x is no token of it (contexts hold placeholders and ids that only an embedding knows), or by its
-    /// floor or its cap. A token that was sampled from a q that nobody kept may be appended as well. The law stays exact, since
+    /// floor, its cap or a stop token. A token that was sampled from a q that nobody kept may be appended as well. The law stays exact, since
     /// it is for each token, and the token is accepted with p(x).
     bool append_found(std::size_t r, token_id x, std::size_t target_vocabulary) noexcept {
         return !is_full(r) && append_one_hot(r, x, target_vocabulary, certain, 1.0);
@@ -228,7 +228,7 @@ public:
     /// The same of a token that was found beside a drafter's model, with a confidence of its own: model_limit is no limit to
     /// it, no calibration sees the confidence (the raw one is NaN), and the request's chain counts as found().
     bool append_found(std::size_t r, token_id x, std::size_t target_vocabulary, fixed_probability c) noexcept {
-        if (sizes_[r] >= requests_[r].found_cap(shape_.block_size)) return false;
+        if (sizes_[r] >= requests_[r].found_cap(shape_.block_size) || has_ended(r)) return false;
         if (!append_one_hot(r, x, target_vocabulary, c, std::numeric_limits<double>::quiet_NaN())) return false;
         found_[r] = true;
         return true;
@@ -301,6 +301,10 @@ public:
     [[nodiscard]] step_load const& load() const noexcept { return load_; }
     [[nodiscard]] std::size_t size(std::size_t r) const noexcept { return sizes_[r]; }
     [[nodiscard]] status outcome(std::size_t r) const noexcept { return statuses_[r]; }
+    /// Of a chain: its last token is a stop token, so nothing comes behind it.
+    [[nodiscard]] bool has_ended(std::size_t r) const noexcept {
+        return sizes_[r] > 0 && requests_[r].settings->stops_at(tokens(r).back());
+    }
     /// x_1..x_size of request r, and the laws they were drawn from.
     [[nodiscard]] std::span<token_id const> tokens(std::size_t r) const noexcept {
         return tokens_.subspan(r * shape_.block_size, sizes_[r]);
@@ -334,7 +338,7 @@ public:
 private:
     // Whatever the drafter believes: a longer chain would be written beside the memory, or emit more than may be emitted.
     [[nodiscard]] bool is_full(std::size_t r) const noexcept {
-        return sizes_[r] >= requests_[r].draft_cap(shape_.block_size);
+        return sizes_[r] >= requests_[r].draft_cap(shape_.block_size) || has_ended(r);
     }
     bool append_one_hot(std::size_t r, token_id x, std::size_t vocabulary, fixed_probability c, double raw) noexcept {
         if (x < 0 || static_cast<std::size_t>(x) >= vocabulary) return false;

@@ -100,7 +100,7 @@ private:
     [[nodiscard]] bool drafts(draft_block<value_type> const& block, std::size_t r, std::size_t k) const noexcept {
         request_view const& request = block.requests()[r];
         return block.outcome(r) == status::ok && block.size(r) == k && k < request.draft_cap(block_size()) &&
-               this->can_follow(request.anchor);
+               !block.has_ended(r) && this->can_follow(request.anchor);
     }
     [[nodiscard]] static token_id before(draft_block<value_type> const& block, std::size_t r) noexcept {
         return block.size(r) == 0 ? block.requests()[r].anchor : block.tokens(r).back();

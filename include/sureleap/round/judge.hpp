@@ -23,22 +23,34 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace detail {
 
-/// Emits token(0) .. token(accepted - 1) and `next`, up to a stop token. law(k) is the target's law of token k.
+/// Emits token(0) .. token(accepted - 1) and `next`, up to the end of the text. law(k) is the target's law of token k. Where it
+/// ends at a drafted token, what was grown after it counts as not verified: nobody will know whether it was right.
 template <class Token, class Law, class Round>
 void emit(std::size_t r, token_id next, Token const& token, Law const& law, Round& round) {
-    request_settings const& settings = *round.batch.requests()[r].settings;
+    request_view const& request = round.batch.requests()[r];
+    request_settings const& settings = *request.settings;
     verdict& out = round.verdicts[r];
     std::size_t const first = r * (round.block.block_size() + 1);
     std::size_t count = 0;
-    while (count <= out.accepted && !out.stopped) {
+    while (count <= out.accepted && out.finished == finish_reason::none) {
         token_id const x = count < out.accepted ? token(count) : next;
         round.emitted[first + count] = x;
         if (settings.log_probabilities) round.log_probabilities[first + count] = law(count).log_probability(x);
-        out.stopped = settings.stops_at(x);
         ++count;
+        if (settings.stops_at(x)) {
+            out.finished = finish_reason::stop_token;
+        } else if (settings.text_end && settings.text_end(request, round.emitted.subspan(first, count))) {
+            out.finished = finish_reason::stop_text;
+        } else if (count == request.remaining) {
+            out.finished = finish_reason::max_new_tokens;
+        }
     }
     out.emitted = round.emitted.subspan(first, count);
     if (settings.log_probabilities) out.log_probabilities = round.log_probabilities.subspan(first, count);
+    if (count > out.accepted) return;
+    out.accepted = count;
+    if (!out.path.empty()) out.path = out.path.first(count);
+    out.verified = out.row(count);
 }
 
 /// By a rule for chains. False: it decided nothing that can be emitted.

@@ -19,9 +19,6 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// Why a request ended.
-enum class finish_reason : std::uint8_t { none, stop_token, max_new_tokens };
-
 /// What happened to one request in the last step. Views are valid until the next step.
 struct request_event {
     request_id request = 0;
@@ -69,17 +66,12 @@ public:
     }
     /// Takes over what a round emitted, and says what became of the request.
     [[nodiscard]] request_event apply(verdict const& v) noexcept {
-        request_event event{v.id, v.emitted, v.log_probabilities, v.outcome, finish_reason::none};
+        request_event const event{v.id, v.emitted, v.log_probabilities, v.outcome, v.finished};
         if (v.outcome != status::ok) {
             state = request_state::suspended;
             return event;
         }
         tokens_.insert(tokens_.end(), v.emitted.begin(), v.emitted.end());
-        if (v.stopped) {
-            event.finished = finish_reason::stop_token;
-        } else if (generated().size() >= settings_.max_new_tokens) {
-            event.finished = finish_reason::max_new_tokens;
-        }
         if (event.finished != finish_reason::none) state = request_state::finished;
         return event;
     }

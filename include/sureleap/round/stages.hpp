@@ -295,7 +295,10 @@ round_record end_round(Schedule& schedule, round_memory<T, Q, Hook>& memory, Mod
     detail::expect_rows(round.at.scored, requests, "end_round");
     std::span<verdict const> const verdicts = round.verdicts.first(requests.size());
     (commit_to(models, verdicts, round.block), ...);
-    if constexpr (reads_history_v<Schedule>) round.history.push(requests, round.block.table().survivals);
+    if constexpr (reads_history_v<Schedule>) {
+        round.history.push(requests, round.block.table().survivals,
+                           [&](std::size_t r) { return round.block.has_ended(r); });
+    }
     round.attempts.end(requests, verdicts);
     round.at = {};
     round_record record{requests, verdicts, round.block.table().survivals, round.block.raw_confidences(),

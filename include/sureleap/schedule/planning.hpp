@@ -163,16 +163,21 @@ public:
         return detail::planning_access::make<from_rounds<Lag>>(memory.view(), memory.walk);
     }
 
-    /// Remembers this round's confidences; call once at the end of every round.
-    void push(std::span<request_view const> requests, survival_table const& table) {
+    /// Remembers this round's confidences; call once at the end of every round. text_ends(r): the chain of request r ended in a
+    /// stop token, which says nothing about the next one.
+    template <class TextEnds>
+    void push(std::span<request_view const> requests, survival_table const& table, TextEnds const& text_ends) {
         expect(requests, table.block_size);
         for (std::size_t r = 0; r < requests.size(); ++r) {
             std::size_t const ring = requests[r].slot * lag_ + round_ % lag_;
-            bool const ended = table.sizes[r] < requests[r].draft_cap(block_size_);
+            bool const ended = table.sizes[r] < requests[r].draft_cap(block_size_) && !text_ends(r);
             entries_[ring] = {round_, table.sizes[r], true, ended};
             for (std::size_t k = 0; k < table.sizes[r]; ++k) table_[ring * block_size_ + k] = table.at(r, k).confidence;
         }
         ++round_;
+    }
+    void push(std::span<request_view const> requests, survival_table const& table) {
+        push(requests, table, [](std::size_t) { return false; });
     }
 
 private:

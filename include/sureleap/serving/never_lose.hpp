@@ -337,6 +337,7 @@ private:
     [[nodiscard]] double expected_tokens(round_record const& record) const noexcept {
         double tokens = anchors_;
         for (std::size_t r = 0; r < record.requests.size(); ++r) {
+            if (record.verdicts[r].ended_in_draft()) tokens -= static_cast<double>(record.requests[r].weight) * 0x1p-24;
             for (std::size_t k = 0; k < record.verdicts[r].verified; ++k) {
                 tokens = std::fma(trust_[k] * 0x1p-24, static_cast<double>(record.survivals.at(r, k).survival), tokens);
             }

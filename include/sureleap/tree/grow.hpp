@@ -117,14 +117,14 @@ public:
         undrawn const weights{q, elders(tree, now_.parent)};
         if (!(weights.total() > 0.0)) return true;  // every token that q has is there
         token_id const x = choose<DraftRule>(request, tree, q, weights, rng);
-        if (x != no_token) add(tree, source, x);
+        if (x != no_token) add(tree, source, x, request.settings->stops_at(x));
         return true;
     }
     /// The shape of a tree whose tokens are not known yet: values may depend on depths and ranks alone. Tokens are 0.
     template <class Source>
     void outline(draft_tree& tree, request_view const& request, tree_limits const& limits, Source& source) {
         begin(tree, request, limits, source);
-        while (next(tree) != no_node) add(tree, source, 0);
+        while (next(tree) != no_node) add(tree, source, 0, false);
     }
     /// [tree.size()] q of each node that has children; of the last tree.
     [[nodiscard]] std::span<distribution<Q> const> laws() const noexcept { return laws_; }
@@ -176,13 +176,13 @@ private:
     }
     [[nodiscard]] auto heap_end() const noexcept { return places_.begin() + static_cast<std::ptrdiff_t>(count_); }
     template <class Source>
-    void add(draft_tree& tree, Source& source, token_id x) {
+    void add(draft_tree& tree, Source& source, token_id x, bool ends) {
         node_id const child = tree.append(now_.parent, x);
         reach_[at(child)] = now_.value;
         if (tree.size() > limits_.nodes || tree.full()) return;
         place const taken = now_;
         offer(tree, source, taken.parent, taken.rank + 1, taken.missed);
-        offer(tree, source, child, 0, taken.value);
+        if (!ends) offer(tree, source, child, 0, taken.value);  // a text has nothing behind a stop token
     }
     [[nodiscard]] std::span<token_id const> elders(draft_tree const& tree, node_id n) noexcept {
         std::size_t count = 0;

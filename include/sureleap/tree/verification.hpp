@@ -101,7 +101,11 @@ private:
 
     [[nodiscard]] law& made(node_id n, totals how) noexcept {
         if (!scratch_.made[at(n)]) {
-            laws_.make(at(n), path_to(n), how);
+            if (n != anchor_node && laws_.ends_with(tree().token(n))) {
+                laws_.end(at(n), tree().token(n));
+            } else {
+                laws_.make(at(n), path_to(n), how);
+            }
             scratch_.made[at(n)] = true;
         }
         return laws_[at(n)];

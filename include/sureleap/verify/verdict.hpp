@@ -13,18 +13,19 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// Accepted is not emitted: a stop token inside the accepted prefix ends emission, and the correction or bonus is
-/// emitted without having been drafted. Views point into round memory and are valid until the next round.
+/// What is accepted is emitted, and a correction or bonus behind it, which was not drafted. A text that ends at a drafted
+/// token has none: then emitted is accepted, and verified ends there too. Views point into round memory and are valid until
+/// the next round.
 struct verdict {
     request_id id = 0;
     std::size_t slot = 0;
-    status outcome = status::ok;                  ///< anything else: nothing emitted, the request's state is unchanged
-    std::size_t drafted = 0;                      ///< tokens in the block
-    std::size_t verified = 0;                     ///< l, tokens scored by the target besides the anchor
-    std::size_t accepted = 0;                     ///< kept by the rule, 0 .. l; of a tree, the tokens of one path
-    std::span<token_id const> emitted{};          ///< new tokens of the sequence; the last one is the next anchor
-    bool stopped = false;                         ///< the last emitted token is a stop token
-    std::span<double const> log_probabilities{};  ///< log p of each emitted token, if the request asked for them
+    status outcome = status::ok;          ///< anything else: nothing emitted, the request's state is unchanged
+    std::size_t drafted = 0;              ///< tokens in the block
+    std::size_t verified = 0;             ///< l, tokens that were judged; the first l that were drafted
+    std::size_t accepted = 0;             ///< kept, 0 .. l and at most emitted; of a tree, the tokens of one path
+    std::span<token_id const> emitted{};  ///< new tokens of the sequence; the last one is the next anchor
+    finish_reason finished = finish_reason::none;  ///< the text ends with the last emitted token, and why
+    std::span<double const> log_probabilities{};   ///< log p of each emitted token, if the request asked for them
     std::uint64_t pass = 0;  ///< the target's pass that it was judged by (pass_stamp::number); 0 if the rows name none
     // Of trees; empty for chains:
     std::span<std::int32_t const> parents{};  ///< [drafted] 0 for the anchor, else 1 + the index of the token before it
@@ -32,6 +33,8 @@ struct verdict {
 
     /// x_0 of the next round, or no_token if nothing was emitted.
     [[nodiscard]] token_id next_anchor() const noexcept { return emitted.empty() ? no_token : emitted.back(); }
+    /// The text ended at a drafted token, so the round emitted no correction or bonus.
+    [[nodiscard]] bool ended_in_draft() const noexcept { return accepted > 0 && accepted == emitted.size(); }
     /// The request's row of the batch behind the k-th accepted token, which is at position anchor + k; k = 0 is the anchor's
     /// row. Keys and features of these rows stay.
     [[nodiscard]] std::size_t row(std::size_t k) const noexcept {

@@ -71,7 +71,13 @@ public:
 
 private:
     [[nodiscard]] law& made(std::size_t k, totals how) noexcept {
-        for (; made_ <= k; ++made_) laws_.make(made_, drafted_.first(made_), how);
+        for (; made_ <= k; ++made_) {
+            if (made_ > 0 && laws_.ends_with(drafted_[made_ - 1])) {
+                laws_.end(made_, drafted_[made_ - 1]);
+            } else {
+                laws_.make(made_, drafted_.first(made_), how);
+            }
+        }
         return laws_[k];
     }
     [[nodiscard]] bool is_misled() const noexcept {

@@ -66,6 +66,7 @@ struct scene {
     std::vector<request_settings> settings;
     std::vector<request_view> views;
     std::vector<bool> finished;
+    std::vector<token_id> stops;  // of each request, or no_token
 
     scene(support::dice& roll, sizes const& of, double temperature = -1.0)
         : shape(of),
@@ -74,7 +75,8 @@ struct scene {
           w2(support::random_values<W>(roll, std::size_t{of.vocabulary} * of.rank, 0.7)),
           base(support::random_values<U>(roll, stride * of.requests * of.block_size, 2.0)),
           settings(of.requests),
-          finished(of.requests) {
+          finished(of.requests),
+          stops(of.requests, no_token) {
         double const choices[] = {0.0, 0.7, 1.0, 1.3};
         for (std::size_t r = 0; r < of.requests; ++r) {
             settings[r].temperature = temperature >= 0.0 ? temperature : choices[roll.below(4)];
@@ -91,7 +93,14 @@ struct scene {
                  .settings = nullptr,
                  .weight = static_cast<fixed_probability>(roll.chance(0.5) ? certain : 1 + roll.below(certain))});
         }
-        for (std::size_t r = 0; r < of.requests; ++r) views[r].settings = &settings[r];
+        for (std::size_t r = 0; r < of.requests; ++r) {
+            views[r].settings = &settings[r];
+            if (!roll.chance(0.3)) continue;
+            U const* const likely = &logit(r, roll.below(of.block_size), 0);  // a row whose mode ends the text
+            auto const less = [](U const& a, U const& b) { return wide(a) < wide(b); };
+            stops[r] = static_cast<token_id>(std::max_element(likely, likely + of.vocabulary, less) - likely);
+            settings[r].stop_tokens = {&stops[r], 1};
+        }
     }
     scene(scene const&) = delete;
 
@@ -99,6 +108,8 @@ struct scene {
     void drafts_all() {
         for (std::size_t r = 0; r < views.size(); ++r) {
             settings[r].max_draft_tokens = shape.block_size;
+            settings[r].stop_tokens = {};
+            stops[r] = no_token;
             views[r].remaining = shape.block_size + 5;
             finished[r] = false;
         }
@@ -169,6 +180,7 @@ struct device_scene {
         });
         column(requests.weights, [&](std::size_t r) { return s.views[r].weight; });
         column(requests.slots, [&](std::size_t r) { return static_cast<std::uint32_t>(r); });
+        column(requests.stop_tokens, [&](std::size_t r) { return s.stops[r]; });
     }
 
 private:

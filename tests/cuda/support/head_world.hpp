@@ -127,8 +127,10 @@ struct requests {
     std::vector<device_request> there;
     std::vector<request_settings> settings;
     std::vector<request_view> views;
+    std::vector<token_id> stops;
 
-    requests(support::dice& roll, std::size_t count, std::size_t vocabulary, bool truncated = false) : settings(count) {
+    requests(support::dice& roll, std::size_t count, std::size_t vocabulary, bool truncated = false)
+        : settings(count), stops(count, no_token) {
         for (std::size_t r = 0; r < count; ++r) {
             device_request q;
             q.anchor = static_cast<token_id>(roll.below(vocabulary));
@@ -158,6 +160,16 @@ struct requests {
                              .draft_limit = q.draft_limit,
                              .weight = q.weight});
         }
+    }
+    requests(requests const&) = delete;
+
+    /// The text of request r ends at the likeliest token of that row.
+    template <class U>
+    void end_at_mode(std::size_t r, std::span<U const> row) {
+        auto const less = [](U const& a, U const& b) { return load(a) < load(b); };
+        stops[r] = static_cast<token_id>(std::max_element(row.begin(), row.end(), less) - row.begin());
+        there[r].stop_token = stops[r];
+        settings[r].stop_tokens = {&stops[r], 1};
     }
 };
 

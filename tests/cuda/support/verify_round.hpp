@@ -331,6 +331,13 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
                 row[roll.below(vocabulary)] = T(std::numeric_limits<float>::quiet_NaN());
         }
     }
+    for (std::size_t r = 0; r < requests; ++r) {  // behind a stop token there is no law
+        auto const chain = memory.batch().drafted(r);
+        if (chain.empty() || !settings[r].stops_at(chain.back())) continue;
+        std::size_t const behind = memory.batch().first_row(r) + chain.size();
+        std::fill_n(rows.begin() + static_cast<std::ptrdiff_t>(behind * vocabulary), vocabulary,
+                    T(std::numeric_limits<float>::quiet_NaN()));
+    }
     std::size_t const blocks = row_blocks(vocabulary);
     std::vector<float> normalisers;
     std::vector<float> block_sums;
@@ -367,7 +374,7 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
                             v.accepted,
                             {v.emitted.begin(), v.emitted.end()},
                             {v.log_probabilities.begin(), v.log_probabilities.end()},
-                            v.stopped});
+                            v.finished == finish_reason::stop_token});
     }
 
     // ---- the device's: with room for more requests, and a finished one first

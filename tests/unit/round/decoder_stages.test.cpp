@@ -82,7 +82,7 @@ std::vector<tokens> engine_run(Target& target, Drafter drafter, Schedule schedul
             REQUIRE(v.id == 100 + s.job);
             s.text.insert(s.text.end(), v.emitted.begin(), v.emitted.end());
             out[s.job].insert(out[s.job].end(), v.emitted.begin(), v.emitted.end());
-            s.running = !v.stopped && out[s.job].size() < jobs[s.job].settings.max_new_tokens;
+            s.running = v.finished == finish_reason::none;
         }
     }
 }

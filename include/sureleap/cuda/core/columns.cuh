@@ -96,8 +96,8 @@ struct batch_columns {
 /// What came of it.
 struct verdict_columns {
     status* statuses = nullptr;           ///< [R] anything but ok: nothing emitted
-    std::uint32_t* accepted = nullptr;    ///< [R] draft tokens that the rule kept, 0 .. l
-    std::uint32_t* emitted = nullptr;     ///< [R] new tokens of the sequence, 0 .. accepted + 1
+    std::uint32_t* accepted = nullptr;    ///< [R] draft tokens that were kept, 0 .. l and at most emitted
+    std::uint32_t* emitted = nullptr;     ///< [R] new tokens: accepted + 1, or accepted where the text ends before
     token_id* tokens = nullptr;           ///< [R, gamma + 1] these tokens; the last one is the next anchor
     std::uint8_t* stopped = nullptr;      ///< [R] 1 if the last one is a stop token
     double* log_probabilities = nullptr;  ///< [R, gamma + 1] log p of each, or null
@@ -120,6 +120,13 @@ struct device_round {
         token_id const anchor = requests.anchors[r];
         bool const known = anchor >= 0 && static_cast<std::uint32_t>(anchor) < limits.vocabulary;
         return known ? requests.draft_cap(r, limits.block_size) : 0;
+    }
+    /// Nothing comes behind x in a text of request r.
+    [[nodiscard]] __device__ bool stops_at(std::uint32_t r, token_id x) const {
+        token_id const* const stops = requests.stop_tokens + static_cast<std::size_t>(r) * limits.stop_tokens;
+        bool stops_here = false;
+        for (std::uint32_t i = 0; i < limits.stop_tokens; ++i) stops_here |= x != no_token && x == stops[i];
+        return stops_here;
     }
 };
 

@@ -4,7 +4,7 @@
 // hidden states and base logits of the backbone. Out: round.drafts. gamma times:
 //     multiply    statistics of U_k + W2 z_k for the requests that draft position k     (product.cuh)
 //     draw        per request: total, confidence, x_k ~ q_k, records, and z_{k+1}       (here)
-// Requests stop where their cap, their floor or a failure ends them, and join no further product.
+// Requests end at their cap, their floor, a stop token or a failure, and join no further product.
 //
 // A draw reads 1,187 pairs of statistics of a row (V = 151,936). It is the host's inverse CDF in two steps. The
 // cumulative sums of the groups give the group. Then its 128 logits are computed again (64 KiB of W2 for r = 256) and
@@ -123,6 +123,7 @@ __global__ void __launch_bounds__(draw_threads)
     if (k >= cap || drafts.sizes[r] != k || drafts.statuses[r] != status::ok) return;
     std::size_t const i = static_cast<std::size_t>(r) * round.limits.block_size + k;
     token_id const previous = k == 0 ? round.requests.anchors[r] : drafts.tokens[i - 1];
+    if (k > 0 && round.stops_at(r, previous)) return;
     transform const how = round.requests.drafts[r];
     bool const takes_mode = DraftRule::is_deterministic || how.greedy();
     auto const reject = [&](status why) {
@@ -190,7 +191,8 @@ __global__ void __launch_bounds__(draw_threads)
         }
     }
     __syncthreads();
-    if (k + 1 < cap) make_code(head, step.rows.codes, step.next, r, k + 1, s.token, s);
+    if (k + 1 == cap || round.stops_at(r, s.token)) return;
+    make_code(head, step.rows.codes, step.next, r, k + 1, s.token, s);
 }
 
 }  // namespace detail

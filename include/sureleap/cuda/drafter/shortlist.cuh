@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(shortlist_threads, 2)
     fixed_probability survival = round.requests.weights[r];
     std::uint32_t size = 0;
     status outcome = status::ok;
-    for (; size < cap; ++size) {
+    for (bool ended = false; size < cap && !ended; ++size) {
         std::uint32_t const k = size;
         std::size_t const i = std::size_t{r} * gamma + k;
         token_id* const ids = memory.lists.tokens + i * memory.lists.capacity;
@@ -150,6 +150,7 @@ __global__ void __launch_bounds__(shortlist_threads, 2)
             draw_place<DraftRule>(row, takes_mode, ids, logits, count, block_key(round.requests, r, k, purpose::draft),
                                   noise_key(round.requests, r, k), s);
         previous = ids[place];
+        ended = round.stops_at(r, previous);
         if (threadIdx.x == 0) {
             double const weight = static_cast<double>(q.weight(logits[place], static_cast<token_id>(place)));
             drafts.tokens[i] = previous;

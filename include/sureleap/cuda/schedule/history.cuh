@@ -134,7 +134,12 @@ __global__ void __launch_bounds__(threads_of_history) remember_kernel(device_rou
         std::size_t const ring = std::size_t{round.requests.slots[r]} * history.lag + now % history.lag;
         std::uint32_t const size = round.drafts.sizes[r];
         if (k < size) history.confidence[ring * gamma + k] = round.drafts.confidence[place];
-        if (k == 0) history.entries[ring] = {now + 1, size, size < round.requests.draft_cap(r, gamma) ? 1u : 0u};
+        if (k == 0) {
+            bool const text_ends =
+                size > 0 && round.stops_at(r, round.drafts.tokens[std::size_t{r} * gamma + size - 1]);
+            bool const ended = size < round.requests.draft_cap(r, gamma) && !text_ends;
+            history.entries[ring] = {now + 1, size, ended ? 1u : 0u};
+        }
     }
     // The last block to come by has seen all others read the number of the round.
     __syncthreads();

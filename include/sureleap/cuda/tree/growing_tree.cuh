@@ -296,7 +296,7 @@ private:
         record();
         if (rows_ > nodes_) return;
         offer(now_.node, now_.depth, now_.token, now_.rank + 1, now_.missed);
-        offer(child, now_.depth + 1, token, 0, now_.value);
+        if (!task_.round.stops_at(r_, token)) offer(child, now_.depth + 1, token, 0, now_.value);
     }
     /// The survival of the new node, and the node itself unless the floor ends the tree (draft_block::take_tree).
     __device__ void record() {

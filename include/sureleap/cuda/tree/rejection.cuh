@@ -108,10 +108,10 @@ private:
         if (work_.what == work_kind::taken) {
             law p = base::take_law(n);
             if (p.valid()) p = base::sum_taken(n, p);
-            if (threadIdx.x == 0) target(n).p = p;
+            if (threadIdx.x == 0) target(n).p = base::unless_ended(n, p);
         } else if (!work_.cut && warp_index() == 0) {
             law const p = law_of(*this, n, work_);
-            if (lane_index() == 0) target(n).p = p;
+            if (lane_index() == 0) target(n).p = base::unless_ended(n, p);
         }
         __syncthreads();
         n_ = n;

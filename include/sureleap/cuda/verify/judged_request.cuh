@@ -110,21 +110,16 @@ public:
     // ---- verdicts ----------------------------------------------------------------------------------------------
 
     /// BLOCK collective: emits the accepted tokens and `last`, or up to the first stop token of these; nothing if `last` is none.
+    /// What is behind the end of the text counts as not accepted.
     __device__ void emit(std::uint32_t accepted, token_id last) const {
         if (last == no_token) return refuse();
         if (warp_index() != 0) return;
-        std::uint32_t const most_stops = memory().limits.stop_tokens;
         verdict_columns const& verdicts = task_.round.verdicts;
         bool const emits = lane_index() <= accepted;
         token_id x = last;
         if (lane_index() < accepted) x = token(accepted_row(lane_index() + 1) - 1);
         if (!emits) x = no_token;
-        bool stops = false;
-        for (std::uint32_t i = 0; i < most_stops; ++i) {
-            token_id const stop = task_.round.requests.stop_tokens[static_cast<std::size_t>(r_) * most_stops + i];
-            stops |= x != no_token && x == stop;
-        }
-        unsigned const stopping = __ballot_sync(all_lanes, stops);
+        unsigned const stopping = __ballot_sync(all_lanes, task_.round.stops_at(r_, x));
         std::uint32_t const count =
             stopping != 0 ? static_cast<std::uint32_t>(__ffs(static_cast<int>(stopping))) : accepted + 1;
         std::uint32_t const at = r_ * (task_.round.limits.block_size + 1) + lane_index();
@@ -138,7 +133,7 @@ public:
         }
         if (lane_index() == 0) {
             verdicts.statuses[r_] = status::ok;
-            verdicts.accepted[r_] = accepted;
+            verdicts.accepted[r_] = accepted < count ? accepted : count;
             verdicts.emitted[r_] = count;
             verdicts.stopped[r_] = stopping != 0 ? 1 : 0;
         }
@@ -159,8 +154,15 @@ public:
         token_id const x = token_or_none(k);
         return x != no_token ? load(row(k)[x]) : 0.0f;
     }
+    /// The law of row k that `made` is, unless the text has ended before: then there is none to read, and a rule that draws there
+    /// gets the stop token once more, which nobody emits.
+    [[nodiscard]] __device__ law unless_ended(std::uint32_t k, law const& made) const {
+        return k > 0 && task_.round.stops_at(r_, token(k - 1)) ? law::one_hot(token(k - 1)) : made;
+    }
     /// One thread, once the row is complete: what rules will ask of it. `drafted`: drafted_logit(k).
-    __device__ void store(std::uint32_t k, law const& p, token_id choice, float drafted) const {
+    __device__ void store(std::uint32_t k, law const& made, token_id choice, float drafted) const {
+        law const p = unless_ended(k, made);
+        if (k > 0 && task_.round.stops_at(r_, token(k - 1))) choice = token(k - 1);
         double kept = 0.0;
         token_id const x = token_or_none(k);
         if (p.valid() && x != no_token) {

@@ -134,7 +134,7 @@ protected:
 
     /// Makes the sums of a law that was taken, before the first draw from it.
     __device__ void prepare_draw(std::uint32_t k) {
-        if (!is_taken() || !target(k).p.valid()) return;
+        if (!is_taken() || !target(k).p.valid() || target(k).p.is_one_hot()) return;
         law const p = sum_taken(k, target(k).p);  // with a barrier: all have read the law that is replaced
         if (threadIdx.x == 0) target(k).p = p;
         __syncthreads();
