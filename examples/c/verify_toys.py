@@ -26,7 +26,7 @@ size_t, pointer = ctypes.c_size_t, ctypes.c_void_p
 
 # Structs whose members are numbers, pointers and other such structs.
 types = {"size_t": size_t, "int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64,
-         "double": ctypes.c_double}
+         "double": ctypes.c_double, "sureleap_text_end": pointer}
 text = "".join((include / "sureleap/c" / name).read_text() for name in ("common.h", "round.h"))
 for name, body in re.findall(r"typedef struct sureleap_(\w+) {([^\[]*?)} sureleap_\1;", re.sub(r"//.*", "", text)):
     members = re.findall(r"(\w+)(?: const)?(\*?) (\w+);", body)
@@ -51,7 +51,7 @@ p_rows, q_rows = np.tile(p, (2 * R, 1)), np.tile(q, (R, 1))
 
 options = types["round_options"]()
 lib.sureleap_round_options_init(ctypes.byref(options))
-options.max_requests, options.block_size, options.vocabulary = R, 1, V
+options.max_requests, options.block_size, options.vocabulary, options.seed = R, 1, V, 7
 size, round_ = size_t(), pointer()
 call("round_bytes", options, ctypes.byref(size), None)
 memory = np.empty(size.value, np.uint8)
@@ -62,7 +62,7 @@ counts, accepted = np.zeros(V), 0
 for step in range(200):
     for r, request in enumerate(requests):
         lib.sureleap_request_init(ctypes.byref(request))
-        request.id = request.slot = request.seed = r
+        request.id = request.slot = r
         request.position = 2 * step
     call("round_begin", round_, requests, size_t(R), None)
     tokens = np.argmax(q_rows + random.gumbel(size=q_rows.shape), axis=1).astype(np.int32)  # drawn here, from q

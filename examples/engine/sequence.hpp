@@ -49,6 +49,8 @@ public:
     /// Prompt tokens that prefilling has left.
     [[nodiscard]] std::size_t left_to_prefill() const noexcept { return prompt_size_ - 1 - prefilled_; }
 
+    /// At most so many draft tokens a round from now on.
+    void limit_drafts(std::size_t most) noexcept { draft_limit_ = most; }
     /// It was told to leave, and has to take part in one more round.
     void leave() noexcept { leaves_ = true; }
     [[nodiscard]] bool leaves() const noexcept { return leaves_; }
@@ -65,7 +67,8 @@ public:
                 .context = tokens_,
                 .seed = seed_,
                 .remaining = settings_.max_new_tokens - generated(),
-                .settings = plain ? &plain_settings_ : &settings_};
+                .settings = plain ? &plain_settings_ : &settings_,
+                .draft_limit = draft_limit_};
     }
 
 private:
@@ -74,6 +77,7 @@ private:
     std::size_t prompt_size_;
     std::size_t prefilled_ = 0;
     bool leaves_ = false;
+    std::size_t draft_limit_ = static_cast<std::size_t>(-1);
     std::vector<token_id> tokens_;
     std::vector<token_id> stop_tokens_;
     request_settings settings_;

@@ -118,6 +118,16 @@ public:
     /// conversation. Nobody else may use the models between the requests.
     void keep_prompts() noexcept { keeps_prompts_ = true; }
 
+    /// From the coming round on at most so many draft tokens a round for this request; 0: none. Unknown ids are ignored.
+    void limit_drafts(request_id id, std::size_t most) noexcept {
+        for (sequence& s : waiting_) {
+            if (s.id() == id) s.limit_drafts(most);
+        }
+        for (auto& slot : slots_) {
+            if (slot && slot->id() == id) slot->limit_drafts(most);
+        }
+    }
+
     /// From now on `cost`, which may be that of the schedule, is corrected by what every round took.
     void correct(learned_cost cost) noexcept { cost_ = std::move(cost); }
 

@@ -418,3 +418,39 @@ TEST_CASE("Costs and calibrations are those of their options") {
     round_options.calibration = calibration;
     CHECK(refusal(round_options, SURELEAP_INVALID_HANDLE).find("calibration was destroyed") != std::string::npos);
 }
+
+TEST_CASE("Requests without a seed do not share a stream") {
+    std::vector<float> const flat(2 * V, 0.0f);
+    auto const texts_of = [&](std::uint64_t base) {
+        sureleap_round_options options = plain();
+        options.max_requests = 2;
+        options.seed = base;
+        made_round const made(options);
+        std::array<std::vector<std::int32_t>, 2> texts;
+        for (std::uint64_t position = 0; position < 40; ++position) {
+            std::array<sureleap_request, 2> both{};
+            for (std::size_t r = 0; r < 2; ++r) {
+                sureleap_request_init(&both[r]);
+                both[r].id = 5 + r;
+                both[r].slot = r;
+                both[r].anchor = 1;
+                both[r].position = position;
+                both[r].draft_limit = 0;
+            }
+            sureleap_batch batch{};
+            std::array<sureleap_verdict, 2> verdicts{};
+            sureleap_rows const rows{flat.data(), 2, V, V, nullptr, nullptr, 0};
+            REQUIRE(sureleap_round_begin(made.round, both.data(), 2, nullptr) == SURELEAP_OK);
+            REQUIRE(sureleap_round_admit(made.round, &batch) == SURELEAP_OK);
+            REQUIRE(sureleap_round_accept(made.round, &rows) == SURELEAP_OK);
+            REQUIRE(sureleap_round_end(made.round, verdicts.data(), 2) == SURELEAP_OK);
+            for (std::size_t r = 0; r < 2; ++r) texts[r].push_back(verdicts[r].emitted[0]);
+        }
+        return texts;
+    };
+    auto const texts = texts_of(3);
+    CHECK(texts[0] != texts[1]);
+    CHECK(texts_of(3) == texts);        // the same base, the same texts
+    CHECK(texts_of(4) != texts);        // another base
+    CHECK(texts_of(0) != texts_of(0));  // the system's
+}

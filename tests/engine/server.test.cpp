@@ -347,6 +347,29 @@ TEST_CASE("server: leaving is possible at any time", "[engine]") {
     }
 }
 
+TEST_CASE("server: a request that is told to draft less does, and its text is the same", "[engine]") {
+    tiny::served parts(models(), kind::vanilla, drafter, storage::bf16,
+                       {.slots = 2, .context_length = 96, .max_rows = 10});
+    auto server = make_server(parts);
+    request_id const first = server.submit({9, 8, 7}, greedy(40));
+    request_id const second = server.submit({1, 2}, greedy(40));
+    server.limit_drafts(second, 1);  // it waits
+    server.limit_drafts(12345, 0);   // never was
+    outputs out;
+    std::map<request_id, std::size_t> most;
+    for (std::size_t steps = 0; out.step(server); ++steps) {
+        for (auto const& v : server.last_round().verdicts) most[v.id] = std::max(most[v.id], v.drafted);
+        if (steps != 4) continue;
+        CHECK(most[first] == drafter.block_size);
+        server.limit_drafts(first, 0);
+        most.clear();
+    }
+    CHECK(most[first] == 0);
+    CHECK(most[second] == 1);
+    CHECK(out.tokens[first] == plainly({9, 8, 7}, greedy(40)));
+    CHECK(out.tokens[second] == plainly({1, 2}, greedy(40)));
+}
+
 // ---- where a request ends ------------------------------------------------------------------------------------------
 
 TEST_CASE("server: max_new_tokens is exact", "[engine]") {

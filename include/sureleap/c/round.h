@@ -97,6 +97,9 @@ typedef struct sureleap_round_options {
     size_t lag;    ///< of SURELEAP_TOP_K: 1 or 2 rounds
     sureleap_cost const* cost;
     sureleap_calibration const* calibration;  ///< null: none
+    /// Where the seeds of requests come from that bring none: a request's is a function of this and of its id, for as long as the
+    /// round lives. 0: the system's random device.
+    uint64_t seed;
 } sureleap_round_options;
 
 /// Token rejection of categorical drafts with dense logits in float, no confidence, everything verified; one request, gamma
@@ -122,12 +125,17 @@ typedef struct sureleap_transform {
     double min_p;        ///< in [0, 1]
 } sureleap_transform;
 
+/// Where a text ends besides its stop tokens. Asked after each token that is emitted and no stop token: not 0 if the text ends with
+/// the last of the `count` tokens that the round has emitted so far. A function of these tokens and of those before. Where threads
+/// are lent, it is called from several at once.
+typedef int32_t (*sureleap_text_end)(void* of, uint64_t id, int32_t const* emitted, size_t count);
+
 typedef struct sureleap_request {
     uint64_t id;
-    size_t slot;         ///< a place below max_requests that stays while the request lives
-    uint64_t position;   ///< absolute position of the anchor in its sequence
-    uint64_t seed;       ///< the same seed and position give the same draws; each request has its own
-    size_t remaining;    ///< tokens that it may still emit, at least 1
+    size_t slot;        ///< a place below max_requests that stays while the request lives
+    uint64_t position;  ///< absolute position of the anchor in its sequence
+    uint64_t seed;      ///< the same seed and position give the same draws. 0: one of its own, by its id (options.seed)
+    size_t remaining;   ///< tokens that it may still emit, at least 1
     size_t draft_limit;  ///< at most so many drafts in this round
     int32_t anchor;
     uint32_t tenant;
@@ -136,15 +144,12 @@ typedef struct sureleap_request {
     double priority;             ///< worth of a token beside those of other requests
     int32_t const* stop_tokens;  ///< valid until the next round begins; null: none
     size_t stop_token_count;
-    /// Asked after each token that is emitted and no stop token, as text_end(of, id, emitted, count): not 0 if the text ends with
-    /// the last of the `count` tokens that the round has emitted so far. Null: not asked. A function of these tokens and of those
-    /// before; where threads are lent, called from several at once.
-    int32_t (*text_end)(void* of, uint64_t id, int32_t const* emitted, size_t count);
+    sureleap_text_end text_end;  ///< valid likewise; null: not asked
     void* text_end_of;
     int32_t log_probabilities;  ///< 1: report log p of what is emitted
 } sureleap_request;
 
-/// Temperature 1, no limits; slot, id, anchor, position and seed are 0.
+/// Temperature 1, no limits, a seed of its own; slot, id, anchor and position are 0.
 SURELEAP_C_API void sureleap_request_init(sureleap_request* request);
 
 /// Forgets what is known of a slot: another request takes it.

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include <sureleap/c/round.h>
@@ -18,6 +19,7 @@
 #include <sureleap/core/types.hpp>
 #include <sureleap/core/workspace.hpp>
 #include <sureleap/round/record.hpp>
+#include <sureleap/round/request_place.hpp>
 #include <sureleap/verify/verdict.hpp>
 #include <sureleap/verify/verify_batch.hpp>
 
@@ -26,7 +28,7 @@ namespace c {
 
 /// sureleap_request::text_end, as a request's settings lend it.
 struct lent_text_end {
-    std::int32_t (*ends)(void* of, std::uint64_t id, std::int32_t const* emitted, std::size_t count) = nullptr;
+    sureleap_text_end ends = nullptr;
     void* of = nullptr;
 
     [[nodiscard]] bool operator()(request_view const& request, std::span<token_id const> emitted) const noexcept {
@@ -145,8 +147,11 @@ public:
     }
 
 protected:
-    round_base(sureleap_round_options const& o, round_arrays const& arrays) noexcept
-        : options_(o), writer_(o, arrays.lists), arrays_(arrays) {}
+    round_base(sureleap_round_options const& o, round_arrays const& arrays)
+        : options_(o),
+          writer_(o, arrays.lists),
+          arrays_(arrays),
+          seeds_(o.seed != 0 ? std::optional(o.seed) : std::nullopt) {}
 
     virtual void forget_slot(std::size_t slot) = 0;
     /// Returns the requests as they take part.
@@ -210,7 +215,7 @@ private:
                             .slot = q.slot,
                             .anchor = q.anchor,
                             .position = q.position,
-                            .seed = q.seed,
+                            .seed = q.seed != 0 ? q.seed : seeds_(q.id, s),
                             .remaining = q.remaining,
                             .settings = &s,
                             .draft_limit = q.draft_limit};
@@ -246,6 +251,7 @@ private:
     sureleap_round_options options_;
     chain_writer writer_;
     round_arrays arrays_;
+    detail::seed_source seeds_;
     std::size_t count_ = 0;
     std::size_t rows_ = 0;  // of the batch
     std::span<std::uint32_t const> offsets_{};

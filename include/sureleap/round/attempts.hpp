@@ -9,7 +9,8 @@
 //
 // What that means depends on how far the round came.
 //
-//     begun      Nothing was drawn. The limits are kept, and the request may be run again with anybody.
+//     begun      Nothing was drawn, so nothing depends on it. All is decided anew: an engine whose draft model failed may run the
+//                request again without drafts (draft_limit), with anybody.
 //     drawn      Verify lengths are not decided, and they depend on everybody in the round. So the round is run again
 //                by the same requests and nobody else, and before any other round. A request that has left takes part
 //                once more, and what comes out for it is dropped: without it the others' lengths would be others.
@@ -123,7 +124,7 @@ public:
         for (std::size_t r = 0; r < requests.size(); ++r) {
             request_view& request = requests[r];
             slot_state const& at = slots_[request.slot];
-            if (!at.is_of(request) || (at.phase != phase::begun && !at.pending())) continue;
+            if (!at.is_of(request) || !at.pending()) continue;
             bool const decided = at.phase == phase::admitted;
             request.draft_limit = decided ? at.drafted : at.draft_limit;
             request.model_limit = at.model_limit;

@@ -37,6 +37,7 @@ namespace detail {
 class request_place {
 public:
     request_state state = request_state::running;
+    std::size_t draft_limit = static_cast<std::size_t>(-1);  ///< request_view's
 
     request_place() = default;
     request_place(request_id id, std::uint64_t seed, std::span<token_id const> prompt, request_settings const& settings)
@@ -62,7 +63,8 @@ public:
                 .context = tokens_,
                 .seed = seed_,
                 .remaining = settings_.max_new_tokens - generated().size(),
-                .settings = &settings_};
+                .settings = &settings_,
+                .draft_limit = draft_limit};
     }
     /// Takes over what a round emitted, and says what became of the request.
     [[nodiscard]] request_event apply(verdict const& v) noexcept {

@@ -304,3 +304,48 @@ TEST_CASE("decoder: log-probabilities are those of the transformed target") {
     REQUIRE(dec.step());
     CHECK(dec.events()[0].log_probabilities.empty());
 }
+
+TEST_CASE("decoder: a request is told to draft less, also after its draft model failed") {
+    constexpr std::size_t vocabulary = 5;
+    auto const row = [](auto context, auto logits) {
+        for (std::size_t v = 0; v < vocabulary; ++v)
+            logits[v] = std::sin(static_cast<float>(3 * context.back() + 2) + static_cast<float>(v));
+    };
+    auto target = model_of<float>(vocabulary, row);
+    bool out_of_room = false;
+    std::vector<float> base;
+    auto const backbone = [&](std::span<request_view const> requests) -> block_forward<float> {
+        if (out_of_room) throw std::runtime_error("out of room");
+        base.assign(requests.size() * 3 * vocabulary, 0.5f);
+        return {{}, {{base.data(), requests.size() * 3, vocabulary}, {}, {}}};
+    };
+    parallel drafter{backbone, drafter_options{.block_size = 3, .vocabulary = vocabulary}};
+    auto const texts = [&](auto const& meddle) {
+        decoder dec{target, drafter, fixed_schedule{}, keyed_coupling{}, {.max_requests = 2}};
+        std::array const ids{dec.submit(tokens{1}, {.seed = 5, .max_new_tokens = 20}),
+                             dec.submit(tokens{2}, {.seed = 6, .max_new_tokens = 20})};
+        meddle(dec, ids);
+        while (dec.step()) {
+        }
+        return std::pair{tokens(dec.generated(ids[0]).begin(), dec.generated(ids[0]).end()),
+                         tokens(dec.generated(ids[1]).begin(), dec.generated(ids[1]).end())};
+    };
+    auto const undisturbed = texts([](auto&, auto const&) {});
+    auto const limited = texts([&](auto& dec, auto const& ids) {
+        REQUIRE(dec.step());
+        CHECK(dec.round().verdicts[0].drafted == 3);
+        out_of_room = true;
+        CHECK_THROWS_AS(dec.step(), std::runtime_error);
+        for (request_id const id : ids) dec.limit_drafts(id, 0);
+        REQUIRE(dec.step());  // and the model is not asked
+        CHECK(dec.round().verdicts[0].drafted == 0);
+        CHECK(dec.round().verdicts[0].emitted.size() == 1);
+        out_of_room = false;
+        dec.limit_drafts(ids[1], 2);
+        REQUIRE(dec.step());
+        CHECK(dec.round().verdicts[0].drafted == 0);
+        CHECK(dec.round().verdicts[1].drafted == 2);
+        CHECK_THROWS_AS(dec.limit_drafts(99, 0), error);
+    });
+    CHECK(limited == undisturbed);
+}
