@@ -89,6 +89,8 @@ public:
 
     /// A tensor [size] of I32 or I64.
     [[nodiscard]] std::vector<std::int64_t> integers(std::string_view name, std::size_t size) const;
+    /// Bytes of one of them in the file, 4 or 8; 0 if the tensor holds no integers.
+    [[nodiscard]] std::size_t integer_bytes(std::string_view name) const { return at(name).integer_bytes; }
 
     [[nodiscard]] std::span<sureleap::safetensors::file const> files() const noexcept { return files_; }
     /// Of all files together, headers included.

@@ -131,6 +131,9 @@ std::size_t read_draft_vocabulary(json_field const& root, transformer_config con
 }
 
 draft_config read_dspark(json_field const& root, transformer_config const& transformer) {
+    if (!root["sample_from_anchor"].boolean_or(true)) {
+        root["sample_from_anchor"].wrong("true: blocks whose first row predicts nothing are not supported");
+    }
     draft_config c;
     c.block_size = root["block_size"].size(1, limits::block_size);
     c.num_target_layers = root["num_target_layers"].size(1, limits::layers);

@@ -16,6 +16,7 @@
 #include "checkpoint.hpp"
 #include "config.hpp"
 #include "kv_cache.hpp"
+#include "layout.hpp"
 #include "target.hpp"
 
 namespace engine {
@@ -47,6 +48,22 @@ private:
     std::vector<double> temperatures_;
 };
 
+/// Throws if the drafter's files have a tensor that this engine does not read. It would mean another function of the others: sinks
+/// of attention, a bias, a selector. A drafter without it still drafts, and only accepts less.
+inline void refuse_unread(checkpoint const& from) {
+    auto const read = tensors_of(from.config(), storage::f32);
+    for (std::string const& name : from.names()) {
+        // The target's own where they are shared, d2t the other way round, and what positions say already.
+        bool const harmless = name == "embed_tokens.weight" || name == "lm_head.weight" || name == "t2d" ||
+                              name.ends_with("rotary_emb.inv_freq");
+        if (harmless || std::ranges::find(read, name, &sureleap::safetensors::tensor_spec::name) != read.end())
+            continue;
+        sureleap::fail_with(from.folder().string(), ": tensor '", name, "' is none that ", name_of(from.config().kind),
+                            " of this configuration has, expected one of its ", read.size(),
+                            ": what it does is not known here, and nothing would show that it is missing");
+    }
+}
+
 /// The draft's fields of a folder of this architecture that fits the target: equal vocabulary and hidden size, and the
 /// features it was trained on. Throws otherwise.
 template <class Real>
@@ -74,6 +91,7 @@ template <class Real>
                   "target was made with ",
                   layers.size(), " feature layers or others; pass the drafter's");
     }
+    refuse_unread(from);
     return *config.draft;
 }
 
@@ -82,20 +100,23 @@ template <class Real>
     return from.contains(name) ? from.matrix(name, shared.rows, shared.cols) : shared;
 }
 
-/// The target ids of the tokens that the drafter drafts, from the tensor d2t, rising. Empty if it drafts all. Throws
-/// sureleap::error.
+/// The target ids of the tokens that the drafter drafts, from the tensor d2t, rising. Empty if it drafts all. Folders hold offsets
+/// in I64, target = draft + d2t[draft], as EAGLE-3, speculators, SpecForge and vLLM do; GGUF files, and I32, the ids themselves.
+/// Throws sureleap::error.
 [[nodiscard]] inline std::vector<sureleap::token_id> drafted_tokens(checkpoint const& from) {
     using sureleap::fail_with;
     std::size_t const size = from.config().draft.value().vocabulary;
     if (size == 0) return {};
-    auto const ids = from.integers("d2t", size);
+    auto ids = from.integers("d2t", size);
+    bool const are_offsets = !from.files().empty() && from.integer_bytes("d2t") == sizeof(std::int64_t);
+    for (std::size_t i = 0; are_offsets && i < size; ++i) ids[i] += static_cast<std::int64_t>(i);
     auto const end = static_cast<std::int64_t>(from.config().transformer.vocabulary);
     std::vector<sureleap::token_id> tokens;
     for (std::size_t i = 0; i < ids.size(); ++i) {
         std::int64_t const least = i == 0 ? 0 : ids[i - 1] + 1;
         if (ids[i] < least || ids[i] >= end) {
-            fail_with(from.folder().string(), ": tensor 'd2t' has ", ids[i], " at ", i,
-                      ", expected rising tokens, here ", least, " .. ", end - 1);
+            fail_with(from.folder().string(), ": tensor 'd2t' has ", are_offsets ? "the offset of token " : "", ids[i],
+                      " at ", i, ", expected rising tokens, here ", least, " .. ", end - 1);
         }
         tokens.push_back(static_cast<sureleap::token_id>(ids[i]));
     }

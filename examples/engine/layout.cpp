@@ -32,6 +32,10 @@ std::vector<tensor_spec> layout(model_config const& config, storage type) {
     if (parse_config(config_json(config), "synthetic model") != config) {  // with the reader's checks
         sureleap::fail_with("synthetic model: the configuration has settings that its architecture does not know");
     }
+    return tensors_of(config, type);
+}
+
+std::vector<tensor_spec> tensors_of(model_config const& config, storage type) {
     transformer_config const& c = config.transformer;
     std::size_t const d = c.hidden_size;
     std::vector<tensor_spec> specs;

@@ -14,6 +14,7 @@
 #include <engine/read_floor.hpp>
 #include <engine/thread_pool.hpp>
 #include <sureleap/core/error.hpp>
+#include <sureleap/serving/stop_texts.hpp>
 
 #include "chat.hpp"
 #include "decoding.hpp"
@@ -100,6 +101,9 @@ int run(options const& chosen) {
 
     job what{.prompt = asked.tokens, .settings = chosen.settings, .seed = chosen.seed, .copies = chosen.copies};
     what.settings.stop_tokens = loaded.stop_tokens;
+    auto const piece = [&](token_id x) noexcept { return asked.tokenizer->bytes_of(x); };
+    sureleap::stop_texts const ends{piece, chosen.stops};
+    if (!chosen.stops.empty()) what.settings.text_end = ends;
     engine::any_drafter<float> nothing = engine::no_drafter<float>(loaded.target->vocabulary());
     method const speculative{loaded.drafter, loaded.draft.get(), std::move(schedule), rule, cost};
     method const plain{nothing, nullptr, sureleap::fixed_schedule{}, rule};

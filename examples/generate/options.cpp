@@ -50,7 +50,9 @@ void add_prompt(CLI::App& app, options& o, std::filesystem::path& file) {
                                     "With --chat: the model may think first. The released drafters\n"
                                     "were trained without that");
     from->excludes(text);
-    ids->delimiter(',')->excludes(text)->excludes(from);
+    ids->delimiter(',')->excludes(text)->excludes(from)->check([](std::string const& given) {
+        return given.empty() ? std::string("has no token, expected some as 1,2,3") : std::string();
+    });
     chat->excludes(ids);
     think->needs(chat);
 }
@@ -103,6 +105,7 @@ void add_sampling(CLI::App& app, options& o) {
     sampling.add("--seed", o.seed, "N", "Seed of all random choices")->capture_default_str();
     sampling.add("--max-new-tokens", o.settings.max_new_tokens, "N", "Stop after so many")->capture_default_str();
     sampling.flag("--ignore-eos", o.ignore_eos, "Do not stop at the model's stop tokens");
+    sampling.add("--stop", o.stops, "TEXT", "End with the token that completes this text; one or several");
 }
 
 void add_running(CLI::App& app, options& o, bool& no_plain) {
@@ -137,6 +140,8 @@ void complete(options& o, std::filesystem::path const& prompt_file, bool no_plai
         fail_with("a text needs a tokenizer, and the tiny models have none: give --target or --tokens");
     if (!o.tiny() && !o.prompt && !o.chat && o.tokens.empty())
         fail_with("nothing to continue: give --prompt, --prompt-file or --tokens, or --chat for a conversation");
+    if (!o.stops.empty() && !o.prompt && !o.chat)
+        fail_with("--stop needs a text, and ids have none: give --prompt, --prompt-file or --chat");
     if (o.tiny() && o.chat) fail_with("--chat needs a tokenizer, and the tiny models have none: give --target");
     if (o.converses() && o.copies > 1) fail_with("--copies is ", o.copies, ", expected 1 in a conversation");
     if (!o.trace.empty() && !o.speculates()) fail_with("--trace shows rounds of a drafter, and --draft is none");

@@ -37,6 +37,7 @@ struct options {
     sureleap::request_settings settings{.max_new_tokens = 200};
     std::uint64_t seed = 1;
     bool ignore_eos = false;
+    std::vector<std::string> stops;  ///< texts that end the output
 
     std::size_t copies = 1;
     std::size_t context = 0;  ///< 0: what prompt and output need; for a conversation see chat.hpp

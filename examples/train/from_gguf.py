@@ -56,7 +56,7 @@ def shortest(value):
 def config_of(key: Metadata, shapes: dict[str, list[int]], target_layers: int | None) -> dict:
     if (kind := key("general.architecture")) != "dflash":
         raise SystemExit(f"{key.file}: the architecture is {kind}, expected dflash")
-    if not key("dflash.sample_from_anchor", True):
+    if not key("dflash.sample_from_anchor", False):
         raise SystemExit(f"{key.file}: blocks begin behind a bonus token, expected dflash.sample_from_anchor")
     for variant in ("attention.sliding_window", "logit_scale", "final_logit_softcapping", "embedding_scale"):
         if f"dflash.{variant}" in key.reader.fields:

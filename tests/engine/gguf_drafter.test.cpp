@@ -195,6 +195,8 @@ TEST_CASE("gguf: claims of a drafter's file are checked", "[gguf]") {
                Contains("'dflash.confidence_temperatures'") && Contains("a list of F32"));
     CHECK_THAT(refused([](auto& w) { w.set("dflash.sample_from_anchor", false); }),
                Contains("'dflash.sample_from_anchor'") && Contains("expected true"));
+    CHECK_THAT(refused([](auto& w) { w.erase("dflash.sample_from_anchor"); }),
+               Contains("'dflash.sample_from_anchor' is missing, expected true"));
     CHECK_THAT(refused([](auto& w) { w.set("tokenizer.ggml.mask_token_id", std::uint32_t{48}); }),
                Contains("'tokenizer.ggml.mask_token_id' is 48"));
     CHECK_THAT(refused([](auto& w) {

@@ -146,6 +146,8 @@ def test_refusals(scratch: pathlib.Path) -> None:
     def file(architecture: str, **keys) -> pathlib.Path:
         path = scratch / "refused.gguf"
         w = gguf.GGUFWriter(path, architecture)
+        if architecture == "dflash":
+            keys = {"sample_from_anchor": True} | keys
         for key, value in keys.items():
             (w.add_bool if isinstance(value, bool) else w.add_uint32)(f"dflash.{key}", value)
         w.write_header_to_file()

@@ -275,7 +275,8 @@ draft_config read_draft(file const& from, transformer_config const& c) {
         draft.target_layer_ids.empty()) {
         from[prefix + "target_layers"].wrong("rising layers, at least one");
     }
-    if (field const anchored = from[prefix + "sample_from_anchor"]; anchored.present() && !anchored.boolean()) {
+    // llama.cpp reads a file without the key as one whose first row predicts nothing.
+    if (field const anchored = from[prefix + "sample_from_anchor"]; !anchored.present() || !anchored.boolean()) {
         anchored.wrong("true: blocks whose first row predicts nothing are not supported");
     }
     draft.mask_token = static_cast<token_id>(from["tokenizer.ggml.mask_token_id"].size(0, c.vocabulary - 1));
