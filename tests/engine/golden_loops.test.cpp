@@ -106,8 +106,9 @@ using scripted_server = engine::server<Real, scripted, scripted_schedule>;
 
 // Runs one sample of a file. after_round(proposal, accepted) sees the server after every round with a block.
 template <class Real, class AfterRound>
-rounds run_sample(golden::file const& f, std::string const& sample, scripted_server<Real>& server, script& s,
-                  double temperature, recipe const& made, AfterRound after_round) {
+rounds run_sample(golden::file const& f, std::string const& sample, scripted_server<Real>& server,
+                  engine::any_drafter<Real> const& drafter, script& s, double temperature, recipe const& made,
+                  AfterRound after_round) {
     auto const prompt = f.i32(sample + "prompt");
     std::size_t const wanted = made.wanted;
     std::size_t const block_size = server.block_size();
@@ -119,9 +120,18 @@ rounds run_sample(golden::file const& f, std::string const& sample, scripted_ser
     rounds out;
     // The reference stops when its anchor is `wanted` positions beyond the prompt, drafts whole blocks until then and
     // cuts the output afterwards.
-    auto const id = server.submit(
-        prompt.values,
-        {.temperature = temperature, .seed = 1, .max_new_tokens = wanted + block_size + 2, .stop_tokens = made.stops});
+    // Its blocks go on behind a stop token, as here behind what ends a stop text; its chains of Eagle3 end there, as all do here.
+    auto const ends = [&](sureleap::request_view const&, std::span<token_id const> emitted) noexcept {
+        return std::find(made.stops.begin(), made.stops.end(), emitted.back()) != made.stops.end();
+    };
+    sureleap::request_settings settings{
+        .temperature = temperature, .seed = 1, .max_new_tokens = wanted + block_size + 2};
+    if (std::holds_alternative<engine::eagle3_drafter<Real>>(drafter)) {
+        settings.stop_tokens = made.stops;
+    } else {
+        settings.text_end = ends;
+    }
+    auto const id = server.submit(prompt.values, settings);
     bool first = true;
     for (bool finished = false; !finished && out.tokens.size() <= wanted;) {
         REQUIRE(server.step());
@@ -198,8 +208,8 @@ void check_dspark_loop(std::string const& name, double temperature, double thres
     std::vector<std::int32_t> proposals_at(gamma), accepted_at(gamma);
     for (std::string const& sample : samples(f)) {
         INFO(name << " " << sample);
-        auto const got =
-            run_sample<Real>(f, sample, server, s, temperature, made, [&](std::size_t proposal, std::size_t accepted) {
+        auto const got = run_sample<Real>(
+            f, sample, server, drafter, s, temperature, made, [&](std::size_t proposal, std::size_t accepted) {
                 for (std::size_t k = 0; k < proposal; ++k) {
                     ++proposals_at[k];
                     if (k < accepted) ++accepted_at[k];
@@ -289,7 +299,7 @@ TEMPLATE_TEST_CASE("golden: Eagle3 decoding at temperature 1", "[golden][engine]
         // Logits of the first draft rows, taken from the laws they became: log q is the logits up to a constant.
         auto const expected = f.f64(sample + "draft_logits");
         std::size_t row = 0;
-        auto const got = run_sample<Real>(f, sample, server, s, 1.0, made, [&](std::size_t, std::size_t) {
+        auto const got = run_sample<Real>(f, sample, server, drafter, s, 1.0, made, [&](std::size_t, std::size_t) {
             for (auto const& q : server.last_block().laws(0)) {
                 if (row == expected.dim(0)) return;
                 auto const logits = expected.row(row++);
