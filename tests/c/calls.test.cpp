@@ -328,8 +328,10 @@ TEST_CASE("Probabilities are q as they stand, and lists are taken in any order")
     REQUIRE(sureleap_round_admit(of_lists.round, &batch) == SURELEAP_OK);
     REQUIRE(sureleap_round_accept(of_lists.round, &rows) == SURELEAP_OK);
     REQUIRE(sureleap_round_end(of_lists.round, &verdict, 1) == SURELEAP_OK);
-    CHECK(verdict.outcome == SURELEAP_REQUEST_INVALID_DRAFT);
-    CHECK(verdict.emitted_count == 0);
+    CHECK(verdict.outcome == SURELEAP_REQUEST_OK);
+    CHECK(verdict.draft_outcome == SURELEAP_REQUEST_INVALID_DRAFT);
+    CHECK(verdict.drafted == 0);
+    CHECK(verdict.emitted_count == 1);
 }
 
 TEST_CASE("What rows bring along changes no token, and tokens that q excludes are no drafts") {

@@ -253,17 +253,20 @@ TEST_CASE("Trees: what is no tree has rows and says so") {
     parents[3 * 7 + 3] = 2;  // too deep for the round
     support::upload(made.trees.columns.parents, parents);
     require_cuda(device::flatten_trees(made.round.columns, made.trees.columns, nullptr));
-    CHECK(support::download(made.trees.columns.statuses, 4) == std::vector<status>(4, status::invalid_draft));
+    CHECK(support::download(made.trees.columns.statuses, 4) == std::vector<status>(4, status::invalid_tree));
     // Children of the anchor: rows that a target can score.
     auto const depths = support::download(made.trees.columns.depths, 4 * 7);
     auto const offsets = support::download(made.trees.columns.batch.offsets, 6);
     CHECK(offsets == std::vector<std::int32_t>{0, 4, 8, 12, 16, 16});
     for (std::size_t i = 0; i < depths.size(); ++i) CHECK(depths[i] == (i % 7 > 0 && i % 7 < 4 ? 1 : 0));
 
-    // A failed draft keeps its own reason.
-    support::upload(made.trees.columns.statuses, std::vector<status>(4, status::invalid_confidence));
+    // A failed draft is a tree as well; who is refused already keeps the reason.
+    support::upload(made.trees.columns.statuses, std::vector<status>{status::invalid_confidence, status::invalid_draft,
+                                                                     status::wrong_draft_rule, status::ok});
     require_cuda(device::flatten_trees(made.round.columns, made.trees.columns, nullptr));
-    CHECK(support::download(made.trees.columns.statuses, 4) == std::vector<status>(4, status::invalid_confidence));
+    CHECK(support::download(made.trees.columns.statuses, 4) ==
+          std::vector<status>{status::invalid_tree, status::invalid_tree, status::wrong_draft_rule,
+                              status::invalid_tree});
 }
 
 TEST_CASE("Trees: what does not fit is refused") {

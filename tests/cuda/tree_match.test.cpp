@@ -140,7 +140,7 @@ TEST_CASE("Trees: of equal siblings the elder is accepted, and trees that are no
     device::logits_rows<float> const on_device{rows.data(), static_cast<std::uint32_t>(made.rows()), 100, nullptr,
                                                nullptr};
     require_cuda(device::match_trees<greedy_match>(on_device, made.trees.columns, memory.columns, round, nullptr));
-    CHECK(support::download(round.verdicts.statuses, 2) == std::vector<status>{status::ok, status::invalid_draft});
+    CHECK(support::download(round.verdicts.statuses, 2) == std::vector<status>{status::ok, status::invalid_tree});
     CHECK(support::download(round.verdicts.accepted, 2) == std::vector<std::uint32_t>{1, 0});
     CHECK(support::download(round.verdicts.emitted, 2) == std::vector<std::uint32_t>{2, 0});
     CHECK(support::download(made.trees.columns.paths, 1) == std::vector<std::int32_t>{41});

@@ -390,6 +390,7 @@ inline void expect_equal(sureleap_verdict const& c, verdict const& v, std::size_
     REQUIRE(c.id == v.id);
     REQUIRE(c.slot == v.slot);
     REQUIRE(c.outcome == static_cast<std::int32_t>(v.outcome));
+    REQUIRE(c.draft_outcome == static_cast<std::int32_t>(v.draft_outcome));
     REQUIRE(c.drafted == v.drafted);
     REQUIRE(c.verified == v.verified);
     REQUIRE(c.accepted == v.accepted);

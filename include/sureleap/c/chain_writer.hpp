@@ -167,7 +167,7 @@ private:
         token_id const given = d.tokens == nullptr ? no_token : d.tokens[i];
         bool const in_range = given >= 0 && static_cast<std::size_t>(given) < target_vocabulary();
         if (d.tokens != nullptr && !in_range) {
-            block_.reject(r, status::invalid_draft);
+            if (given != no_token) block_.reject(r, status::invalid_draft);  // that one is padding: the chain ends here
             return;
         }
         auto const q =
@@ -201,18 +201,20 @@ private:
         for (std::size_t v = 0; v < row.size(); ++v) row[v] = logit(d, first + v);
         return block_.law_of(r, row, {});
     }
-    // Lists are kept in ascending order. One that names a token twice, or none of the vocabulary, has no law.
+    // Lists are kept in ascending order. -1 is padding. A list that names a token twice, or none of the vocabulary, has no law.
     [[nodiscard]] distribution<float> sparse_law(sureleap_drafts const& d, std::size_t r, std::size_t i) noexcept {
         std::size_t const count = d.list_counts == nullptr ? d.rows.columns : d.list_counts[i];
-        if (count == 0) return {};
-        auto const pairs = lists_.first(count);
+        std::size_t used = 0;
         for (std::size_t j = 0; j < count; ++j) {
-            pairs[j] = {d.list_tokens[i * d.list_stride + j], logit(d, i * d.rows.stride + j)};
+            token_id const x = d.list_tokens[i * d.list_stride + j];
+            if (x != no_token) lists_[used++] = {x, logit(d, i * d.rows.stride + j)};
         }
+        if (used == 0) return {};
+        auto const pairs = lists_.first(used);
         std::sort(pairs.begin(), pairs.end(), [](listed const& a, listed const& b) { return a.token < b.token; });
-        auto const list = block_.next_list(r).first(count);
-        auto const row = block_.next_row(r).first(count);
-        for (std::size_t j = 0; j < count; ++j) {
+        auto const list = block_.next_list(r).first(used);
+        auto const row = block_.next_row(r).first(used);
+        for (std::size_t j = 0; j < used; ++j) {
             if (j > 0 && pairs[j].token == pairs[j - 1].token) return {};
             list[j] = pairs[j].token;
             row[j] = pairs[j].number;

@@ -162,9 +162,10 @@ SURELEAP_C_API sureleap_result sureleap_round_plan(sureleap_round* round, double
 
 /// The next positions of every request's chain; row and token r * positions + k are those of request r.
 typedef struct sureleap_drafts {
-    size_t positions;           ///< at least 1
-    size_t const* counts;       ///< [requests] how many of them request r has; null: all. Fewer end its chain
-    int32_t const* tokens;      ///< [requests * positions] drawn by you; null: the library draws. Needed for one-hot q
+    size_t positions;      ///< at least 1
+    size_t const* counts;  ///< [requests] how many of them request r has; null: all. Fewer end its chain
+    /// [requests * positions] drawn by you, -1 where a chain has ended; null: the library draws. Needed for one-hot q.
+    int32_t const* tokens;
     double const* confidences;  ///< [requests * positions]; needed where they are given
     /// [requests * positions, V] or, if sparse, the numbers of the lists. None if q is one-hot. Dense logits in float are
     /// not copied: they stay as they are until the round has ended.
@@ -199,10 +200,11 @@ SURELEAP_C_API sureleap_result sureleap_round_admit(sureleap_round* round, surel
 /// accept.
 SURELEAP_C_API sureleap_result sureleap_round_accept(sureleap_round* round, sureleap_rows const* rows);
 
-/// Outcomes of a request. Anything but ok: nothing is emitted, and the request may be run again from the same place.
+/// Outcomes of a request. The first two end its drafts alone: the round goes on with those before, and they are in draft_outcome.
+/// The others end the round for it: nothing is emitted, and it may be run again from the same place.
 enum {
     SURELEAP_REQUEST_OK = 0,
-    SURELEAP_REQUEST_INVALID_DRAFT = 1,       ///< a row, a list or a token
+    SURELEAP_REQUEST_INVALID_DRAFT = 1,       ///< a row, a list or a token that is none
     SURELEAP_REQUEST_INVALID_CONFIDENCE = 2,  ///< no number in [0, 1]
     SURELEAP_REQUEST_INVALID_TARGET = 3,      ///< a row of the target holds no law
     SURELEAP_REQUEST_OTHER_DRAFT = 5          ///< run again after a failure, it has other tokens than before
@@ -227,7 +229,8 @@ typedef struct sureleap_verdict {
     size_t rows_kept;                 ///< rows of the batch that stay in the target's cache: as many as were emitted
     size_t rows_rolled_back;          ///< and those that are dropped from its end
     int32_t outcome;
-    int32_t finished;  ///< SURELEAP_FINISHED_NONE, or why the text ends with the last emitted token
+    int32_t draft_outcome;  ///< what ended the drafts before their time, if it is not SURELEAP_REQUEST_OK
+    int32_t finished;       ///< SURELEAP_FINISHED_NONE, or why the text ends with the last emitted token
 } sureleap_verdict;
 
 /// Ends the round: verdicts [capacity], in the order of the requests; capacity is at least their number.

@@ -245,6 +245,7 @@ private:
                 .rows_kept = kept,
                 .rows_rolled_back = rows - kept,
                 .outcome = static_cast<std::int32_t>(v.outcome),
+                .draft_outcome = static_cast<std::int32_t>(v.draft_outcome),
                 .finished = static_cast<std::int32_t>(v.finished)};
     }
 

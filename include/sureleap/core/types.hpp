@@ -364,12 +364,20 @@ struct block_forward {
 /// Per-request outcome of a round. Anything but ok leaves the request's state as it was; no token is emitted.
 enum class status : std::uint8_t {
     ok,
+    // What ends drafts before their time. The round goes on with what was drafted until then:
     invalid_draft,       ///< a draft logits row held NaN or +inf, or no finite logit; or the model's shapes were wrong
     invalid_confidence,  ///< a confidence was NaN or outside [0, 1]
-    invalid_target,      ///< the same of a target logits row, or what the rule decided is no token
-    wrong_draft_rule,    ///< the drafter drew by another draft rule than that of the acceptance rule
-    other_draft,  ///< run again after a failure, the request drafted other tokens, or its drafter or rule is another
+    // What ends the round for a request, with nothing emitted:
+    invalid_target,    ///< the same of a target logits row, or what the rule decided is no token
+    wrong_draft_rule,  ///< the drafter drew by another draft rule than that of the acceptance rule
+    other_draft,   ///< run again after a failure, the request drafted other tokens, or its drafter or rule is another
+    invalid_tree,  ///< of kernels: a node of a tree stands before its parent
 };
+
+/// It ends drafts alone.
+[[nodiscard]] constexpr bool is_draft_failure(status s) noexcept {
+    return s == status::invalid_draft || s == status::invalid_confidence;
+}
 
 [[nodiscard]] constexpr char const* to_string(status s) noexcept {
     switch (s) {
@@ -379,6 +387,7 @@ enum class status : std::uint8_t {
         case status::invalid_target: return "invalid target logits";
         case status::wrong_draft_rule: return "drafted by another draft rule than the acceptance rule's";
         case status::other_draft: return "another draft than in the attempt that failed";
+        case status::invalid_tree: return "a tree whose nodes do not come behind their parents";
     }
     return "unknown status";
 }

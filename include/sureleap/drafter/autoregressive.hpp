@@ -71,10 +71,10 @@ public:
             for (std::size_t r = 0; r < requests.size() && !any; ++r) any = drafts_on(r);
             if (!any) return;
             rows_type const rows = detail::call_forward(model_, requests, block.prefixes(k));
-            bool const well_shaped = rows.values.rows >= requests.size() && rows.values.cols == options_.vocabulary;
+            std::size_t const given = rows.values.cols == options_.vocabulary ? rows.values.rows : 0;
             block.for_each_request(options_.vocabulary, rng, [&](auto& mine, std::size_t r, auto& source) {
                 if (!drafts_on(r)) return;
-                if (!well_shaped) {
+                if (r >= given) {  // the model has nothing to say of it
                     mine.reject(r, status::invalid_draft);
                     return;
                 }

@@ -244,8 +244,8 @@ public:
     }
     /// What the drafter wants to know of these drafts in commit.
     [[nodiscard]] draft_notes const& notes() const noexcept { return notes_; }
-    /// Marks request r: its chain ends here, nothing of it is emitted, and its verdict reports `why`. What was drawn before stays
-    /// and is admitted as ever, since the same tokens will be drawn again (round/attempts.hpp).
+    /// Marks request r: its drafts end here, and its verdict reports `why`. What was drawn before stays and is verified: where a chain
+    /// ends so is known before its next token is drawn. Only a status that is no is_draft_failure ends the round for the request.
     token_id reject(std::size_t r, status why) noexcept {
         statuses_[r] = why;
         return no_token;

@@ -18,8 +18,7 @@
 //                what siblings are thought to be worth may have changed. The request may be run again in any batch.
 //     ended      The next round decides anew.
 //
-// A chain that ended at a row or a confidence of NaN was admitted as far as it came, and is drafted no further: where
-// it ends is known before the next token is drawn.
+// A chain that ended at a row or a confidence of NaN was admitted as far as it came, and is drafted no further.
 //
 // The tokens themselves are kept where they would bias the rule if they were others: where it samples, and drafts are
 // drawn. They are compared when they are drawn again. A drafter with a generator of its own, or an engine that swaps

@@ -104,9 +104,11 @@ void judge(std::size_t r, Rule const& rule, logits_rows<T> const& rows, bool sha
            std::size_t worker, round_state<T, Q, Hook>& round) {
     request_view const& request = round.batch.requests()[r];
     verdict& out = round.verdicts[r];
+    status const drafts = round.block.outcome(r);
     out = {.id = request.id,
            .slot = request.slot,
-           .outcome = round.block.outcome(r),
+           .outcome = is_draft_failure(drafts) ? status::ok : drafts,
+           .draft_outcome = drafts,
            .drafted = round.block.size(r),
            .verified = round.batch.length(r),
            .pass = rows.pass.number()};

@@ -150,7 +150,8 @@ template <class Round>
 void check_draft(std::size_t r, request_view const& request, Round& round) {
     if (round.attempts.same_draft(request, round.block.drawn(r), round.block.drawn_parents(r))) return;
     if (round.attempts.decided(request)) {
-        if (round.block.outcome(r) == status::ok) round.block.reject(r, status::other_draft);
+        status const so_far = round.block.outcome(r);
+        if (so_far == status::ok || is_draft_failure(so_far)) round.block.reject(r, status::other_draft);
         return;
     }
     fail_with(

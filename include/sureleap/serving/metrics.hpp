@@ -83,15 +83,17 @@ struct position_counts {
 /// (round_report calls the two target calls and rounds.) Ratios are NaN where nothing was counted.
 struct serving_counts {
     /// What may go wrong with a request round, in the order of `failures`.
-    static constexpr std::array failure_statuses{status::invalid_draft, status::invalid_confidence,
-                                                 status::invalid_target, status::wrong_draft_rule, status::other_draft};
+    static constexpr std::array failure_statuses{status::invalid_draft,  status::invalid_confidence,
+                                                 status::invalid_target, status::wrong_draft_rule,
+                                                 status::other_draft,    status::invalid_tree};
 
     std::uint64_t rounds = 0;
     std::uint64_t undrafted_rounds = 0;  ///< nobody drafted: plain decoding
     std::uint64_t request_rounds = 0;
-    std::uint64_t gated_request_rounds = 0;                         ///< draft_limit or model_limit was 0
-    std::array<std::uint64_t, failure_statuses.size()> failures{};  ///< request rounds that emitted nothing
-    std::uint64_t drafted = 0;                                      ///< tokens, as are the next three
+    std::uint64_t gated_request_rounds = 0;  ///< draft_limit or model_limit was 0
+    std::array<std::uint64_t, failure_statuses.size()>
+        failures{};             ///< of invalid drafts and confidences the rest was emitted
+    std::uint64_t drafted = 0;  ///< tokens, as are the next three
     std::uint64_t verified = 0;
     std::uint64_t accepted = 0;
     std::uint64_t emitted = 0;
@@ -288,12 +290,11 @@ private:
     void count_request(round_record const& round, std::size_t r) noexcept {
         verdict const& v = round.verdicts[r];
         if (std::min(round.requests[r].draft_limit, round.requests[r].model_limit) == 0) ++counts_.gated_request_rounds;
-        if (v.outcome != status::ok) {
-            for (std::size_t i = 0; i < counts_.failures.size(); ++i) {
-                if (serving_counts::failure_statuses[i] == v.outcome) ++counts_.failures[i];
-            }
-            return;
+        status const wrong = v.outcome != status::ok ? v.outcome : v.draft_outcome;
+        for (std::size_t i = 0; i < counts_.failures.size(); ++i) {
+            if (serving_counts::failure_statuses[i] == wrong) ++counts_.failures[i];
         }
+        if (v.outcome != status::ok) return;
         counts_.drafted += v.drafted;
         counts_.verified += v.verified;
         counts_.accepted += v.accepted;

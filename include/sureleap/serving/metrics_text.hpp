@@ -151,7 +151,8 @@ Out write_metrics_text(Out out, serving_counts const& counts, metrics_text_optio
     text.counter("request_rounds_total", "Rounds of single requests.", counts.request_rounds);
     text.counter("gated_request_rounds_total", "Request rounds that were not allowed to draft.",
                  counts.gated_request_rounds);
-    text.family("failed_request_rounds_total", "counter", "Request rounds that emitted nothing, by status.");
+    text.family("failed_request_rounds_total", "counter",
+                "Request rounds in which something went wrong, by status. Bad drafts end the drafts alone.");
     for (std::size_t i = 0; i < counts.failures.size(); ++i) {
         text.sample(counts.failures[i], {"status", to_string(serving_counts::failure_statuses[i])});
     }

@@ -20,6 +20,7 @@ struct verdict {
     request_id id = 0;
     std::size_t slot = 0;
     status outcome = status::ok;          ///< anything else: nothing emitted, the request's state is unchanged
+    status draft_outcome = status::ok;    ///< what ended the drafts before their time, if it is not ok
     std::size_t drafted = 0;              ///< tokens in the block
     std::size_t verified = 0;             ///< l, tokens that were judged; the first l that were drafted
     std::size_t accepted = 0;             ///< kept, 0 .. l and at most emitted; of a tree, the tokens of one path

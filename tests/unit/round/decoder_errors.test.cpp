@@ -158,12 +158,10 @@ job const job_0{{1, 2, 3}, {.temperature = 0.9, .seed = 21, .max_new_tokens = 30
 job const job_1{{4, 5}, {.temperature = 1.1, .seed = 22, .max_new_tokens = 30}};
 
 /// Steps through a fault that starts before round `when`: `broken` requests report `expected`, emit nothing and keep
-/// their text; after resume() all end with the texts of an undisturbed run. A chain that broke while it was drafted is
-/// drafted only so far again; under a rule that samples, such a request goes on by other draws (`same_lengths` is false).
+/// their text; after resume() all end with the texts of an undisturbed run.
 template <class Decoder, class Before, class After>
 void survive(Decoder& dec, std::vector<tokens> const& undisturbed, std::size_t when,
-             std::vector<std::size_t> const& broken, status expected, bool same_lengths, Before before, After after) {
-    bool const same_text = same_lengths || Decoder::rule_type::guarantee == fidelity::pathwise;
+             std::vector<std::size_t> const& broken, status expected, Before before, After after) {
     request_id const ids[] = {dec.submit(job_0.prompt, job_0.settings), dec.submit(job_1.prompt, job_1.settings)};
     for (std::size_t round = 0; round < when; ++round) REQUIRE(dec.step());
     std::vector<tokens> kept;
@@ -198,9 +196,7 @@ void survive(Decoder& dec, std::vector<tokens> const& undisturbed, std::size_t w
     }
     for (std::size_t i = 0; i < 2; ++i) {
         auto const text = dec.generated(ids[i]);
-        bool const is_broken = std::find(broken.begin(), broken.end(), i) != broken.end();
-        if (same_text || !is_broken) CHECK(tokens(text.begin(), text.end()) == undisturbed[i]);
-        CHECK(text.size() == undisturbed[i].size());
+        CHECK(tokens(text.begin(), text.end()) == undisturbed[i]);
     }
 }
 
@@ -221,7 +217,7 @@ TEST_CASE("decoder: bad target rows suspend the request and change nothing") {
                     decoder dec{target, draft_model_of(), fixed_schedule{3}, rule, {.max_requests = 2}};
                     survive(
                         dec, undisturbed, when, all ? std::vector<std::size_t>{0, 1} : std::vector<std::size_t>{slot},
-                        status::invalid_target, true, [] {}, [] {});
+                        status::invalid_target, [] {}, [] {});
                     REQUIRE(target.committed.size() > when);
                     CHECK(target.committed[when][slot] == status::invalid_target);  // so that it rolls back
                 }
@@ -264,7 +260,43 @@ TEST_CASE("decoder: a target row nobody needs may hold anything") {
     CHECK(first(target_match<>{}) == tokens{3});
 }
 
-TEST_CASE("decoder: bad draft rows suspend the request and change nothing") {
+namespace {
+
+/// Steps through a fault of the drafter in round `when` that ends chains at `length`, those of `broken` requests. The round goes
+/// on, other chains are whole, and texts of rules that decode pathwise are those of an undisturbed run.
+template <class Decoder, class Before, class After>
+void shorten(Decoder& dec, std::vector<tokens> const& undisturbed, std::size_t when,
+             std::vector<std::size_t> const& broken, std::size_t length, status expected, Before before, After after) {
+    request_id const ids[] = {dec.submit(job_0.prompt, job_0.settings), dec.submit(job_1.prompt, job_1.settings)};
+    for (std::size_t round = 0; round < when; ++round) REQUIRE(dec.step());
+    before();
+    REQUIRE(dec.step());
+    auto const verdicts = dec.round().verdicts;
+    REQUIRE(verdicts.size() == 2);
+    for (std::size_t i = 0; i < 2; ++i) {
+        bool const is_broken = std::find(broken.begin(), broken.end(), i) != broken.end();
+        CHECK(verdicts[i].outcome == status::ok);
+        CHECK(verdicts[i].draft_outcome == (is_broken ? expected : status::ok));
+        CHECK(verdicts[i].drafted == (is_broken ? length : block));
+        CHECK(dec.events()[i].outcome == status::ok);
+        CHECK(!dec.events()[i].tokens.empty());
+    }
+    CHECK(dec.report().failures() == 0);
+    after();
+    while (dec.step()) {
+        for (verdict const& v : dec.round().verdicts) REQUIRE(v.draft_outcome == status::ok);
+    }
+    for (std::size_t i = 0; i < 2; ++i) {
+        auto const text = dec.generated(ids[i]);
+        CHECK(text.size() == 30);
+        bool const same_text = Decoder::rule_type::guarantee == fidelity::pathwise;
+        if (same_text) CHECK(tokens(text.begin(), text.end()) == undisturbed[i]);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("decoder: a bad draft row ends its chain where it stands, and nothing else") {
     auto const each_rule = [](auto rule) {
         auto target = target_model_of();
         auto const make = [&](std::shared_ptr<bool> on, std::size_t slot, std::size_t position) {
@@ -279,8 +311,8 @@ TEST_CASE("decoder: bad draft rows suspend the request and change nothing") {
                 INFO("slot " << slot << ", position " << position);
                 auto const on = std::make_shared<bool>(false);
                 decoder dec{target, make(on, slot, position), fixed_schedule{}, rule, {.max_requests = 2}};
-                survive(
-                    dec, undisturbed, 1, {slot}, status::invalid_draft, false, [&] { *on = true; },
+                shorten(
+                    dec, undisturbed, 1, {slot}, position, status::invalid_draft, [&] { *on = true; },
                     [&] { *on = false; });
             }
         }
@@ -290,7 +322,23 @@ TEST_CASE("decoder: bad draft rows suspend the request and change nothing") {
     each_rule(keyed_coupling{});
 }
 
-TEST_CASE("decoder: bad confidences suspend the request and change nothing") {
+TEST_CASE("decoder: a model that gives rows for the first requests alone leaves the others undrafted") {
+    auto target = target_model_of();
+    auto inner = hash_model<float>(vocabulary, draft_language);
+    bool few = false;
+    auto const model = [&](std::span<request_view const> requests, draft_prefixes const& prefixes) {
+        auto rows = inner.forward(requests, prefixes);
+        if (few) rows.values.rows = 1;
+        return rows;
+    };
+    auto const make = [&] { return autoregressive{model, {.block_size = block, .vocabulary = vocabulary}}; };
+    decoder reference{target, make(), fixed_schedule{}, keyed_coupling{}, {.max_requests = 2}};
+    auto const undisturbed = run(reference, {job_0, job_1}, 2);
+    decoder dec{target, make(), fixed_schedule{}, keyed_coupling{}, {.max_requests = 2}};
+    shorten(dec, undisturbed, 1, {1}, 0, status::invalid_draft, [&] { few = true; }, [&] { few = false; });
+}
+
+TEST_CASE("decoder: a bad confidence ends its chain where it stands, and nothing else") {
     double const nan = std::numeric_limits<double>::quiet_NaN();
     for (double const bad : {nan, 1.5, -0.25, std::numeric_limits<double>::infinity()}) {
         INFO("confidence " << bad);
@@ -306,9 +354,8 @@ TEST_CASE("decoder: bad confidences suspend the request and change nothing") {
             auto const undisturbed = run(reference, {job_0, job_1}, 2);
             auto const on = std::make_shared<bool>(false);
             decoder dec{target, make(on), schedule, rule, {.max_requests = 2}};
-            survive(
-                dec, undisturbed, 1, {0, 1}, status::invalid_confidence, false, [&] { *on = true; },
-                [&] { *on = false; });
+            shorten(
+                dec, undisturbed, 1, {0, 1}, 1, status::invalid_confidence, [&] { *on = true; }, [&] { *on = false; });
         };
         each_rule(token_rejection<>{});
         each_rule(keyed_coupling{});

@@ -264,7 +264,8 @@ TEST_CASE("a lent calibration changes confidences, live and at the anchor, and t
                 {.seed = 1, .calibration = none}};
     odd.submit(prompt, {.seed = 5});
     REQUIRE(odd.step());
-    CHECK(odd.round().verdicts[0].outcome == status::invalid_confidence);
+    CHECK(odd.round().verdicts[0].draft_outcome == status::invalid_confidence);
+    CHECK(odd.round().verdicts[0].drafted == 1);
 
     // At the anchor: the planner's table goes through the same map.
     struct flat {

@@ -96,7 +96,9 @@ TEST_CASE("serving metrics: three rounds by hand") {
 
     made_round third{.load = {.requests = 2, .batch_tokens = 2}, .seconds = 0.5};  // nobody drafts
     third.add(outcome(0, 0, 0), {}, true);
-    third.add(failure(status::invalid_draft), {});
+    verdict undrafted = outcome(0, 0, 0);
+    undrafted.draft_outcome = status::invalid_draft;  // it emits all the same
+    third.add(undrafted, {});
     metrics.observe(third.record(), 0.25);
 
     serving_counts const now = metrics.read();
@@ -104,7 +106,7 @@ TEST_CASE("serving metrics: three rounds by hand") {
     CHECK(now.undrafted_rounds == 1);
     CHECK(now.request_rounds == 8);
     CHECK(now.gated_request_rounds == 2);
-    CHECK(now.failures == std::array<std::uint64_t, 5>{1, 0, 1, 0, 0});
+    CHECK(now.failures == std::array<std::uint64_t, 6>{1, 0, 1, 0, 0, 0});
     // Every status but ok has its count.
     for (int s = 1; std::string(to_string(static_cast<status>(s))) != "unknown status"; ++s) {
         auto const& counted = serving_counts::failure_statuses;
@@ -113,11 +115,11 @@ TEST_CASE("serving metrics: three rounds by hand") {
     CHECK(now.drafted == 8);
     CHECK(now.verified == 4);
     CHECK(now.accepted == 3);
-    CHECK(now.emitted == 3 + 2 + 1 + 1 + 1 + 1);
+    CHECK(now.emitted == 3 + 2 + 1 + 1 + 1 + 1 + 1);
     CHECK(now.acceptable == 3 + 0.5 + 0.5 + 0.125);
     CHECK(now.trimmed_share() == 0.5);
     CHECK(now.ceiling_share() == 3.0 / 4.125);
-    CHECK(now.tokens_per_request_round() == 9.0 / 8.0);
+    CHECK(now.tokens_per_request_round() == 10.0 / 8.0);
 
     // Position 0: verified with c = 0.5, 0.75, 0.5, accepted twice. Position 1: once, reached and accepted.
     CHECK(now.positions[0].verified == 3);
@@ -133,7 +135,7 @@ TEST_CASE("serving metrics: three rounds by hand") {
     CHECK(now.calibration_error(1) == 0.75);
 
     CHECK(now.verify_length.bounds == std::vector<double>{0, 1, 2});
-    CHECK(now.verify_length.counts == std::vector<std::uint64_t>{3, 2, 1, 0});
+    CHECK(now.verify_length.counts == std::vector<std::uint64_t>{4, 2, 1, 0});
     CHECK(now.verify_length.sum == 4.0);
     CHECK(now.batch_tokens.counts == std::vector<std::uint64_t>{0, 2, 1});
     CHECK(now.batch_tokens.mean() == 4.0);
@@ -146,8 +148,8 @@ TEST_CASE("serving metrics: three rounds by hand") {
     serving_counts const last = now.since(before);
     CHECK(last.rounds == 1);
     CHECK(last.request_rounds == 2);
-    CHECK(last.emitted == 1);
-    CHECK(last.failures == std::array<std::uint64_t, 5>{1, 0, 0, 0, 0});
+    CHECK(last.emitted == 2);
+    CHECK(last.failures == std::array<std::uint64_t, 6>{1, 0, 0, 0, 0, 0});
     CHECK(last.batch_tokens.counts == std::vector<std::uint64_t>{0, 1, 0});
     CHECK(last.batch_tokens.bounds == now.batch_tokens.bounds);
     CHECK(last.positions[0].verified == 0);

@@ -39,7 +39,7 @@ struct tree_columns {
     token_id* tokens = nullptr;       ///< [R, N + 1]; that of node 0 is not read, since round.requests has the anchors
     std::int32_t* parents = nullptr;  ///< [R, N + 1] node numbers; that of node 0 is not read
     law* laws = nullptr;              ///< [R, N + 1] q of a node's first child, for rules that read it
-    status* statuses = nullptr;  ///< [R]; flatten_trees makes it invalid_draft where a parent does not come before its
+    status* statuses = nullptr;  ///< [R]; flatten_trees makes it invalid_tree where a parent does not come before its
                                  ///< child, or a node is deeper than the round's block size
 
     // What follows from them.

@@ -146,7 +146,10 @@ __global__ void __launch_bounds__(threads_of_flatten)
         std::uint32_t const rows = s.flat.rows[local];
         std::uint32_t const first_row = s.flat.first_row[local];
         bool const sound = read_parents(trees, r, rows, deepest, parents);
-        if (!sound && lane_index() == 0 && trees.statuses[r] == status::ok) trees.statuses[r] = status::invalid_draft;
+        if (!sound && lane_index() == 0) {
+            status& of_tree = trees.statuses[r];
+            if (of_tree == status::ok || is_draft_failure(of_tree)) of_tree = status::invalid_tree;
+        }
         for (std::uint32_t n = lane_index(); n < width; n += warp_size) {
             if (n < rows) {
                 write_node(round, trees, flat.attention, r, n, first_row, rows, parents);
@@ -171,7 +174,7 @@ __global__ void __launch_bounds__(threads_of_flatten)
 
 /// Fills `trees` from its counts, tokens and parents, and what else `flat` and `masks` ask for. Rows that pad the batch to a
 /// captured size are as in flatten. `trees` was carved for the limits of `round`. A tree whose parents are none has rows
-/// like any other, and the status invalid_draft, with which nothing is emitted.
+/// like any other, and the status invalid_tree, with which nothing is emitted.
 [[nodiscard]] inline cudaError_t flatten_trees(device_round const& round, tree_columns const& trees,
                                                flat_batch const& flat, tree_masks const& masks,
                                                cudaStream_t stream) noexcept {

@@ -143,8 +143,9 @@ public:
     /// Likewise: there is nothing to judge. Drafts that failed or that nobody wants say so; a batch that does not fit is none.
     __device__ void refuse_undrafted() const {
         status const drafted = task_.round.drafts.statuses[r_];
-        bool const sound = drafted != status::ok || task_.round.requests.remaining[r_] == 0;
-        end_without_tokens(sound ? drafted : status::invalid_target);
+        bool const ended = task_.round.requests.remaining[r_] == 0;
+        bool const fails = drafted != status::ok && !is_draft_failure(drafted);
+        end_without_tokens(fails ? drafted : ended ? status::ok : status::invalid_target);
     }
 
     // ---- laws of rows ------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ struct request_work {
         bool const truncates = how.truncates();
 
         request_work work{};
-        bool const fits = drafted == status::ok && remaining != 0 && first >= 0 &&
+        bool const fits = (drafted == status::ok || is_draft_failure(drafted)) && remaining != 0 && first >= 0 &&
                           length <= task.memory.limits.block_size &&
                           static_cast<std::uint32_t>(first) + length < task.rows.rows;
         if (!fits) return work;

@@ -35,8 +35,8 @@ struct llama_draft_options {
 
 /// Models autoregressive_model. Must not outlive the context, nor move while a drafter has its options(). Not thread-safe.
 ///
-/// A pass that fails gives no rows: the requests of the round get status invalid_draft and stay as they are, and outcome()
-/// says why.
+/// A pass that fails gives no rows: drafts end there, and the round goes on with those before (status::invalid_draft as
+/// verdict::draft_outcome). outcome() says why.
 class llama_draft {
 public:
     /// `target`: the vocabulary of the model that verifies. Throws if the context cannot serve such rounds, or if the two
