@@ -263,7 +263,8 @@ private:
         if (last_ok_) {
             for (std::size_t i = 0; i < count_ && r == rounds_[current_]; ++i) {
                 ++verdicts_;
-                failed_ += verdicts_of_[i].outcome == SURELEAP_REQUEST_OK ? 0u : 1u;
+                sureleap_verdict const& v = verdicts_of_[i];
+                failed_ += v.outcome == SURELEAP_REQUEST_OK && v.draft_outcome == SURELEAP_REQUEST_OK ? 0u : 1u;
             }
         }
         then(coin(0.3) ? 11 : coin(0.05) ? 0 : 1);
@@ -374,7 +375,7 @@ int main(int count, char** arguments) {
     std::uint64_t const seed = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 1;
     caller c(seed);
     for (std::uint64_t i = 0; i < calls && !c.strange(); ++i) c.call();
-    std::printf("seed %llu: %llu calls, %llu refused, %llu verdicts of which %llu are not ok\n",
+    std::printf("seed %llu: %llu calls, %llu refused, %llu verdicts, %llu of them not ok or of bad drafts\n",
                 static_cast<unsigned long long>(seed), static_cast<unsigned long long>(calls),
                 static_cast<unsigned long long>(c.refused()), static_cast<unsigned long long>(c.verdicts()),
                 static_cast<unsigned long long>(c.failed_verdicts()));
