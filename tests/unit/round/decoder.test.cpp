@@ -306,20 +306,20 @@ TEST_CASE("decoder: log-probabilities are those of the transformed target") {
 }
 
 TEST_CASE("decoder: a request is told to draft less, also after its draft model failed") {
-    constexpr std::size_t vocabulary = 5;
+    constexpr std::size_t V = 5;
     auto const row = [](auto context, auto logits) {
-        for (std::size_t v = 0; v < vocabulary; ++v)
+        for (std::size_t v = 0; v < V; ++v)
             logits[v] = std::sin(static_cast<float>(3 * context.back() + 2) + static_cast<float>(v));
     };
-    auto target = model_of<float>(vocabulary, row);
+    auto target = model_of<float>(V, row);
     bool out_of_room = false;
     std::vector<float> base;
     auto const backbone = [&](std::span<request_view const> requests) -> block_forward<float> {
         if (out_of_room) throw std::runtime_error("out of room");
-        base.assign(requests.size() * 3 * vocabulary, 0.5f);
-        return {{}, {{base.data(), requests.size() * 3, vocabulary}, {}, {}}};
+        base.assign(requests.size() * 3 * V, 0.5f);
+        return {{}, {{base.data(), requests.size() * 3, V}, {}, {}}};
     };
-    parallel drafter{backbone, drafter_options{.block_size = 3, .vocabulary = vocabulary}};
+    parallel drafter{backbone, drafter_options{.block_size = 3, .vocabulary = V}};
     auto const texts = [&](auto const& meddle) {
         decoder dec{target, drafter, fixed_schedule{}, keyed_coupling{}, {.max_requests = 2}};
         std::array const ids{dec.submit(tokens{1}, {.seed = 5, .max_new_tokens = 20}),

@@ -171,7 +171,7 @@ void check(std::string const& rule_name, Rule const& rule, double temperature) {
 
 }  // namespace
 
-TEST_CASE("stop tokens: a text that ends inside a block is plain decoding's", "[round]") {
+TEST_CASE("stop tokens: a text that ends inside a block is plain decoding's", "[round][long]") {
     for (double const temperature : {0.0, 1.0}) {
         check("token_rejection", token_rejection<>{}, temperature);
         check("token_rejection<argmax_draft>", token_rejection<argmax_draft>{}, temperature);
@@ -182,7 +182,7 @@ TEST_CASE("stop tokens: a text that ends inside a block is plain decoding's", "[
     check("greedy_match", greedy_match{}, 0.0);
 }
 
-TEST_CASE("stop tokens: of a tree each branch ends at its own", "[round][trees]") {
+TEST_CASE("stop tokens: of a tree each branch ends at its own", "[round][trees][long]") {
     for (double const temperature : {0.0, 1.0}) {
         check("recursive_rejection", recursive_rejection<>{}, temperature);
         check("recursive_rejection<argmax_draft>", recursive_rejection<argmax_draft>{}, temperature);
@@ -294,7 +294,7 @@ void check_strings(std::string const& rule_name, Rule const& rule) {
 
 }  // namespace
 
-TEST_CASE("stop texts: a text ends with the token that completes a string", "[round]") {
+TEST_CASE("stop texts: a text ends with the token that completes a string", "[round][long]") {
     check_strings("token_rejection", token_rejection<>{});
     check_strings("target_match", target_match<>{});
     check_strings("keyed_coupling", keyed_coupling{});
