@@ -5,8 +5,8 @@
 //
 //     bool const added = bench::add("verify/block/bf16", &verify, {"V", "R"}, {{32000, 1}, {32000, 8}});
 //
-// Rejected: Google Benchmark. What must run on a machine that has nothing but a driver is linked in whole, each result
-// is written when it is there, and a program that dies or hangs loses one case.
+// Rejected: Google Benchmark. This has to run on a machine that has nothing but a driver, so all of it is linked in.
+// Each result is written when it is there. A program that dies or hangs loses one case.
 #pragma once
 
 #include <cstdint>

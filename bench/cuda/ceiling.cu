@@ -6,7 +6,7 @@
 //     ceiling/copy_kernel     a kernel that copies half of them
 //     ceiling/copy_stream     the copies of a stream, and of nodes of a graph
 //     ceiling/copy_graph
-//     ceiling/kernels         a graph of kernels that do nothing, the time of one; 0 kernels: of a graph of a single one,
+//     ceiling/kernels         a graph of kernels that do nothing, the time of one. 0 kernels: of a graph of one,
 //                             from which the others are counted
 //     ceiling/matrix          a product of bf16 matrices by cuBLAS
 #include <cstddef>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// What the benchmarks of kernels measure with. The calls of a case are captured in one graph, each on data of its own,
-// so that launches follow each other as closely as in an engine's round, and data come from device memory and not from the
-// cache of the call before. The graph is replayed between two events in a stream that is still busy, so that nothing of
-// the host's stands between them; what an empty graph takes that way is subtracted.
+// What the benchmarks of kernels measure with. The calls of a case are captured in one graph. So launches follow each
+// other as closely as in an engine's round. Each call has data of its own, which come from device memory and not from
+// the cache of the call before. The graph is replayed between two events in a stream that is still busy. So nothing of
+// the host's stands between them. What an empty graph takes that way is subtracted.
 //
 //     us       median time of a call, in microseconds
 //     GB/s     bytes that a call must read, each once, over that time

@@ -48,8 +48,8 @@ private:
     std::vector<double> temperatures_;
 };
 
-/// Throws if the drafter's files have a tensor that this engine does not read. It would mean another function of the others: sinks
-/// of attention, a bias, a selector. A drafter without it still drafts, and only accepts less.
+/// Throws if the drafter's files have a tensor that this engine does not read. It would mean another function of the
+/// others: sinks of attention, a bias, a selector. A drafter without it still drafts, and only accepts less.
 inline void refuse_unread(checkpoint const& from) {
     auto const read = tensors_of(from.config(), storage::f32);
     for (std::string const& name : from.names()) {
@@ -100,9 +100,9 @@ template <class Real>
     return from.contains(name) ? from.matrix(name, shared.rows, shared.cols) : shared;
 }
 
-/// The target ids of the tokens that the drafter drafts, from the tensor d2t, rising. Empty if it drafts all. Folders hold offsets
-/// in I64, target = draft + d2t[draft], as EAGLE-3, speculators, SpecForge and vLLM do; GGUF files, and I32, the ids themselves.
-/// Throws sureleap::error.
+/// The target ids of the tokens that the drafter drafts, from the tensor d2t, rising. Empty if it drafts all. Folders
+/// hold offsets in I64, target = draft + d2t[draft], as EAGLE-3, speculators, SpecForge and vLLM do; GGUF files, and
+/// I32, the ids themselves. Throws sureleap::error.
 [[nodiscard]] inline std::vector<sureleap::token_id> drafted_tokens(checkpoint const& from) {
     using sureleap::fail_with;
     std::size_t const size = from.config().draft.value().vocabulary;

@@ -15,7 +15,8 @@ namespace engine {
 
 /// Every tensor of such a model, sorted by name; integers, if there are any, come last.
 [[nodiscard]] std::vector<sureleap::safetensors::tensor_spec> tensors_of(model_config const& config, storage type);
-/// The same, for whoever writes a folder. Throws sureleap::error for a configuration that parse_config would not have returned.
+/// The same, for whoever writes a folder. Throws sureleap::error for a configuration that parse_config would not have
+/// returned.
 [[nodiscard]] std::vector<sureleap::safetensors::tensor_spec> layout(model_config const& config, storage type);
 
 /// A config.json from which parse_config makes this configuration again.

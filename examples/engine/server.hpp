@@ -118,7 +118,8 @@ public:
     /// conversation. Nobody else may use the models between the requests.
     void keep_prompts() noexcept { keeps_prompts_ = true; }
 
-    /// From the coming round on at most so many draft tokens a round for this request; 0: none. Unknown ids are ignored.
+    /// From the coming round on at most so many draft tokens a round for this request; 0: none. Unknown ids are
+    /// ignored.
     void limit_drafts(request_id id, std::size_t most) noexcept {
         for (sequence& s : waiting_) {
             if (s.id() == id) s.limit_drafts(most);

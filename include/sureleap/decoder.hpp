@@ -180,8 +180,8 @@ public:
         }
     }
 
-    /// From the coming round on at most so many draft tokens a round for this request; 0: none. For a draft model that is out of
-    /// room, say. A round that failed after its tokens were drawn is still run again with these.
+    /// From the coming round on at most so many draft tokens a round for this request; 0: none. For a draft model that
+    /// is out of room, say. A round that failed after its tokens were drawn is still run again with these.
     void limit_drafts(request_id id, std::size_t most) { find(id).request.draft_limit = most; }
 
     /// A request is known until it is cancelled. One that has finished is forgotten when another takes its place, which is the

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Drafter folders of strangers: what this engine does not read is refused by name, and tokens are the ones that the file means.
+// Drafter folders of strangers: what this engine does not read is refused by name, and tokens are the ones that the
+// file means.
 #include "support/catch.hpp"
 
 #include <algorithm>

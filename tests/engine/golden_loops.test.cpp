@@ -119,8 +119,8 @@ rounds run_sample(golden::file const& f, std::string const& sample, scripted_ser
          .greedy = temperature == 0.0};
     rounds out;
     // The reference stops when its anchor is `wanted` positions beyond the prompt, drafts whole blocks until then and
-    // cuts the output afterwards.
-    // Its blocks go on behind a stop token, as here behind what ends a stop text; its chains of Eagle3 end there, as all do here.
+    // cuts the output afterwards. Its blocks go on behind a stop token, as here behind what ends a stop text; its
+    // chains of Eagle3 end there, as all do here.
     auto const ends = [&](sureleap::request_view const&, std::span<token_id const> emitted) noexcept {
         return std::find(made.stops.begin(), made.stops.end(), emitted.back()) != made.stops.end();
     };

@@ -120,7 +120,8 @@ struct models {
     }
 };
 
-/// Limits and stops drafts by what past rounds were like, and fails once when it has admitted: in that admission from now.
+/// Limits and stops drafts by what past rounds were like, and fails once when it has admitted: in that admission from
+/// now.
 struct failing_schedule : adaptive::free_schedule<threshold_schedule> {
     std::size_t* admissions_left;  // 0: it does not fail
 

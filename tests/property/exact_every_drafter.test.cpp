@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The law of every drafter, with every head, through rules that read q, that choose their drafts and that reuse noise: in rounds
-// that succeed, and in rounds that fail at each stage and are run again. A class of the library that drafts, or that adds a bias,
-// and is not in the list fails the test exactness_list. A minute to compile, seconds to run.
+// The law of every drafter, with every head, through rules that read q, that choose their drafts and that reuse noise:
+// in rounds that succeed, and in rounds that fail at each stage and are run again. A class of the library that drafts,
+// or that adds a bias, and is not in the list fails the test exactness_list. A minute to compile, seconds to run.
 #include <array>
 #include <string>
 #include <type_traits>
@@ -19,8 +19,8 @@ using namespace every_drafter;
 
 namespace {
 
-/// One request, which a guest may join, and two, of which one may leave; texts that end at a token behind which the target has no
-/// law. Prompts repeat themselves, so that lookup finds something.
+/// One request, which a guest may join, and two, of which one may leave; texts that end at a token behind which the
+/// target has no law. Prompts repeat themselves, so that lookup finds something.
 request_settings const ending{.stop_tokens = stop_at_one};
 std::array<scene, 4> const scenes{{{{{{0, 1, 0}}}, 3, 1},
                                    {{{{0, 1, 0}}, {{1, 1}}}, 2, 1},

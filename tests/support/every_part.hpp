@@ -257,9 +257,9 @@ struct tally {
     strikes struck{};
 };
 
-/// Small, and enough for what past rounds decide to act (lag + 2 tokens): one request; two of unequal priority; the same whose
-/// texts end at a token behind which the target has no law. Rules that draw at
-/// every position have more paths, and lengths to which they are indifferent: a token less.
+/// Small, and enough for what past rounds decide to act (lag + 2 tokens): one request; two of unequal priority; the
+/// same whose texts end at a token behind which the target has no law. Rules that draw at every position have more
+/// paths, and lengths to which they are indifferent: a token less.
 template <class Rule>
 [[nodiscard]] std::vector<trial> scenes() {
     double const temperature = is_greedy_only_v<Rule> ? 0.0 : 1.0;

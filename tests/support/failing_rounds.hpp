@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Rounds that fail at each stage and are run again: the law of any drafter, schedule and rule in them. What fails may depend on the
-// tokens that were drafted, and in between a guest may come or somebody leave.
+// Rounds that fail at each stage and are run again: the law of any drafter, schedule and rule in them. What fails may
+// depend on the tokens that were drafted, and in between a guest may come or somebody leave.
 #pragma once
 
 #include <algorithm>
@@ -126,8 +126,8 @@ struct unlucky_drafter : Drafter {
     }
 };
 
-/// The autoregressive draft model of small_world::autoregressive_of, which throws when the last drafted token is 1, from
-/// `prefix` tokens on.
+/// The autoregressive draft model of small_world::autoregressive_of, which throws when the last drafted token is 1,
+/// from `prefix` tokens on.
 struct failing_draft_model {
     world const* w;
     bad_luck* luck;
@@ -271,9 +271,9 @@ template <class Make, class Schedule, class Rule>
     return result;
 }
 
-/// Who is there when such a round is run again: with one request a guest who comes, with two one who leaves. Some failures
-/// are tried with a guest alone, for the time that they take; or not at all, where the rule is exact for any draft and any
-/// length, so that it makes no difference who plans, admits and is there.
+/// Who is there when such a round is run again: with one request a guest who comes, with two one who leaves. Some
+/// failures are tried with a guest alone, for the time that they take; or not at all, where the rule is exact for any
+/// draft and any length, so that it makes no difference who plans, admits and is there.
 template <class Rule>
 [[nodiscard]] std::vector<company> companies(trouble what, std::size_t requests) {
     bool const any_draft = Rule::guarantee != fidelity::distribution || Rule::draft_rule::is_deterministic;

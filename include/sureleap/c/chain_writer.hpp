@@ -201,7 +201,8 @@ private:
         for (std::size_t v = 0; v < row.size(); ++v) row[v] = logit(d, first + v);
         return block_.law_of(r, row, {});
     }
-    // Lists are kept in ascending order. -1 is padding. A list that names a token twice, or none of the vocabulary, has no law.
+    // Lists are kept in ascending order. -1 is padding. A list that names a token twice, or none of the vocabulary, has
+    // no law.
     [[nodiscard]] distribution<float> sparse_law(sureleap_drafts const& d, std::size_t r, std::size_t i) noexcept {
         std::size_t const count = d.list_counts == nullptr ? d.rows.columns : d.list_counts[i];
         std::size_t used = 0;

@@ -97,8 +97,8 @@ typedef struct sureleap_round_options {
     size_t lag;    ///< of SURELEAP_TOP_K: 1 or 2 rounds
     sureleap_cost const* cost;
     sureleap_calibration const* calibration;  ///< null: none
-    /// Where the seeds of requests come from that bring none: a request's is a function of this and of its id, for as long as the
-    /// round lives. 0: the system's random device.
+    /// Where the seeds of requests come from that bring none: a request's is a function of this and of its id, for as
+    /// long as the round lives. 0: the system's random device.
     uint64_t seed;
 } sureleap_round_options;
 
@@ -125,9 +125,9 @@ typedef struct sureleap_transform {
     double min_p;        ///< in [0, 1]
 } sureleap_transform;
 
-/// Where a text ends besides its stop tokens. Asked after each token that is emitted and no stop token: not 0 if the text ends with
-/// the last of the `count` tokens that the round has emitted so far. A function of these tokens and of those before. Where threads
-/// are lent, it is called from several at once.
+/// Where a text ends besides its stop tokens. Asked after each token that is emitted and no stop token: not 0 if the
+/// text ends with the last of the `count` tokens that the round has emitted so far. A function of these tokens and of
+/// those before. Where threads are lent, it is called from several at once.
 typedef int32_t (*sureleap_text_end)(void* of, uint64_t id, int32_t const* emitted, size_t count);
 
 typedef struct sureleap_request {
@@ -200,8 +200,9 @@ SURELEAP_C_API sureleap_result sureleap_round_admit(sureleap_round* round, surel
 /// accept.
 SURELEAP_C_API sureleap_result sureleap_round_accept(sureleap_round* round, sureleap_rows const* rows);
 
-/// Outcomes of a request. The first two end its drafts alone: the round goes on with those before, and they are in draft_outcome.
-/// The others end the round for it: nothing is emitted, and it may be run again from the same place.
+/// Outcomes of a request. INVALID_DRAFT and INVALID_CONFIDENCE are draft_outcomes: they end its drafts alone, and the
+/// round goes on with those before. The others end the round for it: nothing is emitted, and it may be run again from
+/// the same place.
 enum {
     SURELEAP_REQUEST_OK = 0,
     SURELEAP_REQUEST_INVALID_DRAFT = 1,       ///< a row, a list or a token that is none

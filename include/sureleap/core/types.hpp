@@ -137,8 +137,8 @@ struct matrix_view {
 
 /// How far the weights of a row that brings its normaliser may be from adding up to 1.
 inline constexpr double normaliser_tolerance = 0x1p-10;
-/// The largest normaliser, of either sign, that is read. Beyond it the rounding of a Real, and of products with it, is a
-/// quarter of the tolerance and more.
+/// The largest normaliser, of either sign, that is read. Beyond it the rounding of a Real, and of products with it, is
+/// a quarter of the tolerance and more.
 template <class Real>
 inline constexpr double largest_normaliser =
     0.25 * normaliser_tolerance / static_cast<double>(std::numeric_limits<Real>::epsilon());
@@ -230,11 +230,12 @@ struct request_view;
 /// Why a text ended.
 enum class finish_reason : std::uint8_t { none, stop_token, max_new_tokens, stop_text };
 
-/// Where a text ends besides its stop tokens, lent as a callable ends(request, emitted) -> bool. It says whether the text ends
-/// with the last of `emitted`, what the round has emitted so far; what was committed before is the request's context. stop_texts
-/// (serving/stop_texts.hpp) is one.
+/// Where a text ends besides its stop tokens, lent as a callable ends(request, emitted) -> bool. It says whether the
+/// text ends with the last of `emitted`, what the round has emitted so far; what was committed before is the request's
+/// context. stop_texts (serving/stop_texts.hpp) is one.
 ///
-/// Promise: a function of these tokens. Where an executor is lent, it is called from its threads, for several requests at once.
+/// Promise: a function of these tokens. Where an executor is lent, it is called from its threads, for several requests
+/// at once.
 using text_end_ref = function_ref<bool(request_view const&, std::span<token_id const>)>;
 
 /// What a request may choose for itself. An aggregate: `decoder.submit(prompt, {.temperature = 0.7, .seed = 42})`.
@@ -361,7 +362,7 @@ struct block_forward {
     logits_rows<T> base_logits{};  ///< [R * gamma, draft vocabulary]
 };
 
-/// Per-request outcome of a round. Anything but ok leaves the request's state as it was; no token is emitted.
+/// What became of a request's drafts (verdict::draft_outcome), and of its round (verdict::outcome).
 enum class status : std::uint8_t {
     ok,
     // What ends drafts before their time. The round goes on with what was drafted until then:

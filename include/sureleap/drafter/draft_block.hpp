@@ -152,8 +152,8 @@ public:
         return law_at(next_place(r), row, map, requests_[r].settings->draft_transform());
     }
     /// Draws the next token of request r from `q` as DraftRule says and records both, with the position's confidence.
-    /// Returns no_token if the chain ends here, by its floor, its cap or a stop token. Returns no_token and marks the request if q
-    /// holds no law, the confidence is no probability, or the acceptance rule asked for another DraftRule.
+    /// Returns no_token if the chain ends here, by its floor, its cap or a stop token. Returns no_token and marks the
+    /// request if q holds no law, the confidence is no probability, or the acceptance rule asked for another DraftRule.
     template <class DraftRule, class Rng>
     token_id draw(std::size_t r, DraftRule, distribution<Q> const& q, double confidence, Rng& rng) noexcept {
         fixed_probability c = 0;
@@ -218,10 +218,10 @@ public:
 
     // ---- for drafters that find tokens -------------------------------------------------------------------------
 
-    /// Appends a token that was found rather than drawn (prompt lookup): q is one-hot over the target vocabulary. False, and
-    /// the chain ends, if x is no token of it (contexts hold placeholders and ids that only an embedding knows), or by its
-    /// floor, its cap or a stop token. A token that was sampled from a q that nobody kept may be appended as well. The law stays exact, since
-    /// it is for each token, and the token is accepted with p(x).
+    /// Appends a token that was found rather than drawn (prompt lookup): q is one-hot over the target vocabulary.
+    /// False, and the chain ends, if x is no token of it (contexts hold placeholders and ids that only an embedding
+    /// knows), or by its floor, its cap or a stop token. A token that was sampled from a q that nobody kept may be
+    /// appended as well. The law stays exact, since it is for each token, and the token is accepted with p(x).
     bool append_found(std::size_t r, token_id x, std::size_t target_vocabulary) noexcept {
         return !is_full(r) && append_one_hot(r, x, target_vocabulary, certain, 1.0);
     }
@@ -244,8 +244,9 @@ public:
     }
     /// What the drafter wants to know of these drafts in commit.
     [[nodiscard]] draft_notes const& notes() const noexcept { return notes_; }
-    /// Marks request r: its drafts end here, and its verdict reports `why`. What was drawn before stays and is verified: where a chain
-    /// ends so is known before its next token is drawn. Only a status that is no is_draft_failure ends the round for the request.
+    /// Marks request r: its drafts end here, and its verdict reports `why`. What was drawn before stays and is
+    /// verified: where a chain ends so is known before its next token is drawn. Only a status that is no
+    /// is_draft_failure ends the round for the request.
     token_id reject(std::size_t r, status why) noexcept {
         statuses_[r] = why;
         return no_token;

@@ -9,8 +9,8 @@
 //
 // What that means depends on how far the round came.
 //
-//     begun      Nothing was drawn, so nothing depends on it. All is decided anew: an engine whose draft model failed may run the
-//                request again without drafts (draft_limit), with anybody.
+//     begun      Nothing was drawn, so nothing depends on it. All is decided anew: an engine whose draft model failed
+//                may run the request again without drafts (draft_limit), with anybody.
 //     drawn      Verify lengths are not decided, and they depend on everybody in the round. So the round is run again
 //                by the same requests and nobody else, and before any other round. A request that has left takes part
 //                once more, and what comes out for it is dropped: without it the others' lengths would be others.

@@ -23,8 +23,9 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace detail {
 
-/// Emits token(0) .. token(accepted - 1) and `next`, up to the end of the text. law(k) is the target's law of token k. Where it
-/// ends at a drafted token, what was grown after it counts as not verified: nobody will know whether it was right.
+/// Emits token(0) .. token(accepted - 1) and `next`, up to the end of the text. law(k) is the target's law of token k.
+/// Where it ends at a drafted token, what was grown after it counts as not verified: nobody will know whether it was
+/// right.
 template <class Token, class Law, class Round>
 void emit(std::size_t r, token_id next, Token const& token, Law const& law, Round& round) {
     request_view const& request = round.batch.requests()[r];

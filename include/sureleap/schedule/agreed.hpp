@@ -41,8 +41,8 @@ SURELEAP_BEGIN_NAMESPACE
 /// for ranks with the same requests whose schedules limit drafts by histories that may differ. A round that is run
 /// again counts as another one: all ranks run it again.
 ///
-/// Promise: ranks are given the same answer, which depends on nothing that this round's blocks are drawn from. A round that
-/// is run again gets the answer of its first attempt, which the same ranks ask for with the same numbers.
+/// Promise: ranks are given the same answer, which depends on nothing that this round's blocks are drawn from. A round
+/// that is run again gets the answer of its first attempt, which the same ranks ask for with the same numbers.
 template <class E>
 concept batch_exchange = requires(E const& exchange, std::size_t batch_tokens) {
     { exchange(batch_tokens) } noexcept -> std::convertible_to<std::size_t>;

@@ -163,8 +163,8 @@ public:
         return detail::planning_access::make<from_rounds<Lag>>(memory.view(), memory.walk);
     }
 
-    /// Remembers this round's confidences; call once at the end of every round. text_ends(r): the chain of request r ended in a
-    /// stop token, which says nothing about the next one.
+    /// Remembers this round's confidences; call once at the end of every round. text_ends(r): the chain of request r
+    /// ended in a stop token, which says nothing about the next one.
     template <class TextEnds>
     void push(std::span<request_view const> requests, survival_table const& table, TextEnds const& text_ends) {
         expect(requests, table.block_size);

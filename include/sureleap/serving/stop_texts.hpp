@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// Ends a text at strings ("\nUser:", "```"), which need not begin or end where a token does. A request lends it to its rounds:
+// Ends a text at strings ("\nUser:", "```"), which need not begin or end where a token does. A request lends it to its
+// rounds:
 //
 //     stop_texts const ends{[&](token_id x) noexcept { return tokenizer.piece(x); }, {"\nUser:"}};
 //     decoder.submit(prompt, {.text_end = ends});
 //
-// The text ends with the token that completes a string. That token's piece may go on behind it: an engine that shows texts cuts
-// there (end_of).
+// The text ends with the token that completes a string. That token's piece may go on behind it: an engine that shows
+// texts cuts there (end_of).
 #pragma once
 
 #include <algorithm>
@@ -26,8 +27,8 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// Pieces: (token_id) const noexcept -> std::string_view, the bytes of a token, which stay valid. What
-/// a request may end at begins behind its prompt. Needs request_view::context where a string spans rounds, and remaining to be what
+/// Pieces: (token_id) const noexcept -> std::string_view, the bytes of a token, which stay valid. What a request may
+/// end at begins behind its prompt. Needs request_view::context where a string spans rounds, and remaining to be what
 /// is left of max_new_tokens.
 ///
 /// Error: a string that is empty.

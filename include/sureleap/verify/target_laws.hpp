@@ -69,8 +69,8 @@ public:
     void make(std::size_t k, std::span<token_id const> drafted, totals how) const noexcept {
         memory_.laws[k] = made(k, drafted, how);
     }
-    /// Behind a stop token there is no law to read: the text has ended. A rule that draws there gets `stop` once more, which
-    /// nobody emits.
+    /// Behind a stop token there is no law to read: the text has ended. A rule that draws there gets `stop` once more,
+    /// which nobody emits.
     void end(std::size_t k, token_id stop) const noexcept { memory_.laws[k] = law::one_hot(rows_.values.cols, stop); }
     [[nodiscard]] bool ends_with(token_id x) const noexcept { return request_.settings->stops_at(x); }
     /// From now on laws are made of logits alone, and not of what rows bring along.

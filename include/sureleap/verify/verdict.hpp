@@ -13,9 +13,9 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// What is accepted is emitted, and a correction or bonus behind it, which was not drafted. A text that ends at a drafted
-/// token has none: then emitted is accepted, and verified ends there too. Views point into round memory and are valid until
-/// the next round.
+/// What is accepted is emitted, and a correction or bonus behind it, which was not drafted. A text that ends at a
+/// drafted token has none: then emitted is accepted, and verified ends there too. Views point into round memory and are
+/// valid until the next round.
 struct verdict {
     request_id id = 0;
     std::size_t slot = 0;

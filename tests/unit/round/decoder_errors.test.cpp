@@ -262,8 +262,8 @@ TEST_CASE("decoder: a target row nobody needs may hold anything") {
 
 namespace {
 
-/// Steps through a fault of the drafter in round `when` that ends chains at `length`, those of `broken` requests. The round goes
-/// on, other chains are whole, and texts of rules that decode pathwise are those of an undisturbed run.
+/// Steps through a fault of the drafter in round `when` that ends chains at `length`, those of `broken` requests. The
+/// round goes on, other chains are whole, and texts of rules that decode pathwise are those of an undisturbed run.
 template <class Decoder, class Before, class After>
 void shorten(Decoder& dec, std::vector<tokens> const& undisturbed, std::size_t when,
              std::vector<std::size_t> const& broken, std::size_t length, status expected, Before before, After after) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Texts that end inside a block, by a stop token or by a string. Behind a stop token the target has no law, and a grammar that has
-// ended masks everything, as plain decoding never asks. Some seconds.
+// Texts that end inside a block, by a stop token or by a string. Behind a stop token the target has no law, and a
+// grammar that has ended masks everything, as plain decoding never asks. Some seconds.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

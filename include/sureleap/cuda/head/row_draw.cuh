@@ -7,9 +7,10 @@
 // searches them in ascending order. All sums over groups are in double and in a fixed order, so the same row gives the
 // same token in any batch.
 //
-// The sum of a group is a float, and off by rounding from the weights that are computed again. So a number in a group is
-// taken as a part of that sum, and looked up as that part of the weights' own: the rounding changes the probabilities of
-// all tokens of the group by the same factor, within 2^-20 of 1. As on the host, no token of weight zero is ever drawn.
+// The sum of a group is a float, and off by rounding from the weights that are computed again. So a number in a group
+// is taken as a part of that sum, and looked up as that part of the weights' own: the rounding changes the
+// probabilities of all tokens of the group by the same factor, within 2^-20 of 1. As on the host, no token of weight
+// zero is ever drawn.
 #pragma once
 
 #include <cstddef>
@@ -120,8 +121,9 @@ public:
         if (threadIdx.x == find(s, here != nobody, false)) s.group = here;
         __syncthreads();
     }
-    /// BLOCK collective. Sets s.group to the group in which the cumulative weight exceeds `threshold`, and s.part to the part
-    /// of the group's weight at which it does. If rounding runs past the end, the group is the last one with weight.
+    /// BLOCK collective. Sets s.group to the group in which the cumulative weight exceeds `threshold`, and s.part to
+    /// the part of the group's weight at which it does. If rounding runs past the end, the group is the last one with
+    /// weight.
     __device__ void find_group(draw_shared& s, double threshold) const {
         if (threadIdx.x == find(s, own_ > 0.0 && s.cumulative[threadIdx.x] > threshold, own_ > 0.0)) {
             double before = threadIdx.x == 0 ? 0.0 : s.cumulative[threadIdx.x - 1];
@@ -224,9 +226,9 @@ inline constexpr std::uint32_t tokens_of_lane = group_size / warp_size;
     return place;
 }
 
-/// WARP collective: the first place in s.group whose cumulative weight exceeds the part s.part of the group's, the last one
-/// with weight if rounding runs past the end, in every lane. `nobody` if none has weight: all that a cutoff kept there lay
-/// within rounding of it.
+/// WARP collective: the first place in s.group whose cumulative weight exceeds the part s.part of the group's, in every
+/// lane. If rounding runs past the end, it is the last place with weight. `nobody` if none has weight: all that a
+/// cutoff kept there lay within rounding of it.
 [[nodiscard]] __device__ __forceinline__ std::uint32_t find_place(draw_shared const& s, law const& q) {
     double weights[tokens_of_lane];
     double own = 0.0;

@@ -42,8 +42,8 @@ struct logits_rows {
     float const* block_sums = nullptr;  ///< [rows, row_blocks(vocabulary)] as on the host, or null
 
     [[nodiscard]] __device__ T const* row(std::uint32_t i) const { return data + i * stride; }
-    /// Normalisers were given that are those of `how`, and none of rows first .. last is too large to be read (the host's
-    /// largest_normaliser): laws of these rows take no pass over them.
+    /// Normalisers were given that are those of `how`, and none of rows first .. last is too large to be read (the
+    /// host's largest_normaliser): laws of these rows take no pass over them.
     [[nodiscard]] __device__ bool are_normalised(transform const& how, std::uint32_t first, std::uint32_t last) const {
         if (log_normalisers == nullptr || how.temperature != 1.0 || how.truncates()) return false;
         constexpr float most = static_cast<float>(largest_normaliser<float>);

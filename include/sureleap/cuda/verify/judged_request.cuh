@@ -155,8 +155,8 @@ public:
         token_id const x = token_or_none(k);
         return x != no_token ? load(row(k)[x]) : 0.0f;
     }
-    /// The law of row k that `made` is, unless the text has ended before: then there is none to read, and a rule that draws there
-    /// gets the stop token once more, which nobody emits.
+    /// The law of row k that `made` is, unless the text has ended before: then there is none to read, and a rule that
+    /// draws there gets the stop token once more, which nobody emits.
     [[nodiscard]] __device__ law unless_ended(std::uint32_t k, law const& made) const {
         return k > 0 && task_.round.stops_at(r_, token(k - 1)) ? law::one_hot(token(k - 1)) : made;
     }
