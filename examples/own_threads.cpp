@@ -62,7 +62,7 @@ class lent_pool {
 public:
     explicit lent_pool(thread_pool& pool) : pool_(pool) {}
 
-    void run(std::size_t tasks, task_ref task) {
+    void run(std::size_t tasks, task_ref task) noexcept {
         std::latch ended(static_cast<std::ptrdiff_t>(tasks));
         for (std::size_t i = 1; i < tasks; ++i) {
             pool_.submit([&ended, task, i] {

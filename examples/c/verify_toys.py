@@ -26,7 +26,7 @@ size_t, pointer = ctypes.c_size_t, ctypes.c_void_p
 
 # Structs whose members are numbers, pointers and other such structs.
 types = {"size_t": size_t, "int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64,
-         "double": ctypes.c_double, "sureleap_text_end": pointer}
+         "double": ctypes.c_double, "sureleap_text_end": pointer, "sureleap_constraint": pointer}
 text = "".join((include / "sureleap/c" / name).read_text() for name in ("common.h", "round.h"))
 for name, body in re.findall(r"typedef struct sureleap_(\w+) {([^\[]*?)} sureleap_\1;", re.sub(r"//.*", "", text)):
     members = re.findall(r"(\w+)(?: const)?(\*?) (\w+);", body)

@@ -31,7 +31,7 @@ public:
     /// and must not use the pool. Every thread has a share of neighbouring indices, the same in every loop of `count`, and
     /// helps the others when it is through: what it wrote last time is likely to lie in its own cache.
     template <class F>
-    void run(std::size_t count, F const& f) {
+    void run(std::size_t count, F const& f) noexcept {
         static_assert(std::is_invocable_v<F const&, std::size_t>, "thread_pool: f must be callable as f(index)");
         run_erased(count, [](void const* g, std::size_t i) { (*static_cast<F const*>(g))(i); }, &f);
     }

@@ -353,9 +353,10 @@ struct hook_context {
     std::span<token_id const> drafted;
 };
 
-/// Edits a copy of one target row before the transform: grammar masks (-inf), penalties, biases. Promise: a function of
-/// the request's committed tokens and `drafted`. It must not throw, which would end the program. Where an executor is
-/// lent, it is called from its threads, for several requests at once. Optional: touches(request), whether it edits the
+/// Edits a copy of one target row before the transform: penalties, biases, masks (-inf) that drafts need not know
+/// (request_settings::constraint masks them too). Promise: a function of the request's committed tokens and `drafted`.
+/// What it throws comes out of accept, with nothing committed. Where an executor is lent, it is called from its threads,
+/// for several requests at once. Optional: touches(request), whether it edits the
 /// request's rows at all; if not, they are read in place where they are stored in the compute type, without a copy.
 template <class H, class Real>
 concept logits_hook = requires(H const& hook, hook_context const& at, std::span<Real> logits) { hook(at, logits); };

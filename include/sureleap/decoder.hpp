@@ -25,6 +25,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <limits>
 #include <map>
 #include <optional>
@@ -64,8 +65,20 @@ struct decoder_options {
     calibration_ref calibration{};
     /// Times the rounds; must outlive the decoder. Default: nobody does.
     clock_ref clock{};
+    /// Requests may have a constraint or min_new_tokens: room for rows that are masked (round_limits).
+    bool constrained = false;
+    /// How often in a row a drafter that throws is tried again, in the rounds that follow. Those rounds go on with what it
+    /// had drafted, and draft_failure() has what it threw. 0: its failure comes out of step().
+    std::size_t drafter_retries = 0;
 
-    [[nodiscard]] round_limits limits() const noexcept { return {max_requests, kernels, executor, calibration, clock}; }
+    [[nodiscard]] round_limits limits() const noexcept {
+        return {.max_requests = max_requests,
+                .kernels = kernels,
+                .executor = executor,
+                .calibration = calibration,
+                .clock = clock,
+                .constrained = constrained};
+    }
 };
 
 /// What became of the requests. submitted == waiting + placed + finished + cancelled, always.
@@ -98,7 +111,7 @@ public:
     decoder(Target target, Drafter drafter, Schedule schedule, Rule rule, decoder_options const& options = {},
             Hook hook = {}, Rng rng = {})
         : runner_(std::forward<Target>(target), std::forward<Drafter>(drafter), std::move(schedule), std::move(rule),
-                  options.limits(), std::move(hook), std::move(rng)),
+                  options.limits(), std::move(hook), std::move(rng), options.drafter_retries),
           slots_(options.max_requests),
           views_(options.max_requests),
           events_(options.max_requests),
@@ -106,7 +119,8 @@ public:
           seed_of_(options.seed),
           max_waiting_(options.max_waiting),
           max_tokens_(options.max_tokens),
-          tokens_left_(options.max_tokens) {
+          tokens_left_(options.max_tokens),
+          constrained_(options.constrained) {
         for (std::size_t slot = 0; slot < options.max_requests; ++slot) free_.push_back(slot);
     }
     decoder(Target target, Drafter drafter, Schedule schedule, Rule rule, allow_lossy_t,
@@ -126,6 +140,11 @@ public:
     /// prompt are unusable, if the request alone would not fit into max_tokens, or if the decoder is full.
     request_id submit(std::span<token_id const> prompt, request_settings const& settings = {}) {
         check_settings<Rule>(settings);
+        if (settings.masks_rows() && !constrained_) {
+            fail_with(
+                "decoder: the request has a constraint or min_new_tokens, expected a decoder with room for rows "
+                "that are masked: set decoder_options::constrained");
+        }
         detail::check_prompt("decoder", prompt, runner_.drafter_part().target_vocabulary());
         if (std::size_t const tokens = prompt.size() + settings.max_new_tokens; tokens > max_tokens_) {
             fail_with("decoder: the request may grow to ", tokens,
@@ -223,6 +242,8 @@ public:
         return true;
     }
 
+    /// What the drafter threw in the last step, if that went on without it (decoder_options::drafter_retries); else null.
+    [[nodiscard]] std::exception_ptr draft_failure() const noexcept { return runner_.draft_failure(); }
     /// What the last step did, one event per request that took part.
     [[nodiscard]] std::span<request_event const> events() const noexcept { return {events_.data(), event_count_}; }
     /// The last step's round, for calibrations, cost models and counters; may be empty after the next submit() or cancel().
@@ -348,6 +369,7 @@ private:
     std::size_t max_waiting_;
     std::size_t max_tokens_;
     std::size_t tokens_left_;
+    bool constrained_;
     request_id last_id_ = 0;
     std::uint64_t submitted_ = 0;
     std::uint64_t finished_ = 0;

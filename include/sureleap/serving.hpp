@@ -4,6 +4,7 @@
 // learned while serving, counters and their text for Prometheus. Depends on the standard library alone.
 #pragma once
 
+#include <sureleap/serving/constraint.hpp>
 #include <sureleap/serving/draft_forecast.hpp>
 #include <sureleap/serving/draft_worth.hpp>
 #include <sureleap/serving/drift.hpp>

@@ -13,6 +13,7 @@
 #include <sureleap/core/function_ref.hpp>
 #include <sureleap/core/guarantee.hpp>
 #include <sureleap/core/pass.hpp>
+#include <sureleap/core/token_mask.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/core/workspace.hpp>
 
@@ -32,6 +33,7 @@
 #include <sureleap/sampling/gumbel_max.hpp>
 #include <sureleap/sampling/quantile.hpp>
 #include <sureleap/sampling/random.hpp>
+#include <sureleap/sampling/row_mask.hpp>
 #include <sureleap/sampling/summed_row.hpp>
 #include <sureleap/sampling/truncation.hpp>
 #include <sureleap/sampling/vocabulary_map.hpp>
@@ -97,6 +99,7 @@
 #include <sureleap/tree/verification.hpp>
 
 #include <sureleap/drafter/autoregressive.hpp>
+#include <sureleap/drafter/beside_model.hpp>
 #include <sureleap/drafter/block_parts.hpp>
 #include <sureleap/drafter/context_model.hpp>
 #include <sureleap/drafter/draft_block.hpp>
@@ -106,6 +109,7 @@
 #include <sureleap/drafter/parallel.hpp>
 #include <sureleap/drafter/semi_autoregressive.hpp>
 #include <sureleap/drafter/tree_drafter.hpp>
+#include <sureleap/drafter/with_forced.hpp>
 #include <sureleap/drafter/with_lookup.hpp>
 
 #include <sureleap/round/attempts.hpp>

@@ -23,6 +23,11 @@ std::int32_t ends_at_even(void*, std::uint64_t, std::int32_t const* emitted, std
     return emitted[count - 1] % 2 == 0 ? 1 : 0;
 }
 
+std::int32_t const* allows_some(void*, std::uint64_t id, std::int32_t const* drafted, std::size_t count) {
+    static constexpr std::int32_t words[] = {0x0fff, 0x0a5a, 0x0010, 0};
+    return id == 2 ? nullptr : &words[(count > 0 ? static_cast<std::size_t>(drafted[count - 1]) : 0) % 4];
+}
+
 constexpr std::size_t V = 12;
 constexpr std::size_t gamma_most = 5;
 constexpr std::size_t most_requests = 3;
@@ -146,6 +151,7 @@ private:
         o.q_values = coin(0.8) ? 0 : choice(2);
         o.plans_at_anchor = coin(0.8) ? 1 : choice(2);
         o.allow_lossy = coin(0.9) ? 0 : choice(2);
+        o.constrained = choice(2);
         o.max_requests = size(most_requests);
         o.block_size = size(1 + below(gamma_most));
         o.vocabulary = size(V);
@@ -196,6 +202,8 @@ private:
             q.stop_tokens = maybe(lists_.data());
             q.stop_token_count = coin(0.8) ? 0 : 2;
             if (coin(0.2)) q.text_end = ends_at_even;
+            if (coin(0.2)) q.constraint = allows_some;
+            if (coin(0.1)) q.min_new_tokens = size(2);
             q.log_probabilities = coin(0.5) ? 1 : 0;
         }
         count_ = requests;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // A model gives logits and draws nothing: lookup is joined with a drafter around it.
-// expect-error: with_lookup: the argument is no drafter
+// expect-error: with_lookup, with_forced: the argument is no drafter
 // expect-error: autoregressive\{model, options\}
 #include <sureleap/drafter/with_lookup.hpp>
 

@@ -19,13 +19,22 @@ using namespace every_drafter;
 
 namespace {
 
+/// Token 0 is forced at two of four positions.
+constexpr std::array<std::uint32_t, 2> masks{0b11, 0b01};
+auto const alternating = [](request_view const& request, std::span<token_id const> drafted) noexcept {
+    bool const forced = (request.context.size() + drafted.size()) % 4 < 2;
+    return token_mask{std::span(masks).subspan(forced ? 1 : 0, 1)};
+};
+
 /// One request, which a guest may join, and two, of which one may leave; texts that end at a token behind which the
 /// target has no law. Prompts repeat themselves, so that lookup finds something.
 request_settings const ending{.stop_tokens = stop_at_one};
-std::array<scene, 4> const scenes{{{{{{0, 1, 0}}}, 3, 1},
+request_settings const constrained{.min_new_tokens = 1, .stop_tokens = stop_at_one, .constraint = alternating};
+std::array<scene, 5> const scenes{{{{{{0, 1, 0}}}, 3, 1},
                                    {{{{0, 1, 0}}, {{1, 1}}}, 2, 1},
                                    {{{{0, 1, 0, 0}, ending}}, 3, 1},
-                                   {{{{0, 1, 0}, ending}, {{1, 0}, ending}}, 2, 1}}};
+                                   {{{{0, 1, 0}, ending}, {{1, 0}, ending}}, 2, 1},
+                                   {{{{0, 0, 0}, constrained}}, 3, 1}}};
 
 struct by_confidence : threshold_schedule {
     by_confidence() : threshold_schedule(0.6) {}

@@ -46,7 +46,8 @@ void check_rule(Rule const& rule) {
                     return decoder<decltype(target)&, drafter_type, std::remove_cvref_t<decltype(schedule)>, Rule,
                                    no_logits_hook, decltype(rng)>(
                         target, drafter_in_float(t.where), schedule, rule,
-                        {.max_requests = t.what.requests.size(), .seed = 1, .kernels = kernels}, no_logits_hook{}, rng);
+                        {.max_requests = t.what.requests.size(), .seed = 1, .kernels = kernels, .constrained = true},
+                        no_logits_hook{}, rng);
                 });
                 INFO("table " << kernels->name << ", " << name << ", world " << t.where.seed);
                 CHECK(largest_difference(found, autoregressive_law<float>(t.where, t.what, *kernels)) <=

@@ -32,7 +32,7 @@ public:
     pool(pool const&) = delete;
     pool& operator=(pool const&) = delete;
 
-    void run(std::size_t tasks, sureleap::task_ref task) {
+    void run(std::size_t tasks, sureleap::task_ref task) noexcept {
         std::unique_lock lock{mutex_};
         task_ = task;
         next_ = 0;

@@ -128,31 +128,35 @@ static_assert(!concurrent_randomness<decided_at_run_time>);
 
 namespace threads {
 struct archetype {
-    void run(std::size_t, task_ref);
+    void run(std::size_t, task_ref) noexcept;
     std::size_t width() const;
 };
 struct constant {
-    void run(std::size_t, task_ref) const;
+    void run(std::size_t, task_ref) const noexcept;
     unsigned width() const;
 };
 struct any_callable {  // a pool's own interface may do
     template <class F>
-    void run(std::size_t, F const&);
+    void run(std::size_t, F const&) noexcept;
     std::size_t width() const;
 };
 struct without_width {
-    void run(std::size_t, task_ref);
+    void run(std::size_t, task_ref) noexcept;
 };
 struct width_is_not_const {
-    void run(std::size_t, task_ref);
+    void run(std::size_t, task_ref) noexcept;
     std::size_t width();
 };
 struct task_without_number {
-    void run(std::size_t, void (*)());
+    void run(std::size_t, void (*)()) noexcept;
     std::size_t width() const;
 };
 struct one_by_one {  // as pools of futures do: who would wait for the end?
-    void run(task_ref);
+    void run(task_ref) noexcept;
+    std::size_t width() const;
+};
+struct may_throw {  // with tasks on other threads, what would become of them?
+    void run(std::size_t, task_ref);
     std::size_t width() const;
 };
 struct task {
@@ -166,6 +170,7 @@ static_assert(!executor<without_width>);
 static_assert(!executor<width_is_not_const>);
 static_assert(!executor<task_without_number>);
 static_assert(!executor<one_by_one>);
+static_assert(!executor<may_throw>);
 static_assert(!executor<task_ref>);
 static_assert(std::is_trivially_copyable_v<task_ref> && std::is_trivially_copyable_v<executor_ref>);
 static_assert(std::is_nothrow_invocable_v<task_ref const&, std::size_t>);

@@ -173,7 +173,8 @@ struct listing_drafter {
                         list[j] = n->lists[i * n->vocabulary + j];
                         row[j] = static_cast<float>(load(n->draft[i * n->vocabulary + j]));
                     }
-                    block.draw(r, rule, block.law_of(r, row, {list, n->vocabulary}), c, rng);
+                    auto const q = block.law_of(r, row, {list, n->vocabulary});
+                    block.draw(r, rule, q, q.is_by_decree() ? 1.0 : c, rng);
                 }
             }
         }
@@ -193,6 +194,33 @@ struct listing_drafter {
 inline std::int32_t text_ends_in_c(void* of, std::uint64_t id, std::int32_t const* emitted, std::size_t count) {
     ++*static_cast<std::size_t*>(of);
     return ends_text(id, emitted[count - 1]) ? 1 : 0;
+}
+
+/// What may come behind some drafted tokens; sometimes it is token 4 alone. [words] a bit a token.
+inline std::span<std::int32_t const> allowed(std::uint64_t id, std::span<token_id const> drafted) {
+    static std::vector<std::int32_t> words(mask_words(2048));
+    bool const forced = (id + drafted.size()) % 4 == 0;
+    auto const turn = static_cast<std::size_t>(drafted.empty() ? token_id{0} : drafted.back());
+    for (std::size_t w = 0; w < words.size(); ++w) {
+        std::uint32_t bits = 0;
+        for (std::size_t i = 0; i < 32; ++i) {
+            std::size_t const v = 32 * w + i;
+            if (forced ? v == 4 : (v + turn + id) % 3 != 0) bits |= 1u << i;
+        }
+        words[w] = static_cast<std::int32_t>(bits);
+    }
+    return words;
+}
+struct grammar_of {
+    std::size_t vocabulary;
+    [[nodiscard]] token_mask operator()(request_view const& request, std::span<token_id const> drafted) const noexcept {
+        return token_mask{allowed(request.id, drafted).first(mask_words(vocabulary))};
+    }
+};
+/// The same as C asks it.
+inline std::int32_t const* allowed_in_c(void* of, std::uint64_t id, std::int32_t const* drafted, std::size_t count) {
+    ++*static_cast<std::size_t*>(of);
+    return allowed(id, {drafted, count}).data();
 }
 
 /// Requests that go on from round to round, and the numbers of a round.
@@ -232,6 +260,11 @@ public:
                 q.text_end = text_ends_in_c;
                 q.text_end_of = &asked_;
             }
+            if (coin(0.25)) {
+                q.constraint = allowed_in_c;
+                q.constraint_of = &asked_;
+            }
+            if (coin(0.25)) q.min_new_tokens = std::min<std::size_t>(q.remaining, below(4));
             q.log_probabilities = coin(0.5) ? 1 : 0;
             requests_.push_back(q);
         }
@@ -287,12 +320,13 @@ private:
     std::uint64_t positions_[most_requests] = {};
     token_id anchors_[most_requests] = {};
     token_id stop_ = 2;
-    std::size_t asked_ = 0;  // whether a text ends
+    std::size_t asked_ = 0;  // whether a text ends, or what may come
 };
 
 /// Requests of a round as C++ has them. Settings lie beside.
 class cpp_requests {
 public:
+    explicit cpp_requests(std::size_t vocabulary) : grammar_{vocabulary} {}
     std::span<request_view const> of(std::vector<sureleap_request> const& from, bool probabilities) {
         views_.clear();
         settings_.assign(from.size(), {});
@@ -313,6 +347,9 @@ public:
             s.log_probabilities = q.log_probabilities != 0;
             s.stop_tokens = {q.stop_tokens, q.stop_token_count};
             if (q.text_end != nullptr) s.text_end = text_ends;
+            if (q.constraint != nullptr) s.constraint = grammar_;
+            s.max_new_tokens = q.remaining;
+            s.min_new_tokens = q.min_new_tokens;
             views_.push_back({.id = q.id,
                               .slot = q.slot,
                               .anchor = q.anchor,
@@ -326,6 +363,7 @@ public:
     }
 
 private:
+    grammar_of grammar_;
     std::vector<request_view> views_{};
     std::vector<request_settings> settings_{};
 };
@@ -367,7 +405,7 @@ void draft(sureleap_round* round, way how, traffic<T>& from, draft_block<float> 
             auto const chain = drawn.tokens(r);
             std::copy(chain.begin(), chain.end(), tokens.begin() + static_cast<std::ptrdiff_t>(r * block_size));
             // Behind a position that failed there is no token: the same failure is met there.
-            counts[r] = std::min(chain.size() + (drawn.outcome(r) == status::ok ? 0 : 1), block_size);
+            counts[r] = std::min(chain.size() + (drawn.draft_outcome(r) == status::ok ? 0 : 1), block_size);
             if (counts[r] > chain.size()) tokens[r * block_size + chain.size()] = 0;
         }
         d.tokens = tokens.data();
@@ -410,14 +448,16 @@ template <class T, class Drafter, class Schedule, class Rule>
 void compare(sureleap_round_options o, way how, Drafter drafter, Schedule schedule, Rule const& rule,
              calibration_ref calibration, sureleap_calibration* c_calibration, online_calibration* learns,
              traffic<T>& from, numbers<T>& n, std::size_t rounds) {
-    round_memory<T, float> cpp{drafter, schedule, rule, {.max_requests = most_requests, .calibration = calibration}};
+    round_memory<T, float> cpp{
+        drafter, schedule, rule, {.max_requests = most_requests, .calibration = calibration, .constrained = true}};
     o.calibration = c_calibration;
+    o.constrained = 1;
     memory const bytes(bytes_of(o));
     sureleap_round* c = nullptr;
     sureleap_error error{};
     REQUIRE(sureleap_round_create(&o, bytes.data(), bytes.size(), &c, &error) == SURELEAP_OK);
 
-    cpp_requests views;
+    cpp_requests views(n.vocabulary);
     philox_randomness rng;
     for (std::size_t i = 0; i < rounds; ++i) {
         from.next_round(0.02);

@@ -14,6 +14,7 @@
 #include <sureleap/drafter/parallel.hpp>
 #include <sureleap/drafter/semi_autoregressive.hpp>
 #include <sureleap/drafter/tree_drafter.hpp>
+#include <sureleap/drafter/with_forced.hpp>
 #include <sureleap/drafter/with_lookup.hpp>
 #include <sureleap/head/none.hpp>
 
@@ -56,6 +57,7 @@ void for_each_drafter(world const& w, Visit&& visit) {
     visit("with_lookup, semi_autoregressive", lends::until_draw, true, [&] { return with_lookup{semi_of(w)}; });
     visit("with_lookup, parallel", lends::until_judged, true, [&] { return with_lookup{headless()}; });
     visit("with_lookup, autoregressive", lends::nothing, true, [&] { return with_lookup{model()}; });
+    visit("with_forced, semi_autoregressive", lends::until_draw, false, [&] { return with_forced{semi_of(w)}; });
     visit("with_lookup twice", lends::until_draw, true,
           [&] { return with_lookup{with_lookup{semi_of(w)}, {.longest = 2}}; });
 }
@@ -87,6 +89,7 @@ void for_each_tree_drafter(world const& w, Visit&& visit) {
     visit("tree_drafter, parallel", lends::until_judged, false,
           [&] { return tree(parallel{table_backbone{&w}, table_confidence{&w}, shape}); });
     visit("with_lookup, tree_drafter", lends::until_draw, true, [&] { return with_lookup{grown()}; });
+    visit("with_forced, tree_drafter", lends::until_draw, false, [&] { return with_forced{grown()}; });
 }
 
 }  // namespace every_drafter

@@ -4,6 +4,11 @@
 // scheduler is exact when it passes here with both kinds of noise; add it to the list.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -72,6 +77,10 @@ void for_each_schedule(Visit&& visit) {
     visit("retrospective, cliff", retrospective_schedule{cliff_capacity{}});
 }
 
+[[nodiscard]] inline bool is_constrained(scene const& s) {
+    return std::ranges::any_of(s.requests, [](scene_request const& r) { return r.settings.masks_rows(); });
+}
+
 /// The law of target x drafter x schedule x rule over a scene. make_drafter() is called for every path.
 template <class MakeDrafter, class Schedule, class Rule>
 [[nodiscard]] law law_of(enumerator::noise kind, world const& w, scene const& s, MakeDrafter const& make_drafter,
@@ -81,7 +90,8 @@ template <class MakeDrafter, class Schedule, class Rule>
     return decoder_law(kind, s, [&](auto rng) {
         return decoder<decltype(target)&, drafter_type, Schedule, Rule, no_logits_hook, decltype(rng), true>(
             target, make_drafter(), schedule, rule, allow_lossy,
-            decoder_options{.max_requests = s.requests.size(), .seed = 1}, no_logits_hook{}, rng);
+            decoder_options{.max_requests = s.requests.size(), .seed = 1, .constrained = is_constrained(s)},
+            no_logits_hook{}, rng);
     });
 }
 
@@ -120,6 +130,19 @@ inline std::string_view letter_of(token_id x) noexcept {
 }
 inline stop_texts const stop_at_string{letter_of, {"ba", "cc"}};
 
+/// What tokens 0, 1 and 2 may follow behind the last one, at even and odd positions. In some places it is one of them
+/// alone. Behind token 2 of requests that stop there it may not be asked.
+struct small_grammar {
+    static constexpr std::array<std::uint32_t, 6> words{0b110, 0b011, 0b111, 0b001, 0b101, 0b110};
+    [[nodiscard]] token_mask operator()(request_view const& request, std::span<token_id const> drafted) const noexcept {
+        token_id const last = drafted.empty() ? request.context.back() : drafted.back();
+        if (request.settings->stops_at(last)) std::abort();
+        std::size_t const parity = (request.context.size() + drafted.size()) % 2;
+        return token_mask{std::span(words).subspan(static_cast<std::size_t>(last) * 2 + parity, 1)};
+    }
+};
+inline small_grammar const grammar{};
+
 /// The scenes of the list. `sampled` leaves temperature 0 out.
 [[nodiscard]] inline std::vector<trial> trials(bool sampled = true) {
     std::vector<trial> list;
@@ -142,6 +165,17 @@ inline stop_texts const stop_at_string{letter_of, {"ba", "cc"}};
     trial at_string{{32, 3, 2}, {{one({1})}, 3, 2}, false};
     at_string.what.requests[0].settings.text_end = stop_at_string;
     list.push_back(at_string);
+    // Constrained texts, which have forced tokens; one may end, one may not end yet.
+    trial constrained{{33, 3, 2}, {{one({1})}, 3, 1}, false};
+    constrained.what.requests[0].settings.constraint = grammar;
+    list.push_back(constrained);
+    constrained.where = {34, 3, 2, 2};
+    constrained.what.requests[0].settings.stop_tokens = stop_token;
+    list.push_back(constrained);
+    trial not_yet = stopped;
+    not_yet.what.requests[0].settings.min_new_tokens = 2;
+    not_yet.fresh_too = false;
+    list.push_back(not_yet);
     // Two requests, together and one joining later: the joint law is the product.
     list.push_back({{41, 2, 2}, {{one({0}), one({1})}, 3, 0}});
     list.push_back({{42, 2, 2}, {{one({1}), one({0}, 1)}, 4, 0}, false, true});

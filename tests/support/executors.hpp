@@ -37,7 +37,7 @@ public:
     test_executor(task_order order, std::size_t width, std::size_t grain = 1)
         : order_(order), width_(width), grain_(grain), sequence_(width), roll_(9) {}
 
-    void run(std::size_t tasks, sureleap::task_ref task) {
+    void run(std::size_t tasks, sureleap::task_ref task) noexcept {
         demand(tasks <= width_, "more tasks than the executor is wide");
         demand(!running_.exchange(true), "a run inside a run");
         ++runs_;

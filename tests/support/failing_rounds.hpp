@@ -22,10 +22,14 @@ namespace failing_rounds {
 using namespace exactness;
 
 /// What goes wrong in the first attempt at a round, and in no other. All behind `plan` depend on what was drafted.
-enum class trouble { none, forward, plan, draw, confidence, admit, score, row, accept, commit };
-inline constexpr std::array all_troubles{trouble::none,       trouble::forward, trouble::plan,  trouble::draw,
-                                         trouble::confidence, trouble::admit,   trouble::score, trouble::row,
-                                         trouble::accept,     trouble::commit};
+enum class trouble { none, forward, plan, draw, confidence, half_draw, admit, score, row, hook, accept, commit };
+inline constexpr std::array all_troubles{trouble::none,       trouble::forward,   trouble::plan,   trouble::draw,
+                                         trouble::confidence, trouble::half_draw, trouble::admit,  trouble::score,
+                                         trouble::row,        trouble::hook,      trouble::accept, trouble::commit};
+/// The drafter's alone: the round can go on with what was drafted.
+[[nodiscard]] inline bool is_drafters(trouble t) {
+    return t == trouble::forward || t == trouble::plan || t == trouble::draw || t == trouble::half_draw;
+}
 /// Who is there when the round is run again, besides those who were: nobody; a guest who comes; or one who was there
 /// leaves.
 enum class company { same, newcomer, leaver };
@@ -37,9 +41,11 @@ enum class company { same, newcomer, leaver };
         case trouble::plan: return "the schedule throws when it plans";
         case trouble::draw: return "the drafter throws behind a drafted token";
         case trouble::confidence: return "a confidence is NaN after a drafted token";
+        case trouble::half_draw: return "a confidence throws after a drafted token";
         case trouble::admit: return "the schedule throws when it admits";
         case trouble::score: return "the target throws at a long batch";
         case trouble::row: return "a row after a drafted token is NaN";
+        case trouble::hook: return "the hook throws behind a drafted token";
         case trouble::accept: return "the rule throws";
         case trouble::commit: return "the commit loses its place, and the next pass throws";
     }
@@ -56,6 +62,7 @@ struct failed_round : std::runtime_error {
 
 struct bad_luck {
     trouble what = trouble::none;
+    bool goes_on = false;    ///< the round does, without the drafter
     bool armed = true;       ///< the coming attempt is a round's first
     bool bad_token = false;  ///< in this attempt a token was drafted that makes trouble
     bool lost = false;       ///< a commit could not follow
@@ -68,9 +75,10 @@ struct bad_luck {
     }
 };
 
-/// A world whose confidences may be NaN. `luck` must outlive it.
+/// A world whose confidences may be NaN, or throw. `luck` must outlive it.
 [[nodiscard]] inline world in_trouble(world w, bad_luck& luck) {
     w.spoils_confidence = [&luck](token_id previous, std::size_t k) {
+        if (k == 1 && previous == 1 && luck.strikes(trouble::half_draw)) throw failed_round("confidence");
         return k == 1 && previous == 1 && luck.strikes(trouble::confidence);
     };
     return w;
@@ -174,6 +182,14 @@ struct unlucky_schedule : Schedule {
         return Schedule::budget(t);
     }
 };
+/// A hook that changes nothing, and throws.
+struct unlucky_hook {
+    bad_luck* luck;
+    void operator()(hook_context const& at, std::span<double>) const {
+        if (at.drafted.empty() || at.drafted.back() != 1 || !luck->strikes(trouble::hook)) return;
+        throw failed_round("hook");
+    }
+};
 /// A rule that throws when it has decided.
 template <class Rule>
 struct unlucky_rule : Rule {
@@ -194,13 +210,20 @@ template <class Drafter, class Schedule, class Rule, class Rng>
 class persistent_decoder {
     using target_type = decltype(unlucky_target{target_of(std::declval<world const&>()), nullptr});
 
+    static constexpr std::size_t endless = static_cast<std::size_t>(-1);
+
 public:
     persistent_decoder(world const& w, std::size_t requests, bad_luck& luck, company with, Drafter drafter,
                        Schedule const& schedule, Rule const& rule, Rng rng)
         : luck_(luck),
           with_(with),
           decoder_(unlucky_target{target_of(w), &luck}, {std::move(drafter), &luck}, {schedule, &luck}, {rule, &luck},
-                   allow_lossy, decoder_options{.max_requests = requests + 1, .seed = 1}, no_logits_hook{}, rng) {}
+                   allow_lossy,
+                   decoder_options{.max_requests = requests + 1,
+                                   .seed = 1,
+                                   .constrained = true,
+                                   .drafter_retries = luck.goes_on ? endless : 0},
+                   {&luck}, rng) {}
 
     request_id submit(std::span<token_id const> prompt, request_settings const& settings) {
         hosts_.push_back(decoder_.submit(prompt, settings));
@@ -249,7 +272,7 @@ private:
     company with_;
     std::vector<request_id> hosts_;
     request_id guest_ = 0;
-    decoder<target_type, unlucky_drafter<Drafter>, unlucky_schedule<Schedule>, unlucky_rule<Rule>, no_logits_hook, Rng,
+    decoder<target_type, unlucky_drafter<Drafter>, unlucky_schedule<Schedule>, unlucky_rule<Rule>, unlucky_hook, Rng,
             true>
         decoder_;
 };
@@ -262,7 +285,7 @@ template <class Make, class Schedule, class Rule>
     law result;
     enumerator walk{enumerator::noise::keyed};
     walk.for_each_path([&] {
-        luck = {.what = luck.what, .struck = luck.struck};
+        luck = {.what = luck.what, .goes_on = luck.goes_on, .struck = luck.struck};
         persistent_decoder<drafter_type, Schedule, Rule, enumerator::source> dec(w, s.requests.size(), luck, with,
                                                                                  make(), schedule, rule, walk.handle());
         outcome const seen = play(dec, s);
@@ -318,14 +341,16 @@ void check_in_trouble(std::string const& name, world const& w, scene const& s, b
                       Schedule const& schedule, Rule const& rule, strikes& seen) {
     law const expected = autoregressive_law(w, s);
     for (trouble const what : all_troubles) {
-        for (company const with : companies<Rule>(what, s.requests.size())) {
-            luck = {.what = what};
+        auto const check = [&](company with, bool goes_on) {
+            luck = {.what = what, .goes_on = goes_on};
             law const found = law_in_trouble(w, s, luck, with, make, schedule, rule);
             seen.note(what, luck.struck);
-            INFO(name << ", " << name_of(what) << ", " << name_of(with) << ", world " << w.seed
-                      << ", gamma = " << w.block_size << ", requests = " << s.requests.size());
+            INFO(name << ", " << name_of(what) << (goes_on ? ", the round goes on" : "") << ", " << name_of(with)
+                      << ", world " << w.seed << ", gamma = " << w.block_size << ", requests = " << s.requests.size());
             CHECK(largest_difference(found, expected) <= tolerance);
-        }
+        };
+        for (company const with : companies<Rule>(what, s.requests.size())) check(with, false);
+        if (is_drafters(what)) check(company::same, true);
     }
 }
 

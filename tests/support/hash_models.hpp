@@ -37,7 +37,8 @@ struct hash_language {
             auto const token = static_cast<std::uint32_t>(v);
             double const common = hashed(99, last, before, token, size % 3);
             double const noise = disagreement == 0.0 ? 0.0 : hashed(own, last, before, token, size % 5);
-            logits[v] = static_cast<Real>(sharpness * (common + disagreement * noise));
+            logits[v] =
+                static_cast<Real>(static_cast<sureleap::compute_t<Real>>(sharpness * (common + disagreement * noise)));
         }
     }
 };

@@ -202,6 +202,21 @@ using law = std::map<outcome, double>;
     return largest;
 }
 
+/// What the request's settings forbid behind these tokens of its text.
+inline void forbid(scene_request const& request, std::span<token_id const> tokens, std::span<double> logits) {
+    request_settings const& settings = request.settings;
+    std::size_t const generated = tokens.size() - request.prompt.size();
+    token_mask mask;
+    if (settings.constraint) {
+        mask = settings.constraint({.context = request.prompt, .settings = &settings}, tokens.last(generated));
+    }
+    for (std::size_t v = 0; v < logits.size(); ++v) {
+        auto const x = static_cast<token_id>(v);
+        bool const early = generated < settings.min_new_tokens && settings.stops_at(x);
+        if (early || !mask.allows(x)) logits[v] = -std::numeric_limits<double>::infinity();
+    }
+}
+
 /// The law of plain autoregressive decoding: independent requests, each token from the transformed target, as one table
 /// of passes computes it from logits in Real.
 template <class Real = double>
@@ -217,6 +232,7 @@ template <class Real = double>
                 std::vector<double> exact(w.vocabulary);
                 std::vector<token_id> order(w.vocabulary);
                 w.target(tokens, exact);
+                forbid(request, tokens, exact);
                 std::vector<Real> const logits(exact.begin(), exact.end());
                 distribution<Real> const d{{logits, {}}, request.settings.target_transform(), order, {}, kernels};
                 for (token_id v = 0; v < static_cast<token_id>(w.vocabulary); ++v) {

@@ -158,7 +158,7 @@ private:
                options_.q_values == SURELEAP_Q_LOGITS;
     }
     [[nodiscard]] bool drafts(std::size_t r, std::size_t k) const noexcept {
-        return block_.outcome(r) == status::ok && block_.size(r) == k &&
+        return block_.draft_outcome(r) == status::ok && block_.size(r) == k &&
                k < block_.requests()[r].draft_cap(block_size()) && !block_.has_ended(r);
     }
 
@@ -174,6 +174,7 @@ private:
             options_.q == SURELEAP_Q_ONE_HOT ? distribution<float>::one_hot(target_vocabulary(), given) : law(d, r, i);
         double confidence = 1.0;
         if (options_.confidence == SURELEAP_CONFIDENCE_GIVEN) confidence = d.confidences[i];
+        if (options_.q != SURELEAP_Q_ONE_HOT && q.is_by_decree()) confidence = 1.0;  // all that its constraint allows
         if (options_.confidence == SURELEAP_CONFIDENCE_TOP1 && q.valid()) {
             confidence = top1_confidence{}(q, block_.size(r));
         }

@@ -142,6 +142,7 @@ inline void check_options(sureleap_round_options const* options) {
     expect_choice(who, "q_values", o.q_values, SURELEAP_Q_PROBABILITIES);
     expect_choice(who, "plans_at_anchor", o.plans_at_anchor, 1);
     expect_choice(who, "allow_lossy", o.allow_lossy, 1);
+    expect_choice(who, "constrained", o.constrained, 1);
     // Products of these stay far below what a size can hold.
     expect_size(who, "max_requests", o.max_requests, 1, 65536);
     expect_size(who, "block_size", o.block_size, 1, 1024);

@@ -87,6 +87,7 @@ typedef struct sureleap_round_options {
     int32_t q_values;
     int32_t plans_at_anchor;  ///< 1: there are confidences before anything is drawn, of a parallel backbone
     int32_t allow_lossy;      ///< 1: also what does not keep the target's law
+    int32_t constrained;      ///< 1: requests may have a constraint or min_new_tokens; there is room for masked rows
     size_t max_requests;      ///< most requests in a round, 1 .. 65,536; slots are below it
     size_t block_size;        ///< gamma, 1 .. 1,024
     size_t vocabulary;        ///< V, 1 .. 2^30
@@ -130,6 +131,13 @@ typedef struct sureleap_transform {
 /// those before. Where threads are lent, it is called from several at once.
 typedef int32_t (*sureleap_text_end)(void* of, uint64_t id, int32_t const* emitted, size_t count);
 
+/// Which tokens may come in a constrained text behind the `count` drafted tokens of its round: a bit for each, bit v % 32 of
+/// word v / 32, (V + 31) / 32 words, as xgrammar and llguidance make them. Others have probability 0 in p, and in a q that
+/// the library computes from logits. Asked when a token is drafted and when the target's row is read, for the same
+/// prefixes or others, and not behind a stop token; the words stay valid until it is asked again for the request. Null:
+/// every token. A function of these tokens and of those before. Where threads are lent, it is called from several at once.
+typedef int32_t const* (*sureleap_constraint)(void* of, uint64_t id, int32_t const* drafted, size_t count);
+
 typedef struct sureleap_request {
     uint64_t id;
     size_t slot;        ///< a place below max_requests that stays while the request lives
@@ -146,6 +154,10 @@ typedef struct sureleap_request {
     size_t stop_token_count;
     sureleap_text_end text_end;  ///< valid likewise; null: not asked
     void* text_end_of;
+    sureleap_constraint constraint;  ///< valid likewise; null: none. Needs sureleap_round_options.constrained
+    void* constraint_of;
+    size_t
+        min_new_tokens;  ///< the text does not end before so many more tokens; at most `remaining`. 0, or as constraint
     int32_t log_probabilities;  ///< 1: report log p of what is emitted
 } sureleap_request;
 

@@ -16,6 +16,7 @@
 #include <sureleap/c/parts.hpp>
 #include <sureleap/core/calibration_ref.hpp>
 #include <sureleap/core/config.hpp>
+#include <sureleap/core/token_mask.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/core/workspace.hpp>
 #include <sureleap/round/record.hpp>
@@ -36,16 +37,29 @@ struct lent_text_end {
     }
 };
 
+/// sureleap_request::constraint, likewise.
+struct lent_constraint {
+    sureleap_constraint allows = nullptr;
+    void* of = nullptr;
+    std::size_t words = 0;
+
+    [[nodiscard]] token_mask operator()(request_view const& request, std::span<token_id const> drafted) const noexcept {
+        std::int32_t const* const bits = allows(of, request.id, drafted.data(), drafted.size());
+        return bits == nullptr ? token_mask{} : token_mask{std::span(bits, words)};
+    }
+};
+
 /// Arrays of a round beside those of its round_memory.
 struct round_arrays {
-    std::span<request_settings> settings{};   ///< [max_requests]
-    std::span<request_view> views{};          ///< [max_requests]
-    std::span<lent_text_end> ends{};          ///< [max_requests]
-    std::span<chain_writer::listed> lists{};  ///< [list_size], if q is sparse
+    std::span<request_settings> settings{};    ///< [max_requests]
+    std::span<request_view> views{};           ///< [max_requests]
+    std::span<lent_text_end> ends{};           ///< [max_requests]
+    std::span<lent_constraint> constraints{};  ///< [max_requests]
+    std::span<chain_writer::listed> lists{};   ///< [list_size], if q is sparse
 
     [[nodiscard]] static round_arrays carve(workspace& ws, sureleap_round_options const& o) noexcept {
         return {ws.take<request_settings>(o.max_requests), ws.take<request_view>(o.max_requests),
-                ws.take<lent_text_end>(o.max_requests),
+                ws.take<lent_text_end>(o.max_requests), ws.take<lent_constraint>(o.max_requests),
                 ws.take<chain_writer::listed>(o.q == SURELEAP_Q_SPARSE ? o.list_size : 0)};
     }
 };
@@ -200,6 +214,8 @@ private:
              .top_k = q.target.top_k,
              .top_p = q.target.top_p,
              .min_p = q.target.min_p,
+             .max_new_tokens = q.remaining,
+             .min_new_tokens = q.min_new_tokens,
              .log_probabilities = q.log_probabilities != 0,
              .priority = q.priority,
              .tenant = q.tenant};
@@ -211,6 +227,8 @@ private:
         if (q.stop_token_count > 0) s.stop_tokens = {q.stop_tokens, q.stop_token_count};
         arrays_.ends[r] = {q.text_end, q.text_end_of};
         if (q.text_end != nullptr) s.text_end = arrays_.ends[r];
+        arrays_.constraints[r] = {q.constraint, q.constraint_of, mask_words(options_.vocabulary)};
+        if (q.constraint != nullptr) s.constraint = arrays_.constraints[r];
         arrays_.views[r] = {.id = q.id,
                             .slot = q.slot,
                             .anchor = q.anchor,

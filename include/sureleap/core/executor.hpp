@@ -5,7 +5,7 @@
 //
 //     struct lent_pool {
 //         my_pool& pool;
-//         void run(std::size_t tasks, sureleap::task_ref task) { pool.parallel_for(tasks, task); }
+//         void run(std::size_t tasks, sureleap::task_ref task) noexcept { pool.parallel_for(tasks, task); }
 //         std::size_t width() const { return pool.threads(); }
 //     };
 //     lent_pool lent{pool};
@@ -25,6 +25,7 @@
 #include <atomic>
 #include <concepts>
 #include <cstddef>
+#include <exception>
 #include <type_traits>
 #include <utility>
 
@@ -45,12 +46,12 @@ using task_ref = function_ref<void(std::size_t)>;
 /// - grain(), optional: how many numbers (logits, weights) a task shall pass over at least; constant. default_grain where
 ///   there is none.
 ///
-/// Promise: run does not throw; an exception ends the program. Runs begin in the thread that calls a stage, one at a time
+/// Promise: run does not throw, and says so. Tasks do not throw either. Runs begin in the thread that calls a stage, one at a time
 /// and never inside a task, so a pool need not nest; engines in different threads that share one begin runs concurrently.
 /// Not promised: any order, any thread, that tasks overlap at all. Tasks never wait for each other.
 template <class E>
 concept executor = requires(E& e, E const& c, std::size_t tasks, task_ref task) {
-    e.run(tasks, task);
+    { e.run(tasks, task) } noexcept;
     { c.width() } -> std::convertible_to<std::size_t>;
 };
 
@@ -67,8 +68,8 @@ public:
     executor_ref(E& lent) noexcept {  // NOLINT: an executor is lent where one is asked for
         static_assert(
             executor<E>,
-            "sureleap: this is no sureleap::executor; give it run(std::size_t tasks, sureleap::task_ref task), "
-            "which calls task(0) .. task(tasks - 1) and returns when all have ended, and width() const, how "
+            "sureleap: this is no sureleap::executor; give it run(std::size_t tasks, sureleap::task_ref task) "
+            "noexcept, which calls task(0) .. task(tasks - 1) and returns when all have ended, and width() const, how "
             "many it runs at once (executor.hpp)");
         if constexpr (executor<E>) {
             run_ = {lent, [](E& e, std::size_t tasks, task_ref task) noexcept { e.run(tasks, task); }};
@@ -98,8 +99,42 @@ private:
 
 namespace detail {
 
+/// What a task threw, of several that run at once: kept until all have ended, since a pool's threads cannot pass it on.
+class first_failure {
+public:
+#if SURELEAP_EXCEPTIONS
+    /// f(), or what it throws is kept, if it is the first. False: it threw.
+    template <class F>
+    [[nodiscard]] bool guard(F const& f) noexcept {
+        try {
+            f();
+            return true;
+        } catch (...) {
+            if (!taken_.test_and_set()) what_ = std::current_exception();
+            return false;
+        }
+    }
+    /// When all tasks have ended.
+    void rethrow() const {
+        if (what_) std::rethrow_exception(what_);
+    }
+
+private:
+    std::atomic_flag taken_{};
+    std::exception_ptr what_{};
+#else
+    template <class F>
+    [[nodiscard]] bool guard(F const& f) noexcept {
+        f();
+        return true;
+    }
+    void rethrow() const noexcept {}
+#endif
+};
+
 /// f(worker, item) for every item below `items`, by at most `workers` tasks. No two calls of one worker overlap, so it may
-/// have scratch. f must not throw, except where workers <= 1.
+/// have scratch. If f throws, no further item is begun. The first exception comes out when the items that were begun
+/// have ended.
 template <class F>
 void share_out(executor_ref const& executor, std::size_t workers, std::size_t items, F const& f) {
     workers = std::min(workers, items);
@@ -108,10 +143,14 @@ void share_out(executor_ref const& executor, std::size_t workers, std::size_t it
         return;
     }
     std::atomic<std::size_t> next{0};
+    first_failure failure;
     auto const claim_items = [&](std::size_t worker) noexcept {
-        for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < items;) f(worker, i);
+        for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < items;) {
+            if (!failure.guard([&] { f(worker, i); })) next.store(items, std::memory_order_relaxed);
+        }
     };
     executor.run(workers, claim_items);
+    failure.rethrow();
 }
 
 }  // namespace detail

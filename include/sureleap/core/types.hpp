@@ -18,6 +18,7 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/function_ref.hpp>
 #include <sureleap/core/pass.hpp>
+#include <sureleap/core/token_mask.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -238,6 +239,15 @@ enum class finish_reason : std::uint8_t { none, stop_token, max_new_tokens, stop
 /// at once.
 using text_end_ref = function_ref<bool(request_view const&, std::span<token_id const>)>;
 
+/// Which tokens may come next in a constrained text, lent as a callable mask(request, drafted) -> token_mask: behind the
+/// request's context and `drafted`, a part of what its round drafts. It is asked when a token is drafted there, and again
+/// when the target's row there is read, for the same prefixes or others, and not behind a stop token. The mask stays
+/// valid until it is asked again for the request. `constraint` (serving/constraint.hpp) makes one of a grammar's matcher.
+///
+/// Promise: a function of these tokens, as long as the round lasts. Where an executor is lent, it is called from its
+/// threads, for several requests at once. A mask that allows nothing leaves the row without a law.
+using constraint_ref = function_ref<token_mask(request_view const&, std::span<token_id const>)>;
+
 /// What a request may choose for itself. An aggregate: `decoder.submit(prompt, {.temperature = 0.7, .seed = 42})`.
 struct request_settings {
     double temperature = 1.0;  ///< 0 .. largest_temperature; below least_temperature greedy
@@ -249,10 +259,15 @@ struct request_settings {
     /// The draft's own transform. Unset: the target's temperature without truncation (q may differ from p freely).
     std::optional<transform> draft{};
     std::size_t max_new_tokens = 256;  ///< >= 1
+    /// Before so many tokens no text ends: stop tokens have probability 0, and text_end is not asked. At most
+    /// max_new_tokens. Needs rounds with round_limits::constrained, as a constraint does.
+    std::size_t min_new_tokens = 0;
     /// Generation ends after one of these is emitted. The view must stay valid while the request lives.
     std::span<token_id const> stop_tokens{};
     /// Asked after each token that is emitted and no stop token. Must stay valid likewise.
     text_end_ref text_end{};
+    /// Tokens that it does not allow have probability 0, in the target's law and in the draft's. Must stay valid likewise.
+    constraint_ref constraint{};
     /// At most this many draft tokens in a round, whatever gamma is (the rollback depth of a recurrent target, say).
     std::size_t max_draft_tokens = static_cast<std::size_t>(-1);
     /// Report log p of every emitted token, p being the transformed target.
@@ -269,6 +284,8 @@ struct request_settings {
     [[nodiscard]] transform draft_transform() const noexcept {
         return draft ? *draft : transform{.temperature = temperature};
     }
+    /// Some rows of the request are masked.
+    [[nodiscard]] bool masks_rows() const noexcept { return constraint || min_new_tokens > 0; }
     [[nodiscard]] bool stops_at(token_id x) const noexcept {
         return std::find(stop_tokens.begin(), stop_tokens.end(), x) != stop_tokens.end();
     }
@@ -300,6 +317,10 @@ struct request_view {
     /// Parents of the tree that a failed round drafted (verdict::parents): it is drafted again in that shape. Empty: none.
     std::span<std::int32_t const> shape{};
 
+    /// Tokens of the text before this round, by what remains of max_new_tokens.
+    [[nodiscard]] std::size_t emitted() const noexcept {
+        return settings->max_new_tokens > remaining ? settings->max_new_tokens - remaining : 0;
+    }
     /// Largest useful number of draft tokens this round: one emitted token is always the target's own.
     [[nodiscard]] std::size_t draft_cap(std::size_t block_size) const noexcept {
         return std::min(found_cap(block_size), model_limit);
@@ -366,18 +387,20 @@ struct block_forward {
 enum class status : std::uint8_t {
     ok,
     // What ends drafts before their time. The round goes on with what was drafted until then:
-    invalid_draft,       ///< a draft logits row held NaN or +inf, or no finite logit; or the model's shapes were wrong
+    invalid_draft,       ///< a draft row held NaN or +inf, or no finite logit that is allowed; or its shape was wrong
     invalid_confidence,  ///< a confidence was NaN or outside [0, 1]
     // What ends the round for a request, with nothing emitted:
     invalid_target,    ///< the same of a target logits row, or what the rule decided is no token
     wrong_draft_rule,  ///< the drafter drew by another draft rule than that of the acceptance rule
     other_draft,   ///< run again after a failure, the request drafted other tokens, or its drafter or rule is another
     invalid_tree,  ///< of kernels: a node of a tree stands before its parent
+    // Of drafts again; the numbers are those of the C header:
+    drafter_failed,  ///< the drafter threw, and the round went on (end_drafts)
 };
 
 /// It ends drafts alone.
 [[nodiscard]] constexpr bool is_draft_failure(status s) noexcept {
-    return s == status::invalid_draft || s == status::invalid_confidence;
+    return s == status::invalid_draft || s == status::invalid_confidence || s == status::drafter_failed;
 }
 
 [[nodiscard]] constexpr char const* to_string(status s) noexcept {
@@ -385,6 +408,7 @@ enum class status : std::uint8_t {
         case status::ok: return "ok";
         case status::invalid_draft: return "invalid draft logits";
         case status::invalid_confidence: return "invalid confidence";
+        case status::drafter_failed: return "the drafter failed";
         case status::invalid_target: return "invalid target logits";
         case status::wrong_draft_rule: return "drafted by another draft rule than the acceptance rule's";
         case status::other_draft: return "another draft than in the attempt that failed";

@@ -64,7 +64,7 @@ public:
         auto const requests = block.requests();
         for (std::size_t k = 0; k < block_size(); ++k) {
             auto const drafts_on = [&](std::size_t r) {
-                return block.size(r) == k && block.outcome(r) == status::ok &&
+                return block.size(r) == k && block.draft_outcome(r) == status::ok &&
                        k < requests[r].draft_cap(block_size()) && !block.has_ended(r);
             };
             bool any = false;

@@ -155,7 +155,7 @@ public:
     }
 
     /// Begins a block: `state` [state_size()] is of the head, and scratch.
-    void reset(std::span<value_type> state) const noexcept { head_.reset(of_head(state)); }
+    void reset(std::span<value_type> state) const { head_.reset(of_head(state)); }
     /// What base logits choose of position k of request r, where the head draws from lists: the same behind every token. In
     /// scratch of the block.
     [[nodiscard]] std::span<token_id const> best_at(forward_type const& forward, std::size_t r, std::size_t k,
@@ -170,31 +170,31 @@ public:
         if constexpr (lists_tokens) return head_.best();
         return 0;
     }
-    /// q of position k of request r behind `previous`. `best` is best_at(r, k), or empty where there are no lists. `state` is the head's behind the tokens before, and moves on. The row is
-    /// kept at `place` of the block.
+    /// q of position k of request r behind `previous`, where `mask` stands. `best` is best_at(r, k), or empty where there are
+    /// no lists. `state` is the head's behind the tokens before, and moves on. The row is kept at `place` of the block.
     [[nodiscard]] distribution<value_type> law_behind(forward_type const& forward, std::size_t r, std::size_t k,
                                                       token_id previous, std::span<value_type> state, std::size_t place,
-                                                      transform const& how, draft_block<value_type> const& block,
-                                                      [[maybe_unused]] std::span<token_id const> best) const noexcept {
+                                                      transform const& how, row_mask const& mask,
+                                                      draft_block<value_type> const& block,
+                                                      [[maybe_unused]] std::span<token_id const> best) const {
         std::size_t const i = r * block_size() + k;
         if constexpr (lends_rows) {
-            return block.law_at(place, forward.base_logits.values.row(i), options_.map, how);
+            return block.law_at(place, forward.base_logits.values.row(i), options_.map, how, mask);
         } else if constexpr (lists_tokens) {
             auto const u = forward.base_logits.values.row(i);
             auto const tokens = block.list(place).first(head_.unite(best, previous, block.list(place)));
             auto const row = block.row(place).first(tokens.size());
             head_.evaluate(u, tokens, of_head(state), hidden(forward, i, state), previous, row);
-            return law_over(tokens, row, place, how, block);
+            return law_over(tokens, row, place, how, mask, block);
         } else {
             auto const row = copy_base(forward, i, place, block);
             head_.add_bias(of_head(state), hidden(forward, i, state), previous, row);
-            return block.law_at(place, row, options_.map, how);
+            return block.law_at(place, row, options_.map, how, mask);
         }
     }
     /// The same of several requests with one product: this says what request r wants,
     void want_law_behind(forward_type const& forward, std::size_t r, std::size_t k, token_id previous,
-                         std::span<value_type> state, std::size_t place,
-                         draft_block<value_type> const& block) const noexcept
+                         std::span<value_type> state, std::size_t place, draft_block<value_type> const& block) const
         requires batches
     {
         std::size_t const i = r * block_size() + k;
@@ -203,7 +203,7 @@ public:
         block.codes()[r] = head_.code(of_head(state), hidden(forward, i, state), previous).data();
     }
     /// this makes U_k + B_k of all requests whose code_rows() are not null,
-    void multiply(draft_block<value_type> const& block) const noexcept
+    void multiply(draft_block<value_type> const& block) const
         requires batches
     {
         auto const codes = block.codes();
@@ -219,14 +219,15 @@ public:
         if (n > 0) head_.output().add(codes.data(), from.data(), to.data(), n, block.threads());
     }
     /// and this is the law of the row that was made at `place`.
-    [[nodiscard]] distribution<value_type> multiplied_law(std::size_t place, transform const& how,
+    [[nodiscard]] distribution<value_type> multiplied_law(std::size_t place, transform const& how, row_mask const& mask,
                                                           draft_block<value_type> const& block) const noexcept {
-        return block.law_at(place, block.row(place), options_.map, how);
+        return block.law_at(place, block.row(place), options_.map, how, mask);
     }
-    /// c of position k of request r behind `previous`, from h_k or, where the confidence is an estimate, from q_k.
+    /// c of position k of request r behind `previous`, from h_k or, where the confidence is an estimate, from q_k. A token
+    /// that a mask left alone is certain: p is masked alike.
     [[nodiscard]] double confidence_behind(forward_type const& forward, std::size_t r, std::size_t k, token_id previous,
-                                           std::span<value_type> state,
-                                           distribution<value_type> const& q) const noexcept {
+                                           std::span<value_type> state, distribution<value_type> const& q) const {
+        if (q.is_by_decree()) return 1.0;
         if constexpr (reads_hidden) {
             return static_cast<double>(confidence_(hidden(forward, r * block_size() + k, state), previous, k));
         } else if constexpr (has_confidence) {
@@ -236,7 +237,7 @@ public:
     }
     /// c of position k of request r as it is known at the anchor.
     [[nodiscard]] double confidence_at_anchor(forward_type const& forward, std::size_t r, std::size_t k,
-                                              draft_block<value_type> const& block) const noexcept
+                                              draft_block<value_type> const& block) const
         requires plans_at_anchor
     {
         std::size_t const i = r * block_size() + k;
@@ -250,7 +251,7 @@ public:
             auto const tokens = choose(u, no_token, place, block);
             auto const row = block.row(place).first(tokens.size());
             head_.copy(u, tokens, row);
-            auto const q = law_over(tokens, row, place, request.settings->draft_transform(), block);
+            auto const q = law_over(tokens, row, place, request.settings->draft_transform(), {}, block);
             return q.valid() ? static_cast<double>(confidence_.at_anchor(q, k)) : 0.0;
         } else {
             transform const how = request.settings->draft_transform();
@@ -280,10 +281,10 @@ private:
     }
     // Without a token there is no law.
     [[nodiscard]] distribution<value_type> law_over(std::span<token_id const> tokens, std::span<value_type const> row,
-                                                    std::size_t place, transform const& how,
+                                                    std::size_t place, transform const& how, row_mask const& mask,
                                                     draft_block<value_type> const& block) const noexcept {
         if (tokens.empty()) return {};
-        return block.law_at(place, row, {tokens, options_.vocabulary}, how);
+        return block.law_at(place, row, {tokens, options_.vocabulary}, how, mask);
     }
     // h_k in the head's type; converted into the tail of the head state when the backbone stores another one.
     [[nodiscard]] std::span<value_type const> hidden(forward_type const& forward, std::size_t i,

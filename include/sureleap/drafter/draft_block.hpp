@@ -29,6 +29,7 @@
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/sampling/draw_key.hpp>
 #include <sureleap/sampling/random.hpp>
+#include <sureleap/sampling/row_mask.hpp>
 #include <sureleap/schedule/survival.hpp>
 #include <sureleap/tree/draft_tree.hpp>
 #include <sureleap/tree/grow.hpp>
@@ -47,6 +48,7 @@ struct draft_shape {
     bool lends_rows = false;        ///< rows are in memory of the drafter's until the round is over: none are kept here
     std::size_t candidates = 0;     ///< scratch of a choice of tokens: ids,
     std::size_t values = 0;         ///< and numbers
+    bool constrained = false;       ///< rows may have to be masked, so lent ones too are kept here
     bool keep_rows = true;          ///< the acceptance rule reads q rows, so they must outlive the draw
     drawn_by rule = drawn_by::any;  ///< how tokens have to be drawn
     /// Null: the best that this machine runs.
@@ -83,10 +85,11 @@ public:
           trees_(ws.take<draft_tree>(shape.trees ? shape.requests : 0)),
           growths_(ws.take<tree_growth<Q>>(shape.trees ? shape.requests : 0)),
           notes_(ws, shape.requests, shape.block_size, shape.trees),
-          rows_(ws.take<Q>(shape.lends_rows ? 0 : places(shape) * shape.vocabulary)),
+          rows_(ws.take<Q>(shape.lends_rows && !shape.constrained ? 0 : places(shape) * shape.vocabulary)),
           lists_(ws.take<token_id>(shape.lists_tokens ? places(shape) * shape.vocabulary : 0)),
           sums_(ws.take<double>(places(shape) * row_blocks(shape.vocabulary))),
           order_(ws.take<token_id>(workers(shape) * shape.vocabulary)),
+          prefixes_(ws.take<token_id>(shape.trees && shape.constrained ? workers(shape) * shape.block_size : 0)),
           state_(ws.take<Q>(states(shape) * shape.state_size)),
           codes_(ws.take<Q const*>(shape.requests)),
           base_rows_(ws.take<Q const*>(shape.requests)),
@@ -130,7 +133,7 @@ public:
     [[nodiscard]] std::size_t node_place(std::size_t r, node_id n) const noexcept {
         return r * shape_.block_size + static_cast<std::size_t>(n);
     }
-    /// Where the logits of a place go; vocabulary() numbers. Not of a drafter that lends rows.
+    /// Where the logits of a place go; vocabulary() numbers. Of a drafter that lends rows, masked ones alone.
     [[nodiscard]] std::span<Q> row(std::size_t place) const noexcept {
         return rows_.subspan(place * shape_.vocabulary, shape_.vocabulary);
     }
@@ -138,9 +141,27 @@ public:
     [[nodiscard]] std::span<token_id> list(std::size_t place) const noexcept {
         return lists_.subspan(place * shape_.vocabulary, shape_.vocabulary);
     }
-    /// q of a filled row that is kept at `place`.
+    /// What the settings of request r forbid behind its chain, or behind node n of its tree.
+    [[nodiscard]] row_mask mask(std::size_t r) const noexcept { return mask_behind(requests_[r], tokens(r)); }
+    [[nodiscard]] row_mask node_mask(std::size_t r, node_id n) const noexcept {
+        if (!requests_[r].settings->masks_rows()) return {};
+        auto const scratch = prefixes_.subspan(worker_ * shape_.block_size, shape_.block_size);
+        return mask_behind(requests_[r], trees_[r].prefix(n, scratch));
+    }
+    /// q of a filled row that is kept at `place`, or is lent. A row that is masked is changed where it is kept. Where the
+    /// mask allows one token alone, q has no row.
     [[nodiscard]] distribution<Q> law_at(std::size_t place, std::span<Q const> row, vocabulary_view map,
-                                         transform const& how) const noexcept {
+                                         transform const& how, row_mask const& mask = {}) const noexcept {
+        if (mask) {
+            std::size_t const vocabulary = map ? map.target_size() : row.size();
+            if (token_id const forced = mask.only(vocabulary); forced != no_token) {
+                return distribution<Q>::one_hot(vocabulary, forced);
+            }
+            auto const kept = this->row(place).first(row.size());
+            if (kept.data() != row.data()) std::copy(row.begin(), row.end(), kept.begin());
+            mask.apply(kept, map);
+            row = kept;
+        }
         auto const sums = sums_.subspan(place * row_blocks(shape_.vocabulary), row_blocks(row.size()));
         auto const order = order_.subspan(worker_ * shape_.vocabulary, shape_.vocabulary);
         return {{row, {}}, how, order, map, *shape_.kernels, sums};
@@ -149,13 +170,13 @@ public:
     [[nodiscard]] std::span<Q> next_row(std::size_t r) const noexcept { return row(next_place(r)); }
     [[nodiscard]] std::span<token_id> next_list(std::size_t r) const noexcept { return list(next_place(r)); }
     [[nodiscard]] distribution<Q> law_of(std::size_t r, std::span<Q const> row, vocabulary_view map) const noexcept {
-        return law_at(next_place(r), row, map, requests_[r].settings->draft_transform());
+        return law_at(next_place(r), row, map, requests_[r].settings->draft_transform(), mask(r));
     }
     /// Draws the next token of request r from `q` as DraftRule says and records both, with the position's confidence.
     /// Returns no_token if the chain ends here, by its floor, its cap or a stop token. Returns no_token and marks the
     /// request if q holds no law, the confidence is no probability, or the acceptance rule asked for another DraftRule.
     template <class DraftRule, class Rng>
-    token_id draw(std::size_t r, DraftRule, distribution<Q> const& q, double confidence, Rng& rng) noexcept {
+    token_id draw(std::size_t r, DraftRule, distribution<Q> const& q, double confidence, Rng& rng) {
         fixed_probability c = 0;
         std::size_t const k = sizes_[r];
         if (shape_.rule != drawn_by::any && shape_.rule != drawn_by_v<DraftRule>) {
@@ -220,7 +241,7 @@ public:
 
     /// Appends a token that was found rather than drawn (prompt lookup): q is one-hot over the target vocabulary.
     /// False, and the chain ends, if x is no token of it (contexts hold placeholders and ids that only an embedding
-    /// knows), or by its floor, its cap or a stop token. A token that was sampled from a q that nobody kept may be
+    /// knows), or none that the request's constraint allows, or by its floor, its cap or a stop token. A token that was sampled from a q that nobody kept may be
     /// appended as well. The law stays exact, since it is for each token, and the token is accepted with p(x).
     bool append_found(std::size_t r, token_id x, std::size_t target_vocabulary) noexcept {
         return !is_full(r) && append_one_hot(r, x, target_vocabulary, certain, 1.0);
@@ -301,7 +322,7 @@ public:
     /// Of the round before its batch is decided.
     [[nodiscard]] step_load const& load() const noexcept { return load_; }
     [[nodiscard]] std::size_t size(std::size_t r) const noexcept { return sizes_[r]; }
-    [[nodiscard]] status outcome(std::size_t r) const noexcept { return statuses_[r]; }
+    [[nodiscard]] status draft_outcome(std::size_t r) const noexcept { return statuses_[r]; }
     /// Of a chain: its last token is a stop token, so nothing comes behind it.
     [[nodiscard]] bool has_ended(std::size_t r) const noexcept {
         return sizes_[r] > 0 && requests_[r].settings->stops_at(tokens(r).back());
@@ -342,7 +363,7 @@ private:
         return sizes_[r] >= requests_[r].draft_cap(shape_.block_size) || has_ended(r);
     }
     bool append_one_hot(std::size_t r, token_id x, std::size_t vocabulary, fixed_probability c, double raw) noexcept {
-        if (x < 0 || static_cast<std::size_t>(x) >= vocabulary) return false;
+        if (x < 0 || static_cast<std::size_t>(x) >= vocabulary || !mask(r).allows(x)) return false;
         if (extend_survival(survival_before(r), c) < requests_[r].draft_floor) return false;
         if (!raw_.empty()) raw_[r * shape_.block_size + sizes_[r]] = raw;
         record(r, x, distribution<Q>::one_hot(vocabulary, x), c);
@@ -398,6 +419,7 @@ private:
     std::span<token_id> lists_{};
     std::span<double> sums_{};
     std::span<token_id> order_{};
+    std::span<token_id> prefixes_{};
     std::span<Q> state_{};
     std::span<Q const*> codes_{};
     std::span<Q const*> base_rows_{};

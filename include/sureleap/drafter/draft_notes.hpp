@@ -20,6 +20,8 @@ SURELEAP_BEGIN_NAMESPACE
 struct lookup_match {
     std::size_t length = 0;                ///< tokens that agree, at most lookup_options::longest; 0: none was found
     std::span<token_id const> followed{};  ///< what came then, a part of the context
+
+    [[nodiscard]] std::span<token_id const> tokens() const noexcept { return followed; }
 };
 
 /// Notes about R requests. A view of workspace memory.

@@ -38,7 +38,7 @@ public:
         : semi_autoregressive(std::forward<Backbone>(model), std::forward<Head>(head), Confidence{}, options) {}
 
     /// Confidences at the anchor, for planned_schedule. `block` lends scratch only.
-    void plan(forward_type const& forward, draft_block<value_type> const& block, planning_memory& memory) const noexcept
+    void plan(forward_type const& forward, draft_block<value_type> const& block, planning_memory& memory) const
         requires parts::plans_at_anchor
     {
         block.for_each_request(block_size() * this->plan_size(), [&](auto const& mine, std::size_t r) {
@@ -55,7 +55,7 @@ public:
     /// with a shortlist of M tokens O(R gamma (V + M r)). Rows of W2, and what is done for a request, are divided among the
     /// threads that the block was lent.
     template <class DraftRule, class Rng>
-    void draw(forward_type const& forward, DraftRule rule, draft_block<value_type>& block, Rng& rng) const noexcept {
+    void draw(forward_type const& forward, DraftRule rule, draft_block<value_type>& block, Rng& rng) const {
         auto const requests = block.requests();
         for (std::size_t r = 0; r < requests.size(); ++r) {
             if (!this->well_shaped(forward, requests.size())) block.reject(r, status::invalid_draft);
@@ -76,7 +76,8 @@ public:
                 this->multiply(block);
                 block.for_each_request(this->draw_size(), rng, [&](auto& mine, std::size_t r, auto& source) {
                     if (drafts(mine, r, k)) {
-                        record(mine, r, k, this->multiplied_law(mine.next_place(r), how(mine, r), mine), source);
+                        record(mine, r, k, this->multiplied_law(mine.next_place(r), how(mine, r), mine.mask(r), mine),
+                               source);
                     }
                     want(mine, r, k + 1);
                 });
@@ -88,7 +89,7 @@ public:
                     if constexpr (parts::lists_tokens) best = this->best_at(forward, r, k, mine);
                     record(mine, r, k,
                            this->law_behind(forward, r, k, before(mine, r), mine.head_state(r), mine.next_place(r),
-                                            how(mine, r), mine, best),
+                                            how(mine, r), mine.mask(r), mine, best),
                            source);
                 }
             });
@@ -99,7 +100,7 @@ private:
     // Request r drafts position k.
     [[nodiscard]] bool drafts(draft_block<value_type> const& block, std::size_t r, std::size_t k) const noexcept {
         request_view const& request = block.requests()[r];
-        return block.outcome(r) == status::ok && block.size(r) == k && k < request.draft_cap(block_size()) &&
+        return block.draft_outcome(r) == status::ok && block.size(r) == k && k < request.draft_cap(block_size()) &&
                !block.has_ended(r) && this->can_follow(request.anchor);
     }
     [[nodiscard]] static token_id before(draft_block<value_type> const& block, std::size_t r) noexcept {

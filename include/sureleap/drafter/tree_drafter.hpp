@@ -34,6 +34,17 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
+namespace detail {
+/// Calls f, which may not throw, when it goes out of scope.
+template <class F>
+struct at_exit {
+    F f;
+    explicit at_exit(F last) noexcept : f(std::move(last)) {}
+    at_exit(at_exit const&) = delete;
+    ~at_exit() { f(); }
+};
+}  // namespace detail
+
 struct tree_options {
     std::size_t nodes = 8;     ///< most drafted tokens of a tree; 1 .. most_keyed_drafts
     std::size_t children = 4;  ///< most of a node; at least 1
@@ -86,7 +97,7 @@ public:
 
     /// The trees that confidences at the anchor promise, for planned_schedule: the worth of their nodes, in the order in which
     /// they would grow.
-    void plan(forward_type const& forward, draft_block<value_type> const& block, planning_memory& memory) const noexcept
+    void plan(forward_type const& forward, draft_block<value_type> const& block, planning_memory& memory) const
         requires plans_at_anchor
     {
         block.for_each_request(options_.nodes * parts_.plan_size(), [&](auto const& mine, std::size_t r) {
@@ -112,6 +123,10 @@ public:
     void draw(forward_type const& forward, DraftRule rule, draft_block<value_type>& block, Rng& rng) {
         auto const requests = block.requests();
         make_room(requests.size());
+        // However the draw ends: nodes that were drawn are drafts, or what throws would choose among them.
+        detail::at_exit const take_all{[&]() noexcept {
+            for (std::size_t r = 0; r < requests.size(); ++r) take(block, r, rule);
+        }};
         for (std::size_t r = 0; r < requests.size(); ++r) {
             if (!parts_.well_shaped(forward, requests.size())) block.reject(r, status::invalid_draft);
         }
@@ -123,7 +138,8 @@ public:
                     if (!drawn_[r].grows) return;
                     tree_growth<value_type>& growth = mine.growth(r);
                     if (growth.lacks_law()) {
-                        growth.give(parts_.multiplied_law(mine.node_place(r, growth.now()), how(mine, r, rule), mine));
+                        growth.give(parts_.multiplied_law(mine.node_place(r, growth.now()), how(mine, r, rule),
+                                                          mine.node_mask(r, growth.now()), mine));
                     }
                     draw_one(forward, mine, r, rule, source);
                 });
@@ -140,7 +156,6 @@ public:
                                        }
                                    });
         }
-        for (std::size_t r = 0; r < requests.size(); ++r) take(block, r, rule);
     }
 
     void shape_memory(draft_shape& shape) const noexcept {
@@ -196,7 +211,7 @@ private:
         forward_type const& forward;
         block_type const& block;
         std::size_t r;
-        [[nodiscard]] double acceptance(draft_tree const& tree, node_id n, std::size_t rank) const noexcept {
+        [[nodiscard]] double acceptance(draft_tree const& tree, node_id n, std::size_t rank) const {
             std::size_t const k = tree.depth(n);
             double const c = of.parts_.confidence_at_anchor(forward, r, k, block);
             double const calibrated = block.calibration()(block.requests()[r], k, c);
@@ -214,7 +229,7 @@ private:
         return r * options_.nodes + static_cast<std::size_t>(n);
     }
     [[nodiscard]] bool drafts(forward_type const& forward, block_type const& block, std::size_t r) const noexcept {
-        return block.outcome(r) == status::ok && block.requests()[r].draft_cap(options_.nodes) > 0 &&
+        return block.draft_outcome(r) == status::ok && block.requests()[r].draft_cap(options_.nodes) > 0 &&
                parts_.can_draft(forward, block, r);
     }
     /// The floor is a price, which begins with the request's weight; what grows knows probabilities.
@@ -281,14 +296,14 @@ private:
     }
     template <class DraftRule>
     [[nodiscard]] distribution<value_type> law_behind(forward_type const& forward, block_type const& block,
-                                                      std::size_t r, node_id n, DraftRule rule) noexcept {
+                                                      std::size_t r, node_id n, DraftRule rule) {
         draft_tree const& tree = block.tree(r);
         return parts_.law_behind(forward, r, tree.depth(n), tree.token(n), state_behind(block, r, n),
-                                 block.node_place(r, n), how(block, r, rule), block,
+                                 block.node_place(r, n), how(block, r, rule), block.node_mask(r, n), block,
                                  best_at(forward, block, r, tree.depth(n)));
     }
     /// Names the products of the next node of every request. False: no tree grows any more.
-    [[nodiscard]] bool want_laws(forward_type const& forward, block_type const& block) noexcept {
+    [[nodiscard]] bool want_laws(forward_type const& forward, block_type const& block) {
         bool any = false;
         for (std::size_t r = 0; r < block.requests().size(); ++r) {
             block.code_rows()[r] = nullptr;

@@ -137,6 +137,10 @@ void check_settings(request_settings const& s) {
     if (s.max_new_tokens == 0 || s.max_new_tokens > most) {
         fail_with("request_settings: max_new_tokens is ", s.max_new_tokens, ", expected 1 .. ", most);
     }
+    if (s.min_new_tokens > s.max_new_tokens) {
+        fail_with("request_settings: min_new_tokens is ", s.min_new_tokens,
+                  ", expected at most max_new_tokens = ", s.max_new_tokens);
+    }
     if (!(s.priority > 0.0) || !std::isfinite(s.priority)) {
         fail_with("request_settings: priority is ", s.priority, ", expected a positive finite number");
     }

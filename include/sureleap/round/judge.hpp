@@ -40,7 +40,8 @@ void emit(std::size_t r, token_id next, Token const& token, Law const& law, Roun
         ++count;
         if (settings.stops_at(x)) {
             out.finished = finish_reason::stop_token;
-        } else if (settings.text_end && settings.text_end(request, round.emitted.subspan(first, count))) {
+        } else if (settings.text_end && request.emitted() + count >= settings.min_new_tokens &&
+                   settings.text_end(request, round.emitted.subspan(first, count))) {
             out.finished = finish_reason::stop_text;
         } else if (count == request.remaining) {
             out.finished = finish_reason::max_new_tokens;
@@ -101,11 +102,11 @@ template <class Rule, class T, class Q, class Hook, class Rng>
 
 /// The verdict on request r of the batch, with the scratch of a worker. It writes what is request r's alone.
 template <class Rule, class T, class Q, class Hook, class Rng>
-void judge(std::size_t r, Rule const& rule, logits_rows<T> const& rows, bool shaped, Hook const& hook, Rng& rng,
+void judge(std::size_t r, Rule const& rule, logits_rows<T> const& rows, bool given, Hook const& hook, Rng& rng,
            std::size_t worker, round_state<T, Q, Hook>& round) {
     request_view const& request = round.batch.requests()[r];
     verdict& out = round.verdicts[r];
-    status const drafts = round.block.outcome(r);
+    status const drafts = round.block.draft_outcome(r);
     out = {.id = request.id,
            .slot = request.slot,
            .outcome = is_draft_failure(drafts) ? status::ok : drafts,
@@ -115,7 +116,7 @@ void judge(std::size_t r, Rule const& rule, logits_rows<T> const& rows, bool sha
            .pass = rows.pass.number()};
     if (out.outcome != status::ok) return;
     bool judged = false;
-    if (shaped) {
+    if (given) {
         if constexpr (judges_trees_v<Rule>) {
             judged = judge_tree(r, rule, rows, hook, rng, worker, round);
         } else {
@@ -123,6 +124,25 @@ void judge(std::size_t r, Rule const& rule, logits_rows<T> const& rows, bool sha
         }
     }
     if (!judged) out.outcome = status::invalid_target;
+}
+
+/// Rows for the batch, of the vocabulary that the drafter speaks of.
+template <class T>
+void expect_shape(logits_rows<T> const& rows, std::size_t batch_rows, std::size_t vocabulary) {
+    if (rows.values.rows < batch_rows || rows.values.cols != vocabulary) {
+        fail_with("accept: the target gave ", rows.values.rows, " rows of ", rows.values.cols,
+                  " logits, expected at least ", batch_rows, " rows, one for each token of the batch, of ", vocabulary,
+                  " logits, the drafter's target_vocabulary()");
+    }
+    if (!rows.log_normalisers.empty() && rows.log_normalisers.size() < batch_rows) {
+        fail_with("accept: the target gave ", rows.log_normalisers.size(), " normalisers, expected none or ",
+                  batch_rows, ", one for each row");
+    }
+    auto const& sums = rows.block_sums;
+    if (!sums.empty() && (sums.rows < batch_rows || sums.cols != row_blocks(vocabulary))) {
+        fail_with("accept: the target gave ", sums.rows, " rows of ", sums.cols, " block sums, expected none or ",
+                  batch_rows, " rows of ", row_blocks(vocabulary));
+    }
 }
 
 /// The accept stage, of what fits.
@@ -140,11 +160,8 @@ void accept_rows(Rule const& rule, logits_rows<T> const& rows, Hook const& hook,
     expect_rows(rows.pass, batch.requests(), "accept");
     expect_lent_drafts(round.at.lent_drafts, batch.requests(), "accept");
     std::size_t const vocabulary = round.parts.target_vocabulary;
-    bool const shaped = rows.values.data != nullptr && rows.values.rows >= batch.rows() &&
-                        rows.values.cols == vocabulary &&
-                        (rows.log_normalisers.empty() || rows.log_normalisers.size() >= batch.rows()) &&
-                        (rows.block_sums.empty() ||
-                         (rows.block_sums.rows >= batch.rows() && rows.block_sums.cols == row_blocks(vocabulary)));
+    bool const given = rows.values.data != nullptr;
+    if (given) expect_shape(rows, batch.rows(), vocabulary);
     std::size_t const requests = batch.requests().size();
     if constexpr (concurrent_randomness<Rng>) {
         executor_ref const& executor = round.block.threads();
@@ -152,11 +169,11 @@ void accept_rows(Rule const& rule, logits_rows<T> const& rows, Hook const& hook,
         std::size_t const workers = executor.worth(batch.rows() * vocabulary / 4);
         share_out(executor, std::min(workers, round.verifications.size()), requests,
                   [&](std::size_t worker, std::size_t r) {
-                      judge(r, rule, rows, shaped, hook, std::as_const(rng), worker, round);
+                      judge(r, rule, rows, given, hook, std::as_const(rng), worker, round);
                   });
     } else {
         for (std::size_t r = 0; r < requests; ++r) {
-            judge(r, rule, rows, shaped, hook, rng, 0, round);
+            judge(r, rule, rows, given, hook, rng, 0, round);
         }
     }
     round.at.judged = true;

@@ -55,6 +55,9 @@ struct round_limits {
     clock_ref clock{};
     /// Where the memory is carved: round_memory::bytes_for(..) bytes that outlive it. Empty: it is allocated.
     std::span<std::byte> buffer{};
+    /// Requests may have a constraint or min_new_tokens: there is room for rows that are masked, (gamma + 1) V of the
+    /// target's for each thread, and R gamma V of a drafter's that lends its rows.
+    bool constrained = false;
 };
 
 namespace detail {
@@ -90,6 +93,7 @@ struct round_parts {
     bool finds_tokens = false;         ///< the drafter does, beside its model,
     std::size_t model_block_size = 0;  ///< which drafts so many at most
     std::size_t target_vocabulary = 0;
+    bool constrained = false;  ///< there is room for masked rows
 
     [[nodiscard]] bool is_token(token_id x) const noexcept {
         return x >= 0 && static_cast<std::size_t>(x) < target_vocabulary;
@@ -135,7 +139,7 @@ struct round_state {
         trees = ws.take<tree_scratch>(parts.judges_trees ? workers : 0);
         for (std::size_t w = 0; w < workers; ++w) {
             auto const one = verification_memory<T, Hook>::carve(ws, shape.block_size, parts.target_vocabulary,
-                                                                 *block.shape().kernels);
+                                                                 *block.shape().kernels, parts.constrained);
             if (!ws.counting()) verifications[w] = one;
             if (!parts.judges_trees) continue;
             auto const tree = tree_scratch::carve(ws, shape.block_size);
@@ -195,6 +199,7 @@ public:
         detail::round_state<T, Q, Hook> state{};
         state.parts.target_vocabulary = drafter.target_vocabulary();
         state.parts.judges_trees = judges_trees_v<Rule>;
+        state.parts.constrained = limits.constrained;
         workspace sizer;
         state.carve(sizer, shape_of<Drafter, Rule>(drafter, limits));
         return sizer.used();
@@ -216,7 +221,8 @@ private:
         : sizes_{limits.max_requests, drafter.block_size()} {
         check_round<Drafter, Schedule, Rule, AllowLossy>();
         make({detail::tag_of<Drafter>(), detail::tag_of<Schedule>(), detail::tag_of<Rule>(), is_greedy_only_v<Rule>,
-              judges_trees_v<Rule>, finds_tokens_v<Drafter>, model_block_size_of(drafter), drafter.target_vocabulary()},
+              judges_trees_v<Rule>, finds_tokens_v<Drafter>, model_block_size_of(drafter), drafter.target_vocabulary(),
+              limits.constrained},
              shape_of<Drafter, Rule>(drafter, limits), limits);
         if constexpr (sized_part<Schedule>) schedule.set_up(sizes_);
         if constexpr (reads_history_v<Schedule>) {
@@ -265,6 +271,7 @@ private:
                           .block_size = d.block_size(),
                           .vocabulary = d.vocabulary(),
                           .state_size = d.state_size(),
+                          .constrained = limits.constrained,
                           .keep_rows = rows,
                           .rule = how,
                           .kernels = limits.kernels,

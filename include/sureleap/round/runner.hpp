@@ -9,6 +9,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -55,15 +56,18 @@ public:
                   "round_runner: the hook must be callable as hook(hook_context const&, std::span<real>)");
     static_assert(randomness<Rng>, "round_runner: the random source does not model sureleap::randomness");
 
+    /// A drafter that throws costs its round the drafts it has not made, and is asked again in the next one: so many times
+    /// in a row (drafter_retries), then its failure comes out of run.
     round_runner(Target target, Drafter drafter, Schedule schedule, Rule rule, round_limits const& limits, Hook hook,
-                 Rng rng)
+                 Rng rng, std::size_t drafter_retries = 0)
         : target_(std::forward<Target>(target)),
           drafter_(std::forward<Drafter>(drafter)),
           schedule_(std::move(schedule)),
           rule_(std::move(rule)),
           hook_(std::move(hook)),
           rng_(std::move(rng)),
-          memory_(make_memory(limits)) {
+          memory_(make_memory(limits)),
+          drafter_retries_(drafter_retries) {
         if constexpr (requires {
                           { target_.vocabulary() } -> std::convertible_to<std::size_t>;
                       }) {
@@ -82,24 +86,44 @@ public:
     /// A round has failed while it drafted: the next one is of the same requests (round_memory).
     [[nodiscard]] bool undecided() const noexcept { return memory_.undecided(); }
 
-    /// Runs a round for these requests and returns its record, valid until the next one. A failure of the target or the
-    /// drafter propagates, with nothing committed; the round may be run again. Allocates nothing itself.
+    /// Runs a round for these requests and returns its record, valid until the next one. A failure of the target, of the
+    /// hook, or of the drafter if it is out of retries, propagates with nothing committed; the round may be run again.
+    /// Allocates nothing itself.
     round_record run(std::span<request_view const> requests) {
-        if (begin_round(schedule_, requests, memory_)) {
-            auto const forward = drafter_.forward(memory_.requests());
-            plan(schedule_, drafter_, forward, memory_);
-            draw(drafter_, forward, rule_, rng_, memory_);
-        }
+        draft_failure_ = nullptr;
+        if (begin_round(schedule_, requests, memory_)) draft();
         accept(rule_, score(target_, admit(schedule_, memory_)), hook_, rng_, memory_);
         return end_round(schedule_, memory_, target_, drafter_);
     }
 
+    /// What the drafter threw in the last round, if that went on without it; else null.
+    [[nodiscard]] std::exception_ptr draft_failure() const noexcept { return draft_failure_; }
     [[nodiscard]] drafter_type const& drafter_part() const noexcept { return drafter_; }
     [[nodiscard]] Schedule const& schedule() const noexcept { return schedule_; }
     [[nodiscard]] std::size_t memory_bytes() const noexcept { return memory_.bytes(); }
 
 private:
     using memory_type = round_memory<target_value, draft_value, Hook>;
+
+    void ask_drafter() {
+        auto const forward = drafter_.forward(memory_.requests());
+        plan(schedule_, drafter_, forward, memory_);
+        draw(drafter_, forward, rule_, rng_, memory_);
+    }
+    void draft() {
+#if SURELEAP_EXCEPTIONS
+        try {
+            ask_drafter();
+            failures_ = 0;
+        } catch (...) {
+            if (++failures_ > drafter_retries_ || !can_end_drafts(memory_)) throw;
+            draft_failure_ = std::current_exception();
+            end_drafts(memory_);
+        }
+#else
+        ask_drafter();
+#endif
+    }
     [[nodiscard]] memory_type make_memory(round_limits const& limits) {
         if constexpr (AllowLossy) {
             return memory_type{drafter_, schedule_, rule_, allow_lossy, limits};
@@ -115,6 +139,9 @@ private:
     [[no_unique_address]] Hook hook_;
     [[no_unique_address]] Rng rng_;
     memory_type memory_;
+    std::size_t drafter_retries_;
+    std::size_t failures_ = 0;  // of the drafter, in a row
+    std::exception_ptr draft_failure_{};
 };
 
 SURELEAP_END_NAMESPACE

@@ -122,11 +122,16 @@ inline void check_request(std::size_t r, request_view const& request, round_part
     }
     request_settings const& s = *request.settings;
     bool const usable = is_usable(s.target_transform()) && (!s.draft || is_usable(*s.draft)) && s.priority > 0.0 &&
-                        s.priority <= std::numeric_limits<double>::max();
+                        s.priority <= std::numeric_limits<double>::max() && s.min_new_tokens <= s.max_new_tokens;
     if (!usable) check_settings(s);
     if (parts.greedy_only && !s.target_transform().greedy()) {
         fail_with("begin_round: request ", r, " (id ", request.id, ") has temperature ", s.temperature,
                   ", expected 0: this acceptance rule decodes greedily; use another for sampling");
+    }
+    if (s.masks_rows() && !parts.constrained) {
+        fail_with("begin_round: request ", r, " (id ", request.id,
+                  ") has a constraint or min_new_tokens, expected a round_memory with room for rows that are masked: "
+                  "set round_limits::constrained (decoder_options::constrained)");
     }
     if (request.anchor < 0 || static_cast<std::size_t>(request.anchor) >= parts.target_vocabulary) {
         fail_with("begin_round: request ", r, " (id ", request.id, ") has anchor ", request.anchor,
@@ -143,6 +148,18 @@ inline void check_request(std::size_t r, request_view const& request, round_part
     }
 }
 
+/// The first request that has another draft than in an attempt that failed, or beyond the last.
+template <class Round>
+[[nodiscard]] std::size_t first_other_draft(Round const& round) noexcept {
+    auto const requests = round.block.requests();
+    std::size_t r = 0;
+    while (r < requests.size() &&
+           round.attempts.same_draft(requests[r], round.block.drawn(r), round.block.drawn_parents(r))) {
+        ++r;
+    }
+    return r;
+}
+
 /// Run again after a failure, a request drafts what it drafted before: the same tokens, by the same parts. Another
 /// draft is a status of its own. Where lengths are not decided they would all depend on it, so there the round cannot
 /// go on.
@@ -150,7 +167,7 @@ template <class Round>
 void check_draft(std::size_t r, request_view const& request, Round& round) {
     if (round.attempts.same_draft(request, round.block.drawn(r), round.block.drawn_parents(r))) return;
     if (round.attempts.decided(request)) {
-        status const so_far = round.block.outcome(r);
+        status const so_far = round.block.draft_outcome(r);
         if (so_far == status::ok || is_draft_failure(so_far)) round.block.reject(r, status::other_draft);
         return;
     }

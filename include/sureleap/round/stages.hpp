@@ -198,6 +198,34 @@ void draw(Drafter& drafter, Forward const& forward, Rule const& rule, Rng& rng, 
     if constexpr (fits) drafter.draw(forward, typename Rule::draft_rule{}, round.block, rng);
 }
 
+/// No request is run again after a failure that has not drafted what it had drafted then.
+template <class T, class Q, class Hook>
+[[nodiscard]] bool can_end_drafts(round_memory<T, Q, Hook>& memory) noexcept {
+    return detail::first_other_draft(detail::round_access::state(memory)) == memory.requests().size();
+}
+/// The drafter threw, in forward, plan or draw, and the round goes on with what it had drafted: admit comes next. Verdicts
+/// report status::drafter_failed. Nothing is biased: whether a chain goes on depends on its tokens before, and on
+/// others' chains, as where it ends at a row of NaN. What was drawn is verified, or the failure would choose among it.
+///
+/// Throws if it cannot (can_end_drafts). Such a round is begun again until the drafter works.
+template <class T, class Q, class Hook>
+void end_drafts(round_memory<T, Q, Hook>& memory) {
+    auto& round = detail::round_access::state(memory);
+    detail::expect_round(round.at.begun && !round.at.admitted,
+                         "end_drafts: no round drafts; call it between begin_round and admit, where the drafter threw");
+    auto const requests = memory.requests();
+    std::size_t const less = detail::first_other_draft(round);
+    if (less < requests.size()) {
+        fail_with(
+            "end_drafts: request ", less, " (id ", requests[less].id,
+            ") has drafted less than in the attempt that failed, expected the same tokens: begin the round again");
+    }
+    for (std::size_t r = 0; r < requests.size(); ++r) {
+        bool const drafts = requests[r].found_cap(round.block.block_size()) > 0;
+        if (drafts && round.block.draft_outcome(r) == status::ok) round.block.reject(r, status::drafter_failed);
+    }
+}
+
 /// What the plan stage hands to admit: how many positions to verify, if a planner decided that.
 using verify_budget = std::optional<std::size_t>;
 
@@ -258,11 +286,13 @@ template <class Schedule, class T, class Q, class Hook>
     return round.batch;
 }
 
-/// Accept. Judges each request by the target's rows, one a row of the batch. Rows of the wrong shape or without a law give the
-/// request the status invalid_target. Asked again, the same comes out; verdicts are handed out by end_round.
+/// Accept. Judges each request by the target's rows, one a row of the batch. A row without a law gives its request the status
+/// invalid_target, and a target that gives no rows all of them; rows of another shape are an error. Asked again, the same
+/// comes out; verdicts are handed out by end_round.
 ///
 /// Requests are divided among the threads that were lent, if there is work for them and draws may be made at once
-/// (concurrent_randomness); then rule and hook are called concurrently, and neither may throw.
+/// (concurrent_randomness); then rule and hook are called concurrently. What one of them throws comes out of accept,
+/// with nothing decided: it may be asked again, or the round begun again.
 template <class Rule, class Row, class RowHook, class Rng, class T, class Q, class Hook>
 void accept(Rule const& rule, logits_rows<Row> const& rows, RowHook const& hook, Rng& rng,
             round_memory<T, Q, Hook>& memory) {

@@ -67,9 +67,7 @@ private:
     /// The text up to byte `end` of the last token's piece ends with s.
     [[nodiscard]] bool ends_with(request_view const& request, std::span<token_id const> emitted, std::size_t end,
                                  std::string_view s) const noexcept {
-        std::size_t const most = request.settings->max_new_tokens;
-        std::size_t const generated = most - std::min(most, request.remaining);
-        auto const before = request.context.last(std::min(generated, request.context.size()));
+        auto const before = request.context.last(std::min(request.emitted(), request.context.size()));
         std::size_t token = before.size() + emitted.size() - 1;
         std::string_view piece = pieces_(emitted.back()).substr(0, end);
         for (;;) {

@@ -32,7 +32,7 @@ using node_id = std::int32_t;
 inline constexpr node_id no_node = -1;
 inline constexpr node_id anchor_node = 0;
 
-/// A view of workspace memory. Appending is O(1), and so is every question but the last three, which say what they take.
+/// A view of workspace memory. Appending is O(1), and so is every question but the last four, which say what they take.
 class draft_tree {
 public:
     draft_tree() = default;
@@ -89,6 +89,13 @@ public:
         std::size_t const count = depth(n);
         SURELEAP_EXPECTS(out.size() >= count);
         for (std::size_t k = count; k > 0; --k, n = parent(n)) out[k - 1] = n;
+        return out.first(count);
+    }
+    /// The tokens of that path.
+    std::span<token_id> prefix(node_id n, std::span<token_id> out) const noexcept {
+        std::size_t const count = depth(n);
+        SURELEAP_EXPECTS(out.size() >= count);
+        for (std::size_t k = count; k > 0; --k, n = parent(n)) out[k - 1] = token(n);
         return out.first(count);
     }
     /// Words of a row of ancestors().

@@ -192,7 +192,7 @@ private:
     }
     template <class DraftRule, class Rng>
     [[nodiscard]] token_id choose(request_view const& request, draft_tree const& tree, distribution<Q> const& q,
-                                  undrawn<distribution<Q>> const& weights, Rng& rng) const noexcept {
+                                  undrawn<distribution<Q>> const& weights, Rng& rng) const {
         bool const eldest = now_.rank == 0;
         // At temperature 0 races are won by the likeliest.
         bool const greedy = request.settings->draft_transform().greedy();

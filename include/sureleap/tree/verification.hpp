@@ -34,7 +34,7 @@ struct tree_scratch {
     draft_tree tree{};                     ///< that is judged
     std::span<bool> made{};                ///< [nodes + 1] the law of the node is there
     std::span<rejected_child> rejected{};  ///< [nodes]
-    std::span<token_id> path{};            ///< [nodes] for a hook
+    std::span<token_id> path{};            ///< [nodes] tokens before a row
 
     /// `most` drafted tokens of a tree.
     [[nodiscard]] static tree_scratch carve(workspace& ws, std::size_t most) noexcept {
@@ -68,14 +68,14 @@ public:
         return c == no_node ? none_ : recorded_[at(c) - 1];
     }
     /// p, the target's transformed law behind node n.
-    [[nodiscard]] law const& target(node_id n) noexcept {
+    [[nodiscard]] law const& target(node_id n) {
         law& p = made(n, totals::exact);
         p.settle();
         return p;
     }
     /// The same law, of whose sums perhaps only bounds are known yet, or nothing (verify/bounded.hpp).
-    [[nodiscard]] law& outline(node_id n) noexcept { return made(n, totals::bounded); }
-    [[nodiscard]] law& unsummed(node_id n) noexcept { return made(n, totals::none); }
+    [[nodiscard]] law& outline(node_id n) { return made(n, totals::bounded); }
+    [[nodiscard]] law& unsummed(node_id n) { return made(n, totals::none); }
     /// What `rule` decides, as verification::decide_by.
     template <class Rule, class Rng>
     [[nodiscard]] tree_decision decide_by(Rule const& rule, Rng& rng) {
@@ -99,23 +99,12 @@ public:
 private:
     [[nodiscard]] static std::size_t at(node_id n) noexcept { return static_cast<std::size_t>(n); }
 
-    [[nodiscard]] law& made(node_id n, totals how) noexcept {
+    [[nodiscard]] law& made(node_id n, totals how) {
         if (!scratch_.made[at(n)]) {
-            if (n != anchor_node && laws_.ends_with(tree().token(n))) {
-                laws_.end(at(n), tree().token(n));
-            } else {
-                laws_.make(at(n), path_to(n), how);
-            }
+            laws_.make(at(n), tree().prefix(n, scratch_.path), how);
             scratch_.made[at(n)] = true;
         }
         return laws_[at(n)];
-    }
-    // Only hooks ask.
-    [[nodiscard]] std::span<token_id const> path_to(node_id n) const noexcept {
-        if constexpr (!memory_type::hooked) return {};
-        std::size_t const depth = tree().depth(n);
-        for (std::size_t k = depth; k > 0; --k, n = tree().parent(n)) scratch_.path[k - 1] = tree().token(n);
-        return scratch_.path.first(depth);
     }
     void forget() noexcept { std::fill_n(scratch_.made.begin(), tree().size(), false); }
     [[nodiscard]] bool is_misled() const noexcept {

@@ -36,7 +36,7 @@ public:
         : v_(v), low_(v.scratch().first(v.length())), high_(v.scratch().subspan(v.length(), v.length())) {}
 
     /// Adds the next prefix; false if it survives with probability 0. Its row must be valid.
-    [[nodiscard]] bool extend() noexcept {
+    [[nodiscard]] bool extend() {
         multiply(size_);
         if (!(high_[size_] > 0.0)) return false;
         ++size_;
@@ -52,7 +52,7 @@ public:
     public:
         number(joint_survival& of, std::size_t i) noexcept : of_(of), i_(i) {}
         [[nodiscard]] bounds known() const noexcept { return of_.of(i_); }
-        void narrow() noexcept { of_.narrow(i_); }
+        void narrow() { of_.narrow(i_); }
 
     private:
         joint_survival& of_;
@@ -62,7 +62,7 @@ public:
 private:
     // Brings p_i's bounds closer by one row's sum. The candidates are the rows behind the last prefix whose survival is known
     // exactly. The row with the widest bounds is chosen, the first among equals: all prefixes behind it gain.
-    void narrow(std::size_t i) noexcept {
+    void narrow(std::size_t i) {
         std::size_t row = i;
         double widest = 0.0;
         for (std::size_t k = i; k > 0 && of(k).low != of(k).high; --k) {
@@ -77,7 +77,7 @@ private:
         for (; row < size_; ++row) multiply(row);
     }
     // The bounds of p_{k+1} from those of p_k. They are equal once the sums are known.
-    void multiply(std::size_t k) noexcept {
+    void multiply(std::size_t k) {
         auto& p = v_.outline(k);
         double const weight = weight_of(p, v_.token(k));
         double const q = v_.draft(k).probability(v_.token(k));

@@ -11,8 +11,10 @@
 
 #include <sureleap/concepts.hpp>
 #include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
 #include <sureleap/core/workspace.hpp>
 #include <sureleap/sampling/distribution.hpp>
+#include <sureleap/sampling/row_mask.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -31,23 +33,24 @@ struct verification_memory {
         std::is_same_v<compute_t<T>, T> && requires(Hook const& hook, request_view const& r) {
             { hook.touches(r) } -> std::same_as<bool>;
         };
-    /// Hooked rows are copies in the compute type; others are read where the target left them.
+    /// Hooked rows are copies in the compute type, masked ones in their own; others are read where the target left them.
     using row_type = std::conditional_t<hooked, compute_t<T>, T>;
 
     std::span<distribution<row_type>> laws{};  ///< [gamma + 1]
     std::span<double> joint{};                 ///< [2 gamma]
     std::span<token_id> order{};               ///< [V], for truncation
-    std::span<row_type> rows{};                ///< [(gamma + 1) V], if hooked
+    std::span<row_type> rows{};                ///< [(gamma + 1) V], if hooked or constrained
     std::span<double> sums{};                  ///< [(gamma + 2) row_blocks(V)], of the laws and of a residual
     row_kernels const* kernels = nullptr;
 
-    [[nodiscard]] static verification_memory carve(
-        workspace& ws, std::size_t block_size, std::size_t vocabulary,
-        row_kernels const& kernels = native_kernels<row_kernels>()) noexcept {
+    /// `constrained`: rows may have to be masked.
+    [[nodiscard]] static verification_memory carve(workspace& ws, std::size_t block_size, std::size_t vocabulary,
+                                                   row_kernels const& kernels = native_kernels<row_kernels>(),
+                                                   bool constrained = false) noexcept {
         return {ws.take<distribution<row_type>>(block_size + 1),
                 ws.take<double>(2 * block_size),
                 ws.take<token_id>(vocabulary),
-                ws.take<row_type>(hooked ? (block_size + 1) * vocabulary : 0),
+                ws.take<row_type>(hooked || constrained ? (block_size + 1) * vocabulary : 0),
                 ws.take<double>((block_size + 2) * row_blocks(vocabulary)),
                 &kernels};
     }
@@ -65,14 +68,11 @@ public:
         : request_(request), rows_(rows), first_row_(first_row), hook_(hook), memory_(memory) {}
 
     [[nodiscard]] law& operator[](std::size_t k) const noexcept { return memory_.laws[k]; }
-    /// Makes the law of row k, which the target gave behind `drafted`. Its sum is made as `how` says, or later.
-    void make(std::size_t k, std::span<token_id const> drafted, totals how) const noexcept {
+    /// Makes the law of row k, which the target gave behind `drafted`. Its sum is made as `how` says, or later. Throws
+    /// what the hook throws.
+    void make(std::size_t k, std::span<token_id const> drafted, totals how) const {
         memory_.laws[k] = made(k, drafted, how);
     }
-    /// Behind a stop token there is no law to read: the text has ended. A rule that draws there gets `stop` once more,
-    /// which nobody emits.
-    void end(std::size_t k, token_id stop) const noexcept { memory_.laws[k] = law::one_hot(rows_.values.cols, stop); }
-    [[nodiscard]] bool ends_with(token_id x) const noexcept { return request_.settings->stops_at(x); }
     /// From now on laws are made of logits alone, and not of what rows bring along.
     void distrust() noexcept { bare_ = true; }
     /// Room for the block sums of a row; k = l + 1 is nobody's.
@@ -83,23 +83,52 @@ public:
     [[nodiscard]] memory_type const& memory() const noexcept { return memory_; }
 
 private:
-    [[nodiscard]] law made(std::size_t k, std::span<token_id const> drafted, totals how) const noexcept {
-        logits_row<T> row = rows_.row(first_row_ + k);
-        if (bare_) row.log_normaliser.reset();
-        transform const to = request_.settings->target_transform();
-        if constexpr (memory_type::spares) {
-            if (!hook_.touches(request_)) {
-                return {row, to, memory_.order, nullptr, *memory_.kernels, block_sums(k), how};
-            }
+    [[nodiscard]] law made(std::size_t k, std::span<token_id const> drafted, totals how) const {
+        std::size_t const vocabulary = rows_.values.cols;
+        // Behind a stop token there is no law to read: the text has ended. A rule that draws there gets the stop token
+        // once more, which nobody emits.
+        if (!drafted.empty() && request_.settings->stops_at(drafted.back())) {
+            return law::one_hot(vocabulary, drafted.back());
         }
+        row_mask const mask = mask_behind(request_, drafted);
+        if (token_id const forced = mask.only(vocabulary); forced != no_token) return law::one_hot(vocabulary, forced);
         if constexpr (memory_type::hooked) {
-            auto const copy = memory_.rows.subspan(k * row.values.size(), row.values.size());
-            std::transform(row.values.begin(), row.values.end(), copy.begin(), [](T const& l) { return load(l); });
-            hook_(hook_context{request_, drafted}, copy);
-            return {{copy, {}}, to, memory_.order, nullptr, *memory_.kernels, block_sums(k), how};
-        } else {
-            return {row, to, memory_.order, nullptr, *memory_.kernels, block_sums(k), how};
+            bool const hooked = is_hooked();
+            if (hooked || mask) {
+                auto const row = copy(k);
+                if (hooked) hook_(hook_context{request_, drafted}, row);
+                mask.apply(row);
+                return law_of(k, {row, {}}, how);
+            }
+        } else if (mask) {
+            auto const row = copy(k);
+            mask.apply(row);
+            return law_of(k, {row, {}}, how);
         }
+        // Hooked rows are of the compute type, so what is read in place is of it as well.
+        if constexpr (std::is_same_v<typename memory_type::row_type, T>) {
+            logits_row<T> row = rows_.row(first_row_ + k);
+            if (bare_) row.log_normaliser.reset();
+            return law_of(k, row, how);
+        } else {
+            return {};
+        }
+    }
+    [[nodiscard]] law law_of(std::size_t k, logits_row<typename memory_type::row_type> const& row,
+                             totals how) const noexcept {
+        return {row, request_.settings->target_transform(), memory_.order, {}, *memory_.kernels, block_sums(k), how};
+    }
+    [[nodiscard]] bool is_hooked() const {
+        if constexpr (memory_type::spares) return hook_.touches(request_);
+        return memory_type::hooked;
+    }
+    // Row k, to be changed.
+    [[nodiscard]] std::span<typename memory_type::row_type> copy(std::size_t k) const noexcept {
+        auto const row = rows_.values.row(first_row_ + k);
+        auto const copied = memory_.rows.subspan(k * row.size(), row.size());
+        std::transform(row.begin(), row.end(), copied.begin(),
+                       [](T const& l) { return static_cast<typename memory_type::row_type>(load(l)); });
+        return copied;
     }
 
     request_view const& request_;

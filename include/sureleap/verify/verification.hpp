@@ -38,15 +38,15 @@ public:
     /// q_k as recorded when x_k was drawn.
     [[nodiscard]] distribution<Q> const& draft(std::size_t k) const noexcept { return recorded_[k]; }
     /// p_k, the target's transformed law after x_1..x_k; k <= length(). Made at the first call for each k, in order.
-    [[nodiscard]] law const& target(std::size_t k) noexcept {
+    [[nodiscard]] law const& target(std::size_t k) {
         law& p = made(k, totals::exact);
         p.settle();
         return p;
     }
     /// The same law, of whose sums perhaps only bounds are known yet, or nothing (verify/bounded.hpp).
     // Also for requests that want log probabilities, which need the sum: asking for them must not change what is drawn.
-    [[nodiscard]] law& outline(std::size_t k) noexcept { return made(k, totals::bounded); }
-    [[nodiscard]] law& unsummed(std::size_t k) noexcept { return made(k, totals::none); }
+    [[nodiscard]] law& outline(std::size_t k) { return made(k, totals::bounded); }
+    [[nodiscard]] law& unsummed(std::size_t k) { return made(k, totals::none); }
     /// What `rule` decides. If what the rows brought along proves wrong, the rule decides once more without it. An engine
     /// whose rows are all wrong is noticed in every round, since each ends with a draw from one of them; it loses time and
     /// nothing else. A decision without a token is none.
@@ -70,14 +70,8 @@ public:
     [[nodiscard]] std::span<double> block_sums() const noexcept { return laws_.block_sums(laws_.memory().laws.size()); }
 
 private:
-    [[nodiscard]] law& made(std::size_t k, totals how) noexcept {
-        for (; made_ <= k; ++made_) {
-            if (made_ > 0 && laws_.ends_with(drafted_[made_ - 1])) {
-                laws_.end(made_, drafted_[made_ - 1]);
-            } else {
-                laws_.make(made_, drafted_.first(made_), how);
-            }
-        }
+    [[nodiscard]] law& made(std::size_t k, totals how) {
+        for (; made_ <= k; ++made_) laws_.make(made_, drafted_.first(made_), how);
         return laws_[k];
     }
     [[nodiscard]] bool is_misled() const noexcept {

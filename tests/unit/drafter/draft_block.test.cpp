@@ -97,7 +97,7 @@ TEST_CASE("draft_block: draws by the rule's kind, and records the law that was s
         auto const table = f.block.table();
         REQUIRE(table.survivals.requests() == requests);
         for (std::size_t r = 0; r < requests; ++r) {
-            REQUIRE(f.block.outcome(r) == status::ok);
+            REQUIRE(f.block.draft_outcome(r) == status::ok);
             REQUIRE(f.block.size(r) == gamma);
             REQUIRE(f.block.tokens(r).size() == gamma);
             REQUIRE(f.block.laws(r).size() == gamma);
@@ -163,16 +163,16 @@ TEST_CASE("draft_block: a bad row or confidence ends the chain and names the rea
     CHECK(draw(0, 0.0, 0.9) != no_token);
     CHECK(draw(1, 0.0, 0.9) != no_token);
     CHECK(draw(0, nan, 0.9) == no_token);
-    CHECK(f.block.outcome(0) == status::invalid_draft);
+    CHECK(f.block.draft_outcome(0) == status::invalid_draft);
     CHECK(f.block.size(0) == 1);  // what was drawn before stays
     CHECK(f.block.tokens(0).size() == 1);
-    CHECK(f.block.outcome(1) == status::ok);  // the neighbour is not concerned
+    CHECK(f.block.draft_outcome(1) == status::ok);  // the neighbour is not concerned
     CHECK(f.block.size(1) == 1);
     for (double const bad : {nan, -0.1, 1.1}) {
         f.block.begin(f.views);
-        CHECK(f.block.outcome(0) == status::ok);
+        CHECK(f.block.draft_outcome(0) == status::ok);
         CHECK(draw(0, 0.0, bad) == no_token);
-        CHECK(f.block.outcome(0) == status::invalid_confidence);
+        CHECK(f.block.draft_outcome(0) == status::invalid_confidence);
         CHECK(f.block.size(0) == 0);
     }
     CHECK(f.block.table().survivals.sizes[0] == 0);

@@ -62,7 +62,7 @@ TEST_CASE("drafters: a greedy request is never surer than 1, however sure its ro
         s.settings[0] = {.temperature = 0.0};
         s.views[0].remaining = gamma + 1;
         auto const memory = s.draw(drafter);
-        REQUIRE(memory.block.outcome(0) == status::ok);
+        REQUIRE(memory.block.draft_outcome(0) == status::ok);
         REQUIRE(memory.block.size(0) == gamma);
         for (std::size_t k = 0; k < gamma; ++k) {
             auto const p = softmax(part(widened(logits), k * size, size), 1.0);
@@ -233,9 +233,9 @@ TEST_CASE("drafters: a bad row stops one request's block and no other") {
     for (auto& settings : s.settings) settings.max_draft_tokens = gamma;
     for (auto& view : s.views) view.remaining = gamma + 1;
     auto const memory = s.draw(drafter);
-    CHECK(memory.block.outcome(0) == status::ok);
+    CHECK(memory.block.draft_outcome(0) == status::ok);
     CHECK(memory.block.size(0) == gamma);
-    CHECK(memory.block.outcome(1) == status::invalid_draft);
+    CHECK(memory.block.draft_outcome(1) == status::invalid_draft);
     CHECK(memory.block.size(1) == 1);
 }
 
@@ -248,7 +248,7 @@ TEST_CASE("drafters: a model whose shapes are not the promised ones costs the ro
     for (auto& view : s.views) view.remaining = gamma + 1;
     auto const outcomes = [&](auto&& drafter) {
         auto const memory = s.draw(drafter);
-        return std::vector<status>{memory.block.outcome(0), memory.block.outcome(1)};
+        return std::vector<status>{memory.block.draft_outcome(0), memory.block.outcome(1)};
     };
     std::vector<status> const fine(2, status::ok);
     std::vector<status> const refused(2, status::invalid_draft);
@@ -305,7 +305,7 @@ TEST_CASE("drafters: a request whose anchor is no token drafts nothing, and othe
         auto const memory = s.draw(drafter);
         std::vector<tokens> all;
         for (std::size_t r = 0; r < requests; ++r) {
-            CHECK(memory.block.outcome(r) == status::ok);
+            CHECK(memory.block.draft_outcome(r) == status::ok);
             all.emplace_back(memory.block.tokens(r).begin(), memory.block.tokens(r).end());
         }
         return all;

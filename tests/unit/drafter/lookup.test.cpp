@@ -98,7 +98,7 @@ TEST_CASE("lookup: a block never holds an id that is no token") {
     CHECK(drafted(0) == tokens{3});
     CHECK(drafted(1) == tokens{3, 4});
     CHECK(drafted(2).empty());
-    for (std::size_t r = 0; r < views.size(); ++r) CHECK(memory.block.outcome(r) == status::ok);
+    for (std::size_t r = 0; r < views.size(); ++r) CHECK(memory.block.draft_outcome(r) == status::ok);
 }
 
 TEST_CASE("lookup: equals a search of every place") {

@@ -111,7 +111,7 @@ void compare_semi_autoregressive(kind which, std::uint64_t seed, double toleranc
             for (std::size_t r = 0; r < requests; ++r) {
                 auto const laws = memory.block.laws(r);
                 auto const xs = memory.block.tokens(r);
-                REQUIRE(memory.block.outcome(r) == status::ok);
+                REQUIRE(memory.block.draft_outcome(r) == status::ok);
                 REQUIRE(xs.size() == s.views[r].draft_cap(gamma));
                 token_id previous = s.views[r].anchor;
                 reals state(rank);
@@ -390,7 +390,7 @@ TEST_CASE("semi-autoregressive: a shortlist of bad rows costs its request the ro
         std::vector<status> all;
         std::size_t const before = rows == 3 * gamma && cols == size ? 1 : 0;  // the bad position, which is the second
         for (std::size_t r = 0; r < 3; ++r) {
-            all.push_back(memory.block.outcome(r));
+            all.push_back(memory.block.draft_outcome(r));
             CHECK(memory.block.size(r) == (all.back() == status::ok ? gamma : before));
         }
         return all;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -90,7 +91,18 @@ TEST_CASE("decoder: parts that do not fit are refused at set-up") {
 
 namespace {
 
-enum class fault { none, nan_row, inf_row, masked_row, few_rows, few_columns, failure };
+enum class fault {
+    none,
+    nan_row,
+    inf_row,
+    masked_row,
+    no_rows,
+    few_rows,
+    few_columns,
+    few_normalisers,
+    few_sums,
+    failure
+};
 
 /// A target that goes wrong once: at call `when`, for the request in `slot` where a row is concerned.
 struct faulty_target {
@@ -114,8 +126,11 @@ struct faulty_target {
             if (kind == fault::masked_row) std::fill(row.begin(), row.end(), -inf);
         }
         rows.values.data = copy.data();
+        if (kind == fault::no_rows) rows = {};
         if (kind == fault::few_rows) --rows.values.rows;
         if (kind == fault::few_columns) --rows.values.cols;
+        if (kind == fault::few_normalisers) rows.log_normalisers = std::span<float const>(copy).first(1);
+        if (kind == fault::few_sums) rows.block_sums = {copy.data(), 1, 1};
         if (kind == fault::failure) throw std::runtime_error("out of memory on the device");
         return rows;
     }
@@ -208,9 +223,8 @@ TEST_CASE("decoder: bad target rows suspend the request and change nothing") {
         decoder reference{clean, draft_model_of(), fixed_schedule{3}, rule, {.max_requests = 2}};
         auto const undisturbed = run(reference, {job_0, job_1}, 2);
         for (std::size_t const when : {0u, 2u}) {
-            for (auto const kind :
-                 {fault::nan_row, fault::inf_row, fault::masked_row, fault::few_rows, fault::few_columns}) {
-                bool const all = kind == fault::few_rows || kind == fault::few_columns;
+            for (auto const kind : {fault::nan_row, fault::inf_row, fault::masked_row, fault::no_rows}) {
+                bool const all = kind == fault::no_rows;
                 for (std::size_t const slot : {0u, 1u}) {
                     INFO("round " << when << ", fault " << static_cast<int>(kind) << ", slot " << slot);
                     faulty_target target{kind, when, slot};
@@ -362,12 +376,28 @@ TEST_CASE("decoder: a bad confidence ends its chain where it stands, and nothing
     }
 }
 
-TEST_CASE("decoder: a target that throws leaves everything as it was") {
-    auto const compare = [](auto schedule, auto rule) {
+namespace {
+
+/// What any exception says.
+template <class F>
+[[nodiscard]] std::string failure_text(F const& f) {
+    try {
+        f();
+    } catch (std::exception const& e) {
+        return e.what();
+    }
+    return {};
+}
+
+}  // namespace
+
+TEST_CASE("decoder: a target that throws, or whose rows do not fit, leaves everything as it was") {
+    auto const fails = [](fault kind, char const* text, auto schedule, auto rule) {
+        INFO(text);
         auto clean = target_model_of();
         decoder reference{clean, draft_model_of(), schedule, rule, {.max_requests = 2}};
         auto const undisturbed = run(reference, {job_0, job_1}, 2);
-        faulty_target target{fault::failure, 2};
+        faulty_target target{kind, 2};
         decoder dec{target, draft_model_of(), schedule, rule, {.max_requests = 2}};
         request_id const ids[] = {dec.submit(job_0.prompt, job_0.settings), dec.submit(job_1.prompt, job_1.settings)};
         REQUIRE(dec.step());
@@ -375,7 +405,7 @@ TEST_CASE("decoder: a target that throws leaves everything as it was") {
         std::vector<tokens> kept;
         for (auto const id : ids) kept.emplace_back(dec.generated(id).begin(), dec.generated(id).end());
         auto const rounds = dec.report().rounds();
-        CHECK_THROWS_AS(dec.step(), std::runtime_error);
+        CHECK(says(failure_text([&] { dec.step(); }), {text}));
         CHECK(dec.events().empty());
         CHECK(dec.report().rounds() == rounds);
         CHECK(target.committed.size() == 2);
@@ -387,6 +417,13 @@ TEST_CASE("decoder: a target that throws leaves everything as it was") {
         for (std::size_t i = 0; i < 2; ++i) {
             CHECK(tokens(dec.generated(ids[i]).begin(), dec.generated(ids[i]).end()) == undisturbed[i]);
         }
+    };
+    auto const compare = [&](auto schedule, auto rule) {
+        fails(fault::failure, "out of memory on the device", schedule, rule);
+        fails(fault::few_rows, "the target gave", schedule, rule);
+        fails(fault::few_columns, "rows of 11 logits, expected at least", schedule, rule);
+        fails(fault::few_normalisers, "the target gave 1 normalisers, expected none or", schedule, rule);
+        fails(fault::few_sums, "the target gave 1 rows of 1 block sums, expected none or", schedule, rule);
     };
     compare(fixed_schedule{}, keyed_coupling{});
     compare(greedy_schedule{capacity}, token_rejection<>{});
