@@ -46,9 +46,10 @@ class server {
 public:
     /// The models must outlive the server, and are its own: nobody else's requests are in their slots. A drafter of
     /// trees gets the rule that does for trees what `rule` does for chains. `observer` is the model inside the drafter,
-    /// if it feeds on features; it has the target's limits. A drafter that needs no features has none.
+    /// if it feeds on features; it has the target's limits. A drafter that needs no features has none. `constrained`:
+    /// requests may have a constraint or min_new_tokens.
     server(target<Real>& served, any_drafter<Real>& drafter, draft_model<Real>* observer, Schedules schedule,
-           any_rule rule, thread_pool& pool, Rng rng = {})
+           any_rule rule, thread_pool& pool, Rng rng = {}, bool constrained = false)
         : target_(served),
           drafter_(drafter),
           observer_(observer),
@@ -60,7 +61,9 @@ public:
               {.max_requests = served.limits().slots,
                .executor = pool,
                .calibration = calibration_ ? sureleap::calibration_ref(*calibration_) : sureleap::calibration_ref(),
-               .clock = now})),
+               .clock = now,
+               .constrained = constrained})),
+          constrained_(constrained),
           report_(block_size()),
           slots_(served.limits().slots),
           held_(slots_.size()),
@@ -77,6 +80,11 @@ public:
     /// Queues a request. Throws if the prompt or the settings cannot be served.
     request_id submit(std::vector<token_id> prompt, request_settings const& settings) {
         std::visit([&]<class R>(R const&) { sureleap::check_settings<R>(settings); }, rule_);
+        if (settings.masks_rows() && !constrained_) {
+            sureleap::fail_with(
+                "server: the request has a constraint or min_new_tokens, expected a server that was made ",
+                "with constrained = true");
+        }
         if (prompt.empty()) sureleap::fail_with("server: the prompt is empty, expected at least one token");
         for (std::size_t i = 0; i < prompt.size(); ++i) {
             if (prompt[i] < 0 || static_cast<std::size_t>(prompt[i]) >= target_.vocabulary()) {
@@ -307,6 +315,7 @@ private:
     Rng rng_;
     std::optional<sureleap::sequential_temperature_scaling> const calibration_;  // lent to memory_
     memory_type memory_;
+    bool constrained_;
     sureleap::round_record last_;
     sureleap::round_report report_;
     phase_times times_;

@@ -54,7 +54,8 @@ void converse(options const& chosen, method const& how, job const& base, models&
     engine::tokenizer const& tokens = asked.tokenizer.value();
     std::size_t const most = base.settings.max_new_tokens;
     conversation said(tokens, engine::chat_template_of(chosen.target), chosen.context - most, chosen.think);
-    engine::server<float> server(*loaded.target, how.drafter, how.draft, how.schedule, how.rule, pool);
+    engine::server<float> server(*loaded.target, how.drafter, how.draft, how.schedule, how.rule, pool, {},
+                                 base.regex != nullptr);
     if (how.cost) server.correct(*how.cost);
     server.keep_prompts();
     bool const coloured = terminal::wants_colours(STDOUT_FILENO);

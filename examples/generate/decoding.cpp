@@ -4,8 +4,11 @@
 #include "decoding.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 #include <variant>
+
+#include <sureleap/serving/constraint.hpp>
 
 namespace generate {
 namespace {
@@ -35,7 +38,8 @@ round_seen round_of(engine::server<float> const& server, std::size_t r) {
 
 decoding decode(method const& how, job const& what, engine::target<float>& target, engine::thread_pool& pool,
                 watcher const& watch) {
-    engine::server<float> server(target, how.drafter, how.draft, how.schedule, how.rule, pool);
+    engine::server<float> server(target, how.drafter, how.draft, how.schedule, how.rule, pool, {},
+                                 what.regex != nullptr);
     if (how.cost) server.correct(*how.cost);
     return decode(server, what, watch);
 }
@@ -43,9 +47,11 @@ decoding decode(method const& how, job const& what, engine::target<float>& targe
 decoding decode(engine::server<float>& server, job const& what, watcher const& watch) {
     decoding done{.outputs = std::vector<std::vector<token_id>>(what.copies), .rounds = {}, .report = {}, .times = {}};
     std::vector<sureleap::request_id> ids;
+    std::deque<sureleap::constraint<engine::token_regex::matcher>> constraints;  // requests refer to theirs
     for (std::size_t copy = 0; copy < what.copies; ++copy) {
         auto settings = what.settings;
         settings.seed = what.seed + copy;
+        if (what.regex != nullptr) settings.constraint = constraints.emplace_back(what.regex->begin());
         ids.push_back(server.submit({what.prompt.begin(), what.prompt.end()}, settings));
     }
     std::vector<std::size_t> prefilled(what.copies);

@@ -13,6 +13,7 @@
 #include <engine/server.hpp>
 #include <engine/target.hpp>
 #include <engine/thread_pool.hpp>
+#include <engine/token_regex.hpp>
 #include <sureleap/sureleap.hpp>
 
 #include "options.hpp"
@@ -35,6 +36,7 @@ struct job {
     sureleap::request_settings settings;
     std::uint64_t seed = 1;
     std::size_t copies = 1;
+    engine::token_regex const* regex = nullptr;  ///< every text matches it; null: any text
 };
 
 /// What came out, and what it took.

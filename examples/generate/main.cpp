@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include <engine/read_floor.hpp>
 #include <engine/thread_pool.hpp>
+#include <engine/token_regex.hpp>
 #include <sureleap/core/error.hpp>
 #include <sureleap/serving/stop_texts.hpp>
 
@@ -104,6 +106,11 @@ int run(options const& chosen) {
     auto const piece = [&](token_id x) noexcept { return asked.tokenizer->bytes_of(x); };
     sureleap::stop_texts const ends{piece, chosen.stops};
     if (!chosen.stops.empty()) what.settings.text_end = ends;
+    std::optional<engine::token_regex> regex;
+    if (!chosen.regex.empty()) {
+        regex.emplace(chosen.regex, *asked.tokenizer, loaded.target->vocabulary(), loaded.stop_tokens);
+        what.regex = &*regex;
+    }
     engine::any_drafter<float> nothing = engine::no_drafter<float>(loaded.target->vocabulary());
     method const speculative{loaded.drafter, loaded.draft.get(), std::move(schedule), rule, cost};
     method const plain{nothing, nullptr, sureleap::fixed_schedule{}, rule};

@@ -106,6 +106,8 @@ void add_sampling(CLI::App& app, options& o) {
     sampling.add("--max-new-tokens", o.settings.max_new_tokens, "N", "Stop after so many")->capture_default_str();
     sampling.flag("--ignore-eos", o.ignore_eos, "Do not stop at the model's stop tokens");
     sampling.add("--stop", o.stops, "TEXT", "End with the token that completes this text; one or several");
+    sampling.add("--regex", o.regex, "PATTERN",
+                 "Write what matches this expression over bytes, such as yes|no. Drafts do too");
 }
 
 void add_running(CLI::App& app, options& o, bool& no_plain) {
@@ -142,6 +144,10 @@ void complete(options& o, std::filesystem::path const& prompt_file, bool no_plai
         fail_with("nothing to continue: give --prompt, --prompt-file or --tokens, or --chat for a conversation");
     if (!o.stops.empty() && !o.prompt && !o.chat)
         fail_with("--stop needs a text, and ids have none: give --prompt, --prompt-file or --chat");
+    if (!o.regex.empty() && !o.prompt && !o.chat)
+        fail_with("--regex needs a text, and ids have none: give --prompt, --prompt-file or --chat");
+    if (!o.regex.empty() && o.ignore_eos)
+        fail_with("--regex ends a text with a stop token where it matches, and --ignore-eos leaves none");
     if (o.tiny() && o.chat) fail_with("--chat needs a tokenizer, and the tiny models have none: give --target");
     if (o.converses() && o.copies > 1) fail_with("--copies is ", o.copies, ", expected 1 in a conversation");
     if (!o.trace.empty() && !o.speculates()) fail_with("--trace shows rounds of a drafter, and --draft is none");

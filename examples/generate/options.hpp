@@ -38,6 +38,7 @@ struct options {
     std::uint64_t seed = 1;
     bool ignore_eos = false;
     std::vector<std::string> stops;  ///< texts that end the output
+    std::string regex;               ///< what the output matches; empty: anything
 
     std::size_t copies = 1;
     std::size_t context = 0;  ///< 0: what prompt and output need; for a conversation see chat.hpp

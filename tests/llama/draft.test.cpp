@@ -108,23 +108,44 @@ TEST_CASE("a draft of another vocabulary is told the text, and drafts what both 
     CHECK(run(model, small, fixed_schedule{}).texts == plain_texts(model));
 }
 
-TEST_CASE("a draft's pass that fails leaves the requests as they were") {
+TEST_CASE("a draft whose context is full drafts for those that fit, and the others go on without") {
     tiny_model const model = make_tiny(tiny_arch::llama, 7);
-    tiny_context const context = make_context(model);
-    llama_context_params params = tiny_context_params();
-    params.n_ctx = 256;  // less than the texts
-    tiny_context const draft_context = make_context(model, params);
-    llama_draft draft{draft_context.get(), llama_model_get_vocab(model.get()), {.block_size = 4}};
-    autoregressive drafter{draft, top1_confidence{}, draft.options()};
-    llama_target target{context.get(), drafter};
-    decoder dec{target, drafter, fixed_schedule{}, keyed_coupling{}};
-    auto const prompt = repeating_prompt(1, 250, 6);
-    auto const id = dec.submit(prompt, {.seed = 1, .max_new_tokens = 50});
-    while (dec.step() && dec.state(id) == request_state::running) {
+    tiny_model const other = make_tiny(tiny_arch::llama, 7, {.tokens = 270});
+    for (tiny_model const& small : {model, other}) {
+        INFO((small == model ? "the same vocabulary" : "another one"));
+        tiny_context const context = make_context(model);
+        llama_context_params params = tiny_context_params();
+        params.n_ctx = 256;  // for all requests together, and less than the third one's text
+        tiny_context const draft_context = make_context(small, params);
+        llama_draft draft{
+            draft_context.get(), llama_model_get_vocab(model.get()), {.max_requests = 3, .block_size = 4}};
+        autoregressive drafter{draft, top1_confidence{}, draft.options()};
+        llama_target target{context.get(), drafter, {.max_requests = 3}};
+        decoder dec{target, drafter, fixed_schedule{}, keyed_coupling{}, {.max_requests = 3}};
+        std::size_t const lengths[] = {20, 150, 230};
+        std::vector<request_id> ids;
+        std::size_t drafted[3] = {};
+        std::size_t late = 0;  // drafts that would lie beyond the context
+        for (std::size_t i = 0; i < 3; ++i) {
+            ids.push_back(dec.submit(repeating_prompt(i, lengths[i], 6), {.seed = i, .max_new_tokens = 60}));
+        }
+        while (dec.step()) {
+            for (verdict const& v : dec.round().verdicts) {
+                REQUIRE(v.outcome == status::ok);
+                auto const i = static_cast<std::size_t>(std::find(ids.begin(), ids.end(), v.id) - ids.begin());
+                drafted[i] += v.drafted;
+                if (lengths[i] + dec.generated(v.id).size() - v.emitted.size() > 256) late += v.drafted;
+            }
+        }
+        CHECK(drafted[0] > 0);
+        CHECK(drafted[1] > 0);
+        CHECK(late == 0);
+        for (std::size_t i = 0; i < 3; ++i) {
+            CHECK(dec.state(ids[i]) == request_state::finished);
+            auto const expected =
+                plain_text(model, repeating_prompt(i, lengths[i], 6), {.seed = i, .max_new_tokens = 60});
+            auto const text = dec.generated(ids[i]);
+            CHECK(std::equal(text.begin(), text.end(), expected.begin(), expected.end()));
+        }
     }
-    CHECK(dec.state(id) == request_state::suspended);
-    CHECK(draft.outcome() == llama_outcome::context_full);
-    auto const expected = plain_text(model, prompt, {.seed = 1, .max_new_tokens = 50});
-    auto const text = dec.generated(id);
-    CHECK(std::equal(text.begin(), text.end(), expected.begin()));
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
 // Models of an engine that fails. They are hash languages over a handful of tokens that throw and write NaN into rows.
-// A state by slot shows whether the decoder keeps its promises.
+// A state by slot shows whether the decoder keeps its promises. Nothing is asked behind a stop token.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -36,16 +38,23 @@ inline constexpr support::hash_language draft_language{.own = 5, .disagreement =
 /// What the models throw.
 struct injected_failure {};
 
-/// Decides when a model fails. One for an engine; models are called from the thread that calls step().
+/// Decides when a model fails. One for an engine; models are called from the thread that calls step(), hooks from any.
 struct faults {
     support::dice roll;
     double often = 0.01;
-    std::size_t thrown = 0;
+    std::atomic<std::size_t> thrown{0};
     std::size_t poisoned = 0;
+    std::atomic<std::uint32_t> hooks{0};
 
     [[nodiscard]] bool strikes() { return roll.chance(often); }
     void may_throw() {
-        if (!strikes()) return;
+        if (strikes()) fail();
+    }
+    void hook_may_throw() {
+        std::uint32_t const call = hooks.fetch_add(1);
+        if (std::abs(support::hashed(7, call, 0, 0, 0)) < 0.1 * often) fail();
+    }
+    [[noreturn]] void fail() {
         ++thrown;
         throw injected_failure{};
     }
@@ -67,6 +76,8 @@ inline void demand(bool holds, char const* what) {
 /// to begin where the last one that was committed ended, whatever failed in between.
 class cached_target {
 public:
+    static constexpr bool scores_trees = true;
+
     explicit cached_target(faults* faulty = nullptr) : faults_(faulty) {}
 
     [[nodiscard]] static std::size_t vocabulary() { return soak::vocabulary; }
@@ -78,11 +89,13 @@ public:
         for (std::size_t r = 0; r < batch.requests().size(); ++r) {
             request_view const& request = batch.requests()[r];
             check(request);
-            context_.assign(request.context.begin(), request.context.end());
             for (std::size_t k = 0; k <= batch.length(r); ++k, ++row) {
-                if (k > 0) context_.push_back(batch.drafted(r)[k - 1]);
+                context_.assign(request.context.begin(), request.context.end());
+                add_path(batch, row);
                 auto const logits = std::span(logits_).subspan(row * soak::vocabulary, soak::vocabulary);
                 target_language(context_, logits);
+                bool const ended = k > 0 && request.settings->stops_at(context_.back());
+                if (ended) std::fill(logits.begin(), logits.end(), not_a_number);
                 if (faults_ != nullptr) faults_->may_poison(logits);
             }
             if (faults_ != nullptr && r == batch.requests().size() / 2) faults_->may_throw();
@@ -101,6 +114,14 @@ private:
         request_id id = 0;
         std::size_t length = 0;
     };
+    // The drafted tokens up to `row`.
+    void add_path(verify_batch const& batch, std::size_t row) {
+        auto const first = context_.end() - context_.begin();
+        for (std::size_t at = row; batch.parents()[at] != verify_batch::no_row; at = batch.parents()[at]) {
+            context_.push_back(batch.tokens()[at]);
+        }
+        std::reverse(context_.begin() + first, context_.end());
+    }
     void check(request_view const& request) {
         if (request.slot >= cache_.size()) cache_.resize(request.slot + 1);
         entry& known = cache_[request.slot];
@@ -118,6 +139,32 @@ private:
     std::vector<token_id> context_;
     std::vector<entry> cache_;
 };
+
+/// Changes rows a little, and throws.
+struct faulty_hook {
+    faults* faulty = nullptr;
+
+    void operator()(hook_context const& at, std::span<float> row) const {
+        bool const ended = !at.drafted.empty() && at.request.settings->stops_at(at.drafted.back());
+        demand(!ended, "a hook is asked behind the end of a text");
+        if (faulty != nullptr) faulty->hook_may_throw();
+        row[(at.request.context.size() + at.drafted.size()) % row.size()] -= 0.5F;
+    }
+};
+
+/// A text ends where token 3 follows token 2.
+inline bool ends_text(request_view const& request, std::span<token_id const> emitted) noexcept {
+    token_id const before = emitted.size() > 1 ? emitted[emitted.size() - 2] : request.context.back();
+    return emitted.back() == 3 && before == 2;
+}
+
+/// Some tokens may not follow others, and token 4 has to follow token 6. Tokens 0 and 4 are no stop tokens.
+inline token_mask allowed_tokens(request_view const& request, std::span<token_id const> drafted) noexcept {
+    static constexpr std::uint32_t words[] = {0xfd, 0x7f, 0xef, 0xb7, 0xff, 0x3d, 0x10, 0xfb};
+    token_id const last = drafted.empty() ? request.context.back() : drafted.back();
+    demand(drafted.empty() || !request.settings->stops_at(last), "a constraint is asked behind the end of a text");
+    return token_mask{std::span(words).subspan(static_cast<std::size_t>(last), 1)};
+}
 
 /// An ordinary model as a draft, which resembles the target.
 class faulty_draft {

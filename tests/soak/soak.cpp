@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // A decoder under random traffic for a long time. Requests with settings of all kinds are submitted, paused, resumed
-// and cancelled at any round. Models throw, and rows hold NaN. Rounds run on several threads, while another thread
-// reads the metrics. Schedules and calibrations change their answers after every round, or are the library's own. It
+// and cancelled at any round, and their drafts are limited. Texts end at tokens and where two tokens meet, some are
+// constrained. Models and hooks throw, and rows hold NaN. Rounds run on several threads, while another thread reads the metrics. Schedules and calibrations change their answers after every round, or are the library's own. It
 // runs as many request rounds as asked:
 //
 //     soak --rounds 1000000 --seed 1
@@ -11,6 +11,7 @@
 // besides:
 //   - no request is lost: whatever was submitted has finished, was cancelled, or is still there, and all finish in the end;
 //   - a failure changes nothing: tokens are as they were, and the target's state by slot fits the next round;
+//   - nothing is accepted that is not emitted, and nothing asked behind the end of a text;
 //   - under pathwise rules, tokens and their log-probabilities are those of the request running alone: all of them when
 //     it has finished, a prefix when it was cancelled.
 #include <algorithm>
@@ -35,6 +36,7 @@
 #include <sureleap/decoder.hpp>
 #include <sureleap/drafter/autoregressive.hpp>
 #include <sureleap/drafter/semi_autoregressive.hpp>
+#include <sureleap/drafter/tree_drafter.hpp>
 #include <sureleap/head/markov.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/hysteresis.hpp>
@@ -47,6 +49,8 @@
 #include <sureleap/serving/online_calibration.hpp>
 #include <sureleap/serving/refined_cost.hpp>
 #include <sureleap/serving/speed_targets.hpp>
+#include <sureleap/tree/match.hpp>
+#include <sureleap/tree/traversal.hpp>
 #include <sureleap/verify/block.hpp>
 #include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/match.hpp>
@@ -85,6 +89,9 @@ job random_job(support::dice& roll) {
     s.seed = roll.bits();
     s.max_new_tokens = 1 + roll.below(40);
     if (roll.chance(0.3)) s.stop_tokens = std::span(stops).first(1 + roll.below(2));
+    if (roll.chance(0.3)) s.text_end = ends_text;
+    if (roll.chance(0.3)) s.constraint = allowed_tokens;
+    if (roll.chance(0.2)) s.min_new_tokens = roll.below(s.max_new_tokens + 1);
     if (roll.chance(0.3)) s.max_draft_tokens = roll.below(block_size + 1);
     s.log_probabilities = roll.chance(0.3);
     if (roll.chance(0.5)) s.priority = roll.between(0.01, 100.0);
@@ -113,7 +120,7 @@ struct stream {
 
 struct totals {
     std::size_t request_rounds = 0, submitted = 0, finished = 0, cancelled = 0, turned_away = 0;
-    std::size_t thrown = 0, poisoned = 0, failed = 0, tokens = 0;
+    std::size_t thrown = 0, poisoned = 0, failed = 0, went_on = 0, tokens = 0;
 };
 
 /// Reads the metrics all the time, as an exporter would.
@@ -207,7 +214,10 @@ public:
                                   .max_tokens = 180,
                                   .seed = seed,
                                   .executor = threads,
-                                  .calibration = parts_.calibration}) {}
+                                  .calibration = parts_.calibration,
+                                  .constrained = true,
+                                  .drafter_retries = seed % 2 == 0 ? std::size_t{3} : std::size_t{0}},
+                  faulty_hook{&faults_}) {}
 
     /// Leaves requests behind, whose memory the engine's destructor must find.
     totals run(std::size_t request_rounds) {
@@ -233,6 +243,7 @@ public:
     /// Lets everybody finish.
     totals drain() {
         faults_.often = 0.0;
+        for (auto const& [id, c] : clients_) engine_.limit_drafts(id, block_size);
         std::size_t turns = 0;
         while (!clients_.empty()) {
             for (auto const& [id, c] : clients_) engine_.resume(id);
@@ -272,6 +283,7 @@ private:
     void disturb() {
         if (clients_.empty()) return;
         if (roll_.chance(0.1)) engine_.pause(anybody());
+        if (roll_.chance(0.1)) engine_.limit_drafts(anybody(), roll_.below(block_size + 1));
         for (auto const& [id, c] : clients_) {
             if (roll_.chance(0.2)) engine_.resume(id);  // paused, or stopped by a failure; nothing to the others
         }
@@ -309,6 +321,12 @@ private:
         metrics_.observe(round, parts_.cost());
         parts_.observe(round);
         done_.request_rounds += round.size();
+        for (verdict const& v : round.verdicts) {
+            demand(v.accepted <= v.emitted.size() && v.accepted <= v.verified && v.verified <= v.drafted,
+                   "more was accepted than was emitted");
+            demand((v.outcome == status::ok) == !v.emitted.empty(), "a round that was judged has emitted nothing");
+            if (v.draft_outcome == status::drafter_failed) ++done_.went_on;
+        }
         for (request_event const& e : engine_.events()) {
             if (e.outcome != status::ok) ++done_.failed;
             client& c = clients_.at(e.request);
@@ -341,7 +359,8 @@ private:
                "log-probabilities are missing");
         if constexpr (pathwise) {
             cached_target target;
-            decoder alone{target, make_(nullptr), fixed_schedule{2}, rule_, decoder_options{}};
+            decoder alone{target,       make_(nullptr), fixed_schedule{2}, rule_, decoder_options{.constrained = true},
+                          faulty_hook{}};
             (void)alone.submit(c.request.prompt, c.request.settings);
             stream expected;
             while (alone.step()) expected.append(alone.events()[0]);
@@ -361,7 +380,7 @@ private:
     cached_target target_;
     decoder<cached_target&, std::invoke_result_t<MakeDrafter const&, faults*>,
             decltype(std::declval<Parts>().around(std::declval<MakeSchedule const&>()(std::declval<Parts>().cost()))),
-            Rule>
+            Rule, faulty_hook>
         engine_;
     std::map<request_id, client> clients_;
     totals done_;
@@ -389,12 +408,14 @@ void leave_on(char const* name, std::size_t rounds, std::uint64_t seed, MakeDraf
         sum.thrown += done.thrown;
         sum.poisoned += done.poisoned;
         sum.failed += done.failed;
+        sum.went_on += done.went_on;
         sum.tokens += done.tokens;
     }
     double const seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    demand(sum.finished > 0 && sum.cancelled > 0 && sum.thrown > 0 && sum.failed > 0, "nothing happened");
-    std::printf("%-44s %9zu %9zu %9zu %9zu %9zu %9zu %9zu %9zu %8.1f\n", name, sum.request_rounds, sum.tokens,
-                sum.submitted, sum.finished, sum.cancelled, sum.thrown, sum.poisoned, sum.failed, seconds);
+    demand(sum.finished > 0 && sum.cancelled > 0 && sum.thrown > 0 && sum.failed > 0 && sum.went_on > 0,
+           "nothing happened");
+    std::printf("%-44s %9zu %9zu %9zu %9zu %9zu %9zu %9zu %9zu %9zu %8.1f\n", name, sum.request_rounds, sum.tokens,
+                sum.submitted, sum.finished, sum.cancelled, sum.thrown, sum.poisoned, sum.failed, sum.went_on, seconds);
 }
 
 std::uint64_t number_after(int argc, char** argv, char const* flag, std::uint64_t otherwise) {
@@ -411,8 +432,8 @@ int main(int argc, char** argv) {
     std::size_t const rounds = number_after(argc, argv, "--rounds", 20000);
     std::uint64_t const seed = number_after(argc, argv, "--seed", 1);
     std::printf("soak: %zu request rounds, seed %llu\n", rounds, static_cast<unsigned long long>(seed));
-    std::printf("%-44s %9s %9s %9s %9s %9s %9s %9s %9s %8s\n", "engine", "rounds", "tokens", "submitted", "finished",
-                "cancelled", "thrown", "poisoned", "failed", "seconds");
+    std::printf("%-44s %9s %9s %9s %9s %9s %9s %9s %9s %9s %8s\n", "engine", "rounds", "tokens", "submitted",
+                "finished", "cancelled", "thrown", "poisoned", "failed", "undrafted", "seconds");
     pool threads{4};
 
     support::dice weights{99};
@@ -430,12 +451,15 @@ int main(int argc, char** argv) {
         return autoregressive{faulty_draft{f}, top1_confidence{},
                               drafter_options{.block_size = block_size, .vocabulary = vocabulary}};
     };
+    auto const tree = [&](faults* f) {
+        return tree_drafter<decltype(semi(f))>{semi(f), {.nodes = block_size, .children = 2}};
+    };
     auto const planned = [](auto cost) { return planned_schedule{cost}; };
     auto const steady = [](auto cost) { return hysteresis{planned_schedule{cost}}; };
     auto const greedy = [](auto cost) { return greedy_schedule{cost}; };
     auto const lagged = [](auto cost) { return top_k_schedule{cost}; };
 
-    std::size_t const share = rounds / 8;
+    std::size_t const share = rounds / 10;
     leave_on<wild_parts>("coupling, planned, semi-autoregressive, wild", share, 1000 * seed, semi, planned,
                          keyed_coupling{}, threads);
     leave_on<own_parts>("coupling, planned, semi-autoregressive, own", share, 1000 * seed + 100, semi, steady,
@@ -452,5 +476,9 @@ int main(int argc, char** argv) {
                          block_verification<>{}, threads);
     leave_on<own_parts>("rejection, planned, semi-autoregressive, own", share, 1000 * seed + 700, semi, steady,
                         token_rejection<>{}, threads);
+    leave_on<wild_parts>("trees, coupling, Algorithm 1, wild", share, 1000 * seed + 800, tree, greedy,
+                         along_tree<keyed_coupling>{}, threads);
+    leave_on<own_parts>("trees, traversal, planned, own", share, 1000 * seed + 900, tree, steady,
+                        traversal_verification<>{}, threads);
     return 0;
 }

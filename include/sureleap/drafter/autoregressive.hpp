@@ -56,6 +56,8 @@ public:
     [[nodiscard]] std::size_t target_vocabulary() const noexcept { return options_.target_vocabulary(); }
     [[nodiscard]] std::size_t state_size() const noexcept { return 0; }
 
+    [[nodiscard]] std::size_t room(request_view const& request) const { return draft_room(model_, request); }
+
     [[nodiscard]] forward_type forward(std::span<request_view const>) const noexcept { return {}; }
 
     /// gamma model passes, fewer if no request drafts that far.

@@ -18,6 +18,7 @@
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/pass.hpp>
 #include <sureleap/drafter/draft_block.hpp>
+#include <sureleap/drafter/options.hpp>
 #include <sureleap/schedule/planning.hpp>
 #include <sureleap/verify/verdict.hpp>
 
@@ -67,6 +68,8 @@ public:
     [[nodiscard]] std::size_t vocabulary() const noexcept { return other_.vocabulary(); }
     [[nodiscard]] std::size_t target_vocabulary() const noexcept { return other_.target_vocabulary(); }
     [[nodiscard]] std::size_t state_size() const noexcept { return other_.state_size(); }
+    /// Of the other drafter: found tokens need none.
+    [[nodiscard]] std::size_t room(request_view const& request) const { return draft_room(other_, request); }
     [[nodiscard]] other_type const& other() const noexcept { return other_; }
 
     /// As the other drafter needs it; found tokens have no rows.

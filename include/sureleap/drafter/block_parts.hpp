@@ -104,6 +104,8 @@ public:
         return head_.state_size() + (converts_hidden ? options_.hidden_size : 0);
     }
 
+    [[nodiscard]] std::size_t room(request_view const& request) const { return draft_room(backbone_, request); }
+
     /// The backbone pass: all a planner may see. Where the backbone does not say of which pass its rows are, they are
     /// taken to be valid until the next one.
     [[nodiscard]] forward_type forward(std::span<request_view const> requests) {

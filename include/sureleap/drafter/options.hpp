@@ -3,6 +3,7 @@
 // What every drafter is told at set-up, and how the library calls a user's model.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <span>
 #include <type_traits>
@@ -27,6 +28,18 @@ struct drafter_options {
 
     [[nodiscard]] std::size_t target_vocabulary() const noexcept { return map ? map->target_size() : vocabulary; }
 };
+
+/// How many tokens a drafter, or its model, can draft for a request in the coming round: what its room(request) says, where
+/// it has that. An engine that calls the stages sets request_view::model_limit to it; the decoder does.
+template <class Part>
+[[nodiscard]] std::size_t draft_room(Part const& part, request_view const& request) {
+    if constexpr (requires {
+                      { part.room(request) } -> std::convertible_to<std::size_t>;
+                  }) {
+        return part.room(request);
+    }
+    return static_cast<std::size_t>(-1);
+}
 
 namespace detail {
 

@@ -6,6 +6,7 @@
 // calls. If they are not, it calls the stages.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -13,12 +14,14 @@
 #include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <sureleap/concepts.hpp>
 #include <sureleap/core/calibration_ref.hpp>
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/executor.hpp>
+#include <sureleap/drafter/options.hpp>
 #include <sureleap/round/check.hpp>
 #include <sureleap/round/record.hpp>
 #include <sureleap/round/stages.hpp>
@@ -67,6 +70,7 @@ public:
           hook_(std::move(hook)),
           rng_(std::move(rng)),
           memory_(make_memory(limits)),
+          views_(limits.max_requests),
           drafter_retries_(drafter_retries) {
         if constexpr (requires {
                           { target_.vocabulary() } -> std::convertible_to<std::size_t>;
@@ -91,7 +95,7 @@ public:
     /// Allocates nothing itself.
     round_record run(std::span<request_view const> requests) {
         draft_failure_ = nullptr;
-        if (begin_round(schedule_, requests, memory_)) draft();
+        if (begin_round(schedule_, within_room(requests), memory_)) draft();
         accept(rule_, score(target_, admit(schedule_, memory_)), hook_, rng_, memory_);
         return end_round(schedule_, memory_, target_, drafter_);
     }
@@ -105,6 +109,15 @@ public:
 private:
     using memory_type = round_memory<target_value, draft_value, Hook>;
 
+    /// The requests, which draft no more than the drafter has room for.
+    [[nodiscard]] std::span<request_view const> within_room(std::span<request_view const> requests) {
+        if (requests.size() > views_.size()) return requests;  // begin_round says what is wrong
+        for (std::size_t r = 0; r < requests.size(); ++r) {
+            views_[r] = requests[r];
+            views_[r].model_limit = std::min(requests[r].model_limit, draft_room(drafter_part(), requests[r]));
+        }
+        return std::span(views_).first(requests.size());
+    }
     void ask_drafter() {
         auto const forward = drafter_.forward(memory_.requests());
         plan(schedule_, drafter_, forward, memory_);
@@ -139,6 +152,7 @@ private:
     [[no_unique_address]] Hook hook_;
     [[no_unique_address]] Rng rng_;
     memory_type memory_;
+    std::vector<request_view> views_;
     std::size_t drafter_retries_;
     std::size_t failures_ = 0;  // of the drafter, in a row
     std::exception_ptr draft_failure_{};

@@ -16,6 +16,7 @@
 #include <sureleap/drafter/context_model.hpp>
 #include <sureleap/drafter/lookup.hpp>
 #include <sureleap/drafter/parallel.hpp>
+#include <sureleap/drafter/with_lookup.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/simple.hpp>
@@ -348,4 +349,60 @@ TEST_CASE("decoder: a request is told to draft less, also after its draft model 
         CHECK_THROWS_AS(dec.limit_drafts(99, 0), error);
     });
     CHECK(limited == undisturbed);
+}
+
+namespace {
+
+/// A model whose context ends at a position: it is not asked behind it.
+struct short_context {
+    std::size_t positions;
+    decltype(hash_model<float>(0, {})) inner = hash_model<float>(vocabulary, draft_language);
+
+    [[nodiscard]] std::size_t room(request_view const& request) const {
+        return positions - std::min<std::size_t>(positions, request.position);
+    }
+    logits_rows<float> forward(std::span<request_view const> requests, draft_prefixes const& prefixes) {
+        for (request_view const& r : requests) {
+            bool const drafts = r.draft_cap(block) > prefixes.size;
+            if (drafts && r.position + prefixes.size >= positions) throw std::runtime_error("behind the context");
+        }
+        return inner.forward(requests, prefixes);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("decoder: a model drafts as far as it has room, and requests that outgrow it decode plainly") {
+    auto const texts = [](auto make, std::size_t most) {
+        auto target = target_model_of();
+        decoder dec{target, make(), fixed_schedule{}, keyed_coupling{}, {.max_requests = 2}};
+        request_id const ids[] = {dec.submit(tokens{1, 2, 3, 4, 5, 6, 7, 8}, {.seed = 1, .max_new_tokens = 30}),
+                                  dec.submit(tokens{2}, {.seed = 2, .max_new_tokens = 12})};
+        std::size_t drafted[2] = {};
+        while (dec.step()) {
+            for (verdict const& v : dec.round().verdicts) {
+                auto const size = dec.generated(v.id).size() - v.emitted.size() + (v.id == ids[0] ? 8u : 1u);
+                CHECK(v.outcome == status::ok);
+                CHECK(v.draft_outcome == status::ok);
+                CHECK((v.drafted == 0 || size - 1 + v.drafted <= most));
+                drafted[v.id == ids[0] ? 0 : 1] += v.drafted;
+            }
+        }
+        CHECK(drafted[1] > 0);
+        return std::pair{tokens(dec.generated(ids[0]).begin(), dec.generated(ids[0]).end()),
+                         tokens(dec.generated(ids[1]).begin(), dec.generated(ids[1]).end())};
+    };
+    auto const with_context = [](std::size_t positions) {
+        return [positions] {
+            return autoregressive{short_context{positions},
+                                  drafter_options{.block_size = block, .vocabulary = vocabulary}};
+        };
+    };
+    auto const expected = texts(with_context(1000), 1000);
+    for (std::size_t const positions : {7u, 8u, 10u, 14u, 20u}) {
+        INFO(positions << " positions");
+        CHECK(texts(with_context(positions), positions) == expected);
+        // Found tokens need no room, and the model inside is limited all the same.
+        CHECK(texts([&] { return with_lookup{with_context(positions)(), {.block_size = block}}; }, 1000) == expected);
+    }
 }

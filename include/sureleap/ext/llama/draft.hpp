@@ -12,6 +12,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -35,8 +37,9 @@ struct llama_draft_options {
 
 /// Models autoregressive_model. Must not outlive the context, nor move while a drafter has its options(). Not thread-safe.
 ///
-/// A pass that fails gives no rows: drafts end there, and the round goes on with those before (status::invalid_draft as
-/// verdict::draft_outcome). outcome() says why.
+/// A request that the draft's context has no room for, or whose tokens nobody has, drafts nothing, and others go on. A
+/// pass that fails gives no rows: all drafts end there. The round goes on with those before (status::invalid_draft as
+/// verdict::draft_outcome), and outcome() says why.
 class llama_draft {
 public:
     /// `target`: the vocabulary of the model that verifies. Throws if the context cannot serve such rounds, or if the two
@@ -58,13 +61,29 @@ public:
     [[nodiscard]] llama_outcome outcome() const noexcept { return outcome_; }
     [[nodiscard]] std::uint64_t passes() const noexcept { return sequences_.passes(); }
 
+    /// The anchor, and all drafted tokens but the last, have to be within the context. Where the vocabularies differ nobody
+    /// knows before how many tokens of the draft's they are; then forward finds out.
+    [[nodiscard]] std::size_t room(request_view const& request) const noexcept {
+        if (!match_.same()) return static_cast<std::size_t>(-1);
+        auto const most = static_cast<std::uint64_t>(sequences_.context_length());
+        return static_cast<std::size_t>(most - std::min(most, request.position));
+    }
+
     /// One row a request; rows of those that draft no further are left as they were.
     [[nodiscard]] logits_rows<float> forward(std::span<request_view const> requests, draft_prefixes const& prefixes) {
+        refused_.resize(std::max(refused_.size(), requests.size()), llama_outcome::ok);
+        if (prefixes.size == 0) std::fill(refused_.begin(), refused_.end(), llama_outcome::ok);
         outcome_ = decode(requests, prefixes);
         if (outcome_ != llama_outcome::ok) return {};
-        auto const rows = sequences_.last_rows(asked_.size());
+        logits_rows<float> rows{};
+        if (!asked_.empty()) rows = sequences_.last_rows(asked_.size());
         if (match_.same() && asked_.size() == requests.size()) return rows;
         copies_.resize(std::max(copies_.size(), requests.size() * row_size()));
+        for (std::size_t r = 0; r < requests.size(); ++r) {
+            if (refused_[r] == llama_outcome::ok) continue;
+            outcome_ = refused_[r];
+            copies_[r * row_size()] = std::numeric_limits<float>::quiet_NaN();
+        }
         for (std::size_t i = 0; i < asked_.size(); ++i) {
             auto const row = rows.values.row(i);
             float* const copy = copies_.data() + asked_[i] * row_size();
@@ -92,30 +111,61 @@ private:
     [[nodiscard]] bool is_token(token_id x) const noexcept {
         return x >= 0 && static_cast<std::size_t>(x) < match_.target_size();
     }
-    /// A pass for all requests that draft further.
+    /// A pass for all requests that draft further. The cache is theirs together: where it has no room, the request that holds
+    /// most of it gives up its own, and the others go on.
     [[nodiscard]] llama_outcome decode(std::span<request_view const> requests, draft_prefixes const& prefixes) {
+        for (;;) {
+            choose(requests, prefixes);
+            if (asked_.empty()) return llama_outcome::ok;
+            auto const outcome = pass(requests, prefixes);
+            if (outcome != llama_outcome::no_slot) return outcome;
+            std::size_t const longest = *std::max_element(asked_.begin(), asked_.end(), [&](auto a, auto b) {
+                return requests[a].position < requests[b].position;
+            });
+            refused_[longest] = llama_outcome::no_slot;
+            sequences_.forget(requests[longest].slot);
+        }
+    }
+    /// Who takes part, and what for.
+    void choose(std::span<request_view const> requests, draft_prefixes const& prefixes) {
         asked_.clear();
         needs_.clear();
+        promised_ = 0;
         for (std::size_t r = 0; r < requests.size(); ++r) {
             auto const prefix = prefixes.of(r);
             bool const drafts = requests[r].draft_cap(block_size_) > prefix.size() &&
                                 std::all_of(prefix.begin(), prefix.end(), [&](token_id x) { return is_token(x); });
-            if (!drafts) continue;
-            asked_.push_back(r);
-            if (!prefix.empty()) {
-                needs_.push_back({.slot = requests[r].slot});  // the pass before left nothing out
-                continue;
-            }
-            if (requests[r].context.size() != requests[r].position + 1) return llama_outcome::no_context;
-            request_view const told = tell(requests[r]);
-            if (auto const outcome = sequences_.settle(told); outcome != llama_outcome::ok) return outcome;
-            needs_.push_back({told.slot, sequences_.missing(told), 1, requests[r].draft_cap(block_size_)});
+            if (!drafts || refused_[r] != llama_outcome::ok) continue;
+            refused_[r] = prefix.empty() ? begin_chain(requests[r]) : extend_chain(requests[r], prefix.size());
+            if (refused_[r] == llama_outcome::ok) asked_.push_back(r);
         }
+    }
+    [[nodiscard]] llama_outcome begin_chain(request_view const& request) {
+        if (request.context.size() != request.position + 1) return llama_outcome::no_context;
+        request_view const told = tell(request);
+        std::size_t const cap = request.draft_cap(block_size_);
+        if (told.position >= sequences_.context_length()) return llama_outcome::context_full;
+        // Of those before it in the round. Else a long context would be decoded again in every round, for nothing.
+        if (promised_ > 0 && promised_ + told.position + cap > sequences_.context_length()) {
+            return llama_outcome::no_slot;
+        }
+        if (auto const outcome = sequences_.settle(told); outcome != llama_outcome::ok) return outcome;
+        promised_ += told.position + cap;
+        needs_.push_back({told.slot, sequences_.missing(told), 1, cap});
+        return llama_outcome::ok;
+    }
+    [[nodiscard]] llama_outcome extend_chain(request_view const& request, std::size_t drafted) {
+        std::size_t const anchor = match_.same() ? request.position : told_[request.slot].tokens.size() - 1;
+        if (anchor + drafted >= sequences_.context_length()) return llama_outcome::context_full;
+        needs_.push_back({.slot = request.slot});  // the pass before left nothing out
+        return llama_outcome::ok;
+    }
+    [[nodiscard]] llama_outcome pass(std::span<request_view const> requests, draft_prefixes const& prefixes) {
         if (auto const outcome = sequences_.begin(needs_); outcome != llama_outcome::ok) return outcome;
         for (std::size_t const r : asked_) {
             auto const prefix = prefixes.of(r);
             std::size_t const slot = requests[r].slot;
-            sequences_.add(slot, prefix.empty() ? anchor_of(requests[r]) : drafted(prefix.back()), true);
+            sequences_.add(slot, prefix.empty() ? anchor_of(requests[r]) : this->drafted(prefix.back()), true);
         }
         return sequences_.decode();
     }
@@ -151,7 +201,9 @@ private:
     std::size_t block_size_;
     llama_outcome outcome_ = llama_outcome::ok;
     std::vector<told_text> told_;
-    std::vector<std::size_t> asked_;  // requests of the pass
+    std::vector<llama_outcome> refused_;  // by request of the round: why it drafts no further, or ok
+    std::vector<std::size_t> asked_;      // requests of the pass
+    std::size_t promised_ = 0;            // cells of the cache to those that were asked so far
     std::vector<detail::llama_sequences::need> needs_;
     std::vector<float> copies_;
 };

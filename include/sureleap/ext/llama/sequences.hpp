@@ -89,6 +89,8 @@ public:
     llama_sequences& operator=(llama_sequences&&) noexcept = default;
 
     [[nodiscard]] llama_context* context() const noexcept { return context_; }
+    /// Positions that a sequence may have.
+    [[nodiscard]] std::size_t context_length() const noexcept { return llama_n_ctx_seq(context_); }
     [[nodiscard]] std::size_t slots() const noexcept { return sequences_.size(); }
     [[nodiscard]] std::size_t vocabulary() const noexcept {
         return static_cast<std::size_t>(llama_vocab_n_tokens(llama_model_get_vocab(model_)));
