@@ -270,7 +270,8 @@ struct request_settings {
     constraint_ref constraint{};
     /// At most this many draft tokens in a round, whatever gamma is (the rollback depth of a recurrent target, say).
     std::size_t max_draft_tokens = static_cast<std::size_t>(-1);
-    /// Report log p of every emitted token, p being the transformed target.
+    /// Report log p of every emitted token, p being the transformed target; at temperature 0, where that says nothing, the
+    /// target at temperature 1 without truncation.
     bool log_probabilities = false;
     /// What a token of this request is worth beside those of others, > 0: schedules maximise expected tokens per second,
     /// weighted so. Changes how many of its drafts are verified, never what is emitted.

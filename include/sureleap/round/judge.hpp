@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <span>
 #include <type_traits>
@@ -36,7 +37,11 @@ void emit(std::size_t r, token_id next, Token const& token, Law const& law, Roun
     while (count <= out.accepted && out.finished == finish_reason::none) {
         token_id const x = count < out.accepted ? token(count) : next;
         round.emitted[first + count] = x;
-        if (settings.log_probabilities) round.log_probabilities[first + count] = law(count).log_probability(x);
+        if (settings.log_probabilities) {
+            auto const& p = law(count);
+            bool const greedy = settings.target_transform().greedy();  // what the row says, not the decree
+            round.log_probabilities[first + count] = greedy ? std::log(p.peak()) : p.log_probability(x);
+        }
         ++count;
         if (settings.stops_at(x)) {
             out.finished = finish_reason::stop_token;

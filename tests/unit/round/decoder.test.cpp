@@ -266,7 +266,10 @@ TEST_CASE("decoder: log-probabilities are those of the transformed target") {
                 REQUIRE(event.log_probabilities.size() == event.tokens.size());
                 for (std::size_t i = 0; i < event.tokens.size(); ++i) {
                     target_language(std::span<token_id const>(text), std::span<double>(logits));
-                    distribution<double> const whole{{logits, {}}, {.temperature = settings.temperature}, {}};
+                    bool const greedy = settings.temperature == 0.0;  // then they are those of temperature 1
+                    distribution<double> const whole{
+                        {logits, {}}, {.temperature = greedy ? 1.0 : settings.temperature}, {}};
+                    if (greedy) REQUIRE(event.tokens[i] == whole.mode());
                     // The tokens that are left, by sorting; renormalised.
                     std::vector<token_id> order(vocabulary);
                     for (std::size_t v = 0; v < vocabulary; ++v) order[v] = static_cast<token_id>(v);

@@ -123,13 +123,10 @@ public:
         std::uint32_t const count =
             stopping != 0 ? static_cast<std::uint32_t>(__ffs(static_cast<int>(stopping))) : accepted + 1;
         std::uint32_t const at = r_ * (task_.round.limits.block_size + 1) + lane_index();
-        if (lane_index() < count) {
-            std::uint32_t const k = accepted_row(lane_index());
-            verdicts.tokens[at] = x;
-            if (verdicts.log_probabilities != nullptr) {
-                verdicts.log_probabilities[at] =
-                    x == no_token ? -static_cast<double>(infinity) : log_probability_of(target(k).p, row(k), x);
-            }
+        if (lane_index() < count) verdicts.tokens[at] = x;
+        for (std::uint32_t j = 0; verdicts.log_probabilities != nullptr && j < count; ++j) {
+            double const log_p = log_probability(accepted_row(j), __shfl_sync(all_lanes, x, static_cast<int>(j)));
+            if (lane_index() == j) verdicts.log_probabilities[at] = log_p;
         }
         if (lane_index() == 0) {
             verdicts.statuses[r_] = status::ok;
@@ -137,6 +134,18 @@ public:
             verdicts.emitted[r_] = count;
             verdicts.stopped[r_] = stopping != 0 ? 1 : 0;
         }
+    }
+    /// WARP collective: of x behind row k. At temperature 0 of the row at temperature 1.
+    [[nodiscard]] __device__ double log_probability(std::uint32_t k, token_id x) const {
+        law const& p = target(k).p;
+        if (x == no_token) return -static_cast<double>(infinity);
+        if (!p.is_one_hot()) return log_probability_of(p, row(k), x);
+        law level{};
+        level.shift = load(row(k)[p.mode]);
+        level.scale = 1.0f;
+        double sum = 0.0;
+        for (std::uint32_t b = 0; b < blocks(); ++b) sum += sum_block(row(k), vocabulary(), b, level);
+        return -log(sum);
     }
     /// One thread of those that call: a row holds no law, and nothing is emitted.
     __device__ void refuse() const { end_without_tokens(status::invalid_target); }
