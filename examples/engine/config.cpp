@@ -2,6 +2,8 @@
 #include "config.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 #include <system_error>
 #include <utility>
 
@@ -43,12 +45,47 @@ double read_rope_theta(json_field const& root) {
         if (!group.present()) continue;
         for (char const* const key : {"rope_type", "type"}) {
             json_field const type = group[key];
-            if (type.present() && type.text() != "default") type.wrong("\"default\", the only one that is supported");
+            if (type.present() && type.text() != "default" && type.text() != "llama3") {
+                type.wrong("\"default\" or \"llama3\", the only ones that are supported");
+            }
         }
         take(group["rope_theta"]);
     }
     if (!theta) root["rope_theta"].wrong("a number, here or in 'rope_parameters'");
     return *theta;
+}
+
+/// Llama 3.1's scaling for long texts, as transformers computes it: pairs that turn often within the texts of training keep
+/// their frequency, those that turn rarely have it divided by `factor`, and between the two it is a mean of both.
+std::vector<double> read_rope_divisors(json_field const& root, transformer_config const& c) {
+    for (char const* const name : {"rope_parameters", "rope_scaling"}) {
+        json_field const group = root[name];
+        if (!group.present()) continue;
+        json_field const type = group[group["rope_type"].present() ? "rope_type" : "type"];
+        if (!type.present() || type.text() != "llama3") continue;
+        auto const number = [&](char const* key) {
+            json_field const given = group[key];
+            double const value = given.number();
+            if (!limits::is_rope_divisor(value)) given.wrong(limits::rope_divisors);
+            return value;
+        };
+        double const factor = number("factor");
+        double const low = number("low_freq_factor");
+        double const high = number("high_freq_factor");
+        if (!(high > low)) group["high_freq_factor"].wrong("more than 'low_freq_factor', " + error_text(low));
+        auto const trained =
+            static_cast<double>(group["original_max_position_embeddings"].size(1, limits::max_positions));
+        std::vector<double> divisors(c.head_dim / 2);
+        for (std::size_t i = 0; i < divisors.size(); ++i) {
+            double const frequency =
+                std::pow(c.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(c.head_dim));
+            double const turns = trained * frequency / (2.0 * std::numbers::pi);
+            double const kept = std::clamp((turns - low) / (high - low), 0.0, 1.0);
+            divisors[i] = 1.0 / ((1.0 - kept) / factor + kept);
+        }
+        return divisors;
+    }
+    return {};
 }
 
 /// Settings under which the same tensors would mean another function.
@@ -98,6 +135,7 @@ transformer_config read_transformer(json_field const& root) {
                                       ", as 'head_dim' is absent");
         }
     }
+    c.rope_divisors = read_rope_divisors(root, c);
     return c;
 }
 

@@ -57,6 +57,10 @@ inline constexpr std::size_t max_positions = std::size_t{1} << 24;
 inline constexpr std::size_t block_size = 1024;
 inline constexpr std::size_t markov_rank = std::size_t{1} << 16;
 inline constexpr double rope_theta = 1e12;
+inline constexpr char const* rope_divisors = "a number in 0.001 .. 1000";
+[[nodiscard]] constexpr bool is_rope_divisor(double d) noexcept {
+    return d >= 0.001 && d <= 1000.0;
+}
 inline constexpr char const* confidence_temperatures = "a number in 0.001 .. 1000";
 [[nodiscard]] constexpr bool is_confidence_temperature(double t) noexcept {
     return t >= 0.001 && t <= 1000.0;
@@ -73,7 +77,10 @@ struct transformer_config {
     std::size_t kv_heads = 0;  ///< divides heads
     std::size_t head_dim = 0;  ///< even
     std::size_t max_positions = 0;
-    double rope_theta = 0.0;    ///< in [1, limit]
+    double rope_theta = 0.0;  ///< in [1, limit]
+    /// [head_dim / 2] what the frequency of each pair is divided by, for texts longer than those of training; each in
+    /// 0.001 .. 1000. Empty: 1.
+    std::vector<double> rope_divisors{};
     double rms_norm_eps = 0.0;  ///< in (0, 1]
     bool tied_embeddings = false;
     bool query_key_norms = true;  ///< Qwen3's

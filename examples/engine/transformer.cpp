@@ -24,8 +24,9 @@ layer_context<Real>::layer_context(transformer_config const& c, thread_pool& thr
     // In double whatever Real is: at position 40,000 a float product of position and frequency is off by 1e-3.
     std::size_t const half = c.head_dim / 2;
     for (std::size_t i = 0; i < half; ++i) {
+        double const divisor = c.rope_divisors.empty() ? 1.0 : c.rope_divisors[i];
         double const frequency =
-            std::pow(c.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(c.head_dim));
+            std::pow(c.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(c.head_dim)) / divisor;
         for (std::size_t t = 0; t < positions; ++t) {
             double const angle = static_cast<double>(t) * frequency;
             angles_[t * c.head_dim + i] = static_cast<Real>(std::cos(angle));

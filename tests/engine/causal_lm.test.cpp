@@ -97,13 +97,14 @@ numbers rms_norm(numbers const& x, numbers const& scale, double epsilon) {
     return y;
 }
 
-// Element i turns with element i + size/2, by the angle position * theta^(-2i/size).
-numbers rotated(numbers const& x, std::size_t position, double theta) {
+// Element i turns with element i + size/2, by the angle position * theta^(-2i/size), over a divisor if there are some.
+numbers rotated(numbers const& x, std::size_t position, double theta, numbers const& divisors = {}) {
     std::size_t const half = x.size() / 2;
     numbers y = x;
     for (std::size_t i = 0; i < half; ++i) {
         double const angle = static_cast<double>(position) *
-                             std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(x.size()));
+                             std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(x.size())) /
+                             (divisors.empty() ? 1.0 : divisors[i]);
         y[i] = x[i] * std::cos(angle) - x[i + half] * std::sin(angle);
         y[i + half] = x[i + half] * std::cos(angle) + x[i] * std::sin(angle);
     }
@@ -139,7 +140,7 @@ struct layer {
     numbers head_of(numbers const& projected, std::size_t head, numbers const& scale, std::size_t position) const {
         auto const first = projected.begin() + static_cast<std::ptrdiff_t>(head * c.head_dim);
         numbers const part(first, first + static_cast<std::ptrdiff_t>(c.head_dim));
-        return rotated(rms_norm(part, scale, c.rms_norm_eps), position, c.rope_theta);
+        return rotated(rms_norm(part, scale, c.rms_norm_eps), position, c.rope_theta, c.rope_divisors);
     }
     // What attention adds to the stream at `row`, when it sees `keys`.
     numbers attention(placed const& row, std::vector<placed> const& keys) const {
@@ -332,6 +333,22 @@ TEST_CASE("causal_lm: logits and features in double are those of the definition"
                                            tiny::feature_layers(s));
         for (int repeat = 0; repeat < 2; ++repeat) CHECK(compare(served, expected, roll) < 1e-10);
     }
+}
+
+TEST_CASE("causal_lm: rotary positions may be scaled", "[engine]") {
+    engine::thread_pool pool(1);
+    tiny::shape const& s = shapes()[4];
+    support::dice roll(71);
+    INFO("seed " << roll.seed());
+    auto config = tiny::target_config(s);
+    for (std::size_t i = 0; i < config.transformer.head_dim / 2; ++i) {
+        config.transformer.rope_divisors.push_back(roll.between(0.5, 8.0));
+    }
+    auto const made = [&] { return engine::make_in_memory(config, engine::storage::f64, 3); };
+    engine::causal_lm<double> served(made(), tiny::feature_layers(s), pool, small_limits);
+    CHECK(compare(served, reference_causal_lm(made(), tiny::feature_layers(s)), roll) < 1e-10);
+    config.transformer.rope_divisors.clear();
+    CHECK(compare(served, reference_causal_lm(made(), tiny::feature_layers(s)), roll) > 1e-3);
 }
 
 TEMPLATE_TEST_CASE("causal_lm: weights are used as they are stored", "[engine]", double, float) {

@@ -106,6 +106,25 @@ TEST_CASE("a target's config.json is read field by field") {
     CHECK(c.stop_tokens == std::vector<sureleap::token_id>{151645});
 }
 
+TEST_CASE("a target's rotary positions may be scaled as Llama 3.1's") {
+    // Of Llama-3.1-8B; by wavelengths, as transformers states it.
+    for (char const* const group : {"rope_scaling", "rope_parameters"}) {
+        model_config const c = parsed(with(target(), (std::string(R"({"rope_theta": 500000, ")") + group +
+                                                      R"(": {"rope_type": "llama3", "factor": 8.0,
+                     "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}})")
+                                                         .c_str()));
+        auto const& divisors = c.transformer.rope_divisors;
+        REQUIRE(divisors.size() == 64);
+        auto const is = [&](std::size_t i, double d) { return std::abs(divisors[i] - d) < 1e-9 * d; };
+        for (std::size_t const i : {0u, 20u, 28u}) CHECK(divisors[i] == 1.0);
+        for (std::size_t const i : {36u, 40u, 63u}) CHECK(divisors[i] == 8.0);
+        CHECK(is(30, 1.5534146285049255));
+        CHECK(is(32, 2.694529687894733));
+        CHECK(is(34, 5.257326588708467));
+    }
+    CHECK(parsed(target()).transformer.rope_divisors.empty());
+}
+
 TEST_CASE("a drafter's config.json is read field by field") {
     model_config const c = parsed(dspark());
     CHECK(c.kind == architecture::dspark);
@@ -335,14 +354,24 @@ TEST_CASE("what is wrong with a configuration is told in full") {
         {t, R"({"rope_theta": 1e300})", "field 'rope_theta' is 1e+300, expected a number in 1 .. 1e+12"},
         {t, R"({"rope_theta": "1e6"})", "field 'rope_theta' is \"1e6\", expected a number"},
         {t, R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}})",
-         "field 'rope_scaling.rope_type' is \"yarn\", expected \"default\", the only one that is supported"},
+         "field 'rope_scaling.rope_type' is \"yarn\", expected \"default\" or \"llama3\", the only ones that are "
+         "supported"},
         {t, R"({"rope_scaling": {"type": "linear", "factor": 2.0}})",
-         "field 'rope_scaling.type' is \"linear\", expected \"default\", the only one that is supported"},
+         "field 'rope_scaling.type' is \"linear\", expected \"default\" or \"llama3\", the only ones that are "
+         "supported"},
         {t, R"({"rope_scaling": "yarn"})", "field 'rope_scaling' is \"yarn\", expected an object"},
         {t, R"({"rope_parameters": {"rope_theta": 10000}})",
          "field 'rope_parameters.rope_theta' is 10000, expected 1000000, the value of the other rope_theta"},
         {d, R"({"rope_parameters": {"rope_type": "dynamic"}})",
-         "field 'rope_parameters.rope_type' is \"dynamic\", expected \"default\", the only one that is supported"},
+         "field 'rope_parameters.rope_type' is \"dynamic\", expected \"default\" or \"llama3\", the only ones that are "
+         "supported"},
+        {t, R"({"rope_scaling": {"rope_type": "llama3", "low_freq_factor": 1, "high_freq_factor": 4}})",
+         "field 'rope_scaling.factor' is missing, expected a number"},
+        {t, R"({"rope_scaling": {"rope_type": "llama3", "factor": 0, "low_freq_factor": 1, "high_freq_factor": 4}})",
+         "field 'rope_scaling.factor' is 0, expected a number in 0.001 .. 1000"},
+        {t, R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4,
+                                 "original_max_position_embeddings": 8192}})",
+         "field 'rope_scaling.high_freq_factor' is 4, expected more than 'low_freq_factor', 4"},
         // other arithmetic
         {t, R"({"hidden_act": "gelu"})", "field 'hidden_act' is \"gelu\", expected \"silu\""},
         {t, R"({"hidden_act": null})", "field 'hidden_act' is missing, expected a string"},

@@ -338,7 +338,8 @@ TEST_CASE("gguf: settings that mean another model are refused by name", "[gguf]"
     CHECK(refusal(key("llama.rope.freq_base", 0.5f)) ==
           "m.gguf: key 'llama.rope.freq_base' is 0.5, expected a number in 1 .. 1e+12");
     CHECK(refusal(key("llama.rope.scaling.type", std::string_view("yarn"))) ==
-          "m.gguf: key 'llama.rope.scaling.type' is \"yarn\", expected \"none\": rotary positions are not scaled");
+          "m.gguf: key 'llama.rope.scaling.type' is \"yarn\", expected \"none\": rotary positions are scaled by "
+          "'rope_freqs.weight' alone");
     CHECK(refusal(key("llama.expert_count", u32{8})) ==
           "m.gguf: key 'llama.expert_count' is 8, expected none: models with it are not supported");
     CHECK(refusal(key("llama.attention.value_length", u32{32})) ==
@@ -367,8 +368,11 @@ TEST_CASE("gguf: tensors that do not fit are refused by their names in the file"
               t.shape = {32, 256};
               t.bytes.resize(32 * 84);
           }).find("'blk.0.attn_v.weight'") != std::string::npos);
-    CHECK(refusal([](gguf_writer& w) { w.tensor("rope_freqs.weight", {8}, std::vector<float>(8, 1.0f)); }) ==
-          "m.gguf: tensor 'rope_freqs.weight' is there, expected none");
+    CHECK(
+        refusal([](gguf_writer& w) { w.tensor("rope_freqs.weight", {7}, std::vector<float>(7, 1.0f)); }) ==
+        "m.gguf: tensor 'rope_freqs.weight' is F32 and has 7 numbers, expected F32 and 8, one for each pair of a head");
+    CHECK(refusal([](gguf_writer& w) { w.tensor("rope_freqs.weight", {8}, std::vector<float>(8, 0.0f)); }) ==
+          "m.gguf: tensor 'rope_freqs.weight' has 0 for pair 0, expected a number in 0.001 .. 1000");
     CHECK(refusal([](gguf_writer& w) { w.tensor("blk.0.attn_q.bias", {64}, std::vector<float>(64)); }) ==
           "m.gguf: tensor 'blk.0.attn_q.bias' is there, expected none");
     // A tensor that no model has is nobody's concern.

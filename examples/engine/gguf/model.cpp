@@ -42,15 +42,15 @@ std::size_t same_in_all_layers(field const& given, std::size_t layers, std::size
 /// Settings under which the same tensors would mean another function.
 void refuse_variants(file const& from, std::string const& prefix) {
     if (field const scaling = from[prefix + "rope.scaling.type"]; scaling.present() && scaling.text() != "none") {
-        scaling.wrong("\"none\": rotary positions are not scaled");
+        scaling.wrong("\"none\": rotary positions are scaled by 'rope_freqs.weight' alone");
     }
     for (char const* const key : {"rope.scale_linear", "attention.sliding_window", "attention.scale", "expert_count",
                                   "logit_scale", "final_logit_softcapping", "embedding_scale"}) {
         field const given = from[prefix + key];
         if (given.present() && given.number() != 0.0) given.wrong("none: models with it are not supported");
     }
-    for (char const* const name : {"rope_freqs.weight", "blk.0.attn_q.bias", "blk.0.attn_output.bias",
-                                   "blk.0.ffn_up.bias", "blk.0.attn_qkv.weight"}) {
+    for (char const* const name :
+         {"blk.0.attn_q.bias", "blk.0.attn_output.bias", "blk.0.ffn_up.bias", "blk.0.attn_qkv.weight"}) {
         if (from.find(name) != nullptr) fail_with(from.name(), ": tensor '", name, "' is there, expected none");
     }
 }
@@ -59,6 +59,25 @@ double positive(field const& given, double most) {
     double const value = given.number();
     if (!(value > 0.0 && value <= most)) given.wrong("a number above 0, at most " + error_text(most));
     return value;
+}
+
+/// What llama.cpp divides rotary frequencies by: Llama 3.1's scaling, computed when the file was made.
+std::vector<double> read_rope_divisors(file const& from, std::size_t pairs) {
+    tensor const* const found = from.find("rope_freqs.weight");
+    if (found == nullptr) return {};
+    if (found->type != tensor_type::f32 || found->shape != std::vector<std::size_t>{pairs} || found->bytes.empty()) {
+        fail_with(from.name(), ": tensor 'rope_freqs.weight' is ", name_of(found->type), " and has ",
+                  found->shape.empty() ? std::size_t{0} : found->shape[0], " numbers, expected F32 and ", pairs,
+                  ", one for each pair of a head");
+    }
+    std::vector<float> numbers(pairs);
+    std::memcpy(numbers.data(), found->bytes.data(), pairs * sizeof(float));
+    for (std::size_t i = 0; i < pairs; ++i) {
+        if (limits::is_rope_divisor(static_cast<double>(numbers[i]))) continue;
+        fail_with(from.name(), ": tensor 'rope_freqs.weight' has ", numbers[i], " for pair ", i, ", expected ",
+                  limits::rope_divisors);
+    }
+    return {numbers.begin(), numbers.end()};
 }
 
 // ---- tensors -------------------------------------------------------------------------------------------------------
@@ -350,6 +369,7 @@ model_config read_config(file const& from) {
     if (c.head_dim % 2 != 0 || (!head_dim.present() && c.head_dim * c.heads != c.hidden_size)) {
         (head_dim.present() ? head_dim : key("embedding_length")).wrong("heads of an even size");
     }
+    c.rope_divisors = read_rope_divisors(from, c.head_dim / 2);
     for (char const* const same : {"attention.value_length", "rope.dimension_count"}) {
         field const given = key(same);
         if (given.present() && given.size(1, limits::head_dim) != c.head_dim) {
