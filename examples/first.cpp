@@ -33,7 +33,9 @@ int main() {
     decoder dec{target, drafter, fixed_schedule{}, token_rejection{}};
     dec.submit(std::vector<token_id>{11, 4}, {.temperature = 0.7, .seed = 42, .max_new_tokens = 64});
     while (dec.step()) {  // one call of the target each; what it yields is printed between bars
-        for (token_id const x : dec.events()[0].tokens) std::putchar(letters[static_cast<std::size_t>(x)]);
+        request_event const& event = dec.events()[0];
+        if (event.outcome != status::ok) std::printf("stands still: %s", to_string(event.outcome));
+        for (token_id const x : event.tokens) std::putchar(letters[static_cast<std::size_t>(x)]);
         std::putchar('|');
     }
     std::printf("\n%.2f letters per call of the target\n", dec.report().tau());

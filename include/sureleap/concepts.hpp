@@ -215,8 +215,8 @@ concept calibrator = requires(C const& cal, std::size_t k, double c) {
 /// neither is called; a model that keeps state of its own finds what it has missed in the requests' contexts, or in commit.
 /// Optional: room(request) says how many tokens its model can draft for the request in the coming round: its context may
 /// be shorter than the target's, its memory full. Asked before the round (draft_room); 0: none. A backbone or a model may
-/// have it as well, and its drafter passes it on. model_block_size() says that it finds tokens without its model as well (with_lookup), and how many its model
-/// drafts at most. Of those that it finds found_cap is the limit, and the drafter is asked where that is not 0. drafts_trees:
+/// have it as well, and its drafter passes it on. model_block_size() says that it finds tokens without its model as well
+/// (with_lookup), and how many its model drafts at most. Of those that it finds found_cap is the limit, and the drafter is asked where that is not 0. drafts_trees:
 /// its tokens may be trees, in the order in which they grew (drafter/draft_block.hpp); block_size() counts nodes then.
 template <class D>
 concept drafter = requires(D& d, D const& c, std::span<request_view const> requests) {

@@ -6,8 +6,12 @@
 //
 //     decoder dec{target, drafter, greedy_schedule{capacity}, token_rejection{}, {.max_requests = 64}};
 //     auto id = dec.submit(prompt, {.temperature = 0.7, .seed = 42, .max_new_tokens = 200});
-//     while (dec.step())
-//         for (auto const& event : dec.events()) send(event.request, event.tokens, event.finished);
+//     while (dec.step()) {
+//         for (auto const& event : dec.events()) {
+//             if (event.outcome != status::ok) report(event.request, to_string(event.outcome));  // it stands still
+//             send(event.request, event.tokens, event.finished);
+//         }
+//     }
 //
 // The other requests of a batch change how fast a request goes, and never the law of its tokens. Under target_match and
 // keyed_coupling they do not change the tokens either. A request that waits, or is paused, is exactly as it was.

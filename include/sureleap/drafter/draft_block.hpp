@@ -21,11 +21,11 @@
 #include <sureleap/concepts.hpp>
 #include <sureleap/core/calibration_ref.hpp>
 #include <sureleap/core/config.hpp>
-#include <sureleap/core/error.hpp>
 #include <sureleap/core/executor.hpp>
 #include <sureleap/core/guarantee.hpp>
 #include <sureleap/core/workspace.hpp>
 #include <sureleap/drafter/draft_notes.hpp>
+#include <sureleap/drafter/draft_shape.hpp>
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/sampling/draw_key.hpp>
 #include <sureleap/sampling/random.hpp>
@@ -36,34 +36,6 @@
 #include <sureleap/verify/verdict.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
-
-/// Sizes of a round; fixed at set-up.
-struct draft_shape {
-    std::size_t requests = 0;       ///< most requests in a round
-    std::size_t block_size = 0;     ///< gamma
-    std::size_t vocabulary = 0;     ///< length of a draft logits row; 0 if the drafter has none
-    std::size_t state_size = 0;     ///< numbers a sequential head keeps for a request
-    bool trees = false;             ///< tokens are nodes of trees, block_size at most
-    bool lists_tokens = false;      ///< rows run over lists of tokens, which are kept beside them
-    bool lends_rows = false;        ///< rows are in memory of the drafter's until the round is over: none are kept here
-    std::size_t candidates = 0;     ///< scratch of a choice of tokens: ids,
-    std::size_t values = 0;         ///< and numbers
-    bool constrained = false;       ///< rows may have to be masked, so lent ones too are kept here
-    bool keep_rows = true;          ///< the acceptance rule reads q rows, so they must outlive the draw
-    drawn_by rule = drawn_by::any;  ///< how tokens have to be drawn
-    /// Null: the best that this machine runs.
-    row_kernels const* kernels = nullptr;
-    executor_ref executor{};
-    calibration_ref calibration{};  ///< applied to every confidence; what it was before is kept then
-};
-
-namespace detail {
-inline void check_block_size(char const* owner, char const* what, std::size_t size) {
-    if (size >= 1 && size <= most_keyed_drafts) return;
-    fail_with(owner, ": ", what, " is ", size, ", expected 1 .. ", most_keyed_drafts,
-              ": keys of draws have 16 bits for the place of a drafted token");
-}
-}  // namespace detail
 
 /// Q is the compute type of the draft (float or double). A view of workspace memory.
 template <class Q>
@@ -241,8 +213,9 @@ public:
 
     /// Appends a token that was found rather than drawn (prompt lookup): q is one-hot over the target vocabulary.
     /// False, and the chain ends, if x is no token of it (contexts hold placeholders and ids that only an embedding
-    /// knows), or none that the request's constraint allows, or by its floor, its cap or a stop token. A token that was sampled from a q that nobody kept may be
-    /// appended as well. The law stays exact, since it is for each token, and the token is accepted with p(x).
+    /// knows), or none that the request's constraint allows, or by its floor, its cap or a stop token. A token that was
+    /// sampled from a q that nobody kept may be appended as well. The law stays exact, since it is for each token, and
+    /// the token is accepted with p(x).
     bool append_found(std::size_t r, token_id x, std::size_t target_vocabulary) noexcept {
         return !is_full(r) && append_one_hot(r, x, target_vocabulary, certain, 1.0);
     }
