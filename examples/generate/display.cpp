@@ -221,6 +221,14 @@ void print_result(options const& chosen, models const& loaded, findings const& f
     library.print("drafts " + percent(own.drafts) + ", schedule and verification " + percent(own.rest));
     std::puts("");
     print_positions(report, false);
+    // One that was made for the target is right about half of its first drafts, and one of another model about the
+    // commonest tokens.
+    if (loaded.draft && report.reached(0) >= 100 && report.conditional_acceptance(0) < 0.05) {
+        std::puts("");
+        row("The drafter is right about " + percent(report.conditional_acceptance(0)) +
+            " of its first drafts: is it made for this target?")
+            .print();
+    }
     if (!found.plain) return;
     std::puts("");
     print_comparison(found);
