@@ -76,7 +76,9 @@ struct made_rows {
             numbers[i] = std::sin(static_cast<float>(i) * 1.3f + static_cast<float>(kind));
         }
     }
-    [[nodiscard]] sureleap_rows view() const { return {numbers.data(), numbers.size() / V, V, V, nullptr, nullptr, 0}; }
+    [[nodiscard]] sureleap_rows view() const {
+        return {numbers.data(), numbers.size() / V, V, V, nullptr, nullptr, 0, 0};
+    }
     std::vector<float> numbers;
 };
 
@@ -441,7 +443,7 @@ TEST_CASE("Requests without a seed do not share a stream") {
             }
             sureleap_batch batch{};
             std::array<sureleap_verdict, 2> verdicts{};
-            sureleap_rows const rows{flat.data(), 2, V, V, nullptr, nullptr, 0};
+            sureleap_rows const rows{flat.data(), 2, V, V, nullptr, nullptr, 0, 0};
             REQUIRE(sureleap_round_begin(made.round, both.data(), 2, nullptr) == SURELEAP_OK);
             REQUIRE(sureleap_round_admit(made.round, &batch) == SURELEAP_OK);
             REQUIRE(sureleap_round_accept(made.round, &rows) == SURELEAP_OK);
@@ -455,4 +457,31 @@ TEST_CASE("Requests without a seed do not share a stream") {
     CHECK(texts_of(3) == texts);        // the same base, the same texts
     CHECK(texts_of(4) != texts);        // another base
     CHECK(texts_of(0) != texts_of(0));  // the system's
+}
+
+TEST_CASE("Outcomes have texts, and rows of a target that pads are checked") {
+    CHECK(std::string(sureleap_outcome_text(SURELEAP_REQUEST_OK)) == "ok");
+    CHECK(std::string(sureleap_outcome_text(SURELEAP_REQUEST_INVALID_DRAFT)) == "invalid draft logits");
+    CHECK(std::string(sureleap_outcome_text(SURELEAP_REQUEST_INVALID_CONFIDENCE)) == "invalid confidence");
+    CHECK(std::string(sureleap_outcome_text(SURELEAP_REQUEST_INVALID_TARGET)) == "invalid target logits");
+    CHECK(std::string(sureleap_outcome_text(SURELEAP_REQUEST_OTHER_DRAFT)).find("another draft") == 0);
+    for (std::int32_t const none : {-1, 99, 255, 256, 1 << 30}) {
+        CHECK(std::string(sureleap_outcome_text(none)) == "unknown status");
+    }
+    made_round made(plain());
+    made_rows const drafted(block_size, 2);
+    made_rows const scored(block_size + 1, 1);
+    sureleap_request const q = request_at(0);
+    sureleap_drafts const drafts = drafts_of(drafted);
+    sureleap_batch batch{};
+    REQUIRE(sureleap_round_begin(made.round, &q, 1, nullptr) == SURELEAP_OK);
+    REQUIRE(sureleap_round_draft(made.round, &drafts) == SURELEAP_OK);
+    REQUIRE(sureleap_round_admit(made.round, &batch) == SURELEAP_OK);
+    sureleap_rows rows = scored.view();
+    rows.per_request = block_size;  // one less than it verifies
+    CHECK(sureleap_round_accept(made.round, &rows) == SURELEAP_INVALID_ARGUMENT);
+    CHECK(std::string(sureleap_round_error(made.round)).find("(per_request), expected at least the") !=
+          std::string::npos);
+    rows.per_request = block_size + 5;
+    CHECK(sureleap_round_accept(made.round, &rows) == SURELEAP_OK);
 }

@@ -88,7 +88,7 @@ text decode(sureleap_round* round, sureleap_round_options const& o) {
             if (o.q == SURELEAP_Q_ONE_HOT) {
                 d.tokens = &guess;
             } else {
-                d.rows = {rows[k].data(), 1, V, V, nullptr, nullptr, 0};
+                d.rows = {rows[k].data(), 1, V, V, nullptr, nullptr, 0, 0};
             }
             REQUIRE(sureleap_round_draft(round, &d) == SURELEAP_OK);
         }
@@ -98,7 +98,7 @@ text decode(sureleap_round* round, sureleap_round_options const& o) {
         for (std::size_t i = 0; i < batch.rows; ++i) {
             for (std::size_t v = 0; v < V; ++v) scored[i][v] = logit(0, batch.tokens[i], batch.positions[i], v);
         }
-        sureleap_rows const target{scored.data(), batch.rows, V, V, nullptr, nullptr, 0};
+        sureleap_rows const target{scored.data(), batch.rows, V, V, nullptr, nullptr, 0, 0};
         REQUIRE(sureleap_round_accept(round, &target) == SURELEAP_OK);
         sureleap_verdict verdict{};
         REQUIRE(sureleap_round_end(round, &verdict, 1) == SURELEAP_OK);

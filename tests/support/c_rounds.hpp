@@ -385,7 +385,7 @@ void draft(sureleap_round* round, way how, traffic<T>& from, draft_block<float> 
     sureleap_drafts d{};
     d.positions = block_size;
     d.confidences = n.confidences.data();
-    d.rows = {n.draft.data(), requests * block_size, vocabulary, vocabulary, nullptr, nullptr, 0};
+    d.rows = {n.draft.data(), requests * block_size, vocabulary, vocabulary, nullptr, nullptr, 0, 0};
     std::vector<token_id> tokens(requests * block_size, no_token);
     std::vector<std::size_t> counts(requests);
     if (how == way::step_by_step) {
@@ -395,7 +395,7 @@ void draft(sureleap_round* round, way how, traffic<T>& from, draft_block<float> 
             d.positions = 1;
             d.confidences = confidences.data();
             d.rows = {
-                n.draft.data() + k * vocabulary, requests, vocabulary, block_size * vocabulary, nullptr, nullptr, 0};
+                n.draft.data() + k * vocabulary, requests, vocabulary, block_size * vocabulary, nullptr, nullptr, 0, 0};
             REQUIRE(sureleap_round_draft(round, &d) == SURELEAP_OK);
         }
         return;
@@ -490,7 +490,19 @@ void compare(sureleap_round_options o, way how, Drafter drafter, Schedule schedu
 
         logits_rows<T> const rows{{n.target.data(), batch.rows(), n.vocabulary}, {}, {}};
         accept(rule, rows, no_logits_hook{}, rng, cpp);
-        sureleap_rows const c_rows{n.target.data(), batch.rows(), n.vocabulary, n.vocabulary, nullptr, nullptr, 0};
+        sureleap_rows c_rows{n.target.data(), batch.rows(), n.vocabulary, n.vocabulary, nullptr, nullptr, 0, 0};
+        std::vector<T> padded;
+        if (from.coin(0.3)) {  // as engines lay them out that pad
+            c_rows.per_request = block_size + 1;
+            padded.assign(caps.size() * c_rows.per_request * n.vocabulary, T{});
+            for (std::size_t r = 0; r < caps.size(); ++r) {
+                auto const first = n.target.begin() + static_cast<std::ptrdiff_t>(batch.first_row(r) * n.vocabulary);
+                std::copy_n(first, (batch.length(r) + 1) * n.vocabulary,
+                            padded.begin() + static_cast<std::ptrdiff_t>(r * c_rows.per_request * n.vocabulary));
+            }
+            c_rows.data = padded.data();
+            c_rows.rows = caps.size() * c_rows.per_request;
+        }
         REQUIRE(sureleap_round_accept(c, &c_rows) == SURELEAP_OK);
 
         round_record const record = end_round(schedule, cpp);

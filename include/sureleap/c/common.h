@@ -47,7 +47,7 @@ typedef struct sureleap_error {
 enum { SURELEAP_FLOAT = 0, SURELEAP_HALF = 1, SURELEAP_BF16 = 2 };
 
 /// Rows of logits that somebody else owns; nothing is copied unless it says so where they are taken. -inf masks a token.
-/// The last three members are optional (null), and of rows of the target alone: they save passes. What they promise
+/// The last four members are optional (null, 0), and of rows of the target alone; three of them save passes. What they promise
 /// stands at logits_row in core/types.hpp.
 typedef struct sureleap_rows {
     void const* data;  ///< [rows, columns], in the format that the round was made for
@@ -57,6 +57,8 @@ typedef struct sureleap_rows {
     float const* log_normalisers;  ///< [rows] log sum exp of each row
     float const* block_sums;       ///< [rows, columns / 1024 rounded up] sums of exp(logit - log_normaliser)
     size_t block_sums_stride;      ///< from a row of them to the next
+    /// Of a target that pads: request r of the batch has rows r * per_request and so on. 0: as in the batch, without gaps.
+    size_t per_request;
 } sureleap_rows;
 
 #if defined(__cplusplus)

@@ -90,6 +90,10 @@ sureleap_result sureleap_round_create(sureleap_round_options const* options, voi
 sureleap_result sureleap_round_destroy(sureleap_round* round) {
     return sureleap::c::destroyed(round);
 }
+char const* sureleap_outcome_text(int32_t outcome) {
+    bool const known = outcome >= 0 && outcome <= 255;
+    return sureleap::to_string(known ? static_cast<sureleap::status>(outcome) : static_cast<sureleap::status>(255));
+}
 char const* sureleap_round_error(sureleap_round const* round) {
     return sureleap::c::text_of(round);
 }

@@ -223,6 +223,9 @@ enum {
     SURELEAP_REQUEST_OTHER_DRAFT = 5          ///< run again after a failure, it has other tokens than before
 };
 
+/// An outcome in words, such as "invalid target logits".
+SURELEAP_C_API char const* sureleap_outcome_text(int32_t outcome);
+
 enum {
     SURELEAP_FINISHED_NONE = 0,
     SURELEAP_FINISHED_STOP_TOKEN = 1,

@@ -64,6 +64,7 @@ private:
     void accept_stage(sureleap_rows const& rows) override {
         using real = compute_t<T>;
         logits_rows<T> given{{static_cast<T const*>(rows.data), rows.rows, rows.columns, rows.stride}, {}, {}};
+        given.per_request = rows.per_request;
         if (rows.log_normalisers != nullptr) given.log_normalisers = {rows.log_normalisers, rows.rows};
         if (rows.block_sums != nullptr) {
             given.block_sums =

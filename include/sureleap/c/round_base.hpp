@@ -243,7 +243,7 @@ private:
         expect_aligned(who, "rows.data", rows.data, size_of(options_.target_format));
         expect_size(who, "rows.columns", rows.columns, options_.vocabulary, options_.vocabulary);
         std::size_t const most = static_cast<std::size_t>(-1) / 8;
-        expect_size(who, "rows.rows", rows.rows, rows_, most);
+        expect_size(who, "rows.rows", rows.rows, rows.per_request == 0 ? rows_ : 1, most);  // accept knows the rest
         expect_size(who, "rows.stride", rows.stride, rows.columns, most / rows.rows);
         if (rows.block_sums == nullptr) return;
         expect_size(who, "rows.block_sums_stride", rows.block_sums_stride, row_blocks(rows.columns), most / rows.rows);

@@ -186,6 +186,9 @@ struct logits_rows {
     std::span<compute_t<T> const> log_normalisers{};  ///< [rows], or empty if the producer has none
     matrix_view<compute_t<T>> block_sums{};           ///< [rows, vocabulary / 1024, rounded up], or empty
     pass_stamp pass{};                                ///< of the model; by default the rows are said to stay
+    /// Of a target that pads: request r has rows r * per_request and so on, [R, per_request, vocabulary], of which it uses
+    /// 1 + l_r. 0: as in the batch, without gaps.
+    std::size_t per_request = 0;
 
     [[nodiscard]] logits_row<T> row(std::size_t i) const noexcept {
         logits_row<T> result{values.row(i), std::nullopt, {}};

@@ -60,14 +60,20 @@ void emit(std::size_t r, token_id next, Token const& token, Law const& law, Roun
     out.verified = out.row(count);
 }
 
+/// Where the rows of request r begin.
+template <class T>
+[[nodiscard]] std::size_t first_row(logits_rows<T> const& rows, verify_batch const& batch, std::size_t r) noexcept {
+    return rows.per_request > 0 ? r * rows.per_request : batch.first_row(r);
+}
+
 /// By a rule for chains. False: it decided nothing that can be emitted.
 template <class Rule, class T, class Q, class Hook, class Rng>
 [[nodiscard]] bool judge_chain(std::size_t r, Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng& rng,
                                std::size_t worker, round_state<T, Q, Hook>& round) {
     verify_batch const& batch = round.batch;
     auto const drafted = batch.drafted(r);
-    verification<T, Q, Hook> view{batch.requests()[r], drafted, round.block.laws(r),        rows,
-                                  batch.first_row(r),  hook,    round.verifications[worker]};
+    verification<T, Q, Hook> view{batch.requests()[r],       drafted, round.block.laws(r),        rows,
+                                  first_row(rows, batch, r), hook,    round.verifications[worker]};
     decision const d = view.decide_by(rule, rng);
     if (!d.valid || d.accepted > drafted.size() || !round.parts.is_token(d.next)) return false;
     round.verdicts[r].accepted = d.accepted;
@@ -90,8 +96,13 @@ template <class Rule, class T, class Q, class Hook, class Rng>
     for (std::size_t k = 0; k < drafted.size(); ++k) {
         tree.append(parents.empty() ? static_cast<node_id>(k) : parents[k], drafted[k]);
     }
-    tree_verification<T, Q, Hook> view{
-        batch.requests()[r], round.block.laws(r), rows, batch.first_row(r), hook, round.verifications[worker], scratch};
+    tree_verification<T, Q, Hook> view{batch.requests()[r],
+                                       round.block.laws(r),
+                                       rows,
+                                       first_row(rows, batch, r),
+                                       hook,
+                                       round.verifications[worker],
+                                       scratch};
     tree_decision const d = view.decide_by(rule, rng);
     bool const is_node = d.node >= 0 && static_cast<std::size_t>(d.node) < tree.size();
     if (!d.valid || !is_node || !round.parts.is_token(d.next)) return false;
@@ -133,7 +144,17 @@ void judge(std::size_t r, Rule const& rule, logits_rows<T> const& rows, bool giv
 
 /// Rows for the batch, of the vocabulary that the drafter speaks of.
 template <class T>
-void expect_shape(logits_rows<T> const& rows, std::size_t batch_rows, std::size_t vocabulary) {
+void expect_shape(logits_rows<T> const& rows, verify_batch const& batch, std::size_t vocabulary) {
+    std::size_t const requests = batch.requests().size();
+    std::size_t batch_rows = batch.rows();
+    for (std::size_t r = 0; rows.per_request > 0 && r < requests; ++r) {
+        if (batch.length(r) >= rows.per_request) {
+            fail_with("accept: the target gave ", rows.per_request,
+                      " rows for each request (per_request), expected at ", "least the ", batch.length(r) + 1,
+                      " that request ", r, " has in the batch");
+        }
+        batch_rows = first_row(rows, batch, r) + batch.length(r) + 1;
+    }
     if (rows.values.rows < batch_rows || rows.values.cols != vocabulary) {
         fail_with("accept: the target gave ", rows.values.rows, " rows of ", rows.values.cols,
                   " logits, expected at least ", batch_rows, " rows, one for each token of the batch, of ", vocabulary,
@@ -166,7 +187,7 @@ void accept_rows(Rule const& rule, logits_rows<T> const& rows, Hook const& hook,
     expect_lent_drafts(round.at.lent_drafts, batch.requests(), "accept");
     std::size_t const vocabulary = round.parts.target_vocabulary;
     bool const given = rows.values.data != nullptr;
-    if (given) expect_shape(rows, batch.rows(), vocabulary);
+    if (given) expect_shape(rows, batch, vocabulary);
     std::size_t const requests = batch.requests().size();
     if constexpr (concurrent_randomness<Rng>) {
         executor_ref const& executor = round.block.threads();
