@@ -20,11 +20,12 @@ architecture read_architecture(json_field const& list) {
     if (list.list_size() != 1) list.wrong("a list of one");
     std::string const name = list[0].text();
     for (architecture const kind :
-         {architecture::qwen3, architecture::llama, architecture::dspark, architecture::eagle3}) {
+         {architecture::qwen3, architecture::qwen2, architecture::llama, architecture::dspark, architecture::eagle3}) {
         if (name == name_of(kind)) return kind;
     }
     if (name == "Eagle3DraftModel") return architecture::eagle3;
-    list[0].wrong("Qwen3ForCausalLM, LlamaForCausalLM, Qwen3DSparkModel, Qwen3Eagle3Model or Eagle3DraftModel");
+    list[0].wrong(
+        "Qwen3ForCausalLM, Qwen2ForCausalLM, LlamaForCausalLM, Qwen3DSparkModel, Qwen3Eagle3Model or Eagle3DraftModel");
 }
 
 /// transformers 4 writes rope_theta beside an optional rope_scaling, transformers 5 one object rope_parameters. A file
@@ -236,6 +237,7 @@ std::optional<std::vector<token_id>> read_stop_tokens(json_field const& root, st
 char const* name_of(architecture kind) noexcept {
     switch (kind) {
         case architecture::qwen3: return "Qwen3ForCausalLM";
+        case architecture::qwen2: return "Qwen2ForCausalLM";
         case architecture::llama: return "LlamaForCausalLM";
         case architecture::dspark: return "Qwen3DSparkModel";
         case architecture::eagle3: return "Qwen3Eagle3Model";
@@ -259,7 +261,7 @@ model_config parse_config(std::string_view text, std::string const& source) {
     model_config config;
     config.kind = read_architecture(root["architectures"]);
     config.transformer = read_transformer(root);
-    config.transformer.query_key_norms = config.kind != architecture::llama;
+    set_attention(config.transformer, config.kind);
     if (config.kind == architecture::dspark) config.draft = read_dspark(root, config.transformer);
     if (config.kind == architecture::eagle3) config.draft = read_eagle3(root, config.transformer);
     if (auto tokens = read_stop_tokens(root, config.transformer.vocabulary)) config.stop_tokens = std::move(*tokens);

@@ -31,16 +31,17 @@ namespace engine {
 
 using sureleap::token_id;
 
-/// From `architectures`: `model_type` is qwen3 for all of them but llama.
+/// From `architectures`: `model_type` is qwen3 for all of them but llama and qwen2.
 enum class architecture : std::uint8_t {
     qwen3,   ///< Qwen3ForCausalLM, a target (or an autoregressive draft model)
-    llama,   ///< LlamaForCausalLM, the same without norms on queries and keys
+    qwen2,   ///< Qwen2ForCausalLM (Qwen2.5 too), the same with biases on queries, keys and values in place of norms
+    llama,   ///< LlamaForCausalLM, the same with neither
     dspark,  ///< Qwen3DSparkModel: DSpark drafters, and DFlash ones, which are the same without the heads
     eagle3,  ///< Qwen3Eagle3Model or Eagle3DraftModel
 };
 
 [[nodiscard]] constexpr bool is_target(architecture kind) noexcept {
-    return kind == architecture::qwen3 || kind == architecture::llama;
+    return kind == architecture::qwen3 || kind == architecture::qwen2 || kind == architecture::llama;
 }
 
 /// The name in config.json; for eagle3 the first of the two.
@@ -83,10 +84,17 @@ struct transformer_config {
     std::vector<double> rope_divisors{};
     double rms_norm_eps = 0.0;  ///< in (0, 1]
     bool tied_embeddings = false;
-    bool query_key_norms = true;  ///< Qwen3's
+    bool query_key_norms = true;    ///< Qwen3's
+    bool attention_biases = false;  ///< Qwen2's, of queries, keys and values
 
     [[nodiscard]] bool operator==(transformer_config const&) const = default;
 };
+
+/// What an architecture does to queries, keys and values.
+inline void set_attention(transformer_config& c, architecture kind) noexcept {
+    c.query_key_norms = kind != architecture::llama && kind != architecture::qwen2;
+    c.attention_biases = kind == architecture::qwen2;
+}
 
 /// The sequential head of a DSpark drafter.
 enum class head_kind : std::uint8_t { none, vanilla, gated, rnn };

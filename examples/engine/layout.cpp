@@ -59,6 +59,11 @@ std::vector<tensor_spec> tensors_of(model_config const& config, storage type) {
         add(layer + "self_attn.k_proj.weight", {c.kv_heads * c.head_dim, input});
         add(layer + "self_attn.v_proj.weight", {c.kv_heads * c.head_dim, input});
         add(layer + "self_attn.o_proj.weight", {d, c.heads * c.head_dim});
+        if (c.attention_biases) {
+            add(layer + "self_attn.q_proj.bias", {c.heads * c.head_dim});
+            add(layer + "self_attn.k_proj.bias", {c.kv_heads * c.head_dim});
+            add(layer + "self_attn.v_proj.bias", {c.kv_heads * c.head_dim});
+        }
         if (c.query_key_norms) {
             add(layer + "self_attn.q_norm.weight", {c.head_dim});
             add(layer + "self_attn.k_norm.weight", {c.head_dim});
@@ -105,7 +110,9 @@ std::string config_json(model_config const& config) {
     }
     nlohmann::ordered_json json;
     json["architectures"] = {name_of(config.kind)};
-    json["model_type"] = config.kind == architecture::llama ? "llama" : "qwen3";
+    json["model_type"] = config.kind == architecture::llama   ? "llama"
+                         : config.kind == architecture::qwen2 ? "qwen2"
+                                                              : "qwen3";
     json["vocab_size"] = c.vocabulary;
     json["hidden_size"] = c.hidden_size;
     json["intermediate_size"] = c.intermediate_size;

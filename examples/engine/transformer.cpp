@@ -35,6 +35,22 @@ layer_context<Real>::layer_context(transformer_config const& c, thread_pool& thr
     }
 }
 
+namespace {
+/// Of a head, if there is one.
+template <class Real>
+void add_bias(std::vector<Real> const& bias, std::size_t head, std::size_t head_dim, Real* x) {
+    if (bias.empty()) return;
+    Real const* const of_head = bias.data() + head * head_dim;
+    for (std::size_t i = 0; i < head_dim; ++i) x[i] += of_head[i];
+}
+}  // namespace
+
+template <class Real>
+std::vector<Real> decoder_layer<Real>::bias(checkpoint const& from, std::string const& name,
+                                            transformer_config const& c, std::size_t heads) {
+    return c.attention_biases ? from.vector<Real>(name, heads * c.head_dim) : std::vector<Real>{};
+}
+
 template <class Real>
 decoder_layer<Real>::decoder_layer(checkpoint const& from, std::string const& prefix, transformer_config const& c,
                                    std::size_t input_width)
@@ -44,6 +60,9 @@ decoder_layer<Real>::decoder_layer(checkpoint const& from, std::string const& pr
                                     : std::vector<Real>{}),
       key_norm_(c.query_key_norms ? from.vector<Real>(prefix + "self_attn.k_norm.weight", c.head_dim)
                                   : std::vector<Real>{}),
+      query_bias_(bias(from, prefix + "self_attn.q_proj.bias", c, c.heads)),
+      key_bias_(bias(from, prefix + "self_attn.k_proj.bias", c, c.kv_heads)),
+      value_bias_(bias(from, prefix + "self_attn.v_proj.bias", c, c.kv_heads)),
       query_(from.matrix(prefix + "self_attn.q_proj.weight", c.heads * c.head_dim, input_width)),
       key_(from.matrix(prefix + "self_attn.k_proj.weight", c.kv_heads * c.head_dim, input_width)),
       value_(from.matrix(prefix + "self_attn.v_proj.weight", c.kv_heads * c.head_dim, input_width)),
@@ -84,7 +103,9 @@ void decoder_layer<Real>::store_keys(layer_context<Real>& context, std::span<bat
         batch_row const& row = rows[i];
         for (std::size_t head = 0; head < c.kv_heads; ++head) {
             Real* const key = context.keys.data() + i * width + head * c.head_dim;
-            Real const* const value = context.values.data() + i * width + head * c.head_dim;
+            Real* const value = context.values.data() + i * width + head * c.head_dim;
+            add_bias(key_bias_, head, c.head_dim, key);
+            add_bias(value_bias_, head, c.head_dim, value);
             if (c.query_key_norms) rms_norm(key, key_norm_.data(), c.head_dim, c.rms_norm_eps, key);
             rotate(key, context.cosines(row.position), context.sines(row.position), c.head_dim);
             if (row.branch == 0) cache.store(row.slot, layer, head, row.position, key, value);
@@ -133,6 +154,7 @@ void decoder_layer<Real>::mix_values(layer_context<Real>& context, std::span<bat
     context.each(rows.size(), width, [&](std::size_t i) {
         for (std::size_t head = 0; head < c.heads; ++head) {
             Real* const query = context.queries.data() + i * width + head * c.head_dim;
+            add_bias(query_bias_, head, c.head_dim, query);
             if (c.query_key_norms) rms_norm(query, query_norm_.data(), c.head_dim, c.rms_norm_eps, query);
             rotate(query, context.cosines(rows[i].position), context.sines(rows[i].position), c.head_dim);
         }

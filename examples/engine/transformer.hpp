@@ -133,9 +133,13 @@ private:
                                                     std::size_t rows, Real const* cached, std::size_t layer,
                                                     std::size_t head, std::size_t chunk, std::vector<Real>& scratch);
 
+    [[nodiscard]] static std::vector<Real> bias(checkpoint const& from, std::string const& name,
+                                                transformer_config const& config, std::size_t heads);
+
     norm<Real> post_norm_;
     std::vector<Real> query_norm_;
     std::vector<Real> key_norm_;
+    std::vector<Real> query_bias_, key_bias_, value_bias_;  // empty: none
     weight query_, key_, value_, output_;
     weight gate_, up_, down_;
 };

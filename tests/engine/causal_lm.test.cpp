@@ -120,7 +120,8 @@ struct placed {
 struct layer {
     engine::transformer_config c;
     matrix q, k, v, o, gate, up, down;
-    numbers input_norm, post_norm, q_norm, k_norm;
+    numbers input_norm, post_norm, q_norm, k_norm;  // norms of an architecture that has them
+    numbers q_bias, k_bias, v_bias;                 // likewise
 
     layer(engine::checkpoint const& from, std::string const& prefix, std::size_t input_width)
         : c(from.config().transformer),
@@ -133,22 +134,32 @@ struct layer {
           down(from, prefix + "mlp.down_proj.weight", c.hidden_size, c.intermediate_size),
           input_norm(vector(from, prefix + "input_layernorm.weight", c.hidden_size)),
           post_norm(vector(from, prefix + "post_attention_layernorm.weight", c.hidden_size)),
-          q_norm(vector(from, prefix + "self_attn.q_norm.weight", c.head_dim)),
-          k_norm(vector(from, prefix + "self_attn.k_norm.weight", c.head_dim)) {}
+          q_norm(c.query_key_norms ? vector(from, prefix + "self_attn.q_norm.weight", c.head_dim) : numbers{}),
+          k_norm(c.query_key_norms ? vector(from, prefix + "self_attn.k_norm.weight", c.head_dim) : numbers{}) {
+        if (!c.attention_biases) return;
+        q_bias = vector(from, prefix + "self_attn.q_proj.bias", c.heads * c.head_dim);
+        k_bias = vector(from, prefix + "self_attn.k_proj.bias", c.kv_heads * c.head_dim);
+        v_bias = vector(from, prefix + "self_attn.v_proj.bias", c.kv_heads * c.head_dim);
+    }
+    static numbers plus(numbers x, numbers const& bias) {
+        for (std::size_t i = 0; i < bias.size(); ++i) x[i] += bias[i];
+        return x;
+    }
 
     // Head `head` of a projected row: normed and turned.
     numbers head_of(numbers const& projected, std::size_t head, numbers const& scale, std::size_t position) const {
         auto const first = projected.begin() + static_cast<std::ptrdiff_t>(head * c.head_dim);
         numbers const part(first, first + static_cast<std::ptrdiff_t>(c.head_dim));
-        return rotated(rms_norm(part, scale, c.rms_norm_eps), position, c.rope_theta, c.rope_divisors);
+        return rotated(scale.empty() ? part : rms_norm(part, scale, c.rms_norm_eps), position, c.rope_theta,
+                       c.rope_divisors);
     }
     // What attention adds to the stream at `row`, when it sees `keys`.
     numbers attention(placed const& row, std::vector<placed> const& keys) const {
-        numbers const query = q * row.y;
+        numbers const query = plus(q * row.y, q_bias);
         rows key_rows, value_rows;
         for (placed const& key : keys) {
-            key_rows.push_back(k * key.y);
-            value_rows.push_back(v * key.y);
+            key_rows.push_back(plus(k * key.y, k_bias));
+            value_rows.push_back(plus(v * key.y, v_bias));
         }
         numbers out;
         for (std::size_t head = 0; head < c.heads; ++head) {
@@ -332,6 +343,23 @@ TEST_CASE("causal_lm: logits and features in double are those of the definition"
         reference_causal_lm const expected(engine::make_in_memory(tiny::target_config(s), engine::storage::f64, seed),
                                            tiny::feature_layers(s));
         for (int repeat = 0; repeat < 2; ++repeat) CHECK(compare(served, expected, roll) < 1e-10);
+    }
+}
+
+TEST_CASE("causal_lm: Qwen2 and Llama have other attention, and the same definition else", "[engine]") {
+    engine::thread_pool pool(2);
+    for (auto const kind : {engine::architecture::qwen2, engine::architecture::llama}) {
+        for (std::size_t const i : {0u, 4u}) {
+            tiny::shape const& s = shapes()[i];
+            support::dice roll(80 + i);
+            INFO(name_of(kind) << ", " << s << ", seed " << roll.seed());
+            auto config = tiny::target_config(s);
+            config.kind = kind;
+            set_attention(config.transformer, kind);
+            auto const made = [&] { return engine::make_in_memory(config, engine::storage::f64, 5); };
+            engine::causal_lm<double> served(made(), tiny::feature_layers(s), pool, small_limits);
+            CHECK(compare(served, reference_causal_lm(made(), tiny::feature_layers(s)), roll) < 1e-10);
+        }
     }
 }
 

@@ -106,6 +106,15 @@ TEST_CASE("a target's config.json is read field by field") {
     CHECK(c.stop_tokens == std::vector<sureleap::token_id>{151645});
 }
 
+TEST_CASE("a Qwen2 model has biases in place of norms") {
+    model_config const c = parsed(with(target(), R"({"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2",
+        "attention_bias": null, "max_window_layers": 28, "sliding_window": 131072, "use_sliding_window": false})"));
+    CHECK(c.kind == architecture::qwen2);
+    CHECK(c.transformer.attention_biases);
+    CHECK_FALSE(c.transformer.query_key_norms);
+    CHECK_FALSE(parsed(target()).transformer.attention_biases);
+}
+
 TEST_CASE("a target's rotary positions may be scaled as Llama 3.1's") {
     // Of Llama-3.1-8B; by wavelengths, as transformers states it.
     for (char const* const group : {"rope_scaling", "rope_parameters"}) {
@@ -485,7 +494,7 @@ TEST_CASE("a written configuration reads back as itself") {
     for (int i = 0; i < 500; ++i) {
         INFO("case " << i);
         model_config c;
-        c.kind = static_cast<architecture>(roll.below(4));
+        c.kind = static_cast<architecture>(roll.below(5));
         auto& t = c.transformer;
         t.vocabulary = 1 + roll.below(engine::limits::vocabulary);
         t.hidden_size = 1 + roll.below(engine::limits::hidden_size);
@@ -498,7 +507,7 @@ TEST_CASE("a written configuration reads back as itself") {
         t.rope_theta = roll.between(1.0, 1e7);
         t.rms_norm_eps = roll.between(1e-12, 1e-3);
         t.tied_embeddings = roll.chance(0.5);
-        t.query_key_norms = c.kind != architecture::llama;
+        engine::set_attention(t, c.kind);
         for (std::size_t n = roll.below(4); n > 0; --n) {
             auto const token = static_cast<sureleap::token_id>(roll.below(t.vocabulary));
             if (c.stop_tokens.empty() || token > c.stop_tokens.back()) c.stop_tokens.push_back(token);

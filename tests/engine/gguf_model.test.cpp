@@ -52,14 +52,16 @@ model_config small(architecture kind, std::size_t hidden_size = 64) {
                           .max_positions = 128,
                           .rope_theta = 1000.0,
                           .rms_norm_eps = static_cast<double>(1e-5f),  // as a file has it
-                          .tied_embeddings = true,
-                          .query_key_norms = kind == architecture::qwen3};
+                          .tied_embeddings = true};
+    set_attention(config.transformer, kind);
     return config;
 }
 
 gguf_writer with_keys(model_config const& config) {
     auto const& c = config.transformer;
-    std::string const name = config.kind == architecture::llama ? "llama" : "qwen3";
+    std::string const name = config.kind == architecture::llama   ? "llama"
+                             : config.kind == architecture::qwen2 ? "qwen2"
+                                                                  : "qwen3";
     auto const u32 = [](std::size_t n) { return static_cast<std::uint32_t>(n); };
     gguf_writer w;
     w.set("general.architecture", name);
@@ -122,8 +124,10 @@ gguf_writer file_of(checkpoint const& from, Store const& store) {
     for (std::size_t l = 0; l < config.transformer.layers; ++l) {
         for (auto const& [own, theirs] : of_layer) {
             std::string const name = own;
-            add("blk." + std::to_string(l) + "." + name + ".weight",
-                "model.layers." + std::to_string(l) + "." + theirs + ".weight", name == "attn_q" || name == "attn_k");
+            std::string const in_file = "blk." + std::to_string(l) + "." + name;
+            std::string const in_folder = "model.layers." + std::to_string(l) + "." + theirs;
+            add(in_file + ".weight", in_folder + ".weight", name == "attn_q" || name == "attn_k");
+            add(in_file + ".bias", in_folder + ".bias", false);
         }
     }
     return w;
@@ -157,7 +161,7 @@ std::vector<float> logits_of(checkpoint from, engine::thread_pool& pool) {
 
 TEST_CASE("gguf: a file and a folder with the same weights are the same model", "[gguf]") {
     engine::thread_pool pool(2);
-    for (architecture const kind : {architecture::qwen3, architecture::llama}) {
+    for (architecture const kind : {architecture::qwen3, architecture::qwen2, architecture::llama}) {
         for (bool const tied : {true, false}) {
             model_config config = small(kind);
             config.transformer.tied_embeddings = tied;
@@ -326,7 +330,7 @@ TEST_CASE("gguf: settings that mean another model are refused by name", "[gguf]"
     using u32 = std::uint32_t;
     CHECK(refusal([](gguf_writer&) {}).empty());
     CHECK(refusal(key("general.architecture", std::string_view("gemma3"))) ==
-          "m.gguf: key 'general.architecture' is \"gemma3\", expected \"llama\", \"qwen3\" or \"dflash\"");
+          "m.gguf: key 'general.architecture' is \"gemma3\", expected \"llama\", \"qwen2\", \"qwen3\" or \"dflash\"");
     CHECK(refusal(key("llama.block_count", u32{0})) ==
           "m.gguf: key 'llama.block_count' is 0, expected an integer in 1 .. 1024");
     CHECK(refusal(without("llama.embedding_length")) ==

@@ -40,7 +40,7 @@ std::size_t same_in_all_layers(field const& given, std::size_t layers, std::size
 }
 
 /// Settings under which the same tensors would mean another function.
-void refuse_variants(file const& from, std::string const& prefix) {
+void refuse_variants(file const& from, std::string const& prefix, bool has_biases) {
     if (field const scaling = from[prefix + "rope.scaling.type"]; scaling.present() && scaling.text() != "none") {
         scaling.wrong("\"none\": rotary positions are scaled by 'rope_freqs.weight' alone");
     }
@@ -51,7 +51,9 @@ void refuse_variants(file const& from, std::string const& prefix) {
     }
     for (char const* const name :
          {"blk.0.attn_q.bias", "blk.0.attn_output.bias", "blk.0.ffn_up.bias", "blk.0.attn_qkv.weight"}) {
-        if (from.find(name) != nullptr) fail_with(from.name(), ": tensor '", name, "' is there, expected none");
+        bool const expected = has_biases && std::string_view(name) == "blk.0.attn_q.bias";
+        if (!expected && from.find(name) != nullptr)
+            fail_with(from.name(), ": tensor '", name, "' is there, expected none");
     }
 }
 
@@ -236,6 +238,9 @@ std::string_view folder_name(std::string_view own, bool is_drafter) {
         {"attn_k.weight", "self_attn.k_proj.weight"},
         {"attn_v.weight", "self_attn.v_proj.weight"},
         {"attn_output.weight", "self_attn.o_proj.weight"},
+        {"attn_q.bias", "self_attn.q_proj.bias"},
+        {"attn_k.bias", "self_attn.k_proj.bias"},
+        {"attn_v.bias", "self_attn.v_proj.bias"},
         {"attn_q_norm.weight", "self_attn.q_norm.weight"},
         {"attn_k_norm.weight", "self_attn.k_norm.weight"},
         {"ffn_gate.weight", "mlp.gate_proj.weight"},
@@ -339,18 +344,20 @@ model_config read_config(file const& from) {
     std::string const name(architecture_key.text());
     if (name == "llama") {
         config.kind = architecture::llama;
+    } else if (name == "qwen2") {
+        config.kind = architecture::qwen2;
     } else if (name == "dflash") {
         config.kind = architecture::dspark;
     } else if (name != "qwen3") {
-        architecture_key.wrong("\"llama\", \"qwen3\" or \"dflash\"");
+        architecture_key.wrong("\"llama\", \"qwen2\", \"qwen3\" or \"dflash\"");
     }
     bool const is_drafter = config.kind == architecture::dspark;
     std::string const prefix = name + ".";
     auto const key = [&](char const* of) { return from[prefix + of]; };
-    refuse_variants(from, prefix);
+    refuse_variants(from, prefix, config.kind == architecture::qwen2);
 
     transformer_config& c = config.transformer;
-    c.query_key_norms = config.kind != architecture::llama;
+    set_attention(c, config.kind);
     c.hidden_size = key("embedding_length").size(1, limits::hidden_size);
     c.layers = key("block_count").size(1, limits::layers);
     c.max_positions = key("context_length").size(1, limits::max_positions);
