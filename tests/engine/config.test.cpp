@@ -321,7 +321,8 @@ TEST_CASE("what is wrong with a configuration is told in full") {
          "field 'architectures' is a list of 2, expected a list of one"},
         {t, R"({"architectures": [3]})", "field 'architectures[0]' is 3, expected a string"},
         {t, R"({"architectures": ["Gemma4DSparkModel"]})",
-         "field 'architectures[0]' is \"Gemma4DSparkModel\", expected Qwen3ForCausalLM, LlamaForCausalLM, "
+         "field 'architectures[0]' is \"Gemma4DSparkModel\", expected Qwen3ForCausalLM, Qwen2ForCausalLM, "
+         "LlamaForCausalLM, "
          "Qwen3DSparkModel, "
          "Qwen3Eagle3Model or Eagle3DraftModel"},
         // numbers
