@@ -403,7 +403,7 @@ enum class status : std::uint8_t {
 };
 
 /// It ends drafts alone.
-[[nodiscard]] constexpr bool is_draft_failure(status s) noexcept {
+[[nodiscard]] SURELEAP_HOST_DEVICE constexpr bool is_draft_failure(status s) noexcept {
     return s == status::invalid_draft || s == status::invalid_confidence || s == status::drafter_failed;
 }
 
