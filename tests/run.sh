@@ -62,6 +62,14 @@ if [[ ${all} == yes && -z ${SURELEAP_SMOLLM2_GGUF:-} ]]; then
     export SURELEAP_SMOLLM2_GGUF
 fi
 
+# A grammar engine, for the test c.grammar.
+if [[ ${all} == yes && ! -x build/python/bin/python3 ]]; then
+    if ! { python3 -m venv --system-site-packages build/python && build/python/bin/pip -q install llguidance; }; then
+        rm -rf build/python
+        echo "no llguidance could be installed: c.grammar is skipped"
+    fi
+fi
+
 # What needs llama.cpp is left out where it cannot be fetched and built.
 if [[ (${all} == yes || ${name} == *llama*) && -z ${llama_ROOT:-} ]]; then
     if llama_ROOT="$(cmake/fetch_llama.sh --for-tests)"; then

@@ -6,9 +6,6 @@
 #
 #     python3 verify_toys.py [C++ compiler] [where the shared library goes]
 import ctypes
-import pathlib
-import re
-import subprocess
 import sys
 
 try:
@@ -16,32 +13,16 @@ try:
 except ImportError:
     sys.exit(77)
 
-here = pathlib.Path(__file__).resolve().parent
-include = here.parents[1] / "include"
-compiler, library = sys.argv[1:3] if len(sys.argv) > 2 else ("c++", "./libsureleap_c.so")
-subprocess.run([compiler, "-std=c++20", "-O1", "-shared", "-fPIC", f"-I{include}", here / "sureleap.cpp", "-o", library],
-               check=True)
-lib = ctypes.CDLL(str(pathlib.Path(library).resolve()))
-size_t, pointer = ctypes.c_size_t, ctypes.c_void_p
+sys.dont_write_bytecode = True
+import sureleap
+from sureleap import size_t
 
-# Structs whose members are numbers, pointers and other such structs.
-types = {"size_t": size_t, "int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64,
-         "double": ctypes.c_double, "sureleap_text_end": pointer, "sureleap_constraint": pointer}
-text = "".join((include / "sureleap/c" / name).read_text() for name in ("common.h", "round.h"))
-for name, body in re.findall(r"typedef struct sureleap_(\w+) {([^\[]*?)} sureleap_\1;", re.sub(r"//.*", "", text)):
-    members = re.findall(r"(\w+)(?: const)?(\*?) (\w+);", body)
-    fields = [(member, pointer if star else types[kind]) for kind, star, member in members]
-    types[name] = types["sureleap_" + name] = type(name, (ctypes.Structure,), {"_fields_": fields})
-
-
-def call(name, *arguments):
-    by_address = [ctypes.byref(a) if isinstance(a, ctypes.Structure) else a for a in arguments]
-    result = getattr(lib, "sureleap_" + name)(*by_address)
-    assert result == 0, f"sureleap_{name} returned {result}"
+lib = sureleap.Library(*(sys.argv[1:3] if len(sys.argv) > 2 else ("c++", "./libsureleap_c.so")))
+types = sureleap.structs()
 
 
 def rows_of(a):
-    return types["rows"](data=a.ctypes.data, rows=len(a), columns=a.shape[1], stride=a.shape[1])
+    return sureleap.rows_of(types, a)
 
 
 R, V = 100, 16
@@ -50,26 +31,23 @@ p, q = random.normal(0, 1.5, (2, V)).astype(np.float32)  # logits of target and 
 p_rows, q_rows = np.tile(p, (2 * R, 1)), np.tile(q, (R, 1))
 
 options = types["round_options"]()
-lib.sureleap_round_options_init(ctypes.byref(options))
+lib.round_options_init(options)
 options.max_requests, options.block_size, options.vocabulary, options.seed = R, 1, V, 7
-size, round_ = size_t(), pointer()
-call("round_bytes", options, ctypes.byref(size), None)
-memory = np.empty(size.value, np.uint8)
-call("round_create", options, pointer(memory.ctypes.data), size, ctypes.byref(round_), None)
+round_, memory = lib.make_round(options)
 
 requests, verdicts, batch = (types["request"] * R)(), (types["verdict"] * R)(), types["batch"]()
 counts, accepted = np.zeros(V), 0
 for step in range(200):
     for r, request in enumerate(requests):
-        lib.sureleap_request_init(ctypes.byref(request))
+        lib.request_init(request)
         request.id = request.slot = r
         request.position = 2 * step
-    call("round_begin", round_, requests, size_t(R), None)
+    lib.round_begin(round_, requests, size_t(R), None)
     tokens = np.argmax(q_rows + random.gumbel(size=q_rows.shape), axis=1).astype(np.int32)  # drawn here, from q
-    call("round_draft", round_, types["drafts"](positions=1, tokens=tokens.ctypes.data, rows=rows_of(q_rows)))
-    call("round_admit", round_, batch)
-    call("round_accept", round_, rows_of(p_rows[:batch.rows]))
-    call("round_end", round_, verdicts, size_t(R))
+    lib.round_draft(round_, types["drafts"](positions=1, tokens=tokens.ctypes.data, rows=rows_of(q_rows)))
+    lib.round_admit(round_, batch)
+    lib.round_accept(round_, rows_of(p_rows[:batch.rows]))
+    lib.round_end(round_, verdicts, size_t(R))
     for verdict in verdicts:
         counts[ctypes.cast(verdict.emitted, ctypes.POINTER(ctypes.c_int32))[0]] += 1
         accepted += verdict.accepted

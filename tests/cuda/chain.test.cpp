@@ -114,7 +114,7 @@ void compare(scene<W, U> const& s, device_scene<W, U> const& there, draft_block<
     auto const table = block.table();
     for (std::size_t r = 0; r < s.shape.requests; ++r) {
         INFO("request " << r);
-        CHECK(statuses[r] == block.outcome(r));
+        CHECK(statuses[r] == block.draft_outcome(r));
         bool same = true;
         for (std::size_t k = 0; k < std::min<std::size_t>(sizes[r], block.size(r)) && same; ++k) {
             std::size_t const i = r * gamma + k;
@@ -307,7 +307,7 @@ TEST_CASE("What is no logit ends its own block, at every position", "[emulated]"
         auto const tokens = downloaded(there.round.drafts.tokens, of.requests * of.block_size);
         for (std::size_t r = 0; r < of.requests; ++r) {
             INFO("position " << k << ", request " << r);
-            CHECK(statuses[r] == host.block.outcome(r));
+            CHECK(statuses[r] == host.block.draft_outcome(r));
             CHECK(sizes[r] == host.block.size(r));
             if (r < 4) {
                 CHECK(statuses[r] == status::invalid_draft);

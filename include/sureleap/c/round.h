@@ -156,8 +156,7 @@ typedef struct sureleap_request {
     void* text_end_of;
     sureleap_constraint constraint;  ///< valid likewise; null: none. Needs sureleap_round_options.constrained
     void* constraint_of;
-    size_t
-        min_new_tokens;  ///< the text does not end before so many more tokens; at most `remaining`. 0, or as constraint
+    size_t min_new_tokens;      ///< at least so many more before it ends; needs constrained too, unless 0
     int32_t log_probabilities;  ///< 1: report log p of what is emitted
 } sureleap_request;
 

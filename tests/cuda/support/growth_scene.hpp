@@ -195,9 +195,9 @@ bool compare(draft_block<float> const& host, device_trees const& device, std::sp
         all = all && !parted;
         if (parted) continue;
         REQUIRE(device.counts[r] == host.size(r));
-        REQUIRE(device.statuses[r] == host.outcome(r));
-        seen.no_draft += host.outcome(r) == status::invalid_draft ? 1u : 0u;
-        seen.no_confidence += host.outcome(r) == status::invalid_confidence ? 1u : 0u;
+        REQUIRE(device.statuses[r] == host.draft_outcome(r));
+        seen.no_draft += host.draft_outcome(r) == status::invalid_draft ? 1u : 0u;
+        seen.no_confidence += host.draft_outcome(r) == status::invalid_confidence ? 1u : 0u;
         seen.early += host.size(r) < views[r].draft_cap(device.nodes) ? 1u : 0u;
     }
     return all;
@@ -218,7 +218,7 @@ void teach(support::dice& roll, Drafter& drafter, draft_block<float> const& host
             n = kept ? tree.first_child(n) : tree.next_sibling(n);
         }
         verdicts[r] = {.id = host.requests()[r].id,
-                       .outcome = host.outcome(r),
+                       .outcome = host.draft_outcome(r),
                        .drafted = host.size(r),
                        .verified = host.size(r),
                        .accepted = paths[r].size(),

@@ -418,7 +418,7 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
         remaining[d] = static_cast<std::uint32_t>(views[r].remaining);
         sizes[d] = static_cast<std::uint32_t>(memory.block().size(r));
         batch_lengths[d] = lengths[r];
-        statuses[d] = memory.block().outcome(r);
+        statuses[d] = memory.block().draft_outcome(r);
         std::copy(settings[r].stop_tokens.begin(), settings[r].stop_tokens.end(),
                   stop_columns.begin() + static_cast<std::ptrdiff_t>(d * 3));
         offsets.push_back(static_cast<std::int32_t>(memory.batch().first_row(r) + lengths[r] + 1 + finished));

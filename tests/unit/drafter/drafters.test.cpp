@@ -248,7 +248,7 @@ TEST_CASE("drafters: a model whose shapes are not the promised ones costs the ro
     for (auto& view : s.views) view.remaining = gamma + 1;
     auto const outcomes = [&](auto&& drafter) {
         auto const memory = s.draw(drafter);
-        return std::vector<status>{memory.block.draft_outcome(0), memory.block.outcome(1)};
+        return std::vector<status>{memory.block.draft_outcome(0), memory.block.draft_outcome(1)};
     };
     std::vector<status> const fine(2, status::ok);
     std::vector<status> const refused(2, status::invalid_draft);

@@ -217,7 +217,8 @@ struct backbone_by_id {
 template <class Real>
 bool same_draft(draft_block<Real> const& a, std::size_t i, draft_block<Real> const& b, std::size_t j, bool rows) {
     auto const xs = a.tokens(i), ys = b.tokens(j);
-    if (a.outcome(i) != b.outcome(j) || !std::equal(xs.begin(), xs.end(), ys.begin(), ys.end())) return false;
+    if (a.draft_outcome(i) != b.draft_outcome(j) || !std::equal(xs.begin(), xs.end(), ys.begin(), ys.end()))
+        return false;
     for (std::size_t k = 0; k < xs.size(); ++k) {
         if (a.table().survivals.at(i, k).confidence != b.table().survivals.at(j, k).confidence) return false;
         auto const &p = a.laws(i)[k], &q = b.laws(j)[k];
@@ -287,7 +288,7 @@ void compare_batches(std::uint64_t seed) {
                 auto const together = draw(s.views);
                 for (std::size_t r = 0; r < requests; ++r) {
                     INFO("trial " << trial << ", request " << r << " of " << requests << ", V " << vocabulary);
-                    REQUIRE(together.block.outcome(r) == status::ok);
+                    REQUIRE(together.block.draft_outcome(r) == status::ok);
                     REQUIRE(together.block.size(r) == s.views[r].draft_cap(gamma));
                     auto const alone = draw(std::span(s.views).subspan(r, 1));
                     bool const rows = decltype(rule)::access == q_access::row;
