@@ -162,7 +162,7 @@ TEST_CASE("a draft with a vocabulary of its own is exact", "[exact]") {
 
 namespace {
 /// Token 1 never follows token 0, and a repeated token is discouraged.
-struct grammar {
+struct masking_hook {
     void operator()(hook_context const& at, std::span<double> logits) const {
         token_id const last = at.drafted.empty() ? at.request.anchor : at.drafted.back();
         if (last == 0) logits[1] = -std::numeric_limits<double>::infinity();
@@ -177,8 +177,9 @@ TEST_CASE("a logits hook is part of the target's law", "[exact]") {
     auto const check = [&](auto const& rule) {
         using rule_type = std::remove_cvref_t<decltype(rule)>;
         law const found = decoder_law(enumerator::noise::keyed, {{{}}, 3, 1}, [&](auto rng) {
-            return decoder<decltype(target)&, decltype(semi_of(w)), fixed_schedule, rule_type, grammar, decltype(rng)>(
-                target, semi_of(w), fixed_schedule{}, rule, decoder_options{.seed = 1}, grammar{}, rng);
+            return decoder<decltype(target)&, decltype(semi_of(w)), fixed_schedule, rule_type, masking_hook,
+                           decltype(rng)>(target, semi_of(w), fixed_schedule{}, rule, decoder_options{.seed = 1},
+                                          masking_hook{}, rng);
         });
         // The same law, from a target that has the grammar built in.
         law expected{{{}, 1.0}};
@@ -190,7 +191,7 @@ TEST_CASE("a logits hook is part of the target's law", "[exact]") {
                 std::vector<double> logits(3);
                 w.target(context, logits);
                 request_view const view{.anchor = context.back()};
-                grammar{}(hook_context{view, {}}, logits);
+                masking_hook{}(hook_context{view, {}}, logits);
                 distribution<double> const d{{logits, {}}, {}, {}};
                 for (token_id v = 0; v < 3; ++v) {
                     if (!(d.probability(v) > 0.0)) continue;
