@@ -72,7 +72,8 @@ struct decoder_options {
     /// Requests may have a constraint or min_new_tokens: room for rows that are masked (round_limits).
     bool constrained = false;
     /// How often in a row a drafter that throws is tried again, in the rounds that follow. Those rounds go on with what it
-    /// had drafted, and draft_failure() has what it threw. 0: its failure comes out of step().
+    /// had drafted, and draft_failure() has what it threw. 0: its failure comes out of step(). So it does where tokens were
+    /// drawn for several requests and the rule samples (can_end_drafts): then step again, and the round is the same.
     std::size_t drafter_retries = 0;
 
     [[nodiscard]] round_limits limits() const noexcept {

@@ -26,9 +26,9 @@ enum class trouble { none, forward, plan, draw, confidence, half_draw, admit, sc
 inline constexpr std::array all_troubles{trouble::none,       trouble::forward,   trouble::plan,   trouble::draw,
                                          trouble::confidence, trouble::half_draw, trouble::admit,  trouble::score,
                                          trouble::row,        trouble::hook,      trouble::accept, trouble::commit};
-/// The drafter's alone: the round can go on with what was drafted.
+/// The drafter's alone, before anything is drawn or between two draws: the round may go on with what was drafted.
 [[nodiscard]] inline bool is_drafters(trouble t) {
-    return t == trouble::forward || t == trouble::plan || t == trouble::draw || t == trouble::half_draw;
+    return t == trouble::forward || t == trouble::half_draw;
 }
 /// Who is there when the round is run again, besides those who were: nobody; a guest who comes; or one who was there
 /// leaves.

@@ -175,6 +175,8 @@ public:
             ++pending_;
         }
     }
+    /// The rule is exact for any draft of any length, or drafts are not drawn: nothing that ends drafts can bias it.
+    [[nodiscard]] bool takes_any_draft() const noexcept { return !sizes_.sampled; }
     /// What the request has drafted now begins with what it drafted before, or is the whole of it if that was admitted.
     [[nodiscard]] bool same_draft(request_view const& request, std::span<token_id const> tokens,
                                   std::span<std::int32_t const> parents) const noexcept {

@@ -60,7 +60,8 @@ public:
     static_assert(randomness<Rng>, "round_runner: the random source does not model sureleap::randomness");
 
     /// A drafter that throws costs its round the drafts it has not made, and is asked again in the next one: so many times
-    /// in a row (drafter_retries), then its failure comes out of run.
+    /// in a row (drafter_retries), then its failure comes out of run. So it does at once where the round may not go on
+    /// (can_end_drafts).
     round_runner(Target target, Drafter drafter, Schedule schedule, Rule rule, round_limits const& limits, Hook hook,
                  Rng rng, std::size_t drafter_retries = 0)
         : target_(std::forward<Target>(target)),

@@ -160,6 +160,16 @@ template <class Round>
     return r;
 }
 
+/// The drafts of the round may end where they stand, whatever ended them. Else what ended them may be a token of one
+/// request, and end those of another: a schedule that compares the two would look ahead.
+template <class Round>
+[[nodiscard]] bool may_end_drafts(Round const& round) noexcept {
+    std::size_t const requests = round.block.requests().size();
+    bool drawn = false;
+    for (std::size_t r = 0; r < requests; ++r) drawn = drawn || !round.block.drawn(r).empty();
+    return (!drawn || requests == 1 || round.attempts.takes_any_draft()) && first_other_draft(round) == requests;
+}
+
 /// Run again after a failure, a request drafts what it drafted before: the same tokens, by the same parts. Another
 /// draft is a status of its own. Where lengths are not decided they would all depend on it, so there the round cannot
 /// go on.

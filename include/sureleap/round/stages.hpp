@@ -198,28 +198,29 @@ void draw(Drafter& drafter, Forward const& forward, Rule const& rule, Rng& rng, 
     if constexpr (fits) drafter.draw(forward, typename Rule::draft_rule{}, round.block, rng);
 }
 
-/// No request is run again after a failure that has not drafted what it had drafted then.
+/// The drafter threw, and the round may go on with what it had drafted (end_drafts): if nothing was drawn yet, if the
+/// round has one request, or if the rule takes any draft; and nobody has drafted less than in an attempt that failed.
 template <class T, class Q, class Hook>
 [[nodiscard]] bool can_end_drafts(round_memory<T, Q, Hook>& memory) noexcept {
-    return detail::first_other_draft(detail::round_access::state(memory)) == memory.requests().size();
+    return detail::may_end_drafts(detail::round_access::state(memory));
 }
 /// The drafter threw, in forward, plan or draw, and the round goes on with what it had drafted: admit comes next. Verdicts
-/// report status::drafter_failed. Nothing is biased: whether a chain goes on depends on its tokens before, and on
-/// others' chains, as where it ends at a row of NaN. What was drawn is verified, or the failure would choose among it.
+/// report status::drafter_failed. What was drawn is verified as far as the schedule says, or the failure would choose
+/// among it.
 ///
-/// Throws if it cannot (can_end_drafts). Such a round is begun again until the drafter works.
+/// Throws if it may not (can_end_drafts). With several requests and a rule that samples, a failure between two draws may
+/// come from one request's token and end another's chain, by which a schedule would learn of that token. Such a round is
+/// begun again until the drafter works, as after any failure.
 template <class T, class Q, class Hook>
 void end_drafts(round_memory<T, Q, Hook>& memory) {
     auto& round = detail::round_access::state(memory);
     detail::expect_round(round.at.begun && !round.at.admitted,
                          "end_drafts: no round drafts; call it between begin_round and admit, where the drafter threw");
+    detail::expect_round(
+        detail::may_end_drafts(round),
+        "end_drafts: tokens were drawn for several requests, or fewer than in the attempt that failed, "
+        "so the round would depend on them; begin it again (can_end_drafts tells)");
     auto const requests = memory.requests();
-    std::size_t const less = detail::first_other_draft(round);
-    if (less < requests.size()) {
-        fail_with(
-            "end_drafts: request ", less, " (id ", requests[less].id,
-            ") has drafted less than in the attempt that failed, expected the same tokens: begin the round again");
-    }
     for (std::size_t r = 0; r < requests.size(); ++r) {
         bool const drafts = requests[r].found_cap(round.block.block_size()) > 0;
         if (drafts && round.block.draft_outcome(r) == status::ok) round.block.reject(r, status::drafter_failed);

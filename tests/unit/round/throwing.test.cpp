@@ -222,6 +222,42 @@ TEST_CASE("throwing: a round that is run again goes on with the drafts that it h
     CHECK(dec.round().verdicts[0].drafted == block);
 }
 
+TEST_CASE("throwing: with several requests a rule that samples goes on where nothing was drawn, and nowhere else") {
+    std::optional<std::size_t> at;
+    auto const outcomes = [&](auto rule) {
+        std::vector<bool> goes_on;
+        for (std::size_t const position : {0u, 2u}) {
+            auto target = target_model_of();
+            decoder dec{target,
+                        autoregressive{breaking_model{&at}, {.block_size = block, .vocabulary = vocabulary}},
+                        fixed_schedule{},
+                        rule,
+                        {.max_requests = 2, .drafter_retries = 9}};
+            dec.submit(tokens{1}, {.seed = 1});
+            dec.submit(tokens{2}, {.seed = 2});
+            at = position;
+            bool went_on = true;
+            try {
+                bool const stepped = dec.step();
+                CHECK(stepped);
+                for (verdict const& v : dec.round().verdicts) CHECK(v.drafted == position);
+            } catch (failed const&) {
+                went_on = false;
+                at.reset();
+                REQUIRE(dec.step());  // the same round
+                for (verdict const& v : dec.round().verdicts) CHECK(v.drafted == block);
+            }
+            goes_on.push_back(went_on);
+            at.reset();
+        }
+        return goes_on;
+    };
+    CHECK(outcomes(token_rejection<>{}) == std::vector<bool>{true, false});
+    CHECK(outcomes(block_verification<>{}) == std::vector<bool>{true, false});
+    CHECK(outcomes(token_rejection<argmax_draft>{}) == std::vector<bool>{true, true});
+    CHECK(outcomes(target_match<>{}) == std::vector<bool>{true, true});
+}
+
 TEST_CASE("throwing: end_drafts has its place between begin_round and admit") {
     auto target = target_model_of();
     auto drafter = draft_model_of();
