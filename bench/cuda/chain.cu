@@ -3,8 +3,8 @@
 // The sequential chain with a Markov head, r = 256, weights and base logits in bf16: what a step costs beside what it must.
 //
 //     chain/product   the product of one position with its statistics, for R requests. floor: its time over the
-//                     larger of two times of this run. One is of a kernel that only reads W2 and the base logits. The other is of the
-//                     multiplications, at the rate of a large bf16 product of cuBLAS
+//                     larger of two times of this run. One is of a kernel that only reads W2 and the base logits.
+//                     The other is of the multiplications, at the rate of a large bf16 product of cuBLAS
 //     chain/block     the whole chain of gamma positions: product, draw, code; us_step is a position's part
 #include <algorithm>
 #include <cstddef>

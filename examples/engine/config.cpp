@@ -56,8 +56,8 @@ double read_rope_theta(json_field const& root) {
     return *theta;
 }
 
-/// Llama 3.1's scaling for long texts, as transformers computes it: pairs that turn often within the texts of training keep
-/// their frequency, those that turn rarely have it divided by `factor`, and between the two it is a mean of both.
+/// Llama 3.1's scaling for long texts, as transformers computes it. Pairs that turn often within the texts of training
+/// keep their frequency. Those that turn rarely have it divided by `factor`. Between the two it is a mean of both.
 std::vector<double> read_rope_divisors(json_field const& root, transformer_config const& c) {
     for (char const* const name : {"rope_parameters", "rope_scaling"}) {
         json_field const group = root[name];

@@ -27,8 +27,8 @@
 
 namespace engine {
 
-/// What all texts of an expression share: the automaton, and the mask of each state that some text came to. A mask takes a
-/// walk over the bytes of every token, once. Threads can share one. The tokenizer must outlive it.
+/// What all texts of an expression share: the automaton, and the mask of each state that some text came to. A mask takes
+/// a walk over the bytes of every token, once. Threads can share one. The tokenizer must outlive it.
 class token_regex {
     using state = text::byte_automaton::state;
     struct shared {
@@ -42,8 +42,8 @@ class token_regex {
     };
 
 public:
-    /// A text may end, with a stop token, where it matches. Special tokens and ids without bytes are never allowed. Error:
-    /// what is no expression; no stop tokens, as texts could not end.
+    /// A text may end, with a stop token, where it matches. Special tokens and ids without bytes are never allowed.
+    /// Error: what is no expression; no stop tokens, as texts could not end.
     token_regex(std::string_view pattern, tokenizer const& tokens, std::size_t vocabulary,
                 std::span<token_id const> stop_tokens)
         : shared_(std::make_shared<shared>(pattern)) {

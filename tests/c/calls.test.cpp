@@ -485,3 +485,29 @@ TEST_CASE("Outcomes have texts, and rows of a target that pads are checked") {
     rows.per_request = block_size + 5;
     CHECK(sureleap_round_accept(made.round, &rows) == SURELEAP_OK);
 }
+
+TEST_CASE("Rows for each request are refused where the places of later requests overflow") {
+    constexpr std::size_t requests = 3;
+    sureleap_round_options o = plain();
+    o.max_requests = requests;
+    made_round made(o);
+    made_rows const drafted(requests * block_size, 2);
+    made_rows const scored(requests * (block_size + 1), 1);
+    std::vector<sureleap_request> queue;
+    for (std::uint64_t id = 1; id <= requests; ++id) {
+        queue.push_back(request_at(0));
+        queue.back().id = id;
+        queue.back().slot = id - 1;
+    }
+    sureleap_drafts const drafts = drafts_of(drafted);
+    sureleap_batch batch{};
+    REQUIRE(sureleap_round_begin(made.round, queue.data(), requests, nullptr) == SURELEAP_OK);
+    REQUIRE(sureleap_round_draft(made.round, &drafts) == SURELEAP_OK);
+    REQUIRE(sureleap_round_admit(made.round, &batch) == SURELEAP_OK);
+    sureleap_rows rows = scored.view();
+    rows.per_request = SIZE_MAX / 2 + 1;  // the place of request 2 is 0 again
+    CHECK(sureleap_round_accept(made.round, &rows) == SURELEAP_INVALID_ARGUMENT);
+    CHECK(std::string(sureleap_round_error(made.round)).find("expected enough for the") != std::string::npos);
+    rows.per_request = block_size + 1;
+    CHECK(sureleap_round_accept(made.round, &rows) == SURELEAP_OK);
+}

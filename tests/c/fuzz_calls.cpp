@@ -263,6 +263,7 @@ private:
             target.block_sums = confidences_as_floats_.data();
             target.block_sums_stride = stride(1);
         }
+        if (coin(0.1)) target.per_request = coin(0.5) ? 1 + below(9) : dice_();
         count(sureleap_round_accept(r, maybe(&target)));
         then(6);
     }

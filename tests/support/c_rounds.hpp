@@ -174,7 +174,7 @@ struct listing_drafter {
                         row[j] = static_cast<float>(load(n->draft[i * n->vocabulary + j]));
                     }
                     auto const q = block.law_of(r, row, {list, n->vocabulary});
-                    block.draw(r, rule, q, q.is_by_decree() ? 1.0 : c, rng);
+                    block.draw(r, rule, q, q.is_without_row() ? 1.0 : c, rng);
                 }
             }
         }

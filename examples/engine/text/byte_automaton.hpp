@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// A regular expression over bytes as an automaton that is walked byte by byte: after each byte it says whether the text may
-// end there, and whether anything may follow. PCRE2, which the tokenizer uses, matches whole texts and cannot be asked
-// that at the price of a step. States are made when they are first reached (subset construction).
+// A regular expression over bytes as an automaton that is walked byte by byte. After each byte it says whether the text
+// may end there, and whether anything may follow. PCRE2, which the tokenizer uses, matches whole texts and cannot be
+// asked that at the price of a step. States are made when they are first reached (subset construction).
 //
 //     literals    any byte but \ . [ ] ( ) { } * + ? |      \n \r \t and \ before any of these
 //     classes     .  (any byte but \n)   [a-z0-9_]   [^"\\]   \d \w \s

@@ -174,7 +174,7 @@ private:
             options_.q == SURELEAP_Q_ONE_HOT ? distribution<float>::one_hot(target_vocabulary(), given) : law(d, r, i);
         double confidence = 1.0;
         if (options_.confidence == SURELEAP_CONFIDENCE_GIVEN) confidence = d.confidences[i];
-        if (options_.q != SURELEAP_Q_ONE_HOT && q.is_by_decree()) confidence = 1.0;  // all that its constraint allows
+        if (options_.q != SURELEAP_Q_ONE_HOT && q.is_without_row()) confidence = 1.0;  // all that its constraint allows
         if (options_.confidence == SURELEAP_CONFIDENCE_TOP1 && q.valid()) {
             confidence = top1_confidence{}(q, block_.size(r));
         }

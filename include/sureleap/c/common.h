@@ -47,8 +47,8 @@ typedef struct sureleap_error {
 enum { SURELEAP_FLOAT = 0, SURELEAP_HALF = 1, SURELEAP_BF16 = 2 };
 
 /// Rows of logits that somebody else owns; nothing is copied unless it says so where they are taken. -inf masks a token.
-/// The last four members are optional (null, 0), and of rows of the target alone; three of them save passes. What they promise
-/// stands at logits_row in core/types.hpp.
+/// The last four members are optional (null, 0), and of rows of the target alone. Three of them save passes. What they
+/// promise stands at logits_row in core/types.hpp.
 typedef struct sureleap_rows {
     void const* data;  ///< [rows, columns], in the format that the round was made for
     size_t rows;

@@ -229,7 +229,7 @@ public:
     /// that a mask left alone is certain: p is masked alike.
     [[nodiscard]] double confidence_behind(forward_type const& forward, std::size_t r, std::size_t k, token_id previous,
                                            std::span<value_type> state, distribution<value_type> const& q) const {
-        if (q.is_by_decree()) return 1.0;
+        if (q.is_without_row()) return 1.0;
         if constexpr (reads_hidden) {
             return static_cast<double>(confidence_(hidden(forward, r * block_size() + k, state), previous, k));
         } else if constexpr (has_confidence) {

@@ -212,10 +212,10 @@ public:
     // ---- for drafters that find tokens -------------------------------------------------------------------------
 
     /// Appends a token that was found rather than drawn (prompt lookup): q is one-hot over the target vocabulary.
-    /// False, and the chain ends, if x is no token of it (contexts hold placeholders and ids that only an embedding
-    /// knows), or none that the request's constraint allows, or by its floor, its cap or a stop token. A token that was
-    /// sampled from a q that nobody kept may be appended as well. The law stays exact, since it is for each token, and
-    /// the token is accepted with p(x).
+    /// False, and the chain ends, if x is no token of it: contexts hold placeholders and ids that only an embedding
+    /// knows. So it is if the request's constraint forbids x, and at its floor, its cap or a stop token. A token that
+    /// was sampled from a q that nobody kept may be appended as well. The law stays exact, since it is for each token,
+    /// and the token is accepted with p(x).
     bool append_found(std::size_t r, token_id x, std::size_t target_vocabulary) noexcept {
         return !is_full(r) && append_one_hot(r, x, target_vocabulary, certain, 1.0);
     }

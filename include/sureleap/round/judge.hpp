@@ -39,7 +39,7 @@ void emit(std::size_t r, token_id next, Token const& token, Law const& law, Roun
         round.emitted[first + count] = x;
         if (settings.log_probabilities) {
             auto const& p = law(count);
-            bool const greedy = settings.target_transform().greedy();  // what the row says, not the decree
+            bool const greedy = settings.target_transform().greedy();  // of T = 1: a greedy law is one-hot
             round.log_probabilities[first + count] = greedy ? std::log(p.peak()) : p.log_probability(x);
         }
         ++count;
@@ -148,12 +148,18 @@ void expect_shape(logits_rows<T> const& rows, verify_batch const& batch, std::si
     std::size_t const requests = batch.requests().size();
     std::size_t batch_rows = batch.rows();
     for (std::size_t r = 0; rows.per_request > 0 && r < requests; ++r) {
-        if (batch.length(r) >= rows.per_request) {
+        std::size_t const own = batch.length(r) + 1;
+        if (own > rows.per_request) {
             fail_with("accept: the target gave ", rows.per_request,
-                      " rows for each request (per_request), expected at ", "least the ", batch.length(r) + 1,
-                      " that request ", r, " has in the batch");
+                      " rows for each request (per_request), expected at ", "least the ", own, " that request ", r,
+                      " has in the batch");
         }
-        batch_rows = first_row(rows, batch, r) + batch.length(r) + 1;
+        // A quotient, as r * per_request could overflow and look small.
+        if (own > rows.values.rows || r > (rows.values.rows - own) / rows.per_request) {
+            fail_with("accept: the target gave ", rows.values.rows, " rows, ", rows.per_request,
+                      " for each request (per_request), expected enough for the ", own, " of request ", r);
+        }
+        batch_rows = first_row(rows, batch, r) + own;
     }
     if (rows.values.rows < batch_rows || rows.values.cols != vocabulary) {
         fail_with("accept: the target gave ", rows.values.rows, " rows of ", rows.values.cols,

@@ -208,8 +208,8 @@ template <class T, class Q, class Hook>
 /// report status::drafter_failed. What was drawn is verified as far as the schedule says, or the failure would choose
 /// among it.
 ///
-/// Throws if it may not (can_end_drafts). With several requests and a rule that samples, a failure between two draws may
-/// come from one request's token and end another's chain, by which a schedule would learn of that token. Such a round is
+/// Throws if it may not (can_end_drafts): with several requests, a rule that samples, and a failure between two draws. One
+/// request's token may have caused it and ends another's chain, so a schedule would learn of that token. Such a round is
 /// begun again until the drafter works, as after any failure.
 template <class T, class Q, class Hook>
 void end_drafts(round_memory<T, Q, Hook>& memory) {

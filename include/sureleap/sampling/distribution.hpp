@@ -102,7 +102,7 @@ public:
     [[nodiscard]] bool valid() const noexcept { return kind_ != kind::invalid; }
     [[nodiscard]] bool is_one_hot() const noexcept { return kind_ == kind::one_hot; }
     /// Made by one_hot(), without a row.
-    [[nodiscard]] bool is_by_decree() const noexcept { return is_one_hot() && row_.row().size() == 0; }
+    [[nodiscard]] bool is_without_row() const noexcept { return is_one_hot() && row_.row().size() == 0; }
     /// Target vocabulary size.
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
 

@@ -92,16 +92,10 @@ private:
         }
         row_mask const mask = mask_behind(request_, drafted);
         if (token_id const forced = mask.only(vocabulary); forced != no_token) return law::one_hot(vocabulary, forced);
-        if constexpr (memory_type::hooked) {
-            bool const hooked = is_hooked();
-            if (hooked || mask) {
-                auto const row = copy(k);
-                if (hooked) hook_(hook_context{request_, drafted}, row);
-                mask.apply(row);
-                return law_of(k, {row, {}}, how);
-            }
-        } else if (mask) {
+        bool const hooked = is_hooked();
+        if (hooked || mask) {
             auto const row = copy(k);
+            if (hooked) hook_(hook_context{request_, drafted}, row);
             mask.apply(row);
             return law_of(k, {row, {}}, how);
         }
