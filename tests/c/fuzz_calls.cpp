@@ -82,12 +82,14 @@ private:
     static constexpr std::size_t room = 1 << 16;
 
     [[nodiscard]] bool coin(double p) { return std::uniform_real_distribution<>()(dice_) < p; }
+    /// Whether something is made wrong. Half of the rounds are spared: with dozens of places to fail few others end.
+    [[nodiscard]] bool spoils(double p) { return !spared_ && coin(p); }
     [[nodiscard]] std::size_t below(std::size_t n) {
         return std::uniform_int_distribution<std::size_t>(0, n - 1)(dice_);
     }
     /// A good size, or one that is not.
     [[nodiscard]] std::size_t size(std::size_t good) {
-        if (!coin(0.05)) return good;
+        if (!spoils(0.05)) return good;
         constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
         std::array<std::size_t, 8> const bad{0,    good + 1, good - 1, good / 2,
                                              most, most / 2, most / 8, std::size_t{1} << 40};
@@ -95,17 +97,17 @@ private:
     }
     /// The same from a row to the next. Where it is refused or within what is there: more cannot be known of a pointer.
     [[nodiscard]] std::size_t stride(std::size_t good) {
-        if (!coin(0.05)) return good;
+        if (!spoils(0.05)) return good;
         constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
         std::array<std::size_t, 5> const others{0, good - 1, good + 1, most, most / 2};
         return others[below(others.size())];
     }
     [[nodiscard]] std::int32_t choice(std::int32_t count) {
-        if (coin(0.02)) return static_cast<std::int32_t>(dice_());
+        if (spoils(0.02)) return static_cast<std::int32_t>(dice_());
         return static_cast<std::int32_t>(below(static_cast<std::size_t>(count)));
     }
     [[nodiscard]] double number(double good) {
-        if (!coin(0.05)) return good;
+        if (!spoils(0.05)) return good;
         std::array<double, 7> const bad{std::numeric_limits<double>::quiet_NaN(),
                                         std::numeric_limits<double>::infinity(),
                                         -std::numeric_limits<double>::infinity(),
@@ -117,7 +119,7 @@ private:
     }
     template <class T>
     [[nodiscard]] T* maybe(T* pointer) {
-        return coin(0.02) ? nullptr : pointer;
+        return spoils(0.02) ? nullptr : pointer;
     }
     [[nodiscard]] sureleap_round* any_round() {
         // Null, a place that nothing was made in, an object of another kind, or a round.
@@ -181,14 +183,15 @@ private:
         then(1);
     }
     void begin(sureleap_round* r) {
+        spared_ = coin(0.5);
         std::size_t const requests = below(most_requests + 1);
         for (std::size_t i = 0; i < requests; ++i) {
             sureleap_request& q = requests_[i];
             sureleap_request_init(&q);
             q.id = i;
             q.slot = size(i);
-            q.anchor = coin(0.98) ? static_cast<std::int32_t>(below(V)) : static_cast<std::int32_t>(dice_());
-            q.position = coin(0.99) ? (position_ += 8) : dice_();
+            q.anchor = static_cast<std::int32_t>(spoils(0.02) ? dice_() : below(V));
+            q.position = spoils(0.01) ? dice_() : (position_ += 8);
             q.seed = dice_();
             q.remaining = coin(0.9) ? q.remaining : size(2);
             q.draft_limit = coin(0.8) ? q.draft_limit : size(1);
@@ -208,14 +211,14 @@ private:
         }
         count_ = requests;
         count(sureleap_round_begin(r, requests == 0 ? nullptr : maybe(requests_.data()),
-                                   coin(0.98) ? requests : most_requests + 2 + below(99), maybe(caps_.data())));
+                                   spoils(0.02) ? most_requests + 2 + below(99) : requests, maybe(caps_.data())));
         bool const plans = options_[current_].schedule == SURELEAP_PLANNED;
         then(plans && coin(0.95) ? 2 : 3);
     }
     void spoil() {
-        if (coin(0.02)) numbers_[below(numbers_.size())] = static_cast<float>(number(0.3));
-        if (coin(0.02)) confidences_[below(confidences_.size())] = number(0.6);
-        if (coin(0.02)) lists_[below(lists_.size())] = static_cast<std::int32_t>(coin(0.5) ? below(V) : dice_());
+        if (spoils(0.02)) numbers_[below(numbers_.size())] = static_cast<float>(number(0.3));
+        if (spoils(0.02)) confidences_[below(confidences_.size())] = number(0.6);
+        if (spoils(0.02)) lists_[below(lists_.size())] = static_cast<std::int32_t>(coin(0.5) ? below(V) : dice_());
     }
     void plan(sureleap_round* r) {
         spoil();
@@ -225,7 +228,7 @@ private:
     /// Rows of numbers in some format: the numbers' bits will do. What is told never exceeds what is there.
     [[nodiscard]] sureleap_rows rows(std::size_t needed) {
         sureleap_rows rows{};
-        rows.data = maybe(reinterpret_cast<std::byte const*>(numbers_.data()) + (coin(0.02) ? 1 : 0));
+        rows.data = maybe(reinterpret_cast<std::byte const*>(numbers_.data()) + (spoils(0.02) ? 1 : 0));
         rows.rows = size(needed);
         rows.columns = size(V);
         rows.stride = stride(V);
@@ -235,7 +238,7 @@ private:
         spoil();
         sureleap_drafts d{};
         d.positions = size(coin(0.7) ? 1 : options_[current_].block_size);
-        for (std::size_t& c : counts_) c = coin(0.02) ? below(1u << 20) : below(2);
+        for (std::size_t& c : counts_) c = spoils(0.02) ? below(1u << 20) : below(2);
         d.counts = coin(0.7) ? nullptr : counts_.data();
         bool const one_hot = options_[current_].q == SURELEAP_Q_ONE_HOT;
         d.tokens = coin(one_hot ? 0.95 : 0.2) ? lists_.data() : nullptr;
@@ -263,12 +266,12 @@ private:
             target.block_sums = confidences_as_floats_.data();
             target.block_sums_stride = stride(1);
         }
-        if (coin(0.1)) target.per_request = coin(0.5) ? 1 + below(9) : dice_();
+        if (spoils(0.1)) target.per_request = coin(0.5) ? 1 + below(9) : dice_();
         count(sureleap_round_accept(r, maybe(&target)));
         then(6);
     }
     void end(sureleap_round* r) {
-        count(sureleap_round_end(r, maybe(verdicts_of_.data()), coin(0.98) ? 2 * most_requests : 0));
+        count(sureleap_round_end(r, maybe(verdicts_of_.data()), spoils(0.02) ? 0 : 2 * most_requests));
         if (last_ok_) {
             for (std::size_t i = 0; i < count_ && r == rounds_[current_]; ++i) {
                 ++verdicts_;
@@ -346,6 +349,7 @@ private:
     }
 
     std::mt19937_64 dice_;
+    bool spared_ = false;
     std::array<std::unique_ptr<std::byte[]>, places> memories_{};
     std::array<std::array<std::byte, 1 << 12>, places> cost_memories_{};
     std::array<std::array<std::byte, 1 << 14>, places> calibration_memories_{};
