@@ -215,7 +215,8 @@ concept calibrator = requires(C const& cal, std::size_t k, double c) {
 /// neither is called; a model that keeps state of its own finds what it has missed in the requests' contexts, or in commit.
 /// Optional: room(request) says how many tokens its model can draft for the request in the coming round: its context may
 /// be shorter than the target's, its memory full. Asked before the round (draft_room); 0: none. A backbone or a model may
-/// have it as well, and its drafter passes it on. model_block_size() says that it finds tokens without its model as well
+/// have it as well, and its drafter passes it on. So it is with unread(request): committed tokens before the anchor that
+/// the model has not read, and reads before it drafts (draft_unread). model_block_size() says that it finds tokens without its model as well
 /// (with_lookup), and how many its model drafts at most. Of those that it finds found_cap is the limit, and the drafter is asked where that is not 0. drafts_trees:
 /// its tokens may be trees, in the order in which they grew (drafter/draft_block.hpp); block_size() counts nodes then.
 template <class D>
@@ -341,7 +342,8 @@ inline constexpr bool needs_confidence_v<S> = S::needs_confidence;
 /// Promise: row i is a function of the request's committed tokens and of its own path in the batch. Without trees
 /// (scores_trees) that path is the tokens up to i. Optional: commit(verdicts) noexcept, called last in a round (roll
 /// back to what was emitted). It may not fail: others have committed. A model that cannot follow remembers that and
-/// fails in its next pass.
+/// fails in its next pass. Optional: replays(request), asked before a round: tokens of the request are decoded again in
+/// it, since drafts of the last one could not be taken back for nothing (a recurrent state). Cost models price it.
 template <class T>
 concept target_model = requires(T& t, verify_batch const& batch) {
     { t.score(batch).values.data };

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <sureleap/serving/constraint.hpp>
+#include <sureleap/serving/draft_arrears.hpp>
 #include <sureleap/serving/draft_forecast.hpp>
 #include <sureleap/serving/draft_worth.hpp>
 #include <sureleap/serving/drift.hpp>

@@ -381,10 +381,18 @@ TEST_CASE("Costs and calibrations are those of their options") {
     sureleap_cost* cost = nullptr;
     sureleap_error error{};
     REQUIRE(sureleap_cost_create(&o, memory.data(), memory.size(), &cost, &error) == SURELEAP_OK);
-    sureleap_load const load{1, 4, 0, 0, 10};
+    sureleap_load const load{1, 4, 0, 0, 10, 0, 0};
     double seconds = 0.0;
     CHECK(sureleap_cost_seconds(cost, &load, &seconds) == SURELEAP_OK);
     CHECK(seconds == 4.0);
+    o.prices.unread_token = 0.25;
+    o.prices.replay = 3.0;
+    std::vector<std::byte> other_memory(sureleap_cost_bytes());
+    sureleap_cost* behind = nullptr;
+    REQUIRE(sureleap_cost_create(&o, other_memory.data(), other_memory.size(), &behind, &error) == SURELEAP_OK);
+    sureleap_load const owing{1, 4, 1, 3, 10, 8, 1};
+    CHECK(sureleap_cost_seconds(behind, &owing, &seconds) == SURELEAP_OK);
+    CHECK(seconds == 4.0 + 2.0 + 3.0);
 
     // A cost that is gone is noticed by the round that it was lent to.
     sureleap_round_options round_options = plain();

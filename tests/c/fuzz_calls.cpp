@@ -208,6 +208,8 @@ private:
             if (coin(0.2)) q.constraint = allows_some;
             if (coin(0.1)) q.min_new_tokens = size(2);
             q.log_probabilities = coin(0.5) ? 1 : 0;
+            q.replays = coin(0.5) ? 1 : 0;
+            q.unread = coin(0.8) ? below(300) : dice_();
         }
         count_ = requests;
         count(sureleap_round_begin(r, requests == 0 ? nullptr : maybe(requests_.data()),
@@ -289,6 +291,8 @@ private:
         o.struct_size = size(o.struct_size);
         o.kind = choice(4);
         o.prices.draft_token = number(0.01);
+        o.prices.unread_token = number(0.001);
+        o.prices.replay = number(1.0);
         if (o.kind == SURELEAP_COST_ADDITIVE) o.prices.fixed = number(1.0);
         o.batch_tokens = maybe(tokens.data());
         o.seconds = maybe(seconds.data());
@@ -304,7 +308,7 @@ private:
         std::size_t const bytes = coin(0.95) ? sureleap_cost_bytes() : below(sureleap_cost_bytes());
         count(sureleap_cost_create(maybe(&o), maybe(cost_memories_[at].data()), bytes, maybe(&made), maybe(&error)));
         if (made != nullptr) costs_[at] = made;
-        sureleap_load const load{size(2), size(9), size(1), size(4), dice_() % 10000};
+        sureleap_load const load{size(2), size(9), size(1), size(4), dice_() % 10000, dice_() % 500, size(1)};
         double s = 0.0;
         count(sureleap_cost_seconds(costs_[at], maybe(&load), maybe(&s)));
         then(0);

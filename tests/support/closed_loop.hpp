@@ -39,12 +39,18 @@ struct machine {
     std::size_t padded_to = 1;
     double draft = 0.05;  ///< of a drafter's pass
     double per_draft_token = 0.001;
+    double per_unread_token = 0.0;  ///< that the drafter reads before it drafts
+    double replay = 0.0;            ///< of a request whose drafts were rejected in the round before
 
     [[nodiscard]] double step_seconds(step_load const& load) const noexcept {
         auto const padded = static_cast<double>((load.batch_tokens + padded_to - 1) / padded_to * padded_to);
         double seconds = 1.0 + per_token * std::max(padded - free_tokens, 0.0);
         seconds += per_request * static_cast<double>(load.requests);
-        if (load.drafting > 0) seconds += draft + per_draft_token * static_cast<double>(load.draft_tokens);
+        seconds += replay * static_cast<double>(load.replays);
+        if (load.drafting > 0) {
+            seconds += draft + per_draft_token * static_cast<double>(load.draft_tokens);
+            seconds += per_unread_token * static_cast<double>(load.unread_tokens);
+        }
         return seconds;
     }
     [[nodiscard]] std::size_t convex_until(step_load const& load) const noexcept {
@@ -120,6 +126,8 @@ struct outcome {
     double seconds = 0.0;
     double verified = 0.0;
     double drafted = 0.0;
+    std::uint64_t read = 0;  ///< tokens that the drafter had missed
+    double replays = 0.0;
     std::vector<double> by_slot{};           ///< emitted tokens, as drawn
     std::vector<std::size_t> batches{};      ///< batch tokens of every round
     std::vector<std::uint32_t> lengths{};    ///< of every request in every round
@@ -168,6 +176,8 @@ outcome run(blocks const& world, Schedule& schedule, Cost const& cost, Load cons
     std::vector<std::uint32_t> sizes(most);
     std::vector<fixed_probability> confidence(most * gamma), survival(most * gamma);
     std::vector<std::uint64_t> last_id(most), position(most);
+    std::vector<std::uint64_t> read(most);  // by the drafter
+    std::vector<std::uint8_t> rejected(most);
     std::vector<std::byte> memory(1 << 16);
     workspace sizer;
     (void)planning_memory::carve(sizer, most, gamma);
@@ -191,13 +201,17 @@ outcome run(blocks const& world, Schedule& schedule, Cost const& cost, Load cons
             if (last_id[r] != world.id(r, t)) {
                 last_id[r] = world.id(r, t);
                 position[r] = 100;
+                read[r] = 100;  // with the prompt
+                rejected[r] = 0;
                 if constexpr (reads_history_v<Schedule>) history.join(r);
             }
             views[r] = {.id = last_id[r],
                         .slot = r,
                         .position = position[r],
                         .remaining = 1u << 20,
-                        .settings = options.settings ? &(*options.settings)[r] : &plain};
+                        .settings = options.settings ? &(*options.settings)[r] : &plain,
+                        .unread = position[r] - read[r],
+                        .replays = rejected[r] != 0};
         }
         std::span<request_view> const round{views.data(), n};
         std::size_t const failures = options.failures == 0 ? 0 : fate.below(4);
@@ -266,6 +280,11 @@ outcome run(blocks const& world, Schedule& schedule, Cost const& cost, Load cons
             double alive = 1.0;
             for (std::size_t k = 0; k < l; ++k) tokens += alive *= world.live[(t * most + r) * gamma + k];
             position[r] += accepted + 1;
+            if (round[r].draft_cap(gamma) > 0) {
+                out.read += t < options.from ? 0 : round[r].unread;
+                read[r] = position[r];
+            }
+            rejected[r] = accepted < l;
         }
         double const seconds = cost.step_seconds(step);
         double const told = options.tell_seconds ? seconds * (1.0 + options.noise * roll.bell())
@@ -283,6 +302,7 @@ outcome run(blocks const& world, Schedule& schedule, Cost const& cost, Load cons
         out.seconds += seconds;
         out.verified += static_cast<double>(step.batch_tokens - n);
         out.drafted += static_cast<double>(step.draft_tokens);
+        out.replays += static_cast<double>(step.replays);
         for (std::size_t r = 0; r < n; ++r) out.by_slot[r] += static_cast<double>(verdicts[r].accepted + 1);
     }
     return out;

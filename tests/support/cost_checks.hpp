@@ -28,7 +28,9 @@ namespace support {
             .batch_tokens = requests,
             .drafting = drafting,
             .draft_tokens = drafting * (1 + roll.below(gamma)),
-            .context_tokens = roll.below(5000 * requests)};
+            .context_tokens = roll.below(5000 * requests),
+            .unread_tokens = drafting * roll.below(300),
+            .replays = roll.below(requests + 1)};
 }
 
 [[nodiscard]] inline sureleap::additive_cost random_prices(dice& roll) {
@@ -39,7 +41,9 @@ namespace support {
                                     .context_token = price(1e-3),
                                     .draft_fixed = price(20.0),
                                     .drafting_request = price(0.3),
-                                    .draft_token = price(0.3)});
+                                    .draft_token = price(0.3),
+                                    .unread_token = price(0.1),
+                                    .replay = price(5.0)});
 }
 
 [[nodiscard]] inline std::vector<std::size_t> random_sizes(dice& roll, std::size_t most) {

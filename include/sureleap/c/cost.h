@@ -14,7 +14,7 @@ extern "C" {
 typedef struct sureleap_cost sureleap_cost;
 
 enum {
-    SURELEAP_COST_ADDITIVE = 0,   ///< a sum of seven prices
+    SURELEAP_COST_ADDITIVE = 0,   ///< a sum of nine prices
     SURELEAP_COST_TABLE = 1,      ///< measured times by batch tokens, straight lines between them
     SURELEAP_COST_STAIRCASE = 2,  ///< the same, each batch padded to the next measured size
     SURELEAP_COST_ANALYTIC = 3    ///< (overhead + batch tokens) / rate seconds
@@ -29,12 +29,14 @@ typedef struct sureleap_prices {
     double draft_fixed;       ///< per step in which anything is drafted
     double drafting_request;  ///< per request that drafts
     double draft_token;       ///< per position drafted
+    double unread_token;      ///< per committed token that the draft reads before it drafts
+    double replay;            ///< per request that the target decodes tokens of again, since drafts were rejected
 } sureleap_prices;
 
 typedef struct sureleap_cost_options {
     size_t struct_size;
     int32_t kind;
-    /// All seven of an additive cost. Of the others the last three, which are added to what the batch takes; the first four
+    /// All nine of an additive cost. Of the others the last five, which are added to what the batch takes; the first four
     /// must be 0.
     sureleap_prices prices;
     size_t const* batch_tokens;  ///< [points], strictly ascending, at least one
@@ -56,6 +58,8 @@ typedef struct sureleap_load {
     size_t drafting;      ///< requests that draft
     size_t draft_tokens;  ///< positions that they draft
     uint64_t context_tokens;
+    uint64_t unread_tokens;  ///< committed tokens that the draft reads before it drafts
+    size_t replays;          ///< requests that the target decodes tokens of again
 } sureleap_load;
 
 /// Additive, with no price set.

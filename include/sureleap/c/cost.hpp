@@ -63,15 +63,15 @@ using any_cost = padded_cost<chosen_cost>;
     expect_choice("sureleap_cost", "kind", o.kind, SURELEAP_COST_ANALYTIC);
     sureleap_prices const& p = o.prices;
     if (o.kind == SURELEAP_COST_ADDITIVE) {
-        return chosen_cost(additive_cost(
-            {p.fixed, p.request, p.batch_token, p.context_token, p.draft_fixed, p.drafting_request, p.draft_token}));
+        return chosen_cost(additive_cost({p.fixed, p.request, p.batch_token, p.context_token, p.draft_fixed,
+                                          p.drafting_request, p.draft_token, p.unread_token, p.replay}));
     }
     if (p.fixed != 0.0 || p.request != 0.0 || p.batch_token != 0.0 || p.context_token != 0.0) {
         fail_with("sureleap_cost: prices.fixed, request, batch_token and context_token are ", p.fixed, ", ", p.request,
                   ", ", p.batch_token, " and ", p.context_token,
                   ", expected 0: the curve says what the batch takes, prices are for the draft");
     }
-    draft_prices const draft{p.draft_fixed, p.drafting_request, p.draft_token};
+    draft_prices const draft{p.draft_fixed, p.drafting_request, p.draft_token, p.unread_token, p.replay};
     if (o.kind == SURELEAP_COST_ANALYTIC) return chosen_cost(of_batch(analytic_capacity(o.rate, o.overhead), draft));
     if (o.kind == SURELEAP_COST_TABLE) return chosen_cost(of_batch(capacity_table<>(points_of(o)), draft));
     return chosen_cost(of_batch(capacity_table<staircase>(points_of(o)), draft));

@@ -50,8 +50,8 @@ sureleap_result sureleap_cost_destroy(sureleap_cost* cost) {
 sureleap_result sureleap_cost_seconds(sureleap_cost const* cost, sureleap_load const* load, double* seconds) {
     if (!sureleap::c::handle<sureleap_cost>::lives(cost)) return SURELEAP_INVALID_HANDLE;
     if (load == nullptr || seconds == nullptr) return SURELEAP_INVALID_ARGUMENT;
-    *seconds = cost->model.step_seconds(
-        {load->requests, load->batch_tokens, load->drafting, load->draft_tokens, load->context_tokens});
+    *seconds = cost->model.step_seconds({load->requests, load->batch_tokens, load->drafting, load->draft_tokens,
+                                         load->context_tokens, load->unread_tokens, load->replays});
     return SURELEAP_OK;
 }
 

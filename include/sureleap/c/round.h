@@ -158,6 +158,8 @@ typedef struct sureleap_request {
     void* constraint_of;
     size_t min_new_tokens;      ///< at least so many more before it ends; needs constrained too, unless 0
     int32_t log_probabilities;  ///< 1: report log p of what is emitted
+    int32_t replays;            ///< 1: the target decodes tokens of it again in this round, since drafts were rejected
+    uint64_t unread;            ///< committed tokens before the anchor that the draft reads before it drafts
 } sureleap_request;
 
 /// Temperature 1, no limits, a seed of its own; slot, id, anchor and position are 0.

@@ -236,7 +236,9 @@ private:
                             .seed = q.seed != 0 ? q.seed : seeds_(q.id, s),
                             .remaining = q.remaining,
                             .settings = &s,
-                            .draft_limit = q.draft_limit};
+                            .draft_limit = q.draft_limit,
+                            .unread = q.unread,
+                            .replays = q.replays != 0};
     }
     void check(char const* who, sureleap_rows const& rows) const {
         expect_given(who, "rows.data", rows.data);

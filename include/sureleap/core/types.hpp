@@ -313,6 +313,10 @@ struct request_view {
     /// The same for what a drafter's model drafts: a schedule lowers it where the model's time is not paid for. Tokens that were
     /// found beside it (with_lookup) took no time, so it is no limit to them; the schedule prices their rows.
     std::size_t model_limit = static_cast<std::size_t>(-1);
+    /// Committed tokens before the anchor that the drafter's model has not read, and reads before it drafts here.
+    std::uint64_t unread = 0;
+    /// The target decodes tokens again before it scores this round: it had to take back drafts, and could not for nothing.
+    bool replays = false;
     // Set by begin_round:
     /// The worth of a token, 1 .. certain, relative to that of the round's most important request.
     fixed_probability weight = certain;
@@ -361,6 +365,8 @@ struct step_load {
     std::size_t drafting = 0;          ///< requests that draft
     std::size_t draft_tokens = 0;      ///< positions they were asked to draft, the sum of their caps
     std::uint64_t context_tokens = 0;  ///< committed tokens of all requests
+    std::uint64_t unread_tokens = 0;  ///< tokens that the drafter's model reads before it drafts (request_view::unread)
+    std::size_t replays = 0;          ///< requests that the target decodes tokens of again (request_view::replays)
 
     [[nodiscard]] bool operator==(step_load const&) const = default;
 };
@@ -374,6 +380,8 @@ struct step_load {
         load.drafting += cap > 0 ? 1 : 0;
         load.draft_tokens += cap;
         load.context_tokens += r.position + 1;
+        load.unread_tokens += cap > 0 ? r.unread : 0;
+        load.replays += r.replays ? 1 : 0;
     }
     return load;
 }

@@ -125,7 +125,7 @@ private:
     /// Rows, cells, and then anything that is the same in whatever order samples come.
     [[nodiscard]] static auto in_full(cost_sample const& s) noexcept {
         return std::tuple(s.load.requests, s.load.batch_tokens, s.load.drafting, s.load.draft_tokens,
-                          s.load.context_tokens, s.seconds);
+                          s.load.context_tokens, s.load.unread_tokens, s.load.replays, s.seconds);
     }
     [[nodiscard]] static bool before(std::size_t batch_tokens, cell const& c) noexcept {
         return batch_tokens < c.batch_tokens;

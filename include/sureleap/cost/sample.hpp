@@ -42,9 +42,13 @@ inline void check_load(std::string const& what, step_load const& load) {
     check_count("batch_tokens", load.batch_tokens);
     check_count("drafting", load.drafting);
     check_count("draft_tokens", load.draft_tokens);
-    if (load.context_tokens > std::uint64_t{1} << 62) {
-        fail_with(what, ": context_tokens is ", load.context_tokens, ", expected at most 2^62 = 4611686018427387904");
-    }
+    auto const check_tokens = [&](char const* name, std::uint64_t n) {
+        if (n > std::uint64_t{1} << 62) {
+            fail_with(what, ": ", name, " is ", n, ", expected at most 2^62 = 4611686018427387904");
+        }
+    };
+    check_tokens("context_tokens", load.context_tokens);
+    check_tokens("unread_tokens", load.unread_tokens);
     if (load.requests == 0) fail_with(what, ": requests is 0, expected at least 1");
     if (load.batch_tokens < load.requests) {
         fail_with(what, ": batch_tokens is ", load.batch_tokens, " with ", load.requests,
@@ -52,6 +56,9 @@ inline void check_load(std::string const& what, step_load const& load) {
     }
     if (load.drafting > load.requests) {
         fail_with(what, ": drafting is ", load.drafting, " of ", load.requests, " requests");
+    }
+    if (load.replays > load.requests) {
+        fail_with(what, ": replays is ", load.replays, " of ", load.requests, " requests");
     }
     if (load.draft_tokens < load.drafting || (load.drafting == 0 && load.draft_tokens > 0)) {
         fail_with(what, ": draft_tokens is ", load.draft_tokens, " with ", load.drafting,

@@ -57,6 +57,7 @@ public:
     [[nodiscard]] std::size_t state_size() const noexcept { return 0; }
 
     [[nodiscard]] std::size_t room(request_view const& request) const { return draft_room(model_, request); }
+    [[nodiscard]] std::uint64_t unread(request_view const& request) const { return draft_unread(model_, request); }
 
     [[nodiscard]] forward_type forward(std::span<request_view const>) const noexcept { return {}; }
 

@@ -70,6 +70,7 @@ public:
     [[nodiscard]] std::size_t state_size() const noexcept { return other_.state_size(); }
     /// Of the other drafter: found tokens need none.
     [[nodiscard]] std::size_t room(request_view const& request) const { return draft_room(other_, request); }
+    [[nodiscard]] std::uint64_t unread(request_view const& request) const { return draft_unread(other_, request); }
     [[nodiscard]] other_type const& other() const noexcept { return other_; }
 
     /// As the other drafter needs it; found tokens have no rows.

@@ -105,6 +105,7 @@ public:
     }
 
     [[nodiscard]] std::size_t room(request_view const& request) const { return draft_room(backbone_, request); }
+    [[nodiscard]] std::uint64_t unread(request_view const& request) const { return draft_unread(backbone_, request); }
 
     /// The backbone pass: all a planner may see. Where the backbone does not say of which pass its rows are, they are
     /// taken to be valid until the next one.

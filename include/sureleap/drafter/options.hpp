@@ -41,6 +41,18 @@ template <class Part>
     return static_cast<std::size_t>(-1);
 }
 
+/// Committed tokens before the request's anchor that a drafter's model has not read, and reads before it drafts: what its
+/// unread(request) says, where it has that. Of request_view::unread, as draft_room is of model_limit.
+template <class Part>
+[[nodiscard]] std::uint64_t draft_unread(Part const& part, request_view const& request) {
+    if constexpr (requires {
+                      { part.unread(request) } -> std::convertible_to<std::uint64_t>;
+                  }) {
+        return part.unread(request);
+    }
+    return request.unread;
+}
+
 namespace detail {
 
 inline void check_options(char const* owner, drafter_options const& options) {

@@ -92,6 +92,7 @@ public:
     [[nodiscard]] std::size_t target_vocabulary() const noexcept { return parts_.target_vocabulary(); }
     [[nodiscard]] std::size_t state_size() const noexcept { return parts_.state_size(); }
     [[nodiscard]] std::size_t room(request_view const& request) const { return draft_room(parts_, request); }
+    [[nodiscard]] std::uint64_t unread(request_view const& request) const { return draft_unread(parts_, request); }
     [[nodiscard]] sibling_worth const& siblings() const noexcept { return worth_; }
 
     [[nodiscard]] forward_type forward(std::span<request_view const> requests) { return parts_.forward(requests); }

@@ -37,7 +37,8 @@ inline constexpr char const* cost_format = "sureleap.cost";
 /// { "format": "sureleap.cost", "version": 1, "measured_at": 1790000000, "measured_on": {"device": "H200", ...},
 ///   "prices": {"fixed": 0.009, "request": 0, ...}, "token_sizes": [1, 2, 4], "request_sizes": [],
 ///   "cells": [ {"requests": 1, "batch_tokens": 8, "drafting": 1, "draft_tokens": 7, "context_tokens": 1024,
-///               "seconds": 0.0093}, ... ] }
+///               "unread_tokens": 0, "replays": 0, "seconds": 0.0093}, ... ] }
+/// Of the prices unread_token and replay may be missing, and of cells unread_tokens and replays: they are 0 then.
 [[nodiscard]] inline std::string to_json(cost_table const& table) {
     using ordered = nlohmann::ordered_json;
     ordered document{{"format", detail::cost_format}, {"version", 1}, {"measured_at", table.measured_at}};
@@ -54,6 +55,8 @@ inline constexpr char const* cost_format = "sureleap.cost";
                                             {"drafting", cell.load.drafting},
                                             {"draft_tokens", cell.load.draft_tokens},
                                             {"context_tokens", cell.load.context_tokens},
+                                            {"unread_tokens", cell.load.unread_tokens},
+                                            {"replays", cell.load.replays},
                                             {"seconds", cell.seconds}});
     }
     return document.dump(2, ' ', false, ordered::error_handler_t::replace);
@@ -78,7 +81,10 @@ inline constexpr char const* cost_format = "sureleap.cost";
     }
 
     std::array<double, cost_terms> prices{};
-    for (std::size_t i = 0; i < cost_terms; ++i) prices[i] = root["prices"][cost_term_names[i]].number();
+    for (std::size_t i = 0; i < cost_terms; ++i) {
+        if (i < usual_cost_terms || root["prices"].has(cost_term_names[i]))
+            prices[i] = root["prices"][cost_term_names[i]].number();
+    }
     table.prices = prices_in_order(prices);
     detail::check_prices((source + ": field 'prices'").c_str(), table.prices);
 
@@ -99,7 +105,9 @@ inline constexpr char const* cost_format = "sureleap.cost";
                                 .batch_tokens = cell["batch_tokens"].natural(),
                                 .drafting = cell["drafting"].natural(),
                                 .draft_tokens = cell["draft_tokens"].natural(),
-                                .context_tokens = cell["context_tokens"].natural()},
+                                .context_tokens = cell["context_tokens"].natural(),
+                                .unread_tokens = cell.has("unread_tokens") ? cell["unread_tokens"].natural() : 0,
+                                .replays = cell.has("replays") ? cell["replays"].natural() : 0},
                                cell["seconds"].number()});
     }
     if (!table.cells.empty()) detail::check_samples(source + ": field 'cells'", table.cells);

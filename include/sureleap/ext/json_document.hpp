@@ -44,6 +44,8 @@ public:
         if (found == value_->end()) fail_with(*source_, ": field '", name, "' is missing");
         return {*found, *source_, name};
     }
+    /// Of what may be left out.
+    [[nodiscard]] bool has(char const* key) const { return value_->is_object() && value_->contains(key); }
     [[nodiscard]] std::size_t size() const {
         if (!value_->is_array()) wrong("an array");
         return value_->size();

@@ -181,10 +181,13 @@ struct profile_grid_settings {
     std::size_t max_requests = 1;
     std::size_t block_size = 1;                    ///< gamma
     std::vector<std::uint64_t> contexts = {1024};  ///< committed tokens of each request; two tell the price of one
+    std::uint64_t unread = 0;  ///< of a draft that keeps a context of its own: so many tokens of each request are read
+    bool replays = false;      ///< of a target that cannot take back drafts for nothing
 };
 
 /// Loads that tell all prices apart, if there are two contexts: requests 1, 2, 4 .. max_requests; of each, batches of
-/// 0, half and all drafts verified; nobody drafting, half of the requests half the block, everybody all of it.
+/// 0, half and all drafts verified; nobody drafting, half of the requests half the block, everybody all of it. With
+/// `unread` and `replays`, steps as well in which everybody's draft reads, and in which all requests are replayed.
 [[nodiscard]] inline std::vector<step_load> profile_grid(profile_grid_settings const& settings) {
     if (settings.max_requests == 0) fail_with("profile_grid: max_requests is 0, expected at least 1");
     if (settings.contexts.empty()) fail_with("profile_grid: contexts is empty, expected at least one length");
@@ -200,11 +203,17 @@ struct profile_grid_settings {
                       settings.max_requests, " requests, expected at most 2^62 = 4611686018427387904 tokens in all");
         }
     }
+    if (settings.unread > (std::uint64_t{1} << 62) / settings.max_requests) {
+        fail_with("profile_grid: unread is ", settings.unread, " tokens for each of ", settings.max_requests,
+                  " requests, expected at most 2^62 = 4611686018427387904 tokens in all");
+    }
     std::vector<step_load> grid;
     for (std::size_t r = 1;; r = std::min(2 * r, settings.max_requests)) {
         for (std::uint64_t const context : settings.contexts) {
-            auto const add = [&](std::size_t verified, std::size_t drafting, std::size_t each) {
-                step_load const load{r, r + verified, each > 0 ? drafting : 0, drafting * each, r * context};
+            auto const add = [&](std::size_t verified, std::size_t drafting, std::size_t each, std::uint64_t unread = 0,
+                                 std::size_t replays = 0) {
+                step_load const load{r,      r + verified, each > 0 ? drafting : 0, drafting * each, r * context,
+                                     unread, replays};
                 if (std::find(grid.begin(), grid.end(), load) == grid.end()) grid.push_back(load);
             };
             std::size_t const gamma = settings.block_size;
@@ -212,7 +221,9 @@ struct profile_grid_settings {
                 add(verified, 0, 0);
                 add(verified, (r + 1) / 2, (gamma + 1) / 2);
                 add(verified, r, gamma);
+                if (gamma > 0) add(verified, r, gamma, r * settings.unread);
             }
+            if (settings.replays) add(0, 0, 0, 0, r);
         }
         if (r == settings.max_requests) return grid;
     }

@@ -96,7 +96,7 @@ public:
     /// Allocates nothing itself.
     round_record run(std::span<request_view const> requests) {
         draft_failure_ = nullptr;
-        if (begin_round(schedule_, within_room(requests), memory_)) draft();
+        if (begin_round(schedule_, asked_about(requests), memory_)) draft();
         accept(rule_, score(target_, admit(schedule_, memory_)), hook_, rng_, memory_);
         return end_round(schedule_, memory_, target_, drafter_);
     }
@@ -110,12 +110,16 @@ public:
 private:
     using memory_type = round_memory<target_value, draft_value, Hook>;
 
-    /// The requests, which draft no more than the drafter has room for.
-    [[nodiscard]] std::span<request_view const> within_room(std::span<request_view const> requests) {
+    /// The requests, which draft no more than the drafter has room for, and what its model and the target are behind with.
+    [[nodiscard]] std::span<request_view const> asked_about(std::span<request_view const> requests) {
         if (requests.size() > views_.size()) return requests;  // begin_round says what is wrong
         for (std::size_t r = 0; r < requests.size(); ++r) {
             views_[r] = requests[r];
             views_[r].model_limit = std::min(requests[r].model_limit, draft_room(drafter_part(), requests[r]));
+            views_[r].unread = draft_unread(drafter_part(), requests[r]);
+            if constexpr (requires { static_cast<bool>(target_.replays(requests[r])); }) {
+                views_[r].replays = target_.replays(requests[r]);
+            }
         }
         return std::span(views_).first(requests.size());
     }

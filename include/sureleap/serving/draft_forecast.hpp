@@ -53,7 +53,8 @@ struct draft_forecast {
     fixed_probability worth = 0;  ///< candidates below are not worth a place in the batch
     double throughput = 0.0;      ///< expected (weighted) tokens per second
     double batch_tokens = 0.0;    ///< expected, with anchors
-    double seconds = 0.0;         ///< of a step
+    double seconds = 0.0;         ///< of a step, replays included
+    double rejections = 0.0;      ///< expected: requests whose drafts are not all accepted, by weight
 };
 
 /// Learned survivals. Memory is allocated at construction; observing costs O(R gamma + gamma classes).
@@ -70,16 +71,25 @@ public:
         }
         fixed_probability survival = certain;
         for (std::size_t k = 0; k < block_size; ++k) {
+            double const before = static_cast<double>(survival) * 0x1p-24;
             survival = extend_survival(survival, c);
             for (std::size_t i = 0; i < classes; ++i) cells_[k * classes + i].seen = 2.0;  // the weight of two requests
             cell& likely = cells_[k * classes + survival_class::of(survival)];
             likely.count = 1.0;
             likely.sum = static_cast<double>(survival) * 0x1p-24;
+            likely.before = before;
         }
         offered_.resize(block_size);
     }
 
     [[nodiscard]] std::size_t block_size() const noexcept { return block_size_; }
+
+    /// Of position k, over all requests that may draft it.
+    [[nodiscard]] double mean_survival(std::size_t k) const noexcept {
+        double sum = 0.0;
+        for (std::size_t i = 0; i < classes; ++i) sum += cells_[k * classes + i].sum;
+        return sum;
+    }
 
     /// Takes in a round whose chains ended before survivals below `floor`. Its requests replace at most what `memory` of them
     /// would have taught.
@@ -101,6 +111,7 @@ public:
                 double const keep = c.seen / (c.seen + offered_[k]);
                 c.count *= keep;
                 c.sum *= keep;
+                c.before *= keep;
                 c.share = 1.0 / (c.seen + offered_[k]);
                 c.seen = std::min(c.seen + offered_[k], memory);
             }
@@ -109,51 +120,59 @@ public:
             if (!record.tells_of_model(r)) continue;
             std::size_t const cap =
                 std::min<std::size_t>(record.survivals.sizes[r], record.requests[r].draft_cap(block_size_));
+            fixed_probability before = record.requests[r].weight;
             for (std::size_t k = 0; k < cap; ++k) {
                 fixed_probability const a = record.survivals.survival[r * record.survivals.block_size + k];
                 std::size_t const i = survival_class::of(a);
-                if (i < first) continue;
-                cell& c = cells_[k * classes + i];
-                c.count += c.share;
-                c.sum += c.share * static_cast<double>(a) * 0x1p-24;
+                if (i >= first) {
+                    cell& c = cells_[k * classes + i];
+                    c.count += c.share;
+                    c.sum += c.share * static_cast<double>(a) * 0x1p-24;
+                    c.before += c.share * static_cast<double>(before) * 0x1p-24;
+                }
+                before = a;
             }
         }
     }
 
     /// The best that a round can do. `anchors`: the requests' weights in all, the tokens of a round without drafts.
     /// `open[k]`: requests that may draft position k. `trust[k]`: tokens accepted at position k for each that survivals
-    /// promise. price(limit) -> the round's curve with drafts of that length, a capacity_curve. Tells of every limit from 1
-    /// to gamma what it finds: visit(draft_forecast). Some classes x gamma questions to the curve.
+    /// promise. `replay`: seconds that it takes when a request's drafts are not all accepted. price(limit) -> the round's
+    /// curve with drafts of that length, a capacity_curve. Tells of every limit from 1 to gamma what it finds:
+    /// visit(draft_forecast). Some classes x gamma questions to the curve.
     ///
     /// Ranks: the schedule fills a batch that it chooses with the best candidates. If not, it verifies what was drafted: the
     /// batch is what chains come to, and a floor makes it vary.
     template <bool Ranks, class Price, class Visit>
     void for_each_limit(double anchors, std::size_t requests, std::span<double const> open,
-                        std::span<double const> trust, Price const& price, Visit&& visit) const noexcept {
+                        std::span<double const> trust, double replay, Price const& price,
+                        Visit&& visit) const noexcept {
         sums all{.batch = static_cast<double>(requests)};
         for (std::size_t k = 0; k < block_size_ && open[k] > 0.0; ++k) {
-            add(all, k, open[k], trust[k]);
+            add(all, k, open[k], trust);
             auto const& curve = price(k + 1);
-            visit(best<Ranks>(anchors, static_cast<double>(requests), all, k + 1, curve));
+            visit(best<Ranks>(anchors, static_cast<double>(requests), all, k + 1, replay, curve));
         }
     }
     /// The same for one limit.
     template <bool Ranks, capacity_curve Curve>
     [[nodiscard]] draft_forecast at_limit(std::size_t limit, double anchors, std::size_t requests,
-                                          std::span<double const> open, std::span<double const> trust,
+                                          std::span<double const> open, std::span<double const> trust, double replay,
                                           Curve const& curve) const noexcept {
         sums all{.batch = static_cast<double>(requests)};
-        for (std::size_t k = 0; k < limit; ++k) add(all, k, open[k], trust[k]);
-        return best<Ranks>(anchors, static_cast<double>(requests), all, limit, curve);
+        for (std::size_t k = 0; k < limit; ++k) add(all, k, open[k], trust);
+        return best<Ranks>(anchors, static_cast<double>(requests), all, limit, replay, curve);
     }
 
 private:
     static constexpr std::size_t classes = survival_class::count;
 
-    /// Per request that may draft the position: candidates of the class, and the sum of their survivals.
+    /// Per request that may draft the position: candidates of the class, the sum of their survivals, and of the survivals
+    /// of the positions before them.
     struct cell {
         double count = 0.0;
         double sum = 0.0;
+        double before = 0.0;
         double seen = 0.0;   ///< requests behind it
         double share = 0.0;  ///< what one more counts for
     };
@@ -163,12 +182,16 @@ private:
         double batch = 0.0;  ///< if all of them are verified
         std::array<double, classes> count{};
         std::array<double, classes> sum{};
+        std::array<double, classes> rejected{};  ///< chains that end there, if all of them are verified
     };
-    void add(sums& all, std::size_t k, double open, double trust) const noexcept {
+    void add(sums& all, std::size_t k, double open, std::span<double const> trust) const noexcept {
         all.batch += open;
+        double const trust_before = k == 0 ? 1.0 : trust[k - 1];
         for (std::size_t i = 0; i < classes; ++i) {
-            all.count[i] += open * cells_[k * classes + i].count;
-            all.sum[i] += trust * open * cells_[k * classes + i].sum;
+            cell const& c = cells_[k * classes + i];
+            all.count[i] += open * c.count;
+            all.sum[i] += trust[k] * open * c.sum;
+            all.rejected[i] += open * (trust_before * c.before - trust[k] * c.sum);
         }
     }
 
@@ -215,16 +238,19 @@ private:
     /// looked at where the class ends and, if the curve tells it, where the curve takes its next step.
     template <bool Ranks, capacity_curve Curve>
     [[nodiscard]] static draft_forecast best(double anchors, double requests, sums const& all, std::size_t limit,
-                                             Curve const& asked) noexcept {
+                                             double replay, Curve const& asked) noexcept {
         answers<Curve> curve{asked, static_cast<std::size_t>(requests)};
         draft_forecast found{limit, certain, 0.0, requests, curve.seconds(requests)};
         found.throughput = anchors / found.seconds;
-        auto const look = [&](double tokens, double batch, double paid, fixed_probability worth) {
-            double const seconds = curve.seconds(paid);
-            if (tokens > found.throughput * seconds) found = {limit, worth, tokens / seconds, batch, seconds};
+        auto const look = [&](double tokens, double rejections, double batch, double step, fixed_probability worth) {
+            double const seconds = std::fma(replay, std::max(rejections, 0.0), step);
+            if (tokens > found.throughput * seconds) {
+                found = {limit, worth, tokens / seconds, batch, seconds, std::max(rejections, 0.0)};
+            }
         };
         double batch = requests;
         double tokens = anchors;
+        double rejections = 0.0;
         for (std::size_t i = classes; i-- > 0;) {
             if (all.count[i] <= 0.0) continue;
             double const each = std::min(all.sum[i] / all.count[i], 1.0);
@@ -235,21 +261,24 @@ private:
                     at = curve.convex_until(at);
                     if (static_cast<double>(at) >= end) break;
                     double const there = static_cast<double>(at);
-                    look(tokens + (there - batch) * each, there, there, survival_class::least(i));
+                    double const rejected = rejections + (there - batch) * (all.rejected[i] / all.count[i]);
+                    look(tokens + (there - batch) * each, rejected, there, curve.seconds(there),
+                         survival_class::least(i));
                 }
             }
             tokens += all.count[i] * each;
+            rejections += all.rejected[i];
             batch = end;
             // What nobody holds to a size comes out larger or smaller, by about the root: stairs have to be kept off.
-            look(tokens, batch, Ranks ? batch : batch + 2.0 * std::sqrt(batch - requests), survival_class::least(i));
+            double const paid = Ranks ? batch : batch + 2.0 * std::sqrt(batch - requests);
+            look(tokens, rejections, batch, curve.seconds(paid), survival_class::least(i));
         }
         if constexpr (!Ranks) {
             // All of it, without a floor. A chain is there or it is not, as where drafts are found: a mixture of both.
             double const most = all.batch - requests;
             double const share = most > 0.0 ? std::min((batch - requests) / most, 1.0) : 0.0;
             double const none = curve.seconds(requests);
-            double const seconds = std::fma(share, curve.seconds(all.batch) - none, none);
-            if (tokens > found.throughput * seconds) found = {limit, 0, tokens / seconds, batch, seconds};
+            look(tokens, rejections, batch, std::fma(share, curve.seconds(all.batch) - none, none), 0);
         }
         return found;
     }

@@ -14,6 +14,12 @@
 //
 // What is not drafted cannot be learned from. So some requests draft in full from time to time, as often as a set share
 // of the throughput pays for; oftener at first, after drafting was turned off, and where they come near to changing that.
+//
+// Drafting leaves arrears, which a cost model may price (draft_arrears.hpp). A model that drafts again reads first what it
+// has missed (request_view::unread). So a request drafts only if what it saves until its end pays for that; drafting comes
+// back when being without it has cost as much, as one buys what was rented for its price; and those probe who have missed
+// least. A target may have to decode again what was accepted before a rejection (request_view::replays). So drafts are
+// priced with the rejections that they lead to.
 #pragma once
 
 #include <algorithm>
@@ -32,6 +38,7 @@
 #include <sureleap/cost/views.hpp>
 #include <sureleap/round/record.hpp>
 #include <sureleap/schedule/adapter.hpp>
+#include <sureleap/serving/draft_arrears.hpp>
 #include <sureleap/serving/draft_forecast.hpp>
 #include <sureleap/serving/draft_worth.hpp>
 
@@ -97,6 +104,7 @@ public:
             settled_ = now_ = {};
         }
         gate_ = draft_worth(sizes.max_requests);
+        line_.set_up(sizes.max_requests);
         sizes_ = sizes;
     }
     [[nodiscard]] round_sizes sizes() const noexcept { return sizes_; }
@@ -118,17 +126,15 @@ public:
         if (requests.empty()) return;
         survey(requests);
         choose(requests);
-        now_.probing = due(requests.size());
-        std::size_t const turn = now_.probing ? probers(requests.size()) : 0;
+        now_.probing = due(requests);
         for (std::size_t r = 0; r < requests.size(); ++r) {
-            bool const prober = (r + requests.size() - now_.cursor % requests.size()) % requests.size() < turn;
-            bool const hopeless = shut_now(requests[r]);
-            std::size_t const limit = prober ? reach() : hopeless ? 0 : now_.choice.limit;
+            bool const hopeless =
+                shut_now(requests[r]) || arrears_.outlast(requests[r], now_.best_drafting, now_.plain);
+            std::size_t const limit = line_.has(r) ? reach() : hopeless ? 0 : now_.choice.limit;
             // A schedule that ranks candidates prices what is found beside the model by itself.
             std::size_t& own = ranks ? requests[r].model_limit : requests[r].draft_limit;
             own = std::min(own, limit);
         }
-        now_.cursor += turn;
         ++now_.round;
         set_floor();
     }
@@ -144,7 +150,7 @@ public:
         bool const drafts = now_.choice.limit > 0;
         double const memory = std::clamp(8.0 * requests, 48.0, 1024.0);
         learn_trust(record, drafts ? memory : 4.0 * some, drafts ? some : 4.0 * some);
-        gate_.observe(record, settled_.price, now_.price, drafts ? now_.choice.worth : 0, trust_);
+        gate_.observe(record, settled_.price, now_.price, place_worth(), trust_);
         profile_.observe(record, draft_floor(), drafts ? memory : 0.5 * some);
         if (now_.probing)
             learn_probe_loss(record);
@@ -176,21 +182,20 @@ private:
         double promised = yield_memory;
         double yield_at = 0.0;  // requests
         bool probing = false;
-        std::size_t since = never;  // rounds since the last probe; the first that hides something is one
-        std::size_t repeats = 0;    // probes in a row
-        int vain = 0;               // probes since drafting was turned off
-        std::size_t cursor = 0;     // whose turn it is
-        double probe_loss = 0.0;    // tokens that a probe costs a request, by what the last ones came to
+        std::size_t since = never;    // rounds since the last probe; the first that hides something is one
+        std::size_t repeats = 0;      // probes in a row
+        int vain = 0;                 // probes since drafting was turned off
+        std::size_t cursor = 0;       // whose turn it is
+        double probe_loss = 0.0;      // tokens that a probe costs a request, by what the last ones came to
+        detail::draft_return back{};  // from a time without drafts
         std::uint64_t round = 0;
     };
 
     /// Of the throughput: what has to be gained before a decision is changed. Below what a static choice may be better by.
     static constexpr double margin = 0.002;
-    /// Of the last worth of a place: where chains are cut. A schedule that ranks candidates finds the price itself, round by round,
-    /// and needs room to find it lower; for one that verifies all there is, the floor is the price.
     static constexpr bool ranks = detail::priced_schedule<Schedule>;
-    static constexpr double floor_share = ranks ? 0.5 : 1.0;
     static constexpr std::size_t group_rows = 8;  // kernels serve at most so many at once
+    static constexpr double least_period = 16.0;  // rounds from a probe to the next
 
     /// Who is there: how many may draft each position, what their tokens weigh, how long their contexts are.
     void survey(std::span<request_view const> requests) noexcept {
@@ -204,6 +209,7 @@ private:
             std::size_t const cap = r.draft_cap(sizes_.block_size);
             for (std::size_t k = 0; k < cap; ++k) open_[k] += 1.0;
         }
+        arrears_ = detail::arrears_prices::of(requests, load_, [&](step_load const& load) { return seconds(load); });
     }
 
     /// The round's load if everybody whom the gate lets drafts up to `limit`, and `fewer` of them not.
@@ -237,14 +243,35 @@ private:
             if (found.throughput > best.throughput) best = found;
             if (found.limit == now_.choice.limit) same = found;
         };
-        profile_.template for_each_limit<ranks>(anchors_, requests.size(), open_, trust_, price, consider);
+        profile_.template for_each_limit<ranks>(anchors_, requests.size(), open_, trust_, arrears_.replay, price,
+                                                consider);
+        if (now_.round > 0 && now_.choice.limit == 0 &&
+            !now_.back.is_due(best, plain, arrears_.of_all() + replay_of_one() * count)) {
+            best = plain;
+        }
         now_.choice = same.throughput >= (1.0 - margin) * best.throughput ? same : best;
+        now_.back.settle(settled_.round > 0 && settled_.choice.limit > 0, now_.choice, plain);
         now_.plain = plain;
         // What drafting for one request takes, in tokens. With one request left it is the drafter's whole time.
         step_load const load = load_at(now_.choice.limit);
         now_.price = now_.choice.limit == 0
                          ? 0.0
-                         : now_.choice.throughput * (seconds(load) - seconds(load_at(now_.choice.limit, 1.0)));
+                         : now_.choice.throughput * (seconds(load) - seconds(load_at(now_.choice.limit, 1.0)) +
+                                                     arrears_.replay * now_.choice.rejections / open_[0]);
+    }
+
+    /// Of a place in the batch, by what its row takes. What a candidate has to be worth pays for replays as well, which price
+    /// has already.
+    [[nodiscard]] fixed_probability place_worth() const noexcept {
+        draft_forecast const& c = now_.choice;
+        double const rows = c.batch_tokens - static_cast<double>(load_.requests);
+        if (c.limit == 0 || rows <= 0.0) return 0;
+        if (arrears_.replay == 0.0) return c.worth;
+        step_load const without = load_at(c.limit);
+        step_load with = without;
+        with.batch_tokens = static_cast<std::size_t>(std::ceil(c.batch_tokens));
+        double const row = (seconds(with) - seconds(without)) / std::ceil(rows);
+        return std::min(c.worth, static_cast<fixed_probability>(std::clamp(c.throughput * row, 0.0, 1.0) * 0x1p24));
     }
 
     // ---- probes ------------------------------------------------------------------------------------------------
@@ -258,10 +285,16 @@ private:
         return ranks ? sizes_.block_size : std::min(sizes_.block_size, now_.choice.limit + 2);
     }
 
-    /// Whether this round is one to look further in.
-    [[nodiscard]] bool due(std::size_t requests) noexcept {
+    /// Whether this round is one to look further in, and who does.
+    [[nodiscard]] bool due(std::span<request_view const> requests) noexcept {
+        line_.clear();
         ++now_.since;
-        if (now_.choice.limit == sizes_.block_size && now_.floor == 0) return false;  // nothing is hidden
+        double const period = rounds_between_probes(requests.size());
+        return static_cast<double>(now_.since) >= period && pick_probers(requests, period);
+    }
+    /// 0: it goes on.
+    [[nodiscard]] double rounds_between_probes(std::size_t requests) noexcept {
+        if (now_.choice.limit == sizes_.block_size && now_.floor == 0) return never;  // nothing is hidden
         std::size_t const more = probers(requests) * (reach() - now_.choice.limit);
         step_load without = load_at(now_.choice.limit);
         without.batch_tokens = static_cast<std::size_t>(now_.choice.batch_tokens);
@@ -270,32 +303,57 @@ private:
         with.draft_tokens += more;
         if (!ranks) with.batch_tokens += more;  // without a price of its own, a schedule verifies whatever was drafted
         double const loss = std::max(now_.probe_loss, 1.0 - seconds(without) / seconds(with));
-        double period =
-            static_cast<double>(1 + now_.repeats) * std::clamp(std::ceil(loss / options_.probing), 16.0, 1024.0);
+        double period = static_cast<double>(1 + now_.repeats) *
+                        std::clamp(std::ceil(loss / options_.probing), least_period, 1024.0);
         // Hard passages end. What was turned off is looked at soon, and half as often each time that it was in vain.
         if (now_.choice.limit > 0) now_.vain = 0;
-        if (now_.choice.limit == 0) period = std::min(period, std::ldexp(16.0, std::min(now_.vain, 6)));
+        if (now_.choice.limit == 0) period = std::min(period, std::ldexp(least_period, std::min(now_.vain, 6)));
         bool const near =
             now_.choice.limit == 0 && now_.probing && now_.best_drafting.throughput > 0.97 * now_.plain.throughput;
         if (near && now_.repeats < 2) {
             ++now_.repeats;
-            now_.since = 0;
-            return true;
+            return 0.0;
         }
-        if (static_cast<double>(now_.since) < period) return false;
+        if (static_cast<double>(now_.since) >= period) now_.repeats = 0;
+        return period;
+    }
+    /// Seconds that drafts of a request lead to, if all of them are verified.
+    [[nodiscard]] double replay_of_one() const noexcept {
+        double const whole = trust_.back() * profile_.mean_survival(sizes_.block_size - 1);
+        return arrears_.replay * std::max(1.0 - whole, 0.0);
+    }
+    /// Those whose turn it is, if what they have missed may be read, and rejected drafts replayed: by the time since the probe
+    /// was due, of which that may take the share that probes may, and as they, more at first. If not, the probe waits once more
+    /// as long, and asks the cheapest, as many as that pays for. False: nobody can be asked, at that price.
+    [[nodiscard]] bool pick_probers(std::span<request_view const> requests, double period) noexcept {
+        double const share = options_.probing * std::max(std::ldexp(least_period, -now_.vain), 1.0);
+        double const rounds = static_cast<double>(now_.since);
+        double const replay = now_.choice.limit > 0 ? 0.0 : replay_of_one();
+        std::size_t const count =
+            line_.pick(requests, now_.cursor, probers(requests.size()), share * (rounds - period) * now_.plain.seconds,
+                       rounds >= 2.0 * period, [&](request_view const& r) { return arrears_.of_request(r) + replay; });
+        if (count == 0) return false;
         now_.since = 0;
-        now_.repeats = 0;
-        if (now_.choice.limit == 0) ++now_.vain;
+        now_.cursor += count;
+        if (now_.choice.limit == 0 && now_.repeats == 0) ++now_.vain;
         return true;
     }
 
-    /// Of a hopeless request: it drafts as others do once in a while, each in a round of its own.
+    /// Of a hopeless request: it drafts as others do once in a while, each in a round of its own, unless all of them would read
+    /// more then than probes may cost.
     [[nodiscard]] bool shut_now(request_view const& r) const noexcept {
-        return gate_.shuts(r, settled_.price, now_.price) && (now_.round + 7 * r.slot) % 64 != 0;
+        if (!gate_.shuts(r, settled_.price, now_.price)) return false;
+        constexpr std::uint64_t period = 64;
+        double const all = arrears_.of_request(r) * static_cast<double>(load_.requests);
+        bool const is_dear = all > options_.probing * static_cast<double>(period) * now_.plain.seconds;
+        return is_dear || (now_.round + 7 * r.slot) % period != 0;
     }
 
     void set_floor() noexcept {
-        double const share = now_.probing ? 0.25 * floor_share : floor_share;
+        // A schedule that ranks candidates finds the price of a place itself, round by round, and needs room to find it lower. It
+        // knows none for replays, and one that verifies all there is knows none at all: there the floor is the price.
+        double const whole = ranks && arrears_.replay == 0.0 ? 0.5 : 1.0;
+        double const share = now_.probing ? 0.25 * whole : whole;
         now_.floor = now_.choice.limit == 0 || fewer_take_longer()
                          ? 0
                          : static_cast<fixed_probability>(share * static_cast<double>(now_.choice.worth));
@@ -345,10 +403,25 @@ private:
         return tokens;
     }
 
+    /// What the round takes, without what it paid for others before it, and with what its own rejections will take.
+    [[nodiscard]] double own_seconds(round_record const& record) const noexcept {
+        step_load load = record.load;
+        load.unread_tokens = 0;
+        load.replays = 0;
+        double rejections = 0.0;
+        for (std::size_t r = 0; r < record.requests.size(); ++r) {
+            std::size_t const l = record.verdicts[r].verified;
+            if (l == 0) continue;
+            rejections += static_cast<double>(record.requests[r].weight) * 0x1p-24 -
+                          trust_[l - 1] * 0x1p-24 * static_cast<double>(record.survivals.at(r, l - 1).survival);
+        }
+        return std::fma(arrears_.replay, std::max(rejections, 0.0), seconds(load));
+    }
+
     /// What the round took beyond what its tokens take otherwise: rows that were verified in vain, above all.
     void learn_probe_loss(round_record const& record) noexcept {
         if (record.load.drafting == 0) return;
-        double const lost = now_.choice.throughput * seconds(record.load) - expected_tokens(record);
+        double const lost = now_.choice.throughput * own_seconds(record) - expected_tokens(record);
         now_.probe_loss = 0.5 * (now_.probe_loss + std::max(lost / anchors_, 0.0));
     }
 
@@ -362,12 +435,12 @@ private:
         }
         // By what is known now: what was known before this round is no fault of the schedule.
         auto const& curve = curve_of(cost_, load_at(now_.choice.limit));
-        draft_forecast const expected =
-            profile_.template at_limit<ranks>(now_.choice.limit, anchors_, load_.requests, open_, trust_, curve);
+        draft_forecast const expected = profile_.template at_limit<ranks>(now_.choice.limit, anchors_, load_.requests,
+                                                                          open_, trust_, arrears_.replay, curve);
         double const plain = now_.plain.throughput;
         double const keep = 1.0 - 1.0 / yield_memory;
         now_.promised = std::fma(keep, now_.promised, expected.throughput / plain);
-        now_.reached = std::fma(keep, now_.reached, expected_tokens(record) / (seconds(record.load) * plain));
+        now_.reached = std::fma(keep, now_.reached, expected_tokens(record) / (own_seconds(record) * plain));
     }
 
     Cost cost_;
@@ -375,9 +448,11 @@ private:
     round_sizes sizes_{};
     survival_profile profile_;
     draft_worth gate_;
-    std::vector<double> open_;      // [gamma] requests that may draft the position
-    step_load load_{};              // of this round, without drafts
-    double anchors_ = 0.0;          // weights of this round's requests
+    std::vector<double> open_;  // [gamma] requests that may draft the position
+    step_load load_{};          // of this round, without drafts
+    double anchors_ = 0.0;      // weights of this round's requests
+    detail::arrears_prices arrears_{};
+    detail::probe_line line_;
     std::vector<double> accepted_;  // [gamma], and what survivals promised
     std::vector<double> expected_;
     std::vector<double> trust_;

@@ -10,7 +10,8 @@
 //
 // Factors stand at knots: requests in octaves, batch tokens per request at 1, 2, 3, 4, 6, 8, 12 .. 32. Each knot's
 // factor is the decayed mean of what was observed near it. Where little was, it is drawn towards the mean of the whole
-// machine, which in turn starts as 1. Between knots of one R the *difference* from the model is a line in B, as in
+// machine, which in turn starts as 1. What the draft reads and what the target replays have a factor each, of the
+// machine. A step teaches each factor by its share of the predicted time. Between knots of one R the *difference* from the model is a line in B, as in
 // cell_cost: no cliffs where cells would meet, and a convex model stays convex from knot to knot.
 //
 // It must stand wrong measurements. A time that is no positive finite number is ignored. Any other counts as at most 1
@@ -56,8 +57,9 @@ struct prediction_error {
 };
 
 /// A model and what was learned of it. Models cost_model; knows where it is convex if the model does. step_seconds
-/// costs three questions to the model, observe about a microsecond; nothing is allocated. Not thread-safe: observe
-/// between rounds.
+/// costs three questions to the model, two more where something is read or replayed, and observe about a microsecond;
+/// nothing is allocated. Not thread-safe: observe between rounds. A price of 0 stays 0 whatever is measured: of unread tokens
+/// and replays the model has to have one. It is convex where the model is if these do not depend on B.
 template <cost_model Model>
 class refined_cost {
 public:
@@ -83,16 +85,9 @@ public:
     }
 
     [[nodiscard]] double step_seconds(step_load const& load) const noexcept {
-        double const base = at(load, load.batch_tokens);
-        place const here = place_of(load);
-        double const left_factor = factor(here, here.column);
-        if (here.column + 1 == columns) return left_factor * base;
-        std::size_t const left = knots[here.column] * here.requests;
-        std::size_t const right = knots[here.column + 1] * here.requests;
-        double const from = excess(left_factor, at(load, left));
-        double const to = excess(factor(here, here.column + 1), at(load, right));
-        // Where the model has a cliff between two knots, the line may undercut its lower side.
-        return std::max(base + std::fma(here.along, to - from, from), least * base);
+        arrears const owed = arrears_of(load);
+        double const seconds = std::fma(bounded(read_.value), owed.read, round_seconds(owed.without));
+        return std::fma(bounded(replayed_.value), owed.replayed, seconds);
     }
 
     /// Up to the next knot, or as far as the model is convex: a convex function and a line.
@@ -114,15 +109,24 @@ public:
             ++error_.discarded;
             return;
         }
+        arrears const owed = arrears_of(load);
+        double const of_round = round_seconds(owed.without);
+        double const base = at(owed.without, load.batch_tokens);
         double const predicted = step_seconds(load);
-        double const base = at(load, load.batch_tokens);
-        record_error(seconds, predicted, base);
-        learn(place_of(load), believable(seconds / predicted) * predicted / base);
+        record_error(seconds, predicted, base + owed.read + owed.replayed);
+        double const times = believable(seconds / predicted);
+        auto const teach = [&](mean& factor, double modelled) {
+            double const now = bounded(factor.value);
+            if (modelled > 0.0) factor.add(times * now, now * modelled / predicted, settings_.memory);
+        };
+        teach(read_, owed.read);
+        teach(replayed_, owed.replayed);
+        learn(place_of(load), times * of_round / base, of_round / predicted);
     }
 
     /// Back to the model: call when the machine has changed.
     void forget() noexcept {
-        machine_ = {1.0, settings_.prior};
+        machine_ = read_ = replayed_ = {1.0, settings_.prior};
         for (auto& row : seen_) row.fill({});
         for (auto& row : factors_) row.fill(1.0);
         error_ = {};
@@ -158,6 +162,37 @@ private:
             return std::fma(weight / (weight + prior), value - to, to);
         }
     };
+    /// What a step pays for the past, by the model, and its load without it.
+    struct arrears {
+        step_load without{};
+        double read = 0.0;
+        double replayed = 0.0;
+    };
+    [[nodiscard]] arrears arrears_of(step_load const& load) const noexcept {
+        arrears owed{load};
+        if (load.unread_tokens == 0 && load.replays == 0) return owed;
+        double const whole = at(load, load.batch_tokens);
+        owed.without.unread_tokens = 0;
+        double const unread = at(owed.without, load.batch_tokens);
+        owed.without.replays = 0;
+        owed.read = std::max(whole - unread, 0.0);
+        owed.replayed = std::max(unread - at(owed.without, load.batch_tokens), 0.0);
+        return owed;
+    }
+    /// Corrected, of a load without arrears.
+    [[nodiscard]] double round_seconds(step_load const& load) const noexcept {
+        double const base = at(load, load.batch_tokens);
+        place const here = place_of(load);
+        double const left_factor = factor(here, here.column);
+        if (here.column + 1 == columns) return left_factor * base;
+        std::size_t const left = knots[here.column] * here.requests;
+        std::size_t const right = knots[here.column + 1] * here.requests;
+        double const from = excess(left_factor, at(load, left));
+        double const to = excess(factor(here, here.column + 1), at(load, right));
+        // Where the model has a cliff between two knots, the line may undercut its lower side.
+        return std::max(base + std::fma(here.along, to - from, from), least * base);
+    }
+
     /// Between which knots a load lies.
     struct place {
         std::size_t requests = 1;
@@ -214,15 +249,16 @@ private:
         return std::clamp(times, 1.0 / reach, reach);
     }
 
-    void learn(place const& here, double ratio) noexcept {
-        machine_.add(ratio, 1.0, settings_.memory);
+    /// `part`: of the step, in (0, 1].
+    void learn(place const& here, double ratio, double part) noexcept {
+        machine_.add(ratio, part, settings_.memory);
         for (auto& row : seen_) {
             // What is forgotten is set to 0: products that never end there become denormal, and slow.
             for (mean& m : row) m.weight = m.weight < 1e-12 ? 0.0 : m.weight * idle_keep_;
         }
         for (std::size_t row = here.row; row <= here.row + 1; ++row) {
             for (std::size_t column = here.column; column <= here.column + 1; ++column) {
-                double const share = (row == here.row ? 1.0 - here.down : here.down) *
+                double const share = part * (row == here.row ? 1.0 - here.down : here.down) *
                                      (column == here.column ? 1.0 - here.along : here.along);
                 if (share > 0.0) seen_[row][column].add(ratio, share, settings_.memory);
             }
@@ -250,6 +286,8 @@ private:
     refined_cost_settings settings_;
     double idle_keep_;
     mean machine_{};
+    mean read_{};  // of what the draft reads, and of what the target replays
+    mean replayed_{};
     std::array<std::array<mean, columns>, rows> seen_{};
     std::array<std::array<double, columns>, rows> factors_{};
     prediction_error error_{};

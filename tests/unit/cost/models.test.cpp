@@ -77,15 +77,23 @@ TEST_CASE("additive cost: the sum of its parts") {
                               .context_token = 0.125,
                               .draft_fixed = 16.0,
                               .drafting_request = 2.0,
-                              .draft_token = 0.25});
+                              .draft_token = 0.25,
+                              .unread_token = 0.125,
+                              .replay = 32.0});
     CHECK(cost.step_seconds(load_of(4, 4)) == 64.0 + 4.0 + 2.0);
     CHECK(cost.step_seconds(load_of(4, 10, 0, 0, 800)) == 64.0 + 4.0 + 5.0 + 100.0);
     CHECK(cost.step_seconds(load_of(4, 10, 3, 12, 800)) == 64.0 + 4.0 + 5.0 + 100.0 + 16.0 + 6.0 + 3.0);
     CHECK(cost.step_seconds(load_of(4, 10, 3, 12)) - cost.step_seconds(load_of(4, 9, 3, 12)) == 0.5);
+    step_load behind = load_of(4, 10, 3, 12, 800);
+    behind.unread_tokens = 40;
+    behind.replays = 2;
+    CHECK(cost.step_seconds(behind) == cost.step_seconds(load_of(4, 10, 3, 12, 800)) + 5.0 + 64.0);
+    behind.drafting = behind.draft_tokens = 0;  // who drafts nothing reads nothing
+    CHECK(cost.step_seconds(behind) == cost.step_seconds(load_of(4, 10, 0, 0, 800)) + 64.0);
     CHECK(cost.step_seconds(load_of(0, 0)) == cost.step_seconds(load_of(1, 1)));  // no step is empty
     CHECK(cost.convex_until(load_of(4, 10)) == std::numeric_limits<std::size_t>::max());
-    CHECK(std::isfinite(additive_cost({1e9, 1e9, 1e9, 1e9, 1e9, 1e9, 1e9})
-                            .step_seconds(load_of(SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX, UINT64_MAX))));
+    CHECK(std::isfinite(additive_cost({1e9, 1e9, 1e9, 1e9, 1e9, 1e9, 1e9, 1e9, 1e9})
+                            .step_seconds({SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX, UINT64_MAX, UINT64_MAX, SIZE_MAX})));
 }
 
 TEST_CASE("additive cost: unusable prices are refused by name") {
@@ -95,6 +103,7 @@ TEST_CASE("additive cost: unusable prices are refused by name") {
     CHECK(says(text({.fixed = -1.0}), "additive_cost: fixed is -1 seconds, expected a number in [0, 1e9]"));
     CHECK(says(text({.fixed = 1.0, .draft_token = nan}), "draft_token is "));
     CHECK(says(text({.fixed = 1.0, .context_token = inf}), "context_token is inf"));
+    CHECK(says(text({.fixed = 1.0, .replay = -2.0}), "replay is -2"));
     CHECK(says(text({}), "expected at least one of them to be positive: no step is free"));
     CHECK(says(text({.draft_fixed = 1.0}), "fixed, request and batch_token are 0, 0 and 0 seconds"));
     CHECK(text({.batch_token = 1e-6}).empty());
@@ -177,6 +186,8 @@ TEST_CASE("cost models: sizes that overflow when they are added are refused") {
     CHECK(says(cells(load_of(most + 1, most + 1)), "cell_cost: sample 0: requests is 4611686018427387905"));
     CHECK(says(cells(load_of(1, 1, 1, SIZE_MAX)), "draft_tokens is 18446744073709551615"));
     CHECK(says(cells(load_of(1, 1, 0, 0, UINT64_MAX)), "context_tokens is 18446744073709551615"));
+    CHECK(says(cells({1, 1, 1, 1, 0, UINT64_MAX}), "unread_tokens is 18446744073709551615"));
+    CHECK(says(cells({2, 2, 0, 0, 0, 0, 3}), "replays is 3 of 2 requests"));
     CHECK(cells(load_of(1, most, 1, most, most)).empty());
 }
 
@@ -279,6 +290,10 @@ TEST_CASE("batch cost: a curve and a draft") {
     auto const cost = of_batch(table, {.fixed = 0.5, .request = 0.25, .token = 0.125});
     CHECK(cost.step_seconds(load_of(4, 8)) == 3.0);
     CHECK(cost.step_seconds(load_of(4, 8, 2, 8)) == 3.0 + 0.5 + 0.5 + 1.0);
+    step_load behind = load_of(4, 8, 2, 8);
+    behind.unread_tokens = 16;
+    behind.replays = 3;
+    CHECK(of_batch(table, {.unread = 0.25, .replay = 2.0}).step_seconds(behind) == 3.0 + 4.0 + 6.0);
     for (std::size_t b = 1; b < 100; ++b) {
         CHECK(of_batch(table).step_seconds(load_of(1, b)) == table.step_seconds(b));
         CHECK(cost.convex_until(load_of(1, b)) == table.convex_until(b));

@@ -36,14 +36,21 @@ cost_prices const engine{.fixed = 9e-3,
                          .context_token = 3e-9,
                          .draft_fixed = 1e-3,
                          .drafting_request = 5e-6,
-                         .draft_token = 2e-5};
+                         .draft_token = 2e-5,
+                         .unread_token = 1e-6,
+                         .replay = 3e-4};
 
 step_load any_load(support::dice& roll) {
     std::size_t const requests = 1 + roll.below(256);
     std::size_t const cap = roll.below(8);
     std::size_t const drafting = cap > 0 ? 1 + roll.below(requests) : 0;
-    return {requests, requests + roll.below(drafting * cap + 1), drafting, drafting * cap,
-            requests * (100 + roll.below(4000))};
+    return {.requests = requests,
+            .batch_tokens = requests + roll.below(drafting * cap + 1),
+            .drafting = drafting,
+            .draft_tokens = drafting * cap,
+            .context_tokens = requests * (100 + roll.below(4000)),
+            .unread_tokens = roll.chance(0.5) ? drafting * roll.below(200) : 0,
+            .replays = roll.chance(0.5) ? roll.below(requests + 1) : 0};
 }
 
 std::vector<cost_sample> samples_of(support::dice& roll, cost_prices const& prices, std::size_t count) {
@@ -148,6 +155,9 @@ TEST_CASE("cost fit: prices that cannot be told apart are named, not invented") 
     };
     CHECK(unknown_of(make([](step_load&) {})).empty());
     CHECK(unknown_of(make([](step_load& l) { l.context_tokens = 0; })) == "context_token not at all");
+    // No engine is asked for what it does not have, but for what it cannot tell apart.
+    CHECK(unknown_of(make([](step_load& l) { l.unread_tokens = l.replays = 0; })).empty());
+    CHECK(unknown_of(make([](step_load& l) { l.replays = l.requests; })) == "request and replay only as a sum");
     CHECK(unknown_of(make([](step_load& l) { l.context_tokens = 1000 * l.requests; })) ==
           "request and context_token only as a sum");
     CHECK(unknown_of(make([](step_load& l) {
@@ -343,7 +353,11 @@ TEST_CASE("profile: the grid tells all prices apart, and a profiled engine is pr
     additive_cost const truth(engine);
     for (std::size_t const requests : {std::size_t{4}, std::size_t{100}}) {
         for (std::size_t const gamma : {std::size_t{2}, std::size_t{7}}) {
-            auto const grid = profile_grid({.max_requests = requests, .block_size = gamma, .contexts = {128, 4096}});
+            auto const grid = profile_grid({.max_requests = requests,
+                                            .block_size = gamma,
+                                            .contexts = {128, 4096},
+                                            .unread = 256,
+                                            .replays = true});
             CHECK(grid.back().requests == requests);
             int run = 0;
             auto const step = [&](step_load const& load) {

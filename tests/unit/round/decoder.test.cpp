@@ -356,6 +356,68 @@ TEST_CASE("decoder: a request is told to draft less, also after its draft model 
 
 namespace {
 
+/// A model with a cache: it reads what it has missed when it drafts, and says before how much that is.
+struct with_cache {
+    decltype(hash_model<float>(0, {})) inner = hash_model<float>(vocabulary, draft_language);
+    std::vector<std::uint64_t> held{0, 0};  // [slot]
+
+    [[nodiscard]] std::uint64_t unread(request_view const& request) const {
+        return request.position - held[request.slot];
+    }
+    logits_rows<float> forward(std::span<request_view const> requests, draft_prefixes const& prefixes) {
+        for (request_view const& r : requests) {
+            if (prefixes.size > 0 || r.draft_cap(block) == 0) continue;
+            CHECK(r.unread == r.position - held[r.slot]);
+            held[r.slot] = r.position;
+        }
+        return inner.forward(requests, prefixes);
+    }
+};
+
+/// A target that has to go back to a saved state where drafts were rejected.
+struct with_states {
+    decltype(target_model_of()) inner = target_model_of();
+    std::vector<bool> behind{false, false};  // [slot]
+
+    [[nodiscard]] bool replays(request_view const& request) const { return behind[request.slot]; }
+    auto score(verify_batch const& batch) { return inner.score(batch); }
+    void commit(std::span<verdict const> verdicts) noexcept {
+        for (verdict const& v : verdicts) behind[v.slot] = v.accepted < v.verified;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("decoder: a round's load tells what the draft reads and what the target decodes again") {
+    with_states target;
+    autoregressive drafter{with_cache{}, drafter_options{.block_size = block, .vocabulary = vocabulary}};
+    decoder dec{target, drafter, fixed_schedule{}, keyed_coupling{}, {.max_requests = 2}};
+    dec.submit(tokens{1, 2, 3, 4}, {.seed = 1, .max_new_tokens = 60});
+    request_id const second = dec.submit(tokens{2, 5}, {.seed = 2, .max_new_tokens = 60});
+    std::size_t rejected = 0;
+    std::uint64_t most_unread = 0;
+    for (int step = 0; dec.step(); ++step) {
+        CHECK(dec.round().load.replays == rejected);
+        rejected = 0;
+        std::uint64_t unread = 0;
+        for (std::size_t r = 0; r < dec.round().size(); ++r) {
+            request_view const& q = dec.round().requests[r];
+            verdict const& v = dec.round().verdicts[r];
+            bool const ends = v.emitted.size() >= q.remaining;
+            rejected += v.accepted < v.verified && !ends ? 1 : 0;
+            if (q.draft_cap(block) > 0) unread += q.unread;
+        }
+        CHECK(dec.round().load.unread_tokens == unread);
+        if (step == 0) CHECK(unread == 3 + 1);
+        most_unread = std::max(most_unread, unread);
+        if (step == 1) dec.limit_drafts(second, 0);
+        if (step == 9) dec.limit_drafts(second, block);
+    }
+    CHECK(most_unread > 9);
+}
+
+namespace {
+
 /// A model whose context ends at a position: it is not asked behind it.
 struct short_context {
     std::size_t positions;

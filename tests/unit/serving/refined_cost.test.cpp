@@ -52,6 +52,46 @@ TEST_CASE("refined cost: the model, to the bit, before anything was seen") {
     CHECK(cost.error().observed == 0);
 }
 
+TEST_CASE("refined cost: what is read and replayed is corrected apart from the round") {
+    // Both prices are off by a factor, the rest of the model is right. Half of the steps read or replay nothing.
+    support::dice roll(37);
+    INFO("seed " << roll.seed());
+    auto const prices = [](double read, double replay) {
+        return additive_cost({.fixed = 10e-3,
+                              .batch_token = 50e-6,
+                              .draft_fixed = 1e-3,
+                              .unread_token = read * 10e-6,
+                              .replay = replay * 1e-3});
+    };
+    additive_cost const assumed = prices(1.0, 1.0);
+    additive_cost const truth = prices(4.0, 0.6);
+    refined_cost cost{assumed};
+    auto const next_load = [&] {
+        step_load load = any_load(roll, 16);
+        if (roll.chance(0.5)) load.unread_tokens = load.requests * roll.below(500);
+        if (roll.chance(0.5)) load.replays = roll.below(load.requests + 1);
+        return load;
+    };
+    for (int i = 0; i < 3000; ++i) {
+        step_load const load = next_load();
+        cost.observe(load, truth.step_seconds(load));
+    }
+    for (int i = 0; i < 500; ++i) {
+        step_load load = next_load();
+        REQUIRE(std::abs(cost.step_seconds(load) / truth.step_seconds(load) - 1.0) < 0.05);
+        load.unread_tokens = load.replays = 0;
+        REQUIRE(std::abs(cost.factor_at(load) - 1.0) < 0.05);  // what began as the round's own wears off
+    }
+    // A price of 0 is none: the round's own factor takes what is left.
+    refined_cost without{prices(0.0, 0.0)};
+    step_load const load{.requests = 4, .batch_tokens = 8, .drafting = 4, .draft_tokens = 4, .unread_tokens = 300};
+    for (int i = 0; i < 300; ++i) without.observe(load, 1.2 * without.model().step_seconds(load));
+    CHECK(std::abs(without.factor_at(load) - 1.2) < 0.03);
+    CHECK(without.step_seconds(load) == without.step_seconds({4, 8, 4, 4}));
+    without.forget();
+    CHECK(without.factor_at(load) == 1.0);
+}
+
 TEST_CASE("refined cost: one observation by hand") {
     refined_cost cost{model, {.memory = 100.0, .prior = 3.0, .clip = 0.5}};
     step_load const load{.requests = 16, .batch_tokens = 64};

@@ -69,6 +69,16 @@ public:
         return static_cast<std::size_t>(most - std::min(most, request.position));
     }
 
+    /// In the target's tokens.
+    [[nodiscard]] std::uint64_t unread(request_view const& request) const noexcept {
+        std::uint64_t held = sequences_.held_of(request);
+        if (!match_.same()) {
+            auto const& ends = told_[request.slot].ends;
+            held = static_cast<std::uint64_t>(std::upper_bound(ends.begin(), ends.end(), held) - ends.begin());
+        }
+        return request.position - std::min(held, request.position);
+    }
+
     /// One row a request; rows of those that draft no further are left as they were.
     [[nodiscard]] logits_rows<float> forward(std::span<request_view const> requests, draft_prefixes const& prefixes) {
         refused_.resize(std::max(refused_.size(), requests.size()), llama_outcome::ok);

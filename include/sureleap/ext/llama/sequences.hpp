@@ -97,6 +97,11 @@ public:
     }
     /// Tokens that the memory holds of a slot, from position 0 on.
     [[nodiscard]] std::span<token_id const> held(std::size_t slot) const noexcept { return sequences_[slot].held; }
+    /// How many they are, before a request is compared with them (settle): 0 where they are another's.
+    [[nodiscard]] std::size_t held_of(request_view const& request) const noexcept {
+        sequence const& s = sequences_[request.slot];
+        return s.request == request.id ? s.held.size() : 0;
+    }
     /// Recurrent and hybrid models: taking tokens back is not free.
     [[nodiscard]] bool keeps_states() const noexcept { return keeps_states_; }
     /// Calls of llama_decode so far.

@@ -101,6 +101,12 @@ public:
         return sequences_.missing(request).size();
     }
 
+    /// The request's last drafts were taken back by going to a saved state: what was accepted is decoded once more.
+    [[nodiscard]] bool replays(request_view const& request) const noexcept {
+        std::size_t const held = sequences_.held_of(request);
+        return sequences_.keeps_states() && 0 < held && held < request.position;
+    }
+
     /// One row a token of the batch; none, if outcome() is not ok. The context keeps them until its next pass, whoever
     /// asks for it: rounds that overlap need a context each.
     [[nodiscard]] logits_rows<float> score(verify_batch const& batch) {
