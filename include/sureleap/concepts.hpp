@@ -216,9 +216,10 @@ concept calibrator = requires(C const& cal, std::size_t k, double c) {
 /// Optional: room(request) says how many tokens its model can draft for the request in the coming round: its context may
 /// be shorter than the target's, its memory full. Asked before the round (draft_room); 0: none. A backbone or a model may
 /// have it as well, and its drafter passes it on. So it is with unread(request): committed tokens before the anchor that
-/// the model has not read, and reads before it drafts (draft_unread). model_block_size() says that it finds tokens without its model as well
-/// (with_lookup), and how many its model drafts at most. Of those that it finds found_cap is the limit, and the drafter is asked where that is not 0. drafts_trees:
-/// its tokens may be trees, in the order in which they grew (drafter/draft_block.hpp); block_size() counts nodes then.
+/// the model has not read, and reads before it drafts (draft_unread). model_block_size() says that it finds tokens
+/// without its model as well (with_lookup), and how many its model drafts at most. Of those that it finds found_cap is the
+/// limit, and the drafter is asked where that is not 0. drafts_trees: its tokens may be trees, in the order in which they
+/// grew (drafter/draft_block.hpp); block_size() counts nodes then.
 template <class D>
 concept drafter = requires(D& d, D const& c, std::span<request_view const> requests) {
     typename D::value_type;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// What drafting, and pausing it, leaves to be paid later. A draft model with a cache of its own reads what it has missed
-// before it drafts again (request_view::unread). A target that cannot take drafts back for nothing decodes again what was
-// accepted before a rejection (request_view::replays). Where a cost model has prices for these, never_lose reckons with them.
+// What drafting, and pausing it, leaves to be paid later. A draft model with a cache of its own reads what it has
+// missed before it drafts again (request_view::unread). A target that cannot take drafts back for nothing decodes again
+// what was accepted before a rejection (request_view::replays). Where a cost model has prices for these, never_lose
+// reckons with them.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +20,8 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace detail {
 
-/// Tokens that a request's draft has missed. The last one of a chain that was accepted to its end is none of them: every draft
-/// reads it, in a pass that it makes anyway.
+/// Tokens that a request's draft has missed. The last one of a chain that was accepted to its end is none of them:
+/// every draft reads it, in a pass that it makes anyway.
 [[nodiscard]] inline std::uint64_t owed_tokens(request_view const& r) noexcept {
     return r.unread > 1 ? r.unread : 0;
 }
@@ -65,9 +66,9 @@ struct arrears_prices {
     }
 };
 
-/// When drafting comes back after it was turned off: once being without it has cost what a return costs that proves wrong after
-/// a round, all that is read and replayed. Each return that was over before it had paid for that doubles what the next one
-/// waits for, since forecasts then come from few probes.
+/// When drafting comes back after it was turned off: once being without it has cost what a return costs that proves
+/// wrong after a round, all that is read and replayed. Each return that was over before it had paid for that doubles
+/// what the next one waits for, since forecasts then come from few probes.
 class draft_return {
 public:
     /// While nobody drafts, in every round. `price`: seconds of a return.
@@ -108,8 +109,9 @@ public:
     /// Request r of the round probes.
     [[nodiscard]] bool has(std::size_t r) const noexcept { return is_in_[r] != 0; }
 
-    /// The first `most` from `first` on, if what they cost is paid for: price_of(request) seconds each, `pays` in all. If not,
-    /// and `cheapest` says so, as many of the cheapest as are; those that cost nothing always are. Returns how many.
+    /// The first `most` from `first` on, if what they cost is paid for: price_of(request) seconds each, `pays` in all.
+    /// If not, and `cheapest` says so, as many of the cheapest as are; those that cost nothing always are. Returns how
+    /// many.
     template <class Price>
     [[nodiscard]] std::size_t pick(std::span<request_view const> requests, std::size_t first, std::size_t most,
                                    double pays, bool cheapest, Price const& price_of) noexcept {
