@@ -3,9 +3,10 @@
 // A cost model: the seconds of a step as a sum of nine prices. Every step pays a fixed price, one per request, one per
 // batch token and one per token of context. A step that drafts pays three more: a fixed one, one per drafting request
 // and one per drafted token. Two are paid for the past: one per token that the draft has yet to read, and one per
-// request that the target decodes again after a rejection. The fixed price is mostly that of reading the weights; the rest of the work grows in
-// proportion to the load. So a sum extrapolates to loads that nobody measured, which a table of measurements does not.
-// Models around this one add padding (padded_cost) and measured differences (cell_cost, refined_cost).
+// request that the target decodes again after a rejection. The fixed price is mostly that of reading the weights; the
+// rest of the work grows in proportion to the load. So a sum extrapolates to loads that nobody measured, which a table
+// of measurements does not. Models around this one add padding (padded_cost) and measured differences (cell_cost,
+// refined_cost).
 //
 //   additive_cost cost({.fixed = 9e-3, .batch_token = 40e-6, .draft_fixed = 1e-3});
 //   greedy_schedule schedule{cost};
@@ -128,8 +129,8 @@ private:
 
 // ---- a capacity curve, and a draft beside it --------------------------------------------------------------------
 
-/// Seconds that drafting adds to a step in which anything is drafted, and to one behind a rejection. For those who have a capacity curve and no more: a curve
-/// alone is accepted wherever a cost is, and then drafting counts as free.
+/// Seconds that drafting adds to a step in which anything is drafted, and to one behind a rejection. For those who have
+/// a capacity curve and no more: a curve alone is accepted wherever a cost is, and then drafting counts as free.
 ///
 ///   auto cost = of_batch(load_capacity("capacity.json"), {.fixed = 1e-3, .token = 20e-6});
 struct draft_prices {
