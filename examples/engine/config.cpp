@@ -9,6 +9,7 @@
 
 #include <sureleap/core/error.hpp>
 
+#include "drafter_config.hpp"
 #include "json_field.hpp"
 
 namespace engine {
@@ -19,13 +20,12 @@ using sureleap::error_text;
 architecture read_architecture(json_field const& list) {
     if (list.list_size() != 1) list.wrong("a list of one");
     std::string const name = list[0].text();
-    for (architecture const kind :
-         {architecture::qwen3, architecture::qwen2, architecture::llama, architecture::dspark, architecture::eagle3}) {
+    for (architecture const kind : {architecture::qwen3, architecture::qwen2, architecture::llama}) {
         if (name == name_of(kind)) return kind;
     }
-    if (name == "Eagle3DraftModel") return architecture::eagle3;
     list[0].wrong(
-        "Qwen3ForCausalLM, Qwen2ForCausalLM, LlamaForCausalLM, Qwen3DSparkModel, Qwen3Eagle3Model or Eagle3DraftModel");
+        "Qwen3ForCausalLM, Qwen2ForCausalLM or LlamaForCausalLM, or of drafters Qwen3DSparkModel, Qwen3Eagle3Model, "
+        "Eagle3DraftModel or DFlashDraftModel");
 }
 
 /// transformers 4 writes rope_theta beside an optional rope_scaling, transformers 5 one object rope_parameters. A file
@@ -90,10 +90,9 @@ std::vector<double> read_rope_divisors(json_field const& root, transformer_confi
 }
 
 /// Settings under which the same tensors would mean another function.
-void refuse_variants(json_field const& root) {
-    if (std::string const activation = root["hidden_act"].text(); activation != "silu") {
-        root["hidden_act"].wrong("\"silu\"");
-    }
+void refuse_variants(json_field const& root, bool whole) {
+    json_field const activation = root["hidden_act"];
+    if ((whole || activation.present()) && activation.text() != "silu") activation.wrong("\"silu\"");
     for (char const* const name : {"attention_bias", "mlp_bias", "use_sliding_window"}) {
         if (root[name].boolean_or(false)) root[name].wrong("false: nothing else is supported");
     }
@@ -107,8 +106,10 @@ void refuse_variants(json_field const& root) {
     }
 }
 
-transformer_config read_transformer(json_field const& root) {
-    refuse_variants(root);
+}  // namespace
+
+transformer_config read_transformer(json_field const& root, bool whole) {
+    refuse_variants(root, whole);
     transformer_config c;
     c.vocabulary = root["vocab_size"].size(1, limits::vocabulary);
     c.hidden_size = root["hidden_size"].size(1, limits::hidden_size);
@@ -120,7 +121,8 @@ transformer_config read_transformer(json_field const& root) {
     c.rope_theta = read_rope_theta(root);
     c.rms_norm_eps = root["rms_norm_eps"].number();
     if (!(c.rms_norm_eps > 0.0 && c.rms_norm_eps <= 1.0)) root["rms_norm_eps"].wrong("a number above 0, at most 1");
-    c.tied_embeddings = root["tie_word_embeddings"].boolean();
+    json_field const tied = root["tie_word_embeddings"];
+    c.tied_embeddings = whole ? tied.boolean() : tied.boolean_or(false);
 
     if (c.heads % c.kv_heads != 0) {
         root["num_key_value_heads"].wrong("a divisor of 'num_attention_heads', " + error_text(c.heads));
@@ -140,81 +142,7 @@ transformer_config read_transformer(json_field const& root) {
     return c;
 }
 
-/// `layers`: of the target. Its last one is out of reach: transformers normalises what it hands out as the output of the
-/// last layer, the training caches do not.
-std::vector<int> read_layer_ids(json_field const& list, std::size_t layers) {
-    if (list.list_size() == 0) list.wrong("at least one layer");
-    std::vector<int> ids;
-    for (std::size_t i = 0; i < list.list_size(); ++i) {
-        auto const id = static_cast<int>(list[i].integer(-1, static_cast<std::int64_t>(layers) - 2));
-        if (!ids.empty() && id <= ids.back()) list[i].wrong("more than the entry before, " + error_text(ids.back()));
-        ids.push_back(id);
-    }
-    return ids;
-}
-
-head_kind read_head(json_field const& type) {
-    std::string name = type.text();
-    for (char& c : name) {
-        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    }
-    for (head_kind const kind : {head_kind::vanilla, head_kind::gated, head_kind::rnn}) {
-        if (name == name_of(kind)) return kind;
-    }
-    type.wrong("vanilla, gated or rnn");
-}
-
-std::size_t read_draft_vocabulary(json_field const& root, transformer_config const& transformer) {
-    json_field const drafted = root["draft_vocab_size"];
-    return drafted.present() ? drafted.size(1, transformer.vocabulary) : 0;
-}
-
-draft_config read_dspark(json_field const& root, transformer_config const& transformer) {
-    if (!root["sample_from_anchor"].boolean_or(true)) {
-        root["sample_from_anchor"].wrong("true: blocks whose first row predicts nothing are not supported");
-    }
-    draft_config c;
-    c.block_size = root["block_size"].size(1, limits::block_size);
-    c.num_target_layers = root["num_target_layers"].size(1, limits::layers);
-    c.target_layer_ids = read_layer_ids(root["target_layer_ids"], c.num_target_layers);
-    c.mask_token = static_cast<token_id>(root["mask_token_id"].size(0, transformer.vocabulary - 1));
-    c.markov_rank = root["markov_rank"].size(0, limits::markov_rank);
-    if (json_field const type = root["markov_head_type"]; c.markov_rank > 0) {
-        c.head = read_head(type);
-    } else if (type.present()) {
-        type.wrong("none, as 'markov_rank' is 0");
-    }
-    c.confidence = root["enable_confidence_head"].boolean();
-    if (json_field const with_markov = root["confidence_head_with_markov"]; c.confidence) {
-        c.confidence_with_markov = with_markov.boolean();
-        if (c.confidence_with_markov && c.head == head_kind::none) {
-            with_markov.wrong("false, as 'markov_rank' is 0 and there is nothing to read");
-        }
-    }
-    c.vocabulary = read_draft_vocabulary(root, transformer);
-    if (json_field const temperatures = root["confidence_temperatures"]; temperatures.present()) {
-        if (!c.confidence) temperatures.wrong("none, as 'enable_confidence_head' is false");
-        if (temperatures.list_size() != c.block_size) temperatures.wrong("one for each of 'block_size' positions");
-        temperatures.each([&](json_field const& t) {
-            if (!limits::is_confidence_temperature(t.number())) t.wrong(limits::confidence_temperatures);
-            c.confidence_temperatures.push_back(t.number());
-        });
-    }
-    return c;
-}
-
-draft_config read_eagle3(json_field const& root, transformer_config const& transformer) {
-    if (transformer.layers != 1) root["num_hidden_layers"].wrong("1, as every Eagle3 drafter has");
-    draft_config c;
-    c.block_size = root["ttt_length"].size(1, limits::block_size);
-    if (json_field const layers = root["num_target_layers"]; layers.present()) {
-        c.num_target_layers = layers.size(1, limits::layers);
-    }
-    c.target_layer_ids =
-        read_layer_ids(root["target_layer_ids"], c.num_target_layers > 0 ? c.num_target_layers : limits::layers);
-    c.vocabulary = read_draft_vocabulary(root, transformer);
-    return c;
-}
+namespace {
 
 /// A number or a list of them.
 std::optional<std::vector<token_id>> read_stop_tokens(json_field const& root, std::size_t vocabulary) {
@@ -259,11 +187,13 @@ model_config parse_config(std::string_view text, std::string const& source) {
     auto const document = parse_json_object(text, source);
     json_field const root(document, source);
     model_config config;
-    config.kind = read_architecture(root["architectures"]);
-    config.transformer = read_transformer(root);
-    set_attention(config.transformer, config.kind);
-    if (config.kind == architecture::dspark) config.draft = read_dspark(root, config.transformer);
-    if (config.kind == architecture::eagle3) config.draft = read_eagle3(root, config.transformer);
+    if (describes_drafter(root)) {
+        config = read_drafter(root);
+    } else {
+        config.kind = read_architecture(root["architectures"]);
+        config.transformer = read_transformer(root);
+        set_attention(config.transformer, config.kind);
+    }
     if (auto tokens = read_stop_tokens(root, config.transformer.vocabulary)) config.stop_tokens = std::move(*tokens);
     return config;
 }

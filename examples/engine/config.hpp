@@ -104,6 +104,7 @@ enum class head_kind : std::uint8_t { none, vanilla, gated, rnn };
 
 struct draft_config {
     std::size_t block_size = 0;         ///< gamma; for eagle3 the length it was trained for (ttt_length)
+    bool sample_from_anchor = true;     ///< x_1 is predicted by the anchor's row; else that row predicts nothing
     std::vector<int> target_layer_ids;  ///< strictly increasing; -1: the embedding; never the target's last layer
     std::size_t num_target_layers = 0;  ///< 0: not stated, as in eagle3 folders and GGUF files
     token_id mask_token = sureleap::no_token;  ///< below the vocabulary; eagle3 has none
@@ -113,8 +114,13 @@ struct draft_config {
     bool confidence_with_markov = false;  ///< only with confidence and a head
     /// Sequential temperature scaling of its confidences, one a position (paper, section 3.2.1). Empty: not fitted.
     std::vector<double> confidence_temperatures{};
+    /// Of eagle3: the residual stream begins with the feature behind its norm.
+    bool norm_before_residual = false;
     /// Tokens that are drafted, by the file's tensor d2t; 0: all of the target's.
     std::size_t vocabulary = 0;
+
+    /// Of a block: the anchor's, and one for each token that no row before it predicts.
+    [[nodiscard]] std::size_t block_rows() const noexcept { return block_size + (sample_from_anchor ? 0 : 1); }
 
     [[nodiscard]] bool operator==(draft_config const&) const = default;
 };

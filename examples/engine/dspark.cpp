@@ -14,20 +14,20 @@ dspark<Real>::dspark(checkpoint from, target<Real> const& served, thread_pool& p
     : checkpoint_(std::move(from)),
       draft_(checked_draft(checkpoint_, architecture::dspark, served)),
       limits_(limits),
-      // A block reaches gamma - 1 positions beyond its anchor, also at the end of the context.
-      context_(checkpoint_.config().transformer, pool, limits.max_rows, limits.context_length + draft_.block_size),
+      // A block reaches beyond its anchor, also at the end of the context.
+      context_(checkpoint_.config().transformer, pool, limits.max_rows, limits.context_length + draft_.block_rows()),
       project_(checkpoint_.matrix("fc.weight", config().hidden_size, served.features().cols)),
       context_norm_(checkpoint_, "hidden_norm.weight", config().hidden_size, config().rms_norm_eps),
       final_norm_(checkpoint_, "norm.weight", config().hidden_size, config().rms_norm_eps),
       embeddings_(own_or_shared(checkpoint_, "embed_tokens.weight", served.embeddings())),
       output_head_(checkpoint_, embeddings_, served.output_head()),
       cache_(limits.slots, config().layers, config().kv_heads, config().head_dim, context_.capacity),
-      hidden_(limits.slots * draft_.block_size * config().hidden_size),
+      hidden_(limits.slots * draft_.block_rows() * config().hidden_size),
       logits_(limits.slots * draft_.block_size * vocabulary()) {
     this->set_confidence_temperatures(draft_.confidence_temperatures);
-    if (limits.max_rows < limits.slots * draft_.block_size) {
+    if (limits.max_rows < limits.slots * draft_.block_rows()) {
         sureleap::fail_with("dspark: max_rows is ", limits.max_rows,
-                            ", expected at least slots x block_size = ", limits.slots * draft_.block_size);
+                            ", expected at least slots x rows of a block = ", limits.slots * draft_.block_rows());
     }
     layers_.reserve(config().layers);
     for (std::size_t i = 0; i < config().layers; ++i) {
@@ -54,6 +54,7 @@ void dspark<Real>::observe(std::span<batch_row const> rows, Real const* features
 template <class Real>
 sureleap::block_forward<Real> dspark<Real>::forward(std::span<sureleap::request_view const> requests) {
     std::size_t const gamma = draft_.block_size;
+    std::size_t const block = draft_.block_rows();
     std::size_t const d = config().hidden_size;
     if (requests.size() > limits_.slots) {
         sureleap::fail_with("dspark: ", requests.size(), " requests, expected at most ", limits_.slots);
@@ -61,17 +62,20 @@ sureleap::block_forward<Real> dspark<Real>::forward(std::span<sureleap::request_
     sureleap::pass_stamp const pass = passes_.begin(sureleap::fingerprint_of(requests));
     rows_.clear();
     wanted_.clear();
-    for (auto const& request : requests) {
+    for (std::size_t r = 0; r < requests.size(); ++r) {
+        auto const& request = requests[r];
         auto const first = static_cast<std::uint32_t>(request.position);
         std::size_t const cap = request.settings != nullptr ? request.draft_cap(gamma) : gamma;
-        for (std::uint32_t k = 0; k < gamma; ++k) {
-            if (k < cap) wanted_.push_back(rows_.size());
+        for (std::uint32_t k = 0; k < block; ++k) {
+            std::size_t const drafted =
+                k + gamma - block;  // the token that the row predicts, from 0; of some anchors none
+            if (drafted < cap) wanted_.push_back({rows_.size(), r * gamma + drafted});
             // Not causal: every row of the block sees the whole block. Its keys lie where the next positions will be
             // observed, which overwrites them.
             load_row(embeddings_, static_cast<std::size_t>(k == 0 ? request.anchor : draft_.mask_token),
                      hidden_.data() + rows_.size() * d);
             rows_.push_back(
-                {static_cast<std::uint32_t>(request.slot), first + k, first + static_cast<std::uint32_t>(gamma)});
+                {static_cast<std::uint32_t>(request.slot), first + k, first + static_cast<std::uint32_t>(block)});
         }
     }
     Real* const x = hidden_.data();
@@ -88,22 +92,24 @@ sureleap::block_forward<Real> dspark<Real>::forward(std::span<sureleap::request_
     layers_[last].write_keys(context_, rows_, y, cache_, last);
     std::size_t const n = wanted_.size();
     for (std::size_t i = 0; i < n; ++i) {
-        if (wanted_[i] == i) continue;
-        std::copy_n(x + wanted_[i] * d, d, x + i * d);
-        std::copy_n(y + wanted_[i] * d, d, y + i * d);
-        rows_[i] = rows_[wanted_[i]];
+        std::size_t const row = wanted_[i].row;
+        if (row == i) continue;
+        std::copy_n(x + row * d, d, x + i * d);
+        std::copy_n(y + row * d, d, y + i * d);
+        rows_[i] = rows_[row];
     }
     layers_[last].attend(context_, std::span(rows_).first(n), y, cache_, last, x);
     layers_[last].mlp(context_, n, x);
     final_norm_(context_, x, n, x);
     matmul(context_.pool, x, n, output_head_.weights(), logits_.data());
     std::size_t const V = vocabulary();
-    for (std::size_t i = n; i-- > 0 && wanted_[i] != i;) {  // back to where the block has them
-        std::copy_n(x + i * d, d, x + wanted_[i] * d);
-        std::copy_n(logits_.data() + i * V, V, logits_.data() + wanted_[i] * V);
+    for (std::size_t i = n; i-- > 0 && wanted_[i].place != i;) {  // to where the library expects them
+        std::copy_n(x + i * d, d, x + wanted_[i].place * d);
+        std::copy_n(logits_.data() + i * V, V, logits_.data() + wanted_[i].place * V);
     }
-    last_forward_ = {.hidden = {hidden_.data(), all, d},
-                     .base_logits = {.values = {logits_.data(), all, V}, .pass = pass}};
+    std::size_t const places = requests.size() * gamma;
+    last_forward_ = {.hidden = {hidden_.data(), places, d},
+                     .base_logits = {.values = {logits_.data(), places, V}, .pass = pass}};
     return last_forward_;
 }
 

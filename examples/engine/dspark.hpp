@@ -7,6 +7,9 @@
 //     K, V of every layer             from C for the past, from the block's own rows for the block
 //     block rows                      the anchor, then masks; row k predicts x_{k+1}, so the anchor's predicts x_1
 //
+// DFlash drafters as z-lab and speculators publish them (sample_from_anchor is false) have one row more: row k predicts
+// x_k, and the anchor's nothing.
+//
 // Nothing here reads a drafted token: the sequential head does that, in the library. DFlash is the same backbone
 // without a head (markov_rank 0).
 //
@@ -30,7 +33,7 @@
 
 namespace engine {
 
-/// Models sureleap::backbone. Limits: slots and context_length as the target's, max_rows at least slots x block_size.
+/// Models sureleap::backbone. Limits: slots and context_length as the target's, max_rows at least slots x rows of a block.
 template <class Real>
 class dspark final : public draft_model<Real> {
 public:
@@ -74,10 +77,14 @@ private:
     draft_output output_head_;
     kv_cache<Real> cache_;
     std::vector<batch_row> rows_;
-    std::vector<std::size_t> wanted_;  // of these, the ones that tokens will be drafted from
-    std::vector<Real> injected_;       // C
-    std::vector<Real> hidden_;         // [requests * gamma, hidden_size]
-    std::vector<Real> logits_;         // [requests * gamma, vocabulary()]
+    struct wanted_row {
+        std::size_t row = 0;
+        std::size_t place = 0;  // of its output
+    };
+    std::vector<wanted_row> wanted_;  // rows that tokens will be drafted from
+    std::vector<Real> injected_;      // C
+    std::vector<Real> hidden_;        // [requests * rows of a block, hidden_size]
+    std::vector<Real> logits_;        // [requests * gamma, vocabulary()]
     sureleap::pass_counter passes_;
     sureleap::block_forward<Real> last_forward_;
 };

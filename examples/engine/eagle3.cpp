@@ -39,6 +39,7 @@ void eagle3<Real>::pair(std::size_t i, Real const* x, sureleap::token_id token) 
     load_row(embeddings_, static_cast<std::size_t>(token), embedded);
     layer_.input_norm(context_, embedded, 1, embedded);
     hidden_norm_(context_, x, 1, embedded + d);
+    if (draft_.norm_before_residual) std::copy_n(embedded + d, d, stream_.data() + i * d);
 }
 
 template <class Real>

@@ -146,8 +146,10 @@ std::string config_json(model_config const& config) {
         if (draft.vocabulary > 0) json["draft_vocab_size"] = draft.vocabulary;
         if (config.kind == architecture::eagle3) {
             json["ttt_length"] = draft.block_size;
+            if (draft.norm_before_residual) json["norm_before_residual"] = true;
         } else {
-            json["block_size"] = draft.block_size;
+            json["block_size"] = draft.block_rows();
+            if (!draft.sample_from_anchor) json["sample_from_anchor"] = false;
             json["mask_token_id"] = draft.mask_token;
             json["num_anchors"] = 512;  // of training only, but the reference code insists on it
             json["markov_rank"] = draft.markov_rank;

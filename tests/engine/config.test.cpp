@@ -157,7 +157,7 @@ TEST_CASE("a drafter may have a temperature for the confidence of every position
     CHECK(parsed(with(dspark(), seven)).draft->confidence_temperatures ==
           std::vector<double>{1, 1.5, 0.5, 2, 1, 0.001, 1000});
     CHECK(refusal(dspark(), R"({"confidence_temperatures": [1, 2]})") ==
-          "c.json: field 'confidence_temperatures' is a list of 2, expected one for each of 'block_size' positions");
+          "c.json: field 'confidence_temperatures' is a list of 2, expected one for each of 7 drafted positions");
     CHECK(refusal(dspark(), R"({"confidence_temperatures": [1, 1, 1, 1, 1, 1, 0]})") ==
           "c.json: field 'confidence_temperatures[6]' is 0, expected a number in 0.001 .. 1000");
     CHECK(
@@ -321,10 +321,8 @@ TEST_CASE("what is wrong with a configuration is told in full") {
          "field 'architectures' is a list of 2, expected a list of one"},
         {t, R"({"architectures": [3]})", "field 'architectures[0]' is 3, expected a string"},
         {t, R"({"architectures": ["Gemma4DSparkModel"]})",
-         "field 'architectures[0]' is \"Gemma4DSparkModel\", expected Qwen3ForCausalLM, Qwen2ForCausalLM, "
-         "LlamaForCausalLM, "
-         "Qwen3DSparkModel, "
-         "Qwen3Eagle3Model or Eagle3DraftModel"},
+         "field 'architectures[0]' is \"Gemma4DSparkModel\", expected Qwen3ForCausalLM, Qwen2ForCausalLM or "
+         "LlamaForCausalLM, or of drafters Qwen3DSparkModel, Qwen3Eagle3Model, Eagle3DraftModel or DFlashDraftModel"},
         // numbers
         {t, R"({"num_attention_heads": "32"})",
          "field 'num_attention_heads' is \"32\", expected an integer in 1 .. 4096"},

@@ -14,6 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
+#include <engine/causal_lm.hpp>
 #include <engine/draft_model.hpp>
 #include <engine/dspark.hpp>
 #include <engine/eagle3.hpp>
@@ -114,13 +117,193 @@ TEST_CASE("drafter files: a tensor that is not read is refused by name", "[engin
     CHECK(eagle3_with("layers.0.self_attn.rotary_emb.inv_freq").empty());
 }
 
-TEST_CASE("drafter files: blocks whose first row predicts nothing are refused", "[engine]") {
-    std::string text = engine::config_json(tiny::dspark_config(shape, {}));
-    auto const with = [&](char const* value) {
-        std::string changed = text;
-        changed.insert(changed.find('{') + 1, std::string("\"sample_from_anchor\": ") + value + ", ");
-        return error_text([&] { static_cast<void>(engine::parse_config(changed, "config.json")); });
+namespace {
+
+/// A folder's document, with `edit` applied.
+[[nodiscard]] nlohmann::json document_of(model_config const& config) {
+    return nlohmann::json::parse(engine::config_json(config));
+}
+[[nodiscard]] model_config parsed(nlohmann::json const& document) {
+    return engine::parse_config(document.dump(), "config.json");
+}
+[[nodiscard]] std::string refused(nlohmann::json const& document) {
+    return error_text([&] { static_cast<void>(parsed(document)); });
+}
+
+/// The same drafter as z-lab's folders say it: its own fields in dflash_config.
+[[nodiscard]] nlohmann::json as_z_lab(model_config const& config) {
+    nlohmann::json document = document_of(config);
+    document["architectures"] = {"DFlashDraftModel"};
+    document["dflash_config"] = {{"mask_token_id", document["mask_token_id"]},
+                                 {"target_layer_ids", document["target_layer_ids"]}};
+    for (char const* const key : {"mask_token_id", "target_layer_ids", "num_anchors", "markov_rank",
+                                  "enable_confidence_head", "sample_from_anchor"}) {
+        document.erase(key);
+    }
+    return document;
+}
+
+/// The same as speculators say it: the transformer nested, layers of the target counted from the embedding.
+[[nodiscard]] nlohmann::json as_speculators(model_config const& config, char const* type, char const* family) {
+    nlohmann::json nested = document_of(config);
+    nlohmann::json document{
+        {"speculators_model_type", type},
+        {"speculators_version", "0.6.0"},
+        {"draft_vocab_size", config.draft->vocabulary > 0 ? config.draft->vocabulary : config.transformer.vocabulary},
+        {"target_hidden_size", nullptr}};
+    std::vector<int> layers = config.draft->target_layer_ids;
+    for (int& l : layers) ++l;
+    if (config.kind == engine::architecture::eagle3) {
+        document["eagle_aux_hidden_state_layer_ids"] = layers;
+        document["norm_before_residual"] = config.draft->norm_before_residual;
+        document["speculators_config"] = {
+            {"algorithm", "eagle3"},
+            {"proposal_methods", {{{"proposal_type", "greedy"}, {"speculative_tokens", config.draft->block_size}}}},
+            {"verifier", {{"name_or_path", "a target"}}}};
+    } else {
+        document["aux_hidden_state_layer_ids"] = layers;
+        for (char const* const key : {"block_size", "mask_token_id"}) document[key] = nested[key];
+        document["sample_from_anchor"] = config.draft->sample_from_anchor;
+        if (std::string(type) == "dspark") {
+            for (char const* const key :
+                 {"markov_rank", "markov_head_type", "enable_confidence_head", "confidence_head_with_markov"}) {
+                if (nested.contains(key)) document[key] = nested[key];
+            }
+        }
+    }
+    for (char const* const key :
+         {"architectures", "target_layer_ids", "num_target_layers", "draft_vocab_size", "block_size", "mask_token_id",
+          "num_anchors", "markov_rank", "markov_head_type", "enable_confidence_head", "confidence_head_with_markov",
+          "sample_from_anchor", "ttt_length", "norm_before_residual", "hidden_act", "tie_word_embeddings"}) {
+        nested.erase(key);
+    }
+    nested["model_type"] = family;
+    document["transformer_layer_config"] = nested;
+    return document;
+}
+
+}  // namespace
+
+TEST_CASE("drafter files: published layouts say the same drafter", "[engine]") {
+    model_config dspark = tiny::dspark_config(shape, {});
+    dspark.draft->num_target_layers = 0;  // speculators do not say it
+    dspark.stop_tokens.clear();
+    for (bool const anchored : {true, false}) {
+        dspark.draft->sample_from_anchor = anchored;
+        INFO("the anchor predicts: " << anchored);
+        CHECK(parsed(as_speculators(dspark, "dspark", "qwen3")) == dspark);
+    }
+    CHECK(says(refused([&] {
+                   auto document = as_speculators(dspark, "dspark", "qwen3");
+                   document.erase("sample_from_anchor");
+                   return document;
+               }()),
+               "'sample_from_anchor' is missing, expected true or false"));
+
+    model_config dflash = dspark;
+    dflash.draft = {.block_size = 15,
+                    .sample_from_anchor = false,
+                    .target_layer_ids = dspark.draft->target_layer_ids,
+                    .mask_token = dspark.draft->mask_token};
+    CHECK(parsed(as_speculators(dflash, "dflash", "qwen3")) == dflash);
+    dflash.draft->num_target_layers = 6;
+    auto const z_lab = as_z_lab(dflash);
+    CHECK(z_lab["block_size"] == 16);
+    CHECK(parsed(z_lab) == dflash);
+    auto later = z_lab;  // with the block's size beside the rest
+    later["dflash_config"]["block_size"] = 16;
+    later.erase("block_size");
+    CHECK(parsed(later) == dflash);
+
+    model_config eagle3 = tiny::eagle3_config(shape, {});
+    eagle3.stop_tokens.clear();
+    eagle3.draft->num_target_layers = 0;
+    eagle3.draft->vocabulary = 7;
+    eagle3.draft->norm_before_residual = true;
+    CHECK(parsed(as_speculators(eagle3, "eagle3", "qwen3")) == eagle3);
+    eagle3.transformer.query_key_norms = false;
+    CHECK(parsed(as_speculators(eagle3, "eagle3", "llama")) == eagle3);
+}
+
+TEST_CASE("drafter files: what a layout says that is not computed here is refused by name", "[engine]") {
+    model_config dflash = tiny::dspark_config(shape, {.head = engine::head_kind::none, .confidence = false});
+    dflash.draft->sample_from_anchor = false;
+    auto const z_lab = as_z_lab(dflash);
+    auto const with = [](nlohmann::json document, char const* group, char const* key, nlohmann::json const& value) {
+        (group[0] == '\0' ? document : document[group])[key] = value;
+        return refused(document);
     };
-    CHECK(with("true").empty());
-    CHECK(says(with("false"), {"'sample_from_anchor'", "expected true: blocks whose first row predicts nothing"}));
+    CHECK(says(with(z_lab, "dflash_config", "selector_rank", 256), {"'dflash_config.selector_rank' is 256", "none"}));
+    CHECK(says(with(z_lab, "dflash_config", "output_multiplier", 0.2), "expected 1: nothing else is supported"));
+    CHECK(with(z_lab, "dflash_config", "input_embedding_scale", 1.0).empty());
+    CHECK(says(with(z_lab, "", "is_causal", true), {"'is_causal' is true", "expected false"}));
+    CHECK(says(with(z_lab, "", "layer_types", {"sliding_attention"}), "'layer_types[0]'"));
+    CHECK(says(with(z_lab, "", "architectures", {"DFlash2DraftModel"}), {"DFlash2DraftModel", "DFlashDraftModel"}));
+    CHECK(says(with(z_lab, "", "block_size", 1), "'block_size' is 1, expected an integer in 2 .."));
+
+    auto const folder = document_of(tiny::dspark_config(shape, {}));
+    CHECK(says(with(folder, "", "attention_sinks", true),
+               {"'attention_sinks' is true, expected none", "not known here"}));
+    CHECK(with(folder, "", "attention_sinks", nullptr).empty());  // Python's way not to set it
+    CHECK(with(folder, "", "transformers_version", "6.0").empty());
+    CHECK(says(with(document_of(tiny::eagle3_config(shape, {})), "", "markov_rank", 4), "'markov_rank'"));
+
+    auto const nested = as_speculators(tiny::eagle3_config(shape, {}), "eagle3", "qwen3");
+    CHECK(says(with(nested, "", "norm_before_fc", true), "'norm_before_fc' is true"));
+    CHECK(says(with(nested, "", "speculators_model_type", "peagle"), "\"dspark\", \"dflash\" or \"eagle3\""));
+    CHECK(says(with(nested, "transformer_layer_config", "num_hidden_layers", 2),
+               "'transformer_layer_config.num_hidden_layers' is 2"));
+    CHECK(says(with(nested, "transformer_layer_config", "sinks", true), "'transformer_layer_config.sinks'"));
+    CHECK(says(with(nested, "", "target_hidden_size", 4096), {"'target_hidden_size' is 4096", "expected 32"}));
+    CHECK(says(with(nested, "", "eagle_aux_hidden_state_layer_ids", nullptr), "'eagle_aux_hidden_state_layer_ids'"));
+}
+
+TEST_CASE("drafter files: where the anchor predicts nothing, the rows behind it draft", "[engine]") {
+    // The rows of a block are the same, whatever they predict: one row more is computed, and the first one left out.
+    engine::thread_pool pool(2);
+    engine::serving_limits const limits{.slots = 2, .context_length = 32, .max_rows = 16};
+    tiny::agreeing_models const models(shape, 3);
+    engine::causal_lm<float> target(models.target(engine::storage::f32), tiny::feature_layers(shape), pool, limits);
+    auto const made = [&](std::size_t block_size, bool anchored) {
+        model_config config = tiny::dspark_config(shape, {});
+        config.draft->block_size = block_size;
+        config.draft->sample_from_anchor = anchored;
+        return engine::dspark<float>(engine::make_in_memory(config, engine::storage::f32, 5), target, pool, limits);
+    };
+    auto whole = made(5, true);
+    auto behind = made(4, false);
+    CHECK(behind.block_size() == 4);
+    std::vector<token_id> const text{3, 1, 4, 1, 5};
+    for (std::uint32_t slot = 0; slot < 2; ++slot) {
+        std::vector<engine::batch_row> rows;
+        for (std::uint32_t i = 0; i + 1 < text.size(); ++i) rows.push_back({slot, i, i + 1});
+        std::vector<float> features(rows.size() * target.features().cols);
+        for (std::size_t i = 0; i < features.size(); ++i) features[i] = static_cast<float>(i % 7) - 3.0f;
+        whole.observe(rows, features.data(), text);
+        behind.observe(rows, features.data(), text);
+    }
+    sureleap::request_settings const settings{};
+    for (std::size_t const cap : {std::size_t{4}, std::size_t{2}}) {
+        std::vector<sureleap::request_view> views;
+        for (std::size_t slot = 0; slot < 2; ++slot) {
+            views.push_back({.id = slot,
+                             .slot = slot,
+                             .anchor = text.back(),
+                             .position = text.size() - 1,
+                             .remaining = 20,
+                             .settings = &settings});
+        }
+        auto const all = whole.forward(views);
+        views[0].draft_limit = cap;
+        auto const found = behind.forward(views);
+        CHECK(found.base_logits.values.rows == 8);
+        for (std::size_t r = 0; r < 2; ++r) {
+            for (std::size_t k = 0; k < (r == 0 ? cap : 4); ++k) {
+                INFO("request " << r << ", position " << k);
+                CHECK(std::ranges::equal(found.base_logits.values.row(4 * r + k),
+                                         all.base_logits.values.row(5 * r + k + 1)));
+                CHECK(std::ranges::equal(found.hidden.row(4 * r + k), all.hidden.row(5 * r + k + 1)));
+            }
+        }
+    }
 }

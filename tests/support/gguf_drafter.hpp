@@ -106,8 +106,8 @@ namespace support {
     w.set(p + "attention.layer_norm_rms_epsilon", static_cast<float>(c.rms_norm_eps));
     w.set(p + "rope.freq_base", static_cast<float>(c.rope_theta));
     w.set(p + "attention.key_length", u32(c.head_dim));
-    w.set(p + "block_size", u32(config.draft->block_size));
-    w.set(p + "sample_from_anchor", true);
+    w.set(p + "block_size", u32(config.draft->block_rows()));
+    w.set(p + "sample_from_anchor", config.draft->sample_from_anchor);
     std::vector<std::int32_t> inputs;
     for (int const layer : config.draft->target_layer_ids) inputs.push_back(layer + 1);
     w.set(p + "target_layers", inputs);

@@ -290,7 +290,11 @@ std::size_t drafter_vocabulary(file const& from, field const& stated) {
 draft_config read_draft(file const& from, transformer_config const& c) {
     std::string const prefix = "dflash.";
     draft_config draft;
-    draft.block_size = from[prefix + "block_size"].size(1, limits::block_size);
+    // As llama.cpp: without the key the anchor's row predicts nothing.
+    field const anchored = from[prefix + "sample_from_anchor"];
+    draft.sample_from_anchor = anchored.present() && anchored.boolean();
+    draft.block_size = from[prefix + "block_size"].size(draft.sample_from_anchor ? 1 : 2, limits::block_size) -
+                       (draft.sample_from_anchor ? 0 : 1);
     for (auto const input : from[prefix + "target_layers"].integers(0, limits::layers)) {
         draft.target_layer_ids.push_back(static_cast<int>(input) - 1);
     }
@@ -298,10 +302,6 @@ draft_config read_draft(file const& from, transformer_config const& c) {
             draft.target_layer_ids.end() ||
         draft.target_layer_ids.empty()) {
         from[prefix + "target_layers"].wrong("rising layers, at least one");
-    }
-    // llama.cpp reads a file without the key as one whose first row predicts nothing.
-    if (field const anchored = from[prefix + "sample_from_anchor"]; !anchored.present() || !anchored.boolean()) {
-        anchored.wrong("true: blocks whose first row predicts nothing are not supported");
     }
     draft.mask_token = static_cast<token_id>(from["tokenizer.ggml.mask_token_id"].size(0, c.vocabulary - 1));
     if (tensor const* const w1 = from.find("markov_w1.weight"); w1 != nullptr) {
