@@ -6,7 +6,7 @@
 //
 //   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -Iinclude -Iexamples \
 //       tests/fuzz/config.fuzz.cpp -o config_fuzz \
-//       examples/engine/{config,checkpoint,synthetic,layout,random_weights,text_file}.cpp
+//       examples/engine/{config,drafter_config,checkpoint,synthetic,layout,random_weights,text_file}.cpp
 //   ./config_fuzz -max_len=4096 <new corpus> tests/fuzz/corpus/config
 
 #include <cmath>
@@ -42,6 +42,7 @@ void check(engine::transformer_config const& c) {
     expect(within(c.max_positions, 1, limits::max_positions));
     expect(c.rope_theta >= 1.0 && c.rope_theta <= limits::rope_theta);
     expect(c.rms_norm_eps > 0.0 && c.rms_norm_eps <= 1.0);
+    expect(c.rope_divisors.empty() || c.rope_divisors.size() == c.head_dim / 2);
 }
 
 void check(engine::draft_config const& c, engine::model_config const& model) {
@@ -49,7 +50,8 @@ void check(engine::draft_config const& c, engine::model_config const& model) {
     bool const dspark = model.kind == architecture::dspark;
     expect(dspark || model.transformer.layers == 1);
     expect(within(c.block_size, 1, limits::block_size));
-    expect(within(c.num_target_layers, dspark ? 1 : 0, limits::layers));
+    expect(within(c.num_target_layers, 0, limits::layers));
+    expect(within(c.block_rows() - c.block_size, 0, dspark ? 1 : 0));
     expect(within(c.target_layer_ids.size(), 1, limits::layers));
     int previous = -2;
     for (int const id : c.target_layer_ids) {
@@ -74,7 +76,13 @@ void check(engine::model_config const& c) {
         expect(token > previous && static_cast<std::size_t>(token) < c.transformer.vocabulary);
         previous = token;
     }
-    expect(engine::parse_config(engine::config_json(c), "again") == c);
+    // Folders are written as DeepSpec does: they state the target's depth, and have norms of queries and keys.
+    bool const is_written = !c.draft || (c.transformer.query_key_norms &&
+                                         (c.kind == engine::architecture::eagle3 || c.draft->num_target_layers > 0));
+    if (!is_written) return;
+    engine::model_config stated = c;
+    stated.transformer.rope_divisors.clear();  // no part of it
+    expect(engine::parse_config(engine::config_json(stated), "again") == stated);
 }
 
 void check(engine::shard_index const& index) {
