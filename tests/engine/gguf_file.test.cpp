@@ -26,6 +26,7 @@
 #include "support/catch.hpp"
 #include "support/error_text.hpp"
 #include "support/gguf_writer.hpp"
+#include "support/scratch_folder.hpp"
 
 using engine::gguf::block_of;
 using engine::gguf::file;
@@ -423,6 +424,61 @@ TEST_CASE("gguf: what begins otherwise is no GGUF file") {
     CHECK(version(0x03000003) == "f: has version 50331651, expected 2 or 3");
 }
 
+TEST_CASE("gguf: a model that was split into files is the one that it was") {
+    support::scratch_folder const folder("split");
+    gguf_writer whole;
+    whole.set("general.architecture", "llama");
+    std::vector<gguf_writer> parts(3);
+    for (std::uint16_t i = 0; i < 3; ++i) {
+        if (i == 0) parts[i].set("general.architecture", "llama");
+        parts[i].set("split.no", i).set("split.count", std::uint16_t{3}).set("split.tensors.count", std::int32_t{5});
+    }
+    char const* const names[] = {"e", "a", "d", "b", "c"};
+    for (std::size_t i = 0; i < 5; ++i) {
+        std::vector<float> const values(4 + i, static_cast<float>(i));
+        whole.tensor(names[i], {values.size()}, values);
+        parts[i / 2].tensor(names[i], {values.size()}, values);
+    }
+    auto const save = [&](std::vector<gguf_writer> const& files) {
+        files[0].save(folder / "m-00001-of-00003.gguf");
+        files[1].save(folder / "m-00002-of-00003.gguf");
+        files[2].save(folder / "m-00003-of-00003.gguf");
+    };
+    save(parts);
+    whole.save(folder / "m.gguf");
+    auto const expected = file::map(folder / "m.gguf");
+    auto const found = file::map(folder / "m-00001-of-00003.gguf");
+    CHECK(found["general.architecture"].text() == "llama");
+    REQUIRE(found.tensors().size() == 5);
+    for (tensor const& t : expected.tensors()) {
+        INFO(t.name);
+        tensor const& same = found.at(t.name);
+        CHECK(same.shape == t.shape);
+        CHECK(std::ranges::equal(same.bytes, t.bytes));
+        CHECK(t.bytes.data() == expected.bytes().data() + t.offset);
+        CHECK(same.file->ends_with("-of-00003.gguf"));
+    }
+
+    auto const opened = [&](char const* name) { return error_text([&] { (void)file::map(folder / name); }); };
+    CHECK(says(opened("m-00002-of-00003.gguf"), {"'split.no' is 1, expected 0: open the first of 3 files"}));
+    parts[0].save(folder / "other.gguf");
+    CHECK(says(opened("other.gguf"), "is the first of 3 files, expected a name that ends with -00001-of-00003.gguf"));
+    parts[0].save(folder / "n-00001-of-00003.gguf");
+    CHECK(says(opened("n-00001-of-00003.gguf"), "n-00002-of-00003.gguf"));  // is missing
+    auto const changed = [&](auto const& edit) {
+        auto wrong = parts;
+        edit(wrong);
+        save(wrong);
+        return opened("m-00001-of-00003.gguf");
+    };
+    CHECK(says(changed([](auto& p) { std::swap(p[1], p[2]); }), "'split.no' is 2, expected 1, as in the file's name"));
+    CHECK(says(changed([](auto& p) { p[2].set("split.count", std::uint16_t{4}); }), "'split.count' is 4, expected 3"));
+    CHECK(says(changed([](auto& p) { p[2].tensor("a", {1}, std::vector<float>{1}); }), "tensor 'a' is in "));
+    CHECK(says(changed([](auto& p) { p[2].tensor("f", {1}, std::vector<float>{1}); }),
+               "'split.tensors.count' is 5, expected 6, the tensors of all files"));
+    CHECK(changed([](auto&) {}).empty());
+}
+
 TEST_CASE("gguf: every truncation of a file is refused") {
     gguf_writer w = two();
     w.set("list", std::vector<std::string>{"one", "two"}).set("numbers", std::vector<double>{1, 2, 3});
@@ -504,8 +560,7 @@ TEST_CASE("gguf: wrong keys") {
     CHECK(opening_with([](auto& w) { w.set("", std::uint8_t{1}); }) == "f: key 3 of 3 has no name");
 
     CHECK(opening_with([](auto& w) { w.set("split.count", std::uint16_t{2}); }) ==
-          "f: key 'split.count' is 2, expected at most 1: the rest of the model is in other files, merge them "
-          "(llama-gguf-split --merge)");
+          "f: key 'split.count' is 2, expected at most 1: the rest of the model is in other files");
     CHECK(says(opening_with([](auto& w) { w.set("split.count", "2"); }),
                "f: key 'split.count' is \"2\", expected an integer in 0 .. 65535"));
 

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -240,6 +242,7 @@ struct file::contents {
     sureleap::mapped_file source;
     std::vector<entry> entries{};   // sorted by key
     std::vector<tensor> tensors{};  // sorted by name
+    std::vector<file> others{};     // of a model that was split, without their tensors
 
     [[nodiscard]] field at(std::string_view key) const {
         auto const found = std::ranges::lower_bound(entries, key, {}, &entry::key);
@@ -254,7 +257,7 @@ class file::header_reader {
 public:
     explicit header_reader(contents& out) : out_(out), bytes_(out.source.bytes()) {}
 
-    void read() {
+    void read(parts allowed) {
         constexpr std::string_view magic = "GGUF";
         bool const is_long = bytes_.size() >= magic.size();
         if (!is_long || std::memcmp(bytes_.data(), magic.data(), magic.size()) != 0) {
@@ -268,7 +271,7 @@ public:
         need(keys, least_key, "keys");
         need(tensors, least_tensor, "tensors");
         read_keys(static_cast<std::size_t>(keys));
-        check_split();
+        if (allowed == parts::one) check_split();
         read_alignment();
         read_tensors(static_cast<std::size_t>(tensors));
         lay_out();
@@ -397,7 +400,7 @@ private:
     void check_split() const {
         field const parts = out_.at("split.count");
         if (parts.present() && parts.integer(0, std::numeric_limits<std::uint16_t>::max()) > 1) {
-            parts.wrong("at most 1: the rest of the model is in other files, merge them (llama-gguf-split --merge)");
+            parts.wrong("at most 1: the rest of the model is in other files");
         }
     }
 
@@ -466,6 +469,8 @@ private:
                           " of the data on, expected to end at byte ", data.size(), " at the latest: the file does");
             }
             t.end = t.begin + size;
+            t.value.file = &source();
+            t.value.offset = at_ + padding + static_cast<std::size_t>(t.begin);
             if (block_of(t.value.type).bytes != 0) {
                 t.value.bytes = data.subspan(static_cast<std::size_t>(t.begin), static_cast<std::size_t>(size));
             }
@@ -515,18 +520,66 @@ private:
 
 // ---- files ---------------------------------------------------------------------------------------------------------
 
-file::file(sureleap::mapped_file source) : contents_(std::make_unique<contents>(std::move(source))) {
-    header_reader(*contents_).read();
+file::file(sureleap::mapped_file source, parts allowed) : contents_(std::make_unique<contents>(std::move(source))) {
+    header_reader(*contents_).read(allowed);
 }
 file::~file() = default;
 file::file(file&& other) noexcept = default;
 file& file::operator=(file&& other) noexcept = default;
 
 file file::map(std::filesystem::path const& path) {
-    return file(sureleap::mapped_file::map(path));
+    file first(sureleap::mapped_file::map(path), parts::several);
+    first.join_parts(path);
+    return first;
 }
 file file::view(std::span<std::byte const> bytes, std::string name) {
-    return file(sureleap::mapped_file::view(bytes, std::move(name)));
+    return file(sureleap::mapped_file::view(bytes, std::move(name)), parts::one);
+}
+
+void file::join_parts(std::filesystem::path const& path) {
+    constexpr std::int64_t most = 65535;
+    auto& all = contents_->tensors;
+    field const count_key = contents_->at("split.count");
+    std::int64_t const count = count_key.present() ? count_key.integer(0, most) : 0;
+    if (count <= 1) return;
+    if (field const number = contents_->at("split.no"); number.integer(0, count - 1) != 0) {
+        number.wrong("0: open the first of " + error_text(count) + " files, which has the metadata");
+    }
+    auto const suffix = [&](std::int64_t part) {
+        char text[32];
+        std::snprintf(text, sizeof text, "-%05d-of-%05d.gguf", static_cast<int>(part + 1), static_cast<int>(count));
+        return std::string(text);
+    };
+    std::string const file_name = path.filename().string();
+    if (!file_name.ends_with(suffix(0))) {
+        fail_with(name(), ": is the first of ", count, " files, expected a name that ends with ", suffix(0));
+    }
+    std::string const stem = file_name.substr(0, file_name.size() - suffix(0).size());
+    contents_->others.reserve(static_cast<std::size_t>(count - 1));
+    for (std::int64_t part = 1; part < count; ++part) {
+        auto const beside = path.parent_path() / (stem + suffix(part));
+        file other(sureleap::mapped_file::map(beside), parts::several);
+        if (field const number = other["split.no"]; number.integer(0, most) != part) {
+            number.wrong(error_text(part) + ", as in the file's name");
+        }
+        if (field const same = other["split.count"]; same.integer(0, most) != count) {
+            same.wrong(error_text(count) + ", as in " + name());
+        }
+        std::ranges::move(other.contents_->tensors, std::back_inserter(all));
+        other.contents_->tensors.clear();
+        contents_->others.push_back(std::move(other));
+    }
+    std::ranges::sort(all, {}, &tensor::name);
+    auto const twice = std::ranges::adjacent_find(all, {}, &tensor::name);
+    if (twice != all.end()) {
+        fail_with(*twice->file, ": tensor ", in_quotes(twice->name), " is in ", *std::next(twice)->file, " as well");
+    }
+    if (field const stated = contents_->at("split.tensors.count"); stated.present()) {
+        auto const found = static_cast<std::int64_t>(all.size());
+        if (stated.integer(0, std::numeric_limits<std::int64_t>::max()) != found) {
+            stated.wrong(error_text(found) + ", the tensors of all files");
+        }
+    }
 }
 
 file::contents const& file::get() const noexcept {

@@ -66,7 +66,9 @@ struct tensor {
     std::string name;
     std::vector<std::size_t> shape;  ///< outermost first, [rows, cols] of a matrix: the file has it the other way round
     tensor_type type = tensor_type::f32;
-    std::span<std::byte const> bytes;  ///< empty for a type that is not listed: how many there are is not known
+    std::span<std::byte const> bytes;   ///< empty for a type that is not listed: how many there are is not known
+    std::string const* file = nullptr;  ///< the name of the one that it lies in, and where
+    std::size_t offset = 0;
 };
 
 class file;
@@ -119,7 +121,9 @@ private:
 /// Move-only; a moved-from file has neither keys nor tensors.
 class file {
 public:
-    /// Maps the file read-only: nothing is copied, pages come with use. The file must not shrink meanwhile.
+    /// Maps the file read-only: nothing is copied, pages come with use. The file must not shrink meanwhile. Of a model that
+    /// was split (llama-gguf-split) it is the first part, NAME-00001-of-0000N.gguf. The others lie beside it, and their
+    /// tensors are this file's as well.
     [[nodiscard]] static file map(std::filesystem::path const& path);
     /// Bytes that somebody else keeps alive; `name` stands for the file in errors.
     [[nodiscard]] static file view(std::span<std::byte const> bytes, std::string name);
@@ -146,7 +150,9 @@ public:
 private:
     class header_reader;
     struct contents;
-    explicit file(sureleap::mapped_file source);
+    enum class parts : bool { one, several };
+    file(sureleap::mapped_file source, parts allowed);
+    void join_parts(std::filesystem::path const& path);
     [[nodiscard]] contents const& get() const noexcept;
 
     std::unique_ptr<contents> contents_;  // stays where it is when the file is moved, so that fields can point to it

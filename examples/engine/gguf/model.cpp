@@ -409,14 +409,14 @@ checkpoint load(std::shared_ptr<file const> from, model_config config) {
     std::vector<stored_tensor> tensors;
     for (tensor const& t : from->tensors()) {
         stored_tensor stored{.name = folder_name_of(t.name, is_drafter),
-                             .file = from->name(),
+                             .file = *t.file,
                              .own_name = printable(t.name),  // for errors
                              .shape = t.shape,
                              .type = storage_of(t.type),
                              .integer_bytes = t.type == tensor_type::i64 ? std::size_t{8} : std::size_t{0},
                              .type_name = name_of(t.type),
                              .data = t.bytes.data(),
-                             .offset = t.bytes.data() - from->bytes().data()};
+                             .offset = static_cast<std::ptrdiff_t>(t.offset)};
         if (stored.name.empty()) continue;
         if (is_drafter && (t.name == "markov_w1.weight" || t.name.starts_with("conf_proj.")) && !t.bytes.empty()) {
             std::size_t elements = 1;
