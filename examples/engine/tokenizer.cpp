@@ -45,6 +45,7 @@ private:
 
     void pre_tokenize(std::string_view text) {
         if (text.empty()) return;  // or prefix_space would make something of it
+        if (parts_.pieces) return parts_.pieces->encode(text, out_);
         std::vector<std::string_view> pieces{text};
         for (split const& step : parts_.splits) {
             std::vector<std::string_view> smaller;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Text to tokens and back, by the tokenizer.json of a byte-level BPE model (Qwen, Llama 3, GPT-2 and their relatives),
-// or by the tokenizer of a GGUF file.
+// or by the tokenizer of a GGUF file, which may also be SentencePiece's (Llama 2, Mistral, Gemma).
 //
 //   auto const tokens = engine::tokenizer::load(folder / "tokenizer.json");
 //   auto const prompt = tokens.encode("Once upon a time");
@@ -14,6 +14,7 @@
 //   normaliser      the rest in one Unicode form                      normal_form.hpp
 //   pre-tokenizer   cut into words by patterns                        split.hpp, pattern.hpp
 //   model           every word into tokens by merging bytes           bpe.hpp
+//                   or all of the text, by merging characters         sentence_piece.hpp
 //   post-processor  tokens around the text, such as Llama's first     pipeline.hpp
 //
 // A model sees nothing but the ids, and slightly wrong ids only make it write worse. So the file decides, and every

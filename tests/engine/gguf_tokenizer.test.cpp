@@ -297,8 +297,10 @@ TEST_CASE("a byte that no token has is lost", "[gguf_tokenizer]") {
 
 TEST_CASE("other models and pre-tokenizers are refused by name", "[gguf_tokenizer]") {
     REQUIRE(refusal(usual()).empty());
-    CHECK(refusal_with("model", "llama") ==
-          "f.gguf: key 'tokenizer.ggml.model' is \"llama\", expected \"gpt2\", which is byte-level BPE");
+    CHECK(
+        refusal_with("model", "t5") ==
+        "f.gguf: key 'tokenizer.ggml.model' is \"t5\", expected \"gpt2\", which is byte-level BPE, or \"llama\", which "
+        "is SentencePiece's");
     std::string const names =
         "expected one of codeshell, command-r, exaone, gpt-2, llama-bpe, llama-v3, llama3, mellum2, minerva-7b, phi-2, "
         "qwen2, refact, smollm, starcoder";

@@ -2,12 +2,18 @@
 //
 // Reads the tokenizer of a GGUF file into a pipeline.
 //
-// Only byte-level BPE is read, which the format calls "gpt2". The keys, each with tokenizer.ggml. before it:
+// Read are byte-level BPE, which the format calls "gpt2", and SentencePiece's BPE, which it calls "llama". The keys, each
+// with tokenizer.ggml. before it:
 //
-//   tokens, token_type    a name and a type for every id; names of texts in the alphabet of byte_level.hpp
-//   merges                "left right", by rank
-//   pre                   the name of the patterns that cut a text into words
+//   tokens, token_type    a name and a type for every id; names of texts in the alphabet of byte_level.hpp, or with
+//                         U+2581 for a space
+//   merges                of gpt2: "left right", by rank
+//   pre                   of gpt2: the name of the patterns that cut a text into words
+//   scores                of llama: which pieces are joined first
 //   bos_token_id, ...     with add_bos_token and add_eos_token: what stands around every text
+//
+// Of llama the ids are those that llama.cpp gives. A space goes before a text, and before what follows an added token.
+// Decoding gives that space back.
 //
 // A tokenizer.json has its patterns and its normaliser written out, here a name stands for them. So a name is known,
 // or it is refused: another pattern would give other ids, and no error. A normaliser comes with the names of families
@@ -19,6 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -106,12 +113,23 @@ public:
 
     [[nodiscard]] std::unique_ptr<pipeline const> read() {
         gguf::field const model = key("model");
-        if (model.text() != "gpt2") model.wrong("\"gpt2\", which is byte-level BPE");
+        bool const is_pieces = model.text() == "llama";
+        if (!is_pieces && model.text() != "gpt2") {
+            model.wrong("\"gpt2\", which is byte-level BPE, or \"llama\", which is SentencePiece's");
+        }
         gguf_tokens const tokens(file_);
+        if (is_pieces) {
+            read_pieces(tokens);
+            read_surroundings(tokens, true);
+            return std::move(out_);
+        }
         read_tokens(tokens);
         read_merges();
         pre_tokenizer_rules const& rules = read_pre_tokenizer();
-        read_surroundings(tokens, rules);
+        if (gguf::field const prefix = key("add_space_prefix"); prefix.boolean_or(false)) {
+            prefix.wrong("false: no byte-level model that is known here has it");
+        }
+        read_surroundings(tokens, rules.add_bos);
         return std::move(out_);
     }
 
@@ -177,6 +195,68 @@ private:
         }
     }
 
+    // ---- SentencePiece -------------------------------------------------------------------------------------------
+
+    void read_pieces(gguf_tokens const& tokens) {
+        if (gguf::field const removes = key("remove_extra_whitespaces"); removes.boolean_or(false)) {
+            removes.wrong("false: nothing else is supported");
+        }
+        gguf::field const scores = key("scores");
+        std::vector<float> const all = scores.reals();
+        if (all.size() != tokens.names.size()) scores.wrong(std::to_string(tokens.names.size()) + ", one a token");
+        sentence_piece& pieces = out_->pieces.emplace();
+        pieces.prefix_space = key("add_space_prefix").boolean_or(true);
+        pieces.bytes.fill(sureleap::no_token);
+        pieces.reserve(all.size());
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            std::string_view const name = tokens.names[i];
+            auto const id = static_cast<token_id>(i);
+            auto const refuse = [&](char const* what) {
+                fail_with(key("tokens").where(), ", entry ", i, " is '", shortened(to_utf8(name)), "', ", what);
+            };
+            spelled_.grow_to(id);
+            if (name.empty() || !is_utf8(name)) refuse("expected some UTF-8");
+            if (!(all[i] == all[i])) refuse("whose score is no number");
+            switch (tokens.type(i)) {
+                case gguf_token_type::normal:
+                    if (!pieces.add(std::string(name), id, all[i])) refuse("as an entry before is, expected it once");
+                    add_bytes(id, replaced_all(name, piece_space, " "));
+                    break;
+                case gguf_token_type::byte:
+                    if (auto const byte = byte_named(name)) {
+                        pieces.bytes[*byte] = id;
+                        add_bytes(id, std::string(1, static_cast<char>(*byte)));
+                    } else {
+                        refuse("expected the name of a byte, <0x00> .. <0xFF>");
+                    }
+                    break;
+                case gguf_token_type::control:
+                case gguf_token_type::user_defined: read_token(name, id, tokens); break;
+                default: break;  // stand for no text
+            }
+        }
+        for (std::size_t byte = 0; byte < pieces.bytes.size(); ++byte) {
+            if (pieces.bytes[byte] != sureleap::no_token) continue;
+            fail_with(key("tokens").where(), " has no token of the byte ", byte,
+                      ", expected one of type byte for each");
+        }
+    }
+    void add_bytes(token_id id, std::string bytes) {
+        auto const entry = out_->tokens.emplace(id, token_entry{std::move(bytes)}).first;
+        out_->words.emplace(entry->second.bytes, id);
+    }
+    /// Of "<0x41>".
+    [[nodiscard]] static std::optional<std::uint8_t> byte_named(std::string_view name) {
+        auto const digit = [](char c) {
+            return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        };
+        if (name.size() != 6 || !name.starts_with("<0x") || name[5] != '>') return std::nullopt;
+        int const high = digit(name[3]);
+        int const low = digit(name[4]);
+        if (high < 0 || low < 0) return std::nullopt;
+        return static_cast<std::uint8_t>(16 * high + low);
+    }
+
     // ---- pre-tokenizer and what stands around a text -------------------------------------------------------------
 
     pre_tokenizer_rules const& read_pre_tokenizer() {
@@ -198,9 +278,7 @@ private:
         return *rules;
     }
 
-    void read_surroundings(gguf_tokens const& tokens, pre_tokenizer_rules const& rules) {
-        gguf::field const prefix = key("add_space_prefix");
-        if (prefix.boolean_or(false)) prefix.wrong("false: no byte-level model that is known here has it");
+    void read_surroundings(gguf_tokens const& tokens, bool add_bos) {
         auto const surround = [&](std::string const& name, bool unless_told, std::vector<token_id>& side) {
             bool const add = key("add_" + name + "_token").boolean_or(unless_told);
             gguf::field const id = key(name + "_token_id");
@@ -208,7 +286,7 @@ private:
             token_id const token = tokens.id_in(id);
             if (add) side.push_back(token);
         };
-        surround("bos", rules.add_bos, out_->before);
+        surround("bos", add_bos, out_->before);
         surround("eos", false, out_->after);
     }
 

@@ -15,6 +15,7 @@
 #include "added_tokens.hpp"
 #include "bpe.hpp"
 #include "normal_form.hpp"
+#include "sentence_piece.hpp"
 #include "split.hpp"
 
 namespace engine::text {
@@ -49,6 +50,9 @@ struct pipeline {
     bpe model;
     std::unordered_map<std::string_view, token_id> words;  ///< tokens of the model by their bytes
     bool whole_words_first = false;                        ///< a word that is a token needs no merges
+
+    /// In place of all from the normaliser to here, where the vocabulary is SentencePiece's.
+    std::optional<sentence_piece> pieces;
 
     std::vector<token_id> before;  ///< put in front of every text
     std::vector<token_id> after;
