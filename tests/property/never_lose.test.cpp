@@ -462,20 +462,15 @@ TEST_CASE("a draft that has to read what it missed: looking again costs what it 
     auto const planned = [](machine const& m) { return never_lose{planned_schedule{m}}; };
     auto const live = [](machine const& m) { return never_lose{greedy_schedule{m}}; };
     auto const all = [](machine const& m) { return never_lose{fixed_schedule{}, m}; };
-    // With 8 requests drafts nearly pay, and chance turns them on now and then: that costs something without any reading.
-    for (std::size_t const requests : {8u, 32u}) {
+    for (std::size_t const requests : {16u, 32u}) {
         off_world const off(requests, 4000);
-        double without[3] = {};
         for (double const unread : {0.0, 0.0005, 0.002, 0.01}) {
             std::uint64_t read[3];
             double const lost[] = {off.lost(unread, planned, &read[0]), off.lost(unread, live, &read[1]),
                                    off.lost(unread, all, &read[2])};
             INFO(requests << " requests, " << unread << " seconds a token: lost " << lost[0] << ", " << lost[1] << ", "
                           << lost[2] << "; read " << read[0] << ", " << read[1] << ", " << read[2]);
-            for (std::size_t i = 0; i < 3; ++i) {
-                if (unread == 0.0) without[i] = lost[i];
-                CHECK(lost[i] <= (requests == 32 ? 0.0 : without[i]) + 0.0035);
-            }
+            for (double const share : lost) CHECK(share <= 0.0035);
         }
     }
 }
@@ -556,9 +551,9 @@ TEST_CASE("a target that decodes again after a rejection") {
 }
 
 TEST_CASE("on a published table with cliffs at 9 and 33 rows, with replays and without") {
-    for (domain const d : {domain{-0.5}, chat, code, math}) {
+    for (domain const d : {domain{-0.5}, chat, math}) {
         blocks const world(29, 4, 1000, 12, [&](std::size_t, std::size_t) { return d; });
-        for (double const replay : {0.0, 0.5, 3.0}) {
+        for (double const replay : {0.0, 3.0}) {
             auto const cost = of_batch(capacity_table<>(published),
                                        {.fixed = 0.003, .token = 0.0002, .replay = replay * published[0].seconds});
             for (std::size_t const requests : {1u, 4u}) {
