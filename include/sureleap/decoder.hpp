@@ -71,6 +71,8 @@ struct decoder_options {
     clock_ref clock{};
     /// Requests may have a constraint or min_new_tokens: room for rows that are masked (round_limits).
     bool constrained = false;
+    /// Most that a request may ask for (request_settings::top_log_probabilities).
+    std::size_t top_log_probabilities = 0;
     /// How often in a row a drafter that throws is tried again, in the rounds that follow. Those rounds go on with what it
     /// had drafted, and draft_failure() has what it threw. 0: its failure comes out of step(). So it does where tokens were
     /// drawn for several requests and the rule samples (can_end_drafts): then step again, and the round is the same.
@@ -82,7 +84,8 @@ struct decoder_options {
                 .executor = executor,
                 .calibration = calibration,
                 .clock = clock,
-                .constrained = constrained};
+                .constrained = constrained,
+                .top_log_probabilities = top_log_probabilities};
     }
 };
 
@@ -125,7 +128,8 @@ public:
           max_waiting_(options.max_waiting),
           max_tokens_(options.max_tokens),
           tokens_left_(options.max_tokens),
-          constrained_(options.constrained) {
+          constrained_(options.constrained),
+          top_log_probabilities_(options.top_log_probabilities) {
         for (std::size_t slot = 0; slot < options.max_requests; ++slot) free_.push_back(slot);
     }
     decoder(Target target, Drafter drafter, Schedule schedule, Rule rule, allow_lossy_t,
@@ -149,6 +153,12 @@ public:
             fail_with(
                 "decoder: the request has a constraint or min_new_tokens, expected a decoder with room for rows "
                 "that are masked: set decoder_options::constrained");
+        }
+        if (settings.top_log_probabilities > (settings.log_probabilities ? top_log_probabilities_ : 0)) {
+            fail_with("decoder: the request asks for ", settings.top_log_probabilities,
+                      " top_log_probabilities, expected log_probabilities, and at most "
+                      "decoder_options::top_log_probabilities = ",
+                      top_log_probabilities_);
         }
         detail::check_prompt("decoder", prompt, runner_.drafter_part().target_vocabulary());
         if (std::size_t const tokens = prompt.size() + settings.max_new_tokens; tokens > max_tokens_) {
@@ -375,6 +385,7 @@ private:
     std::size_t max_tokens_;
     std::size_t tokens_left_;
     bool constrained_;
+    std::size_t top_log_probabilities_;
     request_id last_id_ = 0;
     std::uint64_t submitted_ = 0;
     std::uint64_t finished_ = 0;

@@ -519,3 +519,35 @@ TEST_CASE("Rows for each request are refused where the places of later requests 
     rows.per_request = block_size + 1;
     CHECK(sureleap_round_accept(made.round, &rows) == SURELEAP_OK);
 }
+
+TEST_CASE("The likeliest tokens beside each one that is emitted") {
+    sureleap_round_options o = plain();
+    o.top_log_probabilities = 3;
+    made_round made(o);
+    made_rows const drafted(block_size, 2);
+    made_rows const scored(block_size + 1, 1);
+    sureleap_request q = request_at(0);
+    q.log_probabilities = 1;
+    q.raw_log_probabilities = 1;
+    q.top_log_probabilities = 4;
+    CHECK(sureleap_round_begin(made.round, &q, 1, nullptr) == SURELEAP_INVALID_ARGUMENT);
+    CHECK(std::string(sureleap_round_error(made.round)).find("asks for 4 top_log_probabilities") != std::string::npos);
+    q.top_log_probabilities = 2;
+    sureleap_drafts const drafts = drafts_of(drafted);
+    sureleap_batch batch{};
+    sureleap_verdict v{};
+    REQUIRE(sureleap_round_begin(made.round, &q, 1, nullptr) == SURELEAP_OK);
+    REQUIRE(sureleap_round_draft(made.round, &drafts) == SURELEAP_OK);
+    REQUIRE(sureleap_round_admit(made.round, &batch) == SURELEAP_OK);
+    sureleap_rows const rows = scored.view();
+    REQUIRE(sureleap_round_accept(made.round, &rows) == SURELEAP_OK);
+    REQUIRE(sureleap_round_end(made.round, &v, 1) == SURELEAP_OK);
+    REQUIRE(v.emitted_count > 0);
+    REQUIRE(v.top_log_probabilities != nullptr);
+    for (std::size_t i = 0; i < v.emitted_count; ++i) {
+        auto const* const top = v.top_log_probabilities + 2 * i;
+        CHECK(top[0].log_probability >= top[1].log_probability);
+        CHECK(v.log_probabilities[i] <= top[0].log_probability);
+        if (v.emitted[i] == top[0].token) CHECK(v.log_probabilities[i] == top[0].log_probability);
+    }
+}

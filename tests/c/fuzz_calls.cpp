@@ -154,6 +154,7 @@ private:
         o.plans_at_anchor = coin(0.8) ? 1 : choice(2);
         o.allow_lossy = coin(0.9) ? 0 : choice(2);
         o.constrained = choice(2);
+        o.top_log_probabilities = coin(0.5) ? 2 : size(0);
         o.max_requests = size(most_requests);
         o.block_size = size(1 + below(gamma_most));
         o.vocabulary = size(V);
@@ -208,6 +209,8 @@ private:
             if (coin(0.2)) q.constraint = allows_some;
             if (coin(0.1)) q.min_new_tokens = size(2);
             q.log_probabilities = coin(0.5) ? 1 : 0;
+            q.raw_log_probabilities = coin(0.5) ? 1 : 0;
+            if (q.log_probabilities == 1) q.top_log_probabilities = size(below(3));
             q.replays = coin(0.5) ? 1 : 0;
             q.unread = coin(0.8) ? below(300) : dice_();
         }

@@ -147,6 +147,7 @@ inline void check_options(sureleap_round_options const* options) {
     expect_size(who, "max_requests", o.max_requests, 1, 65536);
     expect_size(who, "block_size", o.block_size, 1, 1024);
     expect_size(who, "vocabulary", o.vocabulary, 1, std::size_t{1} << 30);
+    expect_size(who, "top_log_probabilities", o.top_log_probabilities, 0, 1024);
     if (o.q == SURELEAP_Q_SPARSE) expect_size(who, "list_size", o.list_size, 1, o.vocabulary);
     if (o.schedule == SURELEAP_TOP_K) expect_size(who, "lag", o.lag, 1, 2);
     drawn_by const how = draft_rule_of(o);

@@ -101,6 +101,7 @@ typedef struct sureleap_round_options {
     /// Where the seeds of requests come from that bring none: a request's is a function of this and of its id, for as
     /// long as the round lives. 0: the system's random device.
     uint64_t seed;
+    size_t top_log_probabilities;  ///< most that a request may ask for, at most 1,024
 } sureleap_round_options;
 
 /// Token rejection of categorical drafts with dense logits in float, no confidence, everything verified; one request, gamma
@@ -160,6 +161,8 @@ typedef struct sureleap_request {
     int32_t log_probabilities;  ///< 1: report log p of what is emitted
     int32_t replays;            ///< 1: the target decodes tokens of it again in this round, since drafts were rejected
     uint64_t unread;            ///< committed tokens before the anchor that the draft reads before it drafts
+    int32_t raw_log_probabilities;  ///< 1: those of the target's row as it came, at temperature 1, in place of p's
+    size_t top_log_probabilities;   ///< so many of the likeliest tokens beside each; needs log_probabilities
 } sureleap_request;
 
 /// Temperature 1, no limits, a seed of its own; slot, id, anchor and position are 0.
@@ -234,6 +237,12 @@ enum {
     SURELEAP_FINISHED_STOP_TEXT = 3
 };
 
+/// A token, and the log of its probability; token -1: none.
+typedef struct sureleap_token_log_probability {
+    int32_t token;
+    double log_probability;
+} sureleap_token_log_probability;
+
 typedef struct sureleap_verdict {
     uint64_t id;
     size_t slot;
@@ -248,6 +257,8 @@ typedef struct sureleap_verdict {
     int32_t outcome;
     int32_t draft_outcome;  ///< what ended the drafts before their time, if it is not SURELEAP_REQUEST_OK
     int32_t finished;       ///< SURELEAP_FINISHED_NONE, or why the text ends with the last emitted token
+    /// [emitted_count, as many as the request asked for] the likeliest tokens where each was emitted, or null.
+    sureleap_token_log_probability const* top_log_probabilities;
 } sureleap_verdict;
 
 /// Ends the round: verdicts [capacity], in the order of the requests; capacity is at least their number.

@@ -44,7 +44,10 @@ public:
 
 private:
     [[nodiscard]] static round_limits limits(sureleap_round_options const& o, std::span<std::byte> buffer) {
-        round_limits limits{.max_requests = o.max_requests, .buffer = buffer, .constrained = o.constrained != 0};
+        round_limits limits{.max_requests = o.max_requests,
+                            .buffer = buffer,
+                            .constrained = o.constrained != 0,
+                            .top_log_probabilities = o.top_log_probabilities};
         if (o.calibration != nullptr) limits.calibration = o.calibration->maps;
         return limits;
     }

@@ -4,6 +4,7 @@
 // the library sees them, and verdicts as C sees them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -51,16 +52,20 @@ struct lent_constraint {
 
 /// Arrays of a round beside those of its round_memory.
 struct round_arrays {
-    std::span<request_settings> settings{};    ///< [max_requests]
-    std::span<request_view> views{};           ///< [max_requests]
-    std::span<lent_text_end> ends{};           ///< [max_requests]
-    std::span<lent_constraint> constraints{};  ///< [max_requests]
-    std::span<chain_writer::listed> lists{};   ///< [list_size], if q is sparse
+    std::span<request_settings> settings{};           ///< [max_requests]
+    std::span<request_view> views{};                  ///< [max_requests]
+    std::span<lent_text_end> ends{};                  ///< [max_requests]
+    std::span<lent_constraint> constraints{};         ///< [max_requests]
+    std::span<chain_writer::listed> lists{};          ///< [list_size], if q is sparse
+    std::span<sureleap_token_log_probability> top{};  ///< [max_requests, gamma + 1, top_log_probabilities]
 
     [[nodiscard]] static round_arrays carve(workspace& ws, sureleap_round_options const& o) noexcept {
-        return {ws.take<request_settings>(o.max_requests), ws.take<request_view>(o.max_requests),
-                ws.take<lent_text_end>(o.max_requests), ws.take<lent_constraint>(o.max_requests),
-                ws.take<chain_writer::listed>(o.q == SURELEAP_Q_SPARSE ? o.list_size : 0)};
+        return {ws.take<request_settings>(o.max_requests),
+                ws.take<request_view>(o.max_requests),
+                ws.take<lent_text_end>(o.max_requests),
+                ws.take<lent_constraint>(o.max_requests),
+                ws.take<chain_writer::listed>(o.q == SURELEAP_Q_SPARSE ? o.list_size : 0),
+                ws.take<sureleap_token_log_probability>(o.max_requests * (o.block_size + 1) * o.top_log_probabilities)};
     }
 };
 
@@ -145,7 +150,10 @@ public:
         }
         record_ = end_stage();
         at_ = stage::none;
-        for (std::size_t r = 0; r < count_; ++r) verdicts[r] = as_c(record_.verdicts[r], offsets_[r + 1] - offsets_[r]);
+        for (std::size_t r = 0; r < count_; ++r) {
+            verdicts[r] = as_c(record_.verdicts[r], offsets_[r + 1] - offsets_[r]);
+            verdicts[r].top_log_probabilities = top_of(r, record_.verdicts[r].top_log_probabilities);
+        }
         has_record_ = true;
     }
     void rollback() noexcept { at_ = stage::none; }
@@ -217,6 +225,8 @@ private:
              .max_new_tokens = q.remaining,
              .min_new_tokens = q.min_new_tokens,
              .log_probabilities = q.log_probabilities != 0,
+             .raw_log_probabilities = q.raw_log_probabilities != 0,
+             .top_log_probabilities = q.top_log_probabilities,
              .priority = q.priority,
              .tenant = q.tenant};
         if (options_.q_values == SURELEAP_Q_PROBABILITIES) {
@@ -251,6 +261,17 @@ private:
         expect_size(who, "rows.block_sums_stride", rows.block_sums_stride, row_blocks(rows.columns), most / rows.rows);
         expect_given(who, "rows.log_normalisers, which block_sums are relative to,", rows.log_normalisers);
     }
+    /// In C's type; null if there are none.
+    [[nodiscard]] sureleap_token_log_probability const* top_of(
+        std::size_t r, std::span<token_log_probability const> top) const noexcept {
+        if (top.empty()) return nullptr;
+        auto const own =
+            arrays_.top.subspan(r * (options_.block_size + 1) * options_.top_log_probabilities, top.size());
+        std::transform(top.begin(), top.end(), own.begin(), [](token_log_probability const& t) {
+            return sureleap_token_log_probability{t.token, t.log_probability};
+        });
+        return own.data();
+    }
     /// `rows`: of the request in the batch.
     [[nodiscard]] static sureleap_verdict as_c(verdict const& v, std::size_t rows) noexcept {
         std::size_t const kept = v.emitted.size();
@@ -266,7 +287,8 @@ private:
                 .rows_rolled_back = rows - kept,
                 .outcome = static_cast<std::int32_t>(v.outcome),
                 .draft_outcome = static_cast<std::int32_t>(v.draft_outcome),
-                .finished = static_cast<std::int32_t>(v.finished)};
+                .finished = static_cast<std::int32_t>(v.finished),
+                .top_log_probabilities = nullptr};
     }
 
     sureleap_round_options options_;

@@ -204,6 +204,14 @@ struct probability_row {
     std::span<T const> values;
 };
 
+/// A token, and the log of its probability.
+struct token_log_probability {
+    token_id token = no_token;
+    double log_probability = -std::numeric_limits<double>::infinity();
+
+    [[nodiscard]] bool operator==(token_log_probability const&) const = default;
+};
+
 // ---- settings --------------------------------------------------------------------------------------------------
 
 /// The least temperature that is not greedy. Logits are multiplied with its inverse: below it, rounding them would decide.
@@ -276,6 +284,11 @@ struct request_settings {
     /// Report log p of every emitted token, p being the transformed target; at temperature 0, where that says nothing, the
     /// target at temperature 1 without truncation.
     bool log_probabilities = false;
+    /// Those of the target's row as it came, at temperature 1: without a hook, a constraint or truncation.
+    bool raw_log_probabilities = false;
+    /// Report so many of the likeliest tokens beside each emitted one, by the same law. At most
+    /// round_limits::top_log_probabilities, and with log_probabilities only.
+    std::size_t top_log_probabilities = 0;
     /// What a token of this request is worth beside those of others, > 0: schedules maximise expected tokens per second,
     /// weighted so. Changes how many of its drafts are verified, never what is emitted.
     double priority = 1.0;

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <span>
 #include <type_traits>
@@ -14,6 +13,7 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/executor.hpp>
 #include <sureleap/round/check.hpp>
+#include <sureleap/round/log_probabilities.hpp>
 #include <sureleap/round/memory.hpp>
 #include <sureleap/round/stage_checks.hpp>
 #include <sureleap/tree/verification.hpp>
@@ -24,23 +24,25 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace detail {
 
-/// Emits token(0) .. token(accepted - 1) and `next`, up to the end of the text. law(k) is the target's law of token k.
-/// Where it ends at a drafted token, what was grown after it counts as not verified: nobody will know whether it was
+/// Emits token(0) .. token(accepted - 1) and `next`, up to the end of the text. law(k) is the target's law of token k,
+/// and target_row(k) the row that it came with. Where it ends at a drafted token, what was grown after it counts as not verified: nobody will know whether it was
 /// right.
-template <class Token, class Law, class Round>
-void emit(std::size_t r, token_id next, Token const& token, Law const& law, Round& round) {
+template <class Token, class Law, class Row, class Round>
+void emit(std::size_t r, token_id next, Token const& token, Law const& law, Row const& target_row, Round& round) {
     request_view const& request = round.batch.requests()[r];
     request_settings const& settings = *request.settings;
     verdict& out = round.verdicts[r];
     std::size_t const first = r * (round.block.block_size() + 1);
+    std::size_t const most = settings.top_log_probabilities;
+    auto const top = round.top_log_probabilities.subspan(first * round.parts.top_log_probabilities);
     std::size_t count = 0;
     while (count <= out.accepted && out.finished == finish_reason::none) {
         token_id const x = count < out.accepted ? token(count) : next;
         round.emitted[first + count] = x;
         if (settings.log_probabilities) {
-            auto const& p = law(count);
-            bool const greedy = settings.target_transform().greedy();  // of T = 1: a greedy law is one-hot
-            round.log_probabilities[first + count] = greedy ? std::log(p.peak()) : p.log_probability(x);
+            round.log_probabilities[first + count] =
+                log_probabilities_of(settings, law(count), target_row(count), x, *round.block.shape().kernels,
+                                     top.subspan(count * most, most));
         }
         ++count;
         if (settings.stops_at(x)) {
@@ -53,7 +55,10 @@ void emit(std::size_t r, token_id next, Token const& token, Law const& law, Roun
         }
     }
     out.emitted = round.emitted.subspan(first, count);
-    if (settings.log_probabilities) out.log_probabilities = round.log_probabilities.subspan(first, count);
+    if (settings.log_probabilities) {
+        out.log_probabilities = round.log_probabilities.subspan(first, count);
+        out.top_log_probabilities = top.first(count * most);
+    }
     if (count > out.accepted) return;
     out.accepted = count;
     if (!out.path.empty()) out.path = out.path.first(count);
@@ -79,7 +84,8 @@ template <class Rule, class T, class Q, class Hook, class Rng>
     round.verdicts[r].accepted = d.accepted;
     emit(
         r, d.next, [&](std::size_t k) { return drafted[k]; },
-        [&](std::size_t k) -> auto const& { return view.target(k); }, round);
+        [&](std::size_t k) -> auto const& { return view.target(k); },
+        [&](std::size_t k) { return rows.values.row(first_row(rows, batch, r) + k); }, round);
     return true;
 }
 
@@ -112,7 +118,12 @@ template <class Rule, class T, class Q, class Hook, class Rng>
     if (!parents.empty()) round.verdicts[r].path = path;
     emit(
         r, d.next, [&](std::size_t k) { return tree.token(path[k]); },
-        [&](std::size_t k) -> auto const& { return view.target(k == 0 ? anchor_node : path[k - 1]); }, round);
+        [&](std::size_t k) -> auto const& { return view.target(k == 0 ? anchor_node : path[k - 1]); },
+        [&](std::size_t k) {
+            auto const node = static_cast<std::size_t>(k == 0 ? anchor_node : path[k - 1]);
+            return rows.values.row(first_row(rows, batch, r) + node);
+        },
+        round);
     return true;
 }
 

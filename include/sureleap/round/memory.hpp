@@ -58,6 +58,8 @@ struct round_limits {
     /// Requests may have a constraint or min_new_tokens: there is room for rows that are masked, (gamma + 1) V of the
     /// target's for each thread, and R gamma V of a drafter's that lends its rows.
     bool constrained = false;
+    /// Most that a request may ask for (request_settings::top_log_probabilities).
+    std::size_t top_log_probabilities = 0;
 };
 
 namespace detail {
@@ -94,6 +96,7 @@ struct round_parts {
     std::size_t model_block_size = 0;  ///< which drafts so many at most
     std::size_t target_vocabulary = 0;
     bool constrained = false;  ///< there is room for masked rows
+    std::size_t top_log_probabilities = 0;
 
     [[nodiscard]] bool is_token(token_id x) const noexcept {
         return x >= 0 && static_cast<std::size_t>(x) < target_vocabulary;
@@ -120,9 +123,10 @@ struct round_state {
     std::span<verification_memory<T, Hook>> verifications{};  ///< one for every request that may be judged at once
     std::span<tree_scratch> trees{};                          ///< the same, if trees are judged
     std::span<verdict> verdicts{};
-    std::span<token_id> emitted{};          ///< [R, gamma + 1]
-    std::span<double> log_probabilities{};  ///< [R, gamma + 1]
-    std::span<node_id> paths{};             ///< [R, gamma] if trees are judged
+    std::span<token_id> emitted{};                             ///< [R, gamma + 1]
+    std::span<double> log_probabilities{};                     ///< [R, gamma + 1]
+    std::span<token_log_probability> top_log_probabilities{};  ///< [R, gamma + 1, most]
+    std::span<node_id> paths{};                                ///< [R, gamma] if trees are judged
 
     void carve(workspace& ws, draft_shape const& shape) noexcept {
         std::size_t const rows = shape.requests * (shape.block_size + 1);
@@ -149,6 +153,7 @@ struct round_state {
         verdicts = ws.take<verdict>(shape.requests);
         emitted = ws.take<token_id>(rows);
         log_probabilities = ws.take<double>(rows);
+        top_log_probabilities = ws.take<token_log_probability>(rows * parts.top_log_probabilities);
     }
 };
 
@@ -200,6 +205,7 @@ public:
         state.parts.target_vocabulary = drafter.target_vocabulary();
         state.parts.judges_trees = judges_trees_v<Rule>;
         state.parts.constrained = limits.constrained;
+        state.parts.top_log_probabilities = limits.top_log_probabilities;
         workspace sizer;
         state.carve(sizer, shape_of<Drafter, Rule>(drafter, limits));
         return sizer.used();
@@ -222,7 +228,7 @@ private:
         check_round<Drafter, Schedule, Rule, AllowLossy>();
         make({detail::tag_of<Drafter>(), detail::tag_of<Schedule>(), detail::tag_of<Rule>(), is_greedy_only_v<Rule>,
               judges_trees_v<Rule>, finds_tokens_v<Drafter>, model_block_size_of(drafter), drafter.target_vocabulary(),
-              limits.constrained},
+              limits.constrained, limits.top_log_probabilities},
              shape_of<Drafter, Rule>(drafter, limits), limits);
         if constexpr (sized_part<Schedule>) schedule.set_up(sizes_);
         if constexpr (reads_history_v<Schedule>) {

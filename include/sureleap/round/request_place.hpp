@@ -26,6 +26,7 @@ struct request_event {
     std::span<double const> log_probabilities{};  ///< as the settings ask
     status outcome = status::ok;                  ///< not ok: the request is suspended as it was; resume() or cancel()
     finish_reason finished = finish_reason::none;
+    std::span<token_log_probability const> top_log_probabilities{};  ///< as in its verdict
 };
 
 /// Where a request stands. A suspended one is as it was and takes part in no round until it is resumed.
@@ -68,7 +69,7 @@ public:
     }
     /// Takes over what a round emitted, and says what became of the request.
     [[nodiscard]] request_event apply(verdict const& v) noexcept {
-        request_event const event{v.id, v.emitted, v.log_probabilities, v.outcome, v.finished};
+        request_event const event{v.id, v.emitted, v.log_probabilities, v.outcome, v.finished, v.top_log_probabilities};
         if (v.outcome != status::ok) {
             state = request_state::suspended;
             return event;

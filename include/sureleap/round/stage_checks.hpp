@@ -133,6 +133,13 @@ inline void check_request(std::size_t r, request_view const& request, round_part
                   ") has a constraint or min_new_tokens, expected a round_memory with room for rows that are masked: "
                   "set round_limits::constrained (decoder_options::constrained)");
     }
+    if (s.top_log_probabilities > (s.log_probabilities ? parts.top_log_probabilities : 0)) {
+        fail_with("begin_round: request ", r, " (id ", request.id, ") asks for ", s.top_log_probabilities,
+                  " top_log_probabilities, expected at most ",
+                  s.log_probabilities ? parts.top_log_probabilities : std::size_t{0},
+                  s.log_probabilities ? ": round_limits (decoder_options) ::top_log_probabilities sets it"
+                                      : " where log_probabilities is false");
+    }
     if (request.anchor < 0 || static_cast<std::size_t>(request.anchor) >= parts.target_vocabulary) {
         fail_with("begin_round: request ", r, " (id ", request.id, ") has anchor ", request.anchor,
                   ", expected a token of the target, 0 .. ", parts.target_vocabulary - 1);

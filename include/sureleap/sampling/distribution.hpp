@@ -266,6 +266,8 @@ public:
         return map_ ? map_.to_target(place) : place;
     }
 
+    /// The row that it was made of; empty for one_hot().
+    [[nodiscard]] std::span<T const> logits() const noexcept { return row_.row().logits(); }
     /// The row, if weights of it are the law's: no map and no truncation; else empty.
     [[nodiscard]] std::span<T const> plain_row() const noexcept {
         return kind_ == kind::dense && !map_ && row_.row().keeps_all() ? row_.row().logits() : std::span<T const>{};

@@ -244,6 +244,89 @@ TEST_CASE("decoder: max_draft_tokens caps blocks, and 0 is plain decoding") {
     }
 }
 
+namespace {
+
+/// Adds to a few logits.
+struct biased {
+    template <class Real>
+    void operator()(hook_context const&, std::span<Real> row) const noexcept {
+        row[1] += Real(2);
+        row[3] -= Real(1);
+    }
+};
+
+/// The likeliest tokens of logits, by sorting: at a temperature, of the `keep` largest.
+std::vector<token_log_probability> by_sorting(std::vector<double> const& logits, double temperature, std::size_t keep,
+                                              std::size_t count) {
+    std::vector<token_id> order(logits.size());
+    for (std::size_t v = 0; v < order.size(); ++v) order[v] = static_cast<token_id>(v);
+    auto const of = [&](token_id v) { return logits[static_cast<std::size_t>(v)]; };
+    std::stable_sort(order.begin(), order.end(), [&](token_id a, token_id b) { return of(a) > of(b); });
+    order.resize(keep);
+    double sum = 0.0;
+    for (token_id const v : order) sum += std::exp((of(v) - of(order[0])) / temperature);
+    std::vector<token_log_probability> best(count);
+    for (std::size_t i = 0; i < std::min(count, keep); ++i) {
+        best[i] = {order[i], (of(order[i]) - of(order[0])) / temperature - std::log(sum)};
+    }
+    return best;
+}
+
+}  // namespace
+
+TEST_CASE("decoder: the likeliest tokens beside each, of p and of the row as it came") {
+    std::vector<double> row(vocabulary);
+    constexpr std::size_t count = 5;
+    for (bool const raw : {false, true}) {
+        for (request_settings settings : {request_settings{}, request_settings{.temperature = 0.5, .top_k = 3},
+                                          request_settings{.temperature = 0.0}}) {
+            settings.seed = 4;
+            settings.max_new_tokens = 60;
+            settings.log_probabilities = true;
+            settings.raw_log_probabilities = raw;
+            settings.top_log_probabilities = count;
+            INFO("raw " << raw << ", temperature " << settings.temperature);
+            auto target = hash_model<double>(vocabulary, target_language);
+            autoregressive drafter{hash_model<double>(vocabulary, draft_language),
+                                   {.block_size = block, .vocabulary = vocabulary}};
+            decoder dec{target,  drafter, fixed_schedule{}, token_rejection<>{}, {.top_log_probabilities = count + 2},
+                        biased{}};
+            tokens text{3};
+            dec.submit(text, settings);
+            while (dec.step()) {
+                auto const event = dec.events()[0];
+                REQUIRE(event.top_log_probabilities.size() == event.tokens.size() * count);
+                for (std::size_t i = 0; i < event.tokens.size(); ++i) {
+                    target_language(std::span<token_id const>(text), std::span<double>(row));
+                    if (!raw) biased{}(hook_context{dec.round().requests[0], {}}, std::span<double>(row));
+                    bool const whole = raw || settings.temperature == 0.0;
+                    std::size_t const keep = !whole && settings.top_k > 0 ? 3 : vocabulary;
+                    double const temperature = whole ? 1.0 : settings.temperature;
+                    auto const all = by_sorting(row, temperature, keep, vocabulary);
+                    for (std::size_t k = 0; k < count; ++k) {
+                        token_log_probability const& found = event.top_log_probabilities[i * count + k];
+                        REQUIRE(found.token == all[k].token);
+                        if (k < keep) REQUIRE(std::abs(found.log_probability - all[k].log_probability) < 1e-12);
+                    }
+                    auto const own = std::find_if(all.begin(), all.end(), [&](token_log_probability const& x) {
+                        return x.token == event.tokens[i];
+                    });
+                    REQUIRE(own != all.end());
+                    REQUIRE(std::abs(event.log_probabilities[i] - own->log_probability) < 1e-12);
+                    text.push_back(event.tokens[i]);
+                }
+            }
+        }
+    }
+    auto target = target_model_of();
+    decoder dec{target, draft_model_of(), fixed_schedule{}, token_rejection<>{}, {.top_log_probabilities = 2}};
+    CHECK(support::says(
+        support::error_text([&] { dec.submit(tokens{1}, {.log_probabilities = true, .top_log_probabilities = 3}); }),
+        {"asks for 3 top_log_probabilities", "decoder_options::top_log_probabilities = 2"}));
+    CHECK(support::says(support::error_text([&] { dec.submit(tokens{1}, {.top_log_probabilities = 1}); }),
+                        "expected log_probabilities"));
+}
+
 TEST_CASE("decoder: log-probabilities are those of the transformed target") {
     std::vector<double> logits(vocabulary);
     auto const compare = [&](auto zero, double tolerance) {
