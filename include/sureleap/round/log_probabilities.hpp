@@ -51,9 +51,9 @@ template <class Law, class T>
 [[nodiscard]] double log_probabilities_of(request_settings const& settings, Law const& p, std::span<T const> target_row,
                                           token_id x, row_kernels const& kernels,
                                           std::span<token_log_probability> best) noexcept {
-    auto const report = [&](auto const& law) {
-        find_likeliest(law, best);
-        return law.valid() ? law.log_probability(x) : std::numeric_limits<double>::quiet_NaN();
+    auto const report = [&](auto const& asked) {
+        find_likeliest(asked, best);
+        return asked.valid() ? asked.log_probability(x) : std::numeric_limits<double>::quiet_NaN();
     };
     if (settings.raw_log_probabilities) {
         return report(distribution<T>({target_row}, transform{}, {}, {}, kernels));
