@@ -88,8 +88,8 @@ void expect(json_field const& given, double value) {
     if (given.present() && given.number() != value) given.wrong(error_text(value) + ": nothing else is supported");
 }
 
-/// `layers`: of the target. Its last one is out of reach: transformers normalises what it hands out as the output of the
-/// last layer, the training caches do not. `first`: the number that the list has for the target's first layer.
+/// `layers`: of the target. Its last one is out of reach: transformers normalises what it hands out as the output of
+/// the last layer, the training caches do not. `first`: the number that the list has for the target's first layer.
 std::vector<int> read_layer_ids(json_field const& list, std::size_t layers, std::int64_t first = 0) {
     if (list.list_size() == 0) list.wrong("at least one layer");
     std::vector<int> ids;

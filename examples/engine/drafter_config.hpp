@@ -7,11 +7,11 @@
 //     speculators_model_type: dspark, dflash, eagle3          speculators: the model nested in transformer_layer_config
 //
 // Layouts differ in what they count. A block has a row for the anchor. Where that row predicts nothing
-// (sample_from_anchor is false, and always in DFlash) one row more is computed than is drafted. Layers of the target are
-// counted from its first one; speculators counts from the embedding, so its k is layer k - 1.
+// (sample_from_anchor is false, and always in z-lab's) one row more is computed than is drafted. Layers of the target
+// are counted from its first one; speculators counts from the embedding, so its k is layer k - 1.
 //
-// Every key is read, known to be harmless, or refused by name: a drafter that is computed wrongly drafts all the same, and
-// only accepts less.
+// Every key is read, known to be harmless, or refused by name: a drafter that is computed wrongly drafts all the same,
+// and only accepts less.
 #pragma once
 
 #include <string_view>

@@ -33,7 +33,8 @@
 
 namespace engine {
 
-/// Models sureleap::backbone. Limits: slots and context_length as the target's, max_rows at least slots x rows of a block.
+/// Models sureleap::backbone. Limits: slots and context_length as the target's, max_rows at least slots x rows of a
+/// block.
 template <class Real>
 class dspark final : public draft_model<Real> {
 public:

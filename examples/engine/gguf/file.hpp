@@ -6,12 +6,12 @@
 //   auto const layers = file["llama.block_count"].size(1, limits::layers);
 //   gguf::tensor const& embeddings = file.at("token_embd.weight");
 //
-// The format is specified in docs/gguf.md of ggml (version 3; version 2 differs in nothing that is read here). Files are
-// untrusted. Every claim of the header is checked once, when the file is opened: each string, array and tensor that is
-// handed out lies inside the file. Values are not looked at. Memory stays in proportion to the file.
+// The format is specified in docs/gguf.md of ggml (version 3; version 2 differs in nothing that is read here). Files
+// are untrusted. Every claim of the header is checked once, when the file is opened: each string, array and tensor that
+// is handed out lies inside the file. Values are not looked at. Memory stays in proportion to the file.
 //
-// Refused by name: big-endian files, arrays of arrays, tensors that overlap, and the first of several files that a model
-// was split into.
+// Refused by name: big-endian files, arrays of arrays, tensors that overlap, and parts of a model that do not belong
+// together.
 #pragma once
 
 #include <cstddef>
@@ -121,9 +121,9 @@ private:
 /// Move-only; a moved-from file has neither keys nor tensors.
 class file {
 public:
-    /// Maps the file read-only: nothing is copied, pages come with use. The file must not shrink meanwhile. Of a model that
-    /// was split (llama-gguf-split) it is the first part, NAME-00001-of-0000N.gguf. The others lie beside it, and their
-    /// tensors are this file's as well.
+    /// Maps the file read-only: nothing is copied, pages come with use. The file must not shrink meanwhile. Of a model
+    /// that was split (llama-gguf-split) it is the first part, NAME-00001-of-0000N.gguf. The others lie beside it, and
+    /// their tensors are this file's as well.
     [[nodiscard]] static file map(std::filesystem::path const& path);
     /// Bytes that somebody else keeps alive; `name` stands for the file in errors.
     [[nodiscard]] static file view(std::span<std::byte const> bytes, std::string name);

@@ -2,8 +2,8 @@
 //
 // Reads the tokenizer of a GGUF file into a pipeline.
 //
-// Read are byte-level BPE, which the format calls "gpt2", and SentencePiece's BPE, which it calls "llama". The keys, each
-// with tokenizer.ggml. before it:
+// Read are byte-level BPE, which the format calls "gpt2", and SentencePiece's BPE, which it calls "llama". The keys,
+// each with tokenizer.ggml. before it:
 //
 //   tokens, token_type    a name and a type for every id; names of texts in the alphabet of byte_level.hpp, or with
 //                         U+2581 for a space

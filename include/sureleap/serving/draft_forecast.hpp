@@ -168,7 +168,7 @@ private:
     static constexpr std::size_t classes = survival_class::count;
 
     /// Per request that may draft the position: candidates of the class, the sum of their survivals, and of the survivals
-    /// of the positions before them.
+    /// of the positions before them. In trees these are not the parents': no target that replays scores trees.
     struct cell {
         double count = 0.0;
         double sum = 0.0;
