@@ -117,6 +117,7 @@
 #include <sureleap/round/check.hpp>
 #include <sureleap/round/combination.hpp>
 #include <sureleap/round/judge.hpp>
+#include <sureleap/round/log_probabilities.hpp>
 #include <sureleap/round/memory.hpp>
 #include <sureleap/round/record.hpp>
 #include <sureleap/round/report.hpp>

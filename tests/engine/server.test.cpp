@@ -228,7 +228,7 @@ TEST_CASE("server: models that do not fit are refused where they meet", "[engine
     CHECK(support::says(draft(tiny::dspark_config(other, drafter), limits), "pass the drafter's"));
     CHECK(support::says(draft(tiny::target_config(shape), limits), "expected Qwen3DSparkModel"));
     CHECK(support::says(draft(tiny::dspark_config(shape, drafter), {3, 32, 11}),
-                        "max_rows is 11, expected at least slots x block_size = 12"));
+                        "max_rows is 11, expected at least slots x rows of a block = 12"));
     CHECK(support::says(draft(tiny::eagle3_config(shape, drafter), {3, 32, 2}), "max_rows is 2, expected at least 3"));
 
     // And at run time, where a loop of somebody else's could get it wrong.
