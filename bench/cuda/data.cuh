@@ -198,6 +198,7 @@ public:
         fill(columns.requests.targets, targets);
         fill(columns.requests.drafts, drafts);
         fill(columns.requests.remaining, std::vector<std::uint32_t>(R, 1u << 20));
+        fill(columns.requests.min_remaining, std::vector<std::uint32_t>(R, 0));
         fill(columns.requests.draft_limits, std::vector<std::uint32_t>(R, limits.block_size));
         fill(columns.requests.weights, std::vector<sureleap::fixed_probability>(R, sureleap::certain));
         fill(columns.drafts.sizes, std::vector<std::uint32_t>(R, limits.block_size));

@@ -140,6 +140,7 @@ int main() {
     upload(round.requests.targets, std::vector<transform>(requests));
     upload(round.requests.drafts, std::vector<transform>(requests));
     upload(round.requests.remaining, std::vector<std::uint32_t>(requests, new_tokens));
+    upload(round.requests.min_remaining, std::vector<std::uint32_t>(requests, 0));
     upload(round.requests.draft_limits, std::vector<std::uint32_t>(requests, block_size));
     upload(round.requests.weights, std::vector<fixed_probability>(requests, certain));
 

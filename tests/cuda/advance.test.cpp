@@ -37,25 +37,30 @@ struct moving_columns {
     std::vector<token_id> anchors;
     std::vector<std::uint64_t> positions;
     std::vector<std::uint32_t> remaining;
+    std::vector<std::uint32_t> min_remaining;
 
-    explicit moving_columns(std::size_t requests) : anchors(requests), positions(requests), remaining(requests) {}
+    explicit moving_columns(std::size_t requests)
+        : anchors(requests), positions(requests), remaining(requests), min_remaining(requests) {}
 
     void upload(device::request_columns const& to) const {
         support::upload(to.count, static_cast<std::uint32_t>(anchors.size()));
         support::upload(to.anchors, anchors);
         support::upload(to.positions, positions);
         support::upload(to.remaining, remaining);
+        support::upload(to.min_remaining, min_remaining);
     }
     void download(device::request_columns const& from) {
         anchors = support::download(from.anchors, anchors.size());
         positions = support::download(from.positions, positions.size());
         remaining = support::download(from.remaining, remaining.size());
+        min_remaining = support::download(from.min_remaining, min_remaining.size());
     }
     void erase(std::size_t r) {
         auto const i = static_cast<std::ptrdiff_t>(r);
         anchors.erase(anchors.begin() + i);
         positions.erase(positions.begin() + i);
         remaining.erase(remaining.begin() + i);
+        min_remaining.erase(min_remaining.begin() + i);
     }
     [[nodiscard]] bool operator==(moving_columns const&) const = default;
 };
@@ -101,6 +106,7 @@ TEST_CASE("Advance: random verdicts") {
             columns.positions[r] = (std::uint64_t{1} << 33) + roll.below(1000);
             bool const over = roll.chance(0.1);
             columns.remaining[r] = over ? 0 : static_cast<std::uint32_t>(1 + roll.below(40));
+            columns.min_remaining[r] = static_cast<std::uint32_t>(roll.chance(0.5) ? 0 : roll.below(40));
             statuses[r] = roll.chance(0.1) ? status::invalid_target : status::ok;
             std::size_t const most = std::min<std::size_t>(gamma + 1, columns.remaining[r]);
             emitted[r] = statuses[r] == status::ok && !over ? static_cast<std::uint32_t>(1 + roll.below(most)) : 0;
@@ -118,6 +124,7 @@ TEST_CASE("Advance: random verdicts") {
             if (emitted[r] > 0) {
                 expected.anchors[r] = tokens[r * (gamma + 1) + emitted[r] - 1];
                 expected.positions[r] += emitted[r];
+                expected.min_remaining[r] -= std::min(expected.min_remaining[r], emitted[r]);
                 expected.remaining[r] = stopped[r] != 0 ? 0 : expected.remaining[r] - emitted[r];
             }
             if (expected.remaining[r] == 0) ended.push_back(static_cast<std::uint32_t>(r));

@@ -4,7 +4,7 @@
 // and seeds. A round is budget, backbone, chain, schedule, batch, target, acceptance and the step to the next round. It
 // is captured in a graph once, before there is a request, and replayed. Everything that is drafted, scheduled and
 // emitted must be the same in every round. Meanwhile requests finish, others take their slots, and the batch grows and
-// shrinks.
+// shrinks. Some are constrained, by masks that depend on the token before, or may not stop soon.
 //
 // And one graph replayed 10,000 times on a device (12 in the emulator, some seconds): what a request emits among others
 // that join and leave is what it emits alone.
@@ -13,6 +13,7 @@
 #include <sureleap/cuda/drafter/chain.cuh>
 #include <sureleap/cuda/round/admit.cuh>
 #include <sureleap/cuda/round/advance.cuh>
+#include <sureleap/cuda/sampling/row_mask.cuh>
 #include <sureleap/cuda/schedule/budget.cuh>
 #include <sureleap/cuda/schedule/history.cuh>
 #include <sureleap/cuda/verify/flatten.cuh>
@@ -120,11 +121,64 @@ __global__ void backbone_pass(model_tables tables, device::device_round round, b
     }
 }
 
+// ---- a grammar -----------------------------------------------------------------------------------------------------
+
+constexpr std::size_t words_of_mask = mask_words(vocabulary);
+
+/// Behind a token come 400 neighbours: groups of the row have none of them.
+[[nodiscard]] SURELEAP_HOST_DEVICE constexpr bool may_follow(token_id last, std::uint32_t v) {
+    return (v + 37 * static_cast<std::uint32_t>(last)) % vocabulary < 400;
+}
+[[nodiscard]] SURELEAP_HOST_DEVICE constexpr std::uint32_t word_behind(token_id last, std::uint32_t w) {
+    std::uint32_t word = 0;
+    for (std::uint32_t i = 0; i < 32; ++i) word |= static_cast<std::uint32_t>(may_follow(last, 32 * w + i)) << i;
+    return word;
+}
+/// Who is constrained, told by its seed.
+[[nodiscard]] SURELEAP_HOST_DEVICE constexpr bool is_constrained(std::uint64_t seed) {
+    return seed % 3 == 0;
+}
+
+/// The host's, as a request's constraint.
+struct grammar {
+    std::vector<std::uint32_t> words = std::vector<std::uint32_t>(words_of_mask);
+
+    [[nodiscard]] auto constraint() {
+        return [this](request_view const& request, std::span<token_id const> drafted) noexcept {
+            token_id const last = drafted.empty() ? request.anchor : drafted.back();
+            for (std::uint32_t w = 0; w < words.size(); ++w) words[w] = word_behind(last, w);
+            return token_mask{std::span<std::uint32_t const>(words)};
+        };
+    }
+};
+using constraint_type = decltype(std::declval<grammar&>().constraint());
+
+/// And the engine's: masks of position k, and of the batch.
+__global__ void fill_base_masks(device::device_round round, std::uint32_t k, std::uint32_t* words) {
+    std::uint32_t const r = blockIdx.x;
+    if (r >= *round.requests.count) return;
+    std::size_t const row = std::size_t{r} * block_size + k;
+    token_id const last = k == 0 ? round.requests.anchors[r] : round.drafts.tokens[row - 1];
+    bool const constrained = is_constrained(round.requests.seeds[r]);
+    for (std::uint32_t w = threadIdx.x; w < words_of_mask; w += blockDim.x) {
+        words[row * words_of_mask + w] = constrained ? word_behind(last, w) : 0xffffffffu;
+    }
+}
+__global__ void fill_target_masks(device::device_round round, std::uint32_t* words) {
+    std::uint32_t const row = blockIdx.x;
+    if (row >= static_cast<std::uint32_t>(round.batch.offsets[round.limits.requests])) return;
+    bool const constrained = is_constrained(round.requests.seeds[round.batch.markers[row]]);
+    for (std::uint32_t w = threadIdx.x; w < words_of_mask; w += blockDim.x) {
+        words[row * words_of_mask + w] = constrained ? word_behind(round.batch.tokens[row], w) : 0xffffffffu;
+    }
+}
+
 /// All that an engine keeps on the device: models, memory and the captured round.
 struct engine_on_device {
     device::round_limits limits{places, block_size, vocabulary, 1, true};
     device_array<bf16> w1, w2, confidence_weight, hidden_states, base, hidden;
     device_array<float> common, own, rows;
+    device_array<std::uint32_t> base_masks, target_masks;
     device_array<unsigned char> memory;
     device::device_round round{};
     device::chain_memory chain{};
@@ -146,7 +200,9 @@ struct engine_on_device {
           hidden(std::size_t{places} * block_size * hidden_size),
           common(m.common),
           own(m.own),
-          rows(std::size_t{places} * (block_size + 1) * vocabulary) {
+          rows(std::size_t{places} * (block_size + 1) * vocabulary),
+          base_masks(std::size_t{places} * block_size * words_of_mask),
+          target_masks(std::size_t{places} * (block_size + 1) * words_of_mask) {
         head = {{w1.data(), vocabulary, rank}, {w2.data(), vocabulary, rank}};
         confidence = {.weight = confidence_weight.data(), .hidden_size = hidden_size, .bias = 0.8f, .w1 = head.w1};
         auto const shape = shape_of(head, coupled);
@@ -192,7 +248,15 @@ struct engine_on_device {
                                   hidden.data());
         });
         then([&] {
-            return device::draw_chain<typename Rule::draft_rule>(head, confidence, forward, chain, round, stream);
+            auto const mask_position = [&](std::uint32_t k) {
+                cudaError_t const filled =
+                    device::launch(fill_base_masks, places, 32, 0, stream, round, k, base_masks.data());
+                if (filled != cudaSuccess) return filled;
+                return mask_base_rows(device::mutable_rows<bf16>{base.data(), forward.base_logits.rows, vocabulary},
+                                      {base_masks.data(), words_of_mask}, k, round, stream);
+            };
+            return device::draw_chain<typename Rule::draft_rule>(head, confidence, forward, chain, round, stream, {},
+                                                                 mask_position);
         });
         then([&] {
             if constexpr (plans) {
@@ -204,6 +268,14 @@ struct engine_on_device {
         then([&] { return flatten(round, stream); });
         then([&] {
             return device::launch(target_pass, places * (block_size + 1), 64, 0, stream, tables, round, rows.data());
+        });
+        then([&] {
+            return device::launch(fill_target_masks, places * (block_size + 1), 32, 0, stream, round,
+                                  target_masks.data());
+        });
+        then([&] {
+            return mask_target_rows(device::mutable_rows<float>{rows.data(), places * (block_size + 1), vocabulary},
+                                    {target_masks.data(), words_of_mask}, round.batch, round, stream);
         });
         then([&] {
             return device::accept<Rule>(device::logits_rows<float>{rows.data(), places * (block_size + 1), vocabulary},
@@ -240,7 +312,9 @@ struct request_list {
         auto const anchors = support::download(from.anchors, count);
         auto const positions = support::download(from.positions, count);
         auto const remaining = support::download(from.remaining, count);
+        auto const min_remaining = support::download(from.min_remaining, count);
         for (std::size_t r = 0; r < count; ++r) {
+            running[r].min_remaining = min_remaining[r];
             running[r].anchor = anchors[r];
             running[r].position = positions[r];
             running[r].remaining = remaining[r];
@@ -311,7 +385,7 @@ void mirror(std::uint64_t seed) {
                 drafter,
                 schedule,
                 Rule{},
-                {.max_requests = places, .seed = 3, .kernels = &scalar_kernels<row_kernels>}};
+                {.max_requests = places, .seed = 3, .kernels = &scalar_kernels<row_kernels>, .constrained = true}};
     engine_on_device there(own, curve, std::is_same_v<typename Rule::draft_rule, coupled_draft>, lag, prior);
 
     support::captured const round_there(
@@ -319,6 +393,9 @@ void mirror(std::uint64_t seed) {
 
     request_list requests;
     std::vector<std::array<token_id, 1>> stops(ever);  // which settings refer to
+    std::vector<grammar> grammars(ever);
+    std::vector<constraint_type> constraints;
+    for (grammar& each : grammars) constraints.push_back(each.constraint());
     std::uint32_t joined = 0;
     auto const join = [&] {
         std::uint32_t const i = joined++;
@@ -332,6 +409,8 @@ void mirror(std::uint64_t seed) {
         if (i == 1) settings.max_draft_tokens = 2;
         stops[i] = {i % 2 == 0 ? static_cast<token_id>(roll.below(vocabulary)) : no_token};
         settings.stop_tokens = stops[i];
+        if (is_constrained(*settings.seed)) settings.constraint = constraints[i];
+        if (i % 4 == 2) settings.min_new_tokens = 5;
         static_cast<void>(dec.submit(prompt, settings));
         std::uint32_t const slot = requests.take_slot();
         require_cuda(device::join(there.history, slot, nullptr));
@@ -343,7 +422,8 @@ void mirror(std::uint64_t seed) {
                       .draft_limit = i == 1 ? 2 : block_size,
                       .target = settings.target_transform(),
                       .slot = slot,
-                      .stop_token = stops[i][0]});
+                      .stop_token = stops[i][0],
+                      .min_remaining = static_cast<std::uint32_t>(settings.min_new_tokens)});
     };
     while (joined < places - 2) join();
 

@@ -180,6 +180,7 @@ struct device_scene {
         });
         column(requests.weights, [&](std::size_t r) { return s.views[r].weight; });
         column(requests.slots, [&](std::size_t r) { return static_cast<std::uint32_t>(r); });
+        column(requests.min_remaining, [&](std::size_t) { return 0u; });
         column(requests.stop_tokens, [&](std::size_t r) { return s.stops[r]; });
     }
 

@@ -25,6 +25,7 @@ struct device_request {
     sureleap::transform target{};
     std::uint32_t slot = 0;
     sureleap::token_id stop_token = sureleap::no_token;  ///< where there is room for one
+    std::uint32_t min_remaining = 0;
 };
 
 /// Writes the requests of a round, as the engine does when they come and go.
@@ -47,6 +48,7 @@ inline void write_requests(sureleap::cuda::device_round const& round, std::vecto
     column(to.draft_limits, [](auto const& q) { return q.draft_limit; });
     column(to.weights, [](auto const& q) { return q.weight; });
     column(to.slots, [](auto const& q) { return q.slot; });
+    column(to.min_remaining, [](auto const& q) { return q.min_remaining; });
     if (round.limits.stop_tokens == 1) column(to.stop_tokens, [](auto const& q) { return q.stop_token; });
 }
 

@@ -43,17 +43,18 @@ struct round_limits {
 
 /// The requests of a round. The engine writes them when requests come and go; `advance` moves them on from round to round.
 struct request_columns {
-    std::uint32_t* count = nullptr;         ///< [1] R of this round, at most limits.requests
-    token_id* anchors = nullptr;            ///< [R] x_0
-    std::uint64_t* positions = nullptr;     ///< [R] of the anchor in its sequence
-    std::uint64_t* seeds = nullptr;         ///< [R]
-    transform* targets = nullptr;           ///< [R] how target logits become p
-    transform* drafts = nullptr;            ///< [R] how draft logits become q
-    std::uint32_t* remaining = nullptr;     ///< [R] tokens it may still emit; 0: it is finished, and emits nothing
-    std::uint32_t* draft_limits = nullptr;  ///< [R] request_view's draft_limit or model_limit, the lower one
-    fixed_probability* weights = nullptr;   ///< [R] worth of a token, 1 .. certain
-    std::uint32_t* slots = nullptr;         ///< [R] stable index below limits.requests, for what outlives a round
-    token_id* stop_tokens = nullptr;        ///< [R, limits.stop_tokens], no_token where there are fewer
+    std::uint32_t* count = nullptr;          ///< [1] R of this round, at most limits.requests
+    token_id* anchors = nullptr;             ///< [R] x_0
+    std::uint64_t* positions = nullptr;      ///< [R] of the anchor in its sequence
+    std::uint64_t* seeds = nullptr;          ///< [R]
+    transform* targets = nullptr;            ///< [R] how target logits become p
+    transform* drafts = nullptr;             ///< [R] how draft logits become q
+    std::uint32_t* remaining = nullptr;      ///< [R] tokens it may still emit; 0: it is finished, and emits nothing
+    std::uint32_t* draft_limits = nullptr;   ///< [R] request_view's draft_limit or model_limit, the lower one
+    fixed_probability* weights = nullptr;    ///< [R] worth of a token, 1 .. certain
+    std::uint32_t* slots = nullptr;          ///< [R] stable index below limits.requests, for what outlives a round
+    token_id* stop_tokens = nullptr;         ///< [R, limits.stop_tokens], no_token where there are fewer
+    std::uint32_t* min_remaining = nullptr;  ///< [R] tokens it emits before a stop token may be one (row_mask.cuh)
 
     /// Useful draft tokens of request r: one emitted token is always the target's own (request_view::draft_cap).
     [[nodiscard]] __device__ std::uint32_t draft_cap(std::uint32_t r, std::uint32_t block_size) const {
@@ -148,7 +149,8 @@ struct device_round {
                       ws.take<std::uint32_t>(requests),
                       ws.take<fixed_probability>(requests),
                       ws.take<std::uint32_t>(requests),
-                      ws.take<token_id>(requests * limits.stop_tokens)};
+                      ws.take<token_id>(requests * limits.stop_tokens),
+                      ws.take<std::uint32_t>(requests)};
     round.drafts = {ws.take<token_id>(drafts),
                     ws.take<law>(drafts),
                     ws.take<double>(drafts),

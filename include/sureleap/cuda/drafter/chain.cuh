@@ -197,6 +197,11 @@ __global__ void __launch_bounds__(draw_threads)
 
 }  // namespace detail
 
+/// Nothing is enqueued between the positions of a chain.
+struct no_stage {
+    [[nodiscard]] cudaError_t operator()(std::uint32_t) const noexcept { return cudaSuccess; }
+};
+
 /// Drafts a block for every request of `round`: drafts.tokens, laws, token_probabilities, confidence, survival, sizes
 /// and statuses. DraftRule: categorical_draft, argmax_draft or coupled_draft, the host's types. Request r drafts at
 /// most round.chain_cap(r) tokens. It drafts none, and has a status that says so, in three cases. Its row holds NaN,
@@ -204,13 +209,17 @@ __global__ void __launch_bounds__(draw_threads)
 /// coupled_draft needs rows; where the draft has a vocabulary of its own, its Gumbel-max draws cost a call of Philox
 /// for every token.
 ///
+/// `before_position`: cudaError_t(std::uint32_t k), called before the launches that draft position k. It may enqueue work
+/// that depends on drafts.tokens before k, as a mask of the base logits of position k (mask_base_rows) does.
+///
 /// `forward` has rows for limits.requests requests. 2 gamma + 2 launches, 3 gamma + 2 with rows, whose shape depends on limits alone.
 /// cudaErrorInvalidValue, before any of them, if shapes do not fit each other, a pointer is null, or the memory is not of
 /// this head's shape. O(gamma R V r).
-template <class DraftRule, device_head Head, class U, device_confidence Confidence>
+template <class DraftRule, device_head Head, class U, device_confidence Confidence, class BeforePosition = no_stage>
 [[nodiscard]] cudaError_t draw_chain(Head const& head, Confidence const& confidence, forward_view<U> const& forward,
                                      chain_memory const& memory, device_round const& round, cudaStream_t stream,
-                                     chain_options const& options = {}) noexcept {
+                                     chain_options const& options = {},
+                                     BeforePosition const& before_position = {}) noexcept {
     using W = typename Head::weight_type;
     constexpr std::uint32_t terms = code_terms<Head>;
     static_assert(is_device_storage_v<U>, "draw_chain: base logits are float, sureleap::bf16 or sureleap::half");
@@ -246,6 +255,8 @@ template <class DraftRule, device_head Head, class U, device_confidence Confiden
         error = launch(detail::begin_blocks<Head>, grid, block, bytes, stream, head, codes, memory.list(0), round);
     }
     for (std::uint32_t k = 0; k < limits.block_size && error == cudaSuccess; ++k) {
+        error = before_position(k);
+        if (error != cudaSuccess) break;
         error = multiply<terms>(
             product_step<W, U>{head.w2, base, codes, memory.list(k), round.requests.drafts, memory.statistics, rows, k},
             limits.requests, stream);

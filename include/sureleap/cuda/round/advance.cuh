@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // How requests move on from a round to the next, on the device (detail::request_place::apply of the host). The last emitted
-// token is the next anchor. Positions grow and remaining falls by what was emitted. A stop token ends a request.
+// token is the next anchor. Positions grow, and remaining and min_remaining fall by what was emitted. A stop token ends a
+// request.
 //
 // Finished requests stay in the round, as rows that emit nothing, until the engine takes them out: only it knows what takes
 // their place. The list of them is a state and not an event, so the engine may read it after any round it likes.
@@ -53,6 +54,8 @@ __global__ void __launch_bounds__(threads_of_advance) advance_kernel(device_roun
                 requests.positions[r] += emitted;
                 remaining = verdicts.stopped[r] != 0 || emitted > remaining ? 0 : remaining - emitted;
                 requests.remaining[r] = remaining;
+                std::uint32_t const least = requests.min_remaining[r];
+                requests.min_remaining[r] = least > emitted ? least - emitted : 0;
             }
             ended = remaining == 0;
         }
