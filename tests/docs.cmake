@@ -2,7 +2,8 @@
 #
 # Code in the documentation is code that was compiled: in README.md and docs/*.md, a block after the line
 #   <!-- from examples/first.cpp -->
-# must stand in that file word for word. Links lead to files that exist, and so does every header that is named.
+# must stand in that file word for word. Links lead to files that exist, and so does every header that is named. The
+# README has at most 1,000 words.
 #   cmake -D SOURCE_DIR=<checkout> -P docs.cmake
 cmake_minimum_required(VERSION 3.22)
 
@@ -78,4 +79,12 @@ foreach(document IN LISTS documents)
         math(EXPR names "${names} + 1")
     endforeach()
 endforeach()
+
+file(READ ${SOURCE_DIR}/README.md text)
+string(REGEX REPLACE "[];[]" " " text "${text}")
+string(REGEX MATCHALL "[^ \n]+" words "${text}")
+list(LENGTH words words)
+if(words GREATER 1000)
+    message(SEND_ERROR "README.md has ${words} words, expected at most 1000: what is not needed there has a page in docs/")
+endif()
 message(STATUS "${count} quoted blocks, ${links} links, ${names} names of headers")
