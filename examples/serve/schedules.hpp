@@ -64,9 +64,9 @@ public:
     closed_loop_schedule(Cost cost, std::size_t block_size, double prior = 0.8, double memory = 1000)
         : cost_(std::move(cost)), accepted_(block_size, prior), seen_(block_size, false), memory_(memory) {}
 
-    void limit_drafts(std::span<sureleap::request_view> requests) noexcept {
+    void limit_drafts(std::span<sureleap::request_view> requests) {
         std::size_t const length = best_length(requests);
-        for (sureleap::request_view& r : requests) r.draft_limit = length;
+        for (sureleap::request_view& r : requests) r.draft_limit = std::min(r.draft_limit, length);
     }
     void admit(sureleap::causal_frontier& frontier) const noexcept { sureleap::fixed_schedule{}.admit(frontier); }
 
@@ -87,15 +87,17 @@ public:
     }
 
 private:
-    [[nodiscard]] std::size_t best_length(std::span<sureleap::request_view> requests) const noexcept {
+    [[nodiscard]] std::size_t best_length(std::span<sureleap::request_view const> requests) const {
+        std::vector<sureleap::request_view> trial;
         std::size_t best = 0;
         double most = 0;
         double tokens = 1;
         double survival = 1;
         for (std::size_t length = 0; length <= accepted_.size(); ++length) {
             if (length > 0) tokens += survival *= accepted_[length - 1];
-            for (sureleap::request_view& r : requests) r.draft_limit = length;
-            auto load = sureleap::load_of(requests, accepted_.size());
+            trial.assign(requests.begin(), requests.end());
+            for (sureleap::request_view& r : trial) r.draft_limit = std::min(r.draft_limit, length);
+            auto load = sureleap::load_of(trial, accepted_.size());
             auto const& curve = sureleap::curve_of(cost_, load);
             double const goodput = tokens * curve.steps_per_second(load.requests + load.draft_tokens);
             if (goodput > most) {
