@@ -3,10 +3,13 @@
 // Recursive rejection (Miao et al., "SpecInfer", ASPLOS 2024; without replacement: Jeon et al. 2024, Yang et al. 2024): the
 // children of a node are judged in the order of their draws.
 //
-//     child x is kept with probability min(1, p_j(x) / q_j(x))
+//     n = the anchor;  p, q = the laws behind n
+//     for each child x of n, with u uniform in [0, 1):
+//         if u q(x) < p(x): go to x and begin again there
+//         p = max(p - q, 0), normalised;  q(x) = 0, normalised
+//     emit the path to n and a draw of p
 //
-// p_j and q_j are what elder siblings left of p and q (remaining.hpp). If none is kept, the token is drawn from what is left
-// of p. Of a chain this is token rejection.
+// remaining.hpp has p and q behind rejected children. Of a chain this is token rejection.
 #pragma once
 
 #include <cstddef>

@@ -8,8 +8,11 @@
 //     r_i(v) = max(p_i p(v) - q(v), 0)                    residual behind prefix i
 //     h_i = sum_v r_i(v) / (sum_v r_i(v) + 1 - p_i)       acceptance of prefix i; h_l = p_l
 //
-// The accepted prefix is the longest one whose test, of probability h_i, succeeds; the token after it is drawn from its
-// residual r_i (from p behind the whole block). Prefix i survives with probability p_i, for every x_1..x_i. So the
+//     for i = l .. 1, with u uniform in [0, 1):
+//         if u < h_i: emit x_1 .. x_i and a draw of r_i, or of p if i = l; end
+//     emit a draw of r_0 = max(p - q, 0)
+//
+// So the accepted prefix is the longest one whose test succeeds. Prefix i survives with probability p_i, for every x_1..x_i. So the
 // block may end at any length that is a function of x_1..x_i. h_i and the residual are not those of token rejection:
 // using either of those biases the output.
 #pragma once

@@ -3,6 +3,10 @@
 // Keyed Gumbel coupling: draft and target choose their token by an exponential race over the same noise, keyed by
 // (seed, absolute position). Similar distributions mostly choose the same token (Daliri et al. 2024, "Coupling without
 // communication"). The output is the winner of the target's own race, whatever was drafted.
+//
+//     e(v) = the exponential of (seed, position, v)
+//     draft:  x = argmin_v e(v) / q(v)
+//     target: y = argmin_v e(v) / p(v);  x is kept if it is y, else y is emitted and the block ends
 #pragma once
 
 #include <cstddef>

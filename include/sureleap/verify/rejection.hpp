@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// Token rejection: keep x_k with probability min(1, p(x_k)/q(x_k)); at the first rejection draw from the residual
-// max(p - q, 0); after a fully accepted block draw a bonus from p (Leviathan et al. 2023; Chen et al. 2023).
+// Token rejection (Leviathan et al. 2023; Chen et al. 2023). Tokens are judged one by one:
+//
+//     for k = 0 .. l - 1, with u uniform in [0, 1):
+//         if u q_k(x_k) >= p_k(x_k): emit what was kept and a draw of max(p_k - q_k, 0), the residual; end
+//         keep x_k
+//     emit the block and a draw of p_l, the bonus
+//
+// So x_k is kept with probability min(1, p(x_k) / q(x_k)).
 #pragma once
 
 #include <cstddef>
