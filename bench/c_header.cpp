@@ -130,10 +130,10 @@ public:
         request.remaining = 100;
         sureleap_drafts drafts{};
         drafts.positions = block_size;
-        drafts.rows = {rows_.draft_of(round), block_size, rows_.vocabulary, rows_.vocabulary, nullptr, nullptr, 0};
+        drafts.rows = {rows_.draft_of(round), block_size, rows_.vocabulary, rows_.vocabulary, nullptr, nullptr, 0, 0};
         sureleap_batch batch{};
         sureleap_verdict verdict{};
-        sureleap_rows target{rows_.target_of(round), 0, rows_.vocabulary, rows_.vocabulary, nullptr, nullptr, 0};
+        sureleap_rows target{rows_.target_of(round), 0, rows_.vocabulary, rows_.vocabulary, nullptr, nullptr, 0, 0};
         bool good = sureleap_round_begin(round_, &request, 1, nullptr) == SURELEAP_OK;
         good = good && sureleap_round_draft(round_, &drafts) == SURELEAP_OK;
         good = good && sureleap_round_admit(round_, &batch) == SURELEAP_OK;

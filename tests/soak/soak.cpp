@@ -389,10 +389,11 @@ private:
     std::size_t steps_ = 0;
 };
 
-/// Engines one after the other, each for a part of the rounds; every second one is given up with requests in it.
+/// Engines one after the other, each for a part of the rounds; every second one is given up with requests in it. How many
+/// rounds went on without a drafter that threw.
 template <class Parts, class MakeDrafter, class MakeSchedule, class Rule>
-void leave_on(char const* name, std::size_t rounds, std::uint64_t seed, MakeDrafter const& make,
-              MakeSchedule const& schedule, Rule const& rule, pool& threads) {
+std::size_t leave_on(char const* name, std::size_t rounds, std::uint64_t seed, MakeDrafter const& make,
+                     MakeSchedule const& schedule, Rule const& rule, pool& threads) {
     auto const start = std::chrono::steady_clock::now();
     totals sum;
     std::size_t const lives = 4;
@@ -412,10 +413,10 @@ void leave_on(char const* name, std::size_t rounds, std::uint64_t seed, MakeDraf
         sum.tokens += done.tokens;
     }
     double const seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    demand(sum.finished > 0 && sum.cancelled > 0 && sum.thrown > 0 && sum.failed > 0 && sum.went_on > 0,
-           "nothing happened");
+    demand(sum.finished > 0 && sum.cancelled > 0 && sum.thrown > 0 && sum.failed > 0, "nothing happened");
     std::printf("%-44s %9zu %9zu %9zu %9zu %9zu %9zu %9zu %9zu %9zu %8.1f\n", name, sum.request_rounds, sum.tokens,
                 sum.submitted, sum.finished, sum.cancelled, sum.thrown, sum.poisoned, sum.failed, sum.went_on, seconds);
+    return sum.went_on;
 }
 
 std::uint64_t number_after(int argc, char** argv, char const* flag, std::uint64_t otherwise) {
@@ -460,25 +461,27 @@ int main(int argc, char** argv) {
     auto const lagged = [](auto cost) { return top_k_schedule{cost}; };
 
     std::size_t const share = rounds / 10;
-    leave_on<wild_parts>("coupling, planned, semi-autoregressive, wild", share, 1000 * seed, semi, planned,
-                         keyed_coupling{}, threads);
-    leave_on<own_parts>("coupling, planned, semi-autoregressive, own", share, 1000 * seed + 100, semi, steady,
-                        keyed_coupling{}, threads);
-    leave_on<wild_parts>("coupling, top-K, autoregressive, wild", share, 1000 * seed + 200, ordinary, lagged,
-                         keyed_coupling{}, threads);
-    leave_on<own_parts>("coupling, Algorithm 1, autoregressive, own", share, 1000 * seed + 300, ordinary, greedy,
-                        keyed_coupling{}, threads);
-    leave_on<wild_parts>("match, Algorithm 1, autoregressive, wild", share, 1000 * seed + 400, ordinary, greedy,
-                         target_match<>{}, threads);
-    leave_on<own_parts>("match, top-K, semi-autoregressive, own", share, 1000 * seed + 500, semi, lagged,
-                        target_match<>{}, threads);
-    leave_on<wild_parts>("block, planned, semi-autoregressive, wild", share, 1000 * seed + 600, semi, planned,
-                         block_verification<>{}, threads);
-    leave_on<own_parts>("rejection, planned, semi-autoregressive, own", share, 1000 * seed + 700, semi, steady,
-                        token_rejection<>{}, threads);
-    leave_on<wild_parts>("trees, coupling, Algorithm 1, wild", share, 1000 * seed + 800, tree, greedy,
-                         along_tree<keyed_coupling>{}, threads);
-    leave_on<own_parts>("trees, traversal, planned, own", share, 1000 * seed + 900, tree, steady,
-                        traversal_verification<>{}, threads);
+    std::size_t went_on = 0;
+    went_on += leave_on<wild_parts>("coupling, planned, semi-autoregressive, wild", share, 1000 * seed, semi, planned,
+                                    keyed_coupling{}, threads);
+    went_on += leave_on<own_parts>("coupling, planned, semi-autoregressive, own", share, 1000 * seed + 100, semi,
+                                   steady, keyed_coupling{}, threads);
+    went_on += leave_on<wild_parts>("coupling, top-K, autoregressive, wild", share, 1000 * seed + 200, ordinary, lagged,
+                                    keyed_coupling{}, threads);
+    went_on += leave_on<own_parts>("coupling, Algorithm 1, autoregressive, own", share, 1000 * seed + 300, ordinary,
+                                   greedy, keyed_coupling{}, threads);
+    went_on += leave_on<wild_parts>("match, Algorithm 1, autoregressive, wild", share, 1000 * seed + 400, ordinary,
+                                    greedy, target_match<>{}, threads);
+    went_on += leave_on<own_parts>("match, top-K, semi-autoregressive, own", share, 1000 * seed + 500, semi, lagged,
+                                   target_match<>{}, threads);
+    went_on += leave_on<wild_parts>("block, planned, semi-autoregressive, wild", share, 1000 * seed + 600, semi,
+                                    planned, block_verification<>{}, threads);
+    went_on += leave_on<own_parts>("rejection, planned, semi-autoregressive, own", share, 1000 * seed + 700, semi,
+                                   steady, token_rejection<>{}, threads);
+    went_on += leave_on<wild_parts>("trees, coupling, Algorithm 1, wild", share, 1000 * seed + 800, tree, greedy,
+                                    along_tree<keyed_coupling>{}, threads);
+    went_on += leave_on<own_parts>("trees, traversal, planned, own", share, 1000 * seed + 900, tree, steady,
+                                   traversal_verification<>{}, threads);
+    demand(went_on > 0, "no round went on without its drafter");  // seldom, of one engine
     return 0;
 }
