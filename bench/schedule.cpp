@@ -10,7 +10,7 @@
 //
 //     schedule/greedy       Algorithm 1. smooth: a profiled curve of growing slope. staircase: padded sizes, of which the
 //                           first is reached. Both at the load where a third is admitted.
-//     schedule/best_budget  the global maximum. stairs: 64 padded sizes; black_box: the smooth curve without convex_until
+//     schedule/best_budget  the global maximum. stairs: 64 padded sizes
 //     schedule/top_k        live admission of a planner's budget, a third of all
 //
 // Requests differ in difficulty and confidences fluctuate about it. Tables rotate, 8 MiB of them or two: they come from a
@@ -142,11 +142,6 @@ capacity_table<staircase> stairs(shape const& s, std::size_t first, std::size_t 
     }
     return capacity_table<staircase>(std::move(points));
 }
-
-struct black_box {
-    capacity_table<> inside;
-    [[nodiscard]] double steps_per_second(std::size_t b) const noexcept { return inside.steps_per_second(b); }
-};
 
 // ---- the walks that are compared ---------------------------------------------------------------------------------
 
@@ -358,10 +353,6 @@ int add() {
     }
     for (std::size_t const r : {std::size_t{256}, std::size_t{4096}, std::size_t{65536}, std::size_t{1048576}}) {
         greedy_on({r, 8, true});
-        named("schedule/greedy", {r}, "black_box/",
-              [](benchmark::State& state, shape const& at, tables& data, others& beside) {
-                  greedy(state, at, data, beside, black_box{smooth_at_a_third(at, data)});
-              });
         named("schedule/best_budget", {r}, "smooth/",
               [](benchmark::State& state, shape const& at, tables& data, others& beside) {
                   budget(state, at, data, beside, smooth_at_a_third(at, data));
@@ -370,10 +361,6 @@ int add() {
               [](benchmark::State& state, shape const& at, tables& data, others& beside) {
                   std::size_t const width = at.requests * (at.gamma + 1) / 64;
                   budget(state, at, data, beside, stairs(at, width, width));
-              });
-        named("schedule/best_budget", {r}, "black_box/",
-              [](benchmark::State& state, shape const& at, tables& data, others& beside) {
-                  budget(state, at, data, beside, black_box{smooth_at_a_third(at, data)});
               });
     }
     return 0;

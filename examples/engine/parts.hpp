@@ -90,9 +90,6 @@ public:
     [[nodiscard]] double step_seconds(sureleap::step_load const& load) const noexcept {
         return known_->step_seconds(load);
     }
-    [[nodiscard]] std::size_t convex_until(sureleap::step_load const& load) const noexcept {
-        return known_->convex_until(load);
-    }
     void observe(sureleap::round_record const& round) const noexcept { known_->observe(round); }
     /// Back to what was measured at start.
     void forget() const noexcept { known_->forget(); }

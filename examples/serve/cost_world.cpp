@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include <sureleap/core/error.hpp>
 
@@ -39,11 +38,6 @@ double polyline::operator()(double x) const noexcept {
     return std::fma(slope, x - at[i - 1], seconds[i - 1]);
 }
 
-double polyline::next_kink(double x) const noexcept {
-    auto const next = std::upper_bound(at.begin(), at.end(), x);
-    return next == at.end() ? std::numeric_limits<double>::infinity() : *next;
-}
-
 void cost_world::check() const {
     check_line(name, "requests", requests);
     check_line(name, "batch_tokens", batch_tokens);
@@ -74,15 +68,6 @@ double cost_world::drafting(sureleap::step_load const& load) const noexcept {
     if (load.drafting == 0) return 0;
     return draft_seconds + draft_per_request * static_cast<double>(load.drafting) +
            draft_per_token * static_cast<double>(load.draft_tokens);
-}
-
-std::size_t cost_world::convex_until(sureleap::step_load const& load) const noexcept {
-    std::size_t const b = load.batch_tokens;
-    if (noise > 0) return b + 1;
-    if (pad_batch_to > 1) return std::max(padded(b), b + 1);
-    double const kink = batch_tokens.next_kink(static_cast<double>(b));
-    if (std::isinf(kink)) return std::numeric_limits<std::size_t>::max();
-    return std::max(static_cast<std::size_t>(kink), b + 1);
 }
 
 std::size_t cost_world::padded(std::size_t tokens) const noexcept {

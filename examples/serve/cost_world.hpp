@@ -22,8 +22,6 @@ struct polyline {
     std::vector<double> seconds;
 
     [[nodiscard]] double operator()(double x) const noexcept;
-    /// The next point beyond x; infinite if there is none.
-    [[nodiscard]] double next_kink(double x) const noexcept;
 };
 
 /// Models sureleap::cost_model.
@@ -47,8 +45,6 @@ public:
     void check() const;
 
     [[nodiscard]] double step_seconds(sureleap::step_load const& load) const noexcept;
-    /// Up to the next point, or end of a stair.
-    [[nodiscard]] std::size_t convex_until(sureleap::step_load const& load) const noexcept;
 
     /// What drafting is of step_seconds.
     [[nodiscard]] double drafting(sureleap::step_load const& load) const noexcept;

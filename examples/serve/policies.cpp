@@ -26,9 +26,6 @@ public:
     [[nodiscard]] double step_seconds(sureleap::step_load const& load) const noexcept {
         return refined_ != nullptr ? refined_->step_seconds(load) : model_->step_seconds(load);
     }
-    [[nodiscard]] std::size_t convex_until(sureleap::step_load const& load) const noexcept {
-        return refined_ != nullptr ? refined_->convex_until(load) : model_->convex_until(load);
-    }
 
 private:
     cost_world const* model_;

@@ -241,18 +241,9 @@ concept capacity_curve = requires(C const& c, std::size_t batch_tokens) {
     { c.steps_per_second(batch_tokens) } -> std::convertible_to<double>;
 };
 
-/// A curve that also knows where its step time 1/SPS(B) is convex, up to 2^-44 of its value: from B to convex_until(B) > B,
-/// or further; the largest std::size_t where it is convex for good. Schedules then prove things of many candidates at
-/// once (schedule/throughput.hpp), and ask a curve without it for one SPS a candidate. It changes the time a schedule
-/// takes, and no length. Promise: true; a curve that claims convexity it does not have may be scheduled badly.
-template <class C>
-concept piecewise_convex_capacity = capacity_curve<C> && requires(C const& c, std::size_t batch_tokens) {
-    { c.convex_until(batch_tokens) } -> std::convertible_to<std::size_t>;
-};
-
 /// The time of a step by all that it depends on (step_load): positive, finite, pure. What a capacity curve cannot say: what
 /// drafting costs, how long contexts are. A schedule asks about one round at a time, with everything but B fixed
-/// (priced_round). Optional: convex_until(load), as of piecewise_convex_capacity, for loads that differ in B alone.
+/// (priced_round).
 template <class C>
 concept cost_model = requires(C const& c, step_load const& load) {
     { c.step_seconds(load) } -> std::convertible_to<double>;

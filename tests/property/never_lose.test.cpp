@@ -121,7 +121,6 @@ struct in_units {
     machine model;
     double unit;
     [[nodiscard]] double step_seconds(step_load const& load) const noexcept { return unit * model.step_seconds(load); }
-    [[nodiscard]] std::size_t convex_until(step_load const& load) const noexcept { return model.convex_until(load); }
 };
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -111,9 +110,6 @@ TEST_CASE("A world's file gives its costs") {
                    (0.026 + 0.002 + 0.002 + 0.0005)) < 1e-12);
     CHECK(std::abs(w.cost.step_seconds({.requests = 21, .batch_tokens = 40}) - (0.020 + 0.090)) < 1e-12);
     CHECK(std::abs(w.cost.step_seconds({.requests = 1, .batch_tokens = 1}) - 0.020) < 1e-12);
-    CHECK(w.cost.convex_until({.requests = 1, .batch_tokens = 12}) == 20);
-    CHECK(w.cost.convex_until({.requests = 1, .batch_tokens = 20}) == 30);
-    CHECK(w.cost.convex_until({.requests = 1, .batch_tokens = 31}) == std::numeric_limits<std::size_t>::max());
 }
 
 TEST_CASE("What is no world is told by field") {
@@ -130,17 +126,14 @@ TEST_CASE("What is no world is told by field") {
     CHECK(says(error_text([] { static_cast<void>(find_world("nowhere", nullptr)); }), "there is no such file"));
 }
 
-TEST_CASE("Stairs are as wide as they say, and schedules are told so") {
+TEST_CASE("Stairs are as wide as they say") {
     cost_world const world = made_up_world(64);
     auto const at = [&](std::size_t b) { return world.step_seconds({.requests = 1, .batch_tokens = b}); };
     CHECK(at(1) == at(64));
     CHECK(at(65) == at(128));
     CHECK(at(65) > at(64));
-    CHECK(world.convex_until({.requests = 1, .batch_tokens = 1}) == 64);
-    CHECK(world.convex_until({.requests = 1, .batch_tokens = 64}) == 65);
     cost_world noisy = made_up_world();
     noisy.noise = 0.05;
-    CHECK(noisy.convex_until({.requests = 1, .batch_tokens = 7}) == 8);
     CHECK(noisy.step_seconds({.requests = 1, .batch_tokens = 40}) != at(40));
 }
 

@@ -53,10 +53,6 @@ struct machine {
         }
         return seconds;
     }
-    [[nodiscard]] std::size_t convex_until(step_load const& load) const noexcept {
-        if (padded_to == 1) return std::numeric_limits<std::size_t>::max();
-        return std::max((load.batch_tokens + padded_to - 1) / padded_to * padded_to, load.batch_tokens + 1);
-    }
 };
 
 // ---- what is drafted -------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Random cost models of every kind, and whether one is convex where it says so.
+// Random cost models of every kind.
 #pragma once
 
 #include <algorithm>
@@ -109,38 +109,6 @@ void with_costs(dice& roll, std::size_t requests, F&& f) {
     f("refined stairs", refine(stairs));
     f("refined table", refine(table));
     f("refined cells", refine(cells));
-}
-
-/// Checks that times lie below the chords of the pieces that a model says it is convex in; how many pieces there are.
-template <class Cost>
-std::size_t convex_pieces(Cost const& cost, sureleap::step_load load, std::size_t most) {
-    auto const seconds = [&](std::size_t b) {
-        load.batch_tokens = b;
-        return static_cast<long double>(cost.step_seconds(load));
-    };
-    std::size_t pieces = 0;
-    for (std::size_t b = load.requests; b < most; ++pieces) {
-        load.batch_tokens = b;
-        std::size_t const end = std::min<std::size_t>(cost.convex_until(load), most);
-        REQUIRE(end > b);
-        for (std::size_t const first : {b, b + (end - b) / 3, b + (end - b) / 2, end - 1 - (end - b) / 10}) {
-            for (std::size_t const last : {end, b + (end - b) - (end - b) / 4}) {
-                if (last <= first) continue;
-                long double const left = seconds(first);
-                long double const right = seconds(last);
-                bool below = true;
-                for (std::size_t x = first; x <= last; ++x) {
-                    long double const t = static_cast<long double>(x - first) / static_cast<long double>(last - first);
-                    long double const now = seconds(x);
-                    below = below && now > 0.0L && now <= (left + t * (right - left)) * (1.0L + 0x1p-43L);
-                }
-                INFO("requests " << load.requests << ", from " << first << " to " << last);
-                REQUIRE(below);
-            }
-        }
-        b = end;
-    }
-    return pieces;
 }
 
 }  // namespace support

@@ -20,7 +20,7 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace c {
 
-/// Models cost_model, and knows where it is convex. Immutable.
+/// Models cost_model. Immutable.
 class chosen_cost {
 public:
     using table = batch_cost<capacity_table<>>;
@@ -31,9 +31,6 @@ public:
 
     [[nodiscard]] double step_seconds(step_load const& load) const noexcept {
         return std::visit([&](auto const& m) { return m.step_seconds(load); }, model_);
-    }
-    [[nodiscard]] std::size_t convex_until(step_load const& load) const noexcept {
-        return std::visit([&](auto const& m) { return m.convex_until(load); }, model_);
     }
 
 private:

@@ -19,7 +19,6 @@
 #include <cmath>
 #include <concepts>
 #include <cstddef>
-#include <limits>
 #include <utility>
 
 #include <sureleap/concepts.hpp>
@@ -116,10 +115,6 @@ public:
         seconds = std::fma(prices_.replay, part[8], seconds);
         return std::fma(prices_.batch_token, part[2], seconds);
     }
-    /// A line in B is convex for good.
-    [[nodiscard]] std::size_t convex_until(step_load const&) const noexcept {
-        return std::numeric_limits<std::size_t>::max();
-    }
 
     [[nodiscard]] cost_prices const& prices() const noexcept { return prices_; }
 
@@ -141,8 +136,7 @@ struct draft_prices {
     double replay = 0.0;   ///< per request that the target decodes tokens of again, since drafts were rejected
 };
 
-/// 1 / SPS(B) and the draft. Models cost_model; knows what the curve knows (convex_until), since the draft does not
-/// depend on B. Costs one question to the curve.
+/// 1 / SPS(B) and the draft. Models cost_model. Costs one question to the curve.
 template <capacity_curve Curve>
 class batch_cost {
 public:
@@ -166,11 +160,6 @@ public:
         draft = std::fma(draft_.token, static_cast<double>(load.draft_tokens), draft);
         draft = std::fma(draft_.unread, static_cast<double>(load.unread_tokens), draft);
         return verify + draft;
-    }
-    [[nodiscard]] std::size_t convex_until(step_load const& load) const noexcept
-        requires piecewise_convex_capacity<Curve>
-    {
-        return curve_.convex_until(load.batch_tokens);
     }
 
     [[nodiscard]] Curve const& curve() const noexcept { return curve_; }

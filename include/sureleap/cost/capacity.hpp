@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -35,9 +34,6 @@ struct capacity_point {
 //
 // A policy is a type with `static double seconds(std::span<capacity_point const>, std::size_t batch_tokens) noexcept`
 // over points sorted by batch_tokens, never empty. Tables that are saved need a `static constexpr char const* name`.
-// Optional, for fast schedules over many requests: `static std::size_t convex_until(points, std::size_t interval)`. It
-// is asked about batches above points[interval - 1] and up to points[interval]. It returns the batch up to which step
-// times are convex, at least points[interval] (see piecewise_convex_capacity).
 
 /// Straight lines between points. Below the first point: the first point's time. Beyond the last: the slope of the
 /// last segment continues, unless it falls, in which case (as for a table of one point) the last time stays.
@@ -60,37 +56,6 @@ struct linear_step_time {
         // fma and not a product and a sum, which compilers fuse on one machine and not on the other.
         return std::fma(slope, static_cast<double>(batch_tokens - from.batch_tokens), from.seconds);
     }
-
-    /// As long as the slope does not fall; what rounding makes of equal slopes is let pass, up to 2^-45 of the time.
-    [[nodiscard]] static std::size_t convex_until(std::span<capacity_point const> points,
-                                                  std::size_t interval) noexcept {
-        auto const slope = [&](std::size_t i) {
-            if (i == 0 || points.size() == 1) return 0.0;
-            if (i == points.size()) return std::max(slope_to(points, i - 1), 0.0);
-            return slope_to(points, i);
-        };
-        double steepest = slope(interval);
-        double below = 0.0;  // the line may have fallen below a convex one by that much
-        double least = std::min(seconds(points, interval == 0 ? 0 : points[interval - 1].batch_tokens),
-                                points[std::min(interval, points.size() - 1)].seconds);
-        for (std::size_t i = interval; i < points.size(); ++i) {
-            double const next = slope(i + 1);
-            if (next < steepest) {
-                if (i + 1 == points.size()) return points[i].batch_tokens;  // and falls further and further below
-                least = std::min(least, points[i + 1].seconds);
-                below += (steepest - next) * static_cast<double>(points[i + 1].batch_tokens - points[i].batch_tokens);
-                if (below > 0x1p-45 * least) return points[i].batch_tokens;
-            }
-            steepest = std::max(steepest, next);
-        }
-        return std::numeric_limits<std::size_t>::max();
-    }
-
-private:
-    [[nodiscard]] static double slope_to(std::span<capacity_point const> points, std::size_t i) noexcept {
-        return (points[i].seconds - points[i - 1].seconds) /
-               static_cast<double>(points[i].batch_tokens - points[i - 1].batch_tokens);
-    }
 };
 
 /// The time of the next larger profiled size: an engine that pads its batch to captured graph sizes pays for the
@@ -109,12 +74,6 @@ struct staircase {
         capacity_point const& last = points.back();
         return last.seconds * static_cast<double>(batch_tokens) / static_cast<double>(last.batch_tokens);
     }
-
-    /// As far as a stair is wide; the last one and the slope behind it are convex together.
-    [[nodiscard]] static std::size_t convex_until(std::span<capacity_point const> points,
-                                                  std::size_t interval) noexcept {
-        return interval + 1 < points.size() ? points[interval].batch_tokens : std::numeric_limits<std::size_t>::max();
-    }
 };
 
 namespace detail {
@@ -122,11 +81,6 @@ namespace detail {
 template <class I>
 concept step_time_interpolation = requires(std::span<capacity_point const> points, std::size_t batch_tokens) {
     { I::seconds(points, batch_tokens) } noexcept -> std::same_as<double>;
-};
-
-template <class I>
-concept knows_convexity = requires(std::span<capacity_point const> points, std::size_t interval) {
-    { I::convex_until(points, interval) } noexcept -> std::same_as<std::size_t>;
 };
 
 /// Everything a table demands of its points; `who` opens the message (a file's name, when read from one).
@@ -174,15 +128,6 @@ public:
     /// Error if the points are empty, unsorted, repeated or outside the bounds of capacity_point, with index and value.
     explicit capacity_table(std::vector<capacity_point> points) : points_(std::move(points)) {
         detail::check_capacity_points("capacity_table", points_);
-        if constexpr (detail::knows_convexity<Interpolation>) {
-            while (convex_until_.size() <= points_.size()) {
-                std::size_t const until = Interpolation::convex_until(points_, convex_until_.size());
-                do {
-                    convex_until_.push_back(until);
-                } while (convex_until_.size() <= points_.size() &&
-                         points_[convex_until_.size() - 1].batch_tokens < until);
-            }
-        }
     }
 
     /// Time of a step with that many batch tokens. O(log points), no allocation.
@@ -191,15 +136,6 @@ public:
     }
     [[nodiscard]] double steps_per_second(std::size_t batch_tokens) const noexcept {
         return 1.0 / step_seconds(batch_tokens);
-    }
-    /// Models piecewise_convex_capacity, if the interpolation knows where it is convex. O(log points).
-    [[nodiscard]] std::size_t convex_until(std::size_t batch_tokens) const noexcept
-        requires detail::knows_convexity<Interpolation>
-    {
-        auto const at = std::lower_bound(points_.begin(), points_.end(), batch_tokens,
-                                         [](auto const& p, std::size_t b) { return p.batch_tokens < b; });
-        // At a kink the next token may begin something else; two points are convex in any case.
-        return std::max(convex_until_[static_cast<std::size_t>(at - points_.begin())], batch_tokens + 1);
     }
 
     [[nodiscard]] std::span<capacity_point const> points() const noexcept { return points_; }
@@ -217,7 +153,6 @@ public:
 
 private:
     std::vector<capacity_point> points_;
-    std::vector<std::size_t> convex_until_;  // [points + 1], by the interval that a batch lies in
 };
 
 /// Closed form SPS(B) = rate / (overhead + B): a step costs (overhead + B) / rate seconds, a fixed part and one
@@ -243,10 +178,6 @@ public:
     /// No step is empty: B = 0 counts as 1, which also keeps the value finite without overhead.
     [[nodiscard]] double steps_per_second(std::size_t batch_tokens) const noexcept {
         return rate_ / (overhead_ + static_cast<double>(std::max<std::size_t>(batch_tokens, 1)));
-    }
-    /// Everywhere. Models piecewise_convex_capacity.
-    [[nodiscard]] std::size_t convex_until(std::size_t) const noexcept {
-        return std::numeric_limits<std::size_t>::max();
     }
 
     [[nodiscard]] double rate() const noexcept { return rate_; }

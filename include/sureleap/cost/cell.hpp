@@ -7,8 +7,6 @@
 //
 // - The model goes on pricing what a cell does not say: contexts and drafts other than the ones it was measured under.
 //   They are other kernels than the one that was measured, so they come on top.
-// - Differences, not ratios: a convex model plus a line is convex, so between cells a schedule over a million requests
-//   can prove what it needs (convex_until). A ratio times a model is concave wherever the ratio falls.
 // - Differences, not times: between two cells of a padded engine the model's stairs remain. Better still is to put the
 //   padding outside, padded_cost<cell_cost<additive_cost>>, which then asks for measured sizes only.
 // - Beyond the cells the nearest difference applies. A difference of 0 would be a cliff at the edge of what was
@@ -31,9 +29,8 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// A model and measured cells. Models cost_model; knows where it is convex if the model does. Immutable, concurrently
-/// callable, no allocation; O(log cells) and one question to the model. At a cell's own load: the measured time, to the
-/// bit. No cells: the model as it is.
+/// A model and measured cells. Models cost_model. Immutable, concurrently callable, no allocation; O(log cells) and one
+/// question to the model. At a cell's own load: the measured time, to the bit. No cells: the model as it is.
 template <cost_model Model>
 class cell_cost {
 public:
@@ -85,23 +82,6 @@ public:
         }
         // A model that overrates contexts could be corrected below 0 where there are none; a share of it always stays.
         return std::max(here.measured + (model - here.modelled), least_share_ * model);
-    }
-
-    /// Up to the next cell, or as far as the model is convex. Nothing is promised if the model is more than twice too
-    /// slow somewhere: the difference may then lose the digits that convexity is proved with.
-    [[nodiscard]] std::size_t convex_until(step_load const& load) const noexcept
-        requires requires(Model const& m) { m.convex_until(load); }
-    {
-        std::size_t until = model_.convex_until(load);
-        if (rows_.empty()) return until;
-        if (least_share_ < 0.5) return load.batch_tokens + 1;
-        auto const [low, high] = rows_around(load.requests);
-        for (std::size_t const i : {low, high}) {
-            auto const cells = cells_of(rows_[i]);
-            auto const next = std::upper_bound(cells.begin(), cells.end(), load.batch_tokens, before);
-            if (next != cells.end()) until = std::min(until, next->batch_tokens);
-        }
-        return until;
     }
 
     [[nodiscard]] Model const& model() const noexcept { return model_; }

@@ -41,8 +41,8 @@ inline void check_graph_sizes(std::string const& who, std::vector<std::size_t> c
 
 }  // namespace detail
 
-/// A model asked for the sizes that really run. Models cost_model, and knows the stairs (convex_until) whatever the
-/// model knows. Immutable; a copy copies the sizes. O(log sizes) and at most two questions to the model.
+/// A model asked for the sizes that really run. Models cost_model. Immutable; a copy copies the sizes. O(log sizes) and at
+/// most two questions to the model.
 ///
 /// - Batch tokens are rounded up to a size of `token_sizes`; requests, if `request_sizes` are given, to one of those
 ///   first, each padded request with a token. No sizes at all: the model as it is.
@@ -80,24 +80,6 @@ public:
         last.batch_tokens = padded(token_sizes_, last.batch_tokens - full * one.batch_tokens);
         return std::fma(static_cast<double>(full), static_cast<double>(model_.step_seconds(one)),
                         static_cast<double>(model_.step_seconds(last)));
-    }
-
-    /// As far as a stair is wide. Where nothing is padded, as far as the model says.
-    [[nodiscard]] std::size_t convex_until(step_load const& load) const noexcept {
-        std::size_t const anchors = padded(request_sizes_, load.requests);
-        std::size_t const b = std::max(load.batch_tokens, anchors);
-        if (!token_sizes_.empty()) {
-            std::size_t const full = full_graphs(b) * token_sizes_.back();
-            return std::max(full + padded(token_sizes_, b - full), load.batch_tokens + 1);  // two points are convex
-        }
-        if (b > load.batch_tokens) return b;  // tokens of padded requests are there to be used
-        if constexpr (requires { model_.convex_until(load); }) {
-            step_load known = load;
-            known.requests = anchors;
-            return model_.convex_until(known);
-        } else {
-            return load.batch_tokens + 1;
-        }
     }
 
     [[nodiscard]] Model const& model() const noexcept { return model_; }

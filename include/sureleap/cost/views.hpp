@@ -13,7 +13,7 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// SPS(B) of a round of this load. Models capacity_curve, and piecewise_convex_capacity if the model does. A view.
+/// SPS(B) of a round of this load. Models capacity_curve. A view.
 template <cost_model Cost>
 class priced_round {
 public:
@@ -21,11 +21,6 @@ public:
 
     [[nodiscard]] double steps_per_second(std::size_t batch_tokens) const noexcept {
         return 1.0 / static_cast<double>(cost_->step_seconds(with(batch_tokens)));
-    }
-    [[nodiscard]] std::size_t convex_until(std::size_t batch_tokens) const noexcept
-        requires requires(Cost const& c, step_load const& load) { c.convex_until(load); }
-    {
-        return cost_->convex_until(with(batch_tokens));
     }
 
 private:
@@ -51,7 +46,7 @@ template <step_cost Cost>
 
 /// A view of a model that must outlive it and must not change during a round. Schedules hold their cost by value; one that
 /// learns while serving (refined_cost), or that several schedules share, is owned by the engine and lent to them. Models
-/// cost_model; knows what the model knows.
+/// cost_model.
 ///
 ///   refined_cost cost{model};
 ///   decoder dec{target, drafter, greedy_schedule{cost_ref{cost}}, rule};
@@ -66,11 +61,6 @@ public:
 
     [[nodiscard]] double step_seconds(step_load const& load) const noexcept {
         return static_cast<double>(model_->step_seconds(load));
-    }
-    [[nodiscard]] std::size_t convex_until(step_load const& load) const noexcept
-        requires requires(Model const& m) { m.convex_until(load); }
-    {
-        return model_->convex_until(load);
     }
 
     [[nodiscard]] Model const& model() const noexcept { return *model_; }

@@ -54,8 +54,8 @@ private:
 }  // namespace detail
 
 /// The number of candidates, taken in the order of admission, that maximises Theta over all prefixes of `table`; the
-/// smallest such number. The search sees the whole table, so a live schedule has none to give it. Passes over the table where
-/// the curve's convexity rules out most prefixes (piecewise_convex_capacity), and one SPS a candidate where it does not say.
+/// smallest such number. The search sees the whole table, so a live schedule has none to give it. A few passes over the
+/// table, and one question to the curve for each candidate.
 template <step_cost Capacity>
 [[nodiscard]] std::size_t best_budget(survival_table const& table, frontier_memory const& memory,
                                       Capacity const& capacity) noexcept {

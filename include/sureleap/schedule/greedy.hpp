@@ -53,7 +53,7 @@ private:
 }  // namespace detail
 
 /// Live greedy admission with early stop. Models frontier_scheduler. O(R gamma) per round, by a few passes over the
-/// table; a curve that is no piecewise_convex_capacity is asked for one SPS a candidate.
+/// table, and one question to the curve for each candidate.
 template <step_cost Capacity>
 class greedy_schedule {
 public:

@@ -75,7 +75,7 @@ template <capacity_curve Curve>
 class stair_of {
 public:
     stair_of(Curve const& curve, std::size_t batch, double height, std::size_t least, std::size_t most) noexcept
-        : curve_(&curve), seconds_(step_seconds(curve, batch)), height_(height) {
+        : curve_(&curve), seconds_(seconds_of(curve, batch)), height_(height) {
         low = edge(batch, least);
         high = edge(batch, most);
     }
@@ -83,8 +83,11 @@ public:
     std::size_t high = 0;
 
 private:
+    [[nodiscard]] static double seconds_of(Curve const& curve, std::size_t batch) noexcept {
+        return 1.0 / static_cast<double>(curve.steps_per_second(batch));
+    }
     [[nodiscard]] bool holds(std::size_t batch) const noexcept {
-        double const s = step_seconds(*curve_, batch);
+        double const s = seconds_of(*curve_, batch);
         return s - seconds_ <= height_ * seconds_ && seconds_ - s <= height_ * seconds_;
     }
     /// The last batch from `inside` towards `end` that is on the stair.

@@ -166,6 +166,7 @@ public:
 
 private:
     static constexpr std::size_t classes = survival_class::count;
+    static constexpr std::size_t looks = 64;  // a stair's end is missed by at most 1/64 of the drafts
 
     /// Per request that may draft the position: candidates of the class, the sum of their survivals, and of the survivals
     /// of the positions before them. In trees these are not the parents': no target that replays scores trees.
@@ -209,14 +210,6 @@ private:
             double const above = batch - static_cast<double>(whole);
             return above > 0.0 ? std::fma(above, seconds_of(whole + 1) - low, low) : low;
         }
-        [[nodiscard]] std::size_t convex_until(std::size_t batch) noexcept
-            requires piecewise_convex_capacity<Curve>
-        {
-            std::size_t const i = batch - first_;
-            if (i >= until_.size()) return curve_.convex_until(batch);
-            if (until_[i] == 0) until_[i] = curve_.convex_until(batch);
-            return until_[i];
-        }
 
     private:
         static constexpr std::size_t kept = 64;
@@ -230,12 +223,11 @@ private:
 
         Curve const& curve_;
         std::size_t first_;
-        std::array<double, kept> seconds_{};     // of first_, first_ + 1, ..; 0: not asked yet
-        std::array<std::size_t, kept> until_{};  // the same
+        std::array<double, kept> seconds_{};  // of first_, first_ + 1, ..; 0: not asked yet
     };
 
-    /// The best batch along the classes from the likeliest on. Candidates of a class count alike. So Theta need only be
-    /// looked at where the class ends and, if the curve tells it, where the curve takes its next step.
+    /// The best batch along the classes from the likeliest on. Candidates of a class count alike. Theta is looked at where a
+    /// class ends and, since the curve may take a step anywhere, at every batch of a small round, at `looks` of a large one.
     template <bool Ranks, capacity_curve Curve>
     [[nodiscard]] static draft_forecast best(double anchors, double requests, sums const& all, std::size_t limit,
                                              double replay, Curve const& asked) noexcept {
@@ -251,19 +243,16 @@ private:
         double batch = requests;
         double tokens = anchors;
         double rejections = 0.0;
+        double const stride = std::max(std::ceil((all.batch - requests) / static_cast<double>(looks)), 1.0);
+        double at = requests + stride;
         for (std::size_t i = classes; i-- > 0;) {
             if (all.count[i] <= 0.0) continue;
             double const each = std::min(all.sum[i] / all.count[i], 1.0);
             double const end = batch + all.count[i];
-            if constexpr (Ranks && piecewise_convex_capacity<Curve>) {
-                auto at = static_cast<std::size_t>(batch);
-                for (int steps = 0; steps < 8; ++steps) {
-                    at = curve.convex_until(at);
-                    if (static_cast<double>(at) >= end) break;
-                    double const there = static_cast<double>(at);
-                    double const rejected = rejections + (there - batch) * (all.rejected[i] / all.count[i]);
-                    look(tokens + (there - batch) * each, rejected, there, curve.seconds(there),
-                         survival_class::least(i));
+            if constexpr (Ranks) {
+                for (; at < end; at += stride) {
+                    double const rejected = rejections + (at - batch) * (all.rejected[i] / all.count[i]);
+                    look(tokens + (at - batch) * each, rejected, at, curve.seconds(at), survival_class::least(i));
                 }
             }
             tokens += all.count[i] * each;

@@ -12,7 +12,7 @@
 // factor is the decayed mean of what was observed near it. Where little was, it is drawn towards the mean of the whole
 // machine, which in turn starts as 1. What the draft reads and what the target replays have a factor each, of the
 // machine. A step teaches each factor by its share of the predicted time. Between knots of one R the *difference* from the model is a line in B, as in
-// cell_cost: no cliffs where cells would meet, and a convex model stays convex from knot to knot.
+// cell_cost: no cliffs where cells would meet.
 //
 // It must stand wrong measurements. A time that is no positive finite number is ignored. Any other counts as at most 1
 // + `clip` times what was predicted. So one observation moves a knot by at most clip / (1 + what was seen there), and
@@ -56,10 +56,9 @@ struct prediction_error {
     std::uint64_t discarded = 0;  ///< rounds without a positive finite time
 };
 
-/// A model and what was learned of it. Models cost_model; knows where it is convex if the model does. step_seconds
-/// costs three questions to the model, two more where something is read or replayed, and observe about a microsecond;
+/// A model and what was learned of it. Models cost_model. step_seconds costs three questions to the model, two more where something is read or replayed, and observe about a microsecond;
 /// nothing is allocated. Not thread-safe: observe between rounds. A price of 0 stays 0 whatever is measured: of unread tokens
-/// and replays the model has to have one. It is convex where the model is if these do not depend on B.
+/// and replays the model has to have one.
 template <cost_model Model>
 class refined_cost {
 public:
@@ -88,17 +87,6 @@ public:
         arrears const owed = arrears_of(load);
         double const seconds = std::fma(bounded(read_.value), owed.read, round_seconds(owed.without));
         return std::fma(bounded(replayed_.value), owed.replayed, seconds);
-    }
-
-    /// Up to the next knot, or as far as the model is convex: a convex function and a line.
-    [[nodiscard]] std::size_t convex_until(step_load const& load) const noexcept
-        requires requires(Model const& m) { m.convex_until(load); }
-    {
-        place const here = place_of(load);
-        if (load.batch_tokens < here.requests) return load.batch_tokens + 1;  // no step has fewer tokens than requests
-        std::size_t const until = model_.convex_until(load);
-        if (here.column + 1 == columns) return until;
-        return std::min(until, knots[here.column + 1] * here.requests);
     }
 
     /// Learns from a round. What nobody measured teaches nothing.
@@ -143,7 +131,7 @@ public:
     [[nodiscard]] refined_cost_settings const& settings() const noexcept { return settings_; }
 
 private:
-    static constexpr double least = 0.5;  // keeps what a model promises of its convexity to 2^-44 (cell_cost)
+    static constexpr double least = 0.5;  // a machine twice as fast as its model is another machine
     static constexpr std::array<std::size_t, 10> knots = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};  // B / R
     static constexpr std::size_t columns = knots.size();
     static constexpr std::size_t rows = 25;  // R = 2^row

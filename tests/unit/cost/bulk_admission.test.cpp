@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Schedules over every cost model admit what a walk candidate by candidate admits, on random tables: what a model says
-// of its own shape changes how long a schedule takes, and nothing else.
+// Schedules over every cost model admit what a walk candidate by candidate admits, on random tables.
 #include "support/catch.hpp"
 
 #include <algorithm>

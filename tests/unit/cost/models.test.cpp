@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Cost models by exact values: sums of prices, padding, measured cells, curves with a draft; convex where they say so;
-// and every unusable input by its text.
+// Cost models by exact values: sums of prices, padding, measured cells, curves with a draft; and every unusable input by
+// its text.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -31,25 +31,10 @@ using support::says;
 
 namespace {
 
-/// Knows nothing of its shape.
-struct black_box {
-    additive_cost inside;
-    [[nodiscard]] double step_seconds(step_load const& load) const noexcept { return inside.step_seconds(load); }
-};
-
-template <class C>
-inline constexpr bool knows_shape = requires(C const& c, step_load const& load) { c.convex_until(load); };
-
 static_assert(cost_model<additive_cost> && cost_model<padded_cost<additive_cost>> &&
               cost_model<cell_cost<additive_cost>>);
 static_assert(cost_model<padded_cost<cell_cost<additive_cost>>> && cost_model<batch_cost<analytic_capacity>>);
 static_assert(cost_model<cost_ref<additive_cost>>);
-static_assert(knows_shape<additive_cost> && knows_shape<cell_cost<additive_cost>> &&
-              knows_shape<cost_ref<additive_cost>>);
-static_assert(cost_model<black_box> && !knows_shape<black_box>);
-static_assert(!knows_shape<cell_cost<black_box>> && !knows_shape<cost_ref<black_box>>);
-static_assert(knows_shape<padded_cost<black_box>>);  // stairs are flat whatever they stand on
-static_assert(knows_shape<batch_cost<capacity_table<>>>);
 static_assert(!capacity_curve<additive_cost> && step_cost<additive_cost>);
 // A reference to what is about to end is refused.
 static_assert(!std::is_constructible_v<cost_ref<additive_cost>, additive_cost>);
@@ -91,7 +76,6 @@ TEST_CASE("additive cost: the sum of its parts") {
     behind.drafting = behind.draft_tokens = 0;  // who drafts nothing reads nothing
     CHECK(cost.step_seconds(behind) == cost.step_seconds(load_of(4, 10, 0, 0, 800)) + 64.0);
     CHECK(cost.step_seconds(load_of(0, 0)) == cost.step_seconds(load_of(1, 1)));  // no step is empty
-    CHECK(cost.convex_until(load_of(4, 10)) == std::numeric_limits<std::size_t>::max());
     CHECK(std::isfinite(additive_cost({1e9, 1e9, 1e9, 1e9, 1e9, 1e9, 1e9, 1e9, 1e9})
                             .step_seconds({SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX, UINT64_MAX, UINT64_MAX, SIZE_MAX})));
 }
@@ -126,14 +110,6 @@ TEST_CASE("padded cost: stairs") {
     CHECK(at(37) == at(36) + 2.0);
     CHECK(at(64) == 2 * 10.0 + 2.0 + 2.0 + 32.0);
     CHECK(at(65) == 3 * 10.0 + 3.0 + 2.0 + 32.0 + 2.0);  // one request is in two of them
-
-    auto const until = [&](std::size_t b) { return cost.convex_until(load_of(2, b)); };
-    CHECK(until(2) == 4);
-    CHECK(until(4) == 5);  // the step up
-    CHECK(until(5) == 8);
-    CHECK(until(9) == 32);
-    CHECK(until(33) == 36);
-    CHECK(until(65) == 68);
 }
 
 TEST_CASE("padded cost: requests are padded too, and bring their tokens") {
@@ -144,17 +120,11 @@ TEST_CASE("padded cost: requests are padded too, and bring their tokens") {
     CHECK(at(3, 3) == 10.0 + 6.0 + 4.0);
     CHECK(at(6, 9) == 10.0 + 6.0 + 8.0);
     CHECK(at(7, 7) == 10.0 + 12.0 + 8.0);  // 12 requests, hence 12 tokens, hence 16
-    CHECK(cost.convex_until(load_of(7, 7)) == 16);
     padded_cost const tokens_as_they_are{model, {}, {4}};
     CHECK(tokens_as_they_are.step_seconds(load_of(3, 3)) == 10.0 + 4.0 + 2.0);
     CHECK(tokens_as_they_are.step_seconds(load_of(3, 7)) == 10.0 + 4.0 + 3.5);
-    CHECK(tokens_as_they_are.convex_until(load_of(3, 3)) == 4);
-    CHECK(tokens_as_they_are.convex_until(load_of(3, 5)) == std::numeric_limits<std::size_t>::max());
     padded_cost const plain{model, {}};
     CHECK(plain.step_seconds(load_of(3, 7)) == model.step_seconds(load_of(3, 7)));
-    CHECK(plain.convex_until(load_of(3, 7)) == std::numeric_limits<std::size_t>::max());
-    padded_cost const unknown{black_box{model}, {}};
-    CHECK(unknown.convex_until(load_of(3, 7)) == 8);
 }
 
 TEST_CASE("padded cost: drafting is paid once, however many graphs run") {
@@ -179,7 +149,6 @@ TEST_CASE("cost models: sizes that overflow when they are added are refused") {
     padded_cost const widest{model, {most}, {most}};
     CHECK(widest.step_seconds(load_of(1, 8)) == 1.0);
     CHECK(widest.step_seconds(load_of(most, most)) == 1.0);
-    CHECK(widest.convex_until(load_of(1, 8)) == most);
     auto const cells = [&](step_load const& load) { return error_text([&] { cell_cost(model, {{load, 1.0}}); }); };
     CHECK(says(cells(load_of(1, SIZE_MAX)),
                "cell_cost: sample 0: batch_tokens is 18446744073709551615, expected at most"));
@@ -225,13 +194,6 @@ TEST_CASE("cell cost: measurements override, the model goes on") {
     CHECK(cost.step_seconds(load_of(7, 18)) == 8.0 + 18.0 + 3.0);
     // Contexts and drafts that no cell was measured under come on top.
     CHECK(cost.step_seconds(load_of(4, 4, 4, 28, 100)) == 16.0 + 2.0 + 50.0);
-
-    CHECK(cost.convex_until(load_of(4, 4)) == 32);
-    CHECK(cost.convex_until(load_of(4, 3)) == 4);
-    CHECK(cost.convex_until(load_of(4, 32)) == std::numeric_limits<std::size_t>::max());
-    CHECK(cost.convex_until(load_of(6, 7)) == 8);
-    CHECK(cost.convex_until(load_of(6, 8)) == 16);
-    CHECK(cost.convex_until(load_of(6, 16)) == 32);
 }
 
 TEST_CASE("cell cost: a cell's own load gives the measured time to the bit") {
@@ -256,7 +218,6 @@ TEST_CASE("cell cost: no cells, one cell, several measurements of one, and a mod
     additive_cost const model({.fixed = 8.0, .batch_token = 1.0, .context_token = 1.0});
     cell_cost const none{model, {}};
     CHECK(none.step_seconds(load_of(3, 9)) == 17.0);
-    CHECK(none.convex_until(load_of(3, 9)) == std::numeric_limits<std::size_t>::max());
     cell_cost const one{model, {{load_of(3, 9), 18.0}}};
     CHECK(one.step_seconds(load_of(1, 1)) == 10.0);
     CHECK(one.step_seconds(load_of(9, 90)) == 99.0);
@@ -268,7 +229,6 @@ TEST_CASE("cell cost: no cells, one cell, several measurements of one, and a mod
     cell_cost const overrated{model, {{load_of(3, 12, 0, 0, 100), 30.0}}};
     CHECK(overrated.step_seconds(load_of(3, 12, 0, 0, 100)) == 30.0);
     CHECK(overrated.step_seconds(load_of(3, 12)) == 0.9 * (30.0 / 120.0) * 20.0);
-    CHECK(overrated.convex_until(load_of(3, 12)) == 13);  // and no promise is made
 }
 
 TEST_CASE("cell cost: unusable samples are refused by index") {
@@ -296,7 +256,6 @@ TEST_CASE("batch cost: a curve and a draft") {
     CHECK(of_batch(table, {.unread = 0.25, .replay = 2.0}).step_seconds(behind) == 3.0 + 4.0 + 6.0);
     for (std::size_t b = 1; b < 100; ++b) {
         CHECK(of_batch(table).step_seconds(load_of(1, b)) == table.step_seconds(b));
-        CHECK(cost.convex_until(load_of(1, b)) == table.convex_until(b));
     }
     CHECK(of_batch(analytic_capacity(8000.0, 96.0)).step_seconds(load_of(1, 4)) == 1.0 / 80.0);
     CHECK(says(error_text([&] { (void)of_batch(table, {.token = -1.0}); }), "of_batch: draft: draft_token is -1"));
@@ -305,30 +264,10 @@ TEST_CASE("batch cost: a curve and a draft") {
 TEST_CASE("priced rounds: a round's curve is the model at its load") {
     additive_cost const model({.fixed = 3.0, .batch_token = 0.5, .context_token = 0.25, .draft_fixed = 1.0});
     auto const curve = curve_of(model, load_of(2, 2, 2, 8, 4));
-    static_assert(piecewise_convex_capacity<decltype(curve)>);
+    static_assert(capacity_curve<std::remove_cvref_t<decltype(curve)>>);
     CHECK(curve.steps_per_second(2) == 1.0 / 6.0);
     CHECK(curve.steps_per_second(10) == 1.0 / 10.0);
-    static_assert(!piecewise_convex_capacity<priced_round<black_box>>);
     cost_ref const lent{model};
     CHECK(lent.step_seconds(load_of(2, 2)) == 4.0);
     CHECK(&lent.model() == &model);
-}
-
-TEST_CASE("cost models: convex where they say so") {
-    support::dice roll(91);
-    INFO("seed " << roll.seed());
-    std::size_t one_piece = 0;
-    for (int trial = 0; trial < 300; ++trial) {
-        std::size_t const requests = 1 + roll.below(40);
-        step_load const load = support::random_load(roll, requests, 1 + roll.below(8));
-        support::with_costs(roll, requests, [&](char const* name, auto const& cost) {
-            if constexpr (knows_shape<std::remove_cvref_t<decltype(cost)>>) {
-                INFO("trial " << trial << ", cost " << name);
-                std::size_t const pieces = support::convex_pieces(cost, load, requests * 10 + 20);
-                if (std::string(name) == "additive") CHECK(pieces == 1);
-                one_piece += pieces == 1 ? 1 : 0;
-            }
-        });
-    }
-    CHECK(one_piece > 300);
 }

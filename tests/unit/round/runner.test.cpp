@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <span>
 #include <type_traits>
@@ -339,12 +338,7 @@ struct by_requests {
     }
 };
 static_assert(cost_model<by_requests> && step_cost<by_requests> && !capacity_curve<by_requests>);
-static_assert(capacity_curve<priced_round<by_requests>> && !piecewise_convex_capacity<priced_round<by_requests>>);
-
-struct convex_cost : by_requests {
-    [[nodiscard]] std::size_t convex_until(step_load const&) const { return std::numeric_limits<std::size_t>::max(); }
-};
-static_assert(piecewise_convex_capacity<priced_round<convex_cost>>);
+static_assert(capacity_curve<priced_round<by_requests>>);
 
 /// Near misses: takes a number, or gives none.
 struct of_batch {
@@ -383,10 +377,8 @@ TEST_CASE("a cost model prices the round a schedule decides about") {
         };
         auto const expected = lengths_of(retrospective_schedule{alike});
         REQUIRE(lengths_of(retrospective_schedule{by_requests{}}) == expected);
-        REQUIRE(lengths_of(retrospective_schedule{convex_cost{}}) == expected);
         auto const early = lengths_of(greedy_schedule{alike});
         REQUIRE(lengths_of(greedy_schedule{by_requests{}}) == early);
-        REQUIRE(lengths_of(greedy_schedule{convex_cost{}}) == early);
     }
 }
 

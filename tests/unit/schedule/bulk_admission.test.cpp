@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -121,22 +120,11 @@ std::size_t candidates(owned_table const& table) {
 
 // ---- curves -----------------------------------------------------------------------------------------------------
 
-/// A curve by its values, which knows nothing of its shape.
+/// A curve by its values.
 struct listed_capacity {
     std::vector<double> steps;
     [[nodiscard]] double steps_per_second(std::size_t b) const noexcept { return steps[std::min(b, steps.size() - 1)]; }
 };
-
-/// The same values as another curve, and nothing more.
-template <class Capacity>
-struct black_box {
-    Capacity inside;
-    [[nodiscard]] double steps_per_second(std::size_t b) const noexcept { return inside.steps_per_second(b); }
-};
-
-static_assert(piecewise_convex_capacity<capacity_table<>> && piecewise_convex_capacity<capacity_table<staircase>>);
-static_assert(piecewise_convex_capacity<analytic_capacity>);
-static_assert(capacity_curve<listed_capacity> && !piecewise_convex_capacity<listed_capacity>);
 
 /// Points from 1 on; `convex`: growing slopes; `wobble`: relative noise; 0 for a flat table.
 std::vector<capacity_point> random_points(support::dice& roll, std::size_t most, double slope, double convexity,
@@ -176,8 +164,6 @@ void with_curves(support::dice& roll, std::size_t requests, std::size_t gamma, F
     f("one point", capacity_table<staircase>({{1 + roll.below(most), 1.0}}));
     // All survivals equal to R / (overhead + R), or nearly so: Theta is level, and rounding decides.
     f("closed form", analytic_capacity(8000.0, static_cast<double>(roll.below(2 * requests + 2))));
-    f("closed, black", black_box<analytic_capacity>{{3.0, static_cast<double>(1 + roll.below(2 * requests + 2))}});
-    f("stairs, black", black_box<capacity_table<staircase>>{capacity_table<staircase>(even)});
     listed_capacity noise;
     bool const coarse = roll.chance(0.5);
     for (std::size_t b = 0; b <= most; ++b) {
@@ -299,7 +285,6 @@ TEST_CASE("bulk walk: where Theta is level, rounding decides as it does one by o
         };
         run(closed);
         run(line);
-        run(black_box<analytic_capacity>{closed});
     }
     CHECK(partial > 100);
 }
@@ -484,42 +469,4 @@ TEST_CASE("proofs: what is proved of a segment holds for its candidates") {
     }
     CHECK(rises > 5000);
     CHECK(below > 5000);
-}
-
-TEST_CASE("proofs: step times are convex where a table says so") {
-    support::dice roll(78);
-    INFO("seed " << roll.seed());
-    auto const check = [&](auto const& curve, std::size_t most) {
-        std::size_t pieces = 0;
-        for (std::size_t b = 1; b < most; ++pieces) {
-            std::size_t const end = std::min<std::size_t>(curve.convex_until(b), most);
-            REQUIRE(end > b);
-            // Below every chord from the start, and from the middle: enough to see a kink of the wrong kind.
-            for (std::size_t const first : {b, b + (end - b) / 2}) {
-                long double const left = 1.0L / static_cast<long double>(curve.steps_per_second(first));
-                long double const right = 1.0L / static_cast<long double>(curve.steps_per_second(end));
-                for (std::size_t x = first; x <= end; ++x) {
-                    long double const t =
-                        end == first ? 0.0L
-                                     : static_cast<long double>(x - first) / static_cast<long double>(end - first);
-                    long double const chord = left + t * (right - left);
-                    REQUIRE(1.0L / static_cast<long double>(curve.steps_per_second(x)) <= chord * (1.0L + 0x1p-43L));
-                }
-            }
-            b = end;
-        }
-        return pieces;
-    };
-    for (int trial = 0; trial < 300; ++trial) {
-        std::size_t const most = 2 + roll.below(600);
-        with_curves(roll, 1 + most / 4, 3, [&](char const* name, auto const& curve) {
-            using curve_type = std::remove_cvref_t<decltype(curve)>;
-            if constexpr (piecewise_convex_capacity<curve_type>) {
-                INFO("trial " << trial << ", curve " << name);
-                std::size_t const pieces = check(curve, most);
-                std::string const is = name;
-                if (is == "convex" || is == "flat" || is == "closed form") CHECK(pieces == 1);
-            }
-        });
-    }
 }

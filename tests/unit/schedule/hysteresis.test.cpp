@@ -31,12 +31,6 @@ struct stairs {
     }
     [[nodiscard]] double steps_per_second(std::size_t b) const noexcept { return 1.0 / seconds(b); }
 };
-/// The same, and where it is convex.
-struct known_stairs : stairs {
-    [[nodiscard]] std::size_t convex_until(std::size_t b) const noexcept {
-        return std::max((b + width - 1) / width * width, b + 1);
-    }
-};
 
 template <class Schedule>
 std::size_t budget_of(Schedule const& schedule, owned_table const& table) {
@@ -98,13 +92,10 @@ TEST_CASE("it does what its definition says, stair by stair") {
         hysteresis_options const options{.margin = roll.chance(0.2) ? 0.0 : 0.2 * roll.real(), .height = 1e-9};
         std::size_t const last = roll.below(requests * (gamma + 1) + 20);
         hysteresis plain{planned_schedule{curve}, options};
-        hysteresis knowing{planned_schedule{known_stairs{curve}}, options};
         tell_batch(plain, last);
-        tell_batch(knowing, last);
         std::size_t const expected = by_sorting(table, curve, last, options);
         INFO("seed " << roll.seed() << ", trial " << trial << ", requests " << requests << ", last batch " << last);
         CHECK(budget_of(plain, table) == expected);
-        CHECK(budget_of(knowing, table) == expected);
         if (budget_of(planned_schedule{curve}, table) != expected) ++held;
     }
     CHECK(held > 50);

@@ -66,7 +66,7 @@ struct device_segment {
 };
 
 /// Relative room for the rounding of doubles in proofs; detail::proof_slack of the host.
-inline constexpr double device_proof_slack = 0x1p-41;
+inline constexpr double device_proof_slack = 0x1p-48;
 
 /// BLOCK collective: visit(taken, theta) for the prefix before this thread's keys, if there are any, and for those with each
 /// of them, in order. `taken` counts from `before` on. Of sorted keys, `size` of which are candidates.
