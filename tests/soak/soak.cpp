@@ -2,8 +2,9 @@
 //
 // A decoder under random traffic for a long time. Requests with settings of all kinds are submitted, paused, resumed
 // and cancelled at any round, and their drafts are limited. Texts end at tokens and where two tokens meet, some are
-// constrained. Models and hooks throw, and rows hold NaN. Rounds run on several threads, while another thread reads the metrics. Schedules and calibrations change their answers after every round, or are the library's own. It
-// runs as many request rounds as asked:
+// constrained. Models and hooks throw, and rows hold NaN. Rounds run on several threads, while another thread reads the
+// metrics. Schedules and calibrations change their answers after every round, or are the library's own. It runs as many
+// request rounds as asked:
 //
 //     soak --rounds 1000000 --seed 1
 //
@@ -389,8 +390,8 @@ private:
     std::size_t steps_ = 0;
 };
 
-/// Engines one after the other, each for a part of the rounds; every second one is given up with requests in it. How many
-/// rounds went on without a drafter that threw.
+/// Engines one after the other, each for a part of the rounds; every second one is given up with requests in it. How
+/// many rounds went on without a drafter that threw.
 template <class Parts, class MakeDrafter, class MakeSchedule, class Rule>
 std::size_t leave_on(char const* name, std::size_t rounds, std::uint64_t seed, MakeDrafter const& make,
                      MakeSchedule const& schedule, Rule const& rule, pool& threads) {

@@ -41,8 +41,8 @@ inline void check_graph_sizes(std::string const& who, std::vector<std::size_t> c
 
 }  // namespace detail
 
-/// A model asked for the sizes that really run. Models cost_model. Immutable; a copy copies the sizes. O(log sizes) and at
-/// most two questions to the model.
+/// A model asked for the sizes that really run. Models cost_model. Immutable; a copy copies the sizes. O(log sizes) and
+/// at most two questions to the model.
 ///
 /// - Batch tokens are rounded up to a size of `token_sizes`; requests, if `request_sizes` are given, to one of those
 ///   first, each padded request with a token. No sizes at all: the model as it is.

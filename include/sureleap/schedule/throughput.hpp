@@ -5,8 +5,8 @@
 // candidates one by one.
 //
 // The proofs are inequalities over real numbers, with room for the rounding of every double in them: they may say "not
-// proved" of something true, and then it is computed. What a schedule decides is therefore always a comparison of Thetas
-// as `expected_step::throughput` rounds them.
+// proved" of something true, and then it is computed. What a schedule decides is therefore always a comparison of
+// Thetas as `expected_step::throughput` rounds them.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,8 @@ struct expected_step {
     [[nodiscard]] expected_step with(std::size_t count, std::uint64_t sum) const noexcept {
         return {accepts + sum, batch_tokens + count};
     }
-    /// Theta in tokens per second (weighted, where requests have priorities): one double product, so that comparisons agree everywhere.
+    /// Theta in tokens per second (weighted, where requests have priorities): one double product, so that comparisons
+    /// agree everywhere.
     template <capacity_curve Capacity>
     [[nodiscard]] double throughput(Capacity const& capacity) const noexcept {
         return (static_cast<double>(accepts) * 0x1p-24) * static_cast<double>(capacity.steps_per_second(batch_tokens));
@@ -66,8 +67,8 @@ namespace detail {
 /// Relative room in the proofs, for the rounding of two Thetas and of the proof itself: less than sixteen operations.
 inline constexpr double proof_slack = 0x1p-48;
 
-/// Every candidate of the segment raises Theta, whatever they are: each has at least `least`, and S before it is at most what
-/// it is before the last one. One question to the curve for each candidate.
+/// Every candidate of the segment raises Theta, whatever they are: each has at least `least`, and S before it is at
+/// most what it is before the last one. One question to the curve for each candidate.
 template <capacity_curve Capacity>
 [[nodiscard]] bool surely_rises(Capacity const& capacity, admission_segment const& s) noexcept {
     double const gain = static_cast<double>(s.each) * static_cast<double>(s.least);

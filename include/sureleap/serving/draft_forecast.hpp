@@ -29,8 +29,8 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// Survivals by value: eight classes to a factor of two, since what a token must be worth goes from nearly nothing on an idle
-/// machine to nearly one; what is below 2^-8 shares the first class.
+/// Survivals by value: eight classes to a factor of two, since what a token must be worth goes from nearly nothing on
+/// an idle machine to nearly one; what is below 2^-8 shares the first class.
 struct survival_class {
     static constexpr std::size_t count = 66;  ///< the last is certainty alone
 
@@ -91,11 +91,11 @@ public:
         return sum;
     }
 
-    /// Takes in a round whose chains ended before survivals below `floor`. Its requests replace at most what `memory` of them
-    /// would have taught.
+    /// Takes in a round whose chains ended before survivals below `floor`. Its requests replace at most what `memory`
+    /// of them would have taught.
     ///
-    /// Where nobody looked, nothing is learned: positions beyond a request's cap, and classes that the floor cuts off, keep
-    /// what they have. Taking their absence for zero would make every limit its own justification.
+    /// Where nobody looked, nothing is learned: positions beyond a request's cap, and classes that the floor cuts off,
+    /// keep what they have. Taking their absence for zero would make every limit its own justification.
     void observe(round_record const& record, fixed_probability floor, double memory) noexcept {
         std::fill(offered_.begin(), offered_.end(), 0.0);
         for (std::size_t r = 0; r < record.requests.size(); ++r) {
@@ -137,12 +137,12 @@ public:
 
     /// The best that a round can do. `anchors`: the requests' weights in all, the tokens of a round without drafts.
     /// `open[k]`: requests that may draft position k. `trust[k]`: tokens accepted at position k for each that survivals
-    /// promise. `replay`: seconds that it takes when a request's drafts are not all accepted. price(limit) -> the round's
-    /// curve with drafts of that length, a capacity_curve. Tells of every limit from 1 to gamma what it finds:
+    /// promise. `replay`: seconds that it takes when a request's drafts are not all accepted. price(limit) -> the
+    /// round's curve with drafts of that length, a capacity_curve. Tells of every limit from 1 to gamma what it finds:
     /// visit(draft_forecast). Some classes x gamma questions to the curve.
     ///
-    /// Ranks: the schedule fills a batch that it chooses with the best candidates. If not, it verifies what was drafted: the
-    /// batch is what chains come to, and a floor makes it vary.
+    /// Ranks: the schedule fills a batch that it chooses with the best candidates. If not, it verifies what was
+    /// drafted: the batch is what chains come to, and a floor makes it vary.
     template <bool Ranks, class Price, class Visit>
     void for_each_limit(double anchors, std::size_t requests, std::span<double const> open,
                         std::span<double const> trust, double replay, Price const& price,
@@ -168,8 +168,9 @@ private:
     static constexpr std::size_t classes = survival_class::count;
     static constexpr std::size_t looks = 64;  // a stair's end is missed by at most 1/64 of the drafts
 
-    /// Per request that may draft the position: candidates of the class, the sum of their survivals, and of the survivals
-    /// of the positions before them. In trees these are not the parents': no target that replays scores trees.
+    /// Per request that may draft the position: candidates of the class, the sum of their survivals, and of the
+    /// survivals of the positions before them. In trees these are not the parents': no target that replays scores
+    /// trees.
     struct cell {
         double count = 0.0;
         double sum = 0.0;
@@ -196,8 +197,8 @@ private:
         }
     }
 
-    /// What a curve says of a round. In a round of few requests the classes lie between the same few batches, so answers are
-    /// kept: a curve that learns (refined_cost) takes longer to ask than the rest of the search.
+    /// What a curve says of a round. In a round of few requests the classes lie between the same few batches, so
+    /// answers are kept: a curve that learns (refined_cost) takes longer to ask than the rest of the search.
     template <capacity_curve Curve>
     class answers {
     public:
@@ -226,8 +227,9 @@ private:
         std::array<double, kept> seconds_{};  // of first_, first_ + 1, ..; 0: not asked yet
     };
 
-    /// The best batch along the classes from the likeliest on. Candidates of a class count alike. Theta is looked at where a
-    /// class ends and, since the curve may take a step anywhere, at every batch of a small round, at `looks` of a large one.
+    /// The best batch along the classes from the likeliest on. Candidates of a class count alike. Theta is looked at
+    /// where a class ends and, since the curve may take a step anywhere, at every batch of a small round, at `looks` of
+    /// a large one.
     template <bool Ranks, capacity_curve Curve>
     [[nodiscard]] static draft_forecast best(double anchors, double requests, sums const& all, std::size_t limit,
                                              double replay, Curve const& asked) noexcept {

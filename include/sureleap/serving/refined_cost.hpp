@@ -11,8 +11,8 @@
 // Factors stand at knots: requests in octaves, batch tokens per request at 1, 2, 3, 4, 6, 8, 12 .. 32. Each knot's
 // factor is the decayed mean of what was observed near it. Where little was, it is drawn towards the mean of the whole
 // machine, which in turn starts as 1. What the draft reads and what the target replays have a factor each, of the
-// machine. A step teaches each factor by its share of the predicted time. Between knots of one R the *difference* from the model is a line in B, as in
-// cell_cost: no cliffs where cells would meet.
+// machine. A step teaches each factor by its share of the predicted time. Between knots of one R the *difference* from
+// the model is a line in B, as in cell_cost: no cliffs where cells would meet.
 //
 // It must stand wrong measurements. A time that is no positive finite number is ignored. Any other counts as at most 1
 // + `clip` times what was predicted. So one observation moves a knot by at most clip / (1 + what was seen there), and
@@ -56,9 +56,9 @@ struct prediction_error {
     std::uint64_t discarded = 0;  ///< rounds without a positive finite time
 };
 
-/// A model and what was learned of it. Models cost_model. step_seconds costs three questions to the model, two more where something is read or replayed, and observe about a microsecond;
-/// nothing is allocated. Not thread-safe: observe between rounds. A price of 0 stays 0 whatever is measured: of unread tokens
-/// and replays the model has to have one.
+/// A model and what was learned of it. Models cost_model. step_seconds costs three questions to the model, two more
+/// where something is read or replayed, and observe about a microsecond; nothing is allocated. Not thread-safe: observe
+/// between rounds. A price of 0 stays 0 whatever is measured: of unread tokens and replays the model has to have one.
 template <cost_model Model>
 class refined_cost {
 public:

@@ -12,9 +12,9 @@
 //         if u < h_i: emit x_1 .. x_i and a draw of r_i, or of p if i = l; end
 //     emit a draw of r_0 = max(p - q, 0)
 //
-// So the accepted prefix is the longest one whose test succeeds. Prefix i survives with probability p_i, for every x_1..x_i. So the
-// block may end at any length that is a function of x_1..x_i. h_i and the residual are not those of token rejection:
-// using either of those biases the output.
+// So the accepted prefix is the longest one whose test succeeds. Prefix i survives with probability p_i, for every
+// x_1..x_i. So the block may end at any length that is a function of x_1..x_i. h_i and the residual are not those of
+// token rejection: using either of those biases the output.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +30,8 @@ SURELEAP_BEGIN_NAMESPACE
 
 namespace detail {
 
-/// p_1 .. p_l, each between two bounds. They follow from bounds of the target's sums (bounded.hpp), and come closer when a
-/// decision needs it.
+/// p_1 .. p_l, each between two bounds. They follow from bounds of the target's sums (bounded.hpp), and come closer
+/// when a decision needs it.
 template <class Verification>
 class joint_survival {
 public:
@@ -63,8 +63,8 @@ public:
     };
 
 private:
-    // Brings p_i's bounds closer by one row's sum. The candidates are the rows behind the last prefix whose survival is known
-    // exactly. The row with the widest bounds is chosen, the first among equals: all prefixes behind it gain.
+    // Brings p_i's bounds closer by one row's sum. The candidates are the rows behind the last prefix whose survival is
+    // known exactly. The row with the widest bounds is chosen, the first among equals: all prefixes behind it gain.
     void narrow(std::size_t i) {
         std::size_t row = i;
         double widest = 0.0;
@@ -97,8 +97,8 @@ private:
 
 }  // namespace detail
 
-/// Exact under a non-anticipating schedule. Reads the target rows of the block up to the first p_i = 0, and one more if the
-/// block is accepted; of q, the drafted tokens and those that draw_residual proposes.
+/// Exact under a non-anticipating schedule. Reads the target rows of the block up to the first p_i = 0, and one more if
+/// the block is accepted; of q, the drafted tokens and those that draw_residual proposes.
 template <class DraftRule = categorical_draft>
 class block_verification {
 public:
@@ -114,7 +114,8 @@ public:
             if (!v.outline(joint.size()).valid()) return {};
             if (!joint.extend()) break;
         }
-        // The accepted prefix is the longest whose test succeeds. So prefixes are tested from the end, until one succeeds.
+        // The accepted prefix is the longest whose test succeeds. So prefixes are tested from the end, until one
+        // succeeds.
         std::size_t accepted = joint.size();
         for (; accepted > 0; --accepted) {
             typename detail::joint_survival<Verification>::number survives{joint, accepted};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Cost models by exact values: sums of prices, padding, measured cells, curves with a draft; and every unusable input by
-// its text.
+// Cost models by exact values: sums of prices, padding, measured cells, curves with a draft; and every unusable input
+// by its text.
 #include "support/catch.hpp"
 
 #include <algorithm>

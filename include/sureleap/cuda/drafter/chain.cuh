@@ -84,8 +84,8 @@ struct draw_step {
     return how.greedy() ? 1.0f : static_cast<float>(1.0 / how.temperature);
 }
 
-/// Between a product and its draw: the cutoffs of truncated laws, and the statistics of what they keep. A kernel of its own,
-/// since a search takes five times the shared memory of a draw.
+/// Between a product and its draw: the cutoffs of truncated laws, and the statistics of what they keep. A kernel of its
+/// own, since a search takes five times the shared memory of a draw.
 template <unsigned threads>
 __global__ void __launch_bounds__(threads)
     truncate_rows(request_list list, transform const* transforms, group_statistics* statistics, logit_rows rows,
@@ -159,7 +159,8 @@ __global__ void __launch_bounds__(draw_threads)
     if (takes_mode) {
         row.find_mode(s);
     } else if constexpr (std::is_same_v<DraftRule, coupled_draft>) {
-        // Exponentials go by the target's names, of which a block of a row has its own only where the vocabulary is the same.
+        // Exponentials go by the target's names, of which a block of a row has its own only where the vocabulary is the
+        // same.
         float const* const logits = step.logits.row(r, how);
         draw_key const key = noise_key(round.requests, r, k);
         auto& scratch = s.scratch_as<gumbel_shared>();
@@ -209,12 +210,12 @@ struct no_stage {
 /// coupled_draft needs rows; where the draft has a vocabulary of its own, its Gumbel-max draws cost a call of Philox
 /// for every token.
 ///
-/// `before_position`: cudaError_t(std::uint32_t k), called before the launches that draft position k. It may enqueue work
-/// that depends on drafts.tokens before k, as a mask of the base logits of position k (mask_base_rows) does.
+/// `before_position`: cudaError_t(std::uint32_t k), called before the launches that draft position k. It may enqueue
+/// work that depends on drafts.tokens before k, as a mask of the base logits of position k (mask_base_rows) does.
 ///
-/// `forward` has rows for limits.requests requests. 2 gamma + 2 launches, 3 gamma + 2 with rows, whose shape depends on limits alone.
-/// cudaErrorInvalidValue, before any of them, if shapes do not fit each other, a pointer is null, or the memory is not of
-/// this head's shape. O(gamma R V r).
+/// `forward` has rows for limits.requests requests. 2 gamma + 2 launches, 3 gamma + 2 with rows, whose shape depends on
+/// limits alone. cudaErrorInvalidValue, before any of them, if shapes do not fit each other, a pointer is null, or the
+/// memory is not of this head's shape. O(gamma R V r).
 template <class DraftRule, device_head Head, class U, device_confidence Confidence, class BeforePosition = no_stage>
 [[nodiscard]] cudaError_t draw_chain(Head const& head, Confidence const& confidence, forward_view<U> const& forward,
                                      chain_memory const& memory, device_round const& round, cudaStream_t stream,

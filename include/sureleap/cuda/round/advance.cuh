@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// How requests move on from a round to the next, on the device (detail::request_place::apply of the host). The last emitted
-// token is the next anchor. Positions grow, and remaining and min_remaining fall by what was emitted. A stop token ends a
-// request.
+// How requests move on from a round to the next, on the device (detail::request_place::apply of the host). The last
+// emitted token is the next anchor. Positions grow, and remaining and min_remaining fall by what was emitted. A stop
+// token ends a request.
 //
-// Finished requests stay in the round, as rows that emit nothing, until the engine takes them out: only it knows what takes
-// their place. The list of them is a state and not an event, so the engine may read it after any round it likes.
+// Finished requests stay in the round, as rows that emit nothing, until the engine takes them out: only it knows what
+// takes their place. The list of them is a state and not an event, so the engine may read it after any round it likes.
 #pragma once
 
 #include <cstddef>
@@ -69,9 +69,9 @@ __global__ void __launch_bounds__(threads_of_advance) advance_kernel(device_roun
 
 }  // namespace detail
 
-/// Moves the requests of a round on by its verdicts. Those whose status is not ok stay as they are: the next round tries them
-/// again with the same random keys, unless the engine takes them out. One launch. Everything that reads this round's
-/// requests, as survival_history's push, comes before.
+/// Moves the requests of a round on by its verdicts. Those whose status is not ok stay as they are: the next round
+/// tries them again with the same random keys, unless the engine takes them out. One launch. Everything that reads this
+/// round's requests, as survival_history's push, comes before.
 [[nodiscard]] inline cudaError_t advance(device_round const& round, finished_columns const& finished,
                                          cudaStream_t stream) noexcept {
     if (!round.ready() || (finished.count == nullptr) != (finished.requests == nullptr)) return cudaErrorInvalidValue;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Constrained text on the device: the logits of tokens that may not come are set to -inf, in place, before a stage reads
-// the rows (sampling/row_mask.hpp of the host). p and q are masked by the same function of the text. So no kernel needs to
-// know of masks.
+// Constrained text on the device: the logits of tokens that may not come are set to -inf, in place, before a stage
+// reads the rows (sampling/row_mask.hpp of the host). p and q are masked by the same function of the text. So no kernel
+// needs to know of masks.
 //
 //     mask_base_rows(base, masks, k, round, stream)                position k of every request, before it is drafted
 //     mask_target_rows(rows, masks, round.batch, round, stream)    the target's rows, before accept; or trees.batch
@@ -10,8 +10,8 @@
 // Both bar a request's stop tokens besides, as long as request_columns::min_remaining says so.
 //
 // A mask may depend on tokens that are drafted in the same round. An engine whose grammar runs on the device hands
-// draw_chain a callable that fills and applies the mask of position k. A grammar on the host knows position 0 before the
-// draft, and the target's rows after it. What is not masked of q costs acceptance, never the law.
+// draw_chain a callable that fills and applies the mask of position k. A grammar on the host knows position 0 before
+// the draft, and the target's rows after it. What is not masked of q costs acceptance, never the law.
 //
 // A row's normaliser is that of the masked row, or none is given.
 #pragma once
@@ -37,8 +37,8 @@ struct mutable_rows {
     std::size_t stride = 0;        ///< elements from a row to the next; 0: vocabulary
 };
 
-/// A mask for each row, as grammar engines fill them (token_mask): bit v % 32 of word v / 32 of a row is set if token v may
-/// come next, by the target's ids. Tokens behind the words may not. A row of ones is no constraint.
+/// A mask for each row, as grammar engines fill them (token_mask): bit v % 32 of word v / 32 of a row is set if token v
+/// may come next, by the target's ids. Tokens behind the words may not. A row of ones is no constraint.
 struct mask_columns {
     std::uint32_t const* words = nullptr;  ///< [rows, row_words]; null: nothing is masked but stop tokens
     std::uint32_t row_words = 0;
@@ -101,9 +101,9 @@ template <class T>
 
 }  // namespace detail
 
-/// Masks base logits [R gamma, V_draft] of position k, for requests that may draft it. `masks` [R gamma] rows; `to_target`
-/// as chain_options. Heads add to base logits, so q is masked wherever it is read. One launch. cudaErrorInvalidValue if
-/// shapes do not fit or a pointer is null.
+/// Masks base logits [R gamma, V_draft] of position k, for requests that may draft it. `masks` [R gamma] rows;
+/// `to_target` as chain_options. Heads add to base logits, so q is masked wherever it is read. One launch.
+/// cudaErrorInvalidValue if shapes do not fit or a pointer is null.
 template <class U>
 [[nodiscard]] cudaError_t mask_base_rows(mutable_rows<U> base, mask_columns const& masks, std::uint32_t k,
                                          device_round const& round, cudaStream_t stream,
@@ -119,9 +119,9 @@ template <class U>
     return launch(detail::mask_base<U>, grid, detail::threads_of_masking, 0, stream, base, masks, k, to_target, round);
 }
 
-/// Masks the target's rows of a batch, round.batch or that of trees: `masks` has as many. One launch. cudaErrorInvalidValue if
-/// shapes do not fit or a pointer is null. A mask that allows nothing leaves the row without a law: the request's verdict is
-/// status::invalid_target, if the row decides.
+/// Masks the target's rows of a batch, round.batch or that of trees: `masks` has as many. One launch.
+/// cudaErrorInvalidValue if shapes do not fit or a pointer is null. A mask that allows nothing leaves the row without a
+/// law: the request's verdict is status::invalid_target, if the row decides.
 template <class T>
 [[nodiscard]] cudaError_t mask_target_rows(mutable_rows<T> rows, mask_columns const& masks, batch_columns const& batch,
                                            device_round const& round, cudaStream_t stream) noexcept {
