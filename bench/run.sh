@@ -7,6 +7,7 @@
 #   bench/run.sh --quick                one short run of the shapes that have a bar: about a minute
 #   bench/run.sh verify round           these programs alone: bench/verify.cpp, bench/round.cpp
 #   bench/run.sh --filter 'V:151936'    these cases alone
+#   bench/run.sh compile                what a compiler takes for the headers and the first example: two minutes
 #   bench/run.sh --plot                 draws docs/figures/performance_*.svg as well
 #
 # What each program measured goes to build/bench/results/<program>.json, all together to all.json beside them. bars.json says
@@ -14,6 +15,11 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source cmake/require_packages.sh
+
+if [[ ${1:-} == compile ]]; then
+    require_packages build-essential python3
+    exec python3 bench/compile.py "${@:2}"
+fi
 
 plot=no
 arguments=()

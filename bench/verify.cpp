@@ -52,7 +52,7 @@ struct recorded : logits::recording {
         std::vector<double> sums(row_blocks(v));
         for (std::size_t row = 0; row < blocks * (gamma + 1); ++row) {
             double const total =
-                native_kernels<row_kernels>().for_float.sum(p.data() + row * v, v, 0.0f, 1.0f, sums.data());
+                native_kernels<row_kernels>().get<float>().sum(p.data() + row * v, v, 0.0f, 1.0f, sums.data());
             normalisers.push_back(static_cast<float>(std::log(total)));
             for (double const sum : sums) block_sums.push_back(static_cast<float>(sum / total));
         }
@@ -83,14 +83,15 @@ std::size_t residual_passes = 0;
 double count_residual(float const* p, row_side<float> const& of_p, float const* q, row_side<float> const& of_q,
                       std::size_t size, double* sums) {
     ++residual_passes;
-    return native_kernels<row_kernels>().for_float.residual(p, of_p, q, of_q, size, sums);
+    return native_kernels<row_kernels>().get<float>().residual(p, of_p, q, of_q, size, sums);
 }
 row_kernels const& counting_kernels() {
-    static row_kernels const counting = [] {
-        row_kernels k = native_kernels<row_kernels>();
-        k.for_float.residual = count_residual;
-        return k;
+    static row_functions<float> const functions = [] {
+        auto f = native_kernels<row_kernels>().get<float>();
+        f.residual = count_residual;
+        return f;
     }();
+    static row_kernels const counting{.name = "counting", .for_float = &functions};
     return counting;
 }
 

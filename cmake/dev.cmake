@@ -40,6 +40,9 @@ foreach(component IN LISTS SURELEAP_COMPONENTS)
     endif()
 endforeach()
 
+# Most programs here have what all of them share compiled once.
+set(SURELEAP_COMPILED_TARGETS ${SURELEAP_TARGETS} sureleap::compiled)
+
 # sureleap_closure(<result> <file>)
 #
 # The file and what it includes of tests/support/ and sureleap/ext/, found by reading the text.

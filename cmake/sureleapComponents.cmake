@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: MIT
 #
-# The optional components: a dependency and the target that joins it to sureleap. One file for the build tree and for
-# the installed package, so that both give the same targets.
+# The optional components: the kernels, compiled once, and dependencies with the targets that join them to sureleap. One
+# file for the build tree and for the installed package, so that both give the same targets.
 
 # sureleap_add_component(<name> <found> <why_not>)
 #
 # Defines sureleap::<name> if the dependency of the component is there, and sets <found>; otherwise <why_not> says what
 # is missing. A dependency target that the project already defined is used as it is.
 function(sureleap_add_component name found why_not)
+    if(name STREQUAL "compiled")
+        sureleap_add_compiled_component(${name})
+        set(${found} TRUE PARENT_SCOPE)
+        return()
+    endif()
     if(name STREQUAL "cuda")
         sureleap_add_cuda_component(${name} is_found reason)
         set(${found} ${is_found} PARENT_SCOPE)
@@ -33,7 +38,7 @@ function(sureleap_add_component name found why_not)
         set(oldest 0.5)
     else()
         set(${found} FALSE PARENT_SCOPE)
-        set(${why_not} "sureleap has no component \"${name}\" (it has eigen, xsimd, json, llama and cuda)" PARENT_SCOPE)
+        set(${why_not} "sureleap has no component \"${name}\" (it has compiled, eigen, xsimd, json, llama and cuda)" PARENT_SCOPE)
         return()
     endif()
 
@@ -73,6 +78,23 @@ function(sureleap_add_component name found why_not)
         target_link_libraries(sureleap::${name} INTERFACE ${dependency})
     endif()
     set(${found} TRUE PARENT_SCOPE)
+endfunction()
+
+# What every program compiles alike (sureleap/compiled/), compiled once in the user's project with the user's options.
+function(sureleap_add_compiled_component name)
+    if(TARGET sureleap::${name})
+        return()
+    endif()
+    get_target_property(directories sureleap::sureleap INTERFACE_INCLUDE_DIRECTORIES)
+    string(REGEX REPLACE "[$]<BUILD_INTERFACE:([^>]*)>" "\\1" directories "${directories}")
+    find_path(sureleap_${name}_sources sureleap/compiled/all.cpp PATHS ${directories} NO_DEFAULT_PATH NO_CACHE REQUIRED)
+    set(sources kernels.cpp rounds.cpp rows.cpp)
+    list(TRANSFORM sources PREPEND ${sureleap_${name}_sources}/sureleap/compiled/)
+    add_library(sureleap_${name} STATIC EXCLUDE_FROM_ALL ${sources})
+    add_library(sureleap::${name} ALIAS sureleap_${name})
+    set_target_properties(sureleap_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    target_compile_definitions(sureleap_${name} INTERFACE SURELEAP_COMPILED=1)
+    target_link_libraries(sureleap_${name} PUBLIC sureleap::sureleap)
 endfunction()
 
 # sureleap/cuda/*.cuh with a CUDA toolkit. The project itself enables the language CUDA, and says for which devices. The

@@ -17,17 +17,6 @@
 #include <sureleap/core/types.hpp>
 #include <sureleap/core/workspace.hpp>
 
-#include <sureleap/detail/kernel/avx2.hpp>
-#include <sureleap/detail/kernel/avx512.hpp>
-#include <sureleap/detail/kernel/cpu.hpp>
-#include <sureleap/detail/kernel/heads.hpp>
-#include <sureleap/detail/kernel/native.hpp>
-#include <sureleap/detail/kernel/neon.hpp>
-#include <sureleap/detail/kernel/philox.hpp>
-#include <sureleap/detail/kernel/rows.hpp>
-#include <sureleap/detail/kernel/survivals.hpp>
-#include <sureleap/detail/kernel/tables.hpp>
-
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/sampling/draw_key.hpp>
 #include <sureleap/sampling/gumbel_max.hpp>
@@ -127,3 +116,8 @@
 #include <sureleap/round/stages.hpp>
 
 #include <sureleap/decoder.hpp>
+
+#if SURELEAP_COMPILED
+#define SURELEAP_DETAIL_TEMPLATE extern template
+#include <sureleap/round/compiled_rules.inl>
+#endif

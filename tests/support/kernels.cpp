@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include <sureleap/detail/kernel/cpu.hpp>
 #include <sureleap/detail/kernel/native.hpp>
 
 namespace {

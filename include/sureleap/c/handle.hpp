@@ -36,8 +36,7 @@ private:
 
 template <class... Parts>
 [[noreturn, gnu::cold]] void fail_as(sureleap_result code, Parts... parts) {
-    std::string text;
-    (text.append(error_text(std::move(parts))), ...);
+    std::string const text = detail::joined({parts...});
 #if SURELEAP_EXCEPTIONS
     throw failure(code, text);
 #else

@@ -5,6 +5,9 @@
 // A user may define, before the first include and in the same way in every translation unit:
 //   SURELEAP_CONTRACTS   1: broken preconditions print the expectation and abort (default in builds without NDEBUG)
 //                        0: they are parsed but not evaluated (default with NDEBUG)
+//   SURELEAP_COMPILED    1: kernels and what else needs no type of a user's is declared only, and compiled once in a unit
+//                        of its own (detail/kernel/native.hpp)
+//                        0: the library is headers and nothing else (default)
 // Settings that change inline code are part of the inline namespace, and so is what the unit is compiled for
 // (core/abi_tag.hpp). So two translation units that disagree link as two versions of the library. Otherwise they would
 // silently share one of the definitions.
@@ -32,6 +35,10 @@
 #else
 #define SURELEAP_CONTRACTS 1
 #endif
+#endif
+
+#ifndef SURELEAP_COMPILED
+#define SURELEAP_COMPILED 0
 #endif
 
 #if defined(__cpp_exceptions)

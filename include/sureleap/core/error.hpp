@@ -6,10 +6,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdio>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <type_traits>
-#include <utility>
 
 #include <sureleap/core/config.hpp>
 
@@ -21,23 +23,65 @@ public:
     using std::runtime_error::runtime_error;
 };
 
-/// Text of a value in an error message; shorter than a stream and free of its locale.
-[[nodiscard]] inline std::string error_text(std::string text) {
-    return text;
-}
-[[nodiscard]] inline std::string error_text(char const* text) {
-    return text;
-}
-template <class Number>
-    requires std::is_arithmetic_v<Number>
-[[nodiscard]] std::string error_text(Number value) {
-    if constexpr (std::is_floating_point_v<Number>) {
-        char text[32];
-        std::snprintf(text, sizeof text, "%.9g", static_cast<double>(value));  // to_string would print 1e-9 as 0
-        return text;
-    } else {
-        return std::to_string(value);
+namespace detail {
+
+/// A part of an error's text: a string, which has to outlive it, or a number. All kinds are one type, so that the code
+/// which joins parts exists once and not once for each list of types.
+class error_part {
+public:
+    error_part(std::string_view text) noexcept : kind_(kind::text), text_(text) {}
+    error_part(std::string const& text) noexcept : error_part(std::string_view(text)) {}
+    error_part(char const* text) noexcept : error_part(std::string_view(text)) {}
+    template <class Number>
+        requires std::is_arithmetic_v<Number>
+    error_part(Number value) noexcept {
+        if constexpr (std::is_floating_point_v<Number>) {
+            kind_ = kind::real;
+            real_ = static_cast<double>(value);
+        } else if constexpr (std::is_signed_v<Number>) {
+            kind_ = kind::integer;
+            integer_ = value;
+        } else {
+            kind_ = kind::natural;
+            natural_ = value;
+        }
     }
+
+    [[nodiscard]] std::string text() const {
+        switch (kind_) {
+            case kind::integer: return std::to_string(integer_);
+            case kind::natural: return std::to_string(natural_);
+            case kind::real: {
+                char digits[32];
+                std::snprintf(digits, sizeof digits, "%.9g", real_);  // to_string would print 1e-9 as 0
+                return digits;
+            }
+            default: return std::string(text_);
+        }
+    }
+
+private:
+    enum class kind : unsigned char { text, integer, natural, real };
+    kind kind_;
+    union {
+        std::string_view text_;
+        long long integer_;
+        unsigned long long natural_;
+        double real_;
+    };
+};
+
+[[nodiscard, gnu::noinline]] inline std::string joined(std::initializer_list<error_part> parts) {
+    std::string text;
+    for (error_part const& part : parts) text += part.text();
+    return text;
+}
+
+}  // namespace detail
+
+/// Text of a value in an error message; shorter than a stream and free of its locale.
+[[nodiscard]] inline std::string error_text(detail::error_part value) {
+    return value.text();
 }
 
 namespace detail {
@@ -57,9 +101,7 @@ namespace detail {
 /// it, fails in the same way. The text is built on failure alone, so the caller tests first.
 template <class... Parts>
 [[noreturn, gnu::cold]] void fail_with(Parts... parts) {  // by value: literals of every length are one type
-    std::string text;
-    (text.append(error_text(std::move(parts))), ...);
-    detail::throw_error(text);
+    detail::throw_error(detail::joined({parts...}));
 }
 
 namespace detail {

@@ -240,7 +240,12 @@ struct xsimd_passes {
 /// The passes with batches of one architecture, in double the reference: a table for round_limits::kernels. The unit must
 /// be compiled for the architecture, and the machine must have it: nothing asks when the program runs.
 template <class Arch = xsimd::default_arch>
-inline constexpr row_kernels xsimd_row_kernels = row_kernels::of<detail::xsimd_passes<Arch>::template rows>("xsimd");
+inline constexpr row_kernels xsimd_row_kernels{
+    .name = "xsimd",
+    .for_float = &detail::xsimd_passes<Arch>::template rows<float>::table,
+    .for_bf16 = &detail::xsimd_passes<Arch>::template rows<bf16>::table,
+    .for_half = &detail::xsimd_passes<Arch>::template rows<half>::table,
+};
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic pop

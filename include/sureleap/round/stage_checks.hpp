@@ -35,9 +35,8 @@ void expect_schedule(round_parts const& parts, char const* stage) {
               "was made with");
 }
 /// The object that began the round, and not another of its type: which one is asked must not depend on what was drawn.
-template <class Schedule>
-void expect_same(void const* began, Schedule const& schedule, char const* stage) {
-    if (began == std::addressof(schedule)) return;
+inline void expect_same(void const* began, void const* schedule, char const* stage) {
+    if (began == schedule) return;
     fail_with(stage,
               ": this is another schedule than the one that began the round, though of its type; give all stages of a "
               "round the same object, and those of a round that failed while it drafted once more");

@@ -71,6 +71,68 @@ inline void weigh(std::span<request_view> requests) noexcept {
         r.weight = std::max(static_cast<fixed_probability>(share), fixed_probability{1});
     }
 }
+
+// What begin_round and admit do whatever the schedule is.
+
+template <class T, class Q, class Hook>
+[[nodiscard]] std::span<request_view> take_requests(std::span<request_view const> requests, void const* schedule,
+                                                    round_state<T, Q, Hook>& round) {
+    if (requests.size() > round.requests.size()) {
+        fail_with("begin_round: there are ", requests.size(), " requests, expected at most max_requests = ",
+                  round.requests.size());
+    }
+    for (std::size_t r = 0; r < requests.size(); ++r) check_request(r, requests[r], round.parts);
+    round.attempts.check(requests);
+    if (round.attempts.undecided()) expect_same(round.schedule, schedule, "begin_round");
+
+    // Nothing of the round before is left, whatever the schedule throws now.
+    round.attempts.remember(round.block);
+    round.at = {};
+    round.schedule = schedule;
+    if (round.clock) round.began = round.clock();
+    auto const views = round.requests.first(requests.size());
+    std::copy(requests.begin(), requests.end(), views.begin());
+    weigh(views);
+    for (request_view& view : views) view.model_limit = std::min(view.model_limit, round.parts.model_block_size);
+    return views;
+}
+
+template <class T, class Q, class Hook>
+[[nodiscard]] bool empty_block(std::span<request_view> views, fixed_probability floor, round_state<T, Q, Hook>& round) {
+    for (request_view& view : views) view.draft_floor = floor;
+    round.attempts.repeat_limits(views);
+    round.attempts.begin(views);
+    round.block.begin(views);
+    round.budget.reset();
+    round.at = {.begun = true};
+    return std::any_of(views.begin(), views.end(), [&](request_view const& r) {
+        return (round.parts.finds_tokens ? r.found_cap(1) : r.draft_cap(1)) > 0;
+    });
+}
+
+template <class T, class Q, class Hook>
+void admit_lengths(std::span<std::uint32_t const> lengths, draft_table const& table,
+                   std::span<request_view const> requests, round_state<T, Q, Hook>& round) {
+    // Before anybody's length is decided: if one cannot be, none is.
+    for (std::size_t r = 0; r < requests.size(); ++r) {
+        std::uint32_t const drafted = table.survivals.sizes[r];
+        if (lengths[r] > drafted) {
+            fail_with("admit: the schedule gives request ", r, " the length ", lengths[r], ", expected at most ",
+                      drafted, ", the tokens that it drafted");
+        }
+        check_draft(r, requests[r], round);
+    }
+    round.batch.begin(requests);
+    for (std::size_t r = 0; r < requests.size(); ++r) {
+        std::uint32_t const drafted = table.survivals.sizes[r];
+        std::uint32_t const length = std::min(round.attempts.length(requests[r], lengths[r]), drafted);
+        auto const parents = round.block.parents(r);
+        round.attempts.admit(requests[r], drafted, length);
+        round.batch.append(round.block.tokens(r).first(length), parents.empty() ? parents : parents.first(length));
+    }
+    round.attempts.decide();
+    round.at.admitted = true;
+}
 }  // namespace detail
 
 // ---- stages ----------------------------------------------------------------------------------------------------
@@ -94,38 +156,14 @@ template <class Schedule, class T, class Q, class Hook>
                              "begin_round: the schedule is not set up for these rounds; make the round_memory with the "
                              "object that the stages are given, and not with a copy of it");
     }
-    if (requests.size() > memory.sizes().max_requests) {
-        fail_with("begin_round: there are ", requests.size(),
-                  " requests, expected at most max_requests = ", memory.sizes().max_requests);
-    }
-    for (std::size_t r = 0; r < requests.size(); ++r) detail::check_request(r, requests[r], round.parts);
-    round.attempts.check(requests);
-    if (round.attempts.undecided()) detail::expect_same(round.schedule, schedule, "begin_round");
-
-    // Nothing of the round before is left, whatever the schedule throws now.
-    round.attempts.remember(round.block);
-    round.at = {};
-    round.schedule = std::addressof(schedule);
-    if (round.clock) round.began = round.clock();
-    auto const views = round.requests.first(requests.size());
-    std::copy(requests.begin(), requests.end(), views.begin());
-    detail::weigh(views);
-    for (request_view& view : views) view.model_limit = std::min(view.model_limit, round.parts.model_block_size);
+    auto const views = detail::take_requests(requests, std::addressof(schedule), round);
     if constexpr (draft_limiter<Schedule>) {
         schedule.limit_drafts(views);
         detail::keep_limits(views, requests, round.parts.model_block_size);
     }
     fixed_probability floor = 0;
     if constexpr (draft_stopper<Schedule>) floor = schedule.draft_floor();
-    for (request_view& view : views) view.draft_floor = floor;
-    round.attempts.repeat_limits(views);
-    round.attempts.begin(views);
-    round.block.begin(views);
-    round.budget.reset();
-    round.at = {.begun = true};
-    return std::any_of(views.begin(), views.end(), [&](request_view const& r) {
-        return (round.parts.finds_tokens ? r.found_cap(1) : r.draft_cap(1)) > 0;
-    });
+    return detail::empty_block(views, floor, round);
 }
 
 /// Plan from past rounds, by all that it reads: who takes part, and the tables that earlier rounds left. Nothing of it is
@@ -141,7 +179,7 @@ void plan(Schedule const& schedule, round_memory<T, Q, Hook>& memory) {
         auto& round = detail::round_access::state(memory);
         detail::expect_schedule<Schedule>(round.parts, "plan");
         detail::expect_round(round.at.begun, "plan: no round has begun; call begin_round first");
-        detail::expect_same(round.schedule, schedule, "plan");
+        detail::expect_same(round.schedule, std::addressof(schedule), "plan");
         round.budget =
             schedule.budget(round.history.template lagged<Schedule::origin::lag>(memory.requests(), round.planning));
         round.at.planned = true;
@@ -157,7 +195,7 @@ void plan(Schedule const& schedule, Drafter const& drafter, Forward const& forwa
             auto& round = detail::round_access::state(memory);
             detail::expect_schedule<Schedule>(round.parts, "plan");
             detail::expect_round(round.at.begun, "plan: no round has begun; call begin_round first");
-            detail::expect_same(round.schedule, schedule, "plan");
+            detail::expect_same(round.schedule, std::addressof(schedule), "plan");
             detail::expect_round(!round.at.drawn, "plan: the block is drawn already; plan before draw");
             detail::expect_forward(pass_of(forward), memory.requests(), "plan");
             round.planning.start(memory.requests(), round.block.calibration());
@@ -257,33 +295,14 @@ template <class Schedule, class T, class Q, class Hook>
     auto& round = detail::round_access::state(memory);
     detail::expect_schedule<Schedule>(round.parts, "admit");
     detail::expect_round(round.at.begun, "admit: no round has begun; call begin_round first");
-    detail::expect_same(round.schedule, schedule, "admit");
+    detail::expect_same(round.schedule, std::addressof(schedule), "admit");
     if constexpr (planner<Schedule>) {
         detail::expect_round(round.at.planned || !round.at.drawn,
                              "admit: the schedule plans and was not asked; call plan before draw");
     }
     auto const requests = memory.requests();
     draft_table const table = round.block.table();
-    auto const lengths = admit(schedule, table, round.budget, round.frontier);
-    // Before anybody's length is decided: if one cannot be, none is.
-    for (std::size_t r = 0; r < requests.size(); ++r) {
-        std::uint32_t const drafted = table.survivals.sizes[r];
-        if (lengths[r] > drafted) {
-            fail_with("admit: the schedule gives request ", r, " the length ", lengths[r], ", expected at most ",
-                      drafted, ", the tokens that it drafted");
-        }
-        detail::check_draft(r, requests[r], round);
-    }
-    round.batch.begin(requests);
-    for (std::size_t r = 0; r < requests.size(); ++r) {
-        std::uint32_t const drafted = table.survivals.sizes[r];
-        std::uint32_t const length = std::min(round.attempts.length(requests[r], lengths[r]), drafted);
-        auto const parents = round.block.parents(r);
-        round.attempts.admit(requests[r], drafted, length);
-        round.batch.append(round.block.tokens(r).first(length), parents.empty() ? parents : parents.first(length));
-    }
-    round.attempts.decide();
-    round.at.admitted = true;
+    detail::admit_lengths(admit(schedule, table, round.budget, round.frontier), table, requests, round);
     return round.batch;
 }
 
@@ -321,7 +340,7 @@ round_record end_round(Schedule& schedule, round_memory<T, Q, Hook>& memory, Mod
     auto& round = detail::round_access::state(memory);
     detail::expect_schedule<Schedule>(round.parts, "end_round");
     detail::expect_round(round.at.judged, "end_round: the round is not judged; call accept first");
-    detail::expect_same(round.schedule, schedule, "end_round");
+    detail::expect_same(round.schedule, std::addressof(schedule), "end_round");
     auto const requests = memory.requests();
     detail::expect_rows(round.at.scored, requests, "end_round");
     std::span<verdict const> const verdicts = round.verdicts.first(requests.size());
@@ -347,3 +366,8 @@ round_record end_round(Schedule& schedule, round_memory<T, Q, Hook>& memory, Mod
 }
 
 SURELEAP_END_NAMESPACE
+
+#if SURELEAP_COMPILED
+#define SURELEAP_DETAIL_TEMPLATE extern template
+#include <sureleap/round/compiled.inl>
+#endif

@@ -72,6 +72,7 @@ public:
     }
     /// The same of some entries, at most a segment.
     void weights_of(std::span<token_id const> entries, std::span<real> out) const noexcept {
+        if (entries.empty()) return;
         segment<T> some;
         SURELEAP_EXPECTS(entries.size() <= some.size());
         for (std::size_t i = 0; i < entries.size(); ++i) some[i] = logits_[static_cast<std::size_t>(entries[i])];

@@ -34,11 +34,15 @@ struct frontier_memory {
     std::span<std::uint32_t> lengths{};  ///< [R] admitted positions of each request: the result
     std::span<std::uint32_t> heap{};   ///< [R] requests with a revealed candidate, best first; or survivals copied out
     std::span<std::uint32_t> where{};  ///< [R] place of each request in the heap; or the same once more
-    /// For passes over the table; a static table. Default: the best that this machine runs.
-    survival_kernels const* kernels = &native_kernels<survival_kernels>();
+    /// For passes over the table; a static table. Null: the best that this machine runs.
+    survival_kernels const* kernels = nullptr;
 
     [[nodiscard]] static frontier_memory carve(workspace& ws, std::size_t requests) noexcept {
         return {ws.take<std::uint32_t>(requests), ws.take<std::uint32_t>(requests), ws.take<std::uint32_t>(requests)};
+    }
+    /// Asked where a schedule needs them: a program without such a schedule compiles none.
+    [[nodiscard]] survival_kernels const& passes() const noexcept {
+        return kernels != nullptr ? *kernels : native_kernels<survival_kernels>();
     }
 };
 
@@ -193,18 +197,20 @@ struct frontier_access {
     static void admit_while(causal_frontier& frontier, Rule& rule) noexcept {
         if (frontier.touched()) return one_by_one(frontier, rule);
         frontier_memory const& memory = frontier.memory_;
-        survival_rows const rows = rows_of(frontier.table_, *memory.kernels);
+        survival_kernels const& kernels = memory.passes();
+        survival_rows const rows = rows_of(frontier.table_, kernels);
         admission_end const end =
-            admit_in_bulk(rows, frontier.without_drafts(), rule, memory.heap, memory.where, *memory.kernels);
-        admit_until(end, frontier.table_, rows, memory.lengths, *memory.kernels);
+            admit_in_bulk(rows, frontier.without_drafts(), rule, memory.heap, memory.where, kernels);
+        admit_until(end, frontier.table_, rows, memory.lengths, kernels);
         frontier.admitted_ = end.batch_tokens - frontier.requests();
     }
 
     /// The same walk over a table that may be seen whole, for the rule's own answer. What it leaves in the memory means nothing.
     template <admission_rule Rule>
     static void walk(survival_table const& table, frontier_memory const& memory, Rule& rule) noexcept {
-        admit_in_bulk(rows_of(table, *memory.kernels), expected_step::without_drafts(table), rule, memory.heap,
-                      memory.where, *memory.kernels);
+        survival_kernels const& kernels = memory.passes();
+        admit_in_bulk(rows_of(table, kernels), expected_step::without_drafts(table), rule, memory.heap, memory.where,
+                      kernels);
     }
 
 private:

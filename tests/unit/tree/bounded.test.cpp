@@ -127,14 +127,15 @@ struct row_pair {
 std::size_t sums_made = 0;
 double count_sum(float const* row, std::size_t size, float shift, float scale, double* sums) {
     if (size == vocabulary) ++sums_made;
-    return native_kernels<row_kernels>().for_float.sum(row, size, shift, scale, sums);
+    return native_kernels<row_kernels>().get<float>().sum(row, size, shift, scale, sums);
 }
 row_kernels const& counting() {
-    static row_kernels const all = [] {
-        row_kernels k = native_kernels<row_kernels>();
-        k.for_float.sum = count_sum;
-        return k;
+    static row_functions<float> const functions = [] {
+        auto f = native_kernels<row_kernels>().get<float>();
+        f.sum = count_sum;
+        return f;
     }();
+    static row_kernels const all{.name = "counting", .for_float = &functions};
     return all;
 }
 
@@ -230,7 +231,7 @@ void check_decisions(char const* name, over what, Rule const& rule, Exact const&
     CHECK(kept > trials / 10);
     CHECK(kept < trials * 49 / 50);
     // Bounds decide mostly, and not always.
-    if (native_kernels<row_kernels>().for_float.bound != nullptr && what == over::a_list) {
+    if (native_kernels<row_kernels>().get<float>().bound != nullptr && what == over::a_list) {
         CHECK(by_bounds > 0);
         CHECK(by_bounds < exactly / 2);
     }

@@ -213,7 +213,7 @@ TEST_CASE("bounded: a row with bounds answers as one with sums, and settles into
         std::vector<double> sums(row_blocks(size)), bounds_of(row_blocks(size));
         distribution<float> const p{{row, {}}, {}, {}, nullptr, *kernels, sums};
         distribution<float> late{{row, {}}, {}, {}, nullptr, *kernels, bounds_of, totals::bounded};
-        REQUIRE(late.is_settled() == (kernels->for_float.bound == nullptr));
+        REQUIRE(late.is_settled() == (kernels->get<float>().bound == nullptr));
         CHECK(late.total() == p.total());
         CHECK(late.least_total() <= p.total());
         CHECK(late.largest_total() >= p.total());
@@ -264,7 +264,7 @@ TEST_CASE("bounded: tokens are kept as by the sums, whether bounds decide or not
         CHECK(different == 0);
         CHECK(kept > 300);
         CHECK(kept < 2900);
-        if (kernels->for_float.bound != nullptr) {
+        if (kernels->get<float>().bound != nullptr) {
             CHECK(open > 20);
             CHECK(decided > 2500);
         }
@@ -329,7 +329,7 @@ TEST_CASE("bounded: draws, corrections and tests of long rows follow the law") {
         CHECK(chi_square(drawn, law) < 60.0);  // 19 degrees of freedom: less than 1 in 100,000
         CHECK(chi_square(corrected, left) < 60.0);
         CHECK(chi_square(tested, test) < 60.0);
-        if (kernels->for_float.bound != nullptr) {
+        if (kernels->get<float>().bound != nullptr) {
             CHECK(missed > draws / 50);
             CHECK(missed < draws / 16);
         }
@@ -389,7 +389,7 @@ TEST_CASE("bounded: narrower bounds hold, and end as the sum") {
     INFO("seed " << roll.seed());
     for (row_kernels const* const kernels : available_kernels<row_kernels>()) {
         INFO("kernels " << kernels->name);
-        if (kernels->for_float.bound == nullptr) continue;
+        if (kernels->get<float>().bound == nullptr) continue;
         for (double const spread : {0.1, 1.0, 8.0}) {
             auto row = random_row(roll, spread);
             row[roll.below(size)] += 6.0f;

@@ -39,7 +39,7 @@ struct given_rows {
     explicit given_rows(std::vector<float> values) : logits(std::move(values)) {
         std::vector<double> blocks(row_blocks(vocabulary));
         for (std::size_t r = 0; r < logits.size() / vocabulary; ++r) {
-            double const total = scalar_kernels<row_kernels>.for_float.sum(logits.data() + r * vocabulary, vocabulary,
+            double const total = scalar_kernels<row_kernels>.get<float>().sum(logits.data() + r * vocabulary, vocabulary,
                                                                            0.0f, 1.0f, blocks.data());
             normalisers.push_back(static_cast<float>(std::log(total)));
             for (double const sum : blocks) sums.push_back(static_cast<float>(sum / total));
@@ -257,7 +257,7 @@ TEST_CASE("given rows: what rounding leaves over is nobody's: a padded tail is n
     std::fill(row.end() - 200, row.end(), -60.0f);
     for (row_kernels const* const kernels : available_kernels<row_kernels>()) {
         std::vector<double> blocks(row_blocks(vocabulary));
-        double const total = kernels->for_float.sum(row.data(), vocabulary, 0.0f, 1.0f, blocks.data());
+        double const total = kernels->get<float>().sum(row.data(), vocabulary, 0.0f, 1.0f, blocks.data());
         for (double const off : {0.0, 3e-7, 1e-5, 5e-4, 5e-3, 0.5}) {
             for (bool const with_blocks : {true, false}) {
                 INFO("kernels " << kernels->name << ", normaliser off by " << off << ", blocks " << with_blocks);
@@ -299,7 +299,7 @@ TEST_CASE("given rows: draws have the row's law, however the normaliser is round
     row[size - 1] = -5.5f;
     auto const p = softmax(row);
     std::vector<double> blocks(row_blocks(size));
-    double const total = scalar_kernels<row_kernels>.for_float.sum(row.data(), size, 0.0f, 1.0f, blocks.data());
+    double const total = scalar_kernels<row_kernels>.get<float>().sum(row.data(), size, 0.0f, 1.0f, blocks.data());
     int const n = 20'000;
     for (double const off : {0.0, 9e-4, -9e-4, 0.01, -0.01, 1.0, -1.0, 200.0, -200.0}) {
         for (bool const with_blocks : {true, false}) {

@@ -297,23 +297,19 @@ struct isa {
         _mm256_storeu_si256(to + 1, _mm256_permute2x128_si256(even, odd, 0x31));
     }
 }
-[[gnu::target("avx2")]] inline void lanes(std::array<std::uint32_t, 4> const& counter, std::uint64_t key,
-                                          philox_bits& out) {
-    philox(philox_words_from(counter[0]), counter, key, out);
-}
 
 }  // namespace detail::avx2
 
 template <class Table>
 inline constexpr Table avx2_kernels{};
 template <std::same_as<row_kernels> Table>
-inline constexpr Table avx2_kernels<Table> = Table::template of<detail::avx2::for_rows::rows>("avx2");
+inline constexpr Table avx2_kernels<Table>{"avx2", instruction_set::avx2};
 template <std::same_as<head_kernels> Table>
 inline constexpr Table avx2_kernels<Table> = Table::template of<detail::avx2::for_heads::heads>("avx2");
 template <std::same_as<survival_kernels> Table>
 inline constexpr Table avx2_kernels<Table> = Table::template of<detail::avx2::for_survivals::survivals>("avx2");
 template <std::same_as<philox_kernels> Table>
-inline constexpr Table avx2_kernels<Table>{"avx2", detail::avx2::lanes, detail::avx2::philox};
+inline constexpr Table avx2_kernels<Table>{"avx2", detail::avx2::philox};
 
 SURELEAP_END_NAMESPACE
 

@@ -219,21 +219,17 @@ struct isa {
     _mm512_storeu_si512(out[0].data(), _mm512_permutex2var_epi64(low, one, high));
     _mm512_storeu_si512(out[4].data(), _mm512_permutex2var_epi64(low, other, high));
 }
-[[gnu::target("avx512f")]] inline void lanes(std::array<std::uint32_t, 4> const& counter, std::uint64_t key,
-                                             philox_bits& out) {
-    philox(philox_words_from(counter[0]), counter, key, out);
-}
 
 }  // namespace detail::avx512
 
 template <class Table>
 inline constexpr Table avx512_kernels{};
 template <std::same_as<row_kernels> Table>
-inline constexpr Table avx512_kernels<Table> = Table::template of<detail::avx512::for_rows::rows>("avx512");
+inline constexpr Table avx512_kernels<Table>{"avx512", instruction_set::avx512};
 template <std::same_as<head_kernels> Table>
 inline constexpr Table avx512_kernels<Table> = Table::template of<detail::avx512::for_heads::heads>("avx512");
 template <std::same_as<philox_kernels> Table>
-inline constexpr Table avx512_kernels<Table>{"avx512", detail::avx512::lanes, detail::avx512::philox};
+inline constexpr Table avx512_kernels<Table>{"avx512", detail::avx512::philox};
 
 SURELEAP_END_NAMESPACE
 

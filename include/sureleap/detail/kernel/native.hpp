@@ -1,72 +1,46 @@
 // SPDX-License-Identifier: MIT
 //
 // The tables of functions (tables.hpp) that the machine runs, and the fastest of them, chosen at run time.
+//
+// Vector code is compiled into whatever unit asks for it. A program of many units, or one that is compiled often, defines
+// SURELEAP_COMPILED to 1 and compiles it once: with the CMake target sureleap::compiled, or by adding
+// sureleap/compiled/all.cpp to its sources.
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <initializer_list>
 #include <span>
 
 #include <sureleap/core/config.hpp>
-#include <sureleap/detail/kernel/avx2.hpp>
-#include <sureleap/detail/kernel/avx512.hpp>
-#include <sureleap/detail/kernel/cpu.hpp>
 #include <sureleap/detail/kernel/heads.hpp>
-#include <sureleap/detail/kernel/neon.hpp>
 #include <sureleap/detail/kernel/philox.hpp>
 #include <sureleap/detail/kernel/rows.hpp>
 #include <sureleap/detail/kernel/survivals.hpp>
 #include <sureleap/detail/kernel/tables.hpp>
 
+#if !SURELEAP_COMPILED
+#include <sureleap/detail/kernel/available.hpp>
+#endif
+
 SURELEAP_BEGIN_NAMESPACE
-
-namespace detail {
-
-/// The tables of one kind that there are and that run here, best first.
-template <class Table>
-class kernel_list {
-public:
-    struct candidate {
-        Table const* table;
-        bool runs;
-    };
-
-    /// Best first; the last is the reference, which runs everywhere.
-    kernel_list(std::initializer_list<candidate> candidates) noexcept {
-        SURELEAP_EXPECTS(candidates.size() <= tables_.size());
-        for (candidate const& c : candidates) {
-            if (c.runs && c.table->name != nullptr) tables_[size_++] = c.table;
-        }
-    }
-    [[nodiscard]] std::span<Table const* const> tables() const noexcept { return {tables_.data(), size_}; }
-
-private:
-    std::array<Table const*, 4> tables_{};
-    std::size_t size_ = 0;
-};
-
-}  // namespace detail
 
 /// Best first, the reference last; a view of static memory. Everything in it runs here.
 template <class Table>
-[[nodiscard]] std::span<Table const* const> available_kernels() noexcept {
-    static detail::kernel_list<Table> const found{
-#if defined(__x86_64__) && defined(__GNUC__)
-        {&avx512_kernels<Table>, cpu().avx512},
-        {&avx2_kernels<Table>, cpu().avx2},
-#elif defined(__aarch64__) && defined(__ARM_NEON) && defined(__GNUC__)
-        {&neon_kernels<Table>, cpu().neon},
-#endif
-        {&scalar_kernels<Table>, true},
-    };
-    return found.tables();
-}
+[[nodiscard]] std::span<Table const* const> available_kernels() noexcept;
 
 /// The best of them.
 template <class Table>
 [[nodiscard]] Table const& native_kernels() noexcept {
     return *available_kernels<Table>().front();
 }
+
+#if SURELEAP_COMPILED
+extern template std::span<row_kernels const* const> available_kernels<row_kernels>() noexcept;
+extern template std::span<head_kernels const* const> available_kernels<head_kernels>() noexcept;
+extern template std::span<survival_kernels const* const> available_kernels<survival_kernels>() noexcept;
+extern template std::span<philox_kernels const* const> available_kernels<philox_kernels>() noexcept;
+extern template row_functions<float> const& row_kernels::get<float>() const noexcept;
+extern template row_functions<double> const& row_kernels::get<double>() const noexcept;
+extern template row_functions<bf16> const& row_kernels::get<bf16>() const noexcept;
+extern template row_functions<half> const& row_kernels::get<half>() const noexcept;
+#endif
 
 SURELEAP_END_NAMESPACE

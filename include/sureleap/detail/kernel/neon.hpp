@@ -287,7 +287,7 @@ private:
 template <class Table>
 inline constexpr Table neon_kernels{};
 template <std::same_as<row_kernels> Table>
-inline constexpr Table neon_kernels<Table> = Table::template of<detail::neon::rows>("neon");
+inline constexpr Table neon_kernels<Table>{"neon", instruction_set::neon};
 template <std::same_as<head_kernels> Table>
 inline constexpr Table neon_kernels<Table> = Table::template of<detail::neon::heads>("neon");
 

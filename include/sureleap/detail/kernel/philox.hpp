@@ -48,14 +48,13 @@ using philox_words = std::array<std::uint32_t, philox_lanes>;
 
 struct philox_kernels {
     char const* name;
-    /// out[i] = philox4x32({counter[0] + i, counter[1], counter[2], counter[3]}, key); the sum wraps.
-    void (*lanes)(std::array<std::uint32_t, 4> const& counter, std::uint64_t key, philox_bits& out);
     /// out[i] = philox4x32({first[i], counter[1], counter[2], counter[3]}, key)
     void (*words)(philox_words const& first, std::array<std::uint32_t, 4> const& counter, std::uint64_t key,
                   philox_bits& out);
 };
 
 namespace detail {
+/// first, first + 1, ...; the sum wraps.
 [[nodiscard]] inline philox_words philox_words_from(std::uint32_t first) noexcept {
     philox_words words;
     for (std::size_t i = 0; i < words.size(); ++i) words[i] = first + static_cast<std::uint32_t>(i);
@@ -67,12 +66,9 @@ inline void philox_one_by_one(philox_words const& first, std::array<std::uint32_
         out[i] = philox4x32({first[i], counter[1], counter[2], counter[3]}, key);
     }
 }
-inline void philox_lanes_one_by_one(std::array<std::uint32_t, 4> const& counter, std::uint64_t key, philox_bits& out) {
-    philox_one_by_one(philox_words_from(counter[0]), counter, key, out);
-}
 }  // namespace detail
 
 template <std::same_as<philox_kernels> Table>
-inline constexpr Table scalar_kernels<Table>{"scalar", detail::philox_lanes_one_by_one, detail::philox_one_by_one};
+inline constexpr Table scalar_kernels<Table>{"scalar", detail::philox_one_by_one};
 
 SURELEAP_END_NAMESPACE

@@ -88,20 +88,24 @@ struct row_functions {
     std::size_t (*reach)(T const* row, std::size_t size, real shift, real scale, double threshold);
 };
 
-/// The functions for every storage format.
+/// The passes for every storage format: those of a set of instructions, or an engine's own. A program compiles passes for
+/// the formats that it asks for.
 struct row_kernels {
     char const* name;
-    row_functions<float> for_float;
-    row_functions<double> for_double;
-    row_functions<bf16> for_bf16;
-    row_functions<half> for_half;
+    instruction_set instructions = instruction_set::portable;
+    /// An engine's own; null: those of `instructions`.
+    row_functions<float> const* for_float = nullptr;
+    row_functions<double> const* for_double = nullptr;
+    row_functions<bf16> const* for_bf16 = nullptr;
+    row_functions<half> const* for_half = nullptr;
 
-    /// Of passes over float, bf16 and half; in double the reference.
-    template <template <class> class Passes>
-    [[nodiscard]] static constexpr row_kernels of(char const* name) noexcept;
+    /// O(1). In double the reference, unless an engine brings its own. Defined where the vector code is known
+    /// (available.hpp).
+    template <class T>
+    [[nodiscard]] row_functions<T> const& get() const noexcept;
 
     template <class T>
-    [[nodiscard]] row_functions<T> const& get() const noexcept {
+    [[nodiscard]] constexpr row_functions<T> const* own() const noexcept {
         static_assert(is_storage_v<T>, "row_kernels: T must be float, double, sureleap::bf16 or sureleap::half");
         if constexpr (std::is_same_v<T, float>) {
             return for_float;
@@ -198,12 +202,7 @@ struct scalar_rows {
 
 }  // namespace detail
 
-template <template <class> class Passes>
-constexpr row_kernels row_kernels::of(char const* name) noexcept {
-    return {name, Passes<float>::table, detail::scalar_rows<double>::table, Passes<bf16>::table, Passes<half>::table};
-}
-
 template <std::same_as<row_kernels> Table>
-inline constexpr Table scalar_kernels<Table> = Table::template of<detail::scalar_rows>("scalar");
+inline constexpr Table scalar_kernels<Table>{"scalar", instruction_set::portable};
 
 SURELEAP_END_NAMESPACE

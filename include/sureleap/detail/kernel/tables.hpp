@@ -20,6 +20,14 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
+/// The sets of instructions that vector code of the library is compiled for, by attributes of its functions.
+enum class instruction_set : unsigned char {
+    portable,  ///< what the program is compiled for
+    avx2,      ///< AVX2, FMA, F16C, BMI, POPCNT
+    avx512,    ///< those and AVX-512 F, BW, DQ, VL
+    neon       ///< of AArch64, where it is part of the architecture
+};
+
 /// Plain loops: the oracle of vector code, and what runs where there is none. A version without a table of some kind has
 /// an empty one, without a name.
 template <class Table>
