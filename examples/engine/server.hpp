@@ -183,13 +183,13 @@ private:
     }
 
     // What the model's file has. Blocks may be longer than the model's, by found tokens, which no calibration sees.
-    [[nodiscard]] static std::optional<sureleap::sequential_temperature_scaling> calibration_of(
-        draft_model<Real> const* model, std::size_t block_size) {
+    [[nodiscard]] static std::optional<sureleap::sequential_scaling> calibration_of(draft_model<Real> const* model,
+                                                                                    std::size_t block_size) {
         if (model == nullptr || model->confidence_temperatures().empty()) return std::nullopt;
         auto const known = model->confidence_temperatures();
         std::vector<double> temperatures(std::max(block_size, known.size()), 1.0);
         std::ranges::copy(known, temperatures.begin());
-        return sureleap::sequential_temperature_scaling(std::move(temperatures));
+        return sureleap::sequential_temperature_scaling(temperatures);
     }
 
     void admit_waiting() {
@@ -313,7 +313,7 @@ private:
     std::optional<learned_cost> cost_;
     any_rule rule_;
     Rng rng_;
-    std::optional<sureleap::sequential_temperature_scaling> const calibration_;  // lent to memory_
+    std::optional<sureleap::sequential_scaling> const calibration_;  // lent to memory_
     memory_type memory_;
     bool constrained_;
     sureleap::round_record last_;

@@ -71,7 +71,7 @@ halves collect(session const& s, contestant& who, double temperature, progress& 
 }
 
 struct mended {
-    sureleap::sequential_platt_scaling calibration;
+    sureleap::sequential_scaling calibration;
     confidence_study after;
 };
 
@@ -174,7 +174,7 @@ table summary(contestant const& who, std::vector<scenario> const& all, std::uint
 }
 
 /// In the config.json of a drafter's folder.
-void store(sureleap::sequential_platt_scaling const& fitted, std::filesystem::path const& folder) {
+void store(sureleap::sequential_scaling const& fitted, std::filesystem::path const& folder) {
     auto const file = folder / "config.json";
     auto json = nlohmann::ordered_json::parse(engine::read_text(file));
     auto& temperatures = json["confidence_temperatures"] = nlohmann::ordered_json::array();
@@ -190,7 +190,7 @@ struct recovery {
 };
 
 recovery recover(std::vector<double> const& known, mended const& scaled, mended const& plain,
-                 sureleap::sequential_platt_scaling const& other_half) {
+                 sureleap::sequential_scaling const& other_half) {
     recovery out{.known = known};
     for (std::size_t k = 0; k < known.size(); ++k) {
         double const t = scaled.calibration.positions()[k].temperature;

@@ -99,7 +99,7 @@ inline constexpr std::array all_mendings{mending::temperatures, mending::tempera
 }
 
 /// On all rounds: the library fits on every second sample and holds the others out, so each is there twice.
-[[nodiscard]] inline sureleap::sequential_platt_scaling fit(mending how, confidence_rounds const& rounds) {
+[[nodiscard]] inline sureleap::sequential_scaling fit(mending how, confidence_rounds const& rounds) {
     confidence_rounds twice(rounds.block_size());
     for (std::size_t i = 0; i < rounds.size(); ++i) {
         twice.append(rounds, i, 1);
@@ -140,8 +140,7 @@ namespace detail {
 
 /// Calls f(round, k, c_k, label) in order, for every position with an outcome.
 template <class F>
-void for_each_outcome(confidence_rounds const& rounds, sureleap::sequential_platt_scaling const& calibration,
-                      F const& f) {
+void for_each_outcome(confidence_rounds const& rounds, sureleap::sequential_scaling const& calibration, F const& f) {
     auto const data = rounds.data();
     for (std::size_t i = 0; i < rounds.size(); ++i) {
         for (std::size_t k = 0; k < data.observed[i]; ++k) {
@@ -163,7 +162,7 @@ void for_each_outcome(confidence_rounds const& rounds, sureleap::sequential_plat
 
 /// `seed` draws the outcomes of the perfect estimator.
 [[nodiscard]] inline confidence_study study(confidence_rounds const& rounds,
-                                            sureleap::sequential_platt_scaling const& calibration, std::uint64_t seed) {
+                                            sureleap::sequential_scaling const& calibration, std::uint64_t seed) {
     if (rounds.size() == 0) sureleap::fail_with("confidence study: no rounds, expected at least one");
     std::size_t const gamma = rounds.block_size();
     sureleap::metric_settings const settings{.bins = reliability_bins};
@@ -206,7 +205,7 @@ void for_each_outcome(confidence_rounds const& rounds, sureleap::sequential_plat
 }
 
 /// Confidences as they come.
-[[nodiscard]] inline sureleap::sequential_platt_scaling untouched(std::size_t block_size) {
+[[nodiscard]] inline sureleap::sequential_scaling untouched(std::size_t block_size) {
     return sureleap::sequential_platt_scaling(std::vector<sureleap::logit_scaling>(block_size));
 }
 

@@ -193,7 +193,7 @@ void check_head(support::dice& roll, setting const& how, bool calibrates, growth
     c_there.take(space, world.limits);
     std::vector<logit_scaling> maps;
     for (std::uint32_t k = 0; k < how.gamma; ++k) maps.push_back({roll.between(0.5, 2.0), roll.between(-1.0, 1.0)});
-    sequential_platt_scaling const calibration(maps);
+    auto const calibration = sequential_platt_scaling(maps);
     device_array<logit_scaling> const maps_there(maps);
     if (calibrates) {
         gpu::calibrated const there{c_there, maps_there.data()};

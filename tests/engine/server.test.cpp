@@ -521,7 +521,7 @@ TEST_CASE("server: confidences are scaled by the temperatures that the drafter h
         if (joined) engine::join_lookup(parts.drafter, {.block_size = 10});
         std::vector<double> const temperatures = {0.5, 2.0, 1.0, 4.0};
         parts.observer->set_confidence_temperatures(temperatures);
-        sureleap::sequential_temperature_scaling const scaling(temperatures);
+        auto const scaling = sureleap::sequential_temperature_scaling(temperatures);
         auto server = make_server(parts);
         server.submit({5, 3, 9, 1}, {.seed = 4, .max_new_tokens = 60});
         std::size_t scaled = 0;

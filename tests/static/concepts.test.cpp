@@ -428,8 +428,7 @@ struct in_place {
 struct may_throw {
     double operator()(std::size_t, double) const;
 };
-static_assert(calibrator<rescaled> && calibrator<sequential_temperature_scaling> &&
-              calibrator<sequential_platt_scaling>);
+static_assert(calibrator<rescaled> && calibrator<sequential_scaling>);
 static_assert(!calibrator<without_position_scale> && !calibrator<in_place> && !calibrator<may_throw>);
 }  // namespace confidence
 

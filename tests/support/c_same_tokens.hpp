@@ -67,7 +67,7 @@ private:
     calibrated how_;
     memory memory_;
     sureleap_calibration* c_ = nullptr;
-    std::optional<sequential_platt_scaling> fixed_{};
+    std::optional<sequential_scaling> fixed_{};
     std::optional<online_calibration> online_{};
 };
 

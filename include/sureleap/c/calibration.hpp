@@ -25,11 +25,10 @@ namespace c {
 /// To be lent as a calibration_ref: says for how many positions and slots it answers.
 class any_calibration {
 public:
-    explicit any_calibration(std::variant<sequential_platt_scaling, online_calibration> maps)
-        : maps_(std::move(maps)) {}
+    explicit any_calibration(std::variant<sequential_scaling, online_calibration> maps) : maps_(std::move(maps)) {}
 
     [[nodiscard]] double operator()(request_view const& request, std::size_t k, double confidence) const noexcept {
-        auto const* const fixed = std::get_if<sequential_platt_scaling>(&maps_);
+        auto const* const fixed = std::get_if<sequential_scaling>(&maps_);
         if (fixed != nullptr) return (*fixed)(k, confidence);
         return (*std::get_if<online_calibration>(&maps_))(request, k, confidence);
     }
@@ -51,13 +50,13 @@ public:
         online->observe(round);
     }
     [[nodiscard]] logit_scaling map(std::size_t k) const noexcept {
-        if (auto const* const fixed = std::get_if<sequential_platt_scaling>(&maps_)) return fixed->positions()[k];
+        if (auto const* const fixed = std::get_if<sequential_scaling>(&maps_)) return fixed->positions()[k];
         online_map const& learned = std::get_if<online_calibration>(&maps_)->shared().map(k);
         return {1.0 / learned.slope, learned.offset};
     }
 
 private:
-    std::variant<sequential_platt_scaling, online_calibration> maps_;
+    std::variant<sequential_scaling, online_calibration> maps_;
 };
 
 [[nodiscard]] inline any_calibration calibration_of(sureleap_calibration_options const& o) {

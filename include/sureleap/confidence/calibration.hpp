@@ -68,52 +68,25 @@ inline void check_scalings(char const* who, std::span<logit_scaling const> posit
 
 }  // namespace detail
 
-/// One temperature per position. Models calibrator. Immutable, concurrently callable.
-class sequential_temperature_scaling {
+/// A map for each position. Models calibrator. Immutable, concurrently callable.
+class sequential_scaling {
 public:
-    /// temperatures[k] is the paper's T_{k+1}; positive and finite, one per position of the block.
-    explicit sequential_temperature_scaling(std::vector<double> temperatures) : temperatures_(std::move(temperatures)) {
-        std::vector<logit_scaling> positions;
-        for (double const t : temperatures_) positions.push_back({t});
-        detail::check_scalings("sequential_temperature_scaling", positions);
-    }
-
-    [[nodiscard]] std::size_t block_size() const noexcept { return temperatures_.size(); }
-    [[nodiscard]] std::span<double const> temperatures() const noexcept { return temperatures_; }
-
-    /// The calibrated conditional confidence at position k < block_size().
-    [[nodiscard]] double operator()(std::size_t k, double confidence) const noexcept {
-        return at(k).of_confidence(confidence);
-    }
-    /// The same from the argument of the sigmoid, if the head has it; saves a logarithm, and loses nothing where
-    /// the confidence itself would round to 0 or 1.
-    [[nodiscard]] double from_logit(std::size_t k, double logit) const noexcept { return at(k)(logit); }
-
-private:
-    [[nodiscard]] logit_scaling at(std::size_t k) const noexcept {
-        SURELEAP_EXPECTS(k < block_size());
-        return {temperatures_[k]};
-    }
-
-    std::vector<double> temperatures_;
-};
-
-/// One temperature and one offset per position. Models calibrator. Immutable, concurrently callable.
-class sequential_platt_scaling {
-public:
-    /// One per position of the block.
-    explicit sequential_platt_scaling(std::vector<logit_scaling> positions) : positions_(std::move(positions)) {
-        detail::check_scalings("sequential_platt_scaling", positions_);
+    /// One per position of the block; `maker` is named where one of them cannot be used.
+    explicit sequential_scaling(std::vector<logit_scaling> positions, char const* maker = "sequential_scaling")
+        : positions_(std::move(positions)) {
+        detail::check_scalings(maker, positions_);
     }
 
     [[nodiscard]] std::size_t block_size() const noexcept { return positions_.size(); }
     [[nodiscard]] std::span<logit_scaling const> positions() const noexcept { return positions_; }
 
-    /// As of sequential_temperature_scaling.
+    /// The calibrated conditional confidence at position k < block_size().
     [[nodiscard]] double operator()(std::size_t k, double confidence) const noexcept {
         SURELEAP_EXPECTS(k < block_size());
         return positions_[k].of_confidence(confidence);
     }
+    /// The same from the argument of the sigmoid, if the head has it; saves a logarithm, and loses nothing where
+    /// the confidence itself would round to 0 or 1.
     [[nodiscard]] double from_logit(std::size_t k, double logit) const noexcept {
         SURELEAP_EXPECTS(k < block_size());
         return positions_[k](logit);
@@ -122,6 +95,18 @@ public:
 private:
     std::vector<logit_scaling> positions_;
 };
+
+/// temperatures[k] is the paper's T_{k+1}; positive and finite, one per position of the block.
+[[nodiscard]] inline sequential_scaling sequential_temperature_scaling(std::vector<double> const& temperatures) {
+    std::vector<logit_scaling> positions;
+    for (double const t : temperatures) positions.push_back({t});
+    return sequential_scaling(std::move(positions), "sequential_temperature_scaling");
+}
+
+/// One temperature and one offset per position of the block.
+[[nodiscard]] inline sequential_scaling sequential_platt_scaling(std::vector<logit_scaling> positions) {
+    return sequential_scaling(std::move(positions), "sequential_platt_scaling");
+}
 
 // ---- labels ----------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@
 // drafter, live and at the anchor, and sees whose confidence it is. It may be fitted once (confidence/calibration.hpp)
 // or go on learning while serving (serving/online_calibration.hpp). Both are lent in the same way:
 //
-//     sequential_temperature_scaling const temperatures{{1.3, 1.2, 1.1}};
+//     auto const temperatures = sequential_temperature_scaling({1.3, 1.2, 1.1});
 //     decoder dec{target, drafter, schedule, rule, {.calibration = temperatures}};
 #pragma once
 

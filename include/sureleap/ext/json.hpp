@@ -193,9 +193,7 @@ template <class Settings>
     detail::check_temperature_settings(source + ": field 'settings'", settings);
     auto fit = detail::read_positions(
         root, [&](detail::json_field const& p) { return logit_scaling{detail::read_temperature(p, settings)}; });
-    std::vector<double> temperatures;
-    for (position_fit const& p : fit.positions) temperatures.push_back(p.scaling.temperature);
-    return {sequential_temperature_scaling(std::move(temperatures)), settings, fit.fit_samples, fit.evaluation_samples,
+    return {sequential_scaling(fit.scalings()), settings, fit.fit_samples, fit.evaluation_samples,
             std::move(fit.positions)};
 }
 
@@ -231,7 +229,7 @@ inline void save(temperature_fit const& fit, std::string const& file) {
     auto fit = detail::read_positions(root, [&](detail::json_field const& p) {
         return logit_scaling{detail::read_temperature(p, settings), p["offset"].number()};
     });
-    return {sequential_platt_scaling(fit.scalings()), settings, fit.fit_samples, fit.evaluation_samples,
+    return {sequential_scaling(fit.scalings()), settings, fit.fit_samples, fit.evaluation_samples,
             std::move(fit.positions)};
 }
 

@@ -41,7 +41,7 @@ struct platt_settings {
 
 /// The calibration together with the record of what it was fitted on.
 struct platt_fit {
-    sequential_platt_scaling calibration;
+    sequential_scaling calibration;
     platt_settings settings;
     std::uint64_t fit_samples = 0;
     std::uint64_t evaluation_samples = 0;
@@ -131,7 +131,7 @@ private:
     auto fit = detail::fit_sequentially(data, settings.bins, [&](detail::calibration_half const& samples) {
         return detail::platt_objective(samples, 1.0 / settings.highest, 1.0 / settings.lowest).minimum();
     });
-    return {sequential_platt_scaling(fit.scalings()), settings, fit.fit_samples, fit.evaluation_samples,
+    return {sequential_scaling(fit.scalings()), settings, fit.fit_samples, fit.evaluation_samples,
             std::move(fit.positions)};
 }
 

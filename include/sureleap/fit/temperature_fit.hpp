@@ -54,7 +54,7 @@ struct temperature_settings {
 
 /// The calibration together with the record of what it was fitted on.
 struct temperature_fit {
-    sequential_temperature_scaling calibration;
+    sequential_scaling calibration;  ///< offsets are 0
     temperature_settings settings;
     std::uint64_t fit_samples = 0;
     std::uint64_t evaluation_samples = 0;
@@ -126,9 +126,7 @@ inline void check_temperature_settings(std::string const& who, temperature_setti
         }
         return best;
     });
-    std::vector<double> temperatures;
-    for (position_fit const& p : fit.positions) temperatures.push_back(p.scaling.temperature);
-    return {sequential_temperature_scaling(std::move(temperatures)), settings, fit.fit_samples, fit.evaluation_samples,
+    return {sequential_scaling(fit.scalings()), settings, fit.fit_samples, fit.evaluation_samples,
             std::move(fit.positions)};
 }
 

@@ -211,7 +211,7 @@ TEST_CASE("json: a temperature fit reads back bit for bit with its record") {
         auto const& a = again.positions[k];
         auto const& b = fit.positions[k];
         CHECK(a.scaling == b.scaling);
-        CHECK(again.calibration.temperatures()[k] == b.scaling.temperature);
+        CHECK(again.calibration.positions()[k].temperature == b.scaling.temperature);
         CHECK(a.fit_observed == b.fit_observed);
         CHECK(a.evaluation_observed == b.evaluation_observed);
     }
@@ -234,7 +234,7 @@ TEST_CASE("json: wrong temperature documents name the field") {
     std::string const good = document(R"("temperature": 1.5, "fit_observed": 5, "evaluation_observed": 4,
                                          "ece_before": 0.25, "ece_after": 0.125)");
     REQUIRE(bad_temperatures(good) == "");
-    CHECK(sureleap::temperatures_from_json(good).calibration.temperatures()[0] == 1.5);
+    CHECK(sureleap::temperatures_from_json(good).calibration.positions()[0].temperature == 1.5);
     CHECK(
         says(bad_temperatures(replaced(good, "1.5", "0.0")), "'positions[0].temperature' is 0.0, expected a positive"));
     CHECK(says(bad_temperatures(replaced(good, "1.5", "[]")), "'positions[0].temperature' is an array"));

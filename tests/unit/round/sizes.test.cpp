@@ -273,13 +273,13 @@ TEST_CASE("a calibration of fewer positions than the drafter's is refused at set
         return by_decoder;
     };
     auto const names_both = {"has 2 positions", "block_size = 3"};
-    CHECK(says(text(sequential_temperature_scaling{{1.0, 2.0}}), names_both));
-    CHECK(says(text(sequential_platt_scaling{{{1.0, 0.5}, {2.0, 0.1}}}), names_both));
+    CHECK(says(text(sequential_temperature_scaling({1.0, 2.0})), names_both));
+    CHECK(says(text(sequential_platt_scaling({{1.0, 0.5}, {2.0, 0.1}})), names_both));
     CHECK(says(text(online_calibration{2}), names_both));
     CHECK(says(text(online_maps{2}), names_both));
 
-    CHECK(text(sequential_temperature_scaling{{1.0, 2.0, 1.0}}).empty());
-    CHECK(text(sequential_temperature_scaling{{1.0, 2.0, 1.0, 1.0}}).empty());  // of a longer block
+    CHECK(text(sequential_temperature_scaling({1.0, 2.0, 1.0})).empty());
+    CHECK(text(sequential_temperature_scaling({1.0, 2.0, 1.0, 1.0})).empty());  // of a longer block
     CHECK(text(online_calibration{3}).empty());
     auto const any = [](std::size_t, double c) noexcept { return c; };
     CHECK(text(any).empty());

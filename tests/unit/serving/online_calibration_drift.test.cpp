@@ -42,7 +42,7 @@ std::size_t tokens(round_record const& round) {
 }
 
 /// A sequential Platt fit on full blocks of a domain, as if these had been recorded before.
-sequential_platt_scaling fresh_fit(domain const& truth, std::size_t samples, std::uint64_t seed) {
+sequential_scaling fresh_fit(domain const& truth, std::size_t samples, std::uint64_t seed) {
     support::dice roll(seed);
     std::vector<double> logits;
     std::vector<std::uint8_t> labels;
