@@ -471,7 +471,8 @@ TEST_CASE("Outcomes have texts, and rows of a target that pads are checked") {
     CHECK(std::string(sureleap_outcome_text(SURELEAP_REQUEST_OK)) == "ok");
     CHECK(std::string(sureleap_outcome_text(SURELEAP_REQUEST_INVALID_DRAFT)) == "invalid draft logits");
     CHECK(std::string(sureleap_outcome_text(SURELEAP_REQUEST_INVALID_CONFIDENCE)) == "invalid confidence");
-    CHECK(std::string(sureleap_outcome_text(SURELEAP_REQUEST_INVALID_TARGET)) == "invalid target logits");
+    CHECK(std::string(sureleap_outcome_text(SURELEAP_REQUEST_INVALID_TARGET)) ==
+          "invalid target logits, or a normaliser or block sums that are not theirs");
     CHECK(std::string(sureleap_outcome_text(SURELEAP_REQUEST_OTHER_DRAFT)).find("another draft") == 0);
     for (std::int32_t const none : {-1, 99, 255, 256, 1 << 30}) {
         CHECK(std::string(sureleap_outcome_text(none)) == "unknown status");

@@ -227,7 +227,7 @@ enum {
     SURELEAP_REQUEST_OTHER_DRAFT = 5          ///< run again after a failure, it has other tokens than before
 };
 
-/// An outcome in words, such as "invalid target logits".
+/// An outcome in words, such as "invalid draft logits".
 SURELEAP_C_API char const* sureleap_outcome_text(int32_t outcome);
 
 enum {

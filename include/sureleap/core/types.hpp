@@ -158,10 +158,10 @@ inline constexpr double largest_normaliser =
 /// As a float a normaliser beyond 2,048 is rounded to more than a fraction of that; it is not read.
 ///
 /// Every round notices, at no cost, a sum that was made and is beyond the tolerance; a probability above 1; block sums that
-/// do not add up to 1; a draw that finds less in a block than its sum says. Each verification makes at least one sum. When
-/// one proves wrong, all decisions of that verification are made again without what the rows brought. Not noticed without a
-/// pass: a wrong normaliser of a row whose tokens were all accepted, and logits that were raised after their block sums
-/// were made. A NaN that the normaliser does not show is noticed where it is read.
+/// do not add up to 1. Such a row has no law, and its request gets status::invalid_target. A draw that finds less in a block
+/// than its sum says makes the sum by a pass. Each verification makes at least one sum. Not noticed without a pass: a wrong
+/// normaliser of a row whose tokens were all accepted, and logits that were raised after their block sums were made. A NaN
+/// that the normaliser does not show is noticed where it is read.
 template <class T>
 struct logits_row {
     std::span<T const> values;
@@ -415,7 +415,9 @@ enum class status : std::uint8_t {
     invalid_draft,       ///< a draft row held NaN or +inf, or no finite logit that is allowed; or its shape was wrong
     invalid_confidence,  ///< a confidence was NaN or outside [0, 1]
     // What ends the round for a request, with nothing emitted:
-    invalid_target,    ///< the same of a target logits row, or what the rule decided is no token
+    /// The same of a target logits row; or the normaliser or block sums that it brought are not its own; or what the rule
+    /// decided is no token.
+    invalid_target,
     wrong_draft_rule,  ///< the drafter drew by another draft rule than that of the acceptance rule
     other_draft,   ///< run again after a failure, the request drafted other tokens, or its drafter or rule is another
     invalid_tree,  ///< of kernels: a node of a tree stands before its parent
@@ -434,7 +436,7 @@ enum class status : std::uint8_t {
         case status::invalid_draft: return "invalid draft logits";
         case status::invalid_confidence: return "invalid confidence";
         case status::drafter_failed: return "the drafter failed";
-        case status::invalid_target: return "invalid target logits";
+        case status::invalid_target: return "invalid target logits, or a normaliser or block sums that are not theirs";
         case status::wrong_draft_rule: return "drafted by another draft rule than the acceptance rule's";
         case status::other_draft: return "another draft than in the attempt that failed";
         case status::invalid_tree: return "a tree whose nodes do not come behind their parents";

@@ -5,9 +5,8 @@
 // Probabilities are not stored: p(v) is evaluated when asked for, and asking for all of them takes a pass over the
 // row.
 //
-// The caller may pass the row's total and block sums with it (logits_row). They save passes and are checked: if they
-// are wrong, tokens still have the probabilities that the logits give. What is known of the total is in
-// summed_row.hpp, and the passes over the row in weighted_row.hpp.
+// The caller may pass the row's total and block sums with it (logits_row). They save passes and are checked: a row whose own
+// are wrong has no law. What is known of the total is in summed_row.hpp, and the passes over the row in weighted_row.hpp.
 //
 // Target and draft use the same code, each with its own transform. A recorded draft row gives the same q again, so
 // what verification reads is what was sampled from.
@@ -25,6 +24,7 @@
 #include <sureleap/core/types.hpp>
 #include <sureleap/detail/kernel/native.hpp>
 #include <sureleap/detail/kernel/rows.hpp>
+#include <sureleap/sampling/interval.hpp>
 #include <sureleap/sampling/random.hpp>
 #include <sureleap/sampling/summed_row.hpp>
 #include <sureleap/sampling/vocabulary_map.hpp>
@@ -131,25 +131,20 @@ public:
     [[nodiscard]] double total() const noexcept { return row_.total(); }
     /// total() is known, and every draw finds a token.
     [[nodiscard]] bool is_settled() const noexcept { return row_.is_settled(); }
-    /// Makes it so. O(size) if it is not; O(size / 1024) if the row brought block sums.
+    /// Where total() lies; without a pass where something is known of it.
+    [[nodiscard]] interval mass() const noexcept { return row_.mass(); }
+    /// Brings mass() closer, until it is exact: first the sums of the heavy blocks are made, which hold most of the mass in a
+    /// small part of the row, then all. What a row brought is added up.
+    void refine() noexcept { keep_if(row_.refine()); }
+    /// Makes total() known, and every draw find a token. O(size) if it is not so; O(size / 1024) if the row brought block sums.
     void settle() noexcept { keep_if(row_.settle()); }
-    /// Brings the bounds of total() closer, together at last: first the sums of the heavy blocks are made, which hold most
-    /// of the mass in a small part of the row, then all. What a row brought is added up.
-    void narrow() noexcept { keep_if(row_.narrow()); }
-    /// The same of a row that brought its normaliser, before it is drawn from: then total() is known. Nothing of others.
+    /// Of a row that brought its normaliser, before it is drawn from: total() is known then. Nothing of others.
     void add_up() noexcept { keep_if(row_.add_up()); }
-    /// Settles by a pass over the row, whatever it brought.
-    void recount() noexcept { keep_if(row_.recount()); }
-    /// For a draw that missed. Bounds allow that. But if the row brought block sums, a sum is larger than its block, by
-    /// a rounding or because it is wrong. A pass tells which.
-    void doubt() noexcept { keep_if(row_.doubt()); }
+    /// Of a row that brought its normaliser, where a draw missed or a weight is too large: a pass tells whether what it brought
+    /// is rounded, or wrong, and then there is no law. Nothing of others, whose bounds allow that.
+    void distrust() noexcept { keep_if(row_.distrust()); }
     /// There is no such weight, if the sum is what the row brought.
     [[nodiscard]] bool doubts(double weight) const noexcept { return row_.doubts(weight); }
-    /// What the row brought proved wrong. The law is the row's own now; what was decided by it before may not be.
-    [[nodiscard]] bool misled() const noexcept { return row_.misled(); }
-    /// What total() is at least and at most; without a pass where that is known, and both total() where that is.
-    [[nodiscard]] double least_total() const noexcept { return row_.least_total(); }
-    [[nodiscard]] double largest_total() const noexcept { return row_.largest_total(); }
     /// How far total() may be from the sum of the weights, as a part of it.
     [[nodiscard]] double rounding() const noexcept { return row_.rounding(); }
     [[nodiscard]] double probability(token_id v) const noexcept { return static_cast<double>((*this)[v]) / total(); }
@@ -173,7 +168,7 @@ public:
     [[nodiscard]] token_id quantile(double u) const noexcept {
         if (kind_ == kind::one_hot) return mode();
         if (kind_ == kind::invalid) return no_token;
-        double const threshold = u * largest_total();
+        double const threshold = u * mass().high;
         std::size_t const i = row_.find(threshold);
         if (i == row_.row().size()) return no_token;
         return map_ ? map_.to_target(static_cast<token_id>(i)) : static_cast<token_id>(i);

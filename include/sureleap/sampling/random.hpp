@@ -8,6 +8,7 @@
 #include <sureleap/core/types.hpp>
 #include <sureleap/sampling/draw_key.hpp>
 #include <sureleap/sampling/gumbel_max.hpp>
+#include <sureleap/sampling/interval.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -18,12 +19,6 @@ SURELEAP_BEGIN_NAMESPACE
 [[nodiscard]] SURELEAP_HOST_DEVICE inline bool accepts(double u, double num, double den) noexcept {
     return u * den < num;
 }
-
-/// A probability of min(1, num/den); den > 0.
-struct odds {
-    double num;
-    double den;
-};
 
 namespace detail {
 
@@ -54,28 +49,16 @@ template <class Weights>
     return last;
 }
 
-/// rng.bernoulli of exact(), which lies between `low` and `high`. Sources that cannot use bounds are told the number.
-template <class Rng, class Exact>
-[[nodiscard]] bool decide(Rng& rng, draw_key const& key, odds low, odds high, Exact&& exact) {
-    if constexpr (requires { rng.bernoulli(key, low, high, exact); }) {
-        return rng.bernoulli(key, low, high, exact);
+/// True with probability min(1, the odds). `known()` tells what is known of them, an odds_interval, and `refine()` brings that
+/// closer. A source that can use bounds stops as soon as they decide; another one is told the odds themselves.
+template <class Rng, class Known, class Refine>
+[[nodiscard]] bool decide(Rng& rng, draw_key const& key, Known&& known, Refine&& refine) {
+    if constexpr (requires { rng.bernoulli(key, known, refine); }) {
+        return rng.bernoulli(key, known, refine);
     } else {
-        odds const o = exact();
-        return rng.bernoulli(key, o.num, o.den);
-    }
-}
-
-/// The same of a claim: odds of which bounds are known, low() and high(), and that narrow() brings closer while it is
-/// open(). A source that can stops as soon as the bounds decide.
-template <class Rng, class Claim>
-[[nodiscard]] bool decide(Rng& rng, draw_key const& key, Claim&& claim) {
-    if constexpr (requires { rng.bernoulli(key, claim); }) {
-        return rng.bernoulli(key, claim);
-    } else {
-        return decide(rng, key, claim.low(), claim.high(), [&] {
-            while (claim.open()) claim.narrow();
-            return claim.low();
-        });
+        odds_interval at = known();
+        for (; !at.exact(); at = known()) refine();
+        return rng.bernoulli(key, at.low.num, at.low.den);
     }
 }
 
@@ -93,25 +76,14 @@ public:
     [[nodiscard]] bool bernoulli(draw_key const& key, double num, double den) const noexcept {
         return accepts(uniform(key), num, den);
     }
-    /// The same of exact(), which lies between `low` and `high` and is only asked for when those do not decide.
-    template <class Exact>
-    [[nodiscard]] bool bernoulli(draw_key const& key, odds low, odds high, Exact&& exact) const noexcept {
+    /// The same of odds that are refined until they decide (decide). NaN decides against.
+    template <class Known, class Refine>
+    [[nodiscard]] bool bernoulli(draw_key const& key, Known&& known, Refine&& refine) const noexcept {
         double const u = uniform(key);
-        if (accepts(u, low.num, low.den)) return true;
-        if (!accepts(u, high.num, high.den)) return false;
-        odds const o = exact();
-        return accepts(u, o.num, o.den);
-    }
-    /// The same of a claim (decide), made as narrow as the decision needs.
-    template <class Claim>
-    [[nodiscard]] bool bernoulli(draw_key const& key, Claim&& claim) const noexcept {
-        double const u = uniform(key);
-        for (;; claim.narrow()) {
-            odds const low = claim.low();
-            if (accepts(u, low.num, low.den)) return true;
-            if (!claim.open()) return false;
-            odds const high = claim.high();
-            if (!accepts(u, high.num, high.den)) return false;
+        for (;; refine()) {
+            odds_interval const at = known();
+            if (accepts(u, at.low.num, at.low.den)) return true;
+            if (!accepts(u, at.high.num, at.high.den)) return false;
         }
     }
     /// Index v with probability weights[v] / weights.total().

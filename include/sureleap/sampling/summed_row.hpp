@@ -4,9 +4,9 @@
 // or nothing. In: a weighted row, room for sums of its blocks, and how much is wanted. Out: bounds of the sum, and the
 // entry that a share of it leads to.
 //
-// A row's own normaliser and block sums save passes and are checked before they decide anything. If they prove wrong,
-// the row is summed instead, and this remembers that it was misled. To know more than was wanted takes a pass,
-// O(size). With block sums a search looks at one block, O(size / 1024).
+// A row's own normaliser and block sums save passes and are checked before they decide anything. A row whose own prove wrong
+// has no law. To know more than was wanted takes a pass, O(size). With block sums a search looks at one block,
+// O(size / 1024).
 #pragma once
 
 #include <algorithm>
@@ -18,6 +18,7 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/detail/kernel/rows.hpp>
+#include <sureleap/sampling/interval.hpp>
 #include <sureleap/sampling/quantile.hpp>
 #include <sureleap/sampling/weighted_row.hpp>
 
@@ -29,7 +30,7 @@ enum class totals : unsigned char { exact, bounded, none };
 namespace detail {
 
 /// One row and its sum. What takes or makes a sum returns false if it found that there is no law: a logit is NaN or
-/// +inf, or none is finite.
+/// +inf, or none is finite, or what the row brought is not its own.
 template <class T>
 class summed_row {
 public:
@@ -76,17 +77,16 @@ public:
         bool const is_known = is_settled() || (known_ == totals::bounded && loose_ == 0.0);
         return is_known ? total_ : row_.sum();
     }
-    /// Bounds; without a pass where they are known, and both total() where that is.
-    [[nodiscard]] double least_total() const noexcept {
-        return known_ == totals::bounded ? total_ - loose_ * (1.0 - 1.0 / loosest_bound) : total();
+    /// Where total() lies; a pass if nothing is known.
+    [[nodiscard]] interval mass() const noexcept {
+        if (known_ == totals::bounded) return {total_ - loose_ * (1.0 - 1.0 / loosest_bound), total_};
+        double const sum = total();
+        return {sum, sum};
     }
-    [[nodiscard]] double largest_total() const noexcept { return known_ == totals::bounded ? total_ : total(); }
     /// How far total() may be from the sum of the weights, as a part of it, once it is known.
     [[nodiscard]] double rounding() const noexcept {
         return is_given_ ? given_room() : sum_rounding_of<real>(row_.size());
     }
-    /// What the row brought proved wrong.
-    [[nodiscard]] bool misled() const noexcept { return misled_; }
     /// There is no such weight, if the sum is what the row brought.
     [[nodiscard]] bool doubts(double weight) const noexcept {
         return is_given_ && !(weight <= 1.0 + normaliser_tolerance);
@@ -106,48 +106,36 @@ public:
 
     // ---- to know more ------------------------------------------------------------------------------------------
 
-    [[nodiscard]] bool settle() noexcept {
-        if (is_settled()) return true;
-        if (is_given_) {
-            bool const is_law = add_up();
-            known_ = totals::exact;
-            return is_law;
-        }
-        known_ = totals::exact;
-        return sum_up(row_.shift());
-    }
-    /// Closer bounds: first the sums of the heavy blocks are made, then all. What a row brought is added up.
-    [[nodiscard]] bool narrow() noexcept {
+    /// Brings mass() closer: first the sums of the heavy blocks are made, then all. What a row brought is added up.
+    [[nodiscard]] bool refine() noexcept {
         if (is_given_ && !is_settled()) return add_up();
         if (known_ == totals::bounded && loose_ == total_ && sum_heavy_blocks()) return true;
         return settle();
     }
+    [[nodiscard]] bool settle() noexcept {
+        if (is_settled()) return true;
+        bool const is_law = is_given_ ? add_up() : sum_up(row_.shift());
+        known_ = totals::exact;
+        return is_law;
+    }
     /// Of what the row brought; nothing of others.
     [[nodiscard]] bool add_up() noexcept {
         if (!is_given_ || loose_ == 0.0) return true;
-        if (given_.empty()) return recount();
-        double const sum = detail::sum_of<real>(given_);
-        if (!adds_up(sum)) {
-            misled_ = true;
-            return recount();
-        }
-        total_ = sum;
+        if (given_.empty()) return distrust();
+        total_ = detail::sum_of<real>(given_);
         loose_ = 0.0;
-        return true;
+        return adds_up(total_);
     }
-    /// By a pass, whatever the row brought.
-    [[nodiscard, gnu::cold, gnu::noinline]] bool recount() noexcept {
-        if (!is_given_) return settle();
+    /// What the row brought is held against a pass, and no longer used; nothing of others.
+    [[nodiscard, gnu::cold, gnu::noinline]] bool distrust() noexcept {
+        if (!is_given_) return true;
         is_given_ = false;
         given_ = {};
         loose_ = 0.0;
         known_ = totals::exact;
         total_ = row_.sum(sums_);
-        if (adds_up(total_)) return true;
-        misled_ = true;
-        return sum_up(row_.typical_logit());
+        return adds_up(total_);
     }
-    [[nodiscard]] bool doubt() noexcept { return is_given_ ? recount() : true; }
 
     // ---- searches ----------------------------------------------------------------------------------------------
 
@@ -257,7 +245,6 @@ private:
     double loose_ = 0.0;            // of bounds: the part of total_ that no sum was made of
     totals known_ = totals::exact;  // of total_ and sums_
     bool is_given_ = false;         // total_ rests on what the row brought, sums_ is not made
-    bool misled_ = false;           // what it brought proved wrong
 };
 
 }  // namespace detail

@@ -31,7 +31,7 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// Of one node of a path, whose survival follows from the node above. P: the law that a rule's outline gives.
+/// Of one node of a path, whose survival follows from the node above. P: the law of a target row.
 template <class DraftRule, class P, class Q>
 class bounded_remaining {
 public:
@@ -47,26 +47,26 @@ public:
         begin();
     }
 
-    /// The node's survival behind what was rejected: a number by bounds.
-    [[nodiscard]] bounds known() const noexcept {
+    /// The node's survival behind what was rejected, a number that decisions are made by.
+    [[nodiscard]] interval known() const noexcept {
         return {behind_all(survival_.low, most_.kept), behind_all(survival_.high, least_.kept)};
     }
     /// Brings bounds closer by the sum of a row: of all up to the anchor, that of the widest bounds.
-    void narrow() noexcept {
+    void refine() noexcept {
         bounded_remaining* chosen = nullptr;
         double widest = 1.0;
         for (bounded_remaining* at = this; at != nullptr; at = at->above_) {
             if (at->p_ == nullptr) continue;
-            bounds const total = total_of(*at->p_);
+            interval const total = mass_of(*at->p_);
             if (!(total.high > widest * total.low)) continue;
             widest = total.high / total.low;
             chosen = at;
         }
-        if (chosen != nullptr) sureleap::narrow(*chosen->p_);
+        if (chosen != nullptr) sureleap::refine(*chosen->p_);
         refresh();
     }
     /// m_j(x) of the next child, whose token is x, and q_j(x).
-    [[nodiscard]] bounds of(token_id x) const noexcept {
+    [[nodiscard]] interval of(token_id x) const noexcept {
         if (!is_drawn && is_rejected(x)) return {0.0, 0.0};
         if (exact_) return {survival_.low * (*exact_)[x], survival_.low * (*exact_)[x]};
         double const weight = weight_of(*p_, x);
@@ -77,32 +77,23 @@ public:
         if (exact_) return exact_->drawn_with(x);
         return is_drawn ? q_->probability(x) / undrawn_ : 1.0;
     }
-    /// The claim (decide) that the next child, x, is kept.
-    class child_claim {
-    public:
-        child_claim(bounded_remaining& left, token_id x) noexcept
-            : left_(left), x_(x), of_(left.of(x)), drawn_(left.drawn_with(x)) {}
-        [[nodiscard]] odds low() const noexcept { return {of_.low, drawn_}; }
-        [[nodiscard]] odds high() const noexcept { return {of_.high, drawn_}; }
-        [[nodiscard]] bool open() const noexcept { return of_.low < of_.high; }
-        void narrow() noexcept {
-            left_.narrow();
-            of_ = left_.of(x_);
-        }
-
-    private:
-        bounded_remaining& left_;
-        token_id x_;
-        bounds of_;
-        double drawn_;
-    };
+    /// Whether the next child, x, is kept.
+    template <class Rng>
+    [[nodiscard]] bool keeps(token_id x, draw_key const& key, Rng& rng) {
+        double const drawn = drawn_with(x);
+        auto const known = [&]() -> odds_interval {
+            interval const m = of(x);
+            return {{m.low, drawn}, {m.high, drawn}};
+        };
+        return decide(rng, key, known, [&] { refine(); });
+    }
 
     /// The next child, x, was rejected, so that m_j(x) < q_j(x). The tokens of q's list; where q has none, O(V).
     void reject(token_id x) noexcept {
         SURELEAP_EXPECTS(rejected_ < room_.size());
         if (is_drawn && q_->support().empty()) return reject_exactly(x);
         room_[rejected_] = {x, 0.0, undrawn_};
-        while (!leave_out(room_[rejected_])) narrow();
+        while (!leave_out(room_[rejected_])) refine();
         ++rejected_;
         if constexpr (is_drawn) undrawn_ = undrawn<Q, rejected_child>(*q_, room_.first(rejected_)).part();
     }
@@ -120,12 +111,12 @@ public:
                 named.use = purpose::proposal;
                 token_id const y = rng.categorical(named, *p_);
                 if (y == no_token) {
-                    doubt(*p_);
+                    distrust(*p_);
                     refresh();
                     continue;
                 }
                 named.use = purpose::proposal_accept;
-                if (decide(rng, named, proposal_claim{*this, y})) return y;
+                if (is_behind(y, named, rng)) return y;
             }
         }
         settle();
@@ -155,21 +146,16 @@ private:
             kept *= left;
         }
     };
-    /// The claim that y, drawn from p, is the token: its share of a w(y), which is what it would have without rejections.
-    class proposal_claim {
-    public:
-        proposal_claim(bounded_remaining& left, token_id y) noexcept
-            : left_(left), y_(y), weight_(weight_of(*left.p_, y)) {}
-        [[nodiscard]] odds low() const noexcept { return {left_.of(y_).low, left_.least_.a * weight_}; }
-        [[nodiscard]] odds high() const noexcept { return {left_.of(y_).high, left_.most_.a * weight_}; }
-        [[nodiscard]] bool open() const noexcept { return left_.is_open(); }
-        void narrow() noexcept { left_.narrow(); }
-
-    private:
-        bounded_remaining& left_;
-        token_id y_;
-        double weight_;
-    };
+    // Whether y, drawn from p, is the token: by its share of a w(y), which is what it would have without rejections.
+    template <class Rng>
+    [[nodiscard]] bool is_behind(token_id y, draw_key const& key, Rng& rng) {
+        auto const known = [&]() -> odds_interval {
+            double const weight = weight_of(*p_, y);
+            interval const m = of(y);
+            return {{m.low, least_.a * weight}, {m.high, most_.a * weight}};
+        };
+        return decide(rng, key, known, [&] { refine(); });
+    }
 
     // From bounds as they are now; what was rejected is rejected again.
     void refresh() noexcept {
@@ -178,10 +164,10 @@ private:
     }
     void begin() noexcept {
         if (exact_) return;
-        bounds const before = survival_;
-        survival_ = above_ == nullptr ? bounds{1.0, 1.0} : above_->survival_of(token_);
+        interval const before = survival_;
+        survival_ = above_ == nullptr ? interval{1.0, 1.0} : above_->survival_of(token_);
         if (p_ == nullptr) return;
-        bounds const total = total_of(*p_);
+        interval const total = mass_of(*p_);
         if (total.low == total_.low && total.high == total_.high && survival_.low == before.low &&
             survival_.high == before.high) {
             return;
@@ -195,10 +181,10 @@ private:
     // Of a row that turns out to have no law nothing is a number, and nothing is open.
     [[nodiscard]] bool is_open() const noexcept { return least_.a < most_.a; }
     void settle() noexcept {
-        while (is_open()) narrow();
+        while (is_open()) refine();
     }
-    [[nodiscard]] bounds survival_of(token_id x) const noexcept {
-        bounds const m = of(x);
+    [[nodiscard]] interval survival_of(token_id x) const noexcept {
+        interval const m = of(x);
         double const drawn = drawn_with(x);
         return {m.low < drawn ? m.low / drawn : 1.0, m.high < drawn ? m.high / drawn : 1.0};
     }
@@ -215,7 +201,7 @@ private:
     }
     // Those before the child are left out. False if bounds are so wide that nothing may be left.
     [[nodiscard]] bool leave_out(rejected_child const& child) noexcept {
-        bounds const t = is_drawn ? taken(child.undrawn) : of(child.token);
+        interval const t = is_drawn ? taken(child.undrawn) : of(child.token);
         if (1.0 - t.high > nothing_left) {
             least_.leave(1.0 - t.low, child.undrawn);
             most_.leave(1.0 - t.high, child.undrawn);
@@ -225,10 +211,10 @@ private:
         return true;
     }
     // t_j of drawn children; of a chosen one it is m_j at its token. Elder children have m_j = 0, so nothing is taken from them.
-    [[nodiscard]] bounds taken(double undrawn) const noexcept {
+    [[nodiscard]] interval taken(double undrawn) const noexcept {
         auto const list = q_->support();
         double const unit = 1.0 / q_->total();
-        bounds sum{0.0, 0.0};
+        interval sum{};
         detail::segment<typename P::weight_type> weights;
         detail::segment<typename Q::weight_type> drafted;
         for (std::size_t first = 0; first < list.size(); first += weights.size()) {
@@ -259,9 +245,9 @@ private:
     Q const* q_ = nullptr;
     std::span<rejected_child> room_;
     std::size_t rejected_ = 0;
-    double undrawn_ = 1.0;       // the part of q that rejected children have left
-    bounds survival_{1.0, 1.0};  // before rejections, unless they are exact
-    bounds total_{0.0, 0.0};     // of p
+    double undrawn_ = 1.0;         // the part of q that rejected children have left
+    interval survival_{1.0, 1.0};  // before rejections, unless they are exact
+    interval total_{};             // of p
     end least_{};
     end most_{};
     std::optional<remaining<DraftRule, P, Q>> exact_{};

@@ -26,9 +26,7 @@ class tree_path {
 public:
     explicit tree_path(Verification& v) noexcept : v_(v) {}
 
-    [[nodiscard]] auto& target(std::size_t) { return v_.target(node_); }
-    [[nodiscard]] auto& outline(std::size_t) { return v_.outline(node_); }
-    [[nodiscard]] auto& unsummed(std::size_t) { return v_.unsummed(node_); }
+    [[nodiscard]] auto& target(std::size_t, totals how = totals::exact) { return v_.target(node_, how); }
     [[nodiscard]] draw_key noise(std::size_t) const noexcept { return v_.noise(node_); }
     /// One more position, if there is a child: the token that is likeliest to be kept there.
     [[nodiscard]] std::size_t length() const noexcept { return v_.tree().depth(node_) + (first() == no_node ? 0 : 1); }

@@ -44,7 +44,7 @@ public:
     [[nodiscard]] tree_decision operator()(Verification& v, Rng& rng) const {
         draft_tree const& tree = v.tree();
         for (node_id n = anchor_node;;) {
-            auto& p = v.outline(n);
+            auto& p = v.target(n, totals::bounded);
             if (!p.valid()) return {};
             node_id c = tree.first_child(n);
             if (c == no_node) return {true, n, draw(p, v.key(n, purpose::bonus), rng)};
@@ -53,7 +53,7 @@ public:
             left.look(p, v.draft(n));
             for (; c != no_node; c = tree.next_sibling(c)) {
                 token_id const x = tree.token(c);
-                if (decide(rng, v.key(c, purpose::accept), typename law_left::child_claim{left, x})) break;
+                if (left.keeps(x, v.key(c, purpose::accept), rng)) break;
                 left.reject(x);
             }
             if (c == no_node) return {true, n, left.draw(v.key(n, purpose::residual), rng)};

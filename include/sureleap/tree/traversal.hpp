@@ -67,7 +67,7 @@ private:
         draft_tree const& tree = v.tree();
         law_left<Verification> left{above, tree.token(n), v.rejected().subspan(used)};
         if (node_id c = tree.first_child(n); c != no_node) {
-            auto& p = v.outline(n);
+            auto& p = v.target(n, totals::bounded);
             if (!p.valid()) return {true, {}};
             left.look(p, v.draft(n));
             for (; c != no_node; c = tree.next_sibling(c)) {
@@ -80,8 +80,8 @@ private:
             }
         }
         // The row of a leaf is looked at if the path ends there, and not before.
-        if (!decide(rng, v.key(n, purpose::accept), number_claim{left})) return {};
-        auto& p = v.outline(n);
+        if (!happens(left, v.key(n, purpose::accept), rng)) return {};
+        auto& p = v.target(n, totals::bounded);
         if (!p.valid()) return {true, {}};
         token_id const next =
             left.rejected() == 0 ? draw(p, v.key(n, purpose::bonus), rng) : left.draw(v.key(n, purpose::residual), rng);

@@ -57,7 +57,7 @@ public:
                       tree_scratch const& scratch) noexcept
         : request_(request), recorded_(recorded), laws_(request, rows, first_row, hook, memory), scratch_(scratch) {
         SURELEAP_EXPECTS(tree().size() <= memory.laws.size());
-        forget();
+        std::fill_n(scratch.made.begin(), tree().size(), false);
     }
 
     [[nodiscard]] draft_tree const& tree() const noexcept { return scratch_.tree; }
@@ -67,24 +67,21 @@ public:
         node_id const c = tree().first_child(n);
         return c == no_node ? none_ : recorded_[at(c) - 1];
     }
-    /// p, the target's transformed law behind node n.
-    [[nodiscard]] law const& target(node_id n) {
-        law& p = made(n, totals::exact);
-        p.settle();
+    /// p, the target's transformed law behind node n, and of its sum as much as `how` says, as verification::target.
+    [[nodiscard]] law& target(node_id n, totals how = totals::exact) {
+        law& p = laws_[at(n)];
+        if (!scratch_.made[at(n)]) {
+            laws_.make(at(n), tree().prefix(n, scratch_.path), how);
+            scratch_.made[at(n)] = true;
+        }
+        if (how == totals::exact) p.settle();
         return p;
     }
-    /// The same law, of whose sums perhaps only bounds are known yet, or nothing (verify/bounded.hpp).
-    [[nodiscard]] law& outline(node_id n) { return made(n, totals::bounded); }
-    [[nodiscard]] law& unsummed(node_id n) { return made(n, totals::none); }
     /// What `rule` decides, as verification::decide_by.
     template <class Rule, class Rng>
     [[nodiscard]] tree_decision decide_by(Rule const& rule, Rng& rng) {
         tree_decision d = rule(*this, rng);
-        if (is_misled()) {
-            laws_.distrust();
-            forget();
-            d = rule(*this, rng);
-        }
+        for (std::size_t n = 0; n < tree().size(); ++n) d.valid = d.valid && (!scratch_.made[n] || laws_[n].valid());
         if (d.next == no_token) d.valid = false;
         return d;
     }
@@ -98,21 +95,6 @@ public:
 
 private:
     [[nodiscard]] static std::size_t at(node_id n) noexcept { return static_cast<std::size_t>(n); }
-
-    [[nodiscard]] law& made(node_id n, totals how) {
-        if (!scratch_.made[at(n)]) {
-            laws_.make(at(n), tree().prefix(n, scratch_.path), how);
-            scratch_.made[at(n)] = true;
-        }
-        return laws_[at(n)];
-    }
-    void forget() noexcept { std::fill_n(scratch_.made.begin(), tree().size(), false); }
-    [[nodiscard]] bool is_misled() const noexcept {
-        for (std::size_t n = 0; n < tree().size(); ++n) {
-            if (scratch_.made[n] && laws_[n].misled()) return true;
-        }
-        return false;
-    }
 
     request_view const& request_;
     std::span<draft_law const> recorded_;
@@ -129,9 +111,7 @@ struct tree_verification_archetype {
     [[nodiscard]] draw_key key(node_id, purpose) const { return {}; }
     [[nodiscard]] draw_key noise(node_id) const { return {}; }
     [[nodiscard]] std::span<rejected_child> rejected() const { return {}; }
-    [[nodiscard]] law const& target(node_id) const { return law_; }
-    [[nodiscard]] law const& outline(node_id) const { return law_; }
-    [[nodiscard]] law const& unsummed(node_id) const { return law_; }
+    [[nodiscard]] law const& target(node_id, totals = totals::exact) const { return law_; }
     [[nodiscard]] law const& draft(node_id) const { return law_; }
 
 private:

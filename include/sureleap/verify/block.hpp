@@ -46,47 +46,46 @@ public:
         return true;
     }
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
-    [[nodiscard]] bounds of(std::size_t i) const noexcept {
-        return i == 0 ? bounds{1.0, 1.0} : bounds{low_[i - 1], high_[i - 1]};
-    }
 
-    /// p_i as what `decide` asks: bounds, which narrow on demand.
-    class number {
-    public:
-        number(joint_survival& of, std::size_t i) noexcept : of_(of), i_(i) {}
-        [[nodiscard]] bounds known() const noexcept { return of_.of(i_); }
-        void narrow() { of_.narrow(i_); }
-
-    private:
-        joint_survival& of_;
-        std::size_t i_;
+    /// p_i, a number that decisions are made by.
+    struct prefix {
+        joint_survival& all;
+        std::size_t i;
+        [[nodiscard]] interval known() const noexcept { return all.of(i); }
+        void refine() { all.refine(i); }
     };
+    [[nodiscard]] prefix operator[](std::size_t i) noexcept { return {*this, i}; }
 
 private:
+    [[nodiscard]] interval of(std::size_t i) const noexcept {
+        return i == 0 ? interval{1.0, 1.0} : interval{low_[i - 1], high_[i - 1]};
+    }
     // Brings p_i's bounds closer by one row's sum. The candidates are the rows behind the last prefix whose survival is
     // known exactly. The row with the widest bounds is chosen, the first among equals: all prefixes behind it gain.
-    void narrow(std::size_t i) {
+    void refine(std::size_t i) {
         std::size_t row = i;
         double widest = 0.0;
-        for (std::size_t k = i; k > 0 && of(k).low != of(k).high; --k) {
-            auto const& p = v_.outline(k - 1);
-            double const width = p.largest_total() / p.least_total();
+        for (std::size_t k = i; k > 0 && !of(k).exact(); --k) {
+            interval const mass = mass_of(target(k - 1));
+            double const width = mass.high / mass.low;
             if (width >= widest) {
                 widest = width;
                 row = k - 1;
             }
         }
-        v_.outline(row).narrow();
+        sureleap::refine(target(row));
         for (; row < size_; ++row) multiply(row);
     }
     // The bounds of p_{k+1} from those of p_k. They are equal once the sums are known.
     void multiply(std::size_t k) {
-        auto& p = v_.outline(k);
+        auto& p = target(k);
         double const weight = weight_of(p, v_.token(k));
         double const q = v_.draft(k).probability(v_.token(k));
-        low_[k] = survival(of(k).low * (weight / p.largest_total()), q);
-        high_[k] = survival(of(k).high * (weight / p.least_total()), q);
+        interval const mass = mass_of(p);
+        low_[k] = survival(of(k).low * (weight / mass.high), q);
+        high_[k] = survival(of(k).high * (weight / mass.low), q);
     }
+    [[nodiscard]] auto& target(std::size_t k) { return v_.target(k, totals::bounded); }
     [[nodiscard]] static double survival(double ratio, double q) noexcept { return ratio < q ? ratio / q : 1.0; }
 
     Verification& v_;
@@ -111,19 +110,19 @@ public:
         std::size_t const length = v.length();
         detail::joint_survival joint{v};
         while (joint.size() < length) {
-            if (!v.outline(joint.size()).valid()) return {};
+            if (!v.target(joint.size(), totals::bounded).valid()) return {};
             if (!joint.extend()) break;
         }
         // The accepted prefix is the longest whose test succeeds. So prefixes are tested from the end, until one
         // succeeds.
         std::size_t accepted = joint.size();
         for (; accepted > 0; --accepted) {
-            typename detail::joint_survival<Verification>::number survives{joint, accepted};
+            auto survives = joint[accepted];
             if (accepted == length) {  // h_l = p_l at the end of the block
-                if (decide(rng, v.key(accepted - 1, purpose::accept), number_claim{survives})) break;
+                if (happens(survives, v.key(accepted - 1, purpose::accept), rng)) break;
                 continue;
             }
-            auto& p = v.outline(accepted);
+            auto& p = v.target(accepted, totals::bounded);
             if (!p.valid()) return {};
             if (survives.known().low >= 1.0) break;  // h_i = 1, whatever is left
             token_id const next =
@@ -131,7 +130,7 @@ public:
                                   v.key(accepted, purpose::residual), rng, v.block_sums());
             if (next != no_token) return {true, accepted, next};
         }
-        auto& p = v.outline(accepted);
+        auto& p = v.target(accepted, totals::bounded);
         if (!p.valid()) return {};
         if (accepted == length) return {true, accepted, draw(p, v.key(accepted, purpose::bonus), rng)};
         return {true, accepted,

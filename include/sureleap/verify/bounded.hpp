@@ -12,103 +12,66 @@
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/sampling/distribution.hpp>
+#include <sureleap/sampling/interval.hpp>
 #include <sureleap/sampling/random.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// A number is at least `low` and at most `high`.
-struct bounds {
-    double low;
-    double high;
-};
+// What a distribution knows of its total (sampling/distribution.hpp). One that is const, or of another kind, knows its total
+// alone, which may take a pass for each call.
 
-/// Makes p's total known and returns p. A const distribution stays as it is: total() then makes a pass for each call.
+/// Makes p's total known and returns p.
 template <class P>
 P& settled(P& p) noexcept {
     if constexpr (requires { p.settle(); }) p.settle();
     return p;
 }
-
-/// Brings the bounds of p's total closer.
+/// Where p's total lies.
 template <class P>
-void narrow(P& p) noexcept {
-    if constexpr (requires { p.narrow(); }) {
-        p.narrow();
-    } else {
-        static_cast<void>(settled(p));
-    }
-}
-
-/// Bounds of p's total. Of a const distribution, which keeps none, the total itself: a pass for each call.
-template <class P>
-[[nodiscard]] bounds total_of(P& p) noexcept {
-    if constexpr (requires { p.settle(); }) {
-        return {p.least_total(), p.largest_total()};
+[[nodiscard]] interval mass_of(P& p) noexcept {
+    if constexpr (requires { p.refine(); }) {
+        return p.mass();
     } else {
         double const sum = p.total();
         return {sum, sum};
     }
 }
-
-/// Settles p by a pass over its row. What the row brought along (a normaliser, block sums) is no longer used.
+/// Brings that closer.
 template <class P>
-P& recounted(P& p) noexcept {
-    if constexpr (requires { p.recount(); }) p.recount();
-    return settled(p);
+void refine(P& p) noexcept {
+    if constexpr (requires { p.refine(); }) p.refine();
 }
-
-/// Before a draw: adds up the block sums that p's row brought, which gives the total. Nothing for other rows.
+/// Before a draw: what the row brought is added up.
 template <class P>
 void add_up(P& p) noexcept {
     if constexpr (requires { p.add_up(); }) p.add_up();
 }
-
-/// After a draw that missed: sums that the row brought may be wrong, so they are made again.
+/// After a draw that missed: what the row brought may be wrong, and then there is no law.
 template <class P>
-void doubt(P& p) noexcept {
-    if constexpr (requires { p.doubt(); }) p.doubt();
+void distrust(P& p) noexcept {
+    if constexpr (requires { p.distrust(); }) p.distrust();
 }
-
-/// p[x]. If it exceeds the sum that the row brought, that sum is wrong: it is made again, and p[x] read again.
+/// p[x]. If it exceeds the sum that the row brought, that sum is wrong.
 template <class P>
 [[nodiscard]] double weight_of(P& p, token_id x) noexcept {
     auto const weight = static_cast<double>(p[x]);
-    if constexpr (requires { p.recount(); }) {
-        if (p.doubts(weight)) {
-            p.recount();
-            return static_cast<double>(p[x]);
-        }
+    if constexpr (requires { p.distrust(); }) {
+        if (p.doubts(weight)) p.distrust();
     }
     return weight;
 }
 
-/// The claim (decide) that is true with probability min(1, p(x) / q(x)); q(x) > 0.
-template <class P, class Q>
-class keep_claim {
-public:
-    keep_claim(P& p, Q const& q, token_id x) noexcept
-        : p_(p), x_(x), weight_(weight_of(p, x)), drafted_(q.probability(x)) {}
-
-    [[nodiscard]] odds low() const noexcept { return at(total_of(p_).high); }
-    [[nodiscard]] odds high() const noexcept { return at(total_of(p_).low); }
-    [[nodiscard]] bool open() const noexcept { return total_of(p_).low != total_of(p_).high; }
-    void narrow() noexcept { sureleap::narrow(p_); }
-
-private:
-    [[nodiscard]] odds at(double total) const noexcept {
-        return open() ? odds{weight_, drafted_ * total} : odds{p_.probability(x_), drafted_};
-    }
-
-    P& p_;
-    token_id x_;
-    double weight_;
-    double drafted_;
-};
-
 /// True with probability min(1, p(x) / q(x)); q(x) > 0.
 template <class P, class Q, class Rng>
 [[nodiscard]] bool keeps(P& p, Q const& q, token_id x, draw_key const& key, Rng& rng) {
-    return decide(rng, key, keep_claim{p, q, x});
+    double const drafted = q.probability(x);
+    auto const known = [&]() -> odds_interval {
+        double const weight = weight_of(p, x);
+        interval const mass = mass_of(p);
+        if (mass.exact()) return odds_interval::of({p.probability(x), drafted});
+        return {{weight, drafted * mass.high}, {weight, drafted * mass.low}};
+    };
+    return decide(rng, key, known, [&] { refine(p); });
 }
 
 /// The winner of the race of `key` over p; no_token if p is invalid. Needs no sum of p. `likely` is a guess of the winner,
@@ -121,7 +84,8 @@ template <class P, class Rng>
             if (token_id const y = rng.gumbel_max(key, p, likely); y != no_token) return y;
         }
     }
-    return recounted(p).valid() ? rng.gumbel_max(key, p) : no_token;
+    distrust(p);
+    return settled(p).valid() ? rng.gumbel_max(key, p) : no_token;
 }
 
 /// How often `draw` draws by bounds before it makes the sum. Each misses with probability 0.06 at most.
@@ -135,7 +99,7 @@ template <class P, class Rng>
     for (std::uint32_t i = 0; !p.is_settled() && i < draws_by_bounds; ++i) {
         if (token_id const y = rng.categorical(named, p); y != no_token) return y;
         named.index = key.index | (i + 1) << 16;
-        doubt(p);
+        distrust(p);
     }
     return rng.categorical(named, settled(p));
 }

@@ -32,7 +32,7 @@ public:
     template <class Verification, class Rng>
     [[nodiscard]] decision operator()(Verification& v, Rng& rng) const {
         return detail::accept_matching(v, [&](std::size_t k) {
-            return gumbel_max(v.unsummed(k), v.noise(k), k < v.length() ? v.token(k) : no_token, rng);
+            return gumbel_max(v.target(k, totals::none), v.noise(k), k < v.length() ? v.token(k) : no_token, rng);
         });
     }
 };

@@ -35,7 +35,7 @@ public:
     [[nodiscard]] decision operator()(Verification& v, Rng& rng) const {
         std::size_t k = 0;
         for (; k < v.length(); ++k) {
-            auto& p = v.outline(k);
+            auto& p = v.target(k, totals::bounded);
             auto const& q = v.draft(k);
             if (!p.valid()) return {};
             // u q < p instead of u < p/q: no division, and p = 0 is never accepted.
@@ -43,7 +43,7 @@ public:
                 return {true, k, draw_residual(p, q, 1.0, v.key(k, purpose::residual), rng, v.block_sums())};
             }
         }
-        auto& p = v.outline(k);
+        auto& p = v.target(k, totals::bounded);
         if (!p.valid()) return {};
         return {true, k, draw(p, v.key(k, purpose::bonus), rng)};
     }

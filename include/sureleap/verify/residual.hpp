@@ -7,11 +7,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include <sureleap/concepts.hpp>
 #include <sureleap/core/config.hpp>
 #include <sureleap/sampling/distribution.hpp>
+#include <sureleap/sampling/interval.hpp>
 #include <sureleap/sampling/random.hpp>
 #include <sureleap/verify/bounded.hpp>
 
@@ -107,73 +109,45 @@ private:
     std::span<double const> sums_;
 };
 
-/// A number known by bounds until exact() is asked for it.
-template <class Exact>
-class number_by_bounds {
-public:
-    number_by_bounds(bounds const& known, Exact& exact) noexcept : known_(known), exact_(exact) {}
-    [[nodiscard]] bounds known() const noexcept { return known_; }
-    void narrow() { known_.low = known_.high = exact_(); }
-
-private:
-    bounds known_;
-    Exact& exact_;
+/// Numbers that decisions are made by: known() is where they lie, and refine() brings that closer.
+struct exact_number {
+    double value;
+    [[nodiscard]] interval known() const noexcept { return {value, value}; }
+    void refine() noexcept {}
 };
 
-/// The claim that is true with the probability which a number by bounds is.
-template <class Number>
-class number_claim {
-public:
-    explicit number_claim(Number& number) noexcept : number_(number) {}
-    [[nodiscard]] odds low() const noexcept { return {number_.known().low, 1.0}; }
-    [[nodiscard]] odds high() const noexcept { return {number_.known().high, 1.0}; }
-    [[nodiscard]] bool open() const noexcept { return number_.known().low != number_.known().high; }
-    void narrow() { number_.narrow(); }
+/// True with the probability that `number` is.
+template <class Number, class Rng>
+[[nodiscard]] bool happens(Number& number, draw_key const& key, Rng& rng) {
+    auto const known = [&]() -> odds_interval {
+        interval const p = number.known();
+        return {{p.low, 1.0}, {p.high, 1.0}};
+    };
+    return decide(rng, key, known, [&] { number.refine(); });
+}
 
-private:
-    Number& number_;
-};
-
-/// The claim that y, drawn from p, is the correction, which it is with probability max(1 - q(y) / (scale p(y)), 0).
-/// `scale` is a number by bounds.
-template <class P, class Q, class Scale>
-class proposal_claim {
-public:
-    proposal_claim(P& p, Q const& q, token_id y, Scale& scale) noexcept
-        : p_(p), scale_(scale), y_(y), weight_(weight_of(p, y)), drafted_(q.probability(y)) {}
-
-    [[nodiscard]] odds low() const noexcept {
-        if (!open()) return exact();
-        double const survives = scale_.known().low * weight_;
-        return {std::max(survives - drafted_ * total_of(p_).high, 0.0), survives};
-    }
-    [[nodiscard]] odds high() const noexcept {
-        if (!open()) return exact();
-        double const survives = scale_.known().high * weight_;
-        return {std::max(survives - drafted_ * total_of(p_).low, 0.0), survives};
-    }
-    [[nodiscard]] bool open() const noexcept {
-        return total_of(p_).low != total_of(p_).high || scale_.known().low != scale_.known().high;
-    }
-    void narrow() noexcept {
-        if (total_of(p_).low != total_of(p_).high) {
-            sureleap::narrow(p_);
-        } else {
-            scale_.narrow();
+/// Whether y, drawn from p, is the correction: with probability max(1 - q(y) / (scale p(y)), 0). `scale` is a number.
+template <class P, class Q, class Scale, class Rng>
+[[nodiscard]] bool corrects(P& p, Q const& q, token_id y, Scale& scale, draw_key const& key, Rng& rng) {
+    double const drafted = q.probability(y);
+    auto const known = [&]() -> odds_interval {
+        double const weight = weight_of(p, y);
+        interval const mass = mass_of(p);
+        interval const s = scale.known();
+        if (mass.exact() && s.exact()) {
+            double const survives = s.low * p.probability(y);
+            return odds_interval::of({std::max(survives - drafted, 0.0), survives});
         }
-    }
-
-private:
-    [[nodiscard]] odds exact() const noexcept {
-        double const survives = scale_.known().low * p_.probability(y_);
-        return {std::max(survives - drafted_, 0.0), survives};
-    }
-    P& p_;
-    Scale& scale_;
-    token_id y_;
-    double weight_;
-    double drafted_;
-};
+        double const least = s.low * weight;
+        double const most = s.high * weight;
+        return {{std::max(least - drafted * mass.high, 0.0), least}, {std::max(most - drafted * mass.low, 0.0), most}};
+    };
+    auto const closer = [&] {
+        if (!mass_of(p).exact()) return refine(p);
+        scale.refine();
+    };
+    return decide(rng, key, known, closer);
+}
 
 /// How often draw_residual proposes before it makes a pass: as many proposals take about as long as the pass.
 inline constexpr std::uint32_t residual_proposals = 64;
@@ -191,30 +165,25 @@ inline constexpr std::uint32_t residual_proposals = 64;
 /// is the law.
 template <class P, class Q, class Rng>
 [[nodiscard]] token_id draw_residual(P& p, Q const& q, double scale, draw_key const& key, Rng& rng,
-                                     std::span<double> sums, std::uint32_t proposals) {
-    auto const exact = [scale] { return scale; };
-    number_by_bounds known{bounds{scale, scale}, exact};
-    if (proposals > 0) add_up(p);
-    for (std::uint32_t i = 0; i < proposals; ++i) {
+                                     std::span<double> sums = {}, std::optional<std::uint32_t> proposals = {}) {
+    exact_number known{scale};
+    std::uint32_t const most = proposals.value_or(p.size() > row_block ? residual_proposals : 0);
+    if (most > 0) add_up(p);
+    for (std::uint32_t i = 0; i < most; ++i) {
         draw_key named = key;
         named.index = key.index | i << 16;
         named.use = purpose::proposal;
         token_id const y = rng.categorical(named, p);
         if (y == no_token) {
-            doubt(p);
+            distrust(p);
             continue;
         }
         named.use = purpose::proposal_accept;
-        if (decide(rng, named, proposal_claim{p, q, y, known})) return y;
+        if (corrects(p, q, y, known, named, rng)) return y;
     }
     residual const left{settled(p), q, scale, sums};
     token_id const y = left.total() > 0.0 ? rng.categorical(key, left) : no_token;
     return y != no_token ? y : rng.categorical(key, p);
-}
-template <class P, class Q, class Rng>
-[[nodiscard]] token_id draw_residual(P& p, Q const& q, double scale, draw_key const& key, Rng& rng,
-                                     std::span<double> sums = {}) {
-    return draw_residual(p, q, scale, key, rng, sums, p.size() > row_block ? residual_proposals : 0);
 }
 
 /// How often correct_or_reject proposes before it makes a pass.
@@ -222,7 +191,7 @@ inline constexpr std::uint32_t judging_proposals = 32;
 
 /// Block verification's test of a prefix that survives with probability `scale` < 1, together with the correction behind
 /// it. With R the mass of max(scale p - q, 0), a token drawn from that residual with probability h = R / (R + 1 - scale),
-/// else no_token. `scale` is a number by bounds; `accept` names the test, `key` the correction (purpose::residual).
+/// else no_token. `scale` is a number; `accept` names the test, `key` the correction (purpose::residual).
 ///
 /// R takes a pass over p and q, and h can be had without. With probability 1 - scale the prefix is rejected. Else a
 /// token y ~ p is proposed. If it is taken, it is the correction; else all this is done once more. A turn ends in a
@@ -231,48 +200,30 @@ inline constexpr std::uint32_t judging_proposals = 32;
 /// turns comes the pass: what a turn leaves open is open as it was before.
 template <class P, class Q, class Scale, class Rng>
 [[nodiscard]] token_id correct_or_reject(P& p, Q const& q, Scale& scale, draw_key const& accept, draw_key const& key,
-                                         Rng& rng, std::span<double> sums, std::uint32_t proposals) {
-    for (std::uint32_t i = 0; i < proposals; ++i) {
+                                         Rng& rng, std::span<double> sums = {},
+                                         std::optional<std::uint32_t> proposals = {}) {
+    std::uint32_t const most = proposals.value_or(p.size() > row_block ? judging_proposals : 0);
+    for (std::uint32_t i = 0; i < most; ++i) {
         // Eight draws a turn, of which `draw` may need all.
         std::uint32_t const turn = 8 * i << 16;
         draw_key named = accept;
         named.index = accept.index | turn;
-        if (!decide(rng, named, number_claim{scale})) return no_token;
+        if (!happens(scale, named, rng)) return no_token;
         named = key;
         named.index = key.index | turn;
         named.use = purpose::proposal;
         token_id const y = draw(p, named, rng);
         if (y == no_token) continue;  // no law, as it turned out
         named.use = purpose::proposal_accept;
-        if (decide(rng, named, proposal_claim{p, q, y, scale})) return y;
+        if (corrects(p, q, y, scale, named, rng)) return y;
     }
-    while (scale.known().low != scale.known().high) scale.narrow();
+    while (!scale.known().exact()) scale.refine();
     double const survives = scale.known().low;
     draw_key last = accept;
-    if (proposals > 0) last.index = accept.index | 1u << 16;
+    if (most > 0) last.index = accept.index | 1u << 16;
     double const left = residual{settled(p), q, survives, sums}.total();
     if (!rng.bernoulli(last, left, left + (1.0 - survives))) return no_token;
     return draw_residual(p, q, survives, key, rng, sums, 0);
-}
-template <class P, class Q, class Scale, class Rng>
-[[nodiscard]] token_id correct_or_reject(P& p, Q const& q, Scale& scale, draw_key const& accept, draw_key const& key,
-                                         Rng& rng, std::span<double> sums = {}) {
-    return correct_or_reject(p, q, scale, accept, key, rng, sums, p.size() > row_block ? judging_proposals : 0);
-}
-/// The same of a scale that exact() tells and of which bounds are known.
-template <class P, class Q, class Exact, class Rng>
-[[nodiscard]] token_id correct_or_reject(P& p, Q const& q, bounds const& scale, Exact&& exact_scale,
-                                         draw_key const& accept, draw_key const& key, Rng& rng, std::span<double> sums,
-                                         std::uint32_t proposals) {
-    number_by_bounds known{scale, exact_scale};
-    return correct_or_reject(p, q, known, accept, key, rng, sums, proposals);
-}
-template <class P, class Q, class Exact, class Rng>
-[[nodiscard]] token_id correct_or_reject(P& p, Q const& q, bounds const& scale, Exact&& exact_scale,
-                                         draw_key const& accept, draw_key const& key, Rng& rng,
-                                         std::span<double> sums = {}) {
-    number_by_bounds known{scale, exact_scale};
-    return correct_or_reject(p, q, known, accept, key, rng, sums);
 }
 
 SURELEAP_END_NAMESPACE

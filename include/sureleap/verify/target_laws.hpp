@@ -73,8 +73,6 @@ public:
     void make(std::size_t k, std::span<token_id const> drafted, totals how) const {
         memory_.laws[k] = made(k, drafted, how);
     }
-    /// From now on laws are made of logits alone, and not of what rows bring along.
-    void distrust() noexcept { bare_ = true; }
     /// Room for the block sums of a row; k = l + 1 is nobody's.
     [[nodiscard]] std::span<double> block_sums(std::size_t k) const noexcept {
         std::size_t const blocks = row_blocks(rows_.values.cols);
@@ -101,9 +99,7 @@ private:
         }
         // Hooked rows are of the compute type, so what is read in place is of it as well.
         if constexpr (std::is_same_v<typename memory_type::row_type, T>) {
-            logits_row<T> row = rows_.row(first_row_ + k);
-            if (bare_) row.log_normaliser.reset();
-            return law_of(k, row, how);
+            return law_of(k, rows_.row(first_row_ + k), how);
         } else {
             return {};
         }
@@ -130,7 +126,6 @@ private:
     std::size_t first_row_;
     Hook const& hook_;
     memory_type memory_;
-    bool bare_ = false;
 };
 
 SURELEAP_END_NAMESPACE

@@ -37,27 +37,20 @@ public:
     [[nodiscard]] token_id token(std::size_t k) const noexcept { return drafted_[k]; }
     /// q_k as recorded when x_k was drawn.
     [[nodiscard]] distribution<Q> const& draft(std::size_t k) const noexcept { return recorded_[k]; }
-    /// p_k, the target's transformed law after x_1..x_k; k <= length(). Made at the first call for each k, in order.
-    [[nodiscard]] law const& target(std::size_t k) {
-        law& p = made(k, totals::exact);
-        p.settle();
-        return p;
-    }
-    /// The same law, of whose sums perhaps only bounds are known yet, or nothing (verify/bounded.hpp).
+    /// p_k, the target's transformed law after x_1..x_k; k <= length(). Made at the first call for each k, in order. Of its sum as
+    /// much is made as `how` says: all, bounds of it, or nothing (verify/bounded.hpp).
     // Also for requests that want log probabilities, which need the sum: asking for them must not change what is drawn.
-    [[nodiscard]] law& outline(std::size_t k) { return made(k, totals::bounded); }
-    [[nodiscard]] law& unsummed(std::size_t k) { return made(k, totals::none); }
-    /// What `rule` decides. If what the rows brought along proves wrong, the rule decides once more without it. An engine
-    /// whose rows are all wrong is noticed in every round, since each ends with a draw from one of them; it loses time and
-    /// nothing else. A decision without a token is none.
+    [[nodiscard]] law& target(std::size_t k, totals how = totals::exact) {
+        for (; made_ <= k; ++made_) laws_.make(made_, drafted_.first(made_), how);
+        if (how == totals::exact) laws_[k].settle();
+        return laws_[k];
+    }
+    /// What `rule` decides. Nothing is decided where a row that it came to has no law, perhaps because the normaliser and the sums
+    /// that it brought are not its own. A decision without a token is none.
     template <class Rule, class Rng>
     [[nodiscard]] decision decide_by(Rule const& rule, Rng& rng) {
         decision d = rule(*this, rng);
-        if (is_misled()) {
-            laws_.distrust();
-            made_ = 0;
-            d = rule(*this, rng);
-        }
+        for (std::size_t k = 0; k < made_; ++k) d.valid = d.valid && laws_[k].valid();
         if (d.next == no_token) d.valid = false;
         return d;
     }
@@ -70,17 +63,6 @@ public:
     [[nodiscard]] std::span<double> block_sums() const noexcept { return laws_.block_sums(laws_.memory().laws.size()); }
 
 private:
-    [[nodiscard]] law& made(std::size_t k, totals how) {
-        for (; made_ <= k; ++made_) laws_.make(made_, drafted_.first(made_), how);
-        return laws_[k];
-    }
-    [[nodiscard]] bool is_misled() const noexcept {
-        for (std::size_t k = 0; k < made_; ++k) {
-            if (laws_[k].misled()) return true;
-        }
-        return false;
-    }
-
     request_view const& request_;
     std::span<token_id const> drafted_;
     std::span<distribution<Q> const> recorded_;

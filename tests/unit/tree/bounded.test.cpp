@@ -290,7 +290,7 @@ void check_draws(over what, std::size_t children) {
         bounded_remaining<DraftRule, law, law> left{&parent, token, own};
         left.look(q_here, here.q);
         for (token_id const x : rejected) left.reject(x);
-        bounds const known = left.known();
+        interval const known = left.known();
         if (!(known.low <= survival * (1.0 + 1e-6) && survival <= known.high * (1.0 + 1e-6))) {
             FAIL("survival " << survival << " is not between " << known.low << " and " << known.high);
         }

@@ -46,8 +46,16 @@ struct toy {
         if (!known && settled != nullptr) ++*settled;
         known = true;
     }
-    [[nodiscard]] double least_total() const { return known ? total() : low; }
-    [[nodiscard]] double largest_total() const { return known ? total() : high; }
+    void refine() { settle(); }
+    [[nodiscard]] interval mass() const { return known ? interval{total(), total()} : interval{low, high}; }
+};
+
+/// A number by bounds, until it is asked for.
+struct number {
+    interval at;
+    double value;
+    [[nodiscard]] interval known() const { return at; }
+    void refine() { at = {value, value}; }
 };
 
 /// Walks what production does with bounds: draws that miss, decisions that are open.
@@ -57,16 +65,17 @@ struct walker {
     [[nodiscard]] bool bernoulli(draw_key const& key, double num, double den) const {
         return base.bernoulli(key, num, den);
     }
-    template <class Exact>
-    [[nodiscard]] bool bernoulli(draw_key const& key, odds low, odds high, Exact&& exact) const {
+    template <class Known, class Refine>
+    [[nodiscard]] bool bernoulli(draw_key const& key, Known&& known, Refine&& refine) const {
         // Three parts of the number that decides: below both bounds, between them, above.
-        double const least = std::clamp(low.num / low.den, 0.0, 1.0);
-        double const most = std::clamp(high.num / high.den, 0.0, 1.0);
+        odds_interval at = known();
+        double const least = std::clamp(at.low.num / at.low.den, 0.0, 1.0);
+        double const most = std::clamp(at.high.num / at.high.den, 0.0, 1.0);
         toy const parts{{least, most - least, 1.0 - most}, 1.0, 1.0, true};
         token_id const part = base.categorical(key, parts);
         if (part != 1) return part == 0;
-        odds const o = exact();
-        double const p = std::min(o.num / o.den, 1.0);
+        for (; !at.exact(); at = known()) refine();
+        double const p = std::min(at.low.num / at.low.den, 1.0);
         REQUIRE(p >= least - 1e-15);
         REQUIRE(p <= most + 1e-15);
         draw_key inside = key;
@@ -75,14 +84,14 @@ struct walker {
     }
     template <class Weights>
     [[nodiscard]] token_id categorical(draw_key const& key, Weights const& weights) const {
-        if constexpr (requires { weights.largest_total(); }) {
+        if constexpr (requires { weights.mass(); }) {
             struct with_rest {
                 Weights const& of;
                 [[nodiscard]] std::size_t size() const { return of.size() + 1; }
                 [[nodiscard]] double operator[](token_id v) const {
-                    return static_cast<std::size_t>(v) < of.size() ? of[v] : of.largest_total() - of.total();
+                    return static_cast<std::size_t>(v) < of.size() ? of[v] : of.mass().high - of.total();
                 }
-                [[nodiscard]] double total() const { return of.largest_total(); }
+                [[nodiscard]] double total() const { return of.mass().high; }
             } const all{weights};
             if (!weights.is_settled()) {
                 token_id const y = base.categorical(key, all);
@@ -178,7 +187,7 @@ TEST_CASE("bounded: block verification's test and correction in one, exactly") {
             toy q = random_toy(roll);
             q.settle();
             double const scale = roll.between(0.5, 0.99);
-            bounds const around{scale / roll.between(1.0, 1.2), std::min(1.0, scale * roll.between(1.0, 1.2))};
+            interval const around{scale / roll.between(1.0, 1.2), std::min(1.0, scale * roll.between(1.0, 1.2))};
             auto const left = left_of(p, q, scale);
             double const mass = left[0] + left[1] + left[2];
             for (bool const by_bounds : {false, true}) {
@@ -189,10 +198,9 @@ TEST_CASE("bounded: block verification's test and correction in one, exactly") {
                     walk.for_each_path([&] {
                         toy mine = p;
                         if (!by_bounds) mine.settle();
-                        bounds const given = by_bounds ? around : bounds{scale, scale};
+                        number given{by_bounds ? around : interval{scale, scale}, scale};
                         walker rng{walk.handle()};
-                        token_id const y =
-                            correct_or_reject(mine, q, given, [&] { return scale; }, accept, key, rng, {}, proposals);
+                        token_id const y = correct_or_reject(mine, q, given, accept, key, rng, {}, proposals);
                         law[y == no_token ? 3 : static_cast<std::size_t>(y)] += walk.weight();
                     });
                     for (std::size_t v = 0; v < 3; ++v) {
@@ -215,18 +223,18 @@ TEST_CASE("bounded: a row with bounds answers as one with sums, and settles into
         distribution<float> late{{row, {}}, {}, {}, nullptr, *kernels, bounds_of, totals::bounded};
         REQUIRE(late.is_settled() == (kernels->get<float>().bound == nullptr));
         CHECK(late.total() == p.total());
-        CHECK(late.least_total() <= p.total());
-        CHECK(late.largest_total() >= p.total());
-        CHECK(late.largest_total() <= p.total() * loosest_bound);
+        CHECK(late.mass().low <= p.total());
+        CHECK(late.mass().high >= p.total());
+        CHECK(late.mass().high <= p.total() * loosest_bound);
         CHECK(late.probability(7) == p.probability(7));
         CHECK(late.log_probability(7) == p.log_probability(7));
         late.settle();
         CHECK(late.is_settled());
-        CHECK(late.least_total() == p.total());
+        CHECK(late.mass().low == p.total());
         CHECK(bounds_of == sums);
         distribution<float> none{{row, {}}, {}, {}, nullptr, *kernels, bounds_of, totals::none};
         CHECK_FALSE(none.is_settled());
-        CHECK(none.least_total() == p.total());
+        CHECK(none.mass().low == p.total());
         CHECK(inverse_cdf(none, 0.3) == inverse_cdf(distribution<float>{{row, {}}, {}, {}, nullptr, *kernels}, 0.3));
         none.settle();
         CHECK(none.total() == p.total());
@@ -311,10 +319,9 @@ TEST_CASE("bounded: draws, corrections and tests of long rows follow the law") {
             token_id const y = draw_residual(other, q, 1.0, {1, at, 0, purpose::residual}, rng, sums);
             REQUIRE(p.probability(y) > q.probability(y));
             corrected[static_cast<std::size_t>(y) % 20] += 1.0;
-            bounds const around = i % 4 < 2 ? bounds{scale, scale} : bounds{0.75, 0.82};
-            token_id const z = correct_or_reject(
-                other, q, around, [&] { return scale; }, {1, at, 0, purpose::accept}, {1, at, 1, purpose::residual},
-                rng, sums);
+            number given{i % 4 < 2 ? interval{scale, scale} : interval{0.75, 0.82}, scale};
+            token_id const z = correct_or_reject(other, q, given, {1, at, 0, purpose::accept},
+                                                 {1, at, 1, purpose::residual}, rng, sums);
             tested[z == no_token ? 20 : static_cast<std::size_t>(z) % 20] += 1.0;
         }
         auto const chi_square = [&](std::vector<double> const& counts, std::vector<double> const& of) {
@@ -396,15 +403,15 @@ TEST_CASE("bounded: narrower bounds hold, and end as the sum") {
             std::vector<double> sums(row_blocks(size)), bounds_of(row_blocks(size));
             distribution<float> const p{{row, {}}, {}, {}, nullptr, *kernels, sums};
             distribution<float> late{{row, {}}, {}, {}, nullptr, *kernels, bounds_of, totals::bounded};
-            double width = late.largest_total() / late.least_total();
+            double width = late.mass().high / late.mass().low;
             std::size_t steps = 0;
             for (; !late.is_settled(); ++steps) {
                 REQUIRE(steps < 3);
-                CHECK(late.least_total() <= p.total() * (1.0 + 1e-12));
-                CHECK(late.largest_total() >= p.total() * (1.0 - 1e-12));
-                late.narrow();
-                CHECK(late.largest_total() / late.least_total() < width);
-                width = late.largest_total() / late.least_total();
+                CHECK(late.mass().low <= p.total() * (1.0 + 1e-12));
+                CHECK(late.mass().high >= p.total() * (1.0 - 1e-12));
+                late.refine();
+                CHECK(late.mass().high / late.mass().low < width);
+                width = late.mass().high / late.mass().low;
             }
             CHECK(steps == 2);
             CHECK(late.total() == p.total());
@@ -418,7 +425,7 @@ TEST_CASE("bounded: narrower bounds hold, and end as the sum") {
         for (token_id v = 0; v < static_cast<token_id>(size); ++v) {
             law[static_cast<std::size_t>(v) % 20] += late.probability(v);
         }
-        late.narrow();
+        late.refine();
         REQUIRE_FALSE(late.is_settled());
         std::size_t const draws = 40'000;
         philox_randomness rng;
