@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The samplers of a llama.cpp program, as they are: a llama_sampler chain gives the settings of a request, and where
-// settings cannot say what it does, the chain's own stages edit the target's rows.
+// The samplers of a llama.cpp program, as they are: a llama_sampler chain is run on each of the target's rows, which is then the
+// law that tokens are verified against.
 //
 //     llama_sampling const sampling = read_llama_chain(chain);        // throws, naming a stage that has no equal
 //     llama_samplers samplers;
@@ -9,14 +9,12 @@
 //     request_id const id = dec.submit(prompt, sampling.settings);
 //     samplers.join(id, sampling, prompt);
 //
-// What stands last in the chain and fits this library's order becomes settings, and costs no copy of a row: temp and
-// top-k, in any order, then top-p, then min-p; where there is no top-p, min-p may stand anywhere among them. What stands
-// before is run by llama.cpp's code on each row: penalties, grammar, logit-bias, dry, typical, top-n-sigma, infill, dynamic
-// temperatures, and the four of above in another order. Each of them is a function of the candidates and of the tokens so
-// far. xtc, mirostat and adaptive-p are not, and are refused, as is what nobody knows. The seed is dist's.
+// Every stage that is a function of the candidates and of the tokens so far is run by llama.cpp's own code. xtc, mirostat and
+// adaptive-p are not such functions and are refused, as is what nobody knows. The seed is dist's. A chain sorts and copies a row
+// of the vocabulary for each verified token. Who wants temperature, top-k, top-p, min-p or a mask alone sets them as settings of
+// the request, which costs neither.
 //
-// Drawn is from the law of the chain, with the library's random numbers and not llama.cpp's. docs/llama_cpp.md says how
-// equal the two laws are.
+// Drawn is from the law of the chain, with the library's random numbers and not llama.cpp's.
 #pragma once
 
 #if !__has_include(<llama.h>)
