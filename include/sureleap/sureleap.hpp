@@ -20,6 +20,7 @@
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/sampling/draw_key.hpp>
 #include <sureleap/sampling/gumbel_max.hpp>
+#include <sureleap/sampling/interval.hpp>
 #include <sureleap/sampling/quantile.hpp>
 #include <sureleap/sampling/random.hpp>
 #include <sureleap/sampling/row_mask.hpp>

@@ -21,8 +21,8 @@ struct report {
     report name(std::span<float const> row) {                                                                     \
         report out;                                                                                               \
         for (sureleap::row_kernels const* const kernels : sureleap::available_kernels<sureleap::row_kernels>()) { \
-            out.sums.push_back(kernels->get<float>().sum(row.data(), row.size(), 1.0f, 0.5f, nullptr));              \
-            out.places.push_back(reinterpret_cast<void const*>(kernels->get<float>().sum));                          \
+            out.sums.push_back(kernels->get<float>().sum(row.data(), row.size(), 1.0f, 0.5f, nullptr));           \
+            out.places.push_back(reinterpret_cast<void const*>(kernels->get<float>().sum));                       \
         }                                                                                                         \
         auto model = sureleap::model_of<float>(16, [&](auto context, auto logits) {                               \
             auto const first = 7 * static_cast<std::size_t>(context.back());                                      \

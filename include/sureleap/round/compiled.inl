@@ -18,8 +18,8 @@ SURELEAP_DETAIL_TEMPLATE class round_memory<float, float>;
 SURELEAP_DETAIL_TEMPLATE detail::kept_tokens<float> detail::truncate<float>(std::span<float const>, transform const&,
                                                                             token_id, std::span<token_id>,
                                                                             row_functions<float> const&);
-SURELEAP_DETAIL_TEMPLATE std::span<request_view> detail::take_requests(std::span<request_view const>, void const*,
-                                                                       detail::round_state<float, float, no_logits_hook>&);
+SURELEAP_DETAIL_TEMPLATE std::span<request_view> detail::take_requests(
+    std::span<request_view const>, void const*, detail::round_state<float, float, no_logits_hook>&);
 SURELEAP_DETAIL_TEMPLATE bool detail::empty_block(std::span<request_view>, fixed_probability,
                                                   detail::round_state<float, float, no_logits_hook>&);
 SURELEAP_DETAIL_TEMPLATE void detail::admit_lengths(std::span<std::uint32_t const>, draft_table const&,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
 // The accept stage of rules for chains, over rows of float: to sureleap.hpp what compiled.inl is to stages.hpp.
-#define SURELEAP_DETAIL_ACCEPT(...)                                                                                  \
-    SURELEAP_DETAIL_TEMPLATE void detail::accept_rows<__VA_ARGS__>(__VA_ARGS__ const&, logits_rows<float> const&,     \
+#define SURELEAP_DETAIL_ACCEPT(...)                                                                                 \
+    SURELEAP_DETAIL_TEMPLATE void detail::accept_rows<__VA_ARGS__>(__VA_ARGS__ const&, logits_rows<float> const&,   \
                                                                    no_logits_hook const&, philox_randomness const&, \
                                                                    round_memory<float, float>&);                    \
-    SURELEAP_DETAIL_TEMPLATE void detail::accept_rows<__VA_ARGS__>(__VA_ARGS__ const&, logits_rows<float> const&,     \
+    SURELEAP_DETAIL_TEMPLATE void detail::accept_rows<__VA_ARGS__>(__VA_ARGS__ const&, logits_rows<float> const&,   \
                                                                    no_logits_hook const&, philox_randomness&,       \
                                                                    round_memory<float, float>&)
 

@@ -78,8 +78,8 @@ template <class T, class Q, class Hook>
 [[nodiscard]] std::span<request_view> take_requests(std::span<request_view const> requests, void const* schedule,
                                                     round_state<T, Q, Hook>& round) {
     if (requests.size() > round.requests.size()) {
-        fail_with("begin_round: there are ", requests.size(), " requests, expected at most max_requests = ",
-                  round.requests.size());
+        fail_with("begin_round: there are ", requests.size(),
+                  " requests, expected at most max_requests = ", round.requests.size());
     }
     for (std::size_t r = 0; r < requests.size(); ++r) check_request(r, requests[r], round.parts);
     round.attempts.check(requests);

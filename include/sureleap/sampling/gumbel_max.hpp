@@ -211,8 +211,8 @@ public:
             std::size_t const end = row.find(std::min(first + some.size(), size), place, some.size());
             std::size_t const group = first / row_group;
             auto const& [word] = key_counter(key_, static_cast<std::uint32_t>(group / 2));
-            native_kernels<philox_kernels>().words(detail::philox_words_from(word[0]), {word[0], word[1], word[2], word[3]},
-                                                     key_.seed, bits);
+            native_kernels<philox_kernels>().words(detail::philox_words_from(word[0]),
+                                                   {word[0], word[1], word[2], word[3]}, key_.seed, bits);
             double const rate = (1.0 - 1e-12) / best_;  // rounding leaves none out either
             auto const noise = [&bits](std::size_t i) {
                 return group_noise{bits[i / 2][2 * (i % 2)], bits[i / 2][2 * (i % 2) + 1]};

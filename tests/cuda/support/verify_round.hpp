@@ -194,7 +194,8 @@ inline device::law law_of(distribution<float> const& q, std::span<float const> r
         std::vector<token_id> scratch(row.size());
         auto const mode = static_cast<token_id>(scalar_kernels<row_kernels>.get<float>().mode(row.data(), row.size()));
         auto const cut =
-            sureleap::detail::truncate(row, how, mode, std::span(scratch), scalar_kernels<row_kernels>.get<float>()).last;
+            sureleap::detail::truncate(row, how, mode, std::span(scratch), scalar_kernels<row_kernels>.get<float>())
+                .last;
         result.least_logit = cut.logit;
         result.least_id = cut.id;
     }
