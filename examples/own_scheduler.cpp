@@ -28,7 +28,7 @@ public:
             for (std::size_t r = 0; r < frontier.requests(); ++r) {
                 if (!frontier.has_next(r)) continue;
                 if (frontier.admitted() == rows_) return;
-                if (frontier.next(r).survival < least_) {
+                if (extend_survival(frontier.survival(r), frontier.next(r).confidence) < least_) {
                     frontier.close(r);
                 } else {
                     frontier.admit(r);
@@ -39,7 +39,7 @@ public:
 
 private:
     std::size_t rows_;
-    double least_;  // survival is a count of 2^-24
+    double least_;  // a survival is a count of 2^-24
 };
 static_assert(frontier_scheduler<fair_schedule>);
 
@@ -88,11 +88,11 @@ void generate(char const* name, Schedule schedule) {
     autoregressive drafter{draft, top1_confidence{}, {.block_size = 4, .vocabulary = letters.size()}};
 
     // Here the compiler looks at schedule and rule together. With look_ahead_schedule it says
-    //     sureleap: this schedule looks ahead (it sees drafted tokens it decides about), which biases
-    //     token_rejection and block_verification. Use a schedule that only sees the causal_frontier
-    //     (greedy_schedule, threshold_schedule) or plans before drafting (planned_schedule, top_k_schedule), or a
-    //     rule that is exact under any schedule (target_match, keyed_coupling), or deterministic drafts
-    //     (token_rejection<argmax_draft>), or pass sureleap::allow_lossy
+    //     sureleap: this schedule looks ahead (it sees drafted tokens it decides about), which biases rules whose
+    //     guarantee is fidelity::distribution (token_rejection, block_verification, any other that says so). Use a
+    //     schedule that only sees the causal_frontier (greedy_schedule, threshold_schedule) or plans before drafting
+    //     (planned_schedule, top_k_schedule), or a rule that is exact under any schedule (target_match, keyed_coupling),
+    //     or deterministic drafts (token_rejection<argmax_draft>), or pass sureleap::allow_lossy
     decoder dec{target, drafter, schedule, token_rejection{}, {.max_requests = 3, .seed = 7}};
 
     std::vector<std::vector<token_id>> const prompts{{11, 4}, {19, 14}, {12, 8}};

@@ -204,7 +204,13 @@ concept calibrator = requires(C const& cal, std::size_t k, double c) {
 ///   state_size(): numbers its head keeps for one request.
 /// - is_deterministic: x_k is a function of the context, whatever the acceptance rule's draft_rule.
 /// - is_parallel: forward() consumes no drafted token.  has_confidence: it records confidences below certainty.
-/// - forward(requests) is what a planner may see; draw (a template on the rule's draft_rule) fills a draft_block.
+/// - forward(requests) is what a planner may see.
+/// - draw fills the block: for each request of block.requests() it appends tokens, up to draft_cap (drafter/draft_block.hpp).
+///   No concept can ask for a template, so the stage does:
+///       template <class DraftRule, class Rng>
+///       void draw(<what forward returns>, DraftRule, draft_block<Q>& block, Rng& rng);
+///   DraftRule is the acceptance rule's (guarantee.hpp). Q is value_type, or any where the drafter has no rows. A drafter
+///   without a model appends with append_found(r, x, target_vocabulary()) until that is false (examples/own_drafter.cpp).
 ///
 /// Rounds may overlap: another forward may come before this one's draw, and another draw before this one's commit. So
 /// what belongs to a pass is in what forward returns. Where that refers to memory which the next forward overwrites, it
@@ -396,7 +402,10 @@ struct randomness_archetype {
 ///
 /// - guarantee: the fidelity it promises (guarantee.hpp). draft_rule: how x_k must be drawn for that promise; drawing
 ///   otherwise loses acceptance silently, so the rule declares it and the drafter obeys. access: what it reads of q.
-/// - Reads target rows from the first on and may stop at the first rejection. Const, concurrently callable.
+/// - It may ask for target rows in any order. A row is made when it is first asked for, so those behind a rejection are best
+///   left alone. Each decision has a key of its own (draw_key.hpp). Const, concurrently callable.
+/// - Its call operator declares `decision` as its return type: with `auto` the compiler reads its body before it knows the
+///   verification.
 template <class A>
 concept acceptance_sampler =
     requires(A const& rule, detail::verification_archetype& v, detail::randomness_archetype& rng) {

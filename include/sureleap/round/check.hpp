@@ -73,13 +73,16 @@ inline constexpr bool finds_tokens_v = requires(Drafter const& d) {
 /// The checks of a combination, where its parts meet: round_memory, and so every decoder and every loop of stages.
 template <class Drafter, class Schedule, class Rule, bool AllowLossy = false>
 constexpr void check_round() noexcept {
-    static_assert(drafter<Drafter>,
-                  "sureleap: the drafter is no sureleap::drafter; wrap a model in autoregressive, "
-                  "parallel or semi_autoregressive, or see concepts.hpp for a drafter of your own");
+    static_assert(
+        drafter<Drafter>,
+        "sureleap: the drafter is no sureleap::drafter; wrap a model in autoregressive, "
+        "parallel or semi_autoregressive, or see concepts.hpp and examples/own_drafter.cpp for one of your own");
     constexpr bool judges = acceptance_sampler<Rule> || judges_trees_v<Rule>;
-    static_assert(judges,
-                  "sureleap: the acceptance rule is no acceptance_sampler; give it guarantee, access, draft_rule and a "
-                  "const call operator (verification&, rng&) that returns sureleap::decision (concepts.hpp)");
+    static_assert(
+        judges,
+        "sureleap: the acceptance rule is no acceptance_sampler; give it guarantee, access, draft_rule and a "
+        "const call operator (verification&, rng&) whose declared return type is sureleap::decision, not auto "
+        "(concepts.hpp; examples/own_rule.cpp)");
     static_assert(scheduler<Schedule>,
                   "sureleap: the schedule is no scheduler; give it admit(causal_frontier&) const to decide live, or an "
                   "origin and budget(planning_table<origin> const&) const to plan before drafting (concepts.hpp)");

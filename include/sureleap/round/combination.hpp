@@ -16,7 +16,8 @@
     "token_rejection and block_verification categorical_draft or argmax_draft, or use keyed_coupling"
 #define SURELEAP_DETAIL_LOOKS_AHEAD                                                                \
     "sureleap: this schedule looks ahead (it sees drafted tokens it decides about), which biases " \
-    "token_rejection and block_verification. Use a schedule that only sees the causal_frontier "   \
+    "rules whose guarantee is fidelity::distribution (token_rejection, block_verification, any "   \
+    "other that says so). Use a schedule that only sees the causal_frontier "                      \
     "(greedy_schedule, threshold_schedule) or plans before drafting (planned_schedule, "           \
     "top_k_schedule), or a rule that is exact under any schedule (target_match, keyed_coupling), " \
     "or deterministic drafts (token_rejection<argmax_draft>), or pass sureleap::allow_lossy"

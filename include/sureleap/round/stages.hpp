@@ -230,9 +230,11 @@ void draw(Drafter& drafter, Forward const& forward, Rule const& rule, Rng& rng, 
     round.attempts.draw(memory.requests(), {std::addressof(drafter), round.rule});
     round.block.start();
     constexpr bool fits = requires { drafter.draw(forward, typename Rule::draft_rule{}, round.block, rng); };
-    static_assert(fits,
-                  "draw: the drafter cannot fill this round's block: the round_memory's second parameter has to be the "
-                  "drafter's value_type, and the forward pass the drafter's own");
+    static_assert(
+        fits,
+        "draw: the drafter cannot fill this round's block. It needs `template <class DraftRule, class Rng> void "
+        "draw(<what forward returns>, DraftRule, draft_block<Q>& block, Rng& rng)`, where Q is its value_type "
+        "and the round_memory's second parameter; and the forward pass has to be the drafter's own");
     if constexpr (fits) drafter.draw(forward, typename Rule::draft_rule{}, round.block, rng);
 }
 
@@ -279,7 +281,7 @@ template <class Schedule>
     } else if constexpr (frontier_scheduler<Schedule>) {
         causal_frontier frontier{table.survivals, memory};
         schedule.admit(frontier);
-    } else {
+    } else if constexpr (table_scheduler<Schedule>) {  // what is none of them, check_round refuses in words
         schedule.admit(table, memory);
     }
     return memory.lengths.first(table.survivals.requests());

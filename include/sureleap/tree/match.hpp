@@ -57,6 +57,7 @@ class along_tree {
                   "traversal_verification, or a rule that chooses the target's token first, such as keyed_coupling");
 
 public:
+    static constexpr bool judges_trees = true;
     static constexpr fidelity guarantee = Rule::guarantee;
     static constexpr q_access access = Rule::access;
     using draft_rule = typename Rule::draft_rule;

@@ -35,6 +35,7 @@ class recursive_rejection {
                   "along_tree<keyed_coupling>, or draw with categorical_draft");
 
 public:
+    static constexpr bool judges_trees = true;
     static constexpr fidelity guarantee =
         DraftRule::is_deterministic ? fidelity::schedule_invariant : fidelity::distribution;
     static constexpr q_access access = q_access::row;

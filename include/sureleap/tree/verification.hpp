@@ -121,15 +121,16 @@ private:
 }  // namespace detail
 
 /// Compares target rows with a tree of drafts, and decides which path is kept: `rule(tree_verification, rng)` returns a
-/// tree_decision. Declares guarantee, draft_rule and access as an acceptance_sampler does. A chain is a tree, so such a rule
-/// judges both.
+/// tree_decision. Declares guarantee, draft_rule and access as an acceptance_sampler does, and
+/// `static constexpr bool judges_trees = true`. A chain is a tree, so such a rule judges both.
 template <class A>
-concept tree_acceptance =
-    requires(A const& rule, detail::tree_verification_archetype& v, detail::randomness_archetype& rng) {
-        { std::integral_constant<fidelity, A::guarantee>{} };
-        { std::integral_constant<q_access, A::access>{} };
-        { std::bool_constant<A::draft_rule::is_deterministic>{} };
-        { rule(v, rng) } -> std::same_as<tree_decision>;
-    };
+concept tree_acceptance = requires {
+    requires A::judges_trees;
+} && requires(A const& rule, detail::tree_verification_archetype& v, detail::randomness_archetype& rng) {
+    { std::integral_constant<fidelity, A::guarantee>{} };
+    { std::integral_constant<q_access, A::access>{} };
+    { std::bool_constant<A::draft_rule::is_deterministic>{} };
+    { rule(v, rng) } -> std::same_as<tree_decision>;
+};
 
 SURELEAP_END_NAMESPACE
