@@ -380,6 +380,8 @@ struct verification_archetype {
     struct law : weights_archetype {
         [[nodiscard]] bool valid() const { return true; }
         [[nodiscard]] double probability(token_id) const { return 0; }
+        [[nodiscard]] double log_probability(token_id) const { return 0; }
+        [[nodiscard]] double peak() const { return 0; }
         [[nodiscard]] token_id mode() const { return 0; }
     };
     [[nodiscard]] law target(std::size_t) const { return {}; }

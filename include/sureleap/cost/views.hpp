@@ -11,6 +11,11 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
 
+#define SURELEAP_DETAIL_NO_COST                                                                              \
+    "sureleap: the schedule's cost is neither a cost_model nor a capacity_curve; give it `double "           \
+    "step_seconds(step_load const&) const`, the seconds of a step, or `double steps_per_second(std::size_t " \
+    "batch_tokens) const` (concepts.hpp, examples/own_cost.cpp)"
+
 SURELEAP_BEGIN_NAMESPACE
 
 /// SPS(B) of a round of this load. Models capacity_curve. A view.

@@ -54,8 +54,10 @@ private:
 
 /// Live greedy admission with early stop. Models frontier_scheduler. O(R gamma) per round, by a few passes over the
 /// table, and one question to the curve for each candidate.
-template <step_cost Capacity>
+template <class Capacity>
 class greedy_schedule {
+    static_assert(step_cost<Capacity>, SURELEAP_DETAIL_NO_COST);
+
 public:
     using capacity_type = Capacity;
 

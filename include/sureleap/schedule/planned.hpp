@@ -17,8 +17,10 @@ SURELEAP_BEGIN_NAMESPACE
 
 /// Top-K admission with K from a global search over confidences computed at the anchor. Models planner. Needs a drafter
 /// whose backbone consumes no drafted token and a confidence that can be asked at the anchor.
-template <step_cost Capacity>
+template <class Capacity>
 class planned_schedule {
+    static_assert(step_cost<Capacity>, SURELEAP_DETAIL_NO_COST);
+
 public:
     using capacity_type = Capacity;
     using origin = from_anchor;

@@ -97,8 +97,10 @@ private:
 /// about x_k by c_{k+1}, which depends on x_k. So with token rejection or block verification it biases the output
 /// (Appendix A). It is the yardstick of the causal schedules, and for rules that are exact under any schedule. Models
 /// table_scheduler and is anticipating.
-template <step_cost Capacity>
+template <class Capacity>
 class retrospective_schedule {
+    static_assert(step_cost<Capacity>, SURELEAP_DETAIL_NO_COST);
+
 public:
     using capacity_type = Capacity;
 

@@ -16,8 +16,10 @@ SURELEAP_BEGIN_NAMESPACE
 
 /// Top-K admission with K from an unconstrained global search over tables `Lag` rounds old. Models planner.
 /// Sees over cliffs of a capacity staircase; answers a jump in load only after Lag rounds.
-template <step_cost Capacity, std::size_t Lag = 2>
+template <class Capacity, std::size_t Lag = 2>
 class top_k_schedule {
+    static_assert(step_cost<Capacity>, SURELEAP_DETAIL_NO_COST);
+
 public:
     using capacity_type = Capacity;
     using origin = from_rounds<Lag>;
@@ -39,7 +41,7 @@ private:
 };
 
 /// top_k_schedule with another lag: `lagged_top_k<1>(capacity)`.
-template <std::size_t Lag, step_cost Capacity>
+template <std::size_t Lag, class Capacity>
 [[nodiscard]] top_k_schedule<Capacity, Lag> lagged_top_k(Capacity capacity, double prior = 0.8) {
     return top_k_schedule<Capacity, Lag>(std::move(capacity), prior);
 }
