@@ -240,13 +240,12 @@ int add() {
             };
             using state = benchmark::State;
             named("tree/grow/drawn", [](state& s) { grow(s, recursive_rejection<>{}, token_rejection<>{}); });
-            named("tree/grow/coupled", [](state& s) { grow(s, along_tree<keyed_coupling>{}, keyed_coupling{}); });
-            named("tree/grow/likeliest", [](state& s) { grow(s, along_tree<target_match<>>{}, target_match<>{}); });
-            named("tree/verify/match", [](state& s) {
-                verify(s, along_tree<target_match<>>{}, "match", target_match<>{}, nullptr, target_match<>{});
-            });
+            named("tree/grow/coupled", [](state& s) { grow(s, keyed_coupling{}, keyed_coupling{}); });
+            named("tree/grow/likeliest", [](state& s) { grow(s, target_match<>{}, target_match<>{}); });
+            named("tree/verify/match",
+                  [](state& s) { verify(s, target_match<>{}, "match", target_match<>{}, nullptr, target_match<>{}); });
             named("tree/verify/coupled", [](state& s) {
-                verify(s, along_tree<keyed_coupling>{}, "coupled", keyed_coupling{}, nullptr, keyed_coupling{});
+                verify(s, keyed_coupling{}, "coupled", keyed_coupling{}, nullptr, keyed_coupling{});
             });
             named("tree/verify/rejection", [](state& s) {
                 verify(s, recursive_rejection<>{}, "token", token_rejection<>{}, "block", block_verification<>{});

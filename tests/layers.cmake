@@ -12,10 +12,11 @@ cmake_minimum_required(VERSION 3.22)
 
 # Folders, and the doors that stand in the open. A folder's name ends with "/".
 set(order
-    core/ detail/kernel/ sampling/ concepts.hpp head/ confidence/ cost/ schedule/ verify/ tree/
+    core/ detail/kernel/ sampling/ concepts.hpp head/ confidence/ cost/ schedule/ verify/
+    drafter/
     cuda/core/ cuda/sampling/ cuda/head/ cuda/confidence/ cuda/cost/ cuda/schedule/ cuda/drafter/ cuda/verify/ cuda/tree/
     cuda/round/ cuda.cuh
-    drafter/ fit/ training/ training.hpp round/ decoder.hpp sureleap.hpp serving/ serving.hpp c/ sureleap.h ext/llama/ ext/ testing/)
+    fit/ training/ training.hpp round/ decoder.hpp sureleap.hpp serving/ serving.hpp c/ sureleap.h ext/llama/ ext/ testing/)
 set(private cuda/ training/ c/ ext/ testing/)
 set(doors sureleap.hpp serving.hpp training.hpp cuda.cuh sureleap.h)
 set(opened_by_training.hpp "^(fit|training)/")
@@ -24,7 +25,7 @@ set(opened_by_cuda.cuh "^cuda/")
 # Declarations, and the functions that bring the rest.
 set(opened_by_sureleap.h "^c/([a-z_]+[.]h|functions[.]inl)$")
 set(opened_by_sureleap.hpp
-    "^(core|sampling|head|confidence|cost|schedule|verify|tree|drafter|round)/|^(concepts|decoder)[.]hpp$")
+    "^(core|sampling|head|confidence|cost|schedule|verify|drafter|round)/|^(concepts|decoder)[.]hpp$")
 
 set(errors 0)
 macro(complain)

@@ -19,7 +19,7 @@ set(good
     "cuda/core/runtime.cuh: <cuda_runtime.h> <sureleap/core/config.hpp>"
     "cuda/head/kernels.cuh: <cub/cub.cuh> <sureleap/cuda/core/runtime.cuh> <sureleap/head/markov.hpp>"
     "cuda.cuh: <sureleap/cuda/core/runtime.cuh> <sureleap/cuda/head/kernels.cuh>"
-    "tree/grow.hpp: <sureleap/sampling/random.hpp>"
+    "drafter/grow.hpp: <sureleap/sampling/random.hpp>"
     "serving/metrics.hpp: <sureleap/core/types.hpp>"
     "serving.hpp: <sureleap/serving/metrics.hpp>"
     "c/round.h: <stddef.h> <stdint.h>"
@@ -31,7 +31,7 @@ set(good
     "ext/llama/target.hpp: <llama.h> <sureleap/head/markov.hpp>"
     "ext/llama.hpp: <sureleap/ext/llama/target.hpp>")
 set(all
-    "<sureleap/core/config.hpp> <sureleap/core/types.hpp> <sureleap/sampling/random.hpp> <sureleap/concepts.hpp> <sureleap/schedule/frontier.hpp> <sureleap/schedule/greedy.hpp> <sureleap/head/markov.hpp> <sureleap/tree/grow.hpp> <sureleap/drafter/draft_block.hpp>"
+    "<sureleap/core/config.hpp> <sureleap/core/types.hpp> <sureleap/sampling/random.hpp> <sureleap/concepts.hpp> <sureleap/schedule/frontier.hpp> <sureleap/schedule/greedy.hpp> <sureleap/head/markov.hpp> <sureleap/drafter/grow.hpp> <sureleap/drafter/draft_block.hpp>"
 )
 
 # expect(<name> <expected report, "" for none> <changed file>...)

@@ -108,8 +108,7 @@ using any_schedule = std::variant<sureleap::fixed_schedule, sureleap::threshold_
 using any_rule = std::variant<sureleap::token_rejection<>, sureleap::token_rejection<sureleap::argmax_draft>,
                               sureleap::block_verification<>, sureleap::target_match<>, sureleap::keyed_coupling,
                               sureleap::recursive_rejection<>, sureleap::recursive_rejection<sureleap::argmax_draft>,
-                              sureleap::traversal_verification<>, sureleap::along_tree<sureleap::target_match<>>,
-                              sureleap::along_tree<sureleap::keyed_coupling>>;
+                              sureleap::traversal_verification<>>;
 
 /// Makes `drafter` that of a loaded model with a head of whichever kind; the model must outlive it.
 template <class Real, class Head>
@@ -204,8 +203,6 @@ inline constexpr std::string_view rule_names = "token, token-argmax, block, matc
             using draws = typename R::draft_rule;
             if constexpr (judges_trees_v<R>) {
                 return r;
-            } else if constexpr (R::access == q_access::none) {
-                return along_tree<R>{r};
             } else if constexpr (std::is_same_v<R, block_verification<draws>>) {
                 return traversal_verification<draws>{};
             } else {
@@ -238,9 +235,11 @@ template <class Real>
     return std::visit([]<class D>(D const&) { return D::has_confidence; }, drafter);
 }
 
-/// Rules for trees are given drafters of trees alone: they judge chains as well, but rules for chains are faster.
+/// Rules that sample along trees judge chains as well, but there those for chains are faster.
 template <class Drafter, class Rule>
-inline constexpr bool judges_drafts_of = sureleap::drafts_trees_v<Drafter> == sureleap::judges_trees_v<Rule>;
+inline constexpr bool judges_drafts_of =
+    sureleap::drafts_trees_v<Drafter> ? sureleap::judges_trees_v<Rule>
+                                      : !sureleap::judges_trees_v<Rule> || Rule::access == sureleap::q_access::none;
 
 /// What check_parts lets through.
 template <class Drafter, class Schedule, class Rule>

@@ -87,12 +87,11 @@ private:
 [[nodiscard]] std::vector<method> methods_at(bool greedy) {
     using namespace sureleap;
     if (greedy) {
-        return {{"chain", target_match<>{}, false, true},
-                {"tree, likeliest children", along_tree<target_match<>>{}, true, true}};
+        return {{"chain", target_match<>{}, false, true}, {"tree, likeliest children", target_match<>{}, true, true}};
     }
     return {{"chain, block verification", block_verification<>{}, false},
-            {"tree, likeliest children, target match", along_tree<target_match<>>{}, true, true},
-            {"tree, keyed coupling", along_tree<keyed_coupling>{}, true, true},
+            {"tree, likeliest children, target match", target_match<>{}, true, true},
+            {"tree, keyed coupling", keyed_coupling{}, true, true},
             {"tree, recursive rejection", recursive_rejection<>{}},
             {"tree, traversal verification", traversal_verification<>{}}};
 }

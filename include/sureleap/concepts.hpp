@@ -365,9 +365,15 @@ concept logits_hook = requires(H const& hook, hook_context const& at, std::span<
 
 /// What an acceptance rule decided for one request.
 struct decision {
-    bool valid = false;        ///< false: a target row that was needed holds no law
-    std::size_t accepted = 0;  ///< draft tokens kept, 0 .. l
-    token_id next = no_token;  ///< correction or bonus: the token after them
+    bool valid = false;   ///< false: a target row that was needed holds no law
+    std::size_t row = 0;  ///< that `next` stands behind: of a chain the tokens that are accepted, of a tree the node
+    token_id next = no_token;  ///< correction or bonus
+
+    constexpr decision() = default;
+    /// Rows are counted by std::size_t, nodes of a tree by node_id.
+    template <std::integral Row>
+    constexpr decision(bool is_valid, Row at, token_id then) noexcept
+        : valid(is_valid), row(static_cast<std::size_t>(at)), next(then) {}
 };
 
 namespace detail {

@@ -5,6 +5,10 @@
 // libraries (ext/) and tools for tests (testing/) are included by name.
 #pragma once
 
+#include <sureleap/concepts.hpp>
+#include <sureleap/confidence/calibration.hpp>
+#include <sureleap/confidence/estimate.hpp>
+#include <sureleap/confidence/head.hpp>
 #include <sureleap/core/abi_tag.hpp>
 #include <sureleap/core/calibration_ref.hpp>
 #include <sureleap/core/config.hpp>
@@ -16,7 +20,49 @@
 #include <sureleap/core/token_mask.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/core/workspace.hpp>
-
+#include <sureleap/cost/additive.hpp>
+#include <sureleap/cost/capacity.hpp>
+#include <sureleap/cost/cell.hpp>
+#include <sureleap/cost/padded.hpp>
+#include <sureleap/cost/sample.hpp>
+#include <sureleap/cost/views.hpp>
+#include <sureleap/decoder.hpp>
+#include <sureleap/drafter/autoregressive.hpp>
+#include <sureleap/drafter/beside_model.hpp>
+#include <sureleap/drafter/block_parts.hpp>
+#include <sureleap/drafter/context_model.hpp>
+#include <sureleap/drafter/draft_block.hpp>
+#include <sureleap/drafter/draft_notes.hpp>
+#include <sureleap/drafter/draft_shape.hpp>
+#include <sureleap/drafter/grow.hpp>
+#include <sureleap/drafter/lookup.hpp>
+#include <sureleap/drafter/options.hpp>
+#include <sureleap/drafter/parallel.hpp>
+#include <sureleap/drafter/semi_autoregressive.hpp>
+#include <sureleap/drafter/sibling_worth.hpp>
+#include <sureleap/drafter/tree_drafter.hpp>
+#include <sureleap/drafter/with_forced.hpp>
+#include <sureleap/drafter/with_lookup.hpp>
+#include <sureleap/head/gated.hpp>
+#include <sureleap/head/int8.hpp>
+#include <sureleap/head/linear.hpp>
+#include <sureleap/head/markov.hpp>
+#include <sureleap/head/none.hpp>
+#include <sureleap/head/output.hpp>
+#include <sureleap/head/rnn.hpp>
+#include <sureleap/head/shortlist.hpp>
+#include <sureleap/round/attempts.hpp>
+#include <sureleap/round/check.hpp>
+#include <sureleap/round/combination.hpp>
+#include <sureleap/round/judge.hpp>
+#include <sureleap/round/log_probabilities.hpp>
+#include <sureleap/round/memory.hpp>
+#include <sureleap/round/record.hpp>
+#include <sureleap/round/report.hpp>
+#include <sureleap/round/request_place.hpp>
+#include <sureleap/round/runner.hpp>
+#include <sureleap/round/stage_checks.hpp>
+#include <sureleap/round/stages.hpp>
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/sampling/draw_key.hpp>
 #include <sureleap/sampling/gumbel_max.hpp>
@@ -26,31 +72,9 @@
 #include <sureleap/sampling/row_mask.hpp>
 #include <sureleap/sampling/summed_row.hpp>
 #include <sureleap/sampling/truncation.hpp>
+#include <sureleap/sampling/undrawn.hpp>
 #include <sureleap/sampling/vocabulary_map.hpp>
 #include <sureleap/sampling/weighted_row.hpp>
-
-#include <sureleap/concepts.hpp>
-
-#include <sureleap/head/gated.hpp>
-#include <sureleap/head/int8.hpp>
-#include <sureleap/head/linear.hpp>
-#include <sureleap/head/markov.hpp>
-#include <sureleap/head/none.hpp>
-#include <sureleap/head/output.hpp>
-#include <sureleap/head/rnn.hpp>
-#include <sureleap/head/shortlist.hpp>
-
-#include <sureleap/confidence/calibration.hpp>
-#include <sureleap/confidence/estimate.hpp>
-#include <sureleap/confidence/head.hpp>
-
-#include <sureleap/cost/additive.hpp>
-#include <sureleap/cost/capacity.hpp>
-#include <sureleap/cost/cell.hpp>
-#include <sureleap/cost/padded.hpp>
-#include <sureleap/cost/sample.hpp>
-#include <sureleap/cost/views.hpp>
-
 #include <sureleap/schedule/adapter.hpp>
 #include <sureleap/schedule/agreed.hpp>
 #include <sureleap/schedule/budget.hpp>
@@ -65,58 +89,21 @@
 #include <sureleap/schedule/throughput.hpp>
 #include <sureleap/schedule/top_k.hpp>
 #include <sureleap/schedule/when_priced.hpp>
-
 #include <sureleap/verify/block.hpp>
 #include <sureleap/verify/bounded.hpp>
+#include <sureleap/verify/bounded_remaining.hpp>
 #include <sureleap/verify/coupled.hpp>
+#include <sureleap/verify/draft_tree.hpp>
 #include <sureleap/verify/match.hpp>
+#include <sureleap/verify/recursive.hpp>
 #include <sureleap/verify/rejection.hpp>
+#include <sureleap/verify/remaining.hpp>
 #include <sureleap/verify/residual.hpp>
 #include <sureleap/verify/target_laws.hpp>
+#include <sureleap/verify/traversal.hpp>
 #include <sureleap/verify/verdict.hpp>
 #include <sureleap/verify/verification.hpp>
 #include <sureleap/verify/verify_batch.hpp>
-
-#include <sureleap/tree/bounded.hpp>
-#include <sureleap/tree/draft_tree.hpp>
-#include <sureleap/tree/grow.hpp>
-#include <sureleap/tree/match.hpp>
-#include <sureleap/tree/rejection.hpp>
-#include <sureleap/tree/remaining.hpp>
-#include <sureleap/tree/sibling_worth.hpp>
-#include <sureleap/tree/traversal.hpp>
-#include <sureleap/tree/undrawn.hpp>
-#include <sureleap/tree/verification.hpp>
-
-#include <sureleap/drafter/autoregressive.hpp>
-#include <sureleap/drafter/beside_model.hpp>
-#include <sureleap/drafter/block_parts.hpp>
-#include <sureleap/drafter/context_model.hpp>
-#include <sureleap/drafter/draft_block.hpp>
-#include <sureleap/drafter/draft_notes.hpp>
-#include <sureleap/drafter/draft_shape.hpp>
-#include <sureleap/drafter/lookup.hpp>
-#include <sureleap/drafter/options.hpp>
-#include <sureleap/drafter/parallel.hpp>
-#include <sureleap/drafter/semi_autoregressive.hpp>
-#include <sureleap/drafter/tree_drafter.hpp>
-#include <sureleap/drafter/with_forced.hpp>
-#include <sureleap/drafter/with_lookup.hpp>
-
-#include <sureleap/round/attempts.hpp>
-#include <sureleap/round/check.hpp>
-#include <sureleap/round/combination.hpp>
-#include <sureleap/round/judge.hpp>
-#include <sureleap/round/log_probabilities.hpp>
-#include <sureleap/round/memory.hpp>
-#include <sureleap/round/record.hpp>
-#include <sureleap/round/report.hpp>
-#include <sureleap/round/request_place.hpp>
-#include <sureleap/round/runner.hpp>
-#include <sureleap/round/stage_checks.hpp>
-#include <sureleap/round/stages.hpp>
-
-#include <sureleap/decoder.hpp>
 
 #if SURELEAP_COMPILED
 #define SURELEAP_DETAIL_TEMPLATE extern template

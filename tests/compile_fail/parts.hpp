@@ -18,13 +18,12 @@
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/simple.hpp>
 #include <sureleap/schedule/top_k.hpp>
-#include <sureleap/tree/match.hpp>
-#include <sureleap/tree/rejection.hpp>
-#include <sureleap/tree/traversal.hpp>
 #include <sureleap/verify/block.hpp>
 #include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/match.hpp>
+#include <sureleap/verify/recursive.hpp>
 #include <sureleap/verify/rejection.hpp>
+#include <sureleap/verify/traversal.hpp>
 
 namespace parts {
 

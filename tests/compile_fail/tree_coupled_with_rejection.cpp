@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // A node's children are the first of a race whose noise a later round meets again. Rejection would be biased by it.
-// expect-error: traversal_verification: coupled_draft meets its noise again in a later round.*use along_tree<keyed_coupling>
+// expect-error: traversal_verification: coupled_draft meets its noise again in a later round.*use keyed_coupling
 #include "parts.hpp"
 
 using namespace parts;

@@ -22,10 +22,9 @@
 #include <sureleap/cuda/tree/match.cuh>
 #include <sureleap/cuda/tree/rejection.cuh>
 #include <sureleap/drafter/tree_drafter.hpp>
-#include <sureleap/tree/match.hpp>
-#include <sureleap/tree/rejection.hpp>
 #include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/match.hpp>
+#include <sureleap/verify/recursive.hpp>
 
 #include "cuda/support/captured.hpp"
 #include "cuda/support/growth_scene.hpp"
@@ -348,11 +347,11 @@ void play_rounds(support::dice& roll, Judge const& judge, rounds_tally& sum) {
                 }
             }
             philox_randomness rng;
-            tree_decision const decision =
+            decision const decision =
                 tree_scene::decide_on_host<float, float>(Rule{}, rng, views[r], made.tree, scored, vocabulary,
                                                          host.block.growth(r).laws().first(made.tree.size()));
             REQUIRE(decision.valid);
-            kept[r] = made.path_to(decision.node);
+            kept[r] = made.path_to(static_cast<node_id>(decision.row));
             std::vector<token_id> text;
             node_id parent = anchor_node;
             for (node_id const n : kept[r]) {
@@ -470,8 +469,8 @@ TEST_CASE("Trees: captured rounds of the device are the host's, from the backbon
     for (int i = 0; i < 2; ++i) {
         play_rounds<recursive_rejection<categorical_draft>>(roll, rejects(categorical_draft{}), sum);
         play_rounds<recursive_rejection<argmax_draft>>(roll, rejects(argmax_draft{}), sum);
-        play_rounds<along_tree<target_match<>>>(roll, matches(target_match<>{}), sum);
-        play_rounds<along_tree<keyed_coupling>>(roll, matches(keyed_coupling{}), sum);
+        play_rounds<target_match<>>(roll, matches(target_match<>{}), sum);
+        play_rounds<keyed_coupling>(roll, matches(keyed_coupling{}), sum);
     }
     INFO(sum.rounds << " rounds, " << sum.emitted << " tokens, " << sum.accepted << " accepted, " << sum.younger
                     << " not first children");

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// Matching rules along trees on the device against the host's along_tree.
+// Matching rules along trees on the device against the host's.
 
 #include <sureleap/cuda/tree/flatten.cuh>
 #include <sureleap/cuda/tree/match.cuh>
-#include <sureleap/tree/match.hpp>
 #include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/match.hpp>
 
@@ -34,7 +33,7 @@ template <class Rule, class T>
     tree_scene::host_tree alone(1);
     alone.tree.begin(request.anchor);
     philox_randomness rng;
-    return tree_scene::decide_on_host<T>(along_tree<Rule>{}, rng, request, alone.tree, row, row.size()).next;
+    return tree_scene::decide_on_host<T>(Rule{}, rng, request, alone.tree, row, row.size()).next;
 }
 
 /// Trees in which the target's choice is often a child, and not always the first. Returns rows of logits, tree by tree.
@@ -81,7 +80,7 @@ void match_twice(dice& roll, tree_scene::sizes const& shape, tree_scene::tree_ta
             return device::match_trees<Rule>(on_device, made.trees.columns, memory, made.round.columns, stream);
         },
         [&](std::size_t r, auto& rng) {
-            return tree_scene::decide_on_host<T>(along_tree<Rule>{}, rng, made.views[r], made.host[r].tree, rows[r],
+            return tree_scene::decide_on_host<T>(Rule{}, rng, made.views[r], made.host[r].tree, rows[r],
                                                  shape.vocabulary);
         });
 }

@@ -5,8 +5,8 @@
 #include <sureleap/cuda/tree/flatten.cuh>
 #include <sureleap/cuda/tree/rejection.cuh>
 #include <sureleap/cuda/verify/draft_rows.cuh>
-#include <sureleap/tree/rejection.hpp>
-#include <sureleap/tree/remaining.hpp>
+#include <sureleap/verify/recursive.hpp>
+#include <sureleap/verify/remaining.hpp>
 
 #include <cstddef>
 #include <cstdint>

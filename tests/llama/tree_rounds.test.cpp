@@ -120,9 +120,9 @@ TEST_CASE("texts under trees are those of plain decoding") {
     for (tiny_arch const arch : {tiny_arch::llama, tiny_arch::qwen3}) {
         INFO(name_of(arch));
         tiny_model const model = make_tiny(arch, 7);
-        check_texts(model, along_tree<target_match<>>{}, 0.0);
-        check_texts(model, along_tree<greedy_match>{}, 0.0);
-        check_texts(model, along_tree<keyed_coupling>{}, 1.0);
+        check_texts(model, target_match<>{}, 0.0);
+        check_texts(model, greedy_match{}, 0.0);
+        check_texts(model, keyed_coupling{}, 1.0);
     }
 }
 
@@ -137,7 +137,7 @@ TEST_CASE("a round of trees that was aborted is run again with the same tokens")
         tiny_context const context = make_context(model, params);
         auto drafter = knowing_trees(nodes, tokens_of(model), whole_texts(requests));
         llama_target target{context.get(), drafter, {.max_requests = 2}};
-        decoder dec{target, drafter, fixed_schedule{}, along_tree<keyed_coupling>{}, {.max_requests = 2}};
+        decoder dec{target, drafter, fixed_schedule{}, keyed_coupling{}, {.max_requests = 2}};
         std::vector<request_id> ids;
         for (known_request const& k : requests) ids.push_back(dec.submit(k.prompt, k.settings));
         std::vector<std::vector<token_id>> texts(ids.size());
@@ -175,7 +175,7 @@ TEST_CASE("a round of trees without a verdict takes all of its rows back") {
     auto drafter = knowing_trees(nodes, tokens_of(model), whole_texts(requests));
     llama_target target{context.get(), drafter};
     forgetful_target forgetful{target};
-    decoder dec{forgetful, drafter, fixed_schedule{}, along_tree<keyed_coupling>{}};
+    decoder dec{forgetful, drafter, fixed_schedule{}, keyed_coupling{}};
     auto const id = dec.submit(requests[8].prompt, requests[8].settings);
     while (dec.step()) {
         if (dec.state(id) == request_state::suspended) dec.resume(id);
@@ -200,7 +200,7 @@ TEST_CASE("hidden states of the accepted path are kept, as without speculation")
         tiny_context const context = make_context(model, params);
         auto drafter = knowing_trees(nodes, tokens_of(model), whole_texts(requests));
         llama_target target{context.get(), drafter, {.max_requests = 1, .features = &features}};
-        decoder dec{target, drafter, fixed_schedule{drafts}, along_tree<keyed_coupling>{}, {.max_requests = 1}};
+        decoder dec{target, drafter, fixed_schedule{drafts}, keyed_coupling{}, {.max_requests = 1}};
         auto const id = dec.submit(requests[5].prompt, requests[5].settings);
         seen found;
         auto const take = [&] {
@@ -254,7 +254,7 @@ struct soak_counts {
     auto drafter = knowing_trees(nodes, 64, whole_texts(kinds));
     llama_target target{context.get(), drafter, {.max_requests = 4}};
     // A tree is not verified to its end.
-    decoder dec{target, drafter, fixed_schedule{nodes - 2}, along_tree<keyed_coupling>{}, {.max_requests = 4}};
+    decoder dec{target, drafter, fixed_schedule{nodes - 2}, keyed_coupling{}, {.max_requests = 4}};
     std::map<request_id, expected_text> known;
     soak_counts seen;
     for (std::size_t round = 0; round < rounds; ++round) {

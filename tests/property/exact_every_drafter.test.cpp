@@ -7,9 +7,9 @@
 #include <string>
 #include <type_traits>
 
-#include <sureleap/tree/match.hpp>
-#include <sureleap/tree/rejection.hpp>
-#include <sureleap/tree/traversal.hpp>
+#include <sureleap/verify/match.hpp>
+#include <sureleap/verify/recursive.hpp>
+#include <sureleap/verify/traversal.hpp>
 
 #include "support/every_drafter.hpp"
 #include "support/failing_rounds.hpp"
@@ -89,7 +89,7 @@ TEST_CASE("every drafter of trees: exact", "[exact][long]") {
     for_each_tree_drafter(law.where(), [&](std::string const& name, lends, bool, auto const& make) {
         law.check(name + ", recursive_rejection", make, recursive_rejection<>{});
         law.check(name + ", traversal_verification<argmax_draft>", make, traversal_verification<argmax_draft>{});
-        law.check(name + ", along_tree<keyed_coupling>", make, along_tree<keyed_coupling>{});
+        law.check(name + ", keyed_coupling", make, keyed_coupling{});
     });
     law.check_tally();
 }

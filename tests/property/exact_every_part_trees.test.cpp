@@ -5,9 +5,9 @@ using namespace every_part;
 
 TEST_CASE("rules that match along a tree with every schedule and adapter: exact", "[exact][long]") {
     tally seen;
-    check_rule("along_tree<target_match>", along_tree<target_match<>>{}, seen);
-    check_rule("along_tree<greedy_match>", along_tree<greedy_match>{}, seen);
-    check_rule("along_tree<keyed_coupling>", along_tree<keyed_coupling>{}, seen);
+    check_rule("target_match, trees", support::with_trees<target_match<>>{}, seen);
+    check_rule("greedy_match, trees", support::with_trees<greedy_match>{}, seen);
+    check_rule("keyed_coupling, trees", support::with_trees<keyed_coupling>{}, seen);
     check_tally(seen, false);
 }
 

@@ -14,7 +14,7 @@
 
 #include <sureleap/round/stages.hpp>
 #include <sureleap/serving/never_lose.hpp>
-#include <sureleap/tree/rejection.hpp>
+#include <sureleap/verify/recursive.hpp>
 
 #include "support/catch.hpp"
 #include "support/every_drafter.hpp"

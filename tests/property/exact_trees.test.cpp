@@ -38,8 +38,8 @@ void for_each_rule(Visit&& visit) {
     visit("recursive rejection, chosen children", recursive_rejection<argmax_draft>{});
     visit("traversal verification", traversal_verification<>{});
     visit("traversal verification, chosen children", traversal_verification<argmax_draft>{});
-    visit("tree match", along_tree<target_match<>>{});
-    visit("tree coupling", along_tree<keyed_coupling>{});
+    visit("tree match", target_match<>{});
+    visit("tree coupling", keyed_coupling{});
 }
 
 template <class Rule>
@@ -74,7 +74,7 @@ template <class Rule, class Grow>
 struct siblings_not_renormalised {
     using draft_rule = categorical_draft;
     template <class Verification, class Rng>
-    [[nodiscard]] tree_decision operator()(Verification& v, Rng& rng) const {
+    [[nodiscard]] decision operator()(Verification& v, Rng& rng) const {
         for (node_id n = anchor_node;;) {
             auto const& p = v.target(n);
             remaining<categorical_draft, typename Verification::law, typename Verification::draft_law> left{
@@ -187,8 +187,7 @@ TEST_CASE("rules for trees: exact at temperature 0 and with truncated laws", "[e
     world const w{4, 3, 3};
     tree_limits const limits{.nodes = 4, .children = 2};
     scene const greedy{{{.settings = {.temperature = 0.0}}}, 3, 0};
-    check_exact("greedy tree match", enumerator::noise::keyed, w, greedy, along_tree<greedy_match>{},
-                {"4 nodes", limits});
+    check_exact("greedy tree match", enumerator::noise::keyed, w, greedy, greedy_match{}, {"4 nodes", limits});
     scene const truncated{{{.settings = {.temperature = 0.8, .top_k = 2}}}, 2, 0};
     for_each_rule([&](std::string const& name, auto const& rule) {
         check_exact(name, enumerator::noise::keyed, w, greedy, rule, {"4 nodes", limits});
@@ -247,8 +246,8 @@ TEST_CASE("mutant: a node exists by what its own token is", "[mutant]") {
     CHECK(worst_bias({{{}}, 1, 0}, recursive_rejection<>{}, limits, ranked_by_own_probability{}) > visible);
     CHECK(worst_bias({{{}}, 1, 0}, traversal_verification<>{}, limits, ranked_by_own_probability{}) > visible);
     // Rules that choose the target's token first do not mind.
-    CHECK(worst_bias({{{}}, 2, 0}, along_tree<target_match<>>{}, limits, ranked_by_own_probability{}) <= tolerance);
-    CHECK(worst_bias({{{}}, 2, 0}, along_tree<keyed_coupling>{}, limits, ranked_by_own_probability{}) <= tolerance);
+    CHECK(worst_bias({{{}}, 2, 0}, target_match<>{}, limits, ranked_by_own_probability{}) <= tolerance);
+    CHECK(worst_bias({{{}}, 2, 0}, keyed_coupling{}, limits, ranked_by_own_probability{}) <= tolerance);
 }
 
 TEST_CASE("mutant: a node exists by the target's row", "[mutant]") {

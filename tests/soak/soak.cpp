@@ -50,12 +50,11 @@
 #include <sureleap/serving/online_calibration.hpp>
 #include <sureleap/serving/refined_cost.hpp>
 #include <sureleap/serving/speed_targets.hpp>
-#include <sureleap/tree/match.hpp>
-#include <sureleap/tree/traversal.hpp>
 #include <sureleap/verify/block.hpp>
 #include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/match.hpp>
 #include <sureleap/verify/rejection.hpp>
+#include <sureleap/verify/traversal.hpp>
 
 #include "soak/models.hpp"
 #include "soak/pool.hpp"
@@ -480,7 +479,7 @@ int main(int argc, char** argv) {
     went_on += leave_on<own_parts>("rejection, planned, semi-autoregressive, own", share, 1000 * seed + 700, semi,
                                    steady, token_rejection<>{}, threads);
     went_on += leave_on<wild_parts>("trees, coupling, Algorithm 1, wild", share, 1000 * seed + 800, tree, greedy,
-                                    along_tree<keyed_coupling>{}, threads);
+                                    keyed_coupling{}, threads);
     went_on += leave_on<own_parts>("trees, traversal, planned, own", share, 1000 * seed + 900, tree, steady,
                                    traversal_verification<>{}, threads);
     demand(went_on > 0, "no round went on without its drafter");  // seldom, of one engine

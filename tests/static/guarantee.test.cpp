@@ -138,12 +138,12 @@ static_assert(row<keyed_coupling, found> == under_all_of_them);
 static_assert(row<recursive_rejection<>, trees> == under_causal_ones);
 static_assert(row<traversal_verification<>, trees> == under_causal_ones);
 static_assert(row<recursive_rejection<argmax_draft>, trees> == under_all_of_them);
-static_assert(row<along_tree<target_match<>>, trees> == under_all_of_them);
-static_assert(row<along_tree<keyed_coupling>, with_lookup<trees>> == under_all_of_them);
+static_assert(row<target_match<>, trees> == under_all_of_them);
+static_assert(row<keyed_coupling, with_lookup<trees>> == under_all_of_them);
 static_assert(row<recursive_rejection<>, ranked_trees> == under_none_of_them);
 static_assert(row<traversal_verification<>, with_lookup<ranked_trees>> == under_none_of_them);
 static_assert(row<recursive_rejection<argmax_draft>, ranked_trees> == under_all_of_them);
-static_assert(row<along_tree<keyed_coupling>, ranked_trees> == under_all_of_them);
+static_assert(row<keyed_coupling, ranked_trees> == under_all_of_them);
 static_assert(judges_trees_v<recursive_rejection<>> && !judges_trees_v<token_rejection<>>);
 static_assert(drafts_trees_v<trees> && drafts_trees_v<with_lookup<trees>> && !drafts_trees_v<with_lookup<sampled>>);
 

@@ -24,15 +24,15 @@
 #include <sureleap/schedule/when_priced.hpp>
 #include <sureleap/serving/never_lose.hpp>
 #include <sureleap/serving/speed_targets.hpp>
-#include <sureleap/tree/match.hpp>
-#include <sureleap/tree/rejection.hpp>
-#include <sureleap/tree/traversal.hpp>
 #include <sureleap/verify/block.hpp>
 #include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/match.hpp>
+#include <sureleap/verify/recursive.hpp>
 #include <sureleap/verify/rejection.hpp>
+#include <sureleap/verify/traversal.hpp>
 
 #include "support/failing_rounds.hpp"
+#include "support/with_trees.hpp"
 
 namespace every_part {
 
@@ -239,7 +239,7 @@ template <class Rule>
 struct drafter_for {
     world const* w;
     [[nodiscard]] auto operator()() const {
-        if constexpr (judges_trees_v<Rule>) {
+        if constexpr (support::is_given_trees_v<Rule>) {
             // What siblings are thought to be worth changes after every round.
             sibling_worth_settings const moody{.younger = 1.0, .assumed_weight = 0.3, .memory = 1.5};
             tree_options const options{.nodes = w->block_size + 1, .children = 2, .siblings = moody};

@@ -193,11 +193,10 @@ struct unlucky_hook {
 /// A rule that throws when it has decided.
 template <class Rule>
 struct unlucky_rule : Rule {
-    using decision_type = std::conditional_t<judges_trees_v<Rule>, tree_decision, decision>;
     bad_luck* luck;
     unlucky_rule(Rule const& rule, bad_luck* l) : Rule(rule), luck(l) {}
     template <class Verification, class Rng>
-    [[nodiscard]] decision_type operator()(Verification& v, Rng& rng) const {
+    [[nodiscard]] decision operator()(Verification& v, Rng& rng) const {
         auto const decided = Rule::operator()(v, rng);
         if (luck->bad_token && luck->strikes(trouble::accept)) throw failed_round("accept");
         return decided;

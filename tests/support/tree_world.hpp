@@ -11,13 +11,12 @@
 #include <span>
 #include <vector>
 
-#include <sureleap/tree/grow.hpp>
-#include <sureleap/tree/match.hpp>
-#include <sureleap/tree/rejection.hpp>
-#include <sureleap/tree/traversal.hpp>
-#include <sureleap/tree/verification.hpp>
+#include <sureleap/drafter/grow.hpp>
 #include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/match.hpp>
+#include <sureleap/verify/recursive.hpp>
+#include <sureleap/verify/traversal.hpp>
+#include <sureleap/verify/verification.hpp>
 
 #include "support/small_world.hpp"
 
@@ -128,11 +127,11 @@ template <class Rule, class Rng, class Grow>
     }
     room.scratch.tree = room.tree;
     no_logits_hook const hook{};
-    tree_verification<double, double> v{request, recorded, rows, 0, hook, room.memory, room.scratch};
-    tree_decision const d = v.decide_by(rule, rng);
+    verification<double, double> v{request, recorded, rows, 0, hook, room.memory, room.scratch};
+    decision const d = v.decide_by(rule, rng);
     std::vector<node_id> path(tree_room::most);
     std::vector<token_id> emitted;
-    for (node_id const n : room.tree.path(d.node, path)) emitted.push_back(room.tree.token(n));
+    for (node_id const n : room.tree.path(static_cast<node_id>(d.row), path)) emitted.push_back(room.tree.token(n));
     emitted.push_back(d.next);
     return emitted;
 }

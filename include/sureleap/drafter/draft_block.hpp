@@ -2,7 +2,7 @@
 //
 // A round's drafts: tokens, the q each was drawn from, confidences and survivals, for R requests and gamma positions.
 //
-// A request's tokens are a chain, or a tree in the order in which it was grown (tree/grow.hpp). Then the survival of a token
+// A request's tokens are a chain, or a tree in the order in which it was grown (drafter/grow.hpp). Then the survival of a token
 // is how likely it is to be accepted, which falls along that order, and its confidence is the ratio to the one before. So
 // a schedule sees a chain: a prefix of the order is a tree, and its survivals add up to the tokens that it is worth.
 //
@@ -26,13 +26,13 @@
 #include <sureleap/core/workspace.hpp>
 #include <sureleap/drafter/draft_notes.hpp>
 #include <sureleap/drafter/draft_shape.hpp>
+#include <sureleap/drafter/grow.hpp>
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/sampling/draw_key.hpp>
 #include <sureleap/sampling/random.hpp>
 #include <sureleap/sampling/row_mask.hpp>
 #include <sureleap/schedule/survival.hpp>
-#include <sureleap/tree/draft_tree.hpp>
-#include <sureleap/tree/grow.hpp>
+#include <sureleap/verify/draft_tree.hpp>
 #include <sureleap/verify/verdict.hpp>
 
 SURELEAP_BEGIN_NAMESPACE

@@ -12,7 +12,7 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/core/workspace.hpp>
-#include <sureleap/tree/draft_tree.hpp>
+#include <sureleap/verify/draft_tree.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -7,8 +7,8 @@
 //     decoder dec{target, tree_drafter{semi_autoregressive{..}, {.nodes = 16}}, planned_schedule{cost},
 //                 recursive_rejection<>{}};
 //
-// A tree grows best node first (tree/grow.hpp). A child's chance to be accepted is the confidence behind its parent, times a
-// ratio for its rank. The ratio is what such confidences turned out to be worth (tree/sibling_worth.hpp).
+// A tree grows best node first (drafter/grow.hpp). A child's chance to be accepted is the confidence behind its parent, times a
+// ratio for its rank. The ratio is what such confidences turned out to be worth (drafter/sibling_worth.hpp).
 #pragma once
 
 #include <algorithm>
@@ -26,10 +26,10 @@
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/guarantee.hpp>
 #include <sureleap/drafter/draft_block.hpp>
+#include <sureleap/drafter/grow.hpp>
+#include <sureleap/drafter/sibling_worth.hpp>
 #include <sureleap/schedule/planning.hpp>
-#include <sureleap/tree/draft_tree.hpp>
-#include <sureleap/tree/grow.hpp>
-#include <sureleap/tree/sibling_worth.hpp>
+#include <sureleap/verify/draft_tree.hpp>
 #include <sureleap/verify/verdict.hpp>
 
 SURELEAP_BEGIN_NAMESPACE

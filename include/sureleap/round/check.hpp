@@ -17,7 +17,6 @@
 #include <sureleap/core/types.hpp>
 #include <sureleap/round/combination.hpp>
 #include <sureleap/schedule/planning.hpp>
-#include <sureleap/tree/verification.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -36,7 +35,7 @@ inline constexpr bool is_greedy_only_v = requires { requires Rule::greedy_only; 
 
 /// The rule judges trees, of which a chain is one.
 template <class Rule>
-inline constexpr bool judges_trees_v = tree_acceptance<Rule>;
+inline constexpr bool judges_trees_v = requires { requires Rule::judges_trees; };
 
 /// The drafter's tokens may be trees.
 template <class Drafter>
@@ -77,27 +76,26 @@ constexpr void check_round() noexcept {
         drafter<Drafter>,
         "sureleap: the drafter is no sureleap::drafter; wrap a model in autoregressive, "
         "parallel or semi_autoregressive, or see concepts.hpp and examples/own_drafter.cpp for one of your own");
-    constexpr bool judges = acceptance_sampler<Rule> || judges_trees_v<Rule>;
     static_assert(
-        judges,
+        acceptance_sampler<Rule>,
         "sureleap: the acceptance rule is no acceptance_sampler; give it guarantee, access, draft_rule and a "
         "const call operator (verification&, rng&) whose declared return type is sureleap::decision, not auto "
         "(concepts.hpp; examples/own_rule.cpp)");
     static_assert(scheduler<Schedule>,
                   "sureleap: the schedule is no scheduler; give it admit(causal_frontier&) const to decide live, or an "
                   "origin and budget(planning_table<origin> const&) const to plan before drafting (concepts.hpp)");
-    if constexpr (drafter<Drafter> && judges && scheduler<Schedule>) {
+    if constexpr (drafter<Drafter> && acceptance_sampler<Rule> && scheduler<Schedule>) {
         static_assert(
             judges_trees_v<Rule> || !drafts_trees_v<Drafter>,
-            "sureleap: the drafter drafts trees, and this acceptance rule judges chains. Use along_tree<rule> of "
-            "a rule that chooses the target's token first, recursive_rejection or traversal_verification, or "
+            "sureleap: the drafter drafts trees, and this acceptance rule judges chains. Use a rule that chooses the "
+            "target's token first (target_match, keyed_coupling), recursive_rejection or traversal_verification, or "
             "the drafter inside tree_drafter alone");
         static_assert(
             AllowLossy || Rule::guarantee != fidelity::distribution ||
                 growth_of_v<Drafter> == causality::non_anticipating || drafts_deterministically_v<Drafter, Rule>,
             "sureleap: the drafter decides by a token whether it is there, which biases rules that sample. Use "
-            "tree_drafter, or a rule that is exact for any tree (along_tree<target_match<>>, "
-            "along_tree<keyed_coupling>), or pass sureleap::allow_lossy");
+            "tree_drafter, or a rule that is exact for any tree (target_match, keyed_coupling), or pass "
+            "sureleap::allow_lossy");
         static_assert(AllowLossy || Rule::guarantee != fidelity::lossy, SURELEAP_DETAIL_LOSSY_RULE);
         static_assert(drawn_by_v<typename Rule::draft_rule> != drawn_by::any,
                       "sureleap: the acceptance rule's draft_rule is unknown; it is categorical_draft, argmax_draft or "

@@ -16,7 +16,6 @@
 #include <sureleap/round/log_probabilities.hpp>
 #include <sureleap/round/memory.hpp>
 #include <sureleap/round/stage_checks.hpp>
-#include <sureleap/tree/verification.hpp>
 #include <sureleap/verify/verdict.hpp>
 #include <sureleap/verify/verification.hpp>
 #include <sureleap/verify/verify_batch.hpp>
@@ -71,59 +70,56 @@ template <class T>
     return rows.per_request > 0 ? r * rows.per_request : batch.first_row(r);
 }
 
-/// By a rule for chains. False: it decided nothing that can be emitted.
-template <class Rule, class T, class Q, class Hook, class Rng>
-[[nodiscard]] bool judge_chain(std::size_t r, Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng& rng,
-                               std::size_t worker, round_state<T, Q, Hook>& round) {
-    verify_batch const& batch = round.batch;
-    auto const drafted = batch.drafted(r);
-    verification<T, Q, Hook> view{batch.requests()[r],       drafted, round.block.laws(r),        rows,
-                                  first_row(rows, batch, r), hook,    round.verifications[worker]};
-    decision const d = view.decide_by(rule, rng);
-    if (!d.valid || d.accepted > drafted.size() || !round.parts.is_token(d.next)) return false;
-    round.verdicts[r].accepted = d.accepted;
-    emit(
-        r, d.next, [&](std::size_t k) { return drafted[k]; },
-        [&](std::size_t k) -> auto const& { return view.target(k); },
-        [&](std::size_t k) { return rows.values.row(first_row(rows, batch, r) + k); }, round);
-    return true;
-}
-
-/// By a rule for trees.
-template <class Rule, class T, class Q, class Hook, class Rng>
-[[nodiscard]] bool judge_tree(std::size_t r, Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng& rng,
-                              std::size_t worker, round_state<T, Q, Hook>& round) {
-    verify_batch const& batch = round.batch;
-    auto const drafted = batch.drafted(r);
+/// The tree of request r, for rules that judge trees; a chain is one.
+template <class Round>
+tree_scratch const& plant(std::size_t r, std::size_t worker, Round& round) noexcept {
+    auto const drafted = round.batch.drafted(r);
     auto const parents = round.block.parents(r);
-    tree_scratch& scratch = round.trees[worker];
-    draft_tree& tree = scratch.tree;
-    tree.begin(batch.requests()[r].anchor);
+    draft_tree& tree = round.trees[worker].tree;
+    tree.begin(round.batch.requests()[r].anchor);
     for (std::size_t k = 0; k < drafted.size(); ++k) {
         tree.append(parents.empty() ? static_cast<node_id>(k) : parents[k], drafted[k]);
     }
-    tree_verification<T, Q, Hook> view{batch.requests()[r],
-                                       round.block.laws(r),
-                                       rows,
-                                       first_row(rows, batch, r),
-                                       hook,
-                                       round.verifications[worker],
-                                       scratch};
-    tree_decision const d = view.decide_by(rule, rng);
-    bool const is_node = d.node >= 0 && static_cast<std::size_t>(d.node) < tree.size();
-    if (!d.valid || !is_node || !round.parts.is_token(d.next)) return false;
-    auto const path = tree.path(d.node, round.paths.subspan(r * round.block.block_size(), tree.depth(d.node)));
-    round.verdicts[r].accepted = path.size();
-    round.verdicts[r].parents = parents;
-    if (!parents.empty()) round.verdicts[r].path = path;
+    return round.trees[worker];
+}
+
+/// What the rule decides about request r, emitted. False: it decided nothing that can be.
+template <class Rule, class T, class Q, class Hook, class Rng>
+[[nodiscard]] bool judge_drafts(std::size_t r, Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng& rng,
+                                std::size_t worker, round_state<T, Q, Hook>& round) {
+    request_view const& request = round.batch.requests()[r];
+    auto const drafted = round.batch.drafted(r);
+    auto const laws = round.block.laws(r);
+    std::size_t const first = first_row(rows, round.batch, r);
+    auto view = [&]() -> verification<T, Q, Hook> {
+        auto const& memory = round.verifications[worker];
+        if constexpr (judges_trees_v<Rule>) {
+            return {request, laws, rows, first, hook, memory, plant(r, worker, round)};
+        } else {
+            return {request, drafted, laws, rows, first, hook, memory};
+        }
+    }();
+    decision const d = view.decide_by(rule, rng);
+    if (!d.valid || d.row > drafted.size() || !round.parts.is_token(d.next)) return false;
+    verdict& out = round.verdicts[r];
+    out.accepted = d.row;
+    std::span<node_id const> path{};
+    if constexpr (judges_trees_v<Rule>) {
+        draft_tree const& tree = view.tree();
+        auto const node = static_cast<node_id>(d.row);
+        path = tree.path(node, round.paths.subspan(r * round.block.block_size(), tree.depth(node)));
+        out.accepted = path.size();
+        out.parents = round.block.parents(r);
+        if (!out.parents.empty()) out.path = path;
+    }
+    // The row behind k accepted tokens.
+    auto const row_of = [&](std::size_t k) {
+        return k == 0 || path.empty() ? k : static_cast<std::size_t>(path[k - 1]);
+    };
     emit(
-        r, d.next, [&](std::size_t k) { return tree.token(path[k]); },
-        [&](std::size_t k) -> auto const& { return view.target(k == 0 ? anchor_node : path[k - 1]); },
-        [&](std::size_t k) {
-            auto const node = static_cast<std::size_t>(k == 0 ? anchor_node : path[k - 1]);
-            return rows.values.row(first_row(rows, batch, r) + node);
-        },
-        round);
+        r, d.next, [&](std::size_t k) { return drafted[row_of(k + 1) - 1]; },
+        [&](std::size_t k) -> auto const& { return view.target(row_of(k)); },
+        [&](std::size_t k) { return rows.values.row(first + row_of(k)); }, round);
     return true;
 }
 
@@ -142,15 +138,7 @@ void judge(std::size_t r, Rule const& rule, logits_rows<T> const& rows, bool giv
            .verified = round.batch.length(r),
            .pass = rows.pass.number()};
     if (out.outcome != status::ok) return;
-    bool judged = false;
-    if (given) {
-        if constexpr (judges_trees_v<Rule>) {
-            judged = judge_tree(r, rule, rows, hook, rng, worker, round);
-        } else {
-            judged = judge_chain(r, rule, rows, hook, rng, worker, round);
-        }
-    }
-    if (!judged) out.outcome = status::invalid_target;
+    if (!given || !judge_drafts(r, rule, rows, hook, rng, worker, round)) out.outcome = status::invalid_target;
 }
 
 /// Rows for the batch, of the vocabulary that the drafter speaks of.

@@ -27,8 +27,7 @@
 #include <sureleap/round/record.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/planning.hpp>
-#include <sureleap/tree/draft_tree.hpp>
-#include <sureleap/tree/verification.hpp>
+#include <sureleap/verify/draft_tree.hpp>
 #include <sureleap/verify/verdict.hpp>
 #include <sureleap/verify/verification.hpp>
 #include <sureleap/verify/verify_batch.hpp>

@@ -27,12 +27,13 @@ class keyed_coupling {
 public:
     static constexpr fidelity guarantee = fidelity::pathwise;
     static constexpr q_access access = q_access::none;
+    static constexpr bool judges_trees = true;
     using draft_rule = coupled_draft;
 
     template <class Verification, class Rng>
     [[nodiscard]] decision operator()(Verification& v, Rng& rng) const {
-        return detail::accept_matching(v, [&](std::size_t k) {
-            return gumbel_max(v.target(k, totals::none), v.noise(k), k < v.length() ? v.token(k) : no_token, rng);
+        return detail::accept_matching(v, [&](std::size_t n) {
+            return gumbel_max(v.target(n, totals::none), v.noise(n), v.first_drafted(n), rng);
         });
     }
 };

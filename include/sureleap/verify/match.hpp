@@ -2,7 +2,7 @@
 //
 // Rules that choose the target's own token first and accept the draft where it agrees. Every output token is a function
 // of its target row and of noise keyed by its absolute position. So the stream is that of plain decoding with the same
-// noise, for any schedule, drafter and batch.
+// noise, for any schedule, drafter and batch, and for trees as for chains: in a tree they go to the child that has the token.
 #pragma once
 
 #include <cstddef>
@@ -13,40 +13,35 @@
 SURELEAP_BEGIN_NAMESPACE
 
 namespace detail {
-// y_k = choose(k), no_token if row k has no law; keep x_k while it equals y_k; the first y_k that differs is the
-// correction.
-// A tree has several x_k, and goes to the one that is y_k (tree/match.hpp).
+// y = choose(n), no_token if row n has no law. While y was drafted behind row n, it is accepted, and the row behind it is the
+// next; the first y that was not is the correction.
 template <class Verification, class Choose>
 [[nodiscard]] decision accept_matching(Verification& v, Choose&& choose) {
-    auto const keeps = [&](std::size_t k, token_id y) {
-        if constexpr (requires { v.follow(y); }) {
-            return v.follow(y);
-        } else {
-            return k < v.length() && y == v.token(k);
-        }
-    };
-    for (std::size_t k = 0;; ++k) {
-        token_id const y = choose(k);
+    for (std::size_t n = 0;;) {
+        token_id const y = choose(n);
         if (y == no_token) return {};
-        if (!keeps(k, y)) return {true, k, y};
+        std::size_t const next = v.child(n, y);
+        if (next == Verification::no_row) return {true, n, y};
+        n = next;
     }
 }
 }  // namespace detail
 
 /// Draws y_k ~ p_k by inverse CDF and accepts x_k = y_k: probability p(x_k), best for an argmax draft.
-/// Touches a + 1 target rows; reads nothing of q.
+/// Touches a + 1 target rows; reads nothing of q. Judges chains and trees.
 template <class DraftRule = argmax_draft>
 class target_match {
 public:
     static constexpr fidelity guarantee = fidelity::pathwise;
     static constexpr q_access access = q_access::none;
+    static constexpr bool judges_trees = true;
     using draft_rule = DraftRule;
 
     template <class Verification, class Rng>
     [[nodiscard]] decision operator()(Verification& v, Rng& rng) const {
-        return detail::accept_matching(v, [&](std::size_t k) {
-            auto const& p = v.target(k);
-            return p.valid() ? rng.categorical(v.noise(k), p) : no_token;
+        return detail::accept_matching(v, [&](std::size_t n) {
+            auto const& p = v.target(n);
+            return p.valid() ? rng.categorical(v.noise(n), p) : no_token;
         });
     }
 };
@@ -57,13 +52,14 @@ class greedy_match {
 public:
     static constexpr fidelity guarantee = fidelity::pathwise;
     static constexpr q_access access = q_access::none;
+    static constexpr bool judges_trees = true;
     static constexpr bool greedy_only = true;
     using draft_rule = argmax_draft;
 
     template <class Verification, class Rng>
     [[nodiscard]] decision operator()(Verification& v, Rng&) const {
-        return detail::accept_matching(v, [&](std::size_t k) {
-            auto const& p = v.target(k);
+        return detail::accept_matching(v, [&](std::size_t n) {
+            auto const& p = v.target(n);
             return p.valid() ? p.mode() : no_token;
         });
     }

@@ -37,6 +37,7 @@ struct verification_memory {
     using row_type = std::conditional_t<hooked, compute_t<T>, T>;
 
     std::span<distribution<row_type>> laws{};  ///< [gamma + 1]
+    std::span<bool> made{};                    ///< [gamma + 1] the law of the row is there
     std::span<double> joint{};                 ///< [2 gamma]
     std::span<token_id> order{};               ///< [V], for truncation
     std::span<row_type> rows{};                ///< [(gamma + 1) V], if hooked or constrained
@@ -48,6 +49,7 @@ struct verification_memory {
                                                    row_kernels const& kernels = native_kernels<row_kernels>(),
                                                    bool constrained = false) noexcept {
         return {ws.take<distribution<row_type>>(block_size + 1),
+                ws.take<bool>(block_size + 1),
                 ws.take<double>(2 * block_size),
                 ws.take<token_id>(vocabulary),
                 ws.take<row_type>(hooked || constrained ? (block_size + 1) * vocabulary : 0),

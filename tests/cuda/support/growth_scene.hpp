@@ -16,10 +16,10 @@
 #include <sureleap/cuda/drafter/shortlist.cuh>
 #include <sureleap/cuda/tree/columns.cuh>
 #include <sureleap/cuda/tree/grow.cuh>
+#include <sureleap/drafter/sibling_worth.hpp>
 #include <sureleap/drafter/tree_drafter.hpp>
 #include <sureleap/head/shortlist.hpp>
-#include <sureleap/tree/remaining.hpp>
-#include <sureleap/tree/sibling_worth.hpp>
+#include <sureleap/verify/remaining.hpp>
 #include <sureleap/verify/verdict.hpp>
 
 #include "cuda/support/device_array.hpp"

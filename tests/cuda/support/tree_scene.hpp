@@ -13,8 +13,8 @@
 #include <vector>
 
 #include <sureleap/cuda/tree/columns.cuh>
-#include <sureleap/tree/draft_tree.hpp>
-#include <sureleap/tree/verification.hpp>
+#include <sureleap/verify/draft_tree.hpp>
+#include <sureleap/verify/verification.hpp>
 
 #include "cuda/support/device_rounds.hpp"
 #include "support/dice.hpp"
@@ -67,9 +67,9 @@ struct without_proposals {
 /// What a rule of the host decides of a tree. `rows` [tree.size(), vocabulary]: row n is the target's behind node n.
 /// `recorded` [tree.size()]: q, for rules that read it.
 template <class T, class Q = float, class Rule, class Rng>
-[[nodiscard]] tree_decision decide_on_host(Rule const& rule, Rng& rng, request_view const& request,
-                                           draft_tree const& tree, std::vector<T> const& rows, std::size_t vocabulary,
-                                           std::span<distribution<Q> const> recorded = {}) {
+[[nodiscard]] decision decide_on_host(Rule const& rule, Rng& rng, request_view const& request, draft_tree const& tree,
+                                      std::vector<T> const& rows, std::size_t vocabulary,
+                                      std::span<distribution<Q> const> recorded = {}) {
     using memory_type = verification_memory<T, no_logits_hook>;
     auto const carve = [&](workspace& ws) {
         auto const memory = memory_type::carve(ws, tree.size(), vocabulary, scalar_kernels<row_kernels>);
@@ -89,7 +89,7 @@ template <class T, class Q = float, class Rule, class Rng>
     }
     logits_rows<T> const values{{rows.data(), tree.size(), vocabulary}, {}, {}};
     no_logits_hook const hook{};
-    tree_verification<T, Q> v{request, drawn_from, values, 0, hook, memory, scratch};
+    verification<T, Q> v{request, drawn_from, values, 0, hook, memory, scratch};
     without_proposals<Rng> source{rng};
     return v.decide_by(rule, source);
 }

@@ -183,7 +183,7 @@ void judge_twice(dice& roll, scene& made, std::vector<std::vector<T>> const& row
             }
             draft_tree const& tree = made.host[r].tree;
             philox_randomness rng;
-            tree_decision const expected = decide(r, rng);
+            decision const expected = decide(r, rng);
             CHECK((statuses[r] == status::ok) == expected.valid);
             if (!expected.valid) {
                 ++sum.refused;
@@ -191,7 +191,7 @@ void judge_twice(dice& roll, scene& made, std::vector<std::vector<T>> const& row
                 CHECK(emitted[r] == 0);
                 continue;
             }
-            std::vector<node_id> path = made.host[r].path_to(expected.node);
+            std::vector<node_id> path = made.host[r].path_to(static_cast<node_id>(expected.row));
             REQUIRE(accepted[r] <= shape.block_size);
             std::vector<node_id> const found(
                 paths.begin() + static_cast<std::ptrdiff_t>(r * shape.block_size),

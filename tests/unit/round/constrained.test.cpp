@@ -22,6 +22,7 @@
 #include "support/catch.hpp"
 #include "support/error_text.hpp"
 #include "support/hash_models.hpp"
+#include "support/with_trees.hpp"
 
 using namespace sureleap;
 using support::error_text;
@@ -165,7 +166,7 @@ void for_each_drafter(Visit&& visit) {
     auto const listed = [] {
         return semi_autoregressive{backbone_model{}, shortlist_head{weights.head(), 12}, even_confidence{}, shape};
     };
-    if constexpr (judges_trees_v<Rule>) {
+    if constexpr (support::is_given_trees_v<Rule>) {
         tree_options const options{.nodes = gamma_ + 3, .children = 2};
         auto const tree = [&](auto chain) { return tree_drafter<decltype(chain)>{std::move(chain), options}; };
         visit("trees of lent rows", [&] { return tree(headless()); });
@@ -267,18 +268,18 @@ void check_texts(Rule rule) {
             masks += grammar.matcher().masks();
         }
         // A mask of a chain is made once: behind each drafted token and each round's last one.
-        if constexpr (!judges_trees_v<Rule>) CHECK(masks <= seen.drafted + seen.emitted + texts);
+        if constexpr (!support::is_given_trees_v<Rule>) CHECK(masks <= seen.drafted + seen.emitted + texts);
     });
 }
 
 }  // namespace
 
 TEST_CASE("constrained: texts are those of plain decoding with masked rows, under every kind of drafter") {
-    check_texts<float>(target_match<>{});
+    check_texts<float>(support::with_trees<target_match<>>{});
     check_texts<double>(target_match<>{});
     check_texts<half>(target_match<>{});
-    check_texts<float>(along_tree<target_match<>>{});
-    check_texts<bf16>(along_tree<target_match<>>{});
+    check_texts<float>(target_match<>{});
+    check_texts<bf16>(support::with_trees<target_match<>>{});
 }
 
 TEST_CASE("constrained: what the grammar forces is drafted for certain, and accepted") {

@@ -18,8 +18,8 @@
 #include <sureleap/round/stages.hpp>
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/simple.hpp>
-#include <sureleap/tree/rejection.hpp>
 #include <sureleap/verify/match.hpp>
+#include <sureleap/verify/recursive.hpp>
 #include <sureleap/verify/rejection.hpp>
 
 #include "support/allocations.hpp"

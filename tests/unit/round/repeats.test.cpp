@@ -16,7 +16,6 @@
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/simple.hpp>
 #include <sureleap/schedule/top_k.hpp>
-#include <sureleap/tree/match.hpp>
 #include <sureleap/verify/match.hpp>
 #include <sureleap/verify/rejection.hpp>
 

@@ -17,6 +17,7 @@
 #include <sureleap/sureleap.hpp>
 
 #include "support/catch.hpp"
+#include "support/with_trees.hpp"
 
 using namespace sureleap;
 
@@ -89,7 +90,7 @@ void for_each_drafter(Visit&& visit) {
                               top1_confidence{}, shape};
     };
     auto const found = [] { return lookup{{.block_size = gamma_, .target_vocabulary = V}}; };
-    if constexpr (judges_trees_v<Rule>) {
+    if constexpr (support::is_given_trees_v<Rule>) {
         auto const tree = [&] {
             return tree_drafter<decltype(headless())>{headless(), {.nodes = gamma_ + 3, .children = 2}};
         };
@@ -176,10 +177,10 @@ TEST_CASE("stop tokens: a text that ends inside a block is plain decoding's", "[
         check("token_rejection", token_rejection<>{}, temperature);
         check("token_rejection<argmax_draft>", token_rejection<argmax_draft>{}, temperature);
         check("block_verification", block_verification<>{}, temperature);
-        check("target_match", target_match<>{}, temperature);
-        check("keyed_coupling", keyed_coupling{}, temperature);
+        check("target_match, trees", support::with_trees<target_match<>>{}, temperature);
+        check("keyed_coupling, trees", support::with_trees<keyed_coupling>{}, temperature);
     }
-    check("greedy_match", greedy_match{}, 0.0);
+    check("greedy_match, trees", support::with_trees<greedy_match>{}, 0.0);
 }
 
 TEST_CASE("stop tokens: of a tree each branch ends at its own", "[round][trees][long]") {
@@ -187,10 +188,10 @@ TEST_CASE("stop tokens: of a tree each branch ends at its own", "[round][trees][
         check("recursive_rejection", recursive_rejection<>{}, temperature);
         check("recursive_rejection<argmax_draft>", recursive_rejection<argmax_draft>{}, temperature);
         check("traversal_verification", traversal_verification<>{}, temperature);
-        check("along_tree<target_match>", along_tree<target_match<>>{}, temperature);
-        check("along_tree<keyed_coupling>", along_tree<keyed_coupling>{}, temperature);
+        check("target_match", target_match<>{}, temperature);
+        check("keyed_coupling", keyed_coupling{}, temperature);
     }
-    check("along_tree<greedy_match>", along_tree<greedy_match>{}, 0.0);
+    check("greedy_match", greedy_match{}, 0.0);
 }
 
 TEST_CASE("stop tokens: rows behind a drafted one are not verified", "[round]") {
@@ -297,9 +298,9 @@ void check_strings(std::string const& rule_name, Rule const& rule) {
 TEST_CASE("stop texts: a text ends with the token that completes a string", "[round][long]") {
     check_strings("token_rejection", token_rejection<>{});
     check_strings("target_match", target_match<>{});
-    check_strings("keyed_coupling", keyed_coupling{});
+    check_strings("keyed_coupling, trees", support::with_trees<keyed_coupling>{});
     check_strings("recursive_rejection", recursive_rejection<>{});
-    check_strings("along_tree<keyed_coupling>", along_tree<keyed_coupling>{});
+    check_strings("keyed_coupling", keyed_coupling{});
 }
 
 TEST_CASE("stop texts: where a string ends in the last piece", "[round]") {

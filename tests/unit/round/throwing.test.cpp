@@ -16,12 +16,13 @@
 #include <sureleap/drafter/tree_drafter.hpp>
 #include <sureleap/schedule/simple.hpp>
 #include <sureleap/sureleap.hpp>
-#include <sureleap/tree/match.hpp>
+#include <sureleap/verify/match.hpp>
 
 #include "support/catch.hpp"
 #include "support/decoder_scene.hpp"
 #include "support/error_text.hpp"
 #include "support/executors.hpp"
+#include "support/with_trees.hpp"
 
 using namespace decoder_scene;
 using support::error_text;
@@ -132,8 +133,8 @@ TEST_CASE("throwing: a hook or a confidence that throws leaves every request as 
     auto const tree = [&] { return tree_drafter<decltype(chain())>{chain(), {.nodes = 6, .children = 2}}; };
     check_same_texts(chain, target_match<>{}, hooks, confidences);
     check_same_texts(chain, keyed_coupling{}, hooks, confidences);
-    check_same_texts(tree, along_tree<target_match<>>{}, hooks, confidences);
-    check_same_texts(tree, along_tree<keyed_coupling>{}, hooks, confidences);
+    check_same_texts(tree, support::with_trees<target_match<>>{}, hooks, confidences);
+    check_same_texts(tree, support::with_trees<keyed_coupling>{}, hooks, confidences);
 }
 
 // ---- a round that goes on without its drafter ------------------------------------------------------------------------

@@ -24,11 +24,10 @@
 #include <sureleap/schedule/simple.hpp>
 #include <sureleap/serving/never_lose.hpp>
 #include <sureleap/serving/online_calibration.hpp>
-#include <sureleap/tree/match.hpp>
-#include <sureleap/tree/rejection.hpp>
-#include <sureleap/tree/traversal.hpp>
 #include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/match.hpp>
+#include <sureleap/verify/recursive.hpp>
+#include <sureleap/verify/traversal.hpp>
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
@@ -176,9 +175,9 @@ TEST_CASE("tree rounds: matching rules write plain decoding's text, under any sc
             CHECK(texts(with_lookup{make_trees(), {.block_size = 12}}, fixed_schedule{}, rule, temperature) == plain);
             CHECK(texts(make_chain(), fixed_schedule{}, rule, temperature) == plain);
         };
-        check(along_tree<target_match<>>{}, target_match<>{});
-        check(along_tree<keyed_coupling>{}, keyed_coupling{});
-        if (temperature == 0.0) check(along_tree<greedy_match>{}, greedy_match{});
+        check(target_match<>{}, target_match<>{});
+        check(keyed_coupling{}, keyed_coupling{});
+        if (temperature == 0.0) check(greedy_match{}, greedy_match{});
     }
 }
 
@@ -282,7 +281,7 @@ TEST_CASE("tree rounds: hooks see the path, stop tokens end it, log probabilitie
         return std::pair(std::vector<token_id>(text.begin(), text.end()), log_probabilities);
     };
     auto const plain = run(make_chain(), fixed_schedule{0}, keyed_coupling{});
-    auto const trees = run(make_trees(), fixed_schedule{}, along_tree<keyed_coupling>{});
+    auto const trees = run(make_trees(), fixed_schedule{}, keyed_coupling{});
     CHECK(trees.first == plain.first);
     REQUIRE(trees.second.size() == plain.second.size());
     for (std::size_t i = 0; i < plain.second.size(); ++i) CHECK(trees.second[i] == Approx(plain.second[i]));
@@ -330,10 +329,10 @@ TEST_CASE("tree rounds: a plan at the anchor is the tree that grows, if confiden
     transform const greedy{.temperature = 0.0};
     check(recursive_rejection<>{}, {}, 12);
     check(recursive_rejection<argmax_draft>{}, greedy, 12);
-    check(along_tree<keyed_coupling>{}, greedy, 12);
+    check(keyed_coupling{}, greedy, 12);
     // A law of few tokens: two children of a node at most, or none beside the first.
     check(recursive_rejection<>{}, {.top_k = 2}, 12);
-    check(along_tree<keyed_coupling>{}, {.top_k = 1}, block);
+    check(keyed_coupling{}, {.top_k = 1}, block);
     check(recursive_rejection<>{}, greedy, block);
     check(traversal_verification<>{}, greedy, block);
 }
@@ -411,5 +410,5 @@ TEST_CASE("tree rounds: nothing is allocated in a round") {
     };
     check(recursive_rejection<>{});
     check(traversal_verification<>{});
-    check(along_tree<keyed_coupling>{});
+    check(keyed_coupling{});
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Grows the trees of a batch over shortlists, without the host reading a token: the device's tree_drafter
-// (drafter/tree_drafter.hpp, tree/grow.hpp). In: hidden states and base logits of one backbone pass. Out: counts, tokens, parents,
+// (drafter/tree_drafter.hpp, drafter/grow.hpp). In: hidden states and base logits of one backbone pass. Out: counts, tokens, parents,
 // laws and statuses of `trees`, and q of the nodes in `memory`. The trees are the host's, up to the rounding of sums.
 //
 //     grow_trees<categorical_draft>(head, confidence, forward, memory, trees, round, stream, {.children = 3});

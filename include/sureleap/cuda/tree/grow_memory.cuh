@@ -17,7 +17,7 @@
 #include <sureleap/cuda/head/markov.cuh>
 #include <sureleap/cuda/head/top_tokens.cuh>
 #include <sureleap/cuda/tree/columns.cuh>
-#include <sureleap/tree/sibling_worth.hpp>
+#include <sureleap/drafter/sibling_worth.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {

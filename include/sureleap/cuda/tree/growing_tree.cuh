@@ -27,7 +27,7 @@
 #include <sureleap/detail/kernel/rows.hpp>
 #include <sureleap/sampling/draw_key.hpp>
 #include <sureleap/schedule/survival.hpp>
-#include <sureleap/tree/remaining.hpp>
+#include <sureleap/verify/remaining.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {

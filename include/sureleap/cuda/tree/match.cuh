@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Rules that choose the target's own token first, along trees: the device's along_tree<Rule> (tree/match.hpp), with the
+// Rules that choose the target's own token first, along trees: the device's verify/match.hpp of trees, with the
 // host's tokens up to rounding. In: the batch of flatten_trees and the target's rows for it. Out: round.verdicts, and the
 // accepted nodes in trees.paths.
 //

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Recursive rejection along trees: the device's recursive_rejection<DraftRule> (tree/rejection.hpp), with the host's tokens up
+// Recursive rejection along trees: the device's recursive_rejection<DraftRule> (verify/recursive.hpp), with the host's tokens up
 // to rounding. In: the batch of flatten_trees, the target's rows for it, and q of the nodes. Out: round.verdicts, and the
 // accepted nodes in trees.paths.
 //
@@ -8,7 +8,7 @@
 //     reject_trees<argmax_draft>(rows, one_hot_draft_rows{}, trees, memory, round, stream);
 //
 // The children of a node are judged in the order of their draws, from the anchor on. Child x is kept with probability
-// min(1, p_j(x) / q_j(x)). The host's tree/remaining.hpp says what p_j and q_j are: what rejected elder siblings left of p and
+// min(1, p_j(x) / q_j(x)). The host's verify/remaining.hpp says what p_j and q_j are: what rejected elder siblings left of p and
 // q. Neither is a row here either: a number is computed from p, q and a record for each rejected child.
 //
 // Rows of the target are weighed by all warps (verify/weigh.cuh). Then a block of threads judges a request. A rejection takes

@@ -18,10 +18,10 @@
 #include <sureleap/sampling/random.hpp>
 #include <sureleap/sampling/vocabulary_map.hpp>
 #include <sureleap/testing/enumerator.hpp>
-#include <sureleap/tree/bounded.hpp>
-#include <sureleap/tree/rejection.hpp>
-#include <sureleap/tree/traversal.hpp>
-#include <sureleap/tree/verification.hpp>
+#include <sureleap/verify/bounded_remaining.hpp>
+#include <sureleap/verify/recursive.hpp>
+#include <sureleap/verify/traversal.hpp>
+#include <sureleap/verify/verification.hpp>
 
 #include "support/catch.hpp"
 #include "support/dice.hpp"
@@ -143,10 +143,10 @@ public:
         std::vector<distribution<float>> const recorded(tree.size() - 1, q_);
         logits_rows<float> const rows{{rows_.data(), tree.size(), vocabulary_}, {}, {}};
         no_logits_hook const hook{};
-        tree_verification<float, float> v{request, recorded, rows, 0, hook, memory_, scratch_};
-        tree_decision const d = v.decide_by(rule, rng);
+        verification<float, float> v{request, recorded, rows, 0, hook, memory_, scratch_};
+        decision const d = v.decide_by(rule, rng);
         if (!d.valid) return no_token;
-        node_id n = d.node;
+        auto n = static_cast<node_id>(d.row);
         token_id first = d.next;
         for (; n != anchor_node; n = tree.parent(n)) first = tree.token(n);
         return first;
@@ -247,7 +247,7 @@ template <class Rule>
 struct undrawn_by_difference {
     using draft_rule = categorical_draft;
     template <class Verification, class Rng>
-    [[nodiscard]] tree_decision operator()(Verification& v, Rng& rng) const {
+    [[nodiscard]] decision operator()(Verification& v, Rng& rng) const {
         auto const& p = v.target(anchor_node);
         auto const& q = v.draft(anchor_node);
         remaining<categorical_draft, typename Verification::law, typename Verification::draft_law> left{p, q,

@@ -26,8 +26,8 @@
 #include <sureleap/sampling/draw_key.hpp>
 #include <sureleap/sampling/quantile.hpp>
 #include <sureleap/sampling/random.hpp>
-#include <sureleap/tree/remaining.hpp>
 #include <sureleap/verify/bounded.hpp>
+#include <sureleap/verify/remaining.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

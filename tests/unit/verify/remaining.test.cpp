@@ -14,7 +14,7 @@
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/sampling/random.hpp>
 #include <sureleap/sampling/vocabulary_map.hpp>
-#include <sureleap/tree/remaining.hpp>
+#include <sureleap/verify/remaining.hpp>
 
 #include "support/catch.hpp"
 #include "support/chi_square.hpp"

@@ -135,4 +135,14 @@ private:
     std::span<node_id> next_siblings_{};
 };
 
+/// A child that was rejected.
+struct rejected_child {
+    token_id token = no_token;
+    double left = 0.0;     ///< p_j(token), which follows a rule of its own from then on
+    double undrawn = 1.0;  ///< the part of q that its elder siblings had left
+};
+[[nodiscard]] constexpr token_id token_of(rejected_child const& child) noexcept {
+    return child.token;
+}
+
 SURELEAP_END_NAMESPACE

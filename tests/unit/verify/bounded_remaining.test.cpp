@@ -14,11 +14,11 @@
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/sampling/random.hpp>
 #include <sureleap/sampling/vocabulary_map.hpp>
-#include <sureleap/tree/bounded.hpp>
-#include <sureleap/tree/rejection.hpp>
-#include <sureleap/tree/remaining.hpp>
-#include <sureleap/tree/traversal.hpp>
-#include <sureleap/tree/verification.hpp>
+#include <sureleap/verify/bounded_remaining.hpp>
+#include <sureleap/verify/recursive.hpp>
+#include <sureleap/verify/remaining.hpp>
+#include <sureleap/verify/traversal.hpp>
+#include <sureleap/verify/verification.hpp>
 
 #include "support/catch.hpp"
 #include "support/chi_square.hpp"
@@ -38,14 +38,14 @@ template <class DraftRule>
 struct traversal_exactly {
     using draft_rule = DraftRule;
     template <class Verification, class Rng>
-    [[nodiscard]] tree_decision operator()(Verification& v, Rng& rng) const {
-        tree_decision d;
+    [[nodiscard]] decision operator()(Verification& v, Rng& rng) const {
+        decision d;
         static_cast<void>(judge(v, rng, anchor_node, 1.0, 0, d));
         return d;
     }
     template <class Verification, class Rng>
     [[nodiscard]] static bool judge(Verification& v, Rng& rng, node_id n, double survival, std::size_t used,
-                                    tree_decision& d) {
+                                    decision& d) {
         auto const& p = v.target(n);
         remaining<DraftRule, typename Verification::law, typename Verification::draft_law> left{
             p, v.draft(n), v.rejected().subspan(used)};
@@ -67,7 +67,7 @@ template <class DraftRule>
 struct rejection_exactly {
     using draft_rule = DraftRule;
     template <class Verification, class Rng>
-    [[nodiscard]] tree_decision operator()(Verification& v, Rng& rng) const {
+    [[nodiscard]] decision operator()(Verification& v, Rng& rng) const {
         for (node_id n = anchor_node;;) {
             auto const& p = v.target(n);
             remaining<DraftRule, typename Verification::law, typename Verification::draft_law> left{p, v.draft(n),
@@ -174,10 +174,10 @@ public:
         }
     }
     template <class Rule>
-    [[nodiscard]] tree_decision by(Rule const& rule, request_view const& request) {
+    [[nodiscard]] decision by(Rule const& rule, request_view const& request) {
         logits_rows<float> const rows{{rows_.data(), scratch_.tree.size(), vocabulary}, {}, {}};
         no_logits_hook const hook{};
-        tree_verification<float, float> v{request, recorded_, rows, 0, hook, memory_, scratch_};
+        verification<float, float> v{request, recorded_, rows, 0, hook, memory_, scratch_};
         return v.decide_by(rule, rng_);
     }
     [[nodiscard]] std::size_t nodes() const { return scratch_.tree.size(); }
@@ -219,13 +219,13 @@ void check_decisions(char const* name, over what, Rule const& rule, Exact const&
         tree.grow(roll, pairs, request, typename Rule::draft_rule{});
         rows += tree.nodes();
         sums_made = 0;
-        tree_decision const d = tree.by(rule, request);
+        decision const d = tree.by(rule, request);
         by_bounds += sums_made;
         sums_made = 0;
-        tree_decision const e = tree.by(exact, request);
+        decision const e = tree.by(exact, request);
         exactly += sums_made;
-        if (!d.valid || d.node != e.node) FAIL("trial " << i << ": node " << d.node << ", expected " << e.node);
-        kept += d.node != anchor_node ? 1 : 0;
+        if (!d.valid || d.row != e.row) FAIL("trial " << i << ": node " << d.row << ", expected " << e.row);
+        kept += d.row != 0 ? 1 : 0;
     }
     CAPTURE(by_bounds, exactly, rows, kept);
     CHECK(kept > trials / 10);

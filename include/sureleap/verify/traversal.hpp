@@ -22,22 +22,22 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/guarantee.hpp>
 #include <sureleap/sampling/random.hpp>
-#include <sureleap/tree/bounded.hpp>
-#include <sureleap/tree/verification.hpp>
 #include <sureleap/verify/bounded.hpp>
+#include <sureleap/verify/bounded_remaining.hpp>
 #include <sureleap/verify/residual.hpp>
+#include <sureleap/verify/verification.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
 /// Exact under the conditions of recursive_rejection. Touches the rows of all nodes that have children in the worst case, and
-/// of the one at which the path ends. Bounds of their sums decide mostly (tree/bounded.hpp); where q is no list, O(V) for each
+/// of the one at which the path ends. Bounds of their sums decide mostly (verify/bounded_remaining.hpp); where q is no list, O(V) for each
 /// node that is rejected.
 template <class DraftRule = categorical_draft>
 class traversal_verification {
     static_assert(!DraftRule::noise_returns,
                   "traversal_verification: coupled_draft meets its noise again in a later round, which biases rules "
                   "that sample; use "
-                  "along_tree<keyed_coupling>, or draw with categorical_draft");
+                  "keyed_coupling, or draw with categorical_draft");
 
 public:
     static constexpr bool judges_trees = true;
@@ -47,14 +47,14 @@ public:
     using draft_rule = DraftRule;
 
     template <class Verification, class Rng>
-    [[nodiscard]] tree_decision operator()(Verification& v, Rng& rng) const {
-        return judge(v, rng, anchor_node, static_cast<law_left<Verification>*>(nullptr), 0).decision;
+    [[nodiscard]] decision operator()(Verification& v, Rng& rng) const {
+        return judge(v, rng, anchor_node, static_cast<law_left<Verification>*>(nullptr), 0).what;
     }
 
 private:
     struct judged {
         bool ended = false;  // the path ends in this subtree, or a row has no law
-        tree_decision decision{};
+        decision what{};
     };
 
     template <class Verification>

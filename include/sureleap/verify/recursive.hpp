@@ -14,25 +14,26 @@
 
 #include <cstddef>
 
+#include <sureleap/concepts.hpp>
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/guarantee.hpp>
 #include <sureleap/sampling/random.hpp>
-#include <sureleap/tree/bounded.hpp>
-#include <sureleap/tree/verification.hpp>
 #include <sureleap/verify/bounded.hpp>
+#include <sureleap/verify/bounded_remaining.hpp>
+#include <sureleap/verify/verification.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// Exact in law if no child's existence depends on its own token or its younger siblings' (tree/grow.hpp). With argmax_draft,
+/// Exact in law if no child's existence depends on its own token or its younger siblings' (drafter/grow.hpp). With argmax_draft,
 /// whose children are chosen and not drawn, any tree will do that no draw of the round decided. Touches the rows of the
-/// accepted path, and one more where it ends at a leaf. Bounds of their sums decide mostly (tree/bounded.hpp); where q is no
+/// accepted path, and one more where it ends at a leaf. Bounds of their sums decide mostly (verify/bounded_remaining.hpp); where q is no
 /// list, O(V) for each child that is rejected.
 template <class DraftRule = categorical_draft>
 class recursive_rejection {
     static_assert(!DraftRule::noise_returns,
                   "recursive_rejection: coupled_draft meets its noise again in a later round, which biases rules that "
                   "sample; use "
-                  "along_tree<keyed_coupling>, or draw with categorical_draft");
+                  "keyed_coupling, or draw with categorical_draft");
 
 public:
     static constexpr bool judges_trees = true;
@@ -42,7 +43,7 @@ public:
     using draft_rule = DraftRule;
 
     template <class Verification, class Rng>
-    [[nodiscard]] tree_decision operator()(Verification& v, Rng& rng) const {
+    [[nodiscard]] decision operator()(Verification& v, Rng& rng) const {
         draft_tree const& tree = v.tree();
         for (node_id n = anchor_node;;) {
             auto& p = v.target(n, totals::bounded);

@@ -9,14 +9,13 @@
 #include <span>
 #include <vector>
 
-#include <sureleap/tree/draft_tree.hpp>
-#include <sureleap/tree/grow.hpp>
-#include <sureleap/tree/match.hpp>
-#include <sureleap/tree/rejection.hpp>
-#include <sureleap/tree/traversal.hpp>
-#include <sureleap/tree/verification.hpp>
+#include <sureleap/drafter/grow.hpp>
 #include <sureleap/verify/coupled.hpp>
+#include <sureleap/verify/draft_tree.hpp>
 #include <sureleap/verify/match.hpp>
+#include <sureleap/verify/recursive.hpp>
+#include <sureleap/verify/traversal.hpp>
+#include <sureleap/verify/verification.hpp>
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
@@ -106,15 +105,15 @@ public:
         scratch.tree = tree;
         logits_rows<float> const rows{{rows_.data(), tree.size(), vocabulary}, {}};
         no_logits_hook const hook{};
-        tree_verification<float, float> v{request, recorded, rows, 0, hook, memory, scratch};
+        verification<float, float> v{request, recorded, rows, 0, hook, memory, scratch};
         std::size_t const before = allocations;
-        tree_decision const d = v.decide_by(rule, rng);
+        decision const d = v.decide_by(rule, rng);
         allocated += allocations - before;
         REQUIRE(d.valid);
         std::vector<node_id> path(most);
-        for (node_id const n : tree.path(d.node, path)) text.push_back(tree.token(n));
+        for (node_id const n : tree.path(static_cast<node_id>(d.row), path)) text.push_back(tree.token(n));
         text.push_back(d.next);
-        return tree.depth(d.node);
+        return tree.depth(static_cast<node_id>(d.row));
     }
     std::size_t allocated = 0;
 
@@ -244,9 +243,9 @@ TEST_CASE("texts of matching rules are those of plain decoding, whatever the tre
             CHECK(text_of(rule, settings, {.nodes = 31, .depth = 4}, accepted) == plain);
             CHECK(accepted > 5);
         };
-        check(along_tree<target_match<>>{});
-        check(along_tree<keyed_coupling>{});
-        if (temperature == 0.0) check(along_tree<greedy_match>{});
+        check(target_match<>{});
+        check(keyed_coupling{});
+        if (temperature == 0.0) check(greedy_match{});
     }
 }
 
@@ -264,10 +263,10 @@ TEST_CASE("a row that holds no law is no decision") {
     request_view const request{.anchor = 0, .remaining = 9, .settings = &settings};
     philox_randomness rng;
     no_logits_hook const hook{};
-    tree_verification<float, float> v{request, laws, rows, 0, hook, memory, scratch};
+    verification<float, float> v{request, laws, rows, 0, hook, memory, scratch};
     CHECK_FALSE(recursive_rejection<>{}(v, rng).valid);
     CHECK_FALSE(traversal_verification<>{}(v, rng).valid);
-    CHECK_FALSE(along_tree<target_match<>>{}(v, rng).valid);
-    CHECK_FALSE(along_tree<keyed_coupling>{}(v, rng).valid);
-    CHECK_FALSE(along_tree<greedy_match>{}(v, rng).valid);
+    CHECK_FALSE(target_match<>{}(v, rng).valid);
+    CHECK_FALSE(keyed_coupling{}(v, rng).valid);
+    CHECK_FALSE(greedy_match{}(v, rng).valid);
 }

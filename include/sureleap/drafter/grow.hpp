@@ -8,7 +8,7 @@
 //     reach of that child          = its value
 //
 // Values are asked for before the token is drawn, so they cannot depend on it: whether a child exists depends on tokens that
-// were drawn before it. That is what rules that sample need (tree/rejection.hpp). A tree whose nodes are drawn first and
+// were drawn before it. That is what rules that sample need (verify/recursive.hpp). A tree whose nodes are drawn first and
 // ranked by their own probability, as EAGLE-2 does, is exact with matching rules alone, and cannot be grown here with draws.
 #pragma once
 
@@ -25,8 +25,8 @@
 #include <sureleap/core/workspace.hpp>
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/sampling/random.hpp>
-#include <sureleap/tree/draft_tree.hpp>
-#include <sureleap/tree/undrawn.hpp>
+#include <sureleap/sampling/undrawn.hpp>
+#include <sureleap/verify/draft_tree.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 

@@ -11,11 +11,11 @@
 #include <span>
 #include <vector>
 
+#include <sureleap/drafter/grow.hpp>
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/sampling/random.hpp>
 #include <sureleap/sampling/vocabulary_map.hpp>
-#include <sureleap/tree/draft_tree.hpp>
-#include <sureleap/tree/grow.hpp>
+#include <sureleap/verify/draft_tree.hpp>
 
 #include "support/catch.hpp"
 #include "support/dice.hpp"

@@ -27,19 +27,10 @@
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/sampling/draw_key.hpp>
 #include <sureleap/sampling/quantile.hpp>
-#include <sureleap/tree/undrawn.hpp>
+#include <sureleap/sampling/undrawn.hpp>
+#include <sureleap/verify/draft_tree.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
-
-/// A child that was rejected.
-struct rejected_child {
-    token_id token = no_token;
-    double left = 0.0;     ///< p_j(token), which follows a rule of its own from then on
-    double undrawn = 1.0;  ///< the part of q that its elder siblings had left
-};
-[[nodiscard]] constexpr token_id token_of(rejected_child const& child) noexcept {
-    return child.token;
-}
 
 /// p_j and q_j of a node. A weight function whose total is 1. With an argmax_draft children are not drawn: q_j is one-hot at
 /// the j-th child.
