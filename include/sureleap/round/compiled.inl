@@ -8,7 +8,6 @@ SURELEAP_BEGIN_NAMESPACE
 SURELEAP_DETAIL_TEMPLATE class detail::weighted_row<float>;
 SURELEAP_DETAIL_TEMPLATE class detail::summed_row<float>;
 SURELEAP_DETAIL_TEMPLATE class distribution<float>;
-SURELEAP_DETAIL_TEMPLATE class residual<distribution<float>, distribution<float>>;
 SURELEAP_DETAIL_TEMPLATE class draft_block<float>;
 SURELEAP_DETAIL_TEMPLATE class tree_growth<float>;
 SURELEAP_DETAIL_TEMPLATE class target_laws<float, no_logits_hook>;

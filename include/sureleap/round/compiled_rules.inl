@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The accept stage of rules for chains, over rows of float: to sureleap.hpp what compiled.inl is to stages.hpp.
+// Corrections, and the accept stage of rules for chains, over rows of float: to sureleap.hpp what compiled.inl is to stages.hpp.
 #define SURELEAP_DETAIL_ACCEPT(...)                                                                                 \
     SURELEAP_DETAIL_TEMPLATE void detail::accept_rows<__VA_ARGS__>(__VA_ARGS__ const&, logits_rows<float> const&,   \
                                                                    no_logits_hook const&, philox_randomness const&, \
@@ -11,6 +11,7 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
+SURELEAP_DETAIL_TEMPLATE class residual<distribution<float>, distribution<float>>;
 SURELEAP_DETAIL_ACCEPT(token_rejection<>);
 SURELEAP_DETAIL_ACCEPT(block_verification<>);
 SURELEAP_DETAIL_ACCEPT(target_match<>);
