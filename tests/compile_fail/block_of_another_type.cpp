@@ -2,7 +2,7 @@
 //
 // A drafter fills blocks of its own numbers.
 // expect-error: draw: the drafter cannot fill this round's block
-// expect-error: has to be the drafter's value_type
+// expect-error: where Q is its value_type
 #include "parts.hpp"
 
 using namespace parts;

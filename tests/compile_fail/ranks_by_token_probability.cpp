@@ -2,7 +2,7 @@
 //
 // Giving the rows of a batch to the drafts with the likeliest tokens, by the product of q_k(x_k).
 // expect-error: this schedule looks ahead .it sees drafted tokens it decides about.
-// expect-error: biases token_rejection and block_verification
+// expect-error: biases rules whose guarantee is fidelity::distribution
 // expect-error: or plans before drafting .planned_schedule, top_k_schedule.
 #include "parts.hpp"
 
