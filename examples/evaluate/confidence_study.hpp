@@ -108,10 +108,7 @@ inline constexpr std::array all_mendings{mending::temperatures, mending::tempera
     if (how == mending::platt) return sureleap::fit_platt(twice.data(), {.bins = reliability_bins}).calibration;
     auto settings = fit_settings;
     if (how == mending::temperatures_log_loss) settings.objective = sureleap::temperature_objective::log_loss;
-    std::vector<sureleap::logit_scaling> scalings;
-    auto const found = sureleap::fit_temperatures(twice.data(), settings).calibration;
-    for (double const t : found.temperatures()) scalings.push_back({t});
-    return sureleap::sequential_platt_scaling(std::move(scalings));
+    return sureleap::fit_temperatures(twice.data(), settings).calibration;
 }
 
 struct position_study {
