@@ -14,13 +14,13 @@
     "sureleap: coupled_draft names its noise by absolute position, so a position that is drafted " \
     "again meets noise that decided about it before, which biases rules that sample. Give "        \
     "token_rejection and block_verification categorical_draft or argmax_draft, or use keyed_coupling"
-#define SURELEAP_DETAIL_LOOKS_AHEAD                                                                \
-    "sureleap: this schedule looks ahead (it sees drafted tokens it decides about), which biases " \
-    "rules whose guarantee is fidelity::distribution (token_rejection, block_verification, any "   \
-    "other that says so). Use a schedule that only sees the causal_frontier "                      \
-    "(greedy_schedule, threshold_schedule) or plans before drafting (planned_schedule, "           \
-    "top_k_schedule), or a rule that is exact under any schedule (target_match, keyed_coupling), " \
-    "or deterministic drafts (token_rejection<argmax_draft>), or pass sureleap::allow_lossy"
+#define SURELEAP_DETAIL_LOOKS_AHEAD                                                                     \
+    "sureleap: this schedule looks ahead (it sees drafted tokens it decides about), which biases "      \
+    "rules whose guarantee is fidelity::distribution (token_rejection, block_verification). Use a "     \
+    "schedule that only sees the causal_frontier (greedy_schedule, threshold_schedule) or plans "       \
+    "before drafting (planned_schedule, top_k_schedule), or a rule that is exact under any schedule "   \
+    "(target_match, keyed_coupling), or deterministic drafts (token_rejection<argmax_draft>), or pass " \
+    "sureleap::allow_lossy"
 #define SURELEAP_DETAIL_NO_CONFIDENCE                                                         \
     "sureleap: this schedule reads confidences and the drafter has none. Give the drafter a " \
     "confidence_head or top1_confidence, or use fixed_schedule"
