@@ -63,8 +63,9 @@ void compare_position(scene<W, U> const& s, std::size_t r, std::size_t k, token_
         std::vector<token_id> order(row.size());
         std::vector<float> narrow(row.begin(), row.end());
         auto const mode = static_cast<token_id>(std::max_element(narrow.begin(), narrow.end()) - narrow.begin());
-        auto const last =
-            sureleap::detail::truncate<float>(narrow, how, mode, order, scalar_kernels<row_kernels>.get<float>()).last;
+        auto const last = sureleap::detail::truncate<float>(narrow, how, mode, order,
+                                                            scalar_kernels<row_kernels>.template get<float>())
+                              .last;
         CHECK(q.least_logit == Approx(last.logit).margin(1e-5));
         if (q.least_id != last.id) CHECK(static_cast<double>(q.least_logit) == Approx(last.logit).margin(1e-5));
         for (std::size_t i = 0; i < row.size(); ++i) {
