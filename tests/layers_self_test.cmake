@@ -77,8 +77,8 @@ expect(ext_uses_cuda "ext/eigen.hpp includes cuda/core/runtime.cuh: nothing incl
        "ext/eigen.hpp: <sureleap/cuda/core/runtime.cuh>")
 expect(core_uses_cuda_runtime "sampling/random.hpp includes <cuda_runtime.h>: the core depends on the standard library only"
        "sampling/random.hpp: <cuda_runtime.h>")
-expect(cuda_too_high "cuda/head/kernels.cuh includes drafter/draft_block.hpp: drafter/ comes after cuda/head/"
-       "cuda/head/kernels.cuh: <sureleap/drafter/draft_block.hpp>")
+expect(cuda_too_high "cuda/head/kernels.cuh includes serving/metrics.hpp: serving/ comes after cuda/head/"
+       "cuda/head/kernels.cuh: <sureleap/serving/metrics.hpp>")
 expect(cuda_upwards "cuda/core/runtime.cuh includes cuda/head/kernels.cuh: cuda/head/ comes after cuda/core/"
        "cuda/core/runtime.cuh: <sureleap/cuda/head/kernels.cuh>" "cuda/head/kernels.cuh: <sureleap/head/markov.hpp>")
 expect(cuda_third_party "cuda/head/kernels.cuh includes <cutlass/cutlass.h>" "cuda/head/kernels.cuh: <cutlass/cutlass.h>")
