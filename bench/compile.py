@@ -22,7 +22,7 @@ DOOR = "#include <sureleap/sureleap.hpp>\n"
 COMPILED = "-DSURELEAP_COMPILED=1"
 
 # Name, text, flags; then the most that it may take: times the standard headers, and kB of object. The bars are a third above
-# what was measured on Zen 3 and Zen 4, since one compiler's share of a machine is never the same twice.
+# what was measured on Zen 3, since one compiler's share of a machine is never the same twice.
 CASES = [
     ("sureleap.hpp", DOOR, [], 4.0, None),
     ("sureleap.hpp, compiled once", DOOR, [COMPILED], 2.8, None),

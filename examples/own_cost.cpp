@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A cost model of your own: one function, the seconds that a step takes. Schedules that weigh verified rows against time ask
-// it. What they decide is exact whatever it says; a wrong cost costs time and nothing else.
+// A cost model of your own: one function, the seconds that a step takes. Schedules that weigh verified rows against
+// time ask it. What they decide is exact whatever it says; a wrong cost costs time and nothing else.
 #include <cstddef>
 #include <cstdio>
 #include <vector>

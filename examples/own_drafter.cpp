@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A drafter of your own, without a model: behind a token comes what followed it when the text had it last. Its members are
-// all that a drafter needs; concepts.hpp says which others it may have.
+// A drafter of your own, without a model: behind a token comes what followed it when the text had it last. Its members
+// are all that a drafter needs; concepts.hpp says which others it may have.
 #include <cstddef>
 #include <cstdio>
 #include <span>

@@ -89,10 +89,10 @@ void generate(char const* name, Schedule schedule) {
 
     // Here the compiler looks at schedule and rule together. With look_ahead_schedule it says
     //     sureleap: this schedule looks ahead (it sees drafted tokens it decides about), which biases rules whose
-    //     guarantee is fidelity::distribution (token_rejection, block_verification). Use a schedule that
-    //     only sees the causal_frontier (greedy_schedule, threshold_schedule) or plans before drafting
-    //     (planned_schedule, top_k_schedule), or a rule that is exact under any schedule (target_match, keyed_coupling),
-    //     or deterministic drafts (token_rejection<argmax_draft>), or pass sureleap::allow_lossy
+    //     guarantee is fidelity::distribution (token_rejection, block_verification). Use a schedule that only sees
+    //     the causal_frontier (greedy_schedule, threshold_schedule) or plans before drafting (planned_schedule,
+    //     top_k_schedule), or a rule that is exact under any schedule (target_match, keyed_coupling), or deterministic
+    //     drafts (token_rejection<argmax_draft>), or pass sureleap::allow_lossy
     decoder dec{target, drafter, schedule, token_rejection{}, {.max_requests = 3, .seed = 7}};
 
     std::vector<std::vector<token_id>> const prompts{{11, 4}, {19, 14}, {12, 8}};

@@ -76,9 +76,9 @@ concept randomness = requires(R& rng, draw_key const& key, double x, detail::wei
 };
 
 /// A source that several threads may ask at once, through const, and whose answers do not depend on who asks first; it
-/// says so: `static constexpr bool is_concurrent = true`. Stages divide among threads (executor.hpp) what draws from such a
-/// source only, and decide by any other in the order of the batch. Rejected: taking const for a yes; a view of a stateful
-/// source, like enumerator::source, is const too.
+/// says so: `static constexpr bool is_concurrent = true`. Stages divide among threads (executor.hpp) what draws from
+/// such a source only, and decide by any other in the order of the batch. Rejected: taking const for a yes; a view of a
+/// stateful source, like enumerator::source, is const too.
 template <class R>
 concept concurrent_randomness =
     randomness<R const> && requires { requires std::bool_constant<R::is_concurrent>::value; };
@@ -86,7 +86,8 @@ concept concurrent_randomness =
 // ---- linear algebra --------------------------------------------------------------------------------------------
 
 /// Matrix-vector kernels of the heads, chosen as a policy type. scalar_backend (linear.hpp) is what others are tested
-/// against. A backend may sum in another order: two may differ by rounding. dot is w . x, gemv writes W x, gemv_add adds it.
+/// against. A backend may sum in another order: two may differ by rounding. dot is w . x, gemv writes W x, gemv_add
+/// adds it.
 template <class B, class W, class R>
 concept linear_backend =
     requires(matrix_view<W> weights, std::span<W const> row, std::span<R const> x, std::span<R> y) {
@@ -101,8 +102,9 @@ concept linear_backend =
 /// block_forward<T>, valid until the next call. Rounds that would read it later are refused. A backbone with several
 /// buffers says itself which passes are current (core/pass.hpp).
 ///
-/// Promise: reads committed tokens only, and keeps base logits that no head adds to until the round has ended. Hidden states
-/// that consumed a drafted token would make confidences anticipating; an autoregressive model is therefore another concept.
+/// Promise: reads committed tokens only, and keeps base logits that no head adds to until the round has ended. Hidden
+/// states that consumed a drafted token would make confidences anticipating; an autoregressive model is therefore
+/// another concept.
 template <class B>
 concept backbone = requires(B& b, std::span<request_view const> requests) {
     { b.forward(requests).base_logits.values.data };
@@ -191,8 +193,8 @@ concept anchor_confidence = requires(C const& c, std::span<Real const> hidden, t
     { c.at_anchor(q, k) } -> std::convertible_to<double>;
 };
 
-/// Maps a confidence to a calibrated one; lent to the rounds as a calibration_ref. Promise: increasing in c for each k, and a
-/// fixed function during a round.
+/// Maps a confidence to a calibrated one; lent to the rounds as a calibration_ref. Promise: increasing in c for each k,
+/// and a fixed function during a round.
 template <class C>
 concept calibrator = requires(C const& cal, std::size_t k, double c) {
     { cal(k, c) } noexcept -> std::convertible_to<double>;
@@ -205,27 +207,28 @@ concept calibrator = requires(C const& cal, std::size_t k, double c) {
 /// - is_deterministic: x_k is a function of the context, whatever the acceptance rule's draft_rule.
 /// - is_parallel: forward() consumes no drafted token.  has_confidence: it records confidences below certainty.
 /// - forward(requests) is what a planner may see.
-/// - draw fills the block: for each request of block.requests() it appends tokens, up to draft_cap (drafter/draft_block.hpp).
-///   No concept can ask for a template, so the stage does:
+/// - draw fills the block: for each request of block.requests() it appends tokens, up to draft_cap
+///   (drafter/draft_block.hpp). No concept can ask for a template, so the stage does:
 ///       template <class DraftRule, class Rng>
 ///       void draw(<what forward returns>, DraftRule, draft_block<Q>& block, Rng& rng);
-///   DraftRule is the acceptance rule's (guarantee.hpp). Q is value_type, or any where the drafter has no rows. A drafter
-///   without a model appends with append_found(r, x, target_vocabulary()) until that is false (examples/own_drafter.cpp).
+///   DraftRule is the acceptance rule's (guarantee.hpp). Q is value_type, or any where the drafter has no rows. A
+///   drafter without a model appends with append_found(r, x, target_vocabulary()) until that is false
+///   (examples/own_drafter.cpp).
 ///
 /// Rounds may overlap: another forward may come before this one's draw, and another draw before this one's commit. So
 /// what belongs to a pass is in what forward returns. Where that refers to memory which the next forward overwrites, it
 /// has a member `pass` (pass_stamp), by which stages refuse it. Draw reads the requests of the block. What a drafter
 /// learns from is in the block too: commit(verdicts, block), in place of commit(verdicts) (draft_notes).
 ///
-/// A request whose draft_cap is 0 drafts nothing, and a backbone need not fill its rows. In a round in which nobody drafts
-/// neither is called; a model that keeps state of its own finds what it has missed in the requests' contexts, or in commit.
-/// Optional: room(request) says how many tokens its model can draft for the request in the coming round: its context may
-/// be shorter than the target's, its memory full. Asked before the round (draft_room); 0: none. A backbone or a model may
-/// have it as well, and its drafter passes it on. So it is with unread(request): committed tokens before the anchor that
-/// the model has not read, and reads before it drafts (draft_unread). model_block_size() says that it finds tokens
-/// without its model as well (with_lookup), and how many its model drafts at most. Of those that it finds found_cap is the
-/// limit, and the drafter is asked where that is not 0. drafts_trees: its tokens may be trees, in the order in which they
-/// grew (drafter/draft_block.hpp); block_size() counts nodes then.
+/// A request whose draft_cap is 0 drafts nothing, and a backbone need not fill its rows. In a round in which nobody
+/// drafts neither is called; a model that keeps state of its own finds what it has missed in the requests' contexts, or
+/// in commit. Optional: room(request) says how many tokens its model can draft for the request in the coming round: its
+/// context may be shorter than the target's, its memory full. Asked before the round (draft_room); 0: none. A backbone
+/// or a model may have it as well, and its drafter passes it on. So it is with unread(request): committed tokens before
+/// the anchor that the model has not read, and reads before it drafts (draft_unread). model_block_size() says that it
+/// finds tokens without its model as well (with_lookup), and how many its model drafts at most. Of those that it finds
+/// found_cap is the limit, and the drafter is asked where that is not 0. drafts_trees: its tokens may be trees, in the
+/// order in which they grew (drafter/draft_block.hpp); block_size() counts nodes then.
 template <class D>
 concept drafter = requires(D& d, D const& c, std::span<request_view const> requests) {
     typename D::value_type;
@@ -247,8 +250,8 @@ concept capacity_curve = requires(C const& c, std::size_t batch_tokens) {
     { c.steps_per_second(batch_tokens) } -> std::convertible_to<double>;
 };
 
-/// The time of a step by all that it depends on (step_load): positive, finite, pure. What a capacity curve cannot say: what
-/// drafting costs, how long contexts are. A schedule asks about one round at a time, with everything but B fixed
+/// The time of a step by all that it depends on (step_load): positive, finite, pure. What a capacity curve cannot say:
+/// what drafting costs, how long contexts are. A schedule asks about one round at a time, with everything but B fixed
 /// (priced_round).
 template <class C>
 concept cost_model = requires(C const& c, step_load const& load) {
@@ -300,10 +303,10 @@ concept draft_stopper = requires(S const& s) {
     { s.draft_floor() } -> std::convertible_to<fixed_probability>;
 };
 
-/// A schedule that keeps something for each slot or position. set_up(sizes) is called before the first round, and allocates;
-/// sizes() tells for what, zeros before. So the sizes stand in one place, the limits of the rounds. The same sizes again
-/// change nothing; a schedule that was moved to rounds of other sizes makes room for them and forgets what it cannot keep.
-/// What wraps a sized part is one, and passes the call on.
+/// A schedule that keeps something for each slot or position. set_up(sizes) is called before the first round, and
+/// allocates; sizes() tells for what, zeros before. So the sizes stand in one place, the limits of the rounds. The same
+/// sizes again change nothing; a schedule that was moved to rounds of other sizes makes room for them and forgets what
+/// it cannot keep. What wraps a sized part is one, and passes the call on.
 template <class S>
 concept sized_part = requires(S& s, S const& constant, round_sizes const& sizes) {
     s.set_up(sizes);
@@ -357,9 +360,9 @@ struct hook_context {
 
 /// Edits a copy of one target row before the transform: penalties, biases, masks (-inf) that drafts need not know
 /// (request_settings::constraint masks them too). Promise: a function of the request's committed tokens and `drafted`.
-/// What it throws comes out of accept, with nothing committed. Where an executor is lent, it is called from its threads,
-/// for several requests at once. Optional: touches(request), whether it edits the
-/// request's rows at all; if not, they are read in place where they are stored in the compute type, without a copy.
+/// What it throws comes out of accept, with nothing committed. Where an executor is lent, it is called from its
+/// threads, for several requests at once. Optional: touches(request), whether it edits the request's rows at all; if
+/// not, they are read in place where they are stored in the compute type, without a copy.
 template <class H, class Real>
 concept logits_hook = requires(H const& hook, hook_context const& at, std::span<Real> logits) { hook(at, logits); };
 
@@ -410,10 +413,10 @@ struct randomness_archetype {
 ///
 /// - guarantee: the fidelity it promises (guarantee.hpp). draft_rule: how x_k must be drawn for that promise; drawing
 ///   otherwise loses acceptance silently, so the rule declares it and the drafter obeys. access: what it reads of q.
-/// - It may ask for target rows in any order. A row is made when it is first asked for, so those behind a rejection are best
-///   left alone. Each decision has a key of its own (draw_key.hpp). Const, concurrently callable.
-/// - Its call operator declares `decision` as its return type: with `auto` the compiler reads its body before it knows the
-///   verification.
+/// - It may ask for target rows in any order. A row is made when it is first asked for, so those behind a rejection
+///   are best left alone. Each decision has a key of its own (draw_key.hpp). Const, concurrently callable.
+/// - Its call operator declares `decision` as its return type: with `auto` the compiler reads its body before it knows
+///   the verification.
 template <class A>
 concept acceptance_sampler =
     requires(A const& rule, detail::verification_archetype& v, detail::randomness_archetype& rng) {

@@ -5,10 +5,6 @@
 // libraries (ext/) and tools for tests (testing/) are included by name.
 #pragma once
 
-#include <sureleap/concepts.hpp>
-#include <sureleap/confidence/calibration.hpp>
-#include <sureleap/confidence/estimate.hpp>
-#include <sureleap/confidence/head.hpp>
 #include <sureleap/core/abi_tag.hpp>
 #include <sureleap/core/calibration_ref.hpp>
 #include <sureleap/core/config.hpp>
@@ -20,13 +16,73 @@
 #include <sureleap/core/token_mask.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/core/workspace.hpp>
+
+#include <sureleap/sampling/distribution.hpp>
+#include <sureleap/sampling/draw_key.hpp>
+#include <sureleap/sampling/gumbel_max.hpp>
+#include <sureleap/sampling/interval.hpp>
+#include <sureleap/sampling/quantile.hpp>
+#include <sureleap/sampling/random.hpp>
+#include <sureleap/sampling/row_mask.hpp>
+#include <sureleap/sampling/summed_row.hpp>
+#include <sureleap/sampling/truncation.hpp>
+#include <sureleap/sampling/undrawn.hpp>
+#include <sureleap/sampling/vocabulary_map.hpp>
+#include <sureleap/sampling/weighted_row.hpp>
+
+#include <sureleap/concepts.hpp>
+
+#include <sureleap/head/gated.hpp>
+#include <sureleap/head/int8.hpp>
+#include <sureleap/head/linear.hpp>
+#include <sureleap/head/markov.hpp>
+#include <sureleap/head/none.hpp>
+#include <sureleap/head/output.hpp>
+#include <sureleap/head/rnn.hpp>
+#include <sureleap/head/shortlist.hpp>
+
+#include <sureleap/confidence/calibration.hpp>
+#include <sureleap/confidence/estimate.hpp>
+#include <sureleap/confidence/head.hpp>
+
 #include <sureleap/cost/additive.hpp>
 #include <sureleap/cost/capacity.hpp>
 #include <sureleap/cost/cell.hpp>
 #include <sureleap/cost/padded.hpp>
 #include <sureleap/cost/sample.hpp>
 #include <sureleap/cost/views.hpp>
-#include <sureleap/decoder.hpp>
+
+#include <sureleap/schedule/adapter.hpp>
+#include <sureleap/schedule/agreed.hpp>
+#include <sureleap/schedule/budget.hpp>
+#include <sureleap/schedule/bulk_admission.hpp>
+#include <sureleap/schedule/frontier.hpp>
+#include <sureleap/schedule/greedy.hpp>
+#include <sureleap/schedule/hysteresis.hpp>
+#include <sureleap/schedule/planned.hpp>
+#include <sureleap/schedule/planning.hpp>
+#include <sureleap/schedule/simple.hpp>
+#include <sureleap/schedule/survival.hpp>
+#include <sureleap/schedule/throughput.hpp>
+#include <sureleap/schedule/top_k.hpp>
+#include <sureleap/schedule/when_priced.hpp>
+
+#include <sureleap/verify/block.hpp>
+#include <sureleap/verify/bounded.hpp>
+#include <sureleap/verify/bounded_remaining.hpp>
+#include <sureleap/verify/coupled.hpp>
+#include <sureleap/verify/draft_tree.hpp>
+#include <sureleap/verify/match.hpp>
+#include <sureleap/verify/recursive.hpp>
+#include <sureleap/verify/rejection.hpp>
+#include <sureleap/verify/remaining.hpp>
+#include <sureleap/verify/residual.hpp>
+#include <sureleap/verify/target_laws.hpp>
+#include <sureleap/verify/traversal.hpp>
+#include <sureleap/verify/verdict.hpp>
+#include <sureleap/verify/verification.hpp>
+#include <sureleap/verify/verify_batch.hpp>
+
 #include <sureleap/drafter/autoregressive.hpp>
 #include <sureleap/drafter/beside_model.hpp>
 #include <sureleap/drafter/block_parts.hpp>
@@ -43,14 +99,7 @@
 #include <sureleap/drafter/tree_drafter.hpp>
 #include <sureleap/drafter/with_forced.hpp>
 #include <sureleap/drafter/with_lookup.hpp>
-#include <sureleap/head/gated.hpp>
-#include <sureleap/head/int8.hpp>
-#include <sureleap/head/linear.hpp>
-#include <sureleap/head/markov.hpp>
-#include <sureleap/head/none.hpp>
-#include <sureleap/head/output.hpp>
-#include <sureleap/head/rnn.hpp>
-#include <sureleap/head/shortlist.hpp>
+
 #include <sureleap/round/attempts.hpp>
 #include <sureleap/round/check.hpp>
 #include <sureleap/round/combination.hpp>
@@ -63,47 +112,8 @@
 #include <sureleap/round/runner.hpp>
 #include <sureleap/round/stage_checks.hpp>
 #include <sureleap/round/stages.hpp>
-#include <sureleap/sampling/distribution.hpp>
-#include <sureleap/sampling/draw_key.hpp>
-#include <sureleap/sampling/gumbel_max.hpp>
-#include <sureleap/sampling/interval.hpp>
-#include <sureleap/sampling/quantile.hpp>
-#include <sureleap/sampling/random.hpp>
-#include <sureleap/sampling/row_mask.hpp>
-#include <sureleap/sampling/summed_row.hpp>
-#include <sureleap/sampling/truncation.hpp>
-#include <sureleap/sampling/undrawn.hpp>
-#include <sureleap/sampling/vocabulary_map.hpp>
-#include <sureleap/sampling/weighted_row.hpp>
-#include <sureleap/schedule/adapter.hpp>
-#include <sureleap/schedule/agreed.hpp>
-#include <sureleap/schedule/budget.hpp>
-#include <sureleap/schedule/bulk_admission.hpp>
-#include <sureleap/schedule/frontier.hpp>
-#include <sureleap/schedule/greedy.hpp>
-#include <sureleap/schedule/hysteresis.hpp>
-#include <sureleap/schedule/planned.hpp>
-#include <sureleap/schedule/planning.hpp>
-#include <sureleap/schedule/simple.hpp>
-#include <sureleap/schedule/survival.hpp>
-#include <sureleap/schedule/throughput.hpp>
-#include <sureleap/schedule/top_k.hpp>
-#include <sureleap/schedule/when_priced.hpp>
-#include <sureleap/verify/block.hpp>
-#include <sureleap/verify/bounded.hpp>
-#include <sureleap/verify/bounded_remaining.hpp>
-#include <sureleap/verify/coupled.hpp>
-#include <sureleap/verify/draft_tree.hpp>
-#include <sureleap/verify/match.hpp>
-#include <sureleap/verify/recursive.hpp>
-#include <sureleap/verify/rejection.hpp>
-#include <sureleap/verify/remaining.hpp>
-#include <sureleap/verify/residual.hpp>
-#include <sureleap/verify/target_laws.hpp>
-#include <sureleap/verify/traversal.hpp>
-#include <sureleap/verify/verdict.hpp>
-#include <sureleap/verify/verification.hpp>
-#include <sureleap/verify/verify_batch.hpp>
+
+#include <sureleap/decoder.hpp>
 
 #if SURELEAP_COMPILED
 #define SURELEAP_DETAIL_TEMPLATE extern template

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Rules that follow the target's token judge chains and trees. Tests that draft by the rule try both: a rule as it is is given
-// chains, and `with_trees<Rule>` trees.
+// Rules that follow the target's token judge chains and trees. Tests that draft by the rule try both: a rule as it is
+// is given chains, and `with_trees<Rule>` trees.
 #pragma once
 
 #include <sureleap/core/guarantee.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What a program that defines SURELEAP_COMPILED adds to its sources, compiled with the same options, where it does not link
-// the CMake target sureleap::compiled.
+// What a program that defines SURELEAP_COMPILED adds to its sources, compiled with the same options, where it does not
+// link the CMake target sureleap::compiled.
 #include <sureleap/sureleap.hpp>  // what is declared, before what is defined
 
 #include <sureleap/compiled/kernels.cpp>

@@ -5,8 +5,8 @@
 // A user may define, before the first include and in the same way in every translation unit:
 //   SURELEAP_CONTRACTS   1: broken preconditions print the expectation and abort (default in builds without NDEBUG)
 //                        0: they are parsed but not evaluated (default with NDEBUG)
-//   SURELEAP_COMPILED    1: kernels and what else needs no type of a user's is declared only, and compiled once in a unit
-//                        of its own (detail/kernel/native.hpp)
+//   SURELEAP_COMPILED    1: kernels and what else needs no type of a user's is declared only, and compiled once in a
+//                        unit of its own (detail/kernel/native.hpp)
 //                        0: the library is headers and nothing else (default)
 // Settings that change inline code are part of the inline namespace, and so is what the unit is compiled for
 // (core/abi_tag.hpp). So two translation units that disagree link as two versions of the library. Otherwise they would
@@ -19,7 +19,8 @@
 #define SURELEAP_VERSION_MINOR 2
 #define SURELEAP_VERSION_PATCH 0
 
-// A file that does not exist, because that ends the compilation: this is the one error, and hundreds would follow an #error.
+// A file that does not exist, because that ends the compilation: this is the one error, and hundreds would follow an
+// #error.
 #if !defined(__cplusplus) || (__cplusplus < 202002L && !defined(_MSC_VER))
 #include <sureleap needs C++20: compile with -std=c++20, or link the CMake target sureleap::sureleap>
 #endif
@@ -67,7 +68,8 @@
 #define SURELEAP_HOST_DEVICE
 #endif
 
-// Loops of vector code that are only fast unrolled. nvcc, which also reads host headers, knows the pragma by another name.
+// Loops of vector code that are only fast unrolled. nvcc, which also reads host headers, knows the pragma by another
+// name.
 #if defined(__CUDACC__)
 #define SURELEAP_DETAIL_UNROLL(n)
 #else

@@ -147,32 +147,32 @@ inline constexpr double largest_normaliser =
 /// One row of logits in storage format T: unnormalised log-probabilities over the vocabulary, -inf for masked tokens.
 /// Not a probability_row: the two cannot be mixed up.
 ///
-/// What a row brings along must be of these very values: of all of them, as they are stored, at temperature 1, after the
-/// last change to any of them. A mask, a bias or a penalty that comes later makes it wrong; masked tokens are masked before
-/// the sum, and a logits hook does it at the right place. It is used for laws at temperature 1 that are not truncated, and
-/// not read for others.
+/// What a row brings along must be of these very values: of all of them, as they are stored, at temperature 1, after
+/// the last change to any of them. A mask, a bias or a penalty that comes later makes it wrong; masked tokens are
+/// masked before the sum, and a logits hook does it at the right place. It is used for laws at temperature 1 that are
+/// not truncated, and not read for others.
 ///
 /// A normaliser bounds the sum: sum exp(values - log_normaliser) is taken to be within normaliser_tolerance of 1. A
-/// decision that is the same for all such sums needs no pass. Others, and draws, make the sum: of block_sums if there are
-/// any, else of the row. So tokens keep the probabilities that the logits give, if the normaliser is within the tolerance.
-/// As a float a normaliser beyond 2,048 is rounded to more than a fraction of that; it is not read.
+/// decision that is the same for all such sums needs no pass. Others, and draws, make the sum: of block_sums if there
+/// are any, else of the row. So tokens keep the probabilities that the logits give, if the normaliser is within the
+/// tolerance. As a float a normaliser beyond 2,048 is rounded to more than a fraction of that; it is not read.
 ///
-/// Every round notices, at no cost, a sum that was made and is beyond the tolerance; a probability above 1; block sums that
-/// do not add up to 1. Such a row has no law, and its request gets status::invalid_target. A draw that finds less in a block
-/// than its sum says makes the sum by a pass. Each verification makes at least one sum. Not noticed without a pass: a wrong
-/// normaliser of a row whose tokens were all accepted, and logits that were raised after their block sums were made. A NaN
-/// that the normaliser does not show is noticed where it is read.
+/// Every round notices, at no cost, a sum that was made and is beyond the tolerance; a probability above 1; block sums
+/// that do not add up to 1. Such a row has no law, and its request gets status::invalid_target. A draw that finds less
+/// in a block than its sum says makes the sum by a pass. Each verification makes at least one sum. Not noticed without
+/// a pass: a wrong normaliser of a row whose tokens were all accepted, and logits that were raised after their block
+/// sums were made. A NaN that the normaliser does not show is noticed where it is read.
 template <class T>
 struct logits_row {
     std::span<T const> values;
-    /// log(sum exp(values)), if the producer has it already (an LM head's epilogue). It saves the pass that computes it for
-    /// rows that nothing is drawn from.
+    /// log(sum exp(values)), if the producer has it already (an LM head's epilogue). It saves the pass that computes it
+    /// for rows that nothing is drawn from.
     std::optional<compute_t<T>> log_normaliser{};
     /// sum exp(values - log_normaliser) over tokens 0 .. 1023, 1024 .. 2047 and so on (row_block), if the producer has
-    /// that as well: with it a law is made and drawn from without a pass. Read only with a log_normaliser. Their sum is the
-    /// row's, so they are relative to the same normaliser (not to the row's maximum) and add up to 1 within
-    /// normaliser_tolerance. Each is exact up to rounding them and the normaliser; by what one is too small beyond that, the
-    /// last tokens of its block are drawn too rarely. One that is too large does no harm.
+    /// that as well: with it a law is made and drawn from without a pass. Read only with a log_normaliser. Their sum is
+    /// the row's, so they are relative to the same normaliser (not to the row's maximum) and add up to 1 within
+    /// normaliser_tolerance. Each is exact up to rounding them and the normaliser; by what one is too small beyond
+    /// that, the last tokens of its block are drawn too rarely. One that is too large does no harm.
     std::span<compute_t<T> const> block_sums{};
 };
 
@@ -186,8 +186,8 @@ struct logits_rows {
     std::span<compute_t<T> const> log_normalisers{};  ///< [rows], or empty if the producer has none
     matrix_view<compute_t<T>> block_sums{};           ///< [rows, vocabulary / 1024, rounded up], or empty
     pass_stamp pass{};                                ///< of the model; by default the rows are said to stay
-    /// Of a target that pads: request r has rows r * per_request and so on, [R, per_request, vocabulary], of which it uses
-    /// 1 + l_r. 0: as in the batch, without gaps.
+    /// Of a target that pads: request r has rows r * per_request and so on, [R, per_request, vocabulary], of which it
+    /// uses 1 + l_r. 0: as in the batch, without gaps.
     std::size_t per_request = 0;
 
     [[nodiscard]] logits_row<T> row(std::size_t i) const noexcept {
@@ -214,16 +214,17 @@ struct token_log_probability {
 
 // ---- settings --------------------------------------------------------------------------------------------------
 
-/// The least temperature that is not greedy. Logits are multiplied with its inverse: below it, rounding them would decide.
+/// The least temperature that is not greedy. Logits are multiplied with its inverse: below it, rounding them would
+/// decide.
 inline constexpr double least_temperature = 1e-5;
-/// The largest temperature that a request may ask for. Far below where its inverse is 0 as a float (1.4e45), and far above
-/// where laws of any real logits are level.
+/// The largest temperature that a request may ask for. Far below where its inverse is 0 as a float (1.4e45), and far
+/// above where laws of any real logits are level.
 inline constexpr double largest_temperature = 1e6;
 
 /// How logits become a distribution: temperature, then top-k, then top-p, then min-p, each on what the one before left,
 /// renormalised. Truncation keeps tokens in the order (logit descending, id ascending), so ties are resolved alike
-/// everywhere. Temperature 0 (in fact anything below least_temperature, as in the reference code) is greedy: all mass on the
-/// first largest logit.
+/// everywhere. Temperature 0 (in fact anything below least_temperature, as in the reference code) is greedy: all mass
+/// on the first largest logit.
 struct transform {
     double temperature = 1.0;  ///< 0 .. largest_temperature; below least_temperature greedy
     int top_k = 0;             ///< keep the k largest; 0 keeps all
@@ -250,10 +251,11 @@ enum class finish_reason : std::uint8_t { none, stop_token, max_new_tokens, stop
 /// at once.
 using text_end_ref = function_ref<bool(request_view const&, std::span<token_id const>)>;
 
-/// Which tokens may come next in a constrained text, lent as a callable mask(request, drafted) -> token_mask: behind the
-/// request's context and `drafted`, a part of what its round drafts. It is asked when a token is drafted there, and again
-/// when the target's row there is read, for the same prefixes or others, and not behind a stop token. The mask stays
-/// valid until it is asked again for the request. `constraint` (serving/constraint.hpp) makes one of a grammar's matcher.
+/// Which tokens may come next in a constrained text, lent as a callable mask(request, drafted) -> token_mask: behind
+/// the request's context and `drafted`, a part of what its round drafts. It is asked when a token is drafted there, and
+/// again when the target's row there is read, for the same prefixes or others, and not behind a stop token. The mask
+/// stays valid until it is asked again for the request. `constraint` (serving/constraint.hpp) makes one of a grammar's
+/// matcher.
 ///
 /// Promise: a function of these tokens, as long as the round lasts. Where an executor is lent, it is called from its
 /// threads, for several requests at once. A mask that allows nothing leaves the row without a law.
@@ -277,20 +279,21 @@ struct request_settings {
     std::span<token_id const> stop_tokens{};
     /// Asked after each token that is emitted and no stop token. Must stay valid likewise.
     text_end_ref text_end{};
-    /// Tokens that it does not allow have probability 0, in the target's law and in the draft's. Must stay valid likewise.
+    /// Tokens that it does not allow have probability 0, in the target's law and in the draft's. Must stay valid
+    /// likewise.
     constraint_ref constraint{};
     /// At most this many draft tokens in a round, whatever gamma is (the rollback depth of a recurrent target, say).
     std::size_t max_draft_tokens = static_cast<std::size_t>(-1);
-    /// Report log p of every emitted token, p being the transformed target; at temperature 0, where that says nothing, the
-    /// target at temperature 1 without truncation.
+    /// Report log p of every emitted token, p being the transformed target; at temperature 0, where that says nothing,
+    /// the target at temperature 1 without truncation.
     bool log_probabilities = false;
     /// Those of the target's row as it came, at temperature 1: without a hook, a constraint or truncation.
     bool raw_log_probabilities = false;
     /// Report so many of the likeliest tokens beside each emitted one, by the same law. At most
     /// round_limits::top_log_probabilities, and with log_probabilities only.
     std::size_t top_log_probabilities = 0;
-    /// What a token of this request is worth beside those of others, > 0: schedules maximise expected tokens per second,
-    /// weighted so. Changes how many of its drafts are verified, never what is emitted.
+    /// What a token of this request is worth beside those of others, > 0: schedules maximise expected tokens per
+    /// second, weighted so. Changes how many of its drafts are verified, never what is emitted.
     double priority = 1.0;
     /// The speed this request should have at least, in tokens per second; 0 asks for none. Read by speed_targets.
     double tokens_per_second = 0.0;
@@ -323,19 +326,21 @@ struct request_view {
     /// At most this many draft tokens in this round, 0 for none: an engine's limit, which the schedule may lower before
     /// anything is drafted.
     std::size_t draft_limit = static_cast<std::size_t>(-1);
-    /// The same for what a drafter's model drafts: a schedule lowers it where the model's time is not paid for. Tokens that were
-    /// found beside it (with_lookup) took no time, so it is no limit to them; the schedule prices their rows.
+    /// The same for what a drafter's model drafts: a schedule lowers it where the model's time is not paid for. Tokens
+    /// that were found beside it (with_lookup) took no time, so it is no limit to them; the schedule prices their rows.
     std::size_t model_limit = static_cast<std::size_t>(-1);
     /// Committed tokens before the anchor that the drafter's model has not read, and reads before it drafts here.
     std::uint64_t unread = 0;
-    /// The target decodes tokens again before it scores this round: it had to take back drafts, and could not for nothing.
+    /// The target decodes tokens again before it scores this round: it had to take back drafts, and could not for
+    /// nothing.
     bool replays = false;
     // Set by begin_round:
     /// The worth of a token, 1 .. certain, relative to that of the round's most important request.
     fixed_probability weight = certain;
     /// The chain of drafts ends before the first position whose survival would be below this.
     fixed_probability draft_floor = 0;
-    /// Parents of the tree that a failed round drafted (verdict::parents): it is drafted again in that shape. Empty: none.
+    /// Parents of the tree that a failed round drafted (verdict::parents): it is drafted again in that shape. Empty:
+    /// none.
     std::span<std::int32_t const> shape{};
 
     /// Tokens of the text before this round, by what remains of max_new_tokens.
@@ -384,8 +389,8 @@ struct step_load {
     [[nodiscard]] bool operator==(step_load const&) const = default;
 };
 
-/// All that is known of a round's load before anything is drafted. How far chains really went is no part of it: they may end
-/// by what was drawn (draft_floor), and a schedule that saw the sum would look ahead.
+/// All that is known of a round's load before anything is drafted. How far chains really went is no part of it: they
+/// may end by what was drawn (draft_floor), and a schedule that saw the sum would look ahead.
 [[nodiscard]] inline step_load load_of(std::span<request_view const> requests, std::size_t block_size) noexcept {
     step_load load{.requests = requests.size(), .batch_tokens = requests.size()};
     for (request_view const& r : requests) {
@@ -415,8 +420,8 @@ enum class status : std::uint8_t {
     invalid_draft,       ///< a draft row held NaN or +inf, or no finite logit that is allowed; or its shape was wrong
     invalid_confidence,  ///< a confidence was NaN or outside [0, 1]
     // What ends the round for a request, with nothing emitted:
-    /// The same of a target logits row; or the normaliser or block sums that it brought are not its own; or what the rule
-    /// decided is no token.
+    /// The same of a target logits row; or the normaliser or block sums that it brought are not its own; or what the
+    /// rule decided is no token.
     invalid_target,
     wrong_draft_rule,  ///< the drafter drew by another draft rule than that of the acceptance rule
     other_draft,   ///< run again after a failure, the request drafted other tokens, or its drafter or rule is another

@@ -2,9 +2,10 @@
 //
 // A round's drafts: tokens, the q each was drawn from, confidences and survivals, for R requests and gamma positions.
 //
-// A request's tokens are a chain, or a tree in the order in which it was grown (drafter/grow.hpp). Then the survival of a token
-// is how likely it is to be accepted, which falls along that order, and its confidence is the ratio to the one before. So
-// a schedule sees a chain: a prefix of the order is a tree, and its survivals add up to the tokens that it is worth.
+// A request's tokens are a chain, or a tree in the order in which it was grown (drafter/grow.hpp). Then the survival of
+// a token is how likely it is to be accepted, which falls along that order, and its confidence is the ratio to the one
+// before. So a schedule sees a chain: a prefix of the order is a tree, and its survivals add up to the tokens that it
+// is worth.
 //
 // A token travels with the q it was drawn from: one call draws and records it, so verification cannot use another q.
 // The confidence of a position is recorded in the same call, from an argument that was computed before the draw.
@@ -120,8 +121,8 @@ public:
         auto const scratch = prefixes_.subspan(worker_ * shape_.block_size, shape_.block_size);
         return mask_behind(requests_[r], trees_[r].prefix(n, scratch));
     }
-    /// q of a filled row that is kept at `place`, or is lent. A row that is masked is changed where it is kept. Where the
-    /// mask allows one token alone, q has no row.
+    /// q of a filled row that is kept at `place`, or is lent. A row that is masked is changed where it is kept. Where
+    /// the mask allows one token alone, q has no row.
     [[nodiscard]] distribution<Q> law_at(std::size_t place, std::span<Q const> row, vocabulary_view map,
                                          transform const& how, row_mask const& mask = {}) const noexcept {
         if (mask) {
@@ -183,8 +184,9 @@ public:
     [[nodiscard]] std::span<Q> node_state(std::size_t r, node_id n) const noexcept {
         return state_.subspan(node_place(r, n) * shape_.state_size, shape_.state_size);
     }
-    /// Takes over the tree that request r has grown, each node with the law that it was drawn from. raw(n) is the confidence of
-    /// node n before it was calibrated, NaN if it was not. Ends at the floor, or if the rule asked for another DraftRule.
+    /// Takes over the tree that request r has grown, each node with the law that it was drawn from. raw(n) is the
+    /// confidence of node n before it was calibrated, NaN if it was not. Ends at the floor, or if the rule asked for
+    /// another DraftRule.
     template <class DraftRule, class Raw>
     void take_tree(std::size_t r, DraftRule, Raw const& raw) noexcept {
         if (shape_.rule != drawn_by::any && shape_.rule != drawn_by_v<DraftRule>) {
@@ -219,8 +221,8 @@ public:
     bool append_found(std::size_t r, token_id x, std::size_t target_vocabulary) noexcept {
         return !is_full(r) && append_one_hot(r, x, target_vocabulary, certain, 1.0);
     }
-    /// The same of a token that was found beside a drafter's model, with a confidence of its own: model_limit is no limit to
-    /// it, no calibration sees the confidence (the raw one is NaN), and the request's chain counts as found().
+    /// The same of a token that was found beside a drafter's model, with a confidence of its own: model_limit is no
+    /// limit to it, no calibration sees the confidence (the raw one is NaN), and the request's chain counts as found().
     bool append_found(std::size_t r, token_id x, std::size_t target_vocabulary, fixed_probability c) noexcept {
         if (sizes_[r] >= requests_[r].found_cap(shape_.block_size) || has_ended(r)) return false;
         if (!append_one_hot(r, x, target_vocabulary, c, std::numeric_limits<double>::quiet_NaN())) return false;
@@ -266,8 +268,8 @@ public:
 
     /// Threads that may be used, for products of several requests.
     [[nodiscard]] executor_ref const& threads() const noexcept { return shape_.executor; }
-    /// step(block, r) for every request, divided among the threads if it is worth it: a step passes over so many `numbers`
-    /// (logits, weights). The block it is given is this one, with scratch that no step at the same time has.
+    /// step(block, r) for every request, divided among the threads if it is worth it: a step passes over so many
+    /// `numbers` (logits, weights). The block it is given is this one, with scratch that no step at the same time has.
     template <class Step>
     void for_each_request(std::size_t numbers, Step const& step) const {
         std::size_t const worth = shape_.executor.worth(numbers * requests_.size());
@@ -307,7 +309,8 @@ public:
     [[nodiscard]] std::span<distribution<Q> const> laws(std::size_t r) const noexcept {
         return laws_.subspan(r * shape_.block_size, sizes_[r]);
     }
-    /// Of a tree: the parents of these tokens, 0 for the anchor, else 1 + the index of the token before it. Empty for chains.
+    /// Of a tree: the parents of these tokens, 0 for the anchor, else 1 + the index of the token before it. Empty for
+    /// chains.
     [[nodiscard]] std::span<node_id const> parents(std::size_t r) const noexcept {
         return parents_.empty() ? parents_ : parents_.subspan(r * shape_.block_size, sizes_[r]);
     }
@@ -331,7 +334,8 @@ public:
     [[nodiscard]] std::span<double const> raw_confidences() const noexcept { return raw_; }
 
 private:
-    // Whatever the drafter believes: a longer chain would be written beside the memory, or emit more than may be emitted.
+    // Whatever the drafter believes: a longer chain would be written beside the memory, or emit more than may be
+    // emitted.
     [[nodiscard]] bool is_full(std::size_t r) const noexcept {
         return sizes_[r] >= requests_[r].draft_cap(shape_.block_size) || has_ended(r);
     }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
 //
 // Growing a tree, best node first. A place is a child that does not exist yet: the j-th of a node. Its value is the
-// probability that this child will be accepted, as far as the drafter can tell. The place of the largest value is taken, its
-// token drawn, and two places come instead: the node's next child, and the new node's first.
+// probability that this child will be accepted, as far as the drafter can tell. The place of the largest value is
+// taken, its token drawn, and two places come instead: the node's next child, and the new node's first.
 //
 //     value of the j-th child of n = reach(n) (1 - a_0) .. (1 - a_{j-1}) a_j      a_i: acceptance(n, i)
 //     reach of that child          = its value
 //
-// Values are asked for before the token is drawn, so they cannot depend on it: whether a child exists depends on tokens that
-// were drawn before it. That is what rules that sample need (verify/recursive.hpp). A tree whose nodes are drawn first and
-// ranked by their own probability, as EAGLE-2 does, is exact with matching rules alone, and cannot be grown here with draws.
+// Values are asked for before the token is drawn, so they cannot depend on it: whether a child exists depends on tokens
+// that were drawn before it. That is what rules that sample need (verify/recursive.hpp). A tree whose nodes are drawn
+// first and ranked by their own probability, as EAGLE-2 does, is exact with matching rules alone, and cannot be grown
+// here with draws.
 #pragma once
 
 #include <algorithm>
@@ -62,9 +63,9 @@ public:
           places_(ws.take<place>(2 * most + 1)),
           siblings_(ws.take<token_id>(most)) {}
 
-    /// Grows the tree of one request from its anchor, at most as deep as the request may still emit. The rule's draft_rule says
-    /// how tokens are drawn; `source` models tree_source<Q>. O(nodes log nodes) besides what the source takes, and O(V) for each
-    /// node that is drawn.
+    /// Grows the tree of one request from its anchor, at most as deep as the request may still emit. The rule's
+    /// draft_rule says how tokens are drawn; `source` models tree_source<Q>. O(nodes log nodes) besides what the source
+    /// takes, and O(V) for each node that is drawn.
     template <class DraftRule, class Source, class Rng>
     void operator()(draft_tree& tree, request_view const& request, tree_limits const& limits, Source& source, Rng& rng,
                     DraftRule rule = {}) {
@@ -128,8 +129,8 @@ public:
     }
     /// [tree.size()] q of each node that has children; of the last tree.
     [[nodiscard]] std::span<distribution<Q> const> laws() const noexcept { return laws_; }
-    /// [tree.size()] how likely each node was thought to be accepted. In the order of nodes it can rise, where a child is
-    /// likelier than its elder sibling.
+    /// [tree.size()] how likely each node was thought to be accepted. In the order of nodes it can rise, where a child
+    /// is likelier than its elder sibling.
     [[nodiscard]] std::span<double const> reach() const noexcept { return reach_; }
 
 private:

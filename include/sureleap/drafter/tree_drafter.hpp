@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
-// Trees of drafts from a semi-autoregressive drafter. One backbone pass gives hidden states and base logits of all positions.
-// The sequential head then adds, behind each node, the bias of that node's own token: children of siblings have laws of
-// their own, and no further pass.
+// Trees of drafts from a semi-autoregressive drafter. One backbone pass gives hidden states and base logits of all
+// positions. The sequential head then adds, behind each node, the bias of that node's own token: children of siblings
+// have laws of their own, and no further pass.
 //
 //     decoder dec{target, tree_drafter{semi_autoregressive{..}, {.nodes = 16}}, planned_schedule{cost},
 //                 recursive_rejection<>{}};
 //
-// A tree grows best node first (drafter/grow.hpp). A child's chance to be accepted is the confidence behind its parent, times a
-// ratio for its rank. The ratio is what such confidences turned out to be worth (drafter/sibling_worth.hpp).
+// A tree grows best node first (drafter/grow.hpp). A child's chance to be accepted is the confidence behind its parent,
+// times a ratio for its rank. The ratio is what such confidences turned out to be worth (drafter/sibling_worth.hpp).
 #pragma once
 
 #include <algorithm>
@@ -52,13 +52,13 @@ struct tree_options {
     sibling_worth_settings siblings{};
 };
 
-/// Drafter: semi_autoregressive or parallel, held by value, or by reference where an lvalue was given to the deduction guide.
-/// Its block_size() is the most positions of a path; that of this one is the most tokens of a tree, and what limits drafts
-/// (request_view::draft_cap, never_lose) limits nodes. Models drafter, for rules that judge trees.
+/// Drafter: semi_autoregressive or parallel, held by value, or by reference where an lvalue was given to the deduction
+/// guide. Its block_size() is the most positions of a path; that of this one is the most tokens of a tree, and what
+/// limits drafts (request_view::draft_cap, never_lose) limits nodes. Models drafter, for rules that judge trees.
 ///
-/// A tree's shape depends on tokens that were drawn before it, and never on those it decides about. So its growth is causal, and
-/// sampling rules keep the target's law. With rules that choose their drafts (argmax_draft), children are the likeliest tokens
-/// by the logits; with others a law of temperature 0 has one token, and so one child.
+/// A tree's shape depends on tokens that were drawn before it, and never on those it decides about. So its growth is
+/// causal, and sampling rules keep the target's law. With rules that choose their drafts (argmax_draft), children are
+/// the likeliest tokens by the logits; with others a law of temperature 0 has one token, and so one child.
 ///
 /// Learns in commit what siblings are worth. Takes memory when a round has more requests than any before.
 template <class Drafter>
@@ -97,8 +97,8 @@ public:
 
     [[nodiscard]] forward_type forward(std::span<request_view const> requests) { return parts_.forward(requests); }
 
-    /// The trees that confidences at the anchor promise, for planned_schedule: the worth of their nodes, in the order in which
-    /// they would grow.
+    /// The trees that confidences at the anchor promise, for planned_schedule: the worth of their nodes, in the order
+    /// in which they would grow.
     void plan(forward_type const& forward, draft_block<value_type> const& block, planning_memory& memory) const
         requires plans_at_anchor
     {
@@ -119,8 +119,8 @@ public:
         });
     }
 
-    /// Grows the trees of all requests. With a factored head a product with W2 serves one node of every request; O(nodes V r)
-    /// for each, with a shortlist of M tokens O(V) for each position of a path, and O(nodes M r).
+    /// Grows the trees of all requests. With a factored head a product with W2 serves one node of every request;
+    /// O(nodes V r) for each, with a shortlist of M tokens O(V) for each position of a path, and O(nodes M r).
     template <class DraftRule, class Rng>
     void draw(forward_type const& forward, DraftRule rule, draft_block<value_type>& block, Rng& rng) {
         auto const requests = block.requests();

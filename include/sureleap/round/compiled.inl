@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What rounds over rows of float take, whatever the target, the drafter and the schedule are. It is no header of its own:
-// round/stages.hpp includes it as declarations where SURELEAP_COMPILED is 1, and compiled/rounds.cpp as definitions, with
-// SURELEAP_DETAIL_TEMPLATE as `extern template` or `template`.
+// What rounds over rows of float take, whatever the target, the drafter and the schedule are. It is no header of its
+// own: round/stages.hpp includes it as declarations where SURELEAP_COMPILED is 1, and compiled/rounds.cpp as
+// definitions, with SURELEAP_DETAIL_TEMPLATE as `extern template` or `template`.
 SURELEAP_BEGIN_NAMESPACE
 
 SURELEAP_DETAIL_TEMPLATE class detail::weighted_row<float>;

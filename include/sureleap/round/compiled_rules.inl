@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Corrections, and the accept stage of rules for chains, over rows of float: to sureleap.hpp what compiled.inl is to stages.hpp.
+// Corrections and the accept stage of the commonest rules, over rows of float. sureleap.hpp includes it as stages.hpp
+// includes compiled.inl.
 #define SURELEAP_DETAIL_ACCEPT(...)                                                                                 \
     SURELEAP_DETAIL_TEMPLATE void detail::accept_rows<__VA_ARGS__>(__VA_ARGS__ const&, logits_rows<float> const&,   \
                                                                    no_logits_hook const&, philox_randomness const&, \

@@ -101,21 +101,28 @@ template <class Rule, class T, class Q, class Hook, class Rng>
     }();
     decision const d = view.decide_by(rule, rng);
     if (!d.valid || d.row > drafted.size() || !round.parts.is_token(d.next)) return false;
-    verdict& out = round.verdicts[r];
-    out.accepted = d.row;
+    std::size_t accepted = d.row;
     std::span<node_id const> path{};
     if constexpr (judges_trees_v<Rule>) {
         draft_tree const& tree = view.tree();
         auto const node = static_cast<node_id>(d.row);
         path = tree.path(node, round.paths.subspan(r * round.block.block_size(), tree.depth(node)));
-        out.accepted = path.size();
-        out.parents = round.block.parents(r);
-        if (!out.parents.empty()) out.path = path;
+        accepted = path.size();
     }
     // The row behind k accepted tokens.
     auto const row_of = [&](std::size_t k) {
         return k == 0 || path.empty() ? k : static_cast<std::size_t>(path[k - 1]);
     };
+    // A race needs no sum, but log probabilities do: a normaliser that is not the row's shows here at the latest.
+    for (std::size_t k = 0; request.settings->log_probabilities && k <= accepted; ++k) {
+        if (!view.target(row_of(k)).valid()) return false;
+    }
+    verdict& out = round.verdicts[r];
+    out.accepted = accepted;
+    if constexpr (judges_trees_v<Rule>) {
+        out.parents = round.block.parents(r);
+        if (!out.parents.empty()) out.path = path;
+    }
     emit(
         r, d.next, [&](std::size_t k) { return drafted[row_of(k + 1) - 1]; },
         [&](std::size_t k) -> auto const& { return view.target(row_of(k)); },

@@ -5,8 +5,9 @@
 // Probabilities are not stored: p(v) is evaluated when asked for, and asking for all of them takes a pass over the
 // row.
 //
-// The caller may pass the row's total and block sums with it (logits_row). They save passes and are checked: a row whose own
-// are wrong has no law. What is known of the total is in summed_row.hpp, and the passes over the row in weighted_row.hpp.
+// The caller may pass the row's total and block sums with it (logits_row). They save passes and are checked: a row
+// whose own are wrong has no law. What is known of the total is in summed_row.hpp, and the passes over the row in
+// weighted_row.hpp.
 //
 // Target and draft use the same code, each with its own transform. A recorded draft row gives the same q again, so
 // what verification reads is what was sampled from.
@@ -34,9 +35,10 @@ SURELEAP_BEGIN_NAMESPACE
 
 /// A distribution over the target vocabulary given by a row of logits in storage format T, or one-hot.
 ///
-/// It is a weight function (size, operator[], total), so draws take it as it is. Weights are evaluated in the compute type of T
-/// by one table of passes (detail/kernel/rows.hpp) and summed in double. The distribution is exact for these weights, up to the
-/// rounding of a sum. Trivially copyable; the row, the block sums, the table and the vocabulary map must outlive it.
+/// It is a weight function (size, operator[], total), so draws take it as it is. Weights are evaluated in the compute
+/// type of T by one table of passes (detail/kernel/rows.hpp) and summed in double. The distribution is exact for these
+/// weights, up to the rounding of a sum. Trivially copyable; the row, the block sums, the table and the vocabulary map
+/// must outlive it.
 template <class T>
 class distribution {
     static_assert(is_storage_v<T>, "distribution: T must be float, double, sureleap::bf16 or sureleap::half");
@@ -50,10 +52,10 @@ public:
     distribution() = default;
 
     /// The law of `row` under `how`. `order` needs one entry per logit if `how` truncates, else it may be empty. `sums`
-    /// holds the weights' sums by blocks, row_blocks(size) of them, so that a draw looks at one block; without it a draw
-    /// looks at the row. Invalid (no law) if a logit is NaN or +inf or if none is finite. `map` translates a draft row to
-    /// target ids. O(size), plus O(m log size) for a top-p that keeps m tokens; O(size / 1024) where the row brings its
-    /// normaliser and block sums.
+    /// holds the weights' sums by blocks, row_blocks(size) of them, so that a draw looks at one block; without it a
+    /// draw looks at the row. Invalid (no law) if a logit is NaN or +inf or if none is finite. `map` translates a draft
+    /// row to target ids. O(size), plus O(m log size) for a top-p that keeps m tokens; O(size / 1024) where the row
+    /// brings its normaliser and block sums.
     ///
     /// With totals::bounded a row of several blocks that is not truncated may be left with bounds of its sums. One that
     /// brings its normaliser always is. With totals::none any row is left without sums. The law is the same and answers
@@ -133,15 +135,16 @@ public:
     [[nodiscard]] bool is_settled() const noexcept { return row_.is_settled(); }
     /// Where total() lies; without a pass where something is known of it.
     [[nodiscard]] interval mass() const noexcept { return row_.mass(); }
-    /// Brings mass() closer, until it is exact: first the sums of the heavy blocks are made, which hold most of the mass in a
-    /// small part of the row, then all. What a row brought is added up.
+    /// Brings mass() closer, until it is exact: first the sums of the heavy blocks are made, which hold most of the
+    /// mass in a small part of the row, then all. What a row brought is added up.
     void refine() noexcept { keep_if(row_.refine()); }
-    /// Makes total() known, and every draw find a token. O(size) if it is not so; O(size / 1024) if the row brought block sums.
+    /// Makes total() known, and every draw find a token. O(size) if it is not so; O(size / 1024) if the row brought
+    /// block sums.
     void settle() noexcept { keep_if(row_.settle()); }
     /// Of a row that brought its normaliser, before it is drawn from: total() is known then. Nothing of others.
     void add_up() noexcept { keep_if(row_.add_up()); }
-    /// Of a row that brought its normaliser, where a draw missed or a weight is too large: a pass tells whether what it brought
-    /// is rounded, or wrong, and then there is no law. Nothing of others, whose bounds allow that.
+    /// Of a row that brought its normaliser, where a draw missed or a weight is too large: a pass tells whether what it
+    /// brought is rounded, or wrong, and then there is no law. Nothing of others, whose bounds allow that.
     void distrust() noexcept { keep_if(row_.distrust()); }
     /// There is no such weight, if the sum is what the row brought.
     [[nodiscard]] bool doubts(double weight) const noexcept { return row_.doubts(weight); }
@@ -159,12 +162,12 @@ public:
         if (weight > 1e-30) return std::log(weight / total());
         return static_cast<double>(row_.row().exponent(static_cast<std::size_t>(i))) - std::log(total());
     }
-    /// The first token, in the order of the row, whose cumulative weight exceeds u * total(); never one of weight zero. The
-    /// few u that rounded sums leave to no token, behind the weights of a block, are spread over all tokens by their weights:
-    /// each token has its probability, up to the rounding of sums in double.
+    /// The first token, in the order of the row, whose cumulative weight exceeds u * total(); never one of weight zero.
+    /// The few u that rounded sums leave to no token, behind the weights of a block, are spread over all tokens by
+    /// their weights: each token has its probability, up to the rounding of sums in double.
     ///
-    /// If only bounds of total() are known, no_token for some u: the others are spread over the tokens by their weights, so
-    /// a draw that tries another u then has the law. no_token if there is no law.
+    /// If only bounds of total() are known, no_token for some u: the others are spread over the tokens by their
+    /// weights, so a draw that tries another u then has the law. no_token if there is no law.
     [[nodiscard]] token_id quantile(double u) const noexcept {
         if (kind_ == kind::one_hot) return mode();
         if (kind_ == kind::invalid) return no_token;
@@ -185,8 +188,8 @@ public:
         return kind_ == kind::one_hot && row_.row().size() > 0 ? row_.row().peak() : probability(mode());
     }
 
-    /// The tokens that have weight, ascending, in `out`, if the law is one-hot or truncated and they fit; else 0. A pass over
-    /// the blocks that have weight.
+    /// The tokens that have weight, ascending, in `out`, if the law is one-hot or truncated and they fit; else 0. A
+    /// pass over the blocks that have weight.
     [[nodiscard]] std::size_t few_tokens(std::span<token_id> out) const noexcept {
         auto const& row = row_.row();
         if (out.empty()) return 0;
@@ -210,8 +213,8 @@ public:
         return kind_ == kind::dense ? map_.list() : std::span<token_id const>{};
     }
 
-    /// The one token of a one-hot law, or those of a row over a part of the vocabulary, in its order; and their weights many
-    /// at a time. 0: it is neither.
+    /// The one token of a one-hot law, or those of a row over a part of the vocabulary, in its order; and their weights
+    /// many at a time. 0: it is neither.
     [[nodiscard]] std::size_t mapped_size() const noexcept {
         if (kind_ == kind::one_hot) return 1;
         return kind_ == kind::dense && map_ ? map_.draft_size() : 0;
@@ -223,7 +226,8 @@ public:
         if (kind_ == kind::one_hot) return std::fill(out.begin(), out.end(), real(1));
         row_.row().weights(first, out);
     }
-    /// Where the token stands in the row, or among those of mapped_token(); beyond the end of both if it has no place there.
+    /// Where the token stands in the row, or among those of mapped_token(); beyond the end of both if it has no place
+    /// there.
     [[nodiscard]] std::size_t place(token_id v) const noexcept {
         if (kind_ == kind::one_hot) return v == mode() ? 0 : size_;
         return static_cast<std::size_t>(map_ ? map_.to_draft(v) : v);
@@ -239,7 +243,8 @@ public:
         std::transform(tokens.begin(), tokens.end(), out.begin(), [this](token_id v) { return (*this)[v]; });
     }
 
-    /// For Gumbel-max draws (sampling/gumbel_max.hpp). Of a truncated row tokens are listed that it does not keep as well.
+    /// For Gumbel-max draws (sampling/gumbel_max.hpp). Of a truncated row tokens are listed that it does not keep as
+    /// well.
     [[nodiscard]] bool can_list() const noexcept {
         return kind_ == kind::dense && size_ > 0 && (!map_ || map_.ascends());
     }
@@ -248,8 +253,8 @@ public:
         auto const& row = row_.row();
         return row.functions().above(row.logits().data() + first, count, row.shift(), row.scale(), least, out);
     }
-    /// The mode where it is known: of a truncated row. Else the heaviest token of the heaviest block, or of the first one if
-    /// there are no sums of blocks.
+    /// The mode where it is known: of a truncated row. Else the heaviest token of the heaviest block, or of the first
+    /// one if there are no sums of blocks.
     [[nodiscard]] token_id likely() const noexcept {
         auto const& row = row_.row();
         if (!row.keeps_all()) return mode();

@@ -49,8 +49,9 @@ template <class Weights>
     return last;
 }
 
-/// True with probability min(1, the odds). `known()` tells what is known of them, an odds_interval, and `refine()` brings that
-/// closer. A source that can use bounds stops as soon as they decide; another one is told the odds themselves.
+/// True with probability min(1, the odds). `known()` tells what is known of them, an odds_interval, and `refine()`
+/// brings that closer. A source that can use bounds stops as soon as they decide; another one is told the odds
+/// themselves.
 template <class Rng, class Known, class Refine>
 [[nodiscard]] bool decide(Rng& rng, draw_key const& key, Known&& known, Refine&& refine) {
     if constexpr (requires { rng.bernoulli(key, known, refine); }) {
@@ -66,8 +67,8 @@ template <class Rng, class Known, class Refine>
 
 /// Every draw is a pure function of its key. Stateless, so concurrently usable. categorical has a resolution of 2^-53.
 /// Tokens keep their probabilities up to the rounding of sums in double, also where a row was summed in float
-/// (distribution::quantile). So a token of probability 1e-12 is drawn that often. A race resolves 2^-52 of each token's own
-/// time.
+/// (distribution::quantile). So a token of probability 1e-12 is drawn that often. A race resolves 2^-52 of each token's
+/// own time.
 class philox_randomness {
 public:
     static constexpr bool is_concurrent = true;  ///< see concurrent_randomness

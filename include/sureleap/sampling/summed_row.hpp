@@ -4,8 +4,8 @@
 // or nothing. In: a weighted row, room for sums of its blocks, and how much is wanted. Out: bounds of the sum, and the
 // entry that a share of it leads to.
 //
-// A row's own normaliser and block sums save passes and are checked before they decide anything. A row whose own prove wrong
-// has no law. To know more than was wanted takes a pass, O(size). With block sums a search looks at one block,
+// A row's own normaliser and block sums save passes and are checked before they decide anything. A row whose own prove
+// wrong has no law. To know more than was wanted takes a pass, O(size). With block sums a search looks at one block,
 // O(size / 1024).
 #pragma once
 
@@ -24,7 +24,8 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// What the constructor makes of the sums of weights: the sums; bounds of them, at the speed of reading the row; nothing.
+/// What the constructor makes of the sums of weights: the sums; bounds of them, at the speed of reading the row;
+/// nothing.
 enum class totals : unsigned char { exact, bounded, none };
 
 namespace detail {
@@ -225,8 +226,8 @@ private:
         loose_ = loose;
         return any;
     }
-    // If `shift` is too far below others, or the row has no law: for those that have one the largest logit does, and for
-    // numbers near the end of their range the reference. False if there is none, also where weights are no numbers:
+    // If `shift` is too far below others, or the row has no law: for those that have one the largest logit does, and
+    // for numbers near the end of their range the reference. False if there is none, also where weights are no numbers:
     // 1 / temperature is 0 where the temperature is beyond the format, and 0 times -inf is NaN.
     [[nodiscard]] bool sum_up(real shift) noexcept {
         if (sum_from(shift)) return true;

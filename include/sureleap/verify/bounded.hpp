@@ -17,8 +17,8 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-// What a distribution knows of its total (sampling/distribution.hpp). One that is const, or of another kind, knows its total
-// alone, which may take a pass for each call.
+// What a distribution knows of its total (sampling/distribution.hpp). One that is const, or of another kind, knows its
+// total alone, which may take a pass for each call.
 
 /// Makes p's total known and returns p.
 template <class P>
@@ -74,8 +74,8 @@ template <class P, class Q, class Rng>
     return decide(rng, key, known, [&] { refine(p); });
 }
 
-/// The winner of the race of `key` over p; no_token if p is invalid. Needs no sum of p. `likely` is a guess of the winner,
-/// which makes the race shorter and does not change its outcome.
+/// The winner of the race of `key` over p; no_token if p is invalid. Needs no sum of p. `likely` is a guess of the
+/// winner, which makes the race shorter and does not change its outcome.
 template <class P, class Rng>
 [[nodiscard]] token_id gumbel_max(P& p, draw_key const& key, token_id likely, Rng& rng) {
     if constexpr (requires { rng.gumbel_max(key, p, likely); }) {

@@ -2,7 +2,8 @@
 //
 // Rules that choose the target's own token first and accept the draft where it agrees. Every output token is a function
 // of its target row and of noise keyed by its absolute position. So the stream is that of plain decoding with the same
-// noise, for any schedule, drafter and batch, and for trees as for chains: in a tree they go to the child that has the token.
+// noise, for any schedule, drafter and batch, and for trees as for chains: in a tree they go to the child that has the
+// token.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +14,8 @@
 SURELEAP_BEGIN_NAMESPACE
 
 namespace detail {
-// y = choose(n), no_token if row n has no law. While y was drafted behind row n, it is accepted, and the row behind it is the
-// next; the first y that was not is the correction.
+// y = choose(n), no_token if row n has no law. While y was drafted behind row n, it is accepted, and the row behind it
+// is the next; the first y that was not is the correction.
 template <class Verification, class Choose>
 [[nodiscard]] decision accept_matching(Verification& v, Choose&& choose) {
     for (std::size_t n = 0;;) {

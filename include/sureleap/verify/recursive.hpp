@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Recursive rejection (Miao et al., "SpecInfer", ASPLOS 2024; without replacement: Jeon et al. 2024, Yang et al. 2024): the
-// children of a node are judged in the order of their draws.
+// Recursive rejection (Miao et al., "SpecInfer", ASPLOS 2024; without replacement: Jeon et al. 2024, Yang et al. 2024):
+// the children of a node are judged in the order of their draws.
 //
 //     n = the anchor;  p, q = the laws behind n
 //     for each child x of n, with u uniform in [0, 1):
@@ -24,10 +24,10 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// Exact in law if no child's existence depends on its own token or its younger siblings' (drafter/grow.hpp). With argmax_draft,
-/// whose children are chosen and not drawn, any tree will do that no draw of the round decided. Touches the rows of the
-/// accepted path, and one more where it ends at a leaf. Bounds of their sums decide mostly (verify/bounded_remaining.hpp); where q is no
-/// list, O(V) for each child that is rejected.
+/// Exact in law if no child's existence depends on its own token or its younger siblings' (drafter/grow.hpp). With
+/// argmax_draft, whose children are chosen and not drawn, any tree will do that no draw of the round decided. Touches
+/// the rows of the accepted path, and one more where it ends at a leaf. Bounds of their sums decide mostly
+/// (verify/bounded_remaining.hpp); where q is no list, O(V) for each child that is rejected.
 template <class DraftRule = categorical_draft>
 class recursive_rejection {
     static_assert(!DraftRule::noise_returns,

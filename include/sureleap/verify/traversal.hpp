@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT
 //
-// Traversal verification (Weng et al., "Traversal verification for speculative tree decoding", 2025): paths are judged from
-// their leaves to the anchor, as block verification judges a chain. A path that fails at its last node may still be
-// accepted up to an earlier one, or go on to a sibling.
+// Traversal verification (Weng et al., "Traversal verification for speculative tree decoding", 2025): paths are judged
+// from their leaves to the anchor, as block verification judges a chain. A path that fails at its last node may still
+// be accepted up to an earlier one, or go on to a sibling.
 //
 // A path has a survival s: 1 at the anchor.
 //
 //     at child x: s becomes min(1, s p_j(x) / q_j(x))
 //
-// At its leaf the path is accepted with probability s. The token behind it is drawn from p_j then. Otherwise the leaf is
-// removed, and its parent has less:
+// At its leaf the path is accepted with probability s. The token behind it is drawn from p_j then. Otherwise the leaf
+// is removed, and its parent has less:
 //
 //     R = the mass of max(s p_j - q_j, 0),  p_{j+1} = that over R,  s becomes R / (R + 1 - s)
 //
-// p_j and q_j are what is left of a node's laws behind its rejected children (remaining.hpp). A node without children left is
-// a leaf. Of a chain this is block verification. It accepts at least as many tokens as recursive rejection on average.
+// p_j and q_j are what is left of a node's laws behind its rejected children (remaining.hpp). A node without children
+// left is a leaf. Of a chain this is block verification. It accepts at least as many tokens as recursive rejection on
+// average.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +30,9 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// Exact under the conditions of recursive_rejection. Touches the rows of all nodes that have children in the worst case, and
-/// of the one at which the path ends. Bounds of their sums decide mostly (verify/bounded_remaining.hpp); where q is no list, O(V) for each
-/// node that is rejected.
+/// Exact under the conditions of recursive_rejection. Touches the rows of all nodes that have children in the worst
+/// case, and of the one at which the path ends. Bounds of their sums decide mostly (verify/bounded_remaining.hpp);
+/// where q is no list, O(V) for each node that is rejected.
 template <class DraftRule = categorical_draft>
 class traversal_verification {
     static_assert(!DraftRule::noise_returns,
@@ -60,8 +61,8 @@ private:
     template <class Verification>
     using law_left = bounded_remaining<DraftRule, typename Verification::law, typename Verification::draft_law>;
 
-    // The subtree of a node, whose survival `above` knows. Depth is the depth of the tree, so recursion is shallow. `used`: of
-    // the scratch for rejected children, by the ancestors.
+    // The subtree of a node, whose survival `above` knows. Depth is the depth of the tree, so recursion is shallow.
+    // `used`: of the scratch for rejected children, by the ancestors.
     template <class Verification, class Rng>
     [[nodiscard]] static judged judge(Verification& v, Rng& rng, node_id n, law_left<Verification>* above,
                                       std::size_t used) {

@@ -3,8 +3,8 @@
 // What an acceptance rule sees of one request: the drafted tokens with the q they were drawn from, and the target's
 // laws, made on demand. Rows that no decision came to are never touched.
 //
-// Drafts are a chain or a tree. Row n of the request is the target's law behind n tokens of a chain, or behind node n of a
-// tree (draft_tree.hpp); row 0 is behind the anchor. So a chain is the tree whose node n has one child, n + 1.
+// Drafts are a chain or a tree. Row n of the request is the target's law behind n tokens of a chain, or behind node n
+// of a tree (draft_tree.hpp); row 0 is behind the anchor. So a chain is the tree whose node n has one child, n + 1.
 #pragma once
 
 #include <algorithm>
@@ -41,8 +41,8 @@ public:
     using law = typename target_laws<T, Hook>::law;
     using draft_law = distribution<Q>;
 
-    /// Of a chain. Row n of the request is row first_row + n of `rows`. `drafted` holds the l tokens that were verified,
-    /// `recorded` the laws they were drawn from.
+    /// Of a chain. Row n of the request is row first_row + n of `rows`. `drafted` holds the l tokens that were
+    /// verified, `recorded` the laws they were drawn from.
     verification(request_view const& request, std::span<token_id const> drafted, std::span<draft_law const> recorded,
                  logits_rows<T> const& rows, std::size_t first_row, Hook const& hook,
                  memory_type const& memory) noexcept
@@ -65,15 +65,15 @@ public:
     [[nodiscard]] std::size_t length() const noexcept { return drafted_.size(); }
     /// x_{k+1}: of a chain the token behind row k, of a tree that of node k + 1.
     [[nodiscard]] token_id token(std::size_t k) const noexcept { return drafted_[k]; }
-    /// q as recorded when the first token behind row n was drawn; of younger siblings see remaining.hpp. Where nothing was
-    /// drafted there is none.
+    /// q as recorded when the first token behind row n was drawn; of younger siblings see remaining.hpp. Where nothing
+    /// was drafted there is none.
     [[nodiscard]] draft_law const& draft(std::size_t n) const noexcept {
         if (scratch_ == nullptr) return recorded_[n];
         node_id const c = tree().first_child(static_cast<node_id>(n));
         return c == no_node ? none_ : recorded_[static_cast<std::size_t>(c) - 1];
     }
-    /// p, the target's transformed law behind row n. It is made at the first call for n. Of its sum as much is made as `how`
-    /// says: all, bounds of it, or nothing (verify/bounded.hpp).
+    /// p, the target's transformed law behind row n. It is made at the first call for n. Of its sum as much is made as
+    /// `how` says: all, bounds of it, or nothing (verify/bounded.hpp).
     // Also for requests that want log probabilities, which need the sum: asking for them must not change what is drawn.
     [[nodiscard]] law& target(std::size_t n, totals how = totals::exact) {
         bool& made = laws_.memory().made[n];
@@ -82,8 +82,8 @@ public:
         if (how == totals::exact) laws_[n].settle();
         return laws_[n];
     }
-    /// What `rule` decides. Nothing is decided where a row that it came to has no law, perhaps because the normaliser and the sums
-    /// that it brought are not its own. A decision without a token is none.
+    /// What `rule` decides. Nothing is decided where a row that it came to has no law, perhaps because the normaliser
+    /// and the sums that it brought are not its own. A decision without a token is none.
     template <class Rule, class Rng>
     [[nodiscard]] decision decide_by(Rule const& rule, Rng& rng) {
         decision d = rule(*this, rng);
@@ -91,10 +91,11 @@ public:
         if (d.next == no_token) d.valid = false;
         return d;
     }
-    /// Name of a draw of this block. A chain names that of x_{k+1} by k, a tree by its node: siblings have draws of their own.
+    /// Name of a draw of this block. A chain names that of x_{k+1} by k, a tree by its node: siblings have draws of
+    /// their own.
     [[nodiscard]] draw_key key(std::size_t k, purpose use) const noexcept { return block_key(request_, k, use); }
-    /// Name of the noise of the token behind row n, which all nodes of a depth share: for rules whose output is a function of
-    /// the row and that noise.
+    /// Name of the noise of the token behind row n, which all nodes of a depth share: for rules whose output is a
+    /// function of the row and that noise.
     [[nodiscard]] draw_key noise(std::size_t n) const noexcept { return noise_key(request_, depth(n)); }
 
     // ---- of chains and trees, for rules that follow the target's token -----------------------------------------

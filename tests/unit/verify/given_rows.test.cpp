@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Acceptance over rows that bring their normaliser and block sums, as an LM head's epilogue hands them over: the verdicts
-// of rows without, wrong shapes refused, and the law kept.
+// Acceptance over rows that bring their normaliser and block sums, as an LM head's epilogue hands them over: the
+// verdicts of rows without, wrong shapes refused, and the law kept.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -280,7 +280,8 @@ TEST_CASE("given rows: what rounding leaves over is nobody's: a padded tail is n
                         REQUIRE((y == no_token) == !law.valid());
                         REQUIRE(y < static_cast<token_id>(vocabulary - 200));
                     }
-                    // Sums that add up to 1 do not show that the normaliser is another row's, but a block that holds less.
+                    // Sums that add up to 1 do not show that the normaliser is another row's, but a block that holds
+                    // less.
                     if (off < normaliser_tolerance) REQUIRE(law.valid());
                     if (off > normaliser_tolerance && !with_blocks) REQUIRE_FALSE(law.valid());
                 }
@@ -389,6 +390,23 @@ TEMPLATE_TEST_CASE("given rows: statistics that prove wrong are no verdict; race
             // Whoever draws makes a sum.
             CHECK(refused == (std::is_same_v<TestType, keyed_coupling> ? 0u : 60u));
         }
+    }
+}
+
+TEST_CASE("given rows: log probabilities by a race are those of the row, or the row is refused") {
+    support::dice roll(102);
+    stage one{random_rows(roll, block)};
+    one.settings.log_probabilities = true;
+    given_rows target(random_rows(roll, block + 1));
+    for (std::uint64_t position = 0; position < 20; ++position) {
+        REQUIRE(one.decide(keyed_coupling{}, target.whole(), position).outcome == status::ok);
+    }
+    auto const wrong = spoil(target, fault::normalisers_off, true);
+    for (std::uint64_t position = 0; position < 20; ++position) {
+        verdict const v = one.decide(keyed_coupling{}, wrong, position);
+        REQUIRE(v.outcome == status::invalid_target);
+        REQUIRE(v.accepted == 0);
+        REQUIRE(one.emitted.empty());
     }
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // Grows the trees of a batch over shortlists, without the host reading a token: the device's tree_drafter
-// (drafter/tree_drafter.hpp, drafter/grow.hpp). In: hidden states and base logits of one backbone pass. Out: counts, tokens, parents,
-// laws and statuses of `trees`, and q of the nodes in `memory`. The trees are the host's, up to the rounding of sums.
+// (drafter/tree_drafter.hpp, drafter/grow.hpp). In: hidden states and base logits of one backbone pass. Out: counts,
+// tokens, parents, laws and statuses of `trees`, and q of the nodes in `memory`. The trees are the host's, up to the
+// rounding of sums.
 //
 //     grow_trees<categorical_draft>(head, confidence, forward, memory, trees, round, stream, {.children = 3});
 //     flatten_trees(round, trees, stream);
@@ -10,12 +11,12 @@
 //     reject_trees<categorical_draft>(rows, draft_rows_of(memory), trees, verification, round, stream);
 //     advance(round, stream);
 //
-// The place of the largest value is taken, the elder node's among equals. The value is how likely the child will be accepted:
-// the confidence behind its parent, times a ratio for its rank. Base logits choose tokens once for a position. Behind each node
-// the head's bias of the node's own token is added.
+// The place of the largest value is taken, the elder node's among equals. The value is how likely the child will be
+// accepted: the confidence behind its parent, times a ratio for its rank. Base logits choose tokens once for a
+// position. Behind each node the head's bias of the node's own token is added.
 //
-// Two launches, as of a chain (drafter/shortlist.cuh): lists of all positions, then one block of threads a request, which grows
-// the whole tree (growing_tree.cuh). Requests need not wait for each other.
+// Two launches, as of a chain (drafter/shortlist.cuh): lists of all positions, then one block of threads a request,
+// which grows the whole tree (growing_tree.cuh). Requests need not wait for each other.
 #pragma once
 
 #include <cstddef>
@@ -59,19 +60,20 @@ __global__ void __launch_bounds__(shortlist_threads, 2)
 
 }  // namespace detail
 
-/// Grows a tree for every request of `round`, of at most trees.nodes drafted nodes and round.limits.block_size positions:
-/// counts, tokens, parents, laws and statuses of `trees`, and all of `memory`. DraftRule: categorical_draft draws children without
-/// replacement, argmax_draft chooses the likeliest, coupled_draft takes the first of a race. A request drafts no more nodes, and
-/// no deeper, than its draft_cap; none behind an anchor outside 0 .. V-1. A request whose row holds no law, or whose confidence
-/// is no probability, has a status that says so, and what was drawn before stays.
+/// Grows a tree for every request of `round`, of at most trees.nodes drafted nodes and round.limits.block_size
+/// positions: counts, tokens, parents, laws and statuses of `trees`, and all of `memory`. DraftRule: categorical_draft
+/// draws children without replacement, argmax_draft chooses the likeliest, coupled_draft takes the first of a race. A
+/// request drafts no more nodes, and no deeper, than its draft_cap; none behind an anchor outside 0 .. V-1. A request
+/// whose row holds no law, or whose confidence is no probability, has a status that says so, and what was drawn before
+/// stays.
 ///
-/// The confidence is one that is known before q is (confidence_head, calibrated). Heads: markov, gated, rnn. A schedule may
-/// lower counts[r] before flatten_trees: the first m nodes are a tree, worth memory.survival.
+/// The confidence is one that is known before q is (confidence_head, calibrated). Heads: markov, gated, rnn. A schedule
+/// may lower counts[r] before flatten_trees: the first m nodes are a tree, worth memory.survival.
 ///
-/// `forward` has rows for limits.requests requests, and base logits over limits.vocabulary tokens. `memory` and `trees` are
-/// carved for the limits of `round` and one number of nodes. Two launches and what head and confidence prepare.
-/// cudaErrorInvalidValue, before any of them, if shapes do not fit each other, a pointer is null, or options.children is 0.
-/// O(R gamma V + R N M r) for trees of N nodes over lists of M tokens.
+/// `forward` has rows for limits.requests requests, and base logits over limits.vocabulary tokens. `memory` and `trees`
+/// are carved for the limits of `round` and one number of nodes. Two launches and what head and confidence prepare.
+/// cudaErrorInvalidValue, before any of them, if shapes do not fit each other, a pointer is null, or options.children
+/// is 0. O(R gamma V + R N M r) for trees of N nodes over lists of M tokens.
 template <class DraftRule, device_head Head, class U, device_confidence Confidence>
 [[nodiscard]] cudaError_t grow_trees(shortlist<Head> const& head, Confidence const& confidence,
                                      forward_view<U> const& forward, growth_memory const& memory,

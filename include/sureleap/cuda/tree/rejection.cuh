@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT
 //
-// Recursive rejection along trees: the device's recursive_rejection<DraftRule> (verify/recursive.hpp), with the host's tokens up
-// to rounding. In: the batch of flatten_trees, the target's rows for it, and q of the nodes. Out: round.verdicts, and the
-// accepted nodes in trees.paths.
+// Recursive rejection along trees: the device's recursive_rejection<DraftRule> (verify/recursive.hpp), with the host's
+// tokens up to rounding. In: the batch of flatten_trees, the target's rows for it, and q of the nodes. Out:
+// round.verdicts, and the accepted nodes in trees.paths.
 //
 //     reject_trees<categorical_draft>(rows, q, trees, memory, round, stream);
 //     reject_trees<argmax_draft>(rows, one_hot_draft_rows{}, trees, memory, round, stream);
 //
 // The children of a node are judged in the order of their draws, from the anchor on. Child x is kept with probability
-// min(1, p_j(x) / q_j(x)). The host's verify/remaining.hpp says what p_j and q_j are: what rejected elder siblings left of p and
-// q. Neither is a row here either: a number is computed from p, q and a record for each rejected child.
+// min(1, p_j(x) / q_j(x)). The host's verify/remaining.hpp says what p_j and q_j are: what rejected elder siblings left
+// of p and q. Neither is a row here either: a number is computed from p, q and a record for each rejected child.
 //
-// Rows of the target are weighed by all warps (verify/weigh.cuh). Then a block of threads judges a request. A rejection takes
-// it a pass over the vocabulary, V / 1024 steps of a block; an acceptance looks at one token. Laws are made of the rows of
-// the accepted path alone, its end included.
+// Rows of the target are weighed by all warps (verify/weigh.cuh). Then a block of threads judges a request. A rejection
+// takes it a pass over the vocabulary, V / 1024 steps of a block; an acceptance looks at one token. Laws are made of
+// the rows of the accepted path alone, its end included.
 #pragma once
 
 #include <cstddef>
@@ -41,8 +41,8 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 
-/// Trees whose q is read. DraftRows is that of verify/draft_rows.cuh; it is asked for the law of node n as for position n of
-/// a block. Rows of draft logits in memory are dense_draft_rows of block_size N + 1.
+/// Trees whose q is read. DraftRows is that of verify/draft_rows.cuh; it is asked for the law of node n as for position
+/// n of a block. Rows of draft logits in memory are dense_draft_rows of block_size N + 1.
 template <class DraftRows>
 struct sampled_tree_drafts : tree_drafts {
     DraftRows q;
@@ -63,8 +63,8 @@ struct tree_rejection_shared {
     rejected_node rejected[tree_columns::most_nodes];
 };
 
-/// One request whose tree is judged. All members are BLOCK collectives with the same results in all threads, unless they say
-/// otherwise.
+/// One request whose tree is judged. All members are BLOCK collectives with the same results in all threads, unless
+/// they say otherwise.
 template <class DraftRule, class T, class DraftRows>
 class tree_rejection : public target_draws<T, sampled_tree_drafts<DraftRows>> {
     using base = target_draws<T, sampled_tree_drafts<DraftRows>>;
@@ -139,13 +139,14 @@ private:
         double const p = left_of(x, probability_of(p_, row(n_), x), drafted, rejected_, true);
         return accepts(uniform(key(child, purpose::accept)), p, drawn);
     }
-    /// One thread: what the first `count` rejected children left of p(v) = weight; without the last one's division unless
-    /// `divides`. `drafted`: q(v).
+    /// One thread: what the first `count` rejected children left of p(v) = weight; without the last one's division
+    /// unless `divides`. `drafted`: q(v).
     [[nodiscard]] __device__ double left_of(token_id v, double weight, double drafted, std::uint32_t count,
                                             bool divides) const {
         for (std::uint32_t j = 0; j < count; ++j) {
             rejected_node const& child = s_.rejected[j];
-            // An elder child's token has q_j = 0 besides. Nothing is left of its p_j either, so that makes no difference.
+            // An elder child's token has q_j = 0 besides. Nothing is left of its p_j either, so that makes no
+            // difference.
             double drawn = drafted / child.undrawn;
             if constexpr (DraftRule::is_deterministic) drawn = v == child.token ? 1.0 : 0.0;
             bool const last = j + 1 == count && !divides;
@@ -188,8 +189,8 @@ private:
         }
         return left_of(x, probability_of(p_, row(n_), x), drafted, rejected_, false);
     }
-    /// One thread: q's part of token i of that block, unless a rejected child has it. Added up, and not taken from 1: the
-    /// rounding of the whole may be larger than what is left.
+    /// One thread: q's part of token i of that block, unless a rejected child has it. Added up, and not taken from 1:
+    /// the rounding of the whole may be larger than what is left.
     [[nodiscard]] __device__ double undrawn_in_block([[maybe_unused]] std::uint32_t b,
                                                      [[maybe_unused]] std::uint32_t i) const {
         if constexpr (DraftRule::is_deterministic) {
@@ -201,8 +202,8 @@ private:
             return static_cast<double>(scratch().drafted[i]) / q().total;
         }
     }
-    /// Masses of all blocks, made cumulative, in units of the law before the last division; returns the mass of all. What the
-    /// rejected children left of q is added up in the same pass.
+    /// Masses of all blocks, made cumulative, in units of the law before the last division; returns the mass of all.
+    /// What the rejected children left of q is added up in the same pass.
     [[nodiscard]] __device__ double weigh_all_left() {
         double undrawn = 0.0;
         for (std::uint32_t b = 0; b < blocks(); ++b) {
@@ -215,8 +216,8 @@ private:
         if constexpr (!DraftRule::is_deterministic) undrawn_ = base::sum_of_threads(undrawn);
         return base::total_mass();
     }
-    /// The token behind the path: of p, or of what the children left of it, whose masses the last rejection made. No mass left
-    /// means that rejection rounded into existence: then p itself is the law, as in verification::draw_left.
+    /// The token behind the path: of p, or of what the children left of it, whose masses the last rejection made. No
+    /// mass left means that rejection rounded into existence: then p itself is the law, as in verification::draw_left.
     [[nodiscard]] __device__ token_id draw_left() {
         if (rejected_ == 0) return base::draw(n_, key(n_, purpose::bonus));
         draw_key const name = key(n_, purpose::residual);
@@ -263,15 +264,16 @@ __global__ void __launch_bounds__(verification_threads, verification_residency)
 
 }  // namespace detail
 
-/// Judges the trees of a round: makes round.verdicts and trees.paths from trees.batch, the target's rows for it, and q. Every
-/// request whose tree is sound gets a verdict. Where a row of the accepted path has no law, its end included, the status is
-/// invalid_target. `trees` and `memory` are carved for the limits of `round`, and a tree is no deeper than the request's
-/// draft_cap.
+/// Judges the trees of a round: makes round.verdicts and trees.paths from trees.batch, the target's rows for it, and q.
+/// Every request whose tree is sound gets a verdict. Where a row of the accepted path has no law, its end included, the
+/// status is invalid_target. `trees` and `memory` are carved for the limits of `round`, and a tree is no deeper than
+/// the request's draft_cap.
 ///
 /// categorical_draft: children were drawn from trees.laws without replacement, and `q` gives the weights of these laws.
 /// argmax_draft: they were chosen, and nothing is read of q. Exact in law under the host's conditions (docs/trees.md).
 ///
-/// Reads all rows of the batch, at the speed of memory, and V logits of p and q again for each rejected child; three launches.
+/// Reads all rows of the batch, at the speed of memory, and V logits of p and q again for each rejected child; three
+/// launches.
 template <class DraftRule, class T, class DraftRows>
 [[nodiscard]] cudaError_t reject_trees(logits_rows<T> const& rows, DraftRows const& q, tree_columns const& trees,
                                        verify_memory const& memory, device_round const& round,

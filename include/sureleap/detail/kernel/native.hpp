@@ -2,8 +2,8 @@
 //
 // The tables of functions (tables.hpp) that the machine runs, and the fastest of them, chosen at run time.
 //
-// Vector code is compiled into whatever unit asks for it. A program of many units, or one that is compiled often, defines
-// SURELEAP_COMPILED to 1 and compiles it once: with the CMake target sureleap::compiled, or by adding
+// Vector code is compiled into whatever unit asks for it. A program of many units, or one that is compiled often,
+// defines SURELEAP_COMPILED to 1 and compiles it once: with the CMake target sureleap::compiled, or by adding
 // sureleap/compiled/all.cpp to its sources.
 #pragma once
 

@@ -36,12 +36,13 @@ inline constexpr std::size_t row_block = 1024;
     return (size + row_block - 1) / row_block;
 }
 
-/// Tokens that share a threshold in row_functions::above, and the smallest exponential of a race (sampling/gumbel_max.hpp).
+/// Tokens that share a threshold in row_functions::above, and the smallest exponential of a race
+/// (sampling/gumbel_max.hpp).
 inline constexpr std::size_t row_group = 128;
 
-/// How far, as a part of itself, the sum of a block may be from that of its weights in double. Vector code adds up eight
-/// floats first, which takes three roundings of 2^-24 each. A row that is one block is summed in double: it costs next to
-/// nothing there.
+/// How far, as a part of itself, the sum of a block may be from that of its weights in double. Vector code adds up
+/// eight floats first, which takes three roundings of 2^-24 each. A row that is one block is summed in double: it costs
+/// next to nothing there.
 template <class Real>
 inline constexpr double sum_rounding = std::is_same_v<Real, double> ? 0x1p-42 : 0x1p-22;
 template <class Real>
@@ -67,29 +68,30 @@ struct row_functions {
 
     /// out[i] = the weight of row[i].
     void (*weights)(T const* row, std::size_t size, real shift, real scale, real* out);
-    /// The sum of all weights, not finite if one of them is not; those of the blocks into sums [row_blocks(size)], unless
-    /// that is null.
+    /// The sum of all weights, not finite if one of them is not; those of the blocks into sums [row_blocks(size)],
+    /// unless that is null.
     double (*sum)(T const* row, std::size_t size, real shift, real scale, double* sums);
     /// The largest logit's index, the first among equals; `size` if a logit is NaN or +inf, or none is finite.
     std::size_t (*mode)(T const* row, std::size_t size);
-    /// The sum of max(p.factor * weight of p[i] - q.factor * weight of q[i], 0); those of the blocks into sums, likewise.
+    /// The sum of max(p.factor * weight of p[i] - q.factor * weight of q[i], 0); those of the blocks into sums,
+    /// likewise.
     double (*residual)(T const* p, row_side<real> const& of_p, real const* q, row_side<real> const& of_q,
                        std::size_t size, double* sums);
-    /// Bounds of the blocks' sums, into bounds [row_blocks(size)], and their sum: each is at least the sum of its block and
-    /// at most `loosest_bound` times it, but for 2^-100. Not finite if a weight is not, and where weights are beyond what
-    /// the bound can do. As fast as the row can be read. Null if sums are as cheap.
+    /// Bounds of the blocks' sums, into bounds [row_blocks(size)], and their sum: each is at least the sum of its block
+    /// and at most `loosest_bound` times it, but for 2^-100. Not finite if a weight is not, and where weights are
+    /// beyond what the bound can do. As fast as the row can be read. Null if sums are as cheap.
     double (*bound)(T const* row, std::size_t size, real shift, real scale, double* bounds);
-    /// The tokens i whose weight may exceed least[i / row_group] >= 0 or is no number, ascending, into out [size]; returns
-    /// how many. It may name some whose weight is less by a tenth, and leaves none out.
+    /// The tokens i whose weight may exceed least[i / row_group] >= 0 or is no number, ascending, into out [size];
+    /// returns how many. It may name some whose weight is less by a tenth, and leaves none out.
     std::size_t (*above)(T const* row, std::size_t size, real shift, real scale, double const* least,
                          std::uint32_t* out);
-    /// The first token whose weight and those before it, summed in double, add up to more than `threshold` >= 0, never one
-    /// of weight zero; `size` if there is none. Reads as far as that token.
+    /// The first token whose weight and those before it, summed in double, add up to more than `threshold` >= 0, never
+    /// one of weight zero; `size` if there is none. Reads as far as that token.
     std::size_t (*reach)(T const* row, std::size_t size, real shift, real scale, double threshold);
 };
 
-/// The passes for every storage format: those of a set of instructions, or an engine's own. A program compiles passes for
-/// the formats that it asks for.
+/// The passes for every storage format: those of a set of instructions, or an engine's own. A program compiles passes
+/// for the formats that it asks for.
 struct row_kernels {
     char const* name;
     instruction_set instructions = instruction_set::portable;

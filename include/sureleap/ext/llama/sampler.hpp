@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The samplers of a llama.cpp program, as they are: a llama_sampler chain is run on each of the target's rows, which is then the
-// law that tokens are verified against.
+// The samplers of a llama.cpp program, as they are: a llama_sampler chain is run on each of the target's rows, which is
+// then the law that tokens are verified against.
 //
 //     llama_sampling const sampling = read_llama_chain(chain);        // throws, naming a stage that has no equal
 //     llama_samplers samplers;
@@ -9,10 +9,10 @@
 //     request_id const id = dec.submit(prompt, sampling.settings);
 //     samplers.join(id, sampling, prompt);
 //
-// Every stage that is a function of the candidates and of the tokens so far is run by llama.cpp's own code. xtc, mirostat and
-// adaptive-p are not such functions and are refused, as is what nobody knows. The seed is dist's. A chain sorts and copies a row
-// of the vocabulary for each verified token. Who wants temperature, top-k, top-p, min-p or a mask alone sets them as settings of
-// the request, which costs neither.
+// Every stage that is a function of the candidates and of the tokens so far is run by llama.cpp's own code. xtc,
+// mirostat and adaptive-p are not such functions and are refused, as is what nobody knows. The seed is dist's. A chain
+// sorts and copies a row of the vocabulary for each verified token. Who wants temperature, top-k, top-p, min-p or a
+// mask alone sets them as settings of the request, which costs neither.
 //
 // Drawn is from the law of the chain, with the library's random numbers and not llama.cpp's.
 #pragma once
@@ -51,13 +51,14 @@ private:
     llama_samplers const* of_;
 };
 
-/// The stages of all requests. join and leave are called between rounds, in the thread that runs them. Rounds allocate here,
-/// as llama.cpp's samplers do. Each request has a candidate a token of the vocabulary, 12 bytes.
+/// The stages of all requests. join and leave are called between rounds, in the thread that runs them. Rounds allocate
+/// here, as llama.cpp's samplers do. Each request has a candidate a token of the vocabulary, 12 bytes.
 ///
-/// A request that never joined gets no law (status::invalid_target): without its stages it would get another one. Nor does one
-/// that finds the stages of an earlier request with its id: another seed, a position that fell, or a context that does not go
-/// on from the prompt and the tokens seen before. Join it, then resume it. No law either if a committed token is one that its
-/// grammar forbids, if a stage fails, and if stages remember tokens that request_view::context does not have.
+/// A request that never joined gets no law (status::invalid_target): without its stages it would get another one. Nor
+/// does one that finds the stages of an earlier request with its id: another seed, a position that fell, or a context
+/// that does not go on from the prompt and the tokens seen before. Join it, then resume it. No law either if a
+/// committed token is one that its grammar forbids, if a stage fails, and if stages remember tokens that
+/// request_view::context does not have.
 class llama_samplers {
 public:
     llama_samplers() = default;
@@ -66,8 +67,8 @@ public:
 
     [[nodiscard]] llama_logits_hook hook() const noexcept { return llama_logits_hook{*this}; }
 
-    /// Before a request's first round, or when its text begins anew. Generation begins behind `prompt`, with which its context
-    /// begins.
+    /// Before a request's first round, or when its text begins anew. Generation begins behind `prompt`, with which its
+    /// context begins.
     void join(request_id id, llama_sampling const& sampling, std::span<token_id const> prompt) {
         auto stages = sampling.stages.clone();
         if (sampling.sees_prompt) stages.accept_prompt(prompt);

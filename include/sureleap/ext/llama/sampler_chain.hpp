@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A chain of llama.cpp's samplers, read: copies of its stages, which llama.cpp's code runs on each row, and what is refused.
+// A chain of llama.cpp's samplers, read: copies of its stages, which llama.cpp's code runs on each row, and what is
+// refused.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +23,8 @@
 SURELEAP_BEGIN_NAMESPACE
 
 struct llama_chain_options {
-    /// Whether stages that remember tokens, a grammar excepted, see the prompt, as in llama.cpp's own programs. If not, they
-    /// see what was accepted before the chain is read and what is generated, as with llama_sampler_sample alone.
+    /// Whether stages that remember tokens, a grammar excepted, see the prompt, as in llama.cpp's own programs. If not,
+    /// they see what was accepted before the chain is read and what is generated, as with llama_sampler_sample alone.
     bool sees_prompt = false;
     /// Names of stages of your own that may be run. Promise: deterministic, with a clone; apply is a function of the
     /// candidates and of the accepted tokens, and of nothing that another clone changes.
@@ -32,8 +33,8 @@ struct llama_chain_options {
 
 /// What a chain asks for.
 struct llama_sampling {
-    /// The seed of dist, and temperature 0 for greedy; the rest is yours. Temperatures and truncations of the chain are in its
-    /// stages: what is set here acts after them.
+    /// The seed of dist, and temperature 0 for greedy; the rest is yours. Temperatures and truncations of the chain are
+    /// in its stages: what is set here acts after them.
     request_settings settings{};
     /// Run on every row, before what the settings say.
     detail::llama_stages stages{};
@@ -150,8 +151,8 @@ inline void list_llama_stages(llama_sampler* sampler, std::vector<llama_sampler*
 }  // namespace detail
 
 /// What a chain of samplers, or one sampler, asks of a request: copies of its stages as they stand, with what they have
-/// accepted. The chain itself stays yours and as it is. Throws, naming the stage, for what has no equal. Many requests may
-/// join with one reading.
+/// accepted. The chain itself stays yours and as it is. Throws, naming the stage, for what has no equal. Many requests
+/// may join with one reading.
 [[nodiscard]] inline llama_sampling read_llama_chain(llama_sampler* chain, llama_chain_options const& options = {}) {
     auto stages = detail::known_llama_stages(chain, options);
     llama_sampling result;
