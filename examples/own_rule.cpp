@@ -64,7 +64,7 @@ public:
     template <class Verification, class Rng>
     [[nodiscard]] decision operator()(Verification& v, Rng& rng) const {
         decision made = plain_rejection::operator()(v, rng);
-        std::size_t const k = made.accepted;
+        std::size_t const k = made.row;
         if (made.valid && k < v.length()) made.next = rng.categorical(v.key(k, purpose::bonus), v.target(k));
         return made;
     }
