@@ -46,7 +46,7 @@ done
 
 require_packages build-essential cmake ninja-build catch2 libeigen3-dev libxsimd-dev nlohmann-json3-dev \
     libbenchmark-dev libcli11-dev libpcre2-dev libutf8proc-dev pkgconf python3 python3-venv clang-format-19
-[[ ${all} == no ]] || require_packages clang-tidy-19 python3-numpy
+[[ ${all} == no ]] || require_packages clang-tidy-19
 if [[ ${presets[*]} == *asan* ]]; then
     require_packages clang-19 libclang-rt-19-dev
     if ! command -v clang++-19 >/dev/null; then
@@ -62,11 +62,12 @@ if [[ ${all} == yes && -z ${SURELEAP_SMOLLM2_GGUF:-} ]]; then
     export SURELEAP_SMOLLM2_GGUF
 fi
 
-# A grammar engine, for the test c.grammar.
+# NumPy and a grammar engine, for the tests c.python and c.grammar. They come from PyPI: the python3 that is found first need
+# not be the one that the system's packages are for.
 if [[ ${all} == yes && ! -x build/python/bin/python3 ]]; then
-    if ! { python3 -m venv --system-site-packages build/python && build/python/bin/pip -q install llguidance; }; then
+    if ! { python3 -m venv build/python && build/python/bin/pip -q install numpy llguidance; }; then
         rm -rf build/python
-        echo "no llguidance could be installed: c.grammar is skipped"
+        echo "no NumPy and llguidance could be installed: c.python and c.grammar are skipped where the system has none"
     fi
 fi
 
