@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // The global search over this round's confidences decides about x_k by c_{k+1}, which depends on x_k (Appendix A).
-// expect-error: this schedule looks ahead .it sees drafted tokens it decides about., which biases rules whose guarantee is fidelity::distribution .token_rejection
+// expect-error: this schedule looks ahead .it sees drafted tokens it decides about., which biases
+// expect-error: biases rules whose guarantee is fidelity::distribution .token_rejection
 // expect-error: Use a schedule that only sees the causal_frontier .greedy_schedule, threshold_schedule.
 // expect-error: or plans before drafting .planned_schedule, top_k_schedule.
 // expect-error: or a rule that is exact under any schedule .target_match, keyed_coupling., or deterministic drafts
