@@ -74,7 +74,7 @@ if(HOW STREQUAL "refusals")
 endif()
 
 # Without CMake, in a line: headers are not system headers here.
-if(HOW STREQUAL "pkg_config" OR HOW STREQUAL "include_path")
+if(HOW STREQUAL "pkg_config" OR HOW STREQUAL "include_path" OR HOW STREQUAL "single_header")
     function(compile_and_run program)
         run(${COMPILER} -std=c++20 -O0 ${warnings} ${program}.cpp -o ${program} ${ARGN})
         run(${consumer}/${program} ${components})
@@ -120,6 +120,26 @@ elseif(HOW STREQUAL "include_path")
     if(components)
         compile_and_run(components ${flags} ${definitions} ${dependencies})
     endif()
+    return()
+endif()
+
+# One header, made in the place of the folder that it stands for: the same program, the same tokens.
+if(HOW STREQUAL "single_header")
+    function(tokens_of result)
+        compile_and_run(first ${ARGN})
+        execute_process(COMMAND ${consumer}/first OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
+        set(${result} "${text}" PARENT_SCOPE)
+    endfunction()
+    run(${PYTHON} ${SOURCE_DIR}/cmake/single_header.py ${given}/sureleap/sureleap.hpp)
+    tokens_of(single -I${given})
+    tokens_of(many -I${SOURCE_DIR}/include)
+    if(NOT single STREQUAL many)
+        message(FATAL_ERROR "the single header gives\n${single}\nthe headers give\n${many}")
+    endif()
+    # Every door stands in it.
+    file(WRITE ${consumer}/doors.cpp "#include <sureleap/sureleap.hpp>\n"
+         "auto const serving = sizeof(sureleap::serving_metrics);\nauto const training = sizeof(sureleap::loss_settings);\n")
+    run(${COMPILER} -std=c++20 ${warnings} -I${given} -fsyntax-only doors.cpp)
     return()
 endif()
 
