@@ -8,6 +8,7 @@
 #   bench/run.sh verify round           these programs alone: bench/verify.cpp, bench/round.cpp
 #   bench/run.sh --filter 'V:151936'    these cases alone
 #   bench/run.sh compile                what a compiler takes for the headers and the first example: two minutes
+#   bench/compare.py BEFORE AFTER       two builds of them in turns: is the second slower?
 #   bench/run.sh --plot                 draws docs/figures/performance_*.svg as well
 #
 # What each program measured goes to build/bench/results/<program>.json, all together to all.json beside them. bars.json says

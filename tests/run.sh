@@ -11,6 +11,7 @@
 #   tests/run.sh --all         everything: large examples, benchmarks, fuzzing, soak, both compilers, nearly all once more with
 #                              sanitizers: two and a half hours of two cores
 #   tests/run.sh --ci --gcc-only, --all --gcc-only    where there is no clang++-19
+#   tests/run.sh --compiler clang++    with this compiler in the place of g++; beside --ci and --all too
 #
 # Both builds are tested in one run of ctest, whose summary comes last and counts everything: tests of the second build are named
 # asan.*, and with --all a build that fails is a failed test as well. What follows `--` goes to ctest: tests/run.sh -- -L unit
@@ -21,6 +22,7 @@ source cmake/require_packages.sh
 presets=(test)
 all=no
 gcc_only=no
+compiler=()
 name=
 while [[ $# -gt 0 ]]; do
     case $1 in
@@ -30,6 +32,14 @@ while [[ $# -gt 0 ]]; do
             all=yes
             ;;
         --gcc-only) gcc_only=yes ;;
+        --compiler)
+            if ! command -v "${2:-}" >/dev/null; then
+                echo "tests/run.sh: --compiler is '${2:-}', expected a C++ compiler" >&2
+                exit 2
+            fi
+            compiler=(-D "CMAKE_CXX_COMPILER=$2")
+            shift
+            ;;
         --)
             shift
             break
@@ -85,7 +95,7 @@ jobs=$(nproc)
 export UBSAN_OPTIONS=print_stacktrace=1
 
 if [[ -n ${name} ]]; then
-    cmake --preset test >/dev/null
+    cmake --preset test "${compiler[@]}" >/dev/null
     mapfile -t known < <(ninja -C build/test -t targets all |
         sed -nE 's/^((unit|property|golden|static|engine|llama|c)\.[a-z0-9_.]*): phony.*/\1/p' | sort -u)
     mapfile -t targets < <(printf '%s\n' "${known[@]}" | grep -F -- "${name}")
@@ -105,7 +115,7 @@ fi
 
 failed=0
 for preset in "${presets[@]}"; do
-    cmake --preset "${preset}"
+    if [[ ${preset} == asan* ]]; then cmake --preset "${preset}"; else cmake --preset "${preset}" "${compiler[@]}"; fi
     # Keeps going, so that ctest can report on all the rest.
     cmake --build --preset "${preset}" -j "${jobs}" -- -k 0 || failed=1
 done

@@ -52,6 +52,11 @@ foreach(document IN ITEMS README.md docs/install.md docs/integration.md)
     endforeach()
 endforeach()
 
+file(READ ${SOURCE_DIR}/CITATION.cff citation)
+if(NOT citation MATCHES "\nversion: ([0-9.]+)\n" OR NOT CMAKE_MATCH_1 STREQUAL expected)
+    message(SEND_ERROR "CITATION.cff has version ${CMAKE_MATCH_1}, config.hpp says ${expected}")
+endif()
+
 # The recipe reads config.hpp. The test is that it does, and that no version is written beside it.
 file(READ ${SOURCE_DIR}/conanfile.py conan)
 if(NOT conan MATCHES "\"include\", \"sureleap\", \"core\", \"config.hpp\"" OR NOT conan MATCHES "#define SURELEAP_VERSION_")

@@ -9,6 +9,7 @@ import unittest
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
+import compare  # noqa: E402
 import suite  # noqa: E402
 import table  # noqa: E402
 
@@ -25,6 +26,21 @@ def case(family, us, figures=None, repetitions=1, spread=0.0, **args):
 
 MACHINE = {"cpu": "a processor", "cores": 2, "caches": "L1d 32 KiB", "system": "Linux", "compiler": "g++ 12",
            "flags": "-O2", "users_flags": "-O3", "commit": "abc", "date": "today"}
+
+
+class Comparison(unittest.TestCase):
+    def test_slower_takes_a_median_and_nearly_all_pairs(self):
+        self.assertEqual(compare.judge([1.06, 1.07, 1.08, 1.06, 1.09, 1.07, 0.99], 1.05), "slower")  # one pair in seven
+        self.assertEqual(compare.judge([1.06, 1.07, 1.08, 1.06, 1.09, 0.98, 0.99], 1.05), "")
+        self.assertEqual(compare.judge([1.04] * 7, 1.05), "")
+        self.assertEqual(compare.judge([0.9] * 7, 1.05), "faster")
+        self.assertEqual(compare.judge([1.1, 1.1, 0.99], 1.05), "")  # of fewer than seven, all
+
+    def test_table_names_the_slower(self):
+        lines, found = compare.render({"a/b/V:7/manual_time": [(10.0, 12.0)] * 7, "a/c": [(10.0, 10.0)] * 7}, 1.05)
+        self.assertEqual(found, ["a/b/V:7/manual_time"])
+        self.assertRegex(lines[1], r"^a/b V=7 +10.0 us +12.0 us +1.200  \(1.200 .. 1.200\)  slower$")
+        self.assertRegex(lines[2], r"1.000  \(1.000 .. 1.000\)$")
 
 
 class Names(unittest.TestCase):
