@@ -50,6 +50,7 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
+/// Sizes of a decoder, fixed at set-up, and what it lends to its rounds.
 struct decoder_options {
     std::size_t max_requests = 1;  ///< places: requests of a round, paused ones included
     /// Requests that may wait beyond the places that are free. 0: no queue.

@@ -75,11 +75,11 @@ enum class q_access : unsigned char {
 
 // ---- what goes with what ---------------------------------------------------------------------------------------
 
-/// Passed to a decoder to accept a combination whose output does not have the target's law. The only way out, and easy
-/// to grep for.
 struct allow_lossy_t {
     explicit constexpr allow_lossy_t() = default;
 };
+/// Passed to a decoder to accept a combination whose output does not have the target's law. The only way out, and easy
+/// to grep for.
 inline constexpr allow_lossy_t allow_lossy{};
 
 /// True when a rule of fidelity F under a schedule of causality C keeps the target's law. A deterministic draft is a
@@ -91,6 +91,7 @@ inline constexpr allow_lossy_t allow_lossy{};
            (f == fidelity::distribution &&
             (deterministic_draft || (c == causality::non_anticipating && !noise_returns)));
 }
+/// is_lossless(F, C, DeterministicDraft, NoiseReturns) as a constant.
 template <fidelity F, causality C, bool DeterministicDraft, bool NoiseReturns = false>
 inline constexpr bool is_lossless_v = is_lossless(F, C, DeterministicDraft, NoiseReturns);
 

@@ -22,13 +22,17 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
+/// A token of a vocabulary: 0 .. V - 1.
 using token_id = std::int32_t;
+/// Names a request in every round that it takes part in. The user chooses it.
 using request_id = std::uint64_t;
 
+/// What stands where there is no token.
 inline constexpr token_id no_token = -1;
 
 /// A probability as a count of 2^-24: what schedules compute with, so that lengths come out the same everywhere.
 using fixed_probability = std::uint32_t;
+/// Probability 1.
 inline constexpr fixed_probability certain = fixed_probability{1} << 24;
 
 // ---- storage formats -------------------------------------------------------------------------------------------
@@ -435,6 +439,7 @@ enum class status : std::uint8_t {
     return s == status::invalid_draft || s == status::invalid_confidence || s == status::drafter_failed;
 }
 
+/// The value's name, for logs.
 [[nodiscard]] constexpr char const* to_string(status s) noexcept {
     switch (s) {
         case status::ok: return "ok";

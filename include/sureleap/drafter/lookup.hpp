@@ -16,6 +16,7 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
+/// How lookup searches, fixed at set-up.
 struct lookup_options {
     std::size_t block_size = 7;         ///< gamma, 1 .. most_keyed_drafts
     std::size_t target_vocabulary = 0;  ///< V

@@ -45,6 +45,7 @@ struct at_exit {
 };
 }  // namespace detail
 
+/// How trees grow, fixed at set-up.
 struct tree_options {
     std::size_t nodes = 8;     ///< most drafted tokens of a tree; 1 .. most_keyed_drafts
     std::size_t children = 4;  ///< most of a node; at least 1

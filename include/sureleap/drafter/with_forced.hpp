@@ -22,6 +22,7 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
+/// When a forced run is drafted, fixed at set-up.
 struct with_forced_options {
     /// Most tokens of a run in a round; 0: as many as the other drafter drafts. A run costs rows alone, and all of it is
     /// accepted, so what the target scores in one pass is worth more than a block of a model.

@@ -93,6 +93,7 @@ private:
     std::vector<counts> lengths_;
 };
 
+/// When found tokens take the place of drafted ones, fixed at set-up.
 struct with_lookup_options {
     /// Most tokens of a found block; 0: as many as the other drafter's.
     std::size_t block_size = 0;

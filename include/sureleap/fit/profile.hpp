@@ -46,6 +46,7 @@ namespace detail {
 
 // ---- a capacity curve --------------------------------------------------------------------------------------------
 
+/// How often profile() times a batch size.
 struct profile_settings {
     std::size_t warm_up = 3;   ///< untimed runs per batch size, before all timed ones
     std::size_t repeats = 11;  ///< timed runs per batch size, >= 1; their median counts
@@ -177,6 +178,7 @@ template <class Clock = std::chrono::steady_clock, class Step>
     return profile;
 }
 
+/// Sizes of an engine, for which profile_grid() chooses loads.
 struct profile_grid_settings {
     std::size_t max_requests = 1;
     std::size_t block_size = 1;                    ///< gamma

@@ -26,6 +26,7 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
+/// When a batch leaves the stair of the cost curve that it is on.
 struct hysteresis_options {
     double margin = 0.01;  ///< of Theta: what leaving the stair has to gain; >= 0
     double height = 0.02;  ///< of a step's time: batches of one stair differ by less; >= 0

@@ -35,6 +35,7 @@ struct metrics_label {
     std::string_view value;
 };
 
+/// Names and labels of the text, and the window of its calibration error.
 struct metrics_text_options {
     std::string_view prefix = "sureleap_";  ///< of every name
     std::span<metrics_label const> labels{};

@@ -44,6 +44,7 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
+/// What is assumed of drafts before the first, and what probing may cost; fixed at set-up.
 struct never_lose_options {
     double prior = 0.8;      ///< conditional confidence assumed before anything was drafted
     double probing = 0.003;  ///< share of the throughput that drafts beyond the limit may cost, in (0, 1)

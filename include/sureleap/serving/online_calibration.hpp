@@ -40,6 +40,7 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
+/// What is learned, for how many tenants, and how much they share; fixed at set-up.
 struct online_calibration_settings {
     online_settings maps{};
     /// Slots whose history is kept, for online_terms::history. Rounds that have more do not take the calibration.

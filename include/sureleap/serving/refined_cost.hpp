@@ -38,6 +38,7 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
+/// How fast and how far measured times correct a cost model; fixed at set-up.
 struct refined_cost_settings {
     double memory = 64.0;  ///< observations at a knot, and rounds of the machine, after which one counts 1/e; > 1
     double idle = 4096.0;  ///< rounds after which a knot counts 1/e that nothing was seen of; > 1

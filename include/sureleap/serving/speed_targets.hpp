@@ -36,6 +36,7 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
+/// How speeds are measured and how hard their targets are pursued; fixed at set-up.
 struct speed_target_options {
     double window = 32.0;  ///< rounds that a speed is the mean of, about; >= 1
     double step = 0.25;    ///< of the ascent: a request that stands still gains this much lambda a round; finite, > 0

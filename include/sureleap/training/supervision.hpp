@@ -58,6 +58,7 @@ struct supervision_memory {
     matrix_span<Real> logits;  ///< [limits.rows, V]
 };
 
+/// Memory of target_supervision for chunks of these limits, hidden states of hidden_size numbers and V logits.
 template <std::floating_point Real>
 [[nodiscard]] supervision_memory<Real> carve_supervision(workspace& ws, chunk_limits limits, std::size_t hidden_size,
                                                          std::size_t vocabulary) noexcept {
