@@ -17,6 +17,5 @@ if [[ ! -f ${environment}/complete ]]; then
     touch "${environment}/complete"
 fi
 "${environment}/bin/python" docs/site/pages.py build/docs/pages
-cp docs/site/site.css build/docs/pages/
 NO_MKDOCS_2_WARNING=1 "${environment}/bin/mkdocs" --quiet build --strict -f docs/site/mkdocs.yml
 echo "build/docs/site/index.html"

@@ -128,6 +128,11 @@ def main():
     parts.write_text(re.sub(r"(?<!\[)`([a-z][a-z0-9_]*)`",
                             lambda m: f"[`{m[1]}`](reference/{names[m[1]]}.md#{m[1]})" if m[1] in names else m[0], parts.read_text()))
     shutil.copytree(DOCS / "figures", out / "figures", ignore=shutil.ignore_patterns("*.py"))
+    # The recorded run as a script: a page that is opened as a file may not fetch.
+    run = (DOCS / "figures" / "replay.json").read_text().strip()
+    (out / "replay.json.js").write_text(f"window.sureleapReplay = {run};\n")
+    for asset in ("site.css", "replay.js", "iframe-worker.js"):
+        shutil.copy(DOCS / "site" / asset, out)
     shown = set()
     while site.sources - shown:  # a page may link to more
         file = min(site.sources - shown)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import venv
 
-CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 VALIDATOR = "check-jsonschema~=0.39"
 SKIPPED = 77
 SCHEMAS = {
