@@ -32,7 +32,6 @@ struct machine_clock {
     using rep = double;
     using period = duration::period;
     using time_point = std::chrono::time_point<machine_clock>;
-    static constexpr bool is_steady = true;
     static time_point now() { return time_point(duration(::now)); }
 };
 
