@@ -2,8 +2,8 @@
 #
 # Code in the documentation is code that was compiled: in README.md and docs/*.md, a block after the line
 #   <!-- from examples/first.cpp -->
-# must stand in that file word for word. Links lead to files that exist, and so does every header that is named. The
-# README has at most 1,000 words.
+# must stand in that file word for word, and a block of C or C++ without such a line fails. Links lead to files and headings that
+# exist, and every file that is named exists. docs_self_test.cmake holds this script to that.
 #   cmake -D SOURCE_DIR=<checkout> -P docs.cmake
 cmake_minimum_required(VERSION 3.22)
 
@@ -36,6 +36,13 @@ foreach(document IN LISTS documents)
         endif()
         math(EXPR count "${count} + 1")
     endwhile()
+
+    file(READ ${document} text)
+    string(REGEX REPLACE "<!-- from [^ \n]+ -->\n+```[a-z]*\n" "" unquoted "${text}")
+    if(unquoted MATCHES "\n```(c|cpp)\n([^\n]*)")
+        message(SEND_ERROR "${document}: the code block that begins with \"${CMAKE_MATCH_2}\" is not quoted from a file. Write "
+                           "\"<!-- from <file> -->\" before it, and let that file be compiled")
+    endif()
 endforeach()
 
 set(links 0)
@@ -52,13 +59,27 @@ foreach(document IN LISTS documents)
     string(REPLACE "]" ")" plain "${plain}")
     string(REPLACE ";" " " plain "${plain}")
     string(REGEX MATCHALL "\\)\\([^() \n]+\\)" targets "${plain}")
-    foreach(target IN LISTS targets)
-        string(REGEX REPLACE "^\\)\\(([^)#]*).*$" "\\1" target "${target}")
-        if(target MATCHES "^https?:" OR NOT target MATCHES "[./]|^[A-Z]+$")  # code has brackets as well
+    foreach(link IN LISTS targets)
+        string(REGEX REPLACE "^\\)\\(([^)#]*).*$" "\\1" target "${link}")
+        if(target MATCHES "^https?:" OR NOT link MATCHES "[.#/]|^..[A-Z]+.$")  # code has brackets as well
             continue()
+        endif()
+        if(target STREQUAL "")
+            cmake_path(GET document FILENAME target)
         endif()
         if(NOT EXISTS ${folder}/${target})
             message(SEND_ERROR "${document} links to ${target}, which does not exist")
+        elseif(link MATCHES "[.]md#|^..#")
+            # The heading as GitHub names it: small letters, digits, and hyphens where spaces were.
+            string(REGEX REPLACE "^[^#]*#(.*)[)]$" "\\1" anchor "${link}")
+            file(STRINGS ${folder}/${target} headings REGEX "^#+ ")
+            string(TOLOWER "${headings}" headings)
+            string(REGEX REPLACE "(^|;)#+ " "\\1" headings "${headings}")
+            string(REGEX REPLACE "[^a-z0-9 _;-]" "" headings "${headings}")
+            string(REPLACE " " "-" headings "${headings}")
+            if(NOT anchor IN_LIST headings)
+                message(SEND_ERROR "${document} links to ${target}#${anchor}, and ${target} has no such heading")
+            endif()
         endif()
         math(EXPR links "${links} + 1")
     endforeach()
@@ -78,13 +99,27 @@ foreach(document IN LISTS documents)
         endif()
         math(EXPR names "${names} + 1")
     endforeach()
+
+    # Paths: any in backticks, and others that begin with a folder of the repository. What a build makes is not there yet.
+    set(endings "[.](hpp|cpp|cuh|cu|h|md|py|sh|json|cmake)")
+    string(REGEX MATCHALL "`[A-Za-z0-9_.+/-]*/[A-Za-z0-9_.+-]*${endings}`" paths "${plain}")
+    string(REGEX MATCHALL "[ (\n](bench|cmake|docs|examples|include|tests)/[A-Za-z0-9_.+/-]*${endings}[^A-Za-z0-9_]" bare "${plain}")
+    foreach(path IN LISTS paths bare)
+        string(REGEX REPLACE "^[` (\n]|[^A-Za-z0-9_]$" "" path "${path}")
+        if(path MATCHES "^build/")
+            continue()
+        endif()
+        set(found FALSE)
+        foreach(root IN ITEMS ${SOURCE_DIR} ${folder} ${SOURCE_DIR}/include ${SOURCE_DIR}/include/sureleap)
+            if(EXISTS ${root}/${path})
+                set(found TRUE)
+            endif()
+        endforeach()
+        if(NOT found)
+            message(SEND_ERROR "${document} names ${path}, which is not in the repository")
+        endif()
+        math(EXPR names "${names} + 1")
+    endforeach()
 endforeach()
 
-file(READ ${SOURCE_DIR}/README.md text)
-string(REGEX REPLACE "[];[]" " " text "${text}")
-string(REGEX MATCHALL "[^ \n]+" words "${text}")
-list(LENGTH words words)
-if(words GREATER 1000)
-    message(SEND_ERROR "README.md has ${words} words, expected at most 1000: what is not needed there has a page in docs/")
-endif()
-message(STATUS "${count} quoted blocks, ${links} links, ${names} names of headers")
+message(STATUS "${count} quoted blocks, ${links} links, ${names} names of files")

@@ -56,8 +56,8 @@ def draw_round():
                 d.arrow(20 + 222 * i - 30, y + 31, 20 + 222 * i, y + 31)
     d.parts.append(f'<path d="M782 122V150H116V180" fill="none" stroke="{LINE}" marker-end="url(#tip)"/>')
     d.text(449, 144, "the drafts of all requests", size=11, anchor="middle", fill=DIM)
-    d.text(20, 276, "The target is called once a round, with one batch: each request's anchor and the drafts that were admitted. Every request "
-           "gains a token or more.", size=12)
+    d.text(20, 270, "The target is called once a round, with one batch: each request's anchor and the drafts that were admitted.", size=12)
+    d.text(20, 288, "Every request gains a token or more.", size=12)
     return d.svg()
 
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // A shift between domains in the middle of a run: how soon calibration is true again, against a run that was calibrated
-// freshly on the new domain, and what the way there costs. With -s, the figures of docs/serving.md.
+// freshly on the new domain, and what the way there costs. With -s, the figures of docs/serving_measured.md.
 #include "support/catch.hpp"
 
 #include <array>
