@@ -32,8 +32,8 @@ template <class F>
 void check_edits(std::string const& good, F const& error_of, std::initializer_list<edit> edits) {
     REQUIRE(error_of(good) == "");
     for (edit const& e : edits) {
-        INFO(e.from << " becomes " << e.to);
         std::string const text = error_of(replaced(good, e.from, e.to));
+        INFO(e.from << " becomes " << e.to << ", and the error is: " << text);
         if (e.says.empty()) CHECK(text == "");
         CHECK(says(text, e.says));
     }
