@@ -117,8 +117,13 @@ class Source:
 
 
 def members(cursor, source):
-    """(declaration, comment) of the public members in their order."""
+    """(declaration, comment) of the public members in their order, those of a base in `detail` first."""
     for child in cursor.get_children():
+        if child.kind == CursorKind.CXX_BASE_SPECIFIER:
+            for base in child.get_children():
+                shared = base.referenced
+                if base.kind == CursorKind.TEMPLATE_REF and shared.semantic_parent.spelling == "detail":
+                    yield from members(shared, source)
         name = child.spelling
         if child.access_specifier != AccessSpecifier.PUBLIC or name.endswith("_"):
             continue
@@ -137,7 +142,8 @@ def declaration(cursor, source):
     lines = []
     for member, comment in members(cursor, source):
         lines += [f"    // {line}".rstrip() for line in comment.splitlines()]
-        lines += [f"    {line}" for line in (member + ";").split("\n")]
+        first, *rest = (member + ";").split("\n")
+        lines += [f"    {first}", *(f"        {line}" for line in rest)]
     return head(text) + (" {\n" + "\n".join(lines) + "\n};" if lines else ";")
 
 

@@ -46,8 +46,10 @@ llama_lm::llama_lm(std::filesystem::path const& file, std::vector<int> feature_l
                   " of them of ", limits.context_length, " tokens, expected enough memory for it and at most ",
                   llama_max_parallel_sequences(), " sequences");
     }
-    sequences_.emplace("llama_lm", context_.get(), limits.slots, 0, limits.max_rows, features_ ? &*features_ : nullptr,
-                       tree_paths);
+    target_.emplace(context_.get(), sureleap::llama_target_options{.max_requests = limits.slots,
+                                                                   .features = features_ ? &*features_ : nullptr,
+                                                                   .tree_paths = tree_paths,
+                                                                   .trusts_positions = true});
     if (feature_layers_.empty()) return;
     file_.emplace(engine::checkpoint_of(file));
     auto const& config = file_->config().transformer;
@@ -65,56 +67,29 @@ void llama_lm::drop_kept(std::size_t slot) {
     if (features_) features_->take(slot, features_->rows(slot).rows);
 }
 
+void llama_lm::end_pass(char const* what, std::size_t rows) {
+    if (target_->outcome() != sureleap::llama_outcome::ok) {
+        fail_with("llama_lm: a ", what, " of ", rows, " tokens failed: ", sureleap::to_string(target_->outcome()));
+    }
+    rows_ = rows;
+}
+
 void llama_lm::prefill(std::size_t slot, std::size_t first, std::span<sureleap::token_id const> tokens) {
-    sequences_->commit(slot, first);  // the engine's positions say what is valid, and llama.cpp has to be told
-    if (sequences_->held(slot).size() < first) {
-        fail_with("llama_lm: a prompt goes on at position ", first, " of slot ", slot, ", but llama.cpp holds ",
-                  sequences_->held(slot).size(), " of the tokens before, expected all");
-    }
-    rows_ = tokens.size();
-    auto const outcome = sequences_->prefill(slot, tokens);
-    if (outcome != sureleap::llama_outcome::ok) {
-        fail_with("llama_lm: a prompt of ", tokens.size(), " tokens failed: ", sureleap::to_string(outcome));
-    }
+    target_->prefill(slot, first, tokens);
+    end_pass("prompt", tokens.size());
     drop_kept(slot);
 }
 
 sureleap::logits_rows<float> llama_lm::score(sureleap::verify_batch const& batch) {
-    auto const requests = batch.requests();
-    needs_.clear();
-    for (std::size_t r = 0; r < requests.size(); ++r) {
-        auto const position = static_cast<std::size_t>(requests[r].position);
-        sequences_->commit(requests[r].slot, position);
-        std::size_t const held = sequences_->held(requests[r].slot).size();
-        if (held < position && requests[r].context.size() != position + 1) {
-            fail_with("llama_lm: request ", r, " goes on at position ", position, ", but llama.cpp holds ", held,
-                      " of the tokens before, expected all or the request's context");
-        }
-        auto const missing = held < position ? requests[r].context.subspan(held, position - held)
-                                             : std::span<sureleap::token_id const>{};
-        needs_.push_back(
-            {requests[r].slot, missing, 1 + batch.length(r), batch.length(r), sureleap::detail::tree_of(batch, r)});
-    }
-    auto outcome = sequences_->begin(needs_);
-    if (outcome == sureleap::llama_outcome::ok) {
-        for (std::size_t i = 0; i < batch.rows(); ++i) {
-            sequences_->add(requests[batch.markers()[i]].slot, batch.tokens()[i], true);
-        }
-        outcome = sequences_->decode();
-    }
-    if (outcome != sureleap::llama_outcome::ok) {
-        fail_with("llama_lm: a batch of ", batch.rows(), " rows failed: ", sureleap::to_string(outcome));
-    }
-    rows_ = batch.rows();
-    for (auto const& request : requests) drop_kept(request.slot);
-    return sequences_->scored_rows(batch);
+    auto const rows = target_->score(batch);
+    end_pass("batch", batch.rows());
+    for (auto const& request : batch.requests()) drop_kept(request.slot);
+    return rows;
 }
 
 void llama_lm::commit(std::span<sureleap::verdict const> verdicts) noexcept {
-    for (sureleap::verdict const& v : verdicts) {
-        sequences_->commit(v);
-        drop_kept(v.slot);
-    }
+    target_->commit(verdicts);
+    for (sureleap::verdict const& v : verdicts) drop_kept(v.slot);
 }
 
 sureleap::matrix_view<float> llama_lm::features() const noexcept {

@@ -36,7 +36,7 @@ public:
     llama_lm(std::filesystem::path const& file, std::vector<int> feature_layers, engine::thread_pool const& pool,
              engine::serving_limits const& limits, std::size_t tree_paths = 1);
 
-    [[nodiscard]] std::size_t vocabulary() const noexcept override { return sequences_->vocabulary(); }
+    [[nodiscard]] std::size_t vocabulary() const noexcept override { return target_->vocabulary(); }
     [[nodiscard]] std::size_t hidden_size() const noexcept override;
     [[nodiscard]] engine::serving_limits const& limits() const noexcept override { return limits_; }
     [[nodiscard]] engine::weight embeddings() const noexcept override { return embeddings_; }
@@ -52,6 +52,8 @@ public:
     [[nodiscard]] llama_model const* model() const noexcept { return model_.get(); }
 
 private:
+    /// Throws if the last pass, over `what`, failed; its last `rows` rows are features().
+    void end_pass(char const* what, std::size_t rows);
     void drop_kept(std::size_t slot);
 
     std::vector<int> feature_layers_;
@@ -59,11 +61,10 @@ private:
     std::unique_ptr<llama_model, release> model_;
     std::optional<sureleap::llama_features> features_;
     std::unique_ptr<llama_context, release> context_;
-    std::optional<sureleap::detail::llama_sequences> sequences_;
+    std::optional<sureleap::llama_target> target_;
     std::optional<engine::checkpoint> file_;
     engine::weight embeddings_{};
     engine::weight output_head_{};
-    std::vector<sureleap::detail::llama_sequences::need> needs_;
     std::size_t rows_ = 0;  // of the last pass, its last ones
 };
 

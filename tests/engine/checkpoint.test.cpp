@@ -2,8 +2,6 @@
 //
 // Folders: the reference checkpoint, random ones in every storage format, whole and in shards, and what is refused.
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -27,6 +25,7 @@
 #include "support/dice.hpp"
 #include "support/error_text.hpp"
 #include "support/safetensors.hpp"
+#include "support/scratch_folder.hpp"
 
 namespace fs = std::filesystem;
 namespace st = sureleap::safetensors;
@@ -38,29 +37,10 @@ using support::error_text;
 
 namespace {
 
-/// A folder of its own for a test, gone afterwards.
-class temporary_folder {
-public:
-    temporary_folder() {
-        std::string name = (fs::temp_directory_path() / "sureleap-checkpoint-XXXXXX").string();
-        REQUIRE(::mkdtemp(name.data()) != nullptr);
-        path = name;
-    }
-    ~temporary_folder() {
-        std::error_code ignored;
-        fs::remove_all(path, ignored);
-    }
-    temporary_folder(temporary_folder const&) = delete;
-    temporary_folder& operator=(temporary_folder const&) = delete;
-
-    void write(std::string const& name, std::string const& text) const {
-        std::ofstream out(path / name, std::ios::binary);
-        out << text;
-        REQUIRE(out.good());
-    }
+/// Paths in it are text, as in messages.
+struct temporary_folder : support::scratch_folder {
+    temporary_folder() : scratch_folder("checkpoint") {}
     [[nodiscard]] std::string operator/(char const* name) const { return (path / name).string(); }
-
-    fs::path path;
 };
 
 fs::path reference() {

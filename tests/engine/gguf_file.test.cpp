@@ -2,8 +2,6 @@
 //
 // GGUF files: what is in them is found, and every way of being wrong is refused when the file is opened, and named.
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -16,7 +14,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -91,21 +88,6 @@ std::string reading(T const& value, F const& read) {
     w.set("k", value);
     return reading(w, read);
 }
-
-class temporary_folder {
-public:
-    temporary_folder() {
-        std::string name = (std::filesystem::temp_directory_path() / "sureleap-gguf-XXXXXX").string();
-        REQUIRE(::mkdtemp(name.data()) != nullptr);
-        path = name;
-    }
-    ~temporary_folder() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path, ignored);
-    }
-
-    std::filesystem::path path;
-};
 
 }  // namespace
 
@@ -378,7 +360,7 @@ TEST_CASE("gguf: files with less or more than usual") {
 }
 
 TEST_CASE("gguf: mapped files, and files that are moved") {
-    temporary_folder const folder;
+    support::scratch_folder const folder("mapped_gguf");
     auto const path = folder.path / "m.gguf";
     two().save(path);
     auto first = file::map(path);

@@ -5,6 +5,7 @@
 #include "support/catch.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <span>
@@ -186,6 +187,66 @@ TEST_CASE("decoders one after another over one target, whose requests have the s
         while (dec.step()) {
         }
         CHECK(std::ranges::equal(dec.generated(id), plain_text(model, prompt, settings)));
+    }
+}
+
+TEST_CASE("an engine that counts positions itself: prompts by slot, then rows without contexts or verdicts") {
+    for (tiny_arch const arch : every_tiny_arch) {
+        INFO(name_of(arch));
+        tiny_model const model = make_tiny(arch, 3);
+        tiny_context const context = make_context(model);
+        auto const text = repeating_prompt(2, 24, 7);
+        std::vector<float> expected(tokens_of(model));
+        one_by_one reference{model};
+        request_settings const settings;
+        alignas(std::max_align_t) std::array<std::byte, 4096> memory;
+        // Rows at `position` and behind it, of a request that nobody has seen before.
+        auto const score = [&](llama_target& target, std::size_t position, std::size_t rows) {
+            request_view const request{.id = 100 + position,
+                                       .slot = 1,
+                                       .anchor = text[position],
+                                       .position = position,
+                                       .remaining = 1,
+                                       .settings = &settings};
+            workspace space{memory};
+            verify_batch batch(space, 1, 8);
+            batch.begin({&request, 1});
+            batch.append(std::span(text).subspan(position + 1, rows - 1));
+            auto const scored = target.score(batch);
+            for (std::size_t k = 0; k < scored.values.rows; ++k) {
+                reference(std::span(text).first(position + k + 1), expected);
+                CHECK_THAT(scored.values.row(k)[5], Catch::Matchers::WithinAbs(expected[5], 2e-2));
+            }
+            return scored.values.rows;
+        };
+        {
+            llama_target target{context.get(), {.max_requests = 2, .trusts_positions = true}};
+            target.prefill(1, 0, std::span(text).first(8));
+            target.prefill(1, 8, std::span(text).subspan(8, 4));
+            CHECK(target.outcome() == llama_outcome::ok);
+            CHECK(std::ranges::equal(target.held(1), std::span(text).first(12)));
+            CHECK(target.passes() == 2);
+            for (std::size_t position = 12; position < 20; position += 2) CHECK(score(target, position, 2) == 2);
+            CHECK(score(target, 20, 4) == 4);
+            CHECK(target.passes() == 7);
+            CHECK(std::ranges::equal(target.held(1), text));
+
+            bool const goes_back = !llama_model_is_recurrent(model.get()) && !llama_model_is_hybrid(model.get());
+            CHECK(score(target, 9, 3) == (goes_back ? 3 : 0));
+            CHECK(target.outcome() == (goes_back ? llama_outcome::ok : llama_outcome::no_context));
+
+            target.prefill(1, 0, std::span(text).first(5));  // another text in its place
+            CHECK(std::ranges::equal(target.held(1), std::span(text).first(5)));
+            CHECK(score(target, 6, 1) == 0);  // there is a gap
+            CHECK(target.outcome() == llama_outcome::no_context);
+            target.prefill(0, 3, text);
+            CHECK(target.outcome() == llama_outcome::no_context);
+            CHECK(target.held(0).empty());
+        }
+        llama_target target{context.get(), {.max_requests = 2}};
+        target.prefill(1, 0, std::span(text).first(12));
+        CHECK(score(target, 12, 2) == 0);  // it has to say what is before it
+        CHECK(target.outcome() == llama_outcome::no_context);
     }
 }
 

@@ -28,23 +28,17 @@ struct archetype {
     float operator[](token_id) const;
     double total() const;
 };
-struct without_total {
-    std::size_t size() const;
-    float operator[](token_id) const;
+struct without_total : archetype {
+    void total() const = delete;
 };
-struct without_size {
-    float operator[](token_id) const;
-    double total() const;
+struct without_size : archetype {
+    void size() const = delete;
 };
-struct mutable_access {
-    std::size_t size() const;
+struct mutable_access : archetype {
     float operator[](token_id);
-    double total() const;
 };
-struct complex_weights {
-    std::size_t size() const;
+struct complex_weights : archetype {
     std::complex<double> operator[](token_id) const;
-    double total() const;
 };
 
 static_assert(weight_function<archetype>);
@@ -68,11 +62,10 @@ struct archetype {
     token_id categorical(draw_key const&, auto const&);
     token_id gumbel_max(draw_key const&, auto const&);
 };
-struct without_gumbel_max {
-    bool bernoulli(draw_key const&, double, double);
-    token_id categorical(draw_key const&, auto const&);
+struct without_gumbel_max : archetype {
+    void gumbel_max() const = delete;
 };
-struct without_keys {
+struct without_keys : archetype {
     bool bernoulli(double, double);
     token_id categorical(auto const&);
     token_id gumbel_max(auto const&);
@@ -81,10 +74,8 @@ struct of_bits {  // an engine of <random>: it gives bits, not decisions
     using result_type = unsigned;
     unsigned operator()();
 };
-struct index_of_other_type {
-    bool bernoulli(draw_key const&, double, double);
+struct index_of_other_type : archetype {
     std::size_t categorical(draw_key const&, auto const&);
-    token_id gumbel_max(draw_key const&, auto const&);
 };
 
 static_assert(randomness<archetype>);
@@ -96,16 +87,13 @@ static_assert(!randomness<of_bits>);
 static_assert(!randomness<index_of_other_type>);
 
 // ---- concurrent_randomness
-struct concurrent {
-    static constexpr bool is_concurrent = true;
-    bool bernoulli(draw_key const&, double, double) const;
-    token_id categorical(draw_key const&, auto const&) const;
-    token_id gumbel_max(draw_key const&, auto const&) const;
-};
 struct silent {  // const, but it may be a view of something that is not
     bool bernoulli(draw_key const&, double, double) const;
     token_id categorical(draw_key const&, auto const&) const;
     token_id gumbel_max(draw_key const&, auto const&) const;
+};
+struct concurrent : silent {
+    static constexpr bool is_concurrent = true;
 };
 struct says_no : silent {
     static constexpr bool is_concurrent = false;
@@ -140,24 +128,20 @@ struct any_callable {  // a pool's own interface may do
     void run(std::size_t, F const&) noexcept;
     std::size_t width() const;
 };
-struct without_width {
-    void run(std::size_t, task_ref) noexcept;
+struct without_width : archetype {
+    void width() const = delete;
 };
-struct width_is_not_const {
-    void run(std::size_t, task_ref) noexcept;
+struct width_is_not_const : archetype {
     std::size_t width();
 };
-struct task_without_number {
+struct task_without_number : archetype {
     void run(std::size_t, void (*)()) noexcept;
-    std::size_t width() const;
 };
-struct one_by_one {  // as pools of futures do: who would wait for the end?
+struct one_by_one : archetype {  // as pools of futures do: who would wait for the end?
     void run(task_ref) noexcept;
-    std::size_t width() const;
 };
-struct may_throw {  // with tasks on other threads, what would become of them?
+struct may_throw : archetype {  // with tasks on other threads, what would become of them?
     void run(std::size_t, task_ref);
-    std::size_t width() const;
 };
 struct task {
     void operator()(std::size_t) const noexcept;
@@ -187,14 +171,11 @@ struct archetype {
     static void gemv(matrix_view<bf16>, std::span<float const>, std::span<float>);
     static void gemv_add(matrix_view<bf16>, std::span<float const>, std::span<float>);
 };
-struct without_gemv_add {
-    static float dot(std::span<bf16 const>, std::span<float const>);
-    static void gemv(matrix_view<bf16>, std::span<float const>, std::span<float>);
+struct without_gemv_add : archetype {
+    static void gemv_add() = delete;
 };
-struct dot_in_double {
+struct dot_in_double : archetype {
     static double dot(std::span<bf16 const>, std::span<float const>);
-    static void gemv(matrix_view<bf16>, std::span<float const>, std::span<float>);
-    static void gemv_add(matrix_view<bf16>, std::span<float const>, std::span<float>);
 };
 
 static_assert(linear_backend<archetype, bf16, float>);
@@ -278,38 +259,16 @@ struct archetype {
     void reset(std::span<float>) const;
     void add_bias(std::span<float>, reals, token_id, std::span<float>) const;
 };
-struct without_value_type {
-    std::size_t vocabulary() const;
-    std::size_t previous_vocabulary() const;
-    std::size_t hidden_size() const;
-    std::size_t state_size() const;
-    void reset(std::span<float>) const;
-    void add_bias(std::span<float>, reals, token_id, std::span<float>) const;
+class without_value_type : public archetype {
+    using archetype::value_type;  // private
 };
-struct without_reset {
-    using value_type = float;
-    std::size_t vocabulary() const;
-    std::size_t previous_vocabulary() const;
-    std::size_t hidden_size() const;
-    std::size_t state_size() const;
-    void add_bias(std::span<float>, reals, token_id, std::span<float>) const;
+struct without_reset : archetype {
+    void reset() const = delete;
 };
-struct keeps_its_state {  // mutable: two requests would share a state
-    using value_type = float;
-    std::size_t vocabulary() const;
-    std::size_t previous_vocabulary() const;
-    std::size_t hidden_size() const;
-    std::size_t state_size() const;
-    void reset(std::span<float>) const;
+struct keeps_its_state : archetype {  // mutable: two requests would share a state
     void add_bias(std::span<float>, reals, token_id, std::span<float>);
 };
-struct without_hidden {
-    using value_type = float;
-    std::size_t vocabulary() const;
-    std::size_t previous_vocabulary() const;
-    std::size_t hidden_size() const;
-    std::size_t state_size() const;
-    void reset(std::span<float>) const;
+struct without_hidden : archetype {
     void add_bias(std::span<float>, token_id, std::span<float>) const;
 };
 
@@ -339,8 +298,8 @@ struct without_rows : factored {
     };
     all_only output() const;
 };
-struct without_code : archetype {
-    factored::product output() const;
+struct without_code : factored {
+    void code() const = delete;
 };
 struct mutable_code : factored {
     std::span<float> code(std::span<float>, reals, token_id) const;
@@ -446,36 +405,14 @@ struct archetype {
     std::size_t state_size() const;
     int forward(requests);
 };
-struct undeclared_confidence {
-    using value_type = float;
-    static constexpr bool is_deterministic = false;
-    static constexpr bool is_parallel = false;
-    std::size_t block_size() const;
-    std::size_t vocabulary() const;
-    std::size_t target_vocabulary() const;
-    std::size_t state_size() const;
-    int forward(requests);
+struct undeclared_confidence : archetype {
+    void has_confidence() const = delete;
 };
-struct runtime_trait {  // whether a combination is lossless is decided at compile time
-    using value_type = float;
+struct runtime_trait : archetype {  // whether a combination is lossless is decided at compile time
     bool is_deterministic = false;
-    static constexpr bool is_parallel = false;
-    static constexpr bool has_confidence = false;
-    std::size_t block_size() const;
-    std::size_t vocabulary() const;
-    std::size_t target_vocabulary() const;
-    std::size_t state_size() const;
-    int forward(requests);
 };
-struct without_forward {
-    using value_type = float;
-    static constexpr bool is_deterministic = false;
-    static constexpr bool is_parallel = false;
-    static constexpr bool has_confidence = false;
-    std::size_t block_size() const;
-    std::size_t vocabulary() const;
-    std::size_t target_vocabulary() const;
-    std::size_t state_size() const;
+struct without_forward : archetype {
+    void forward() const = delete;
 };
 
 using small = autoregressive<sequential_model::archetype>;
@@ -554,8 +491,8 @@ struct plans_from_elsewhere {  // the table it reads is not the one it declares
     using origin = from_rounds<3>;
     std::size_t budget(planning_table<from_anchor> const&) const;
 };
-struct plans_without_origin {
-    std::size_t budget(planning_table<from_anchor> const&) const;
+class plans_without_origin : public plans {
+    using plans::origin;  // private
 };
 struct plans_live {  // would plan by this round's confidences
     using origin = from_anchor;
@@ -657,37 +594,22 @@ struct archetype {
     using draft_rule = categorical_draft;
     decision operator()(auto&, auto&) const;
 };
-struct without_guarantee {
-    static constexpr q_access access = q_access::none;
-    using draft_rule = categorical_draft;
-    decision operator()(auto&, auto&) const;
+struct without_guarantee : archetype {
+    void guarantee() const = delete;
 };
-struct without_access {
-    static constexpr fidelity guarantee = fidelity::distribution;
-    using draft_rule = categorical_draft;
-    decision operator()(auto&, auto&) const;
+struct without_access : archetype {
+    void access() const = delete;
 };
-struct without_draft_rule {  // coupling with an ordinary draw would silently lose acceptance
-    static constexpr fidelity guarantee = fidelity::pathwise;
-    static constexpr q_access access = q_access::none;
-    decision operator()(auto&, auto&) const;
+class without_draft_rule : public archetype {  // coupling with an ordinary draw would silently lose acceptance
+    using archetype::draft_rule;               // private
 };
-struct guarantee_by_name {
+struct guarantee_by_name : archetype {
     static constexpr char const* guarantee = "exact";
-    static constexpr q_access access = q_access::none;
-    using draft_rule = categorical_draft;
-    decision operator()(auto&, auto&) const;
 };
-struct counts_only {
-    static constexpr fidelity guarantee = fidelity::distribution;
-    static constexpr q_access access = q_access::none;
-    using draft_rule = categorical_draft;
+struct counts_only : archetype {
     std::size_t operator()(auto&, auto&) const;
 };
-struct without_randomness {
-    static constexpr fidelity guarantee = fidelity::pathwise;
-    static constexpr q_access access = q_access::none;
-    using draft_rule = argmax_draft;
+struct without_randomness : archetype {
     decision operator()(auto&) const;
 };
 

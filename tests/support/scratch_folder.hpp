@@ -4,6 +4,8 @@
 #pragma once
 
 #include <filesystem>
+#include <fstream>
+#include <stdexcept>
 #include <string>
 
 #include <unistd.h>
@@ -14,18 +16,23 @@ class scratch_folder {
 public:
     /// `name` tells tests of one process apart.
     explicit scratch_folder(std::string const& name)
-        : folder_(std::filesystem::temp_directory_path() / ("sureleap_" + name + "_" + std::to_string(::getpid()))) {
-        std::filesystem::remove_all(folder_);
-        std::filesystem::create_directories(folder_);
+        : path(std::filesystem::temp_directory_path() / ("sureleap_" + name + "_" + std::to_string(::getpid()))) {
+        std::filesystem::remove_all(path);
+        std::filesystem::create_directories(path);
     }
-    ~scratch_folder() { std::filesystem::remove_all(folder_); }
+    ~scratch_folder() { std::filesystem::remove_all(path); }
     scratch_folder(scratch_folder const&) = delete;
     scratch_folder& operator=(scratch_folder const&) = delete;
 
-    [[nodiscard]] std::filesystem::path operator/(char const* name) const { return folder_ / name; }
+    [[nodiscard]] std::filesystem::path operator/(std::string const& name) const { return path / name; }
+    /// The path of a file that has this text.
+    std::filesystem::path write(std::string const& name, std::string const& text) const {
+        std::ofstream out(path / name, std::ios::binary);
+        if (!(out << text).flush()) throw std::runtime_error("scratch_folder: cannot write " + (path / name).string());
+        return path / name;
+    }
 
-private:
-    std::filesystem::path folder_;
+    std::filesystem::path const path;
 };
 
 }  // namespace support

@@ -6,8 +6,6 @@
 // positions. head/markov.hpp documents the interface.
 #pragma once
 
-#include <algorithm>
-#include <concepts>
 #include <cstddef>
 #include <span>
 #include <type_traits>
@@ -23,24 +21,20 @@ SURELEAP_BEGIN_NAMESPACE
 /// Parameters as in markov_head. `gated_head head{w1, w2, gate, gate_bias};`
 template <class Weight, class Real = compute_t<Weight>, class Backend = native_backend,
           class Output = matrix_view<Weight>>
-class gated_head {
-    static_assert(is_storage_v<Weight>, "gated_head: Weight must be float, double, sureleap::bf16 or sureleap::half");
-    static_assert(std::floating_point<Real>, "gated_head: Real must be float or double; bf16 and half only store");
+class gated_head : public detail::embedding_and_output<Weight, Real, Backend, Output> {
+    using shared = detail::embedding_and_output<Weight, Real, Backend, Output>;
 
 public:
-    using value_type = Real;
-    using weight_type = Weight;
-    using backend_type = Backend;
-    using output_type = output_layer<Output, Real, Backend>;
+    using shared::embed;
+    using shared::output;
+    using shared::rank;
 
     /// w1 [V_target, r]; w2 [V_draft, r]; gate [r, d + r] with its columns in the order [h ; e]; bias [r].
     /// d follows from the columns of gate. Reads every weight once; throws sureleap::error on a wrong shape or a
     /// value that is not finite.
     gated_head(matrix_view<Weight> w1, Output w2, matrix_view<Weight> gate,
                std::type_identity_t<std::span<Weight const>> bias, Backend = Backend{})
-        : w1_(detail::checked_weights<Real>("gated_head", "w1", w1, w1.rows, w1.cols, "target vocabulary x rank")),
-          output_("gated_head", w2, w1.cols),
-          bias_(bias) {
+        : shared("gated_head", w1, w2), bias_(bias) {
         if (gate.cols <= w1.cols) {
             fail_with("gated_head: gate has ", gate.cols, " columns, expected hidden size + rank, more than the rank ",
                       w1.cols);
@@ -52,9 +46,6 @@ public:
         gate_embedding_ = column_range(gate, gate.cols - w1.cols, w1.cols);
     }
 
-    [[nodiscard]] std::size_t rank() const noexcept { return w1_.cols; }
-    [[nodiscard]] std::size_t vocabulary() const noexcept { return output_.vocabulary(); }
-    [[nodiscard]] std::size_t previous_vocabulary() const noexcept { return w1_.rows; }
     /// d, the size of h_k.
     [[nodiscard]] std::size_t hidden_size() const noexcept { return gate_hidden_.cols; }
     /// No recurrent state; scratch for e and g.
@@ -65,7 +56,7 @@ public:
     /// logits[v] += B_k[v]. O(r (d + r) + V_draft r).
     void add_bias(std::span<Real> state, std::span<Real const> hidden, token_id previous,
                   std::span<Real> logits) const noexcept {
-        output_.add(code(state, hidden, previous), logits);
+        output().add(code(state, hidden, previous), logits);
     }
     /// z = g * e, in `state`. O(r (d + r)).
     [[nodiscard]] std::span<Real const> code(std::span<Real> state, std::span<Real const> hidden,
@@ -80,17 +71,8 @@ public:
         for (std::size_t i = 0; i < gate.size(); ++i) embedding[i] *= sigmoid(gate[i]);
         return embedding;
     }
-    [[nodiscard]] output_type const& output() const noexcept { return output_; }
-
-    /// out = W1[previous], ungated: a confidence head reads the raw row. Precondition: 0 <= previous < rows of w1.
-    void embed(token_id previous, std::span<Real> out) const noexcept {
-        SURELEAP_EXPECTS(previous >= 0);
-        detail::widen(w1_.row(static_cast<std::size_t>(previous)), out);
-    }
 
 private:
-    matrix_view<Weight> w1_;
-    output_layer<Output, Real, Backend> output_;
     matrix_view<Weight> gate_hidden_;
     matrix_view<Weight> gate_embedding_;
     std::span<Weight const> bias_;

@@ -15,7 +15,6 @@
 // concurrently with different states.
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <span>
 
@@ -35,29 +34,20 @@ SURELEAP_BEGIN_NAMESPACE
 /// backend too.
 template <class Weight, class Real = compute_t<Weight>, class Backend = native_backend,
           class Output = matrix_view<Weight>>
-class markov_head {
-    static_assert(is_storage_v<Weight>, "markov_head: Weight must be float, double, sureleap::bf16 or sureleap::half");
-    static_assert(std::floating_point<Real>, "markov_head: Real must be float or double; bf16 and half only store");
+class markov_head : public detail::embedding_and_output<Weight, Real, Backend, Output> {
+    using shared = detail::embedding_and_output<Weight, Real, Backend, Output>;
 
 public:
-    using value_type = Real;
-    using weight_type = Weight;
-    using backend_type = Backend;
-    using output_type = output_layer<Output, Real, Backend>;
+    using shared::embed;
+    using shared::output;
+    using shared::rank;
 
     /// w1 [V_target, r], a row per previous token; w2 [V_draft, r], a row per drafted token (the layout of both
     /// files and embedding tables; the paper's W2 is its transpose). The two vocabularies differ if the draft has
     /// its own. Reads every weight once; throws sureleap::error naming tensor, row, column and value if one is not
     /// finite.
-    markov_head(matrix_view<Weight> w1, Output w2, Backend = Backend{})
-        : w1_(detail::checked_weights<Real>("markov_head", "w1", w1, w1.rows, w1.cols, "target vocabulary x rank")),
-          output_("markov_head", w2, w1.cols) {}
+    markov_head(matrix_view<Weight> w1, Output w2, Backend = Backend{}) : shared("markov_head", w1, w2) {}
 
-    [[nodiscard]] std::size_t rank() const noexcept { return w1_.cols; }
-    /// Rows of w2: what the logits run over.
-    [[nodiscard]] std::size_t vocabulary() const noexcept { return output_.vocabulary(); }
-    /// Rows of w1: what a previous token may be.
-    [[nodiscard]] std::size_t previous_vocabulary() const noexcept { return w1_.rows; }
     /// 0: this head does not read h_k.
     [[nodiscard]] std::size_t hidden_size() const noexcept { return 0; }
     /// No recurrent state; r reals of scratch for the converted embedding.
@@ -68,7 +58,7 @@ public:
     /// logits[v] += (W2 W1[previous])[v]. O(V_draft r); reads w2 once. `hidden` is ignored and may be empty.
     void add_bias(std::span<Real> state, std::span<Real const> hidden, token_id previous,
                   std::span<Real> logits) const noexcept {
-        output_.add(code(state, hidden, previous), logits);
+        output().add(code(state, hidden, previous), logits);
     }
     /// z = W1[previous], in `state`.
     [[nodiscard]] std::span<Real const> code(std::span<Real> state, std::span<Real const> /*hidden*/,
@@ -77,17 +67,6 @@ public:
         embed(previous, state);
         return state;
     }
-    [[nodiscard]] output_type const& output() const noexcept { return output_; }
-
-    /// out = W1[previous], r reals. Precondition: 0 <= previous < previous_vocabulary().
-    void embed(token_id previous, std::span<Real> out) const noexcept {
-        SURELEAP_EXPECTS(previous >= 0);
-        detail::widen(w1_.row(static_cast<std::size_t>(previous)), out);
-    }
-
-private:
-    matrix_view<Weight> w1_;
-    output_layer<Output, Real, Backend> output_;
 };
 
 SURELEAP_END_NAMESPACE

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
 //
-// The last step of all learned heads: B = W2 z, the product of the output matrix with the code z [r] that the head
-// makes of its inputs. It is nearly all of a head's cost, so all heads share it. It takes one code or a batch of them,
-// all tokens or a shortlist, and weights in floating point or in eight bits.
+// The two ends that all learned heads share. The first step is e = W1[previous], the row of the token before. The last
+// step is B = W2 z, the product of the output matrix with the code z [r] that a head makes of its inputs. It is nearly
+// all of a head's cost. It takes one code or a batch of them, all tokens or a shortlist, and weights in floating point
+// or in eight bits.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <span>
 #include <type_traits>
@@ -131,5 +133,45 @@ private:
 
     Weights weights_;
 };
+
+namespace detail {
+
+/// W1 and W2 of a learned head, which adds what stands between them: code(), and a state for it.
+template <class Weight, class Real, class Backend, class Output>
+class embedding_and_output {
+    static_assert(is_storage_v<Weight>, "a head's Weight must be float, double, sureleap::bf16 or sureleap::half");
+    static_assert(std::floating_point<Real>, "a head's Real must be float or double; bf16 and half only store");
+
+public:
+    using value_type = Real;
+    using weight_type = Weight;
+    using backend_type = Backend;
+    using output_type = output_layer<Output, Real, Backend>;
+
+    [[nodiscard]] std::size_t rank() const noexcept { return w1_.cols; }
+    /// Rows of w2: what the logits run over.
+    [[nodiscard]] std::size_t vocabulary() const noexcept { return output_.vocabulary(); }
+    /// Rows of w1: what a previous token may be.
+    [[nodiscard]] std::size_t previous_vocabulary() const noexcept { return w1_.rows; }
+    [[nodiscard]] output_type const& output() const noexcept { return output_; }
+
+    /// out = W1[previous], r reals, which a confidence head reads. Precondition: 0 <= previous < previous_vocabulary().
+    void embed(token_id previous, std::span<Real> out) const noexcept {
+        SURELEAP_EXPECTS(previous >= 0);
+        widen(w1_.row(static_cast<std::size_t>(previous)), out);
+    }
+
+protected:
+    /// Throws unless W1 [V_target, r] and W2 [V_draft, r] are finite matrices of one rank. `owner` opens the message.
+    embedding_and_output(char const* owner, matrix_view<Weight> w1, Output w2)
+        : w1_(checked_weights<Real>(owner, "w1", w1, w1.rows, w1.cols, "target vocabulary x rank")),
+          output_(owner, w2, w1.cols) {}
+
+private:
+    matrix_view<Weight> w1_;
+    output_type output_;
+};
+
+}  // namespace detail
 
 SURELEAP_END_NAMESPACE

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <concepts>
 #include <cstddef>
 #include <span>
 #include <type_traits>
@@ -26,24 +25,20 @@ SURELEAP_BEGIN_NAMESPACE
 /// Parameters as in markov_head. `rnn_head head{w1, w2, joint, joint_bias};`
 template <class Weight, class Real = compute_t<Weight>, class Backend = native_backend,
           class Output = matrix_view<Weight>>
-class rnn_head {
-    static_assert(is_storage_v<Weight>, "rnn_head: Weight must be float, double, sureleap::bf16 or sureleap::half");
-    static_assert(std::floating_point<Real>, "rnn_head: Real must be float or double; bf16 and half only store");
+class rnn_head : public detail::embedding_and_output<Weight, Real, Backend, Output> {
+    using shared = detail::embedding_and_output<Weight, Real, Backend, Output>;
 
 public:
-    using value_type = Real;
-    using weight_type = Weight;
-    using backend_type = Backend;
-    using output_type = output_layer<Output, Real, Backend>;
+    using shared::embed;
+    using shared::output;
+    using shared::rank;
 
     /// w1 [V_target, r]; w2 [V_draft, r]; joint [3r, 2r + d], rows [gate ; candidate ; output], columns [s ; e ;
     /// h]; bias [3r] in the order of the rows. d follows from the columns of joint. Reads every weight once; throws
     /// sureleap::error on a wrong shape or a value that is not finite.
     rnn_head(matrix_view<Weight> w1, Output w2, matrix_view<Weight> joint,
              std::type_identity_t<std::span<Weight const>> bias, Backend = Backend{})
-        : w1_(detail::checked_weights<Real>("rnn_head", "w1", w1, w1.rows, w1.cols, "target vocabulary x rank")),
-          output_("rnn_head", w2, w1.cols),
-          bias_(bias) {
+        : shared("rnn_head", w1, w2), bias_(bias) {
         std::size_t const r = w1.cols;
         if (joint.cols <= 2 * r) {
             fail_with("rnn_head: joint has ", joint.cols,
@@ -55,9 +50,6 @@ public:
         joint_hidden_ = column_range(joint, 2 * r, joint.cols - 2 * r);
     }
 
-    [[nodiscard]] std::size_t rank() const noexcept { return w1_.cols; }
-    [[nodiscard]] std::size_t vocabulary() const noexcept { return output_.vocabulary(); }
-    [[nodiscard]] std::size_t previous_vocabulary() const noexcept { return w1_.rows; }
     /// d, the size of h_k.
     [[nodiscard]] std::size_t hidden_size() const noexcept { return joint_hidden_.cols; }
     /// [s ; e ; (g, c, o)]: the first r reals are s_k after k calls, the rest is scratch.
@@ -72,7 +64,7 @@ public:
     /// logits[v] += B_k[v], and s_{k-1} becomes s_k. O(r (r + d) + V_draft r).
     void add_bias(std::span<Real> state, std::span<Real const> hidden, token_id previous,
                   std::span<Real> logits) const noexcept {
-        output_.add(code(state, hidden, previous), logits);
+        output().add(code(state, hidden, previous), logits);
     }
     /// z = tanh(o), in `state`; s_{k-1} becomes s_k. O(r (r + d)).
     [[nodiscard]] std::span<Real const> code(std::span<Real> state, std::span<Real const> hidden,
@@ -85,25 +77,16 @@ public:
         detail::widen(bias_, parts);
         Backend::gemv_add(joint_recurrent_, state.first(2 * r), parts);  // s and e lie side by side for this
         Backend::gemv_add(joint_hidden_, hidden, parts);
-        auto const output = parts.last(r);
-        for (Real& o : output) o = std::tanh(o);
+        auto const o = parts.last(r);
+        for (Real& x : o) x = std::tanh(x);
         for (std::size_t i = 0; i < r; ++i) {
             Real const keep = sigmoid(parts[i]);
             s[i] = keep * s[i] + (Real(1) - keep) * std::tanh(parts[r + i]);
         }
-        return output;
-    }
-    [[nodiscard]] output_type const& output() const noexcept { return output_; }
-
-    /// out = W1[previous], r reals. Precondition: 0 <= previous < previous_vocabulary().
-    void embed(token_id previous, std::span<Real> out) const noexcept {
-        SURELEAP_EXPECTS(previous >= 0);
-        detail::widen(w1_.row(static_cast<std::size_t>(previous)), out);
+        return o;
     }
 
 private:
-    matrix_view<Weight> w1_;
-    output_layer<Output, Real, Backend> output_;
     matrix_view<Weight> joint_recurrent_;
     matrix_view<Weight> joint_hidden_;
     std::span<Weight const> bias_;

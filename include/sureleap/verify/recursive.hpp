@@ -32,8 +32,7 @@ template <class DraftRule = categorical_draft>
 class recursive_rejection {
     static_assert(!DraftRule::noise_returns,
                   "recursive_rejection: coupled_draft meets its noise again in a later round, which biases rules that "
-                  "sample; use "
-                  "keyed_coupling, or draw with categorical_draft");
+                  "sample; use keyed_coupling, or draw with categorical_draft");
 
 public:
     static constexpr bool judges_trees = true;

@@ -35,10 +35,10 @@ SURELEAP_BEGIN_NAMESPACE
 /// where q is no list, O(V) for each node that is rejected.
 template <class DraftRule = categorical_draft>
 class traversal_verification {
-    static_assert(!DraftRule::noise_returns,
-                  "traversal_verification: coupled_draft meets its noise again in a later round, which biases rules "
-                  "that sample; use "
-                  "keyed_coupling, or draw with categorical_draft");
+    static_assert(
+        !DraftRule::noise_returns,
+        "traversal_verification: coupled_draft meets its noise again in a later round, which biases rules that "
+        "sample; use keyed_coupling, or draw with categorical_draft");
 
 public:
     static constexpr bool judges_trees = true;

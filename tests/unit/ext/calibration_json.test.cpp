@@ -12,10 +12,13 @@
 #include <sureleap/ext/calibration_json.hpp>
 
 #include "support/dice.hpp"
+#include "support/edited_documents.hpp"
 #include "support/error_text.hpp"
 
 using namespace sureleap;
+using support::check_edits;
 using support::error_text;
+using support::replaced;
 using support::says;
 
 namespace {
@@ -34,12 +37,6 @@ online_maps learned(std::size_t block_size, online_terms terms) {
         maps.close_round(40);
     }
     return maps;
-}
-
-std::string replaced(std::string text, std::string const& what, std::string const& with) {
-    auto const at = text.find(what);
-    REQUIRE(at != std::string::npos);
-    return text.replace(at, what.size(), with);
 }
 
 }  // namespace
@@ -68,17 +65,18 @@ TEST_CASE("what is no evidence is refused, with its field") {
     auto const text = [](std::string const& document) {
         return error_text([&] { (void)evidence_from_json(document, "f.json"); });
     };
-    CHECK(text(good).empty());
     CHECK(says(text(good.substr(0, good.size() / 2)), "f.json: malformed or truncated JSON at byte"));
-    CHECK(says(text(replaced(good, "online_evidence", "platt")), "field 'format'"));
-    CHECK(says(text(replaced(good, "\"version\": 1", "\"version\": 2")), "field 'version' is 2, expected 1"));
-    CHECK(
-        says(text(replaced(good, "\"block_size\": 1", "\"block_size\": 2")), "field 'block_size' is 2, expected the "));
-    CHECK(says(text(replaced(good, "\"accepted\":", "\"agreed\":")), "field 'positions[0].accepted' is missing"));
-    CHECK(says(text(replaced(good, "\"moments\": [", "\"moments\": [1.0, ")), "field 'positions[0].moments'"));
-    CHECK(says(text(replaced(good, "\"observations\": ", "\"observations\": -")),
-               "field 'positions[0]' is an object, expected sums that observations can have"));
-    CHECK(says(text(replaced(good, "\"squares\": [\n        ", "\"squares\": [\n        -")), "field 'positions[0]'"));
+    check_edits(good, text,
+                {
+                    {"online_evidence", "platt", "field 'format'"},
+                    {"\"version\": 1", "\"version\": 2", "field 'version' is 2, expected 1"},
+                    {"\"block_size\": 1", "\"block_size\": 2", "field 'block_size' is 2, expected the "},
+                    {"\"accepted\":", "\"agreed\":", "field 'positions[0].accepted' is missing"},
+                    {"\"moments\": [", "\"moments\": [1.0, ", "field 'positions[0].moments'"},
+                    {"\"observations\": ", "\"observations\": -",
+                     "field 'positions[0]' is an object, expected sums that observations can have"},
+                    {"\"squares\": [\n        ", "\"squares\": [\n        -", "field 'positions[0]'"},
+                });
     CHECK(says(text(R"({"format": "sureleap.online_evidence", "version": 1, "block_size": 1, "positions": [
         {"squares": [1, 5, 1, 0, 0, 0], "moments": [0, 0, 0], "observations": 2, "accepted": 1}]})"),
                "expected sums that observations can have"));

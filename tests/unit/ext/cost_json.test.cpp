@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -21,11 +20,15 @@
 #include <sureleap/schedule/when_priced.hpp>
 
 #include "support/dice.hpp"
+#include "support/edited_documents.hpp"
 #include "support/error_text.hpp"
 
 using namespace sureleap;
+using support::check_edits;
 using support::error_text;
+using support::replaced;
 using support::says;
+using support::scratch_json;
 
 namespace {
 
@@ -50,28 +53,13 @@ void check_equal(cost_table const& a, cost_table const& b) {
     CHECK(a.measured_at == b.measured_at);
 }
 
-std::string replaced(std::string text, std::string const& from, std::string const& to) {
-    auto const at = text.find(from);
-    REQUIRE(at != std::string::npos);
-    return text.replace(at, from.size(), to);
+void write(std::string const& path, std::string const& text) {
+    std::ofstream(path, std::ios::binary) << text;
 }
 
 std::string bad(std::string const& text) {
     return error_text([&] { (void)cost_from_json(text, "c.json"); });
 }
-
-/// A file that goes away with the test.
-struct scratch_file {
-    std::string path;
-    explicit scratch_file(std::string const& name)
-        : path((std::filesystem::temp_directory_path() /
-                (name + std::to_string(reinterpret_cast<std::uintptr_t>(this)) + ".json"))
-                   .string()) {}
-    ~scratch_file() { std::remove(path.c_str()); }
-    scratch_file(scratch_file const&) = delete;
-    scratch_file& operator=(scratch_file const&) = delete;
-    void write(std::string const& text) const { std::ofstream(path, std::ios::binary) << text; }
-};
 
 }  // namespace
 
@@ -85,7 +73,7 @@ TEST_CASE("cost json: a table reads back bit for bit") {
     odd.measured_on = {{"broken \xff", "\xfe"}};  // written with replacements: legal JSON, and then another fingerprint
     CHECK(cost_from_json(to_json(odd)).measured_on.begin()->second == "\xef\xbf\xbd");
 
-    scratch_file const file("sureleap_cost_");
+    scratch_json const file;
     save(example(), file.path);
     check_equal(load_cost(file.path, {.machine = here, .max_age = 60, .now = noon + 60}), example());
 }
@@ -162,26 +150,26 @@ TEST_CASE("cost json: every truncation is refused with the file's name") {
 
 TEST_CASE("cost json: what is wrong is named") {
     std::string const text = to_json(example());
-    auto const with = [&](std::string const& from, std::string const& to) { return bad(replaced(text, from, to)); };
-    CHECK(says(with("sureleap.cost", "sureleap.capacity"), "c.json: field 'format' is \"sureleap.capacity\""));
-    CHECK(says(with("\"version\": 1", "\"version\": 2"), "field 'version' is 2, expected 1"));
-    CHECK(says(with("1790000000", "-5"), "field 'measured_at' is -5, expected a non-negative integer"));
-    CHECK(says(with("1790000000", "18446744073709551615"), "expected seconds since the Unix epoch"));
-    CHECK(says(with("\"H200\"", "200"), "field 'measured_on.device' is 200, expected a string"));
-    CHECK(says(with("\"measured_on\": {", "\"measured_on\": 3, \"x\": {"),
-               "field 'measured_on' is 3, expected an object"));
-    CHECK(says(with("\"fixed\": 0.009", "\"fixed\": -0.009"), "field 'prices': fixed is -0.009 seconds"));
-    CHECK(says(with("\"fixed\": 0.009", "\"fixed\": 1e400"), "c.json: "));
-    CHECK(says(with("\"fixed\": 0.009", "\"fixed\": \"0.009\""),
-               "field 'prices.fixed' is \"0.009\", expected a finite number"));
-    CHECK(says(with("\"draft_token\"", "\"draught_token\""), "field 'prices.draft_token' is missing"));
-    CHECK(
-        says(with("\"token_sizes\": [\n    1", "\"token_sizes\": [\n    0"), "field 'token_sizes' at index 0: got 0"));
-    CHECK(says(with("    4,\n    8", "    8,\n    8"), "field 'token_sizes' at index 3: got 8 after 8"));
-    CHECK(says(with("\"requests\": 1", "\"requests\": 0"), "field 'cells': sample 0: requests is 0"));
-    CHECK(says(with("\"seconds\": 0.1", "\"seconds\": 0.0"), "field 'cells': sample 0: seconds is 0"));
-    CHECK(says(with("\"draft_tokens\": 7", "\"draft_tokens\": 7.5"), "field 'cells[0].draft_tokens' is 7.5"));
-    CHECK(says(with("\"cells\": [", "\"cells\": {}, \"more\": ["), "field 'cells' is an object, expected an array"));
+    check_edits(
+        text, bad,
+        {
+            {"sureleap.cost", "sureleap.capacity", "c.json: field 'format' is \"sureleap.capacity\""},
+            {"\"version\": 1", "\"version\": 2", "field 'version' is 2, expected 1"},
+            {"1790000000", "-5", "field 'measured_at' is -5, expected a non-negative integer"},
+            {"1790000000", "18446744073709551615", "expected seconds since the Unix epoch"},
+            {"\"H200\"", "200", "field 'measured_on.device' is 200, expected a string"},
+            {"\"measured_on\": {", "\"measured_on\": 3, \"x\": {", "field 'measured_on' is 3, expected an object"},
+            {"\"fixed\": 0.009", "\"fixed\": -0.009", "field 'prices': fixed is -0.009 seconds"},
+            {"\"fixed\": 0.009", "\"fixed\": 1e400", "c.json: "},
+            {"\"fixed\": 0.009", "\"fixed\": \"0.009\"", "field 'prices.fixed' is \"0.009\", expected a finite number"},
+            {"\"draft_token\"", "\"draught_token\"", "field 'prices.draft_token' is missing"},
+            {"\"token_sizes\": [\n    1", "\"token_sizes\": [\n    0", "field 'token_sizes' at index 0: got 0"},
+            {"    4,\n    8", "    8,\n    8", "field 'token_sizes' at index 3: got 8 after 8"},
+            {"\"requests\": 1", "\"requests\": 0", "field 'cells': sample 0: requests is 0"},
+            {"\"seconds\": 0.1", "\"seconds\": 0.0", "field 'cells': sample 0: seconds is 0"},
+            {"\"draft_tokens\": 7", "\"draft_tokens\": 7.5", "field 'cells[0].draft_tokens' is 7.5"},
+            {"\"cells\": [", "\"cells\": {}, \"more\": [", "field 'cells' is an object, expected an array"},
+        });
 }
 
 TEST_CASE("cost json: numbers that no table can have, and keys that stand twice, are refused") {
@@ -254,7 +242,7 @@ TEST_CASE("cost json: a document with something else in it is a table or an erro
 
 TEST_CASE("cost json: an offer is a table or the reason why not, and no reason speculates") {
     cost_demands const demands{.machine = here, .max_age = 3600, .now = noon + 60};
-    scratch_file const file("sureleap_offer_");
+    scratch_json const file;
     auto const refusal = [&] {
         cost_offer const offer = find_cost(file.path, demands);
         CHECK_FALSE(offer.table.has_value());
@@ -269,11 +257,11 @@ TEST_CASE("cost json: an offer is a table or the reason why not, and no reason s
         return offer.refusal;
     };
     CHECK(refusal() == file.path + ": cannot be opened for reading");
-    file.write("{\"format\": ");
+    write(file.path, "{\"format\": ");
     CHECK(says(refusal(), file.path + ": malformed or truncated JSON"));
-    file.write(replaced(to_json(example()), "580.65", "1"));
+    write(file.path, replaced(to_json(example()), "580.65", "1"));
     CHECK(says(refusal(), file.path + ": foreign: 'driver' is '1'"));
-    file.write(replaced(to_json(example()), "1790000000", "1700000000"));
+    write(file.path, replaced(to_json(example()), "1790000000", "1700000000"));
     CHECK(says(refusal(), file.path + ": stale: measured 90000060 seconds ago"));
     CHECK(says(find_cost(std::filesystem::temp_directory_path().string(), demands).refusal, "reading failed"));
 

@@ -3,13 +3,11 @@
 // JSON documents: what is written reads back bit for bit; every way of being broken is named.
 #include "support/calibration_rounds.hpp"
 #include "support/catch.hpp"
+#include "support/edited_documents.hpp"
 #include "support/error_text.hpp"
 
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -18,16 +16,13 @@
 
 using sureleap::capacity_table;
 
+using support::check_edits;
 using support::error_text;
+using support::replaced;
 using support::says;
+using support::scratch_json;
 
 namespace {
-
-std::string replaced(std::string text, std::string const& from, std::string const& to) {
-    auto const at = text.find(from);
-    REQUIRE(at != std::string::npos);
-    return text.replace(at, from.size(), to);
-}
 
 std::string bad_capacity(std::string const& text) {
     return error_text([&] { (void)sureleap::capacity_from_json(text, "c.json"); });
@@ -35,18 +30,6 @@ std::string bad_capacity(std::string const& text) {
 std::string bad_temperatures(std::string const& text) {
     return error_text([&] { (void)sureleap::temperatures_from_json(text, "t.json"); });
 }
-
-// A file that goes away with the test.
-struct scratch_file {
-    std::string path;
-    explicit scratch_file(std::string const& name)
-        : path((std::filesystem::temp_directory_path() /
-                (name + std::to_string(reinterpret_cast<std::uintptr_t>(this)) + ".json"))
-                   .string()) {}
-    ~scratch_file() { std::remove(path.c_str()); }
-    scratch_file(scratch_file const&) = delete;
-    scratch_file& operator=(scratch_file const&) = delete;
-};
 
 // Two positions; only the first is ever observed in the held-out half.
 support::rounds const small_data{
@@ -64,7 +47,7 @@ TEST_CASE("json: a capacity table reads back bit for bit") {
     REQUIRE(again.points().size() == table.points().size());
     for (std::size_t i = 0; i < again.points().size(); ++i) CHECK(again.points()[i] == table.points()[i]);
 
-    scratch_file const file("sureleap_capacity_");
+    scratch_json const file;
     save(table, file.path);
     auto const loaded = sureleap::load_capacity(file.path);
     for (std::size_t i = 0; i < again.points().size(); ++i) CHECK(loaded.points()[i] == table.points()[i]);
@@ -86,7 +69,7 @@ TEST_CASE("json: every truncation of a document is refused with the file's name"
         REQUIRE(says(bad_temperatures(temperatures.substr(0, length)), "t.json: malformed or truncated JSON at byte"));
     }
 
-    scratch_file const file("sureleap_truncated_");
+    scratch_json const file;
     std::ofstream(file.path) << capacity.substr(0, capacity.size() / 2);
     CHECK(says(error_text([&] { (void)sureleap::load_capacity(file.path); }), file.path + ": malformed"));
 }
@@ -101,15 +84,28 @@ TEST_CASE("json: files that cannot be opened") {
 
 TEST_CASE("json: wrong capacity documents name the field") {
     std::string const good = sureleap::to_json(capacity_table<>({{1, 0.5}, {2, 0.75}}));
-    REQUIRE(bad_capacity(good) == "");
     CHECK(says(bad_capacity("[]"), "c.json: expected an object of format sureleap.capacity"));
     CHECK(says(bad_capacity("{}"), "c.json: field 'format' is missing"));
-    CHECK(says(bad_capacity(replaced(good, "sureleap.capacity", "sureleap.temperatures")),
-               "field 'format' is \"sureleap.temperatures\", expected sureleap.capacity"));
-    CHECK(says(bad_capacity(replaced(good, "\"version\": 1", "\"version\": 2")), "field 'version' is 2, expected 1"));
-    CHECK(says(bad_capacity(replaced(good, "\"version\": 1", "\"version\": \"1\"")),
-               "field 'version' is \"1\", expected a non-negative integer"));
-    CHECK(says(bad_capacity(replaced(good, "\"points\"", "\"point\"")), "field 'points' is missing"));
+    check_edits(
+        good, bad_capacity,
+        {
+            {"sureleap.capacity", "sureleap.temperatures",
+             "field 'format' is \"sureleap.temperatures\", expected sureleap.capacity"},
+            {"\"version\": 1", "\"version\": 2", "field 'version' is 2, expected 1"},
+            {"\"version\": 1", "\"version\": \"1\"", "field 'version' is \"1\", expected a non-negative integer"},
+            {"\"points\"", "\"point\"", "field 'points' is missing"},
+            {"0.75", "\"fast\"", "field 'points[1].seconds' is \"fast\", expected a finite number"},
+            {"0.75", "null", "field 'points[1].seconds' is null"},
+            {"0.75", "-0.75", "c.json: field 'points': seconds at index 1"},
+            {"0.75", "1e999", "c.json: malformed"},
+            {"0.75", "NaN", "c.json: malformed"},
+            {"\"batch_tokens\": 2", "\"batch_tokens\": 2.5",
+             "field 'points[1].batch_tokens' is 2.5, expected a non-negative integer"},
+            {"\"batch_tokens\": 2", "\"batch_tokens\": -2", "field 'points[1].batch_tokens' is -2"},
+            {"\"batch_tokens\": 2", "\"batch_tokens\": 1", "1 a second time"},
+            {"\"batch_tokens\": 2,", "", "'points[1].batch_tokens' is missing"},
+            {"linear_step_time", "\xff", "c.json: malformed"},
+        });
     CHECK(says(bad_capacity(R"({"format": "sureleap.capacity", "version": 1,
                                "interpolation": "linear_step_time", "points": {}})"),
                "field 'points' is an object, expected an array"));
@@ -119,19 +115,6 @@ TEST_CASE("json: wrong capacity documents name the field") {
     CHECK(says(bad_capacity(R"({"format": "sureleap.capacity", "version": 1,
                                "interpolation": "linear_step_time", "points": [3]})"),
                "field 'points[0]' is 3, expected an object"));
-    CHECK(says(bad_capacity(replaced(good, "0.75", "\"fast\"")),
-               "field 'points[1].seconds' is \"fast\", expected a finite number"));
-    CHECK(says(bad_capacity(replaced(good, "0.75", "null")), "field 'points[1].seconds' is null"));
-    CHECK(says(bad_capacity(replaced(good, "0.75", "-0.75")), "c.json: field 'points': seconds at index 1"));
-    CHECK(says(bad_capacity(replaced(good, "0.75", "1e999")), "c.json: malformed"));
-    CHECK(says(bad_capacity(replaced(good, "0.75", "NaN")), "c.json: malformed"));
-    CHECK(says(bad_capacity(replaced(good, "\"batch_tokens\": 2", "\"batch_tokens\": 2.5")),
-               "field 'points[1].batch_tokens' is 2.5, expected a non-negative integer"));
-    CHECK(says(bad_capacity(replaced(good, "\"batch_tokens\": 2", "\"batch_tokens\": -2")),
-               "field 'points[1].batch_tokens' is -2"));
-    CHECK(says(bad_capacity(replaced(good, "\"batch_tokens\": 2", "\"batch_tokens\": 1")), "1 a second time"));
-    CHECK(says(bad_capacity(replaced(good, "\"batch_tokens\": 2,", "")), "'points[1].batch_tokens' is missing"));
-    CHECK(says(bad_capacity(replaced(good, "linear_step_time", "\xff")), "c.json: malformed"));
 }
 
 TEST_CASE("json: numbers that no table can have are refused with their field") {
@@ -200,7 +183,7 @@ TEST_CASE("json: brackets without end and text behind the document are refused")
 
 TEST_CASE("json: a temperature fit reads back bit for bit with its record") {
     auto const fit = small_fit();
-    scratch_file const file("sureleap_temperatures_");
+    scratch_json const file;
     save(fit, file.path);
     auto const again = sureleap::load_temperatures(file.path);
     CHECK(again.settings == fit.settings);
@@ -233,38 +216,37 @@ TEST_CASE("json: wrong temperature documents name the field") {
     };
     std::string const good = document(R"("temperature": 1.5, "fit_observed": 5, "evaluation_observed": 4,
                                          "ece_before": 0.25, "ece_after": 0.125)");
-    REQUIRE(bad_temperatures(good) == "");
     CHECK(sureleap::temperatures_from_json(good).calibration.positions()[0].temperature == 1.5);
-    CHECK(
-        says(bad_temperatures(replaced(good, "1.5", "0.0")), "'positions[0].temperature' is 0.0, expected a positive"));
-    CHECK(says(bad_temperatures(replaced(good, "1.5", "[]")), "'positions[0].temperature' is an array"));
-    CHECK(says(bad_temperatures(replaced(good, "0.25", "1.25")),
-               "'positions[0].ece_before' is 1.25, expected a number in"));
-    CHECK(
-        says(bad_temperatures(replaced(good, "0.125", "null")), "'positions[0].ece_after' is null, expected a finite"));
-    CHECK(says(bad_temperatures(replaced(good, "\"evaluation_observed\": 4", "\"evaluation_observed\": 0")),
-               "'positions[0].ece_before' is 0.25, expected null"));
-    CHECK(says(bad_temperatures(replaced(good, "\"fit_observed\": 5", "\"fit_observed\": 6")),
-               "'positions[0].fit_observed' is 6, expected at most the number of samples"));
-    CHECK(says(bad_temperatures(replaced(good, "\"block_size\": 1", "\"block_size\": 2")), "field 'block_size' is 2"));
-    CHECK(says(bad_temperatures(replaced(good, "\"lowest\": 0.1", "\"lowest\": 2")), "'settings': lowest temperature"));
-    CHECK(says(bad_temperatures(replaced(good, "\"bins\": 15", "\"bin\": 15")), "field 'settings.bins' is missing"));
-    CHECK(says(bad_temperatures(replaced(good, "calibration_error", "loss")),
-               "field 'settings.objective' is \"loss\", expected calibration_error or log_loss"));
+    check_edits(good, bad_temperatures,
+                {
+                    {"1.5", "0.0", "'positions[0].temperature' is 0.0, expected a positive"},
+                    {"1.5", "[]", "'positions[0].temperature' is an array"},
+                    {"0.25", "1.25", "'positions[0].ece_before' is 1.25, expected a number in"},
+                    {"0.125", "null", "'positions[0].ece_after' is null, expected a finite"},
+                    {"\"evaluation_observed\": 4", "\"evaluation_observed\": 0",
+                     "'positions[0].ece_before' is 0.25, expected null"},
+                    {"\"fit_observed\": 5", "\"fit_observed\": 6",
+                     "'positions[0].fit_observed' is 6, expected at most the number of samples"},
+                    {"\"block_size\": 1", "\"block_size\": 2", "field 'block_size' is 2"},
+                    {"\"lowest\": 0.1", "\"lowest\": 2", "'settings': lowest temperature"},
+                    {"\"bins\": 15", "\"bin\": 15", "field 'settings.bins' is missing"},
+                    {"calibration_error", "loss",
+                     "field 'settings.objective' is \"loss\", expected calibration_error or log_loss"},
+                    {"\"version\": 2", "\"version\": 1", "'version' is 1, expected 2"},
+                    {"\"samples\"", "\"sample\"", "field 'samples' is missing"},
+                    {"1.5", "1e-320",
+                     "'positions[0].temperature' is 1e-320, expected a number in [0.1, 10], the range of 'settings'"},
+                    {"1.5", "10.1", "'positions[0].temperature' is 10.1"},
+                    {"1.5", "10", ""},
+                    {"\"lowest\": 0.1", "\"lowest\": 1e-320", "'settings': lowest temperature is 9.9998"},
+                    {"\"bins\": 15", "\"bins\": 18446744073709551615",
+                     "field 'settings.bins' is 18446744073709551615, expected at most 2^62"},
+                    {"\"fit\": 5", "\"fit\": 18446744073709551615",
+                     "field 'samples.fit' is 18446744073709551615, expected at most 2^62"},
+                    {"\"fit\": 5", "\"fit\": true", "field 'samples.fit' is true"},
+                });
     CHECK(sureleap::temperatures_from_json(replaced(good, "calibration_error", "log_loss")).settings.objective ==
           sureleap::temperature_objective::log_loss);
-    CHECK(says(bad_temperatures(replaced(good, "\"version\": 2", "\"version\": 1")), "'version' is 1, expected 2"));
-    CHECK(says(bad_temperatures(replaced(good, "\"samples\"", "\"sample\"")), "field 'samples' is missing"));
-    CHECK(says(bad_temperatures(replaced(good, "1.5", "1e-320")),
-               "'positions[0].temperature' is 1e-320, expected a number in [0.1, 10], the range of 'settings'"));
-    CHECK(says(bad_temperatures(replaced(good, "1.5", "10.1")), "'positions[0].temperature' is 10.1"));
-    CHECK(bad_temperatures(replaced(good, "1.5", "10")).empty());
-    CHECK(says(bad_temperatures(replaced(good, "\"lowest\": 0.1", "\"lowest\": 1e-320")),
-               "'settings': lowest temperature is 9.9998"));
-    CHECK(says(bad_temperatures(replaced(good, "\"bins\": 15", "\"bins\": 18446744073709551615")),
-               "field 'settings.bins' is 18446744073709551615, expected at most 2^62"));
-    CHECK(says(bad_temperatures(replaced(good, "\"fit\": 5", "\"fit\": 18446744073709551615")),
-               "field 'samples.fit' is 18446744073709551615, expected at most 2^62"));
     // Fewer samples reach a position than the one before it.
     std::string const second = R"(, {"temperature": 1, "fit_observed": 5, "evaluation_observed": 3,
                                      "ece_before": 0, "ece_after": 0}])";
@@ -274,12 +256,11 @@ TEST_CASE("json: wrong temperature documents name the field") {
     CHECK(says(bad_temperatures(replaced(two, "\"fit_observed\": 5, \"evaluation_observed\": 4",
                                          "\"fit_observed\": 4, \"evaluation_observed\": 4")),
                "'positions[1].fit_observed' is 5, expected at most the 4 of the position before"));
-    CHECK(says(bad_temperatures(replaced(good, "\"fit\": 5", "\"fit\": true")), "field 'samples.fit' is true"));
 }
 
 TEST_CASE("json: a Platt fit reads back bit for bit with its record; what is wrong is named") {
     auto const fit = sureleap::fit_platt(small_data.view(), {.lowest = 0.5, .bins = 4});
-    scratch_file const file("sureleap_platt_");
+    scratch_json const file;
     save(fit, file.path);
     auto const again = sureleap::load_platt(file.path);
     CHECK(again.settings == fit.settings);

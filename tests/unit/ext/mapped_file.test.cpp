@@ -3,16 +3,13 @@
 // The bytes of a file: mapped, read or viewed, kept through a move, and given up by what they were moved from.
 #include "support/catch.hpp"
 #include "support/error_text.hpp"
-
-#include <unistd.h>
+#include "support/scratch_folder.hpp"
 
 #include <cstddef>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <span>
 #include <string>
-#include <system_error>
 #include <type_traits>
 #include <utility>
 
@@ -30,29 +27,6 @@ namespace {
 static_assert(std::is_nothrow_move_constructible_v<mapped_file> && std::is_nothrow_move_assignable_v<mapped_file>);
 static_assert(!std::is_copy_constructible_v<mapped_file>);
 
-/// A folder of its own for a test, gone afterwards.
-class temporary_folder {
-public:
-    temporary_folder() {
-        std::string name = (fs::temp_directory_path() / "sureleap-mapped-XXXXXX").string();
-        REQUIRE(::mkdtemp(name.data()) != nullptr);
-        path = name;
-    }
-    ~temporary_folder() {
-        std::error_code ignored;
-        fs::remove_all(path, ignored);
-    }
-
-    [[nodiscard]] fs::path write(std::string const& name, std::string const& text) const {
-        std::ofstream out(path / name, std::ios::binary);
-        out << text;
-        REQUIRE(out.flush());
-        return path / name;
-    }
-
-    fs::path path;
-};
-
 std::string text_of(mapped_file const& file) {
     return {reinterpret_cast<char const*>(file.bytes().data()), file.bytes().size()};
 }
@@ -63,7 +37,7 @@ opener const openers[] = {&mapped_file::map, &mapped_file::read};
 }  // namespace
 
 TEST_CASE("mapped file: bytes and name, mapped or read") {
-    temporary_folder const folder;
+    support::scratch_folder const folder("mapped");
     // Longer than a page, and not by whole pages.
     std::string text(20'001, '\0');
     for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * i >> 3);
@@ -77,7 +51,7 @@ TEST_CASE("mapped file: bytes and name, mapped or read") {
 }
 
 TEST_CASE("mapped file: bytes stay where they are through a move, and what they were moved from has none") {
-    temporary_folder const folder;
+    support::scratch_folder const folder("mapped");
     fs::path const path = folder.write("a", "some bytes");
     for (opener const& open : openers) {
         auto first = open(path);
@@ -95,7 +69,7 @@ TEST_CASE("mapped file: bytes stay where they are through a move, and what they 
 }
 
 TEST_CASE("mapped file: a mapping outlives the name of its file") {
-    temporary_folder const folder;
+    support::scratch_folder const folder("mapped");
     fs::path const path = folder.write("a", "old");
     auto const file = mapped_file::map(path);
     fs::rename(folder.write("b", "new"), path);
@@ -115,7 +89,7 @@ TEST_CASE("mapped file: a view copies nothing") {
 }
 
 TEST_CASE("mapped file: what is no regular file is refused by name") {
-    temporary_folder const folder;
+    support::scratch_folder const folder("mapped");
     for (opener const& open : openers) {
         auto const refusal = [&](fs::path const& path) { return error_text([&] { (void)open(path); }); };
         CHECK(refusal("no/such.file") == "no/such.file: cannot be opened for reading");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <span>
@@ -91,22 +92,11 @@ TEST_CASE("decoder: parts that do not fit are refused at set-up") {
 
 namespace {
 
-enum class fault {
-    none,
-    nan_row,
-    inf_row,
-    masked_row,
-    no_rows,
-    few_rows,
-    few_columns,
-    few_normalisers,
-    few_sums,
-    failure
-};
+using damage = std::function<void(logits_rows<float>& rows, std::span<float> row)>;
 
-/// A target that goes wrong once: at call `when`, for the request in `slot` where a row is concerned.
+/// A target that goes wrong once, at call `when`: `harm` gets all rows, and the anchor's of the request in `slot`.
 struct faulty_target {
-    fault kind = fault::none;
+    damage harm;
     std::size_t when = 0, slot = 0, calls = 0;
     decltype(target_model_of()) inner = target_model_of();
     std::vector<float> copy{};
@@ -115,23 +105,13 @@ struct faulty_target {
     [[nodiscard]] std::size_t vocabulary_size() const { return vocabulary; }
     logits_rows<float> score(verify_batch const& batch) {
         auto rows = inner.score(batch);
-        if (calls++ != when || kind == fault::none) return rows;
+        if (calls++ != when) return rows;
         copy.assign(rows.values.data, rows.values.data + rows.values.rows * vocabulary);
-        float const inf = std::numeric_limits<float>::infinity();
+        rows.values.data = copy.data();
         for (std::size_t r = 0; r < batch.requests().size(); ++r) {
             if (batch.requests()[r].slot != slot) continue;
-            auto const row = std::span(copy).subspan(batch.first_row(r) * vocabulary, vocabulary);
-            if (kind == fault::nan_row) row[vocabulary / 2] = std::numeric_limits<float>::quiet_NaN();
-            if (kind == fault::inf_row) row[vocabulary / 2] = inf;
-            if (kind == fault::masked_row) std::fill(row.begin(), row.end(), -inf);
+            harm(rows, std::span(copy).subspan(batch.first_row(r) * vocabulary, vocabulary));
         }
-        rows.values.data = copy.data();
-        if (kind == fault::no_rows) rows = {};
-        if (kind == fault::few_rows) --rows.values.rows;
-        if (kind == fault::few_columns) --rows.values.cols;
-        if (kind == fault::few_normalisers) rows.log_normalisers = std::span<float const>(copy).first(1);
-        if (kind == fault::few_sums) rows.block_sums = {copy.data(), 1, 1};
-        if (kind == fault::failure) throw std::runtime_error("out of memory on the device");
         return rows;
     }
     void commit(std::span<verdict const> verdicts) noexcept {
@@ -218,16 +198,23 @@ void survive(Decoder& dec, std::vector<tokens> const& undisturbed, std::size_t w
 }  // namespace
 
 TEST_CASE("decoder: bad target rows suspend the request and change nothing") {
-    auto const each_rule = [](auto rule) {
+    float const inf = std::numeric_limits<float>::infinity();
+    std::pair<char const*, damage> const faults[] = {
+        {"nan", [](auto&, auto row) { row[vocabulary / 2] = std::numeric_limits<float>::quiet_NaN(); }},
+        {"infinity", [&](auto&, auto row) { row[vocabulary / 2] = inf; }},
+        {"masked", [&](auto&, auto row) { std::fill(row.begin(), row.end(), -inf); }},
+        {"no rows", [](auto& rows, auto) { rows = {}; }},
+    };
+    auto const each_rule = [&](auto rule) {
         auto clean = target_model_of();
         decoder reference{clean, draft_model_of(), fixed_schedule{3}, rule, {.max_requests = 2}};
         auto const undisturbed = run(reference, {job_0, job_1}, 2);
         for (std::size_t const when : {0u, 2u}) {
-            for (auto const kind : {fault::nan_row, fault::inf_row, fault::masked_row, fault::no_rows}) {
-                bool const all = kind == fault::no_rows;
+            for (auto const& [name, harm] : faults) {
+                bool const all = name == std::string("no rows");
                 for (std::size_t const slot : {0u, 1u}) {
-                    INFO("round " << when << ", fault " << static_cast<int>(kind) << ", slot " << slot);
-                    faulty_target target{kind, when, slot};
+                    INFO("round " << when << ", " << name << ", slot " << slot);
+                    faulty_target target{harm, when, slot};
                     decoder dec{target, draft_model_of(), fixed_schedule{3}, rule, {.max_requests = 2}};
                     survive(
                         dec, undisturbed, when, all ? std::vector<std::size_t>{0, 1} : std::vector<std::size_t>{slot},
@@ -392,12 +379,12 @@ template <class F>
 }  // namespace
 
 TEST_CASE("decoder: a target that throws, or whose rows do not fit, leaves everything as it was") {
-    auto const fails = [](fault kind, char const* text, auto schedule, auto rule) {
+    auto const fails = [](damage const& harm, char const* text, auto schedule, auto rule) {
         INFO(text);
         auto clean = target_model_of();
         decoder reference{clean, draft_model_of(), schedule, rule, {.max_requests = 2}};
         auto const undisturbed = run(reference, {job_0, job_1}, 2);
-        faulty_target target{kind, 2};
+        faulty_target target{harm, 2};
         decoder dec{target, draft_model_of(), schedule, rule, {.max_requests = 2}};
         request_id const ids[] = {dec.submit(job_0.prompt, job_0.settings), dec.submit(job_1.prompt, job_1.settings)};
         REQUIRE(dec.step());
@@ -418,12 +405,17 @@ TEST_CASE("decoder: a target that throws, or whose rows do not fit, leaves every
             CHECK(tokens(dec.generated(ids[i]).begin(), dec.generated(ids[i]).end()) == undisturbed[i]);
         }
     };
+    std::pair<damage, char const*> const faults[] = {
+        {[](auto&, auto) { throw std::runtime_error("out of memory on the device"); }, "out of memory on the device"},
+        {[](auto& rows, auto) { --rows.values.rows; }, "the target gave"},
+        {[](auto& rows, auto) { --rows.values.cols; }, "rows of 11 logits, expected at least"},
+        {[](auto& rows, auto) { rows.log_normalisers = {rows.values.data, 1}; },
+         "the target gave 1 normalisers, expected none or"},
+        {[](auto& rows, auto) { rows.block_sums = {rows.values.data, 1, 1}; },
+         "the target gave 1 rows of 1 block sums, expected none or"},
+    };
     auto const compare = [&](auto schedule, auto rule) {
-        fails(fault::failure, "out of memory on the device", schedule, rule);
-        fails(fault::few_rows, "the target gave", schedule, rule);
-        fails(fault::few_columns, "rows of 11 logits, expected at least", schedule, rule);
-        fails(fault::few_normalisers, "the target gave 1 normalisers, expected none or", schedule, rule);
-        fails(fault::few_sums, "the target gave 1 rows of 1 block sums, expected none or", schedule, rule);
+        for (auto const& [harm, text] : faults) fails(harm, text, schedule, rule);
     };
     compare(fixed_schedule{}, keyed_coupling{});
     compare(greedy_schedule{capacity}, token_rejection<>{});

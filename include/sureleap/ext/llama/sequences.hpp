@@ -110,8 +110,9 @@ public:
     // ---- what is held -------------------------------------------------------------------------------------------
 
     /// Removes what is held of a slot and is not the request's, or its anchor, or behind it. What remains is a prefix of its
-    /// tokens before the anchor; missing() are the rest.
-    [[nodiscard]] llama_outcome settle(request_view const& request) {
+    /// tokens before the anchor; missing() are the rest. With `trusts_position`, a request that comes without its context is
+    /// believed that what is held before its position is its own.
+    [[nodiscard]] llama_outcome settle(request_view const& request, bool trusts_position = false) {
         sequence& s = sequences_[request.slot];
         auto const position = static_cast<std::size_t>(request.position);
         s.scored_in = 0;
@@ -128,7 +129,7 @@ public:
                 std::mismatch(before.begin(), before.end(), s.held.begin()).first - before.begin());
             if (is_new || same < s.held.size()) go_back(request.slot, same);
         } else {
-            if (s.agreed < position) return llama_outcome::no_context;
+            if (s.agreed < position && !trusts_position) return llama_outcome::no_context;
             if (s.held.size() > position) go_back(request.slot, position);
             if (s.held.size() < position) return llama_outcome::no_context;
         }

@@ -53,6 +53,9 @@ struct llama_target_options {
     /// Most paths of a draft tree, and so sequences of a slot: its own and, behind those of all slots, tree_paths - 1 branches. A
     /// round fails if a tree of it has more (too_many_paths). 0: as many as the drafter's trees may have, one for each token.
     std::size_t tree_paths = 0;
+    /// For an engine that counts positions itself: a request without its context is believed that the tokens before its position
+    /// are those that its slot holds, whoever had them decoded. Otherwise such a request is believed only what it committed.
+    bool trusts_positions = false;
 };
 
 /// Models target_model. Must not outlive the context. Not thread-safe, like the context; two contexts may be used by two
@@ -70,16 +73,15 @@ public:
     /// Throws if the context cannot serve rounds of this drafter: see the message.
     template <class Drafter>
     llama_target(llama_context* context, Drafter const& drafter, llama_target_options const& options = {})
-        : sequences_("llama_target", context, options.max_requests, options.first_sequence,
-                     options.max_requests * (drafter.block_size() + 1), options.features,
-                     options.tree_paths > 0    ? options.tree_paths
-                     : drafts_trees_v<Drafter> ? drafter.block_size()
-                                               : 1) {
+        : llama_target(context, options, options.max_requests * (drafter.block_size() + 1),
+                       drafts_trees_v<Drafter> ? drafter.block_size() : 1) {
         if (drafter.target_vocabulary() != vocabulary()) {
             fail_with("llama_target: the drafter's target vocabulary has ", drafter.target_vocabulary(),
                       " tokens, expected the model's ", vocabulary(), "; it was made for another target");
         }
     }
+    /// For an engine that has no drafter yet. Precondition of score: a batch has at most n_batch and n_ubatch rows.
+    llama_target(llama_context* context, llama_target_options const& options) : llama_target(context, options, 1, 1) {}
 
     [[nodiscard]] std::size_t vocabulary() const noexcept { return sequences_.vocabulary(); }
     /// Tokens that the context holds, of all requests together: decoder_options::max_tokens.
@@ -94,11 +96,18 @@ public:
     /// Decodes at most `most` of a request's tokens before its anchor that the context does not hold. A prompt that begins like
     /// the slot's text before is decoded only where it goes on. Returns how many are missing now.
     std::size_t prefill(request_view const& request, std::size_t most = static_cast<std::size_t>(-1)) {
-        outcome_ = sequences_.settle(request);
+        outcome_ = sequences_.settle(request, trusts_positions_);
         if (outcome_ != llama_outcome::ok) return static_cast<std::size_t>(request.position);
         auto const missing = sequences_.missing(request);
         outcome_ = sequences_.prefill(request.slot, missing.first(std::min(most, missing.size())));
         return sequences_.missing(request).size();
+    }
+
+    /// Decodes tokens at the positions first, first + 1, .. of a slot. It keeps the tokens that it holds before them, which must be
+    /// that many, or outcome() is no_context. Later requests of the slot are compared with all of them, or trust positions.
+    void prefill(std::size_t slot, std::size_t first, std::span<token_id const> tokens) {
+        sequences_.commit(slot, first);
+        outcome_ = held(slot).size() < first ? llama_outcome::no_context : sequences_.prefill(slot, tokens);
     }
 
     /// The request's last drafts were taken back by going to a saved state: what was accepted is decoded once more.
@@ -145,11 +154,18 @@ public:
     }
 
 private:
+    llama_target(llama_context* context, llama_target_options const& options, std::size_t most_rows,
+                 std::size_t most_paths)
+        : sequences_("llama_target", context, options.max_requests, options.first_sequence, most_rows, options.features,
+                     options.tree_paths > 0 ? options.tree_paths : most_paths),
+          trusts_positions_(options.trusts_positions) {}
+
     [[nodiscard]] llama_outcome decode(verify_batch const& batch) {
         auto const requests = batch.requests();
         needs_.clear();
         for (std::size_t r = 0; r < requests.size(); ++r) {
-            if (auto const outcome = sequences_.settle(requests[r]); outcome != llama_outcome::ok) return outcome;
+            auto const settled = sequences_.settle(requests[r], trusts_positions_);
+            if (settled != llama_outcome::ok) return settled;
             std::size_t const length = batch.length(r);
             needs_.push_back(
                 {requests[r].slot, sequences_.missing(requests[r]), 1 + length, length, detail::tree_of(batch, r)});
@@ -178,6 +194,7 @@ private:
     }
 
     detail::llama_sequences sequences_;
+    bool trusts_positions_;
     llama_outcome outcome_ = llama_outcome::ok;
     std::vector<detail::llama_sequences::need> needs_;
 };
