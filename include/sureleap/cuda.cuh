@@ -49,10 +49,11 @@
 #include <sureleap/cuda/schedule/candidates.cuh>
 #include <sureleap/cuda/schedule/history.cuh>
 #include <sureleap/cuda/schedule/lengths.cuh>
+#include <sureleap/cuda/schedule/schedules.cuh>
 
 #include <sureleap/cuda/drafter/chain.cuh>
 #include <sureleap/cuda/drafter/chain_memory.cuh>
-#include <sureleap/cuda/drafter/list_law.cuh>
+#include <sureleap/cuda/drafter/list_distribution.cuh>
 #include <sureleap/cuda/drafter/shortlist.cuh>
 #include <sureleap/cuda/drafter/shortlist_memory.cuh>
 
@@ -80,5 +81,4 @@
 #include <sureleap/cuda/tree/memory.cuh>
 #include <sureleap/cuda/tree/rejection.cuh>
 
-#include <sureleap/cuda/round/admit.cuh>
 #include <sureleap/cuda/round/advance.cuh>

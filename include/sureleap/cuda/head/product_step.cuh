@@ -6,8 +6,8 @@
 // 151,936 the statistics are 1,187 pairs of numbers, enough to find the group of a draw. The draw computes that group's
 // logits again.
 //
-// Truncated laws and Gumbel-max draws look at logits one by one. For their requests the rows are written, too, into
-// `rows`.
+// Truncated distributions and Gumbel-max draws look at logits one by one. For their requests the rows are written, too,
+// into `rows`.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@ struct request_list {
 struct logit_rows {
     float* data = nullptr;  ///< null: nobody has one
     std::size_t stride = 0;
-    bool all = false;  ///< everybody has one; else those whose draft law is truncated
+    bool all = false;  ///< everybody has one; else those whose draft distribution is truncated
 
     [[nodiscard]] __device__ float* row(std::uint32_t r, transform const& how) const {
         bool const asked = all || (how.truncates() && !how.greedy());

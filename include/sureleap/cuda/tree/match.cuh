@@ -64,8 +64,8 @@ struct matching_along_tree : Rule {
 
 /// Judges the trees of a round: makes round.verdicts and trees.paths from trees.batch and the target's rows for it. Rule is
 /// target_match, greedy_match or keyed_coupling. Every request whose tree is sound gets a verdict. Where a row of the
-/// accepted path has no law, its end included, the status is invalid_target. `trees` and `memory` are carved for the limits
-/// of `round`, and a tree is no deeper than the request's draft_cap.
+/// accepted path has no distribution, its end included, the status is invalid_target. `trees` and `memory` are carved
+/// for the limits of `round`, and a tree is no deeper than the request's draft_cap.
 ///
 /// Reads all rows of the batch, at the speed of memory; three launches.
 template <class Rule, class T>

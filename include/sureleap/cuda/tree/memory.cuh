@@ -23,7 +23,7 @@ namespace cuda {
 
 /// Memory of a verification of trees, out of `ws`. Not ready() if that only counts or is too small.
 /// About 32 bytes for every 1,024 logits of a full batch.
-[[nodiscard]] inline verify_memory carve_tree_verification(workspace& ws, round_limits const& limits,
+[[nodiscard]] inline verify_memory carve_tree_verification(workspace& ws, device_limits const& limits,
                                                            std::uint32_t nodes) noexcept {
     verify_memory memory{};
     if (!limits.valid() || nodes == 0 || nodes > tree_columns::most_nodes) return memory;
@@ -80,7 +80,7 @@ namespace detail {
 template <class T>
 [[nodiscard]] bool fits_trees(logits_rows<T> const& rows, tree_columns const& trees, verify_memory const& memory,
                               device_round const& round) noexcept {
-    round_limits const& limits = memory.limits;
+    device_limits const& limits = memory.limits;
     return memory.ready() && round.ready() && trees.ready() && limits.requests >= round.limits.requests &&
            limits.block_size == trees.nodes && limits.vocabulary == round.limits.vocabulary &&
            limits.stop_tokens == round.limits.stop_tokens && rows.data != nullptr && rows.stride >= limits.vocabulary;

@@ -12,8 +12,8 @@
 // of p and q. Neither is a row here either: a number is computed from p, q and a record for each rejected child.
 //
 // Rows of the target are weighed by all warps (verify/weigh.cuh). Then a block of threads judges a request. A rejection
-// takes it a pass over the vocabulary, V / 1024 steps of a block; an acceptance looks at one token. Laws are made of
-// the rows of the accepted path alone, its end included.
+// takes it a pass over the vocabulary, V / 1024 steps of a block; an acceptance looks at one token. Distributions are
+// made of the rows of the accepted path alone, its end included.
 #pragma once
 
 #include <cstddef>
@@ -41,8 +41,8 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 
-/// Trees whose q is read. DraftRows is that of verify/draft_rows.cuh; it is asked for the law of node n as for position
-/// n of a block. Rows of draft logits in memory are dense_draft_rows of block_size N + 1.
+/// Trees whose q is read. DraftRows is that of verify/draft_rows.cuh; it is asked for the distribution of node n as for
+/// position n of a block. Rows of draft logits in memory are dense_draft_rows of block_size N + 1.
 template <class DraftRows>
 struct sampled_tree_drafts : tree_drafts {
     DraftRows q;
@@ -50,7 +50,7 @@ struct sampled_tree_drafts : tree_drafts {
 
 namespace detail {
 
-/// A rejected child, and what its law lost (the host's rejected_child, whose scale is 1).
+/// A rejected child, and what its distribution lost (the host's rejected_child, whose scale is 1).
 struct rejected_node {
     token_id token;
     double undrawn;  ///< the part of q that its elder siblings had left
@@ -59,7 +59,7 @@ struct rejected_node {
 
 struct tree_rejection_shared {
     verification_shared verification;
-    law p;
+    distribution p;
     rejected_node rejected[tree_columns::most_nodes];
 };
 
@@ -103,14 +103,14 @@ private:
     using base::left;
     using base::scratch;
 
-    /// Makes the law of node n, all of whose children are still to be judged; false if its row has none.
+    /// Makes the distribution of node n, all of whose children are still to be judged; false if its row has none.
     [[nodiscard]] __device__ bool arrive(std::uint32_t n) {
         if (work_.what == work_kind::taken) {
-            law p = base::take_law(n);
+            distribution p = base::take_distribution(n);
             if (p.valid()) p = base::sum_taken(n, p);
             if (threadIdx.x == 0) target(n).p = base::unless_ended(n, p);
         } else if (!work_.cut && warp_index() == 0) {
-            law const p = law_of(*this, n, work_);
+            distribution const p = distribution_of(*this, n, work_);
             if (lane_index() == 0) target(n).p = base::unless_ended(n, p);
         }
         __syncthreads();
@@ -120,8 +120,10 @@ private:
         undrawn_ = 1.0;
         return p_.valid();
     }
-    /// The draft law of the node's children.
-    [[nodiscard]] __device__ law const& q() const { return drafts().trees.laws[drafts().trees.cell(request(), n_)]; }
+    /// The draft distribution of the node's children.
+    [[nodiscard]] __device__ distribution const& q() const {
+        return drafts().trees.distributions[drafts().trees.cell(request(), n_)];
+    }
     /// Any WARP: q(x).
     [[nodiscard]] __device__ double drafted_probability([[maybe_unused]] token_id x) const {
         if constexpr (DraftRule::is_deterministic) {
@@ -202,8 +204,8 @@ private:
             return static_cast<double>(scratch().drafted[i]) / q().total;
         }
     }
-    /// Masses of all blocks, made cumulative, in units of the law before the last division; returns the mass of all.
-    /// What the rejected children left of q is added up in the same pass.
+    /// Masses of all blocks, made cumulative, in units of the distribution before the last division; returns the mass
+    /// of all. What the rejected children left of q is added up in the same pass.
     [[nodiscard]] __device__ double weigh_all_left() {
         double undrawn = 0.0;
         for (std::uint32_t b = 0; b < blocks(); ++b) {
@@ -217,7 +219,8 @@ private:
         return base::total_mass();
     }
     /// The token behind the path: of p, or of what the children left of it, whose masses the last rejection made. No
-    /// mass left means that rejection rounded into existence: then p itself is the law, as in verification::draw_left.
+    /// mass left means that rejection rounded into existence: then p itself is the distribution, as in
+    /// verification::draw_left.
     [[nodiscard]] __device__ token_id draw_left() {
         if (rejected_ == 0) return base::draw(n_, key(n_, purpose::bonus));
         draw_key const name = key(n_, purpose::residual);
@@ -239,7 +242,7 @@ private:
     tree_rejection_shared& s_;
     request_work work_;
     std::uint32_t n_ = 0;
-    law p_{};
+    distribution p_{};
     std::uint32_t rejected_ = 0;
     double undrawn_ = 1.0;
 };
@@ -265,12 +268,13 @@ __global__ void __launch_bounds__(verification_threads, verification_residency)
 }  // namespace detail
 
 /// Judges the trees of a round: makes round.verdicts and trees.paths from trees.batch, the target's rows for it, and q.
-/// Every request whose tree is sound gets a verdict. Where a row of the accepted path has no law, its end included, the
-/// status is invalid_target. `trees` and `memory` are carved for the limits of `round`, and a tree is no deeper than
-/// the request's draft_cap.
+/// Every request whose tree is sound gets a verdict. Where a row of the accepted path has no distribution, its end
+/// included, the status is invalid_target. `trees` and `memory` are carved for the limits of `round`, and a tree is no
+/// deeper than the request's draft_cap.
 ///
-/// categorical_draft: children were drawn from trees.laws without replacement, and `q` gives the weights of these laws.
-/// argmax_draft: they were chosen, and nothing is read of q. Exact in law under the host's conditions (docs/trees.md).
+/// categorical_draft: children were drawn from trees.distributions without replacement, and `q` gives the weights of
+/// these distributions. argmax_draft: they were chosen, and nothing is read of q. Exact in distribution under the
+/// host's conditions (docs/trees.md).
 ///
 /// Reads all rows of the batch, at the speed of memory, and V logits of p and q again for each rejected child; three
 /// launches.

@@ -3,8 +3,8 @@
 // The judgement of a request by a block of threads. In: the weights of its rows (weigh.cuh), or normalisers that came
 // with them. Out: its verdict, by the rules of rules.cuh, or a pass over q that it waits for.
 //
-// Laws of rows are made by a warp each, all at once. One warp then finds the position at which the request ends, and the
-// block makes the correction or the further token.
+// Distributions of rows are made by a warp each, all at once. One warp then finds the position at which the request
+// ends, and the block makes the correction or the further token.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ namespace detail {
 template <class Rule, class T, class DraftRows>
 __device__ void take_targets(verification<T, DraftRows>& c) {
     for (std::uint32_t k = 0; k <= c.length(); ++k) {
-        law p = c.take_law(k);
+        distribution p = c.take_distribution(k);
         if (p.valid() && (Rule::chooses || is_rounded_far(p.shift))) p = c.sum_taken(k, p);
         if (warp_index() != k % verification_warps) continue;
         token_id choice = no_token;
@@ -38,7 +38,7 @@ __device__ void take_targets(verification<T, DraftRows>& c) {
     }
 }
 
-/// BLOCK collective: judges a request. What truncated laws are is known by now (make_cut_target).
+/// BLOCK collective: judges a request. What truncated distributions are is known by now (make_cut_target).
 template <class Rule, class T, class DraftRows>
 __device__ void judge_request(verify_task<T, DraftRows> const& task, verify_shared& s, std::uint32_t r) {
     request_work const work = request_work::of<Rule>(task, r);

@@ -4,8 +4,8 @@
 // verification. Out: its tokens, its target rows, what was recorded of its drafts, and the names of its draws. It also
 // writes the verdict.
 //
-// Positions k count from the anchor: row k of the target is the law of the token behind k drafted ones. Where drafts are
-// trees (tree/match.cuh) k is the number of a node instead, and DraftRows says how nodes follow each other.
+// Positions k count from the anchor: row k of the target is the distribution of the token behind k drafted ones. Where
+// drafts are trees (tree/match.cuh) k is the number of a node instead, and DraftRows says how nodes follow each other.
 #pragma once
 
 #include <cstddef>
@@ -60,8 +60,8 @@ public:
         }
     }
     /// q_k as recorded when x_k was drawn, and what it gave x_k.
-    [[nodiscard]] __device__ law const& drafted_from(std::uint32_t k) const {
-        return task_.round.drafts.laws[draft(k)];
+    [[nodiscard]] __device__ distribution const& drafted_from(std::uint32_t k) const {
+        return task_.round.drafts.distributions[draft(k)];
     }
     [[nodiscard]] __device__ double drafted_with(std::uint32_t k) const {
         return task_.round.drafts.token_probabilities[draft(k)];
@@ -137,17 +137,17 @@ public:
     }
     /// WARP collective: of x behind row k. At temperature 0 of the row at temperature 1.
     [[nodiscard]] __device__ double log_probability(std::uint32_t k, token_id x) const {
-        law const& p = target(k).p;
+        distribution const& p = target(k).p;
         if (x == no_token) return -static_cast<double>(infinity);
         if (!p.is_one_hot()) return log_probability_of(p, row(k), x);
-        law level{};
+        distribution level{};
         level.shift = load(row(k)[p.mode]);
         level.scale = 1.0f;
         double sum = 0.0;
         for (std::uint32_t b = 0; b < blocks(); ++b) sum += sum_block(row(k), vocabulary(), b, level);
         return -log(sum);
     }
-    /// One thread of those that call: a row holds no law, and nothing is emitted.
+    /// One thread of those that call: a row holds no distribution, and nothing is emitted.
     __device__ void refuse() const { end_without_tokens(status::invalid_target); }
     /// Likewise: there is nothing to judge. Drafts that failed or that nobody wants say so; a batch that does not fit is none.
     __device__ void refuse_undrafted() const {
@@ -157,21 +157,21 @@ public:
         end_without_tokens(fails ? drafted : ended ? status::ok : status::invalid_target);
     }
 
-    // ---- laws of rows ------------------------------------------------------------------------------------------
+    // ---- distributions of rows --------------------------------------------------------------------------------------
 
     /// What the drafted token has in row k; anything behind the block.
     [[nodiscard]] __device__ float drafted_logit(std::uint32_t k) const {
         token_id const x = token_or_none(k);
         return x != no_token ? load(row(k)[x]) : 0.0f;
     }
-    /// The law of row k that `made` is, unless the text has ended before: then there is none to read, and a rule that
-    /// draws there gets the stop token once more, which nobody emits.
-    [[nodiscard]] __device__ law unless_ended(std::uint32_t k, law const& made) const {
-        return k > 0 && task_.round.stops_at(r_, token(k - 1)) ? law::one_hot(token(k - 1)) : made;
+    /// The distribution of row k that `made` is, unless the text has ended before: then there is none to read, and a
+    /// rule that draws there gets the stop token once more, which nobody emits.
+    [[nodiscard]] __device__ distribution unless_ended(std::uint32_t k, distribution const& made) const {
+        return k > 0 && task_.round.stops_at(r_, token(k - 1)) ? distribution::one_hot(token(k - 1)) : made;
     }
     /// One thread, once the row is complete: what rules will ask of it. `drafted`: drafted_logit(k).
-    __device__ void store(std::uint32_t k, law const& made, token_id choice, float drafted) const {
-        law const p = unless_ended(k, made);
+    __device__ void store(std::uint32_t k, distribution const& made, token_id choice, float drafted) const {
+        distribution const p = unless_ended(k, made);
         if (k > 0 && task_.round.stops_at(r_, token(k - 1))) choice = token(k - 1);
         double kept = 0.0;
         token_id const x = token_or_none(k);
@@ -180,17 +180,17 @@ public:
         }
         target(k) = {p, kept, choice};
     }
-    /// A producer's normaliser made the law of this row without a pass: exp(l - log_normaliser) is p itself.
-    [[nodiscard]] __device__ law take_law(std::uint32_t k) const {
-        law p{};
+    /// A producer's normaliser made the distribution of this row without a pass: exp(l - log_normaliser) is p itself.
+    [[nodiscard]] __device__ distribution take_distribution(std::uint32_t k) const {
+        distribution p{};
         p.shift = rows().log_normalisers[first_row() + k];
         p.scale = 1.0f;
         p.total = 1.0;
-        p.kind = p.shift > -infinity && p.shift < infinity ? law_kind::dense : law_kind::invalid;
+        p.kind = p.shift > -infinity && p.shift < infinity ? distribution_kind::dense : distribution_kind::invalid;
         return p;
     }
     /// WARP collective: a token of p by the draw of that name; its sums must be there.
-    [[nodiscard]] __device__ token_id draw_by_warp(std::uint32_t k, law const& p, draw_key const& name) const {
+    [[nodiscard]] __device__ token_id draw_by_warp(std::uint32_t k, distribution const& p, draw_key const& name) const {
         // What rounding block sums and a normaliser is of them: distribution's given_room.
         bool const given = rows().block_sums != nullptr && is_taken();
         double const room =

@@ -4,7 +4,8 @@
 // for them. Here all rows of a request are there when it is judged.
 //
 //     static request_standing judge(judged_request const&);
-//         WARP collective: the position at which the request ends, or that a row which the rule comes to holds no law.
+//         WARP collective: the position at which the request ends, or that a row which the rule comes to holds no
+//         distribution.
 //     static void settle(C& verification, std::uint32_t position);
 //         BLOCK collective: the verdict of the request, or a pass for it that many blocks make.
 //     static void resume(C& verification, residual_pass how, double mass);
@@ -46,7 +47,7 @@ struct device_rule {
 /// accepted. The first that says something decides; the last one does.
 template <class Judge>
 [[nodiscard]] __device__ request_standing judge_by_lanes(std::uint32_t length, Judge const& judge) {
-    static_assert(round_limits::longest_block < warp_size);
+    static_assert(device_limits::longest_block < warp_size);
     request_fate const mine = lane_index() <= length ? judge(lane_index()) : request_fate::open;
     unsigned const ends = __ballot_sync(all_lanes, mine != request_fate::open);
     int const first = __ffs(static_cast<int>(ends)) - 1;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// Laws of the target's rows as draws need them, and draws from them. In: rows that are complete, with the sums of a
-// pass, or with a producer's normaliser and block sums. Out: cumulative sums by blocks of 1,024 tokens, totals,
+// Distributions of the target's rows as draws need them, and draws from them. In: rows that are complete, with the sums
+// of a pass, or with a producer's normaliser and block sums. Out: cumulative sums by blocks of 1,024 tokens, totals,
 // tokens.
 //
-// A row with a normaliser has a law without a pass. Its sums are made when it is drawn from, in O(V / 1024). A row
-// whose block sums are missing or wrong takes a pass for it. With sums, a draw looks at one block of the row.
+// A row with a normaliser has a distribution without a pass. Its sums are made when it is drawn from, in O(V / 1024). A
+// row whose block sums are missing or wrong takes a pass for it. With sums, a draw looks at one block of the row.
 //
 // All functions are BLOCK collectives, results are the same in all threads, and shared scratch is free again when they
 // return, unless they say otherwise.
@@ -48,7 +48,7 @@ public:
     using base::first_row;
     using base::is_taken;
     using base::row;
-    using base::take_law;
+    using base::take_distribution;
     using base::target;
     using base::upto;
     using base::vocabulary;
@@ -58,10 +58,10 @@ public:
 
     // ---- sums --------------------------------------------------------------------------------------------------
 
-    /// BLOCK collective: a law that was taken, with the cumulative sums that draws look at and with its total, which is their
-    /// sum: what a normaliser is off by is no token's. Block sums that do not add up to 1 are not used. No law if there is
-    /// no sum. Nothing else has the sums: a row that is not drawn from needs none.
-    [[nodiscard]] __device__ law sum_taken(std::uint32_t k, law p) {
+    /// BLOCK collective: a distribution that was taken, with the cumulative sums that draws look at and with its total,
+    /// which is their sum: what a normaliser is off by is no token's. Block sums that do not add up to 1 are not used.
+    /// No distribution if there is no sum. Nothing else has the sums: a row that is not drawn from needs none.
+    [[nodiscard]] __device__ distribution sum_taken(std::uint32_t k, distribution p) {
         double total = 0.0;
         if (rows().block_sums != nullptr) {
             float const* const sums = rows().block_sums + static_cast<std::size_t>(first_row() + k) * blocks();
@@ -78,13 +78,13 @@ public:
             total = sum_blocks(k, p, [](std::uint32_t) { return true; });
         }
         p.total = total;
-        if (!(total > 0.0 && total < static_cast<double>(infinity))) p.kind = law_kind::invalid;
+        if (!(total > 0.0 && total < static_cast<double>(infinity))) p.kind = distribution_kind::invalid;
         return p;
     }
-    /// The cumulative sums of a law by a pass over the row, but for blocks that may_weigh(b) says have no weight; returns
-    /// the total.
+    /// The cumulative sums of a distribution by a pass over the row, but for blocks that may_weigh(b) says have no
+    /// weight; returns the total.
     template <class MayWeigh>
-    [[nodiscard]] __device__ double sum_blocks(std::uint32_t k, law const& p, MayWeigh const& may_weigh) {
+    [[nodiscard]] __device__ double sum_blocks(std::uint32_t k, distribution const& p, MayWeigh const& may_weigh) {
         double* const sums = upto(k);
         for (std::uint32_t b = warp_index(); b < blocks(); b += verification_warps) {
             double const sum = may_weigh(b) ? sum_block(row(k), vocabulary(), b, p) : 0.0;
@@ -123,7 +123,7 @@ public:
 
     // ---- draws -------------------------------------------------------------------------------------------------
 
-    /// A token of law p of row k, by the draw of that name.
+    /// A token of distribution p of row k, by the draw of that name.
     [[nodiscard]] __device__ token_id draw(std::uint32_t k, draw_key const& name) {
         prepare_draw(k);
         return chosen_by_first_warp([&] { return draw_by_warp(k, target(k).p, name); });
@@ -132,10 +132,11 @@ public:
 protected:
     using base::rows;
 
-    /// Makes the sums of a law that was taken, before the first draw from it.
+    /// Makes the sums of a distribution that was taken, before the first draw from it.
     __device__ void prepare_draw(std::uint32_t k) {
         if (!is_taken() || !target(k).p.valid() || target(k).p.is_one_hot()) return;
-        law const p = sum_taken(k, target(k).p);  // with a barrier: all have read the law that is replaced
+        distribution const p =
+            sum_taken(k, target(k).p);  // with a barrier: all have read the distribution that is replaced
         if (threadIdx.x == 0) target(k).p = p;
         __syncthreads();
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
 // What a target row is to its rule. In: the weights of its blocks (weigh.cuh). Out, in memory.targets:
-// its law, the probability of the drafted token, and the token that the target itself chooses, if the rule wants it
-// first.
+// its distribution, the probability of the drafted token, and the token that the target itself chooses, if the rule
+// wants it first.
 //
-// A law takes a warp O(V / 1024) and no look at the row. If it is truncated, it takes a block of threads: for the search
-// for the last token kept (sampling/truncate.cuh), and a sum over the blocks that keep tokens.
+// A distribution takes a warp O(V / 1024) and no look at the row. If it is truncated, it takes a block of threads: for
+// the search for the last token kept (sampling/truncate.cuh), and a sum over the blocks that keep tokens.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct verify_shared {
         truncate_shared truncation;
         gumbel_shared gumbel;
     };
-    law p;
+    distribution p;
     request_standing standing;
     std::uint32_t pass;
     std::uint32_t completes;
@@ -45,9 +45,11 @@ struct verify_shared {
     return fabsf(log_normaliser) > 64.0f;
 }
 
-/// WARP collective: the law of a row from the weights of its blocks, without truncation, and its cumulative sums.
+/// WARP collective: the distribution of a row from the weights of its blocks, without truncation, and its cumulative
+/// sums.
 template <class T, class DraftRows>
-[[nodiscard]] __device__ law law_of(judged_request<T, DraftRows> const& c, std::uint32_t k, request_work const& how) {
+[[nodiscard]] __device__ distribution distribution_of(judged_request<T, DraftRows> const& c, std::uint32_t k,
+                                                      request_work const& how) {
     block_weight const* const weights = c.weights(k);
     std::uint32_t const blocks = c.blocks();
     float largest = -infinity;
@@ -58,7 +60,7 @@ template <class T, class DraftRows>
         largest = fmaxf(largest, weight.largest);
     }
     largest = warp_max(largest);
-    law p{};
+    distribution p{};
     if (__any_sync(all_lanes, bad) || !(largest > -infinity)) return p;
     if (how.greedy) {
         std::uint32_t first = no_place;
@@ -66,11 +68,11 @@ template <class T, class DraftRows>
             if (weights[b].largest == largest) first = b;
         }
         first = __reduce_min_sync(all_lanes, first);
-        return law::one_hot(find_largest(c.row(k), c.vocabulary(), first, largest));
+        return distribution::one_hot(find_largest(c.row(k), c.vocabulary(), first, largest));
     }
     p.shift = largest;
     p.scale = how.scale;
-    p.kind = law_kind::dense;
+    p.kind = distribution_kind::dense;
     float const rate = rate_of(how.scale);
     double const top = static_cast<double>(largest) * static_cast<double>(rate);  // exactly that of the shift
     p.total = sum_in_order(blocks, c.upto(k), [&](std::uint32_t b) {
@@ -82,12 +84,12 @@ template <class T, class DraftRows>
     return p;
 }
 
-/// WARP collective: what a row that was weighed is to its rule, if its law is not truncated.
+/// WARP collective: what a row that was weighed is to its rule, if its distribution is not truncated.
 template <class Rule, class T, class DraftRows>
 __device__ void make_target(judged_request<T, DraftRows> const& c, std::uint32_t k, request_work const& how) {
     float const drafted = c.drafted_logit(k);
-    law p{};
-    if (how.weighed) p = law_of(c, k, how);
+    distribution p{};
+    if (how.weighed) p = distribution_of(c, k, how);
     token_id choice = no_token;
     if constexpr (Rule::by_gumbel_max) {
         if (how.by_gumbel_max) {
@@ -101,24 +103,24 @@ __device__ void make_target(judged_request<T, DraftRows> const& c, std::uint32_t
     } else if constexpr (Rule::chooses) {
         if (p.valid()) choice = c.draw_by_warp(k, p, c.noise(k));
     }
-    if (!Rule::greedy && c.is_taken() && !c.take_law(k).valid()) {
-        p = law{};
+    if (!Rule::greedy && c.is_taken() && !c.take_distribution(k).valid()) {
+        p = distribution{};
         choice = no_token;
     }
     if (lane_index() == 0) c.store(k, p, choice, drafted);
 }
 
-/// BLOCK collective: the same of a row whose law is truncated.
+/// BLOCK collective: the same of a row whose distribution is truncated.
 template <class Rule, class T, class DraftRows>
 __device__ void make_cut_target(verification<T, DraftRows>& c, verify_shared& s, std::uint32_t k,
                                 request_work const& how) {
     float const drafted = c.drafted_logit(k);
     if (warp_index() == 0) {
-        law const whole = law_of(c, k, how);
+        distribution const whole = distribution_of(c, k, how);
         if (lane_index() == 0) s.p = whole;
     }
     __syncthreads();
-    law p = s.p;
+    distribution p = s.p;
     gumbel_winner won{};
     if (p.valid()) {
         row_statistics const statistics{p.shift, p.total, c.weights(k)};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // What an acceptance rule sees of one request on the device: the request and its draws (judged_request.cuh,
-// target_draws.cuh), and corrections. In: laws p of target rows and q of drafts. Out: a token of the law max(p - q, 0)
-// / its mass. For block verification a test of the prefix comes with it. All as in the host's verification.hpp and
-// residual.hpp, with the same keys and the same order of decisions.
+// target_draws.cuh), and corrections. In: distributions p of target rows and q of drafts. Out: a token of the
+// distribution max(p - q, 0) / its mass. For block verification a test of the prefix comes with it. All as in the
+// host's verification.hpp and residual.hpp, with the same keys and the same order of decisions.
 //
 // A whole block of threads shares the work of a correction. Proposals are independent keyed draws, so every warp makes
 // one. The first in order that is taken or rejects decides, as on the host. Proposals behind that one are ignored.
@@ -68,9 +68,9 @@ public:
     /// (draw_residual). Ends the request, now or then.
     __device__ void correct(std::uint32_t k) {
         prepare_draw(k);
-        law const p = target(k).p;
+        distribution const p = target(k).p;
         draw_key const name = key(k, purpose::residual);
-        // All of a one-hot law that is left once anything is taken out of it is its token.
+        // All of a one-hot distribution that is left once anything is taken out of it is its token.
         token_id y = p.is_one_hot() ? p.mode : no_token;
         if (y == no_token && blocks() > 1) {
             y = first_settled(residual_proposals, [&](std::uint32_t i) { return propose(k, p, 1.0, name, i << 16); });
@@ -86,7 +86,7 @@ public:
     /// behind it (correct_or_reject): a token, rejected_token, or no_token if its pass is on the way.
     [[nodiscard]] __device__ token_id correct_or_reject(std::uint32_t k, double scale) {
         prepare_draw(k);
-        law const p = target(k).p;
+        distribution const p = target(k).p;
         if (blocks() > 1) {
             draw_key const test = key(k - 1, purpose::accept);
             draw_key const name = key(k, purpose::residual);
@@ -110,8 +110,8 @@ public:
         token_id const y = corrects ? draw_left(how, mass) : rejected_token;
         return y == no_token ? rejected_token : y;
     }
-    /// A token of the law max(scale p - q, 0), whose blocks' masses are known. No mass left means p = q up to rounding,
-    /// where rejection can round into existence: then p itself is the law.
+    /// A token of the distribution max(scale p - q, 0), whose blocks' masses are known. No mass left means p = q up to
+    /// rounding, where rejection can round into existence: then p itself is the distribution.
     [[nodiscard]] __device__ token_id draw_left(residual_pass const& how, double mass) {
         std::uint32_t const k = how.position;
         draw_key const name = key(k, purpose::residual);
@@ -161,13 +161,13 @@ private:
         return settled;
     }
     /// WARP collective: y ~ p, if it is the correction, which it is with probability max(1 - q(y) / (scale p(y)), 0).
-    [[nodiscard]] __device__ token_id propose(std::uint32_t k, law const& p, double scale, draw_key name,
+    [[nodiscard]] __device__ token_id propose(std::uint32_t k, distribution const& p, double scale, draw_key name,
                                               std::uint32_t attempt) const {
         name.index |= attempt;
         name.use = purpose::proposal;
         token_id const y = draw_by_warp(k, p, name);
         if (y == no_token) return no_token;
-        law const& q = drafted_from(k);
+        distribution const& q = drafted_from(k);
         double const drafted = q.is_one_hot() ? (y == q.mode ? 1.0 : 0.0)
                                               : static_cast<double>(drafts().weight(request(), k, q, y)) / q.total;
         double const survives = scale * probability_of(p, row(k), y);
@@ -176,7 +176,7 @@ private:
     }
     /// Weights of q of a block, for all to read.
     __device__ void weigh_draft(std::uint32_t k, std::uint32_t b) {
-        law const& q = drafted_from(k);
+        distribution const& q = drafted_from(k);
         if (q.is_one_hot()) {
             for (std::uint32_t i = threadIdx.x; i < block_tokens; i += verification_threads) {
                 scratch().drafted[i] = b * block_tokens + i == static_cast<std::uint32_t>(q.mode) ? 1.0f : 0.0f;
@@ -188,13 +188,13 @@ private:
     }
     /// max(scale p - q, 0), in units of p's weights, of which q's are a fixed multiple: exactly 0 where both are the same.
     struct remainder {
-        law p;
+        distribution p;
         T const* row;
         double ratio;
         double factor;
     };
     [[nodiscard]] __device__ remainder remainder_of(residual_pass const& how) const {
-        law const p = target(how.position).p;
+        distribution const p = target(how.position).p;
         return {p, row(how.position), p.total / (drafted_from(how.position).total * how.scale), how.scale / p.total};
     }
     /// Of token i of the block whose drafted weights are there.

@@ -4,8 +4,8 @@
 // the drafts and the batch of a round, and the target's logits. Out: the verdicts of the round. Three kernels and more:
 //
 //     weigh_rows      all warps    weighs all rows of the batch, or lets their tokens race (weigh.cuh)
-//     cut_rows        all blocks   laws that are truncated (target_rows.cuh); returns soon if there are none
-//     judge_requests  all blocks   the other laws, decisions, corrections, further tokens (judge.cuh)
+//     cut_rows        all blocks   distributions that are truncated (target_rows.cuh); returns soon if there are none
+//     judge_requests  all blocks   the other distributions, decisions, corrections, further tokens (judge.cuh)
 //     make_passes     all blocks   residuals that proposals left open; returns at once if there are none
 //
 // weigh_rows reads each logit once, at the speed of memory: warps take parts of rows by their number, and nobody waits
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(weighing_threads, weighing_residency<T>)
     }
 }
 
-/// Blocks find what truncated laws of rows are, a row each.
+/// Blocks find what truncated distributions of rows are, a row each.
 template <class Rule, class T, class DraftRows>
 __global__ void __launch_bounds__(verification_threads, verification_residency)
     cut_rows(verify_task<T, DraftRows> const __grid_constant__ task) {
@@ -188,8 +188,8 @@ template <class Rule, class T, class DraftRows>
 
 /// Judges the drafts of a round: makes the verdicts of `round` from its batch and the target's rows. Rule is the
 /// host's: token_rejection, block_verification, greedy_match, target_match or keyed_coupling. Every request whose draft
-/// is sound gets a verdict; rows without a law give the status invalid_target. `memory` is carved for the limits of
-/// `round`.
+/// is sound gets a verdict; rows without a distribution give the status invalid_target. `memory` is carved for the
+/// limits of `round`.
 ///
 /// Reads all rows of the batch, at the speed of memory; three to five launches. Passes over q are made where
 /// proposals do not settle a correction, and where the vocabulary is a few blocks.
@@ -197,7 +197,7 @@ template <class Rule, class T, class DraftRows>
 [[nodiscard]] cudaError_t accept(logits_rows<T> const& rows, DraftRows const& drafts, verify_memory const& memory,
                                  device_round const& round, cudaStream_t stream) noexcept {
     using rule = device_rule<Rule>;
-    round_limits const& limits = memory.limits;
+    device_limits const& limits = memory.limits;
     bool const fits = memory.ready() && round.ready() && limits.requests >= round.limits.requests &&
                       limits.block_size == round.limits.block_size && limits.vocabulary == round.limits.vocabulary &&
                       limits.stop_tokens == round.limits.stop_tokens && rows.data != nullptr &&

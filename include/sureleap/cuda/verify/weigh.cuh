@@ -106,7 +106,7 @@ template <class T, class DraftRows, class Prepare>
 [[nodiscard]] __device__ __forceinline__ gumbel_winner race_of_part(judged_request<T, DraftRows> const& c,
                                                                     row_part<T> const& part, row_lanes<T>& ahead,
                                                                     Prepare const& prepare) {
-    law all{};
+    distribution all{};
     all.scale = part.work.scale;
     warp_gumbel_max mine{c.noise(part.position), all};
     token_id const likely = c.token_or_none(part.position);  // so that there is a time to beat
