@@ -27,11 +27,7 @@
 #include <sureleap/cuda/head/hidden_terms.cuh>
 #include <sureleap/cuda/head/markov.cuh>
 #include <sureleap/cuda/head/product.cuh>
-#include <sureleap/cuda/head/product_copies.cuh>
-#include <sureleap/cuda/head/product_logits.cuh>
-#include <sureleap/cuda/head/product_plain.cuh>
 #include <sureleap/cuda/head/product_step.cuh>
-#include <sureleap/cuda/head/product_tensor.cuh>
 #include <sureleap/cuda/head/product_tile.cuh>
 #include <sureleap/cuda/head/recomputed_rows.cuh>
 #include <sureleap/cuda/head/rnn.cuh>
