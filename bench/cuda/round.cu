@@ -15,9 +15,9 @@
 
 #include <sureleap/cuda/drafter/chain.cuh>
 #include <sureleap/cuda/drafter/shortlist.cuh>
+#include <sureleap/cuda/round/accept.cuh>
 #include <sureleap/cuda/round/advance.cuh>
 #include <sureleap/cuda/schedule/schedules.cuh>
-#include <sureleap/cuda/verify/verify.cuh>
 #include <sureleap/verify/rejection.hpp>
 
 #include "data.cuh"

@@ -21,8 +21,8 @@
 #include <utility>
 #include <vector>
 
+#include <sureleap/cuda/round/accept.cuh>
 #include <sureleap/cuda/verify/flatten.cuh>
-#include <sureleap/cuda/verify/verify.cuh>
 #include <sureleap/verify/block.hpp>
 #include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/match.hpp>

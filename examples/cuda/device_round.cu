@@ -15,10 +15,10 @@
 #include <vector>
 
 #include <sureleap/cuda/drafter/chain.cuh>
+#include <sureleap/cuda/round/accept.cuh>
 #include <sureleap/cuda/round/advance.cuh>
 #include <sureleap/cuda/schedule/schedules.cuh>
 #include <sureleap/cuda/verify/flatten.cuh>
-#include <sureleap/cuda/verify/verify.cuh>
 #include <sureleap/sureleap.hpp>
 
 namespace {

@@ -56,14 +56,13 @@
 #include <sureleap/cuda/verify/draft_rows.cuh>
 #include <sureleap/cuda/verify/flatten.cuh>
 #include <sureleap/cuda/verify/judge.cuh>
-#include <sureleap/cuda/verify/judged_request.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
 #include <sureleap/cuda/verify/padded.cuh>
+#include <sureleap/cuda/verify/residual.cuh>
 #include <sureleap/cuda/verify/rules.cuh>
 #include <sureleap/cuda/verify/target_draws.cuh>
 #include <sureleap/cuda/verify/target_rows.cuh>
 #include <sureleap/cuda/verify/verification.cuh>
-#include <sureleap/cuda/verify/verify.cuh>
 #include <sureleap/cuda/verify/weigh.cuh>
 #include <sureleap/cuda/verify/work.cuh>
 
@@ -73,8 +72,8 @@
 #include <sureleap/cuda/tree/grow_memory.cuh>
 #include <sureleap/cuda/tree/growing_tree.cuh>
 #include <sureleap/cuda/tree/masks.cuh>
-#include <sureleap/cuda/tree/match.cuh>
 #include <sureleap/cuda/tree/memory.cuh>
-#include <sureleap/cuda/tree/rejection.cuh>
+#include <sureleap/cuda/tree/rules.cuh>
 
+#include <sureleap/cuda/round/accept.cuh>
 #include <sureleap/cuda/round/advance.cuh>

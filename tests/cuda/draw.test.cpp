@@ -43,7 +43,7 @@ __global__ void draw_from_groups(float const* logits, device::group_statistics* 
     if (threadIdx.x < device::group_size) s.logits[threadIdx.x] = logits[s.group * device::group_size + threadIdx.x];
     __syncthreads();
     if (device::warp_index() != 0) return;
-    std::uint32_t const place = device::detail::find_place(s, q);
+    std::uint32_t const place = device::detail::find_drawn(s, q);
     if (threadIdx.x == 0) out[blockIdx.x] = s.group * device::group_size + place;
 }
 

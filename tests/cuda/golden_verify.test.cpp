@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
+#include <sureleap/cuda/round/accept.cuh>
 #include <sureleap/cuda/verify/flatten.cuh>
-#include <sureleap/cuda/verify/verify.cuh>
 #include <sureleap/verify/rejection.hpp>
 
 #include "cuda/support/device_array.hpp"

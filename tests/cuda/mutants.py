@@ -44,6 +44,8 @@ TESTS = {
     "head/rnn.cuh": ["heads"],
     "head/row_draw.cuh": ["chain", "draw"],
     "head/top_tokens.cuh": ["best_tokens"],
+    "round/accept.cuh": ["verify_rows", "verify_long_rows", "verify_rejection", "verify_block", "verify_match",
+                         "tree_rejection"],
     "round/advance.cuh": ["advance"],
     "sampling/draw.cuh": ["verify_rejection", "verify_match"],
     "sampling/gumbel_max.cuh": ["gumbel_max"],
@@ -59,14 +61,13 @@ TESTS = {
     "schedule/schedules.cuh": ["schedule", "flatten"],
     "tree/flatten.cuh": ["tree"],
     "tree/growing_tree.cuh": ["tree_growth"],
-    "tree/rejection.cuh": ["tree_rejection"],
+    "tree/rules.cuh": ["tree_rejection"],
     "verify/draft_rows.cuh": ["verify_rejection"],
     "verify/flatten.cuh": ["flatten"],
     "verify/judge.cuh": ["verify_rows", "verify_long_rows", "verify_rejection", "verify_block", "verify_match"],
+    "verify/residual.cuh": ["verify_rows", "verify_rejection", "verify_block", "verify_match", "tree_rejection"],
     "verify/target_draws.cuh": ["verify_rows", "verify_rejection", "verify_block", "verify_match"],
     "verify/target_rows.cuh": ["verify_rows", "verify_long_rows", "verify_rejection", "verify_block", "verify_match"],
-    "verify/verification.cuh": ["verify_rows", "verify_rejection", "verify_block", "verify_match"],
-    "verify/verify.cuh": ["verify_rows", "verify_long_rows", "verify_rejection", "verify_block", "verify_match"],
 }
 
 # What is enough of a test that takes too long under ThreadSanitizer.

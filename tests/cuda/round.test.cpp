@@ -11,13 +11,13 @@
 
 #include <sureleap/cuda/confidence/head.cuh>
 #include <sureleap/cuda/drafter/chain.cuh>
+#include <sureleap/cuda/round/accept.cuh>
 #include <sureleap/cuda/round/advance.cuh>
 #include <sureleap/cuda/sampling/row_mask.cuh>
 #include <sureleap/cuda/schedule/budget.cuh>
 #include <sureleap/cuda/schedule/history.cuh>
 #include <sureleap/cuda/schedule/schedules.cuh>
 #include <sureleap/cuda/verify/flatten.cuh>
-#include <sureleap/cuda/verify/verify.cuh>
 
 #include <sureleap/confidence/head.hpp>
 #include <sureleap/cost/capacity.hpp>

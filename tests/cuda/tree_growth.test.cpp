@@ -16,11 +16,10 @@
 #include <vector>
 
 #include <sureleap/confidence/calibration.hpp>
+#include <sureleap/cuda/round/accept.cuh>
 #include <sureleap/cuda/round/advance.cuh>
 #include <sureleap/cuda/tree/flatten.cuh>
 #include <sureleap/cuda/tree/grow.cuh>
-#include <sureleap/cuda/tree/match.cuh>
-#include <sureleap/cuda/tree/rejection.cuh>
 #include <sureleap/drafter/tree_drafter.hpp>
 #include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/match.hpp>
@@ -459,13 +458,15 @@ TEST_CASE("Trees: captured rounds of the device are the host's, from the backbon
     auto const rejects = []<class DraftRule>(DraftRule) {
         return [](gpu::logits_rows<float> const& rows, gpu::growth_memory const& memory, gpu::tree_columns const& trees,
                   gpu::verify_memory const& verification, gpu::device_round const& round, cudaStream_t stream) {
-            return gpu::reject_trees<DraftRule>(rows, gpu::draft_rows_of(memory), trees, verification, round, stream);
+            return gpu::accept<recursive_rejection<DraftRule>>(rows, gpu::draft_rows_of(memory), trees, verification,
+                                                               round, stream);
         };
     };
     auto const matches = []<class Rule>(Rule) {
         return [](gpu::logits_rows<float> const& rows, gpu::growth_memory const&, gpu::tree_columns const& trees,
-                  gpu::verify_memory const& verification, gpu::device_round const& round,
-                  cudaStream_t stream) { return gpu::match_trees<Rule>(rows, trees, verification, round, stream); };
+                  gpu::verify_memory const& verification, gpu::device_round const& round, cudaStream_t stream) {
+            return gpu::accept<Rule>(rows, gpu::one_hot_draft_rows{}, trees, verification, round, stream);
+        };
     };
     for (int i = 0; i < 2; ++i) {
         play_rounds<recursive_rejection<categorical_draft>>(roll, rejects(categorical_draft{}), sum);

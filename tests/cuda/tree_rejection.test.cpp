@@ -2,8 +2,8 @@
 //
 // Recursive rejection along trees on the device against the host's.
 
+#include <sureleap/cuda/round/accept.cuh>
 #include <sureleap/cuda/tree/flatten.cuh>
-#include <sureleap/cuda/tree/rejection.cuh>
 #include <sureleap/cuda/verify/draft_rows.cuh>
 #include <sureleap/verify/recursive.hpp>
 #include <sureleap/verify/remaining.hpp>
@@ -125,10 +125,11 @@ void reject_twice(dice& roll, tree_scene::sizes const& shape, tree_scene::tree_t
         [&](device::logits_rows<T> const& rows, device::verify_memory const& memory, cudaStream_t stream) {
             device::tree_columns const& trees = made.trees.columns;
             if constexpr (DraftRule::is_deterministic) {
-                return device::reject_trees<DraftRule>(rows, device::one_hot_draft_rows{}, trees, memory,
-                                                       made.round.columns, stream);
+                return device::accept<recursive_rejection<DraftRule>>(rows, device::one_hot_draft_rows{}, trees, memory,
+                                                                      made.round.columns, stream);
             } else {
-                return device::reject_trees<DraftRule>(rows, q_rows, trees, memory, made.round.columns, stream);
+                return device::accept<recursive_rejection<DraftRule>>(rows, q_rows, trees, memory, made.round.columns,
+                                                                      stream);
             }
         },
         [&](std::size_t r, auto& rng) {

@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <vector>
 
+#include <sureleap/cuda/round/accept.cuh>
 #include <sureleap/cuda/verify/flatten.cuh>
-#include <sureleap/cuda/verify/verify.cuh>
 #include <sureleap/verify/rejection.hpp>
 
 #include "../data.cuh"

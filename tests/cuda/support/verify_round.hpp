@@ -18,7 +18,7 @@
 #include <type_traits>
 #include <vector>
 
-#include <sureleap/cuda/verify/verify.cuh>
+#include <sureleap/cuda/round/accept.cuh>
 #include <sureleap/drafter/parallel.hpp>
 #include <sureleap/round/stages.hpp>
 #include <sureleap/verify/block.hpp>

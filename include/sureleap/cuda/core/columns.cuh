@@ -5,7 +5,7 @@
 //
 //     engine writes         requests
 //     draw_chain            drafts      (chain.cuh)         admit           drafts -> lengths    (schedules.cuh)
-//     flatten               batch       (flatten.cuh)       accept<Rule>    verdicts             (verify.cuh)
+//     flatten               batch       (flatten.cuh)       accept<Rule>    verdicts             (accept.cuh)
 //     advance               requests, for the next round    (advance.cuh)
 //
 // Rows r of a column belong to the r-th request of this round. Positions are 0-based as everywhere: [r * gamma + k].

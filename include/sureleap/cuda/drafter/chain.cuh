@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(draw_threads)
         if (!q.keeps_all()) q.least_logit = step.rows.logit(r, k, q.least_id);
         std::uint32_t const place = takes_mode         ? first_largest(s)
                                     : winner != nobody ? winner % group_size
-                                                       : find_place(s, q);
+                                                       : find_drawn(s, q);
         auto const found = place == nobody ? q.least_id : static_cast<token_id>(s.group * group_size + place);
         float const logit = place == nobody ? q.least_logit : s.logits[place];
         token_id const x = step.options.to_target == nullptr ? found : step.options.to_target[found];

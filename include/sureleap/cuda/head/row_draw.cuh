@@ -229,7 +229,7 @@ inline constexpr std::uint32_t tokens_of_lane = group_size / warp_size;
 /// WARP collective: the first place in s.group whose cumulative weight exceeds the part s.part of the group's, in every
 /// lane. If rounding runs past the end, it is the last place with weight. `nobody` if none has weight: all that a
 /// cutoff kept there lay within rounding of it.
-[[nodiscard]] __device__ __forceinline__ std::uint32_t find_place(draw_shared const& s, distribution const& q) {
+[[nodiscard]] __device__ __forceinline__ std::uint32_t find_drawn(draw_shared const& s, distribution const& q) {
     double weights[tokens_of_lane];
     double own = 0.0;
 #pragma unroll

@@ -5,7 +5,7 @@
 //     engine writes      round.requests
 //     grow_trees         trees.counts, tokens, parents, statuses, distributions (grow.cuh; or the engine's drafter)
 //     flatten_trees      what follows from parents, and the batch      (flatten.cuh)
-//     match_trees        round.verdicts, and trees.paths               (match.cuh; or reject_trees, rejection.cuh)
+//     accept<Rule>       round.verdicts, and trees.paths               (round/accept.cuh)
 //     advance            round.requests, for the next round            (round/advance.cuh)
 //
 // A tree is what the host's draft_tree is: node 0 is the anchor, a parent comes before its children, and siblings stand in

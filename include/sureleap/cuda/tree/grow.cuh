@@ -8,7 +8,7 @@
 //     grow_trees<categorical_draft>(head, confidence, forward, memory, trees, round, stream, {.children = 3});
 //     flatten_trees(round, trees, stream);
 //     engine.verify(trees.batch, masks, stream);
-//     reject_trees<categorical_draft>(rows, draft_rows_of(memory), trees, verification, round, stream);
+//     accept<recursive_rejection<>>(rows, draft_rows_of(memory), trees, verification, round, stream);
 //     advance(round, stream);
 //
 // The place of the largest value is taken, the elder node's among equals. The value is how likely the child will be

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // What growing trees is told, and what it keeps in device memory. In: a head that is confined to shortlists, the limits of rounds,
-// the nodes of a tree. Out: what grow_trees (grow.cuh) fills, and what reject_trees reads q from.
+// the nodes of a tree. Out: what grow_trees (grow.cuh) fills, and what accept reads q from.
 //
 // A list and its logits are kept for every node that may have children. They live until the trees are judged.
 #pragma once
@@ -109,7 +109,7 @@ struct growth_memory {
     return memory;
 }
 
-/// q of the nodes, for reject_trees.
+/// q of the nodes, for accept.
 [[nodiscard]] inline listed_draft_rows draft_rows_of(growth_memory const& memory) noexcept {
     return {memory.lists, memory.logits, memory.nodes};
 }

@@ -20,6 +20,7 @@
 #include <sureleap/cuda/sampling/row.cuh>
 #include <sureleap/cuda/sampling/truncate.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
+#include <sureleap/cuda/verify/target_draws.cuh>
 #include <sureleap/cuda/verify/verification.cuh>
 #include <sureleap/cuda/verify/work.cuh>
 
@@ -45,10 +46,39 @@ struct verify_shared {
     return fabsf(log_normaliser) > 64.0f;
 }
 
+/// What the drafted token has in row k; anything behind the block.
+template <class T, class DraftRows>
+[[nodiscard]] __device__ float drafted_logit(verification<T, DraftRows> const& c, std::uint32_t k) {
+    token_id const x = c.token_or_none(k);
+    return x != no_token ? load(c.row(k)[x]) : 0.0f;
+}
+
+/// The distribution of row k that `made` is, unless the text has ended before: then there is none to read, and a rule
+/// that draws there gets the stop token once more, which nobody emits.
+template <class T, class DraftRows>
+[[nodiscard]] __device__ distribution unless_ended(verification<T, DraftRows> const& c, std::uint32_t k,
+                                                   distribution const& made) {
+    return k > 0 && c.task.round.stops_at(c.r, c.token(k - 1)) ? distribution::one_hot(c.token(k - 1)) : made;
+}
+
+/// One thread, once the row is complete: what rules will ask of it. `drafted`: drafted_logit(c, k).
+template <class T, class DraftRows>
+__device__ void store_target(verification<T, DraftRows> const& c, std::uint32_t k, distribution const& made,
+                             token_id choice, float drafted) {
+    distribution const p = unless_ended(c, k, made);
+    if (k > 0 && c.task.round.stops_at(c.r, c.token(k - 1))) choice = c.token(k - 1);
+    double kept = 0.0;
+    token_id const x = c.token_or_none(k);
+    if (p.valid() && x != no_token) {
+        kept = p.is_one_hot() ? (x == p.mode ? 1.0 : 0.0) : static_cast<double>(p.weight(drafted, x)) / p.total;
+    }
+    c.target(k) = {p, kept, choice};
+}
+
 /// WARP collective: the distribution of a row from the weights of its blocks, without truncation, and its cumulative
 /// sums.
 template <class T, class DraftRows>
-[[nodiscard]] __device__ distribution distribution_of(judged_request<T, DraftRows> const& c, std::uint32_t k,
+[[nodiscard]] __device__ distribution distribution_of(verification<T, DraftRows> const& c, std::uint32_t k,
                                                       request_work const& how) {
     block_weight const* const weights = c.weights(k);
     std::uint32_t const blocks = c.blocks();
@@ -86,8 +116,8 @@ template <class T, class DraftRows>
 
 /// WARP collective: what a row that was weighed is to its rule, if its distribution is not truncated.
 template <class Rule, class T, class DraftRows>
-__device__ void make_target(judged_request<T, DraftRows> const& c, std::uint32_t k, request_work const& how) {
-    float const drafted = c.drafted_logit(k);
+__device__ void make_target(verification<T, DraftRows> const& c, std::uint32_t k, request_work const& how) {
+    float const drafted = drafted_logit(c, k);
     distribution p{};
     if (how.weighed) p = distribution_of(c, k, how);
     token_id choice = no_token;
@@ -101,20 +131,20 @@ __device__ void make_target(judged_request<T, DraftRows> const& c, std::uint32_t
     } else if constexpr (Rule::greedy) {
         choice = p.valid() ? p.mode : no_token;
     } else if constexpr (Rule::chooses) {
-        if (p.valid()) choice = c.draw_by_warp(k, p, c.noise(k));
+        if (p.valid()) choice = draw_by_warp(c, k, p, c.noise(k));
     }
-    if (!Rule::greedy && c.is_taken() && !c.take_distribution(k).valid()) {
+    if (!Rule::greedy && c.is_taken() && !take_distribution(c, k).valid()) {
         p = distribution{};
         choice = no_token;
     }
-    if (lane_index() == 0) c.store(k, p, choice, drafted);
+    if (lane_index() == 0) store_target(c, k, p, choice, drafted);
 }
 
 /// BLOCK collective: the same of a row whose distribution is truncated.
 template <class Rule, class T, class DraftRows>
-__device__ void make_cut_target(verification<T, DraftRows>& c, verify_shared& s, std::uint32_t k,
+__device__ void make_cut_target(verification<T, DraftRows> const& c, verify_shared& s, std::uint32_t k,
                                 request_work const& how) {
-    float const drafted = c.drafted_logit(k);
+    float const drafted = drafted_logit(c, k);
     if (warp_index() == 0) {
         distribution const whole = distribution_of(c, k, how);
         if (lane_index() == 0) s.p = whole;
@@ -128,7 +158,7 @@ __device__ void make_cut_target(verification<T, DraftRows>& c, verify_shared& s,
         p.least_logit = least.logit;
         p.least_id = least.id;
         block_weight const* const weights = c.weights(k);
-        p.total = c.sum_blocks(k, p, [&](std::uint32_t b) { return weights[b].largest >= least.logit; });
+        p.total = sum_blocks(c, k, p, [&](std::uint32_t b) { return weights[b].largest >= least.logit; });
         if constexpr (Rule::by_gumbel_max) {
             won = gumbel_max_row(c.row(k), c.vocabulary(), p, c.noise(k), c.token_or_none(k), s.gumbel);
         }
@@ -138,9 +168,9 @@ __device__ void make_cut_target(verification<T, DraftRows>& c, verify_shared& s,
     if constexpr (Rule::by_gumbel_max) {
         choice = won.invalid != 0 ? no_token : won.token;
     } else if constexpr (Rule::chooses) {
-        if (p.valid()) choice = c.draw_by_warp(k, p, c.noise(k));
+        if (p.valid()) choice = draw_by_warp(c, k, p, c.noise(k));
     }
-    if (lane_index() == 0) c.store(k, p, choice, drafted);
+    if (lane_index() == 0) store_target(c, k, p, choice, drafted);
 }
 
 }  // namespace detail
