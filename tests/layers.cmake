@@ -14,7 +14,7 @@ cmake_minimum_required(VERSION 3.22)
 set(order
     core/ detail/kernel/ sampling/ concepts.hpp head/ confidence/ cost/ schedule/ verify/
     drafter/
-    cuda/core/ cuda/sampling/ cuda/head/ cuda/confidence/ cuda/cost/ cuda/schedule/ cuda/drafter/ cuda/verify/ cuda/tree/
+    cuda/core/ cuda/sampling/ cuda/head/ cuda/confidence/ cuda/cost/ cuda/verify/ cuda/schedule/ cuda/drafter/ cuda/tree/
     cuda/round/ cuda.cuh
     fit/ training/ training.hpp round/ decoder.hpp sureleap.hpp serving/ serving.hpp c/ sureleap.h ext/llama/ ext/ testing/)
 set(private cuda/ training/ c/ ext/ testing/)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The sequential chain with a Markov head, r = 256, weights and base logits in bf16: what a step costs beside what it must.
+// The sequential chain with a Markov head, r = 256, weights and base logits in bf16: what a step costs beside what it
+// must.
 //
 //     chain/product   the product of one position with its statistics, for R requests. floor: its time over the
 //                     larger of two times of this run. One is of a kernel that only reads W2 and the base logits.
@@ -32,7 +33,7 @@ struct shape {
     std::uint32_t gamma;
 
     explicit shape(bench::state const& state) : vocabulary(state["V"]), requests(state["R"]), gamma(state["gamma"]) {}
-    [[nodiscard]] device::round_limits limits() const { return {requests, gamma, vocabulary}; }
+    [[nodiscard]] device::device_limits limits() const { return {requests, gamma, vocabulary}; }
 };
 
 /// A head, base logits of so many rounds that no cache holds them, and memory.
@@ -65,7 +66,7 @@ struct scene {
         MEASURE_CHECK(cudaDeviceSynchronize());
     }
     [[nodiscard]] static std::size_t rows(shape const& s) { return std::size_t{s.requests} * s.gamma; }
-    [[nodiscard]] device::markov<bf16> head() const {
+    [[nodiscard]] device::markov_head<bf16> head() const {
         return {{w1.get(), of.vocabulary, rank}, {w2.get(), of.vocabulary, rank}};
     }
     [[nodiscard]] device::forward_view<bf16> forward(unsigned turn) const {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// Logits to measure with, made on the device in the shape of bench/logits.hpp: most tokens N(0, 2), forty peaks N(9, 1.8)
-// that hold nearly all the mass, a draft that is its target with noise: N(0, 0.45) makes a good one, N(0, 2.0) a poor one.
-// And rounds of such drafts, drawn from the very rows that they are recorded with, at the temperature of their request.
+// Logits to measure with, made on the device in the shape of bench/logits.hpp: most tokens N(0, 2), forty peaks N(9,
+// 1.8) that hold nearly all the mass, a draft that is its target with noise: N(0, 0.45) makes a good one, N(0, 2.0) a
+// poor one. And rounds of such drafts, drawn from the very rows that they are recorded with, at the temperature of
+// their request.
 #pragma once
 
 #include <cstddef>
@@ -73,8 +74,8 @@ __global__ void add_noise(T const* p, std::size_t stride, std::int32_t const* of
     }
 }
 
-/// x ~ softmax(q / T), its law and its probability: a block of 256 per row, by a race of every token (Gumbel-max); the
-/// argmax where T is 0. Slow and plain: this is not what is measured.
+/// x ~ softmax(q / T), its distribution and its probability: a block of 256 per row, by a race of every token
+/// (Gumbel-max); the argmax where T is 0. Slow and plain: this is not what is measured.
 template <class T>
 __global__ void draw_drafts(T const* q, sureleap::cuda::device_round round, std::uint64_t seed) {
     struct shared {
@@ -128,14 +129,14 @@ __global__ void draw_drafts(T const* q, sureleap::cuda::device_round round, std:
         __syncthreads();
     }
     if (t > 0) return;
-    sureleap::cuda::law q_k{};
+    sureleap::cuda::distribution q_k{};
     q_k.shift = s.top[0];
     q_k.scale = rate;
     q_k.total = s.total[0];
-    q_k.kind = sureleap::cuda::law_kind::dense;
+    q_k.kind = sureleap::cuda::distribution_kind::dense;
     double const probability = q_k.weight(static_cast<float>(row[s.token[0]]), s.token[0]) / s.total[0];
     round.drafts.tokens[blockIdx.x] = s.token[0];
-    round.drafts.laws[blockIdx.x] = how.greedy() ? sureleap::cuda::law::one_hot(s.token[0]) : q_k;
+    round.drafts.distributions[blockIdx.x] = how.greedy() ? sureleap::cuda::distribution::one_hot(s.token[0]) : q_k;
     round.drafts.token_probabilities[blockIdx.x] = how.greedy() ? 1.0 : probability;
 }
 
@@ -164,7 +165,7 @@ struct recording {
 /// temperature.
 class round {
 public:
-    explicit round(sureleap::cuda::round_limits const& limits, std::uint64_t seed,
+    explicit round(sureleap::cuda::device_limits const& limits, std::uint64_t seed,
                    std::vector<sureleap::transform> const& settings = {{}}) {
         sureleap::cuda::workspace sizer;
         static_cast<void>(carve(sizer, limits));

@@ -165,7 +165,8 @@ private:
     cudaGraphExec_t replay_ = nullptr;
 };
 
-/// What a graph takes that does next to nothing: one kernel of one thread. A graph without nodes is not launched at all.
+/// What a graph takes that does next to nothing: one kernel of one thread. A graph without nodes is not launched at
+/// all.
 [[nodiscard]] inline double empty_graph_seconds(stream const& on) {
     static double const found = [&] {
         graph const empty(on, [&] {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// A whole round but for the models, captured in one graph: the chain with a Markov head (r = 256, bf16), Algorithm 1, the batch,
-// token rejection, the step to the next round. On a curve that makes every draft worth verifying, so that all gamma positions
-// are: the most that a round can be.
+// A whole round but for the models, captured in one graph: the chain with a Markov head (r = 256, bf16), Algorithm 1,
+// the batch, token rejection, the step to the next round. On a curve that makes every draft worth verifying, so that
+// all gamma positions are: the most that a round can be.
 //
 //     round/markov     all of it
 //     round/shortlist  the same over lists of 512 tokens
@@ -15,9 +15,9 @@
 
 #include <sureleap/cuda/drafter/chain.cuh>
 #include <sureleap/cuda/drafter/shortlist.cuh>
-#include <sureleap/cuda/round/admit.cuh>
+#include <sureleap/cuda/round/accept.cuh>
 #include <sureleap/cuda/round/advance.cuh>
-#include <sureleap/cuda/verify/verify.cuh>
+#include <sureleap/cuda/schedule/schedules.cuh>
 #include <sureleap/verify/rejection.hpp>
 
 #include "data.cuh"
@@ -35,7 +35,7 @@ struct scene {
     std::uint32_t vocabulary;
     std::uint32_t requests;
     std::uint32_t gamma;
-    device::round_limits limits;
+    device::device_limits limits;
     measure::device_array<bf16> w1;
     measure::device_array<bf16> w2;
     data::round round;
@@ -44,7 +44,7 @@ struct scene {
     device::chain_memory chain{};
     device::shortlist_memory lists{};
     device::verify_memory verification{};
-    device::capacity_columns capacity{};
+    device::capacity_table capacity{};
 
     explicit scene(bench::state const& state)
         : vocabulary(state["V"]),
@@ -80,17 +80,17 @@ struct scene {
         verification = carve_verification(ws, limits);
         capacity = carve_capacity(ws, limits);
     }
-    [[nodiscard]] device::markov<bf16> head() const {
+    [[nodiscard]] device::markov_head<bf16> head() const {
         return {{w1.get(), vocabulary, rank}, {w2.get(), vocabulary, rank}};
     }
-    [[nodiscard]] device::shortlist<device::markov<bf16>> confined() const { return {head(), listed, {}}; }
+    [[nodiscard]] device::shortlist_head<device::markov_head<bf16>> confined() const { return {head(), listed, {}}; }
     [[nodiscard]] device::forward_view<bf16> forward(unsigned turn) const {
         return {{turns[turn].q.get(), std::size_t{requests} * gamma, vocabulary}, {}};
     }
     template <class DraftRows>
     [[nodiscard]] cudaError_t finish(unsigned turn, DraftRows const& drafts, cudaStream_t on) const {
         device::logits_rows<bf16> const rows{turns[turn].p.get(), requests * (gamma + 1), vocabulary};
-        cudaError_t error = schedule_greedy(round.columns, capacity, device::flat_batch{}, on);
+        cudaError_t error = device::admit(device::greedy_schedule{capacity}, round.columns, device::flat_batch{}, on);
         if (error == cudaSuccess) {
             error = device::accept<token_rejection<>>(rows, drafts, verification, round.columns, on);
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Scheduling and flattening, from survivals to a batch, on tables of bench/schedule.cpp's kind: requests differ in difficulty,
-// confidences fluctuate about it.
+// Scheduling and flattening, from survivals to a batch, on tables of bench/schedule.cpp's kind: requests differ in
+// difficulty, confidences fluctuate about it.
 //
 //     schedule/greedy_and_flatten   Algorithm 1 on a smooth curve where about a third is admitted, then the batch
 //     schedule/top_k_and_flatten    a budget of a third of all candidates
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <sureleap/cost/capacity.hpp>
-#include <sureleap/cuda/round/admit.cuh>
+#include <sureleap/cuda/schedule/schedules.cuh>
 #include <sureleap/cuda/verify/flatten.cuh>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/greedy.hpp>
@@ -38,11 +38,11 @@ void upload(T* to, std::vector<T> const& values) {
 struct scene {
     std::uint32_t requests;
     std::uint32_t gamma;
-    device::round_limits limits;
+    device::device_limits limits;
     std::vector<data::round> rounds;
     std::vector<std::vector<fixed_probability>> survivals;
     measure::device_array<unsigned char> memory;
-    device::capacity_columns capacity{};
+    device::capacity_table capacity{};
     device::survival_columns table{};
     std::uint32_t* budget = nullptr;
 
@@ -122,7 +122,7 @@ void greedy(bench::state& state) {
     measure::stream on;
     measure::report(state, measure::captured(on, turns, [&](unsigned turn) {
                         auto const& round = s.rounds[turn].columns;
-                        cudaError_t const error = schedule_greedy(round, s.capacity, on);
+                        cudaError_t const error = device::admit(device::greedy_schedule{s.capacity}, round, on);
                         return error == cudaSuccess ? flatten(round, on) : error;
                     }));
     auto const lengths = s.rounds[0].columns.batch.lengths;
@@ -138,7 +138,7 @@ void top_k(bench::state& state) {
     measure::stream on;
     measure::report(state, measure::captured(on, turns, [&](unsigned turn) {
                         auto const& round = s.rounds[turn].columns;
-                        cudaError_t const error = schedule_top_k(round, s.budget, on);
+                        cudaError_t const error = device::admit(device::top_k_schedule{s.budget}, round, on);
                         return error == cudaSuccess ? flatten(round, on) : error;
                     }));
 }

@@ -2,7 +2,7 @@
 //
 // Verification beside a kernel that only reads the same bytes: all rows of the batch, each once.
 //
-//     verify/rejection, block, greedy, match, coupled /<format>     gamma = 5 or 7, dense or ragged (lengths 0 .. gamma)
+//     verify/rejection, block, greedy, match, coupled /<format>     gamma = 5 or 7, dense or ragged (0 .. gamma)
 //     verify/warm         temperature 0.7
 //     verify/truncated    temperature 0.7, top-k 20, top-p 0.95
 //     verify/mixed        requests of four kinds: as they come, truncated, greedy, temperature 1.3 with min-p
@@ -21,8 +21,8 @@
 #include <utility>
 #include <vector>
 
+#include <sureleap/cuda/round/accept.cuh>
 #include <sureleap/cuda/verify/flatten.cuh>
-#include <sureleap/cuda/verify/verify.cuh>
 #include <sureleap/verify/block.hpp>
 #include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/match.hpp>
@@ -94,7 +94,7 @@ struct shape {
           how(what) {}
     [[nodiscard]] std::uint32_t rows() const { return requests * (gamma + 1); }
     [[nodiscard]] bool given() const { return how == special::given; }
-    [[nodiscard]] device::round_limits limits() const {
+    [[nodiscard]] device::device_limits limits() const {
         return {requests, gamma, vocabulary, 0, how == special::log_p};
     }
 };

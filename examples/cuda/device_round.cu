@@ -15,10 +15,10 @@
 #include <vector>
 
 #include <sureleap/cuda/drafter/chain.cuh>
-#include <sureleap/cuda/round/admit.cuh>
+#include <sureleap/cuda/round/accept.cuh>
 #include <sureleap/cuda/round/advance.cuh>
+#include <sureleap/cuda/schedule/schedules.cuh>
 #include <sureleap/cuda/verify/flatten.cuh>
-#include <sureleap/cuda/verify/verify.cuh>
 #include <sureleap/sureleap.hpp>
 
 namespace {
@@ -57,7 +57,8 @@ T* uploaded(std::vector<T> const& values) {
     return to;
 }
 
-/// The target: a row of logits for every row of the batch. Like every stage, it takes the number of rows from the device.
+/// The target: a row of logits for every row of the batch. Like every stage, it takes the number of rows from the
+/// device.
 __global__ void score(bf16 const* in, bf16 const* out, device::device_round round, bf16* rows) {
     std::uint32_t const row = blockIdx.x;
     if (row >= static_cast<std::uint32_t>(round.batch.offsets[round.limits.requests])) return;
@@ -94,18 +95,18 @@ int main() {
     }
     bf16 const* const target_in = uploaded(in);
     bf16 const* const target_out = uploaded(out);
-    device::markov<bf16> const head{{uploaded(noisy), vocabulary, rank}, {target_out, vocabulary, rank}};
+    device::markov_head<bf16> const head{{uploaded(noisy), vocabulary, rank}, {target_out, vocabulary, rank}};
     // A backbone would write these in every round; this one knows nothing that the head does not.
     device::forward_view<bf16> const forward{{allocate<bf16>(std::size_t{requests} * block_size * vocabulary),
                                               std::size_t{requests} * block_size, vocabulary},
                                              {}};
 
     // ---- memory: once to count, once to take -----------------------------------------------------------------------
-    device::round_limits const limits{.requests = requests, .block_size = block_size, .vocabulary = vocabulary};
+    device::device_limits const limits{.requests = requests, .block_size = block_size, .vocabulary = vocabulary};
     device::device_round round;
     device::chain_memory chain;
     device::verify_memory verification;
-    device::capacity_columns capacity;
+    device::capacity_table capacity;
     auto const carve_all = [&](device::workspace& ws) {
         round = carve(ws, limits);
         chain = carve_chain(ws, limits, shape_of(head));
@@ -151,7 +152,7 @@ int main() {
     cudaGraphExec_t replay = nullptr;
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     CHECK(draw_chain<categorical_draft>(head, device::top1_confidence{}, forward, chain, round, stream));
-    CHECK(schedule_greedy(round, capacity, stream));
+    CHECK(device::admit(device::greedy_schedule{capacity}, round, stream));
     CHECK(flatten(round, stream));
     score<<<requests*(block_size + 1), 256, 0, stream>>>(target_in, target_out, round, rows);
     CHECK(device::accept<token_rejection<>>(device::logits_rows<bf16>{rows, requests * (block_size + 1), vocabulary},

@@ -27,11 +27,7 @@
 #include <sureleap/cuda/head/hidden_terms.cuh>
 #include <sureleap/cuda/head/markov.cuh>
 #include <sureleap/cuda/head/product.cuh>
-#include <sureleap/cuda/head/product_copies.cuh>
-#include <sureleap/cuda/head/product_logits.cuh>
-#include <sureleap/cuda/head/product_plain.cuh>
 #include <sureleap/cuda/head/product_step.cuh>
-#include <sureleap/cuda/head/product_tensor.cuh>
 #include <sureleap/cuda/head/product_tile.cuh>
 #include <sureleap/cuda/head/recomputed_rows.cuh>
 #include <sureleap/cuda/head/rnn.cuh>
@@ -49,24 +45,24 @@
 #include <sureleap/cuda/schedule/candidates.cuh>
 #include <sureleap/cuda/schedule/history.cuh>
 #include <sureleap/cuda/schedule/lengths.cuh>
+#include <sureleap/cuda/schedule/schedules.cuh>
 
 #include <sureleap/cuda/drafter/chain.cuh>
 #include <sureleap/cuda/drafter/chain_memory.cuh>
-#include <sureleap/cuda/drafter/list_law.cuh>
+#include <sureleap/cuda/drafter/list_distribution.cuh>
 #include <sureleap/cuda/drafter/shortlist.cuh>
 #include <sureleap/cuda/drafter/shortlist_memory.cuh>
 
 #include <sureleap/cuda/verify/draft_rows.cuh>
 #include <sureleap/cuda/verify/flatten.cuh>
 #include <sureleap/cuda/verify/judge.cuh>
-#include <sureleap/cuda/verify/judged_request.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
 #include <sureleap/cuda/verify/padded.cuh>
+#include <sureleap/cuda/verify/residual.cuh>
 #include <sureleap/cuda/verify/rules.cuh>
 #include <sureleap/cuda/verify/target_draws.cuh>
 #include <sureleap/cuda/verify/target_rows.cuh>
 #include <sureleap/cuda/verify/verification.cuh>
-#include <sureleap/cuda/verify/verify.cuh>
 #include <sureleap/cuda/verify/weigh.cuh>
 #include <sureleap/cuda/verify/work.cuh>
 
@@ -76,9 +72,8 @@
 #include <sureleap/cuda/tree/grow_memory.cuh>
 #include <sureleap/cuda/tree/growing_tree.cuh>
 #include <sureleap/cuda/tree/masks.cuh>
-#include <sureleap/cuda/tree/match.cuh>
 #include <sureleap/cuda/tree/memory.cuh>
-#include <sureleap/cuda/tree/rejection.cuh>
+#include <sureleap/cuda/tree/rules.cuh>
 
-#include <sureleap/cuda/round/admit.cuh>
+#include <sureleap/cuda/round/accept.cuh>
 #include <sureleap/cuda/round/advance.cuh>

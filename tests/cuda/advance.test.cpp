@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// How requests move on: by hand, and beside a decoder on the host, whose rounds the device schedules, flattens and moves on
-// with the decoder's drafts and verdicts.
+// How requests move on: by hand, and beside a decoder on the host, whose rounds the device schedules, flattens and
+// moves on with the decoder's drafts and verdicts.
 
-#include <sureleap/cuda/round/admit.cuh>
 #include <sureleap/cuda/round/advance.cuh>
+#include <sureleap/cuda/schedule/schedules.cuh>
 #include <sureleap/cuda/verify/flatten.cuh>
 
 #include <sureleap/confidence/estimate.hpp>
@@ -88,8 +88,8 @@ TEST_CASE("Advance: random verdicts") {
         std::size_t const requests = seed % 10 == 0 ? 3000 : roll.below(70);
         std::size_t const gamma = 1 + roll.below(31);
         INFO("seed " << seed << ", R " << requests << ", gamma " << gamma);
-        device::round_limits const limits{static_cast<std::uint32_t>(requests + 1 + roll.below(3)),
-                                          static_cast<std::uint32_t>(gamma), 1000, 0, false};
+        device::device_limits const limits{static_cast<std::uint32_t>(requests + 1 + roll.below(3)),
+                                           static_cast<std::uint32_t>(gamma), 1000, 0, false};
         support::device_rounds const device = support::round_of(limits);
         device::device_round const& round = device.columns;
         support::carved<device::finished_columns> const finished(
@@ -156,10 +156,10 @@ TEST_CASE("Advance: beside a decoder") {
                            {.block_size = gamma, .vocabulary = vocabulary}};
     decoder dec{target, drafter, greedy_schedule{curve}, token_rejection{}, {.max_requests = places, .seed = 7}};
 
-    device::round_limits const limits{places, gamma, vocabulary, 0, false};
+    device::device_limits const limits{places, gamma, vocabulary, 0, false};
     support::device_rounds const device = support::round_of(limits);
     device::device_round const& round = device.columns;
-    support::carved<device::capacity_columns> const capacity(
+    support::carved<device::capacity_table> const capacity(
         [&](device::workspace& ws) { return device::carve_capacity(ws, limits); });
     support::carved<device::finished_columns> const finished(
         [&](device::workspace& ws) { return device::carve_finished(ws, limits); });
@@ -219,7 +219,7 @@ TEST_CASE("Advance: beside a decoder") {
         }
         support::upload(round.drafts.tokens, drafted);
 
-        require_cuda(device::schedule_greedy(round, capacity.columns, nullptr));
+        require_cuda(device::admit(device::greedy_schedule{capacity.columns}, round, nullptr));
         CHECK(support::download(round.batch.lengths, requests) == verified);
         require_cuda(device::flatten(round, nullptr));
         std::size_t const rows = scored.tokens.size();
@@ -247,7 +247,7 @@ TEST_CASE("Advance: beside a decoder") {
 }
 
 TEST_CASE("Advance: what does not fit is refused") {
-    device::round_limits const limits{4, 3, 10, 0, false};
+    device::device_limits const limits{4, 3, 10, 0, false};
     support::device_rounds const device = support::round_of(limits);
     device_array<std::uint32_t> array(4);
     auto const refused = [](cudaError_t error) { return error == cudaErrorInvalidValue; };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What graphs mean here, in the emulator and on a device: arguments are those of the capture, memory that of the replay. And
-// that a stage which could not be captured would be found.
+// What graphs mean here, in the emulator and on a device: arguments are those of the capture, memory that of the
+// replay. And that a stage which could not be captured would be found.
 #include <sureleap/cuda/core/runtime.cuh>
 
 #include <exception>

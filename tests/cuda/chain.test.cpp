@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The chain against the host's drafter on the same rounds: tokens, laws, probabilities, survivals, statuses. A token that
-// differs must lie within rounding of where the two tokens' shares meet, by the row in double.
+// The chain against the host's drafter on the same rounds: tokens, distributions, probabilities, survivals, statuses. A
+// token that differs must lie within rounding of where the two tokens' shares meet, by the row in double.
 #include "support/catch.hpp"
 
 #include <cmath>
@@ -42,7 +42,7 @@ struct names {
 
 template <class DraftRule, class W, class U>
 void compare_position(scene<W, U> const& s, std::size_t r, std::size_t k, token_id previous, token_id mine,
-                      token_id hosts, device::law const& q, double probability, names const& of, tally& seen) {
+                      token_id hosts, device::distribution const& q, double probability, names const& of, tally& seen) {
     transform const how = s.settings[r].draft_transform();
     std::vector<double> row = s.row(r, k, previous);
     double const largest = *std::max_element(row.begin(), row.end());
@@ -55,7 +55,7 @@ void compare_position(scene<W, U> const& s, std::size_t r, std::size_t k, token_
         if (mine != hosts) CHECK(largest - row[of.place(mine)] < 1e-5);
         return;
     }
-    CHECK(q.kind == device::law_kind::dense);
+    CHECK(q.kind == device::distribution_kind::dense);
     CHECK(q.scale == static_cast<float>(1.0 / how.temperature));
     CHECK(static_cast<double>(q.shift) == Approx(largest).margin(1e-5));
     if (how.truncates()) {
@@ -108,7 +108,7 @@ void compare(scene<W, U> const& s, device_scene<W, U> const& there, draft_block<
     auto const sizes = downloaded(drafts.sizes, s.shape.requests);
     auto const statuses = downloaded(drafts.statuses, s.shape.requests);
     auto const tokens = downloaded(drafts.tokens, size);
-    auto const laws = downloaded(drafts.laws, size);
+    auto const distributions = downloaded(drafts.distributions, size);
     auto const probabilities = downloaded(drafts.token_probabilities, size);
     auto const confidence = downloaded(drafts.confidence, size);
     auto const survival = downloaded(drafts.survival, size);
@@ -121,7 +121,7 @@ void compare(scene<W, U> const& s, device_scene<W, U> const& there, draft_block<
             std::size_t const i = r * gamma + k;
             INFO("position " << k << ", token " << tokens[i] << ", on the host " << table.tokens[i]);
             compare_position<DraftRule>(s, r, k, k == 0 ? s.views[r].anchor : tokens[i - 1], tokens[i], table.tokens[i],
-                                        laws[i], probabilities[i], of, seen);
+                                        distributions[i], probabilities[i], of, seen);
             same = tokens[i] == table.tokens[i];
             double const rounding = rounding_of(s.settings[r].draft_transform());
             if (same) CHECK(probabilities[i] == Approx(table.token_probabilities[i]).epsilon(rounding));
@@ -178,7 +178,7 @@ TEST_CASE("Chains draw the host's tokens, for every format and shape", "[emulate
     check_few(all);
 }
 
-TEST_CASE("Chains keep their laws at every temperature", "[emulated]") {
+TEST_CASE("Chains keep their distributions at every temperature", "[emulated]") {
     support::dice roll(31);
     INFO("seed " << roll.seed());
     sizes const of{.vocabulary = 700, .rank = 32, .requests = 9, .block_size = 3};
@@ -199,7 +199,7 @@ TEST_CASE("Chains race with the host's noise", "[emulated]") {
     check_few(run<coupled_draft, half, float>(roll, {.vocabulary = 129, .rank = 16, .requests = 70, .block_size = 2}));
 }
 
-TEST_CASE("Chains of truncated laws", "[emulated]") {
+TEST_CASE("Chains of truncated distributions", "[emulated]") {
     support::dice roll(41);
     INFO("seed " << roll.seed());
     transform const kinds[] = {{0.8, 5, 1.0, 0.0}, {1.0, 0, 0.7, 0.0}, {1.2, 0, 1.0, 0.05}, {0.7, 40, 0.9, 0.01},
@@ -226,7 +226,7 @@ TEST_CASE("Chains of truncated laws", "[emulated]") {
     }
 }
 
-TEST_CASE("A truncated law without memory for its row is refused", "[emulated]") {
+TEST_CASE("A truncated distribution without memory for its row is refused", "[emulated]") {
     support::dice roll(42);
     INFO("seed " << roll.seed());
     sizes const of{.vocabulary = 60, .rank = 16, .requests = 3, .block_size = 2};
@@ -419,7 +419,7 @@ TEST_CASE("A confidence that is no probability ends its own block", "[emulated]"
 namespace {
 
 template <class Rows>
-__global__ void evaluate(Rows rows, std::uint32_t r, std::uint32_t k, device::law q, std::uint32_t vocabulary,
+__global__ void evaluate(Rows rows, std::uint32_t r, std::uint32_t k, device::distribution q, std::uint32_t vocabulary,
                          float* by_token, float* by_block) {
     struct shared {
         float weights[1024];
@@ -458,7 +458,7 @@ void check_rows(support::dice& roll, sizes const& of, bool own_vocabulary,
     auto const rows =
         device::draft_rows_of(there.head, there.forward, there.chain, own_vocabulary ? places.data() : nullptr);
     auto const sizes = downloaded(there.round.drafts.sizes, of.requests);
-    auto const laws = downloaded(there.round.drafts.laws, of.requests * of.block_size);
+    auto const distributions = downloaded(there.round.drafts.distributions, of.requests * of.block_size);
     auto const tokens = downloaded(there.round.drafts.tokens, of.requests * of.block_size);
     auto const probabilities = downloaded(there.round.drafts.token_probabilities, of.requests * of.block_size);
     std::size_t seen = 0;
@@ -470,7 +470,7 @@ void check_rows(support::dice& roll, sizes const& of, bool own_vocabulary,
         device_array<float> by_token(s.target());
         device_array<float> by_block((s.target() + 1023) / 1024 * 1024);
         for (bool const narrower : {false, true}) {
-            device::law q = laws[i];
+            device::distribution q = distributions[i];
             bool const truncated = narrower || how.truncates();
             auto const row = s.row(r, k, k == 0 ? s.views[r].anchor : tokens[i - 1]);
             if (narrower) q.least_logit = std::max(q.least_logit, q.shift - 2.0f);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The product of a step: statistics of groups on tensor cores and without, against rows in double and against each other.
+// The product of a step: statistics of groups on tensor cores and without, against rows in double and against each
+// other.
 #include "support/catch.hpp"
 
 #include <cmath>

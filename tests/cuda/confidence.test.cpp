@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Confidences on the device against the host's: heads of every format with and without Markov embedding, calibrations, plans
-// at the anchor, and stored reference values.
+// Confidences on the device against the host's: heads of every format with and without Markov embedding, calibrations,
+// plans at the anchor, and stored reference values.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -102,7 +102,7 @@ TEMPLATE_TEST_CASE("cuda: confidences are the host's, live and at the anchor", "
             constexpr std::uint32_t count = 7;
             // What float sums of some thousand terms of this size may differ by, through a sigmoid, which quarters it.
             constexpr double bound = 4e-7;
-            gpu::round_limits const limits{count + 2, gamma, static_cast<std::uint32_t>(of.vocabulary)};
+            gpu::device_limits const limits{count + 2, gamma, static_cast<std::uint32_t>(of.vocabulary)};
             weights<W> const w(roll, of);
             matrix<U> hidden(roll, limits.requests * gamma, of.hidden, 1.0, of.gap);
             hidden.values[(3 * gamma + 2) * hidden.stride] = U(std::numeric_limits<float>::quiet_NaN());
@@ -265,7 +265,7 @@ TEST_CASE("cuda: a confidence head against stored values", "[emulated][golden]")
     device_array<float> const w1_there(floats("w1"));
     auto const previous = f.i32("prev_tokens");
     std::vector<token_id> const tokens(previous.values.begin(), previous.values.end());
-    gpu::round_limits const limits{count, gamma, static_cast<std::uint32_t>(w1.dim(0))};
+    gpu::device_limits const limits{count, gamma, static_cast<std::uint32_t>(w1.dim(0))};
     round_on_device round(limits);
     round.write(std::vector<device_request>(count));
     for (std::string const variant : {"with_markov", "plain"}) {
@@ -291,7 +291,7 @@ TEST_CASE("cuda: a confidence head against stored values", "[emulated][golden]")
 
 TEST_CASE("cuda: confidences that do not fit are refused", "[emulated]") {
     support::dice roll(7403);
-    gpu::round_limits const limits{2, 3, 20};
+    gpu::device_limits const limits{2, 3, 20};
     round_on_device round(limits);
     round.write(std::vector<device_request>(2));
     weights<float> const w(roll, {20, 16, 8});

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// Keyed coupling on the device: what it promises of equal laws.
+// Keyed coupling on the device: what it promises of equal distributions.
 #include "cuda/support/verify_round.hpp"
 
 #include <sureleap/verify/coupled.hpp>
 
 using namespace support;
 
-TEST_CASE("cuda coupling: equal laws choose equal tokens, so every draft is accepted", "[cuda]") {
+TEST_CASE("cuda coupling: equal distributions choose equal tokens, so every draft is accepted", "[cuda]") {
     dice roll{54};
     INFO("seed " << roll.seed());
     tally sum;

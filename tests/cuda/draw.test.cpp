@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Draws on the device by sums of blocks that are not those of the weights: rounded, off, too large or too small. Every token is
-// drawn as often as its weight says, and none because it is the last one.
+// Draws on the device by sums of blocks that are not those of the weights: rounded, off, too large or too small. Every
+// token is drawn as often as its weight says, and none because it is the last one.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -23,8 +23,8 @@ namespace device = sureleap::cuda;  // CUDA has a namespace cuda of its own
 namespace {
 
 /// A warp for every number.
-__global__ void draw_all(float const* row, std::uint32_t size, device::law p, double const* upto, double const* numbers,
-                         token_id* out) {
+__global__ void draw_all(float const* row, std::uint32_t size, device::distribution p, double const* upto,
+                         double const* numbers, token_id* out) {
     token_id const x = device::draw_token(row, size, p, upto, numbers[blockIdx.x]);
     if (threadIdx.x == 0) out[blockIdx.x] = x;
 }
@@ -35,15 +35,15 @@ __global__ void draw_from_groups(float const* logits, device::group_statistics* 
     auto& s = device::shared_memory<device::detail::draw_shared>();
     device::detail::row_summary row(groups, count, 1.0f);
     row.sum_up(s);
-    device::law q{};
-    q.kind = device::law_kind::dense;
+    device::distribution q{};
+    q.kind = device::distribution_kind::dense;
     q.scale = 1.0f;
     q.shift = row.largest();
     row.find_group(s, numbers[blockIdx.x] * row.total());
     if (threadIdx.x < device::group_size) s.logits[threadIdx.x] = logits[s.group * device::group_size + threadIdx.x];
     __syncthreads();
     if (device::warp_index() != 0) return;
-    std::uint32_t const place = device::detail::find_place(s, q);
+    std::uint32_t const place = device::detail::find_drawn(s, q);
     if (threadIdx.x == 0) out[blockIdx.x] = s.group * device::group_size + place;
 }
 
@@ -54,11 +54,11 @@ struct scene {
     std::vector<double> weights{};
     std::vector<double> blocks{};
     double total = 0.0;
-    device::law p{};
+    device::distribution p{};
 
     explicit scene(std::vector<float> values) : row(std::move(values)), blocks(device::count_blocks(size)) {
         p.scale = 1.0f;
-        p.kind = device::law_kind::dense;
+        p.kind = device::distribution_kind::dense;
         for (std::size_t v = 0; v < size; ++v) {
             auto const w = static_cast<double>(p.weight(row[v], static_cast<token_id>(v)));
             weights.push_back(w);
@@ -195,8 +195,8 @@ TEST_CASE("cuda draw: what the sum of a group is off is spread over the group", 
             double const end = g == 0 ? beginning_of(token + 1) : 1.0;
             double own = 0.0;
             for (std::size_t j = 0; j < group; ++j) own += weights[g * group + j];
-            double const law = weights[token] / own * claimed[g] / total;
-            CHECK(end - beginning_of(token) == Approx(law).epsilon(1e-4));
+            double const probability = weights[token] / own * claimed[g] / total;
+            CHECK(end - beginning_of(token) == Approx(probability).epsilon(1e-4));
         }
     }
 }

@@ -2,7 +2,7 @@
 //
 // The device's batch is verify_batch's, and the layouts of attention kernels say the same of it.
 
-#include <sureleap/cuda/round/admit.cuh>
+#include <sureleap/cuda/schedule/schedules.cuh>
 #include <sureleap/cuda/verify/flatten.cuh>
 #include <sureleap/cuda/verify/padded.cuh>
 
@@ -28,7 +28,7 @@ namespace {
 
 /// A round with random lengths, on both sides.
 struct flat_case {
-    device::round_limits limits;
+    device::device_limits limits;
     std::size_t requests;
     std::size_t gamma;
     support::device_rounds device;
@@ -241,7 +241,7 @@ TEST_CASE("Flatten: in the launch of a schedule") {
         support::upload(round.drafts.sizes,
                         std::vector<std::uint32_t>(made.requests, static_cast<std::uint32_t>(gamma)));
         support::upload(round.drafts.survival, survival);
-        support::carved<device::capacity_columns> const capacity(
+        support::carved<device::capacity_table> const capacity(
             [&](device::workspace& ws) { return device::carve_capacity(ws, made.limits); });
         std::vector<double> rates(capacity.columns.size, 1.0);
         for (std::size_t b = 0; b < rates.size(); ++b) rates[b] = 1.0 / static_cast<double>(1000 * most + b);
@@ -273,24 +273,21 @@ TEST_CASE("Flatten: in the launch of a schedule") {
             add(chosen.data(), 3);
             return all;
         };
-        auto const check_same = [&](auto const& schedule, auto const& both) {
-            require_cuda(schedule());
+        auto const check_same = [&](auto const& schedule) {
+            require_cuda(device::admit(schedule, round, nullptr));
             support::in_graph([&](cudaStream_t stream) { return device::flatten(round, flat, stream); });
             auto const expected = everything();
             support::upload(round.batch.tokens, std::vector<token_id>(rows, -5));
             support::upload(round.batch.lengths, std::vector<std::uint32_t>(most, 77));
             support::upload(round.batch.offsets, std::vector<std::int32_t>(most + 1, -5));
             support::upload(layout.columns.kv_lengths, std::vector<std::int32_t>(most, -5));
-            require_cuda(both());
+            require_cuda(device::admit(schedule, round, flat, nullptr));
             CHECK(everything() == expected);
         };
-        check_same([&] { return device::schedule_greedy(round, capacity.columns, nullptr); },
-                   [&] { return device::schedule_greedy(round, capacity.columns, flat, nullptr); });
-        check_same([&] { return device::schedule_top_k(round, budget.data(), nullptr); },
-                   [&] { return device::schedule_top_k(round, budget.data(), flat, nullptr); });
-        std::uint32_t const half = static_cast<std::uint32_t>(made.requests * gamma / 2);
-        check_same([&] { return device::schedule_top_k(round, half, nullptr); },
-                   [&] { return device::schedule_top_k(round, half, flat, nullptr); });
+        check_same(device::greedy_schedule{capacity.columns});
+        check_same(device::top_k_schedule{budget.data()});
+        check_same(device::top_k_schedule{static_cast<std::uint32_t>(made.requests * gamma / 2)});
+        check_same(device::fixed_schedule{2});
     }
 }
 
@@ -323,7 +320,7 @@ TEST_CASE("Flatten: the padded view") {
 }
 
 TEST_CASE("Flatten: what does not fit is refused") {
-    device::round_limits const limits{4, 3, 10, 0, false};
+    device::device_limits const limits{4, 3, 10, 0, false};
     support::device_rounds const device = support::round_of(limits);
     device_array<std::int32_t> array(8);
     device_array<std::uint32_t> sizes(8);

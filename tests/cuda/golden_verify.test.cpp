@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
+#include <sureleap/cuda/round/accept.cuh>
 #include <sureleap/cuda/verify/flatten.cuh>
-#include <sureleap/cuda/verify/verify.cuh>
 #include <sureleap/verify/rejection.hpp>
 
 #include "cuda/support/device_array.hpp"
@@ -85,7 +85,7 @@ struct demands {
 void judge(verify_case const& c, std::uint64_t seed) {
     auto const gamma = static_cast<std::uint32_t>(std::max<std::size_t>(c.n, 1));
     auto const vocabulary = static_cast<std::uint32_t>(c.vocabulary);
-    device::round_limits const limits{1, gamma, vocabulary, 2, false};
+    device::device_limits const limits{1, gamma, vocabulary, 2, false};
     support::device_rounds const carved = support::round_of(limits);
     device::device_round const& round = carved.columns;
     support::carved<device::verify_memory> const memory(
@@ -104,16 +104,16 @@ void judge(verify_case const& c, std::uint64_t seed) {
                     std::vector<token_id>(golden::stop_tokens.begin(), golden::stop_tokens.end()));
 
     std::vector<float> const draft(c.draft.begin(), c.draft.end());
-    std::vector<device::law> laws;
+    std::vector<device::distribution> distributions;
     std::vector<double> probabilities;
     for (std::size_t k = 0; k < c.n; ++k) {
         auto const row = std::span<float const>(draft).subspan(k * c.vocabulary, c.vocabulary);
         distribution<float> const q{{row, {}}, how, {}, {}, scalar_kernels<row_kernels>};
-        laws.push_back(support::law_of(q, row, how));
+        distributions.push_back(support::distribution_of(q, row, how));
         probabilities.push_back(q.probability(c.ids[k + 1]));
     }
     support::upload(round.drafts.tokens, std::vector<token_id>(c.ids.begin() + 1, c.ids.end()));
-    support::upload(round.drafts.laws, laws);
+    support::upload(round.drafts.distributions, distributions);
     support::upload(round.drafts.token_probabilities, probabilities);
     support::upload(round.drafts.sizes, static_cast<std::uint32_t>(c.n));
     support::upload(round.drafts.statuses, status::ok);

@@ -27,23 +27,24 @@ namespace device = sureleap::cuda;  // CUDA has a namespace cuda of its own
 namespace {
 
 template <class T>
-__global__ void run_draws(T const* rows, std::uint32_t size, device::law const* laws, draw_key const* keys,
-                          token_id const* likely, device::gumbel_winner* out) {
+__global__ void run_draws(T const* rows, std::uint32_t size, device::distribution const* distributions,
+                          draw_key const* keys, token_id const* likely, device::gumbel_winner* out) {
     auto& shared = device::shared_memory<device::gumbel_shared>();
     std::uint32_t const i = blockIdx.x;
     T const* const row = rows + static_cast<std::size_t>(i) * size;
     draw_key other = keys[i];
     ++other.seed;
     // Twice, as a block does that looks at several rows.
-    device::gumbel_winner const before = device::gumbel_max_row(row, size, laws[i], other, no_token, shared);
-    out[i * blockDim.x + threadIdx.x] = device::gumbel_max_row(row, size, laws[i], keys[i], likely[i], shared);
-    device::gumbel_winner const again = device::gumbel_max_row(row, size, laws[i], other, before.token, shared);
+    device::gumbel_winner const before = device::gumbel_max_row(row, size, distributions[i], other, no_token, shared);
+    out[i * blockDim.x + threadIdx.x] = device::gumbel_max_row(row, size, distributions[i], keys[i], likely[i], shared);
+    device::gumbel_winner const again =
+        device::gumbel_max_row(row, size, distributions[i], other, before.token, shared);
     if (again.token != before.token) out[i * blockDim.x + threadIdx.x].invalid = 2;
 }
 
 /// A warp for every `share` blocks of the row, in a grid of their own; then one warp for all their results.
 template <class T>
-__global__ void run_part(T const* row, std::uint32_t size, std::uint32_t share, device::law how, draw_key key,
+__global__ void run_part(T const* row, std::uint32_t size, std::uint32_t share, device::distribution how, draw_key key,
                          device::gumbel_winner* parts) {
     device::warp_gumbel_max mine{key, how};
     for (std::uint32_t b = blockIdx.x * share; b < (blockIdx.x + 1) * share && b * row_block < size; ++b) {
@@ -58,8 +59,8 @@ __global__ void put_together(device::gumbel_winner const* parts, std::uint32_t c
     out[threadIdx.x] = device::first_of(parts, count);
 }
 
-__global__ void run_listed(token_id const* ids, float const* logits, std::uint32_t count, device::law how, draw_key key,
-                           device::gumbel_winner* out) {
+__global__ void run_listed(token_id const* ids, float const* logits, std::uint32_t count, device::distribution how,
+                           draw_key key, device::gumbel_winner* out) {
     device::warp_gumbel_max all{key, how};
     for (std::uint32_t first = 0; first < count; first += device::warp_size) {
         std::uint32_t const i = first + threadIdx.x;
@@ -73,18 +74,18 @@ template <class T>
 struct on_host {
     std::vector<token_id> order;
     distribution<T> p;
-    device::law law{};
+    device::distribution on_device{};
 
     on_host(std::vector<T> const& row, transform const& how)
         : order(row.size()), p({row, {}, {}}, how, order, {}, scalar_kernels<row_kernels>) {
-        law.scale = static_cast<float>(1.0 / how.temperature);
-        law.kind = device::law_kind::dense;
+        on_device.scale = static_cast<float>(1.0 / how.temperature);
+        on_device.kind = device::distribution_kind::dense;
         if (!p.valid() || !how.truncates()) return;
         auto const last = sureleap::detail::truncate(std::span<T const>(row), how, p.mode(), std::span(order),
                                                      scalar_kernels<row_kernels>.template get<T>())
                               .last;
-        law.least_logit = last.logit;
-        law.least_id = last.id;
+        on_device.least_logit = last.logit;
+        on_device.least_id = last.id;
     }
 };
 
@@ -106,15 +107,15 @@ struct tally {
         ++all;
         REQUIRE(found.invalid == 0);
         REQUIRE(found.token != no_token);
-        double const mine = log_time(row, host.law.scale, key, found.token);
+        double const mine = log_time(row, host.on_device.scale, key, found.token);
         CHECK(std::abs(found.log_time - mine) <= 1e-12 * (1.0 + std::abs(mine)));
         if (found.token == expected) return;
         ++near_ties;
         // The host's weight is a float of an argument that was rounded.
-        double const other = log_time(row, host.law.scale, key, expected);
+        double const other = log_time(row, host.on_device.scale, key, expected);
         double const argument = std::abs(static_cast<double>(load(row[static_cast<std::size_t>(host.p.mode())])) -
                                          static_cast<double>(load(row[static_cast<std::size_t>(expected)]))) *
-                                static_cast<double>(host.law.scale);
+                                static_cast<double>(host.on_device.scale);
         INFO("token " << found.token << " at " << mine << ", the host's " << expected << " at " << other);
         CHECK(mine <= other);
         CHECK(other - mine <= 1e-6 + 3e-7 * argument);
@@ -139,7 +140,7 @@ void draw_over_rows(std::uint64_t seed, std::size_t size, std::size_t rounds) {
     INFO("seed " << roll.seed() << ", size " << size);
     std::vector<T> rows;
     std::vector<std::vector<T>> each;
-    std::vector<device::law> laws;
+    std::vector<device::distribution> distributions;
     std::vector<draw_key> keys;
     std::vector<token_id> likely;
     std::vector<on_host<T>> hosts;
@@ -153,21 +154,21 @@ void draw_over_rows(std::uint64_t seed, std::size_t size, std::size_t rounds) {
     }
     for (std::size_t i = 0; i < each.size(); ++i) {
         hosts.emplace_back(each[i], random_transform(roll));
-        laws.push_back(hosts.back().law);
+        distributions.push_back(hosts.back().on_device);
         expected.push_back(gumbel_max(keys[i], hosts.back().p));
         // Nothing, something, the winner.
         std::size_t const hint = roll.below(3);
         likely.push_back(hint == 0 ? no_token : hint == 1 ? static_cast<token_id>(roll.below(size)) : expected.back());
     }
     device_array<T> const d_rows(rows);
-    device_array<device::law> const d_laws(laws);
+    device_array<device::distribution> const d_distributions(distributions);
     device_array<draw_key> const d_keys(keys);
     device_array<token_id> const d_likely(likely);
     unsigned const threads = size < 1000 ? 32 : size < 20000 ? 64 : 256;
     device_array<device::gumbel_winner> d_out(each.size() * threads);
     require_cuda(device::launch(run_draws<T>, dim3(static_cast<unsigned>(each.size())), dim3(threads),
                                 sizeof(device::gumbel_shared), nullptr, d_rows.data(), static_cast<std::uint32_t>(size),
-                                d_laws.data(), d_keys.data(), d_likely.data(), d_out.data()));
+                                d_distributions.data(), d_keys.data(), d_likely.data(), d_out.data()));
     auto const out = d_out.download();
     tally results;
     for (std::size_t i = 0; i < each.size(); ++i) {
@@ -205,7 +206,7 @@ TEST_CASE("Gumbel-max on the device: parts of a row, put together by a warp") {
         device_array<device::gumbel_winner> d_parts(parts);
         device_array<device::gumbel_winner> d_out(device::warp_size);
         require_cuda(device::launch(run_part<bf16>, dim3(parts), dim3(device::warp_size), 0, nullptr, d_row.data(),
-                                    static_cast<std::uint32_t>(size), share, host.law, key, d_parts.data()));
+                                    static_cast<std::uint32_t>(size), share, host.on_device, key, d_parts.data()));
         require_cuda(device::launch(put_together, dim3(1), dim3(device::warp_size), 0, nullptr, d_parts.data(), parts,
                                     d_out.data()));
         auto const out = d_out.download();
@@ -237,7 +238,7 @@ TEST_CASE("Gumbel-max on the device: listed tokens run for the same exponentials
             device_array<float> const d_logits(logits);
             device_array<device::gumbel_winner> d_out(device::warp_size);
             require_cuda(device::launch(run_listed, dim3(1), dim3(device::warp_size), 0, nullptr, d_ids.data(),
-                                        d_logits.data(), static_cast<std::uint32_t>(size), host.law, key,
+                                        d_logits.data(), static_cast<std::uint32_t>(size), host.on_device, key,
                                         d_out.data()));
             results.compare(row, host, key, gumbel_max(key, host.p), d_out.download().front());
         }
@@ -258,17 +259,17 @@ TEST_CASE(
                 } else {
                     row[roll.below(size)] = half(value);
                 }
-                device::law law{};
-                law.scale = 1.0f;
-                law.kind = device::law_kind::dense;
+                device::distribution on_device{};
+                on_device.scale = 1.0f;
+                on_device.kind = device::distribution_kind::dense;
                 device_array<half> const d_row(row);
-                device_array<device::law> const d_law(std::vector<device::law>{law});
+                device_array<device::distribution> const d_distribution(std::vector<device::distribution>{on_device});
                 device_array<draw_key> const d_key(std::vector<draw_key>{{roll.bits(), 1, 0, purpose::noise}});
                 device_array<token_id> const d_likely(std::vector<token_id>{no_token});
                 device_array<device::gumbel_winner> d_out(64);
                 require_cuda(device::launch(run_draws<half>, dim3(1), dim3(64), sizeof(device::gumbel_shared), nullptr,
-                                            d_row.data(), static_cast<std::uint32_t>(size), d_law.data(), d_key.data(),
-                                            d_likely.data(), d_out.data()));
+                                            d_row.data(), static_cast<std::uint32_t>(size), d_distribution.data(),
+                                            d_key.data(), d_likely.data(), d_out.data()));
                 auto const out = d_out.download();
                 bool const masked = value == -device::infinity;
                 CHECK(out[0].invalid == (masked ? 0u : 1u));

@@ -100,7 +100,7 @@ std::vector<float> codes_of(Head const& head, gpu::forward_view<U> const& forwar
     device_array<float> codes(previous.size() * rank);
     support::in_graph([&](cudaStream_t stream) { return head.prepare(forward, round.get(), stream); });
     require_cuda(gpu::launch(make_codes<Head>, dim3(static_cast<unsigned>(previous.size()) / gamma), dim3(threads),
-                             sizeof(codes_shared) + head.scratch_size() * sizeof(float), nullptr, head, there.data(),
+                             sizeof(codes_shared) + head.shared_size() * sizeof(float), nullptr, head, there.data(),
                              gamma, rank, codes.data()));
     return codes.download();
 }
@@ -156,7 +156,7 @@ TEMPLATE_TEST_CASE("cuda: chains with gated and RNN heads are the host's", "[emu
             constexpr std::uint32_t count = 6;
             INFO(kind << ", V " << of.vocabulary << ", rank " << of.rank);
             auto const vocabulary = static_cast<std::uint32_t>(of.vocabulary);
-            gpu::round_limits const limits{count + 1, gamma, vocabulary};
+            gpu::device_limits const limits{count + 1, gamma, vocabulary};
             weights<W> w(roll, of);
             matrix<U> const hidden(roll, limits.requests * gamma, of.hidden, 1.0, of.gap);
             matrix<U> const base(roll, limits.requests * gamma, vocabulary, 3.0);
@@ -195,8 +195,8 @@ TEMPLATE_TEST_CASE("cuda: chains with gated and RNN heads are the host's", "[emu
 
 namespace {
 
-/// Stored weights as floats on both sides, with columns or rows of zeros up to what the device's ranks allow. Parts of rows
-/// and columns grow each by themselves: J has three parts of rows and [s ; e] and h in its columns.
+/// Stored weights as floats on both sides, with columns or rows of zeros up to what the device's ranks allow. Parts of
+/// rows and columns grow each by themselves: J has three parts of rows and [s ; e] and h in its columns.
 struct padded {
     std::vector<float> values;
     std::size_t rows = 0;
@@ -237,7 +237,7 @@ void check_golden(golden::file const& f, Head head, padded const& w2) {
     padded const hidden({{count * gamma, stored_hidden.dim(2)}, stored_hidden.values}, 1,
                         {{stored_hidden.dim(2), stored_hidden.dim(2)}}, count * gamma);
     padded const base({{count * gamma, vocabulary}, stored_base.values}, 1, {{vocabulary, vocabulary}}, count * gamma);
-    gpu::round_limits const limits{count, gamma, vocabulary};
+    gpu::device_limits const limits{count, gamma, vocabulary};
     device_array<unsigned char> memory(1 << 16);
     if constexpr (requires(gpu::workspace& ws) { head.take(ws, limits); }) {
         gpu::workspace ws{memory.data(), memory.size()};
@@ -270,7 +270,7 @@ void check_golden(golden::file const& f, Head head, padded const& w2) {
     }
 
     // Greedy blocks, over lists of all tokens, which record their logits.
-    gpu::shortlist const list{head, vocabulary};
+    gpu::shortlist_head const list{head, vocabulary};
     gpu::workspace sizer;
     static_cast<void>(gpu::carve_shortlist(sizer, limits, gpu::shape_of(list)));
     device_array<unsigned char> bytes(sizer.used());
@@ -306,20 +306,20 @@ TEST_CASE("cuda: sequential heads against stored values", "[emulated][golden]") 
     {
         padded const w1 = table(vanilla, "w.markov_w1.weight");
         padded const w2 = table(vanilla, "w.markov_w2.weight");
-        check_golden(vanilla, gpu::markov<float>{w1.device(), w2.device()}, w2);
+        check_golden(vanilla, gpu::markov_head<float>{w1.device(), w2.device()}, w2);
     }
     {
         padded const w1 = table(gate, "w.markov_w1.weight");
         padded const w2 = table(gate, "w.markov_w2.weight");
         padded const g(gate.f64("w.gate_proj.weight"), 1, {{d, d}, {r, rank}}, rank);
         padded const b(gate.f64("w.gate_proj.bias"), 1, {{1, 1}}, rank);
-        check_golden(gate, gpu::gated<float>{w1.device(), w2.device(), g.device(), b.there.data()}, w2);
+        check_golden(gate, gpu::gated_head<float>{w1.device(), w2.device(), g.device(), b.there.data()}, w2);
     }
     {
         padded const w1 = table(joint, "w.markov_w1.weight");
         padded const w2 = table(joint, "w.markov_w2.weight");
         padded const j(joint.f64("w.joint_proj.weight"), 3, {{r, rank}, {r, rank}, {d, d}}, rank);
         padded const b(joint.f64("w.joint_proj.bias"), 3, {{1, 1}}, rank);
-        check_golden(joint, gpu::rnn<float>{w1.device(), w2.device(), j.device(), b.there.data()}, w2);
+        check_golden(joint, gpu::rnn_head<float>{w1.device(), w2.device(), j.device(), b.there.data()}, w2);
     }
 }

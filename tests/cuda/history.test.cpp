@@ -2,9 +2,9 @@
 //
 // The device's memory of past rounds is survival_history: over random rounds in which requests come, pause and go.
 
-#include <sureleap/cuda/round/admit.cuh>
 #include <sureleap/cuda/schedule/budget.cuh>
 #include <sureleap/cuda/schedule/history.cuh>
+#include <sureleap/cuda/schedule/schedules.cuh>
 
 #include <sureleap/cost/capacity.hpp>
 #include <sureleap/schedule/planning.hpp>
@@ -37,15 +37,15 @@ void mirror_rounds(std::uint64_t seed, std::size_t slots, std::size_t gamma, std
     REQUIRE(quantise(prior, fixed_prior));
     analytic_capacity const curve{100.0, roll.between(1.0, 20.0)};
 
-    device::round_limits const limits{static_cast<std::uint32_t>(slots), static_cast<std::uint32_t>(gamma), 10, 0,
-                                      false};
+    device::device_limits const limits{static_cast<std::uint32_t>(slots), static_cast<std::uint32_t>(gamma), 10, 0,
+                                       false};
     support::device_rounds device = support::round_of(limits);
     device::device_round const& round = device.columns;
-    support::carved<device::history_columns> const past(
+    support::carved<device::history_memory> const past(
         [&](device::workspace& ws) { return device::carve_history(ws, limits, Lag, fixed_prior); });
     support::carved<device::survival_columns> const table(
         [&](device::workspace& ws) { return device::carve_survivals(ws, limits); });
-    support::carved<device::capacity_columns> const capacity(
+    support::carved<device::capacity_table> const capacity(
         [&](device::workspace& ws) { return device::carve_capacity(ws, limits); });
     device_array<std::uint32_t> budget(1);
     std::vector<double> rates(capacity.columns.size);
@@ -143,11 +143,11 @@ TEST_CASE("History: many blocks of threads agree on the number of the round") {
 }
 
 TEST_CASE("History: what does not fit is refused") {
-    device::round_limits const limits{4, 3, 10, 0, false};
+    device::device_limits const limits{4, 3, 10, 0, false};
     support::device_rounds const device = support::round_of(limits);
     auto const refused = [](cudaError_t error) { return error == cudaErrorInvalidValue; };
-    auto const history_of = [](device::round_limits const& made, std::uint32_t lag) {
-        return support::carved<device::history_columns>(
+    auto const history_of = [](device::device_limits const& made, std::uint32_t lag) {
+        return support::carved<device::history_memory>(
             [&](device::workspace& ws) { return device::carve_history(ws, made, lag, certain); });
     };
     support::carved<device::survival_columns> const table(
@@ -162,7 +162,7 @@ TEST_CASE("History: what does not fit is refused") {
     CHECK(refused(device::remember(device.columns, history_of({3, 3, 10, 0, false}, 2).columns, nullptr)));
     CHECK(refused(device::remember(device.columns, history_of({4, 2, 10, 0, false}, 2).columns, nullptr)));
     CHECK(refused(device::remember(device.columns, history_of(limits, 0).columns, nullptr)));
-    device::history_columns sure = good.columns;
+    device::history_memory sure = good.columns;
     sure.prior = certain + 1;
     CHECK(refused(device::remember(device.columns, sure, nullptr)));
 }

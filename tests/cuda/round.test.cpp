@@ -11,13 +11,13 @@
 
 #include <sureleap/cuda/confidence/head.cuh>
 #include <sureleap/cuda/drafter/chain.cuh>
-#include <sureleap/cuda/round/admit.cuh>
+#include <sureleap/cuda/round/accept.cuh>
 #include <sureleap/cuda/round/advance.cuh>
 #include <sureleap/cuda/sampling/row_mask.cuh>
 #include <sureleap/cuda/schedule/budget.cuh>
 #include <sureleap/cuda/schedule/history.cuh>
+#include <sureleap/cuda/schedule/schedules.cuh>
 #include <sureleap/cuda/verify/flatten.cuh>
-#include <sureleap/cuda/verify/verify.cuh>
 
 #include <sureleap/confidence/head.hpp>
 #include <sureleap/cost/capacity.hpp>
@@ -175,7 +175,7 @@ __global__ void fill_target_masks(device::device_round round, std::uint32_t* wor
 
 /// All that an engine keeps on the device: models, memory and the captured round.
 struct engine_on_device {
-    device::round_limits limits{places, block_size, vocabulary, 1, true};
+    device::device_limits limits{places, block_size, vocabulary, 1, true};
     device_array<bf16> w1, w2, confidence_weight, hidden_states, base, hidden;
     device_array<float> common, own, rows;
     device_array<std::uint32_t> base_masks, target_masks;
@@ -183,11 +183,11 @@ struct engine_on_device {
     device::device_round round{};
     device::chain_memory chain{};
     device::verify_memory verification{};
-    device::capacity_columns capacity{};
+    device::capacity_table capacity{};
     device::survival_columns lagged{};
-    device::history_columns history{};
+    device::history_memory history{};
     std::uint32_t* budget = nullptr;
-    device::markov<bf16> head{};
+    device::markov_head<bf16> head{};
     device::confidence_head<bf16> confidence{};
 
     template <class Curve>
@@ -260,9 +260,9 @@ struct engine_on_device {
         });
         then([&] {
             if constexpr (plans) {
-                return schedule_top_k(round, budget, stream);
+                return device::admit(device::top_k_schedule{budget}, round, stream);
             } else {
-                return schedule_greedy(round, capacity, stream);
+                return device::admit(device::greedy_schedule{capacity}, round, stream);
             }
         });
         then([&] { return flatten(round, stream); });
@@ -287,7 +287,8 @@ struct engine_on_device {
     }
 };
 
-/// The list of requests that the engine keeps, by slots as the decoder's: the slot that is free for longest is taken first.
+/// The list of requests that the engine keeps, by slots as the decoder's: the slot that is free for longest is taken
+/// first.
 struct request_list {
     std::vector<device_request> running;
     std::vector<std::uint32_t> free = [] {

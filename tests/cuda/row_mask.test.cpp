@@ -100,7 +100,7 @@ void mask_base(std::uint64_t seed) {
     bool const constrained = roll.chance(0.8);
     auto const gamma = static_cast<std::uint32_t>(1 + roll.below(4));
     std::size_t const count = roll.below(5);
-    device::round_limits const limits{static_cast<std::uint32_t>(count + 1), gamma, vocabulary, 1, false};
+    device::device_limits const limits{static_cast<std::uint32_t>(count + 1), gamma, vocabulary, 1, false};
 
     // The draft's vocabulary: some of the target's tokens, in order.
     std::vector<token_id> to_target;
@@ -143,7 +143,7 @@ void mask_target(std::uint64_t seed, bool trees) {
     bool const constrained = roll.chance(0.8);
     auto const gamma = static_cast<std::uint32_t>(1 + roll.below(4));
     std::size_t const count = 1 + roll.below(4);
-    device::round_limits const limits{static_cast<std::uint32_t>(count + 1), gamma, vocabulary, 1, false};
+    device::device_limits const limits{static_cast<std::uint32_t>(count + 1), gamma, vocabulary, 1, false};
     std::uint32_t const nodes = 2 * gamma;
     std::size_t const most_rows = std::size_t{limits.requests} * (trees ? nodes + 1 : gamma + 1);
     std::size_t const stride = vocabulary + roll.below(3);
@@ -208,7 +208,7 @@ TEST_CASE("Masks: rows of a batch are the host's") {
 }
 
 TEST_CASE("Masks: what does not fit is refused") {
-    device::round_limits const limits{2, 3, 40, 1, false};
+    device::device_limits const limits{2, 3, 40, 1, false};
     round_on_device const round(limits);
     device_array<float> logits(8 * 40);
     device_array<std::uint32_t> words(8 * 2);

@@ -2,8 +2,8 @@
 //
 // Lengths and budgets of the device are the host's, for every table and curve.
 
-#include <sureleap/cuda/round/admit.cuh>
 #include <sureleap/cuda/schedule/budget.cuh>
+#include <sureleap/cuda/schedule/schedules.cuh>
 
 #include <sureleap/cost/capacity.hpp>
 #include <sureleap/schedule/budget.hpp>
@@ -117,8 +117,9 @@ public:
         support::upload(capacity_.columns.steps_per_second, rates);
     }
     [[nodiscard]] std::vector<std::uint32_t> greedy() {
-        support::in_graph(
-            [&](cudaStream_t stream) { return device::schedule_greedy(round_.columns, capacity_.columns, stream); });
+        support::in_graph([&](cudaStream_t stream) {
+            return device::admit(device::greedy_schedule{capacity_.columns}, round_.columns, stream);
+        });
         return lengths();
     }
     [[nodiscard]] std::uint32_t best() {
@@ -129,12 +130,14 @@ public:
     }
     /// With the budget that best() left.
     [[nodiscard]] std::vector<std::uint32_t> planned() {
-        support::in_graph(
-            [&](cudaStream_t stream) { return device::schedule_top_k(round_.columns, budget_.data(), stream); });
+        support::in_graph([&](cudaStream_t stream) {
+            return device::admit(device::top_k_schedule{budget_.data()}, round_.columns, stream);
+        });
         return lengths();
     }
     [[nodiscard]] std::vector<std::uint32_t> top_k(std::uint32_t budget) {
-        support::in_graph([&](cudaStream_t stream) { return device::schedule_top_k(round_.columns, budget, stream); });
+        support::in_graph(
+            [&](cudaStream_t stream) { return device::admit(device::top_k_schedule{budget}, round_.columns, stream); });
         return lengths();
     }
     [[nodiscard]] std::vector<std::uint32_t> lengths() const {
@@ -146,14 +149,14 @@ public:
     }
     [[nodiscard]] device::device_round const& round() const { return round_.columns; }
     [[nodiscard]] device::survival_columns const& past() const { return past_.columns; }
-    [[nodiscard]] device::capacity_columns const& capacity() const { return capacity_.columns; }
+    [[nodiscard]] device::capacity_table const& capacity() const { return capacity_.columns; }
 
 private:
     std::size_t requests_;
-    device::round_limits limits_;
+    device::device_limits limits_;
     support::device_rounds round_;
     support::carved<device::survival_columns> past_;
-    support::carved<device::capacity_columns> capacity_;
+    support::carved<device::capacity_table> capacity_;
     device_array<std::uint32_t> budget_;
 };
 
@@ -319,16 +322,18 @@ TEST_CASE("Schedules: thresholds and a fixed length") {
         double const threshold = roll.chance(0.3) ? static_cast<double>(roll.below(2)) : roll.real();
         fixed_probability fixed = 0;
         REQUIRE(quantise(threshold, fixed));
-        support::in_graph(
-            [&](cudaStream_t stream) { return device::schedule_threshold(device.round(), fixed, stream); });
+        support::in_graph([&](cudaStream_t stream) {
+            return device::admit(device::threshold_schedule{fixed}, device.round(), stream);
+        });
         CHECK(device.lengths() == on_host(threshold_schedule{threshold}, made.view()));
-        support::in_graph(
-            [&](cudaStream_t stream) { return device::schedule_survival_threshold(device.round(), fixed, stream); });
+        support::in_graph([&](cudaStream_t stream) {
+            return device::admit(device::survival_threshold_schedule{fixed}, device.round(), stream);
+        });
         CHECK(device.lengths() == on_host(survival_threshold_schedule{threshold}, made.view()));
         CHECK(device.lengths() == on_host(survival_threshold_schedule{threshold}, plain.view()));
         std::size_t const length = roll.below(33);
         support::in_graph([&](cudaStream_t stream) {
-            return device::schedule_fixed(device.round(), static_cast<std::uint32_t>(length), stream);
+            return device::admit(device::fixed_schedule{static_cast<std::uint32_t>(length)}, device.round(), stream);
         });
         CHECK(device.lengths() == on_host(fixed_schedule{length}, made.view()));
     }
@@ -351,19 +356,19 @@ TEST_CASE("Schedules: what does not fit is refused") {
     device::device_round const& round = device.round();
     auto const refused = [](cudaError_t error) { return error == cudaErrorInvalidValue; };
 
-    device::capacity_columns shorter = device.capacity();
+    device::capacity_table shorter = device.capacity();
     --shorter.size;
-    CHECK(refused(device::schedule_greedy(round, shorter, nullptr)));
-    CHECK(refused(device::schedule_greedy(round, {}, nullptr)));
-    CHECK(refused(device::schedule_greedy({}, device.capacity(), nullptr)));
-    CHECK(refused(device::schedule_top_k(round, static_cast<std::uint32_t const*>(nullptr), nullptr)));
-    CHECK(refused(device::schedule_top_k({}, budget.data(), nullptr)));
+    CHECK(refused(device::admit(device::greedy_schedule{shorter}, round, nullptr)));
+    CHECK(refused(device::admit(device::greedy_schedule{}, round, nullptr)));
+    CHECK(refused(device::admit(device::greedy_schedule{device.capacity()}, {}, nullptr)));
+    CHECK(refused(device::admit(device::top_k_schedule{static_cast<std::uint32_t const*>(nullptr)}, round, nullptr)));
+    CHECK(refused(device::admit(device::top_k_schedule{budget.data()}, {}, nullptr)));
     CHECK(refused(device::best_budget(round, device.past(), shorter, budget.data(), nullptr)));
     CHECK(refused(device::best_budget(round, device.past(), device.capacity(), nullptr, nullptr)));
     CHECK(refused(device::best_budget(round, {}, device.capacity(), budget.data(), nullptr)));
-    CHECK(refused(device::schedule_fixed({}, 2, nullptr)));
-    CHECK(refused(device::schedule_threshold(round, certain + 1, nullptr)));
-    CHECK(refused(device::schedule_survival_threshold(round, certain + 1, nullptr)));
+    CHECK(refused(device::admit(device::fixed_schedule{2}, {}, nullptr)));
+    CHECK(refused(device::admit(device::threshold_schedule{certain + 1}, round, nullptr)));
+    CHECK(refused(device::admit(device::survival_threshold_schedule{certain + 1}, round, nullptr)));
 
     // This round's own table decides about x_k by what depends on x_k.
     device::survival_columns const live = device::live_table(round);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Chains over shortlists, drawn on the device, against the host's semi_autoregressive with shortlist_head: the same lists
-// wherever the tokens before are the same, laws and confidences up to rounding, tokens with the same keys.
+// Chains over shortlists, drawn on the device, against the host's semi_autoregressive with shortlist_head: the same
+// lists wherever the tokens before are the same, distributions and confidences up to rounding, tokens with the same
+// keys.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -32,7 +33,7 @@ __global__ void read_weights(gpu::listed_draft_rows rows, gpu::draft_columns dra
     auto& s = gpu::shared_memory<weights_shared>();
     std::uint32_t const i = blockIdx.x;
     if (i % gamma >= drafts.sizes[i / gamma]) return;
-    gpu::law const q = drafts.laws[i];
+    gpu::distribution const q = drafts.distributions[i];
     for (std::uint32_t first = 0; first < vocabulary; first += 1024) {
         __syncthreads();
         rows.weights(i / gamma, i % gamma, q, first / 1024, s.of_block);
@@ -59,7 +60,7 @@ void check(support::dice& roll, setting const& how, std::string const& kind, row
     constexpr std::uint32_t gamma = 4;
     constexpr std::uint32_t count = 5;
     auto const vocabulary = static_cast<std::uint32_t>(how.of.vocabulary);
-    gpu::round_limits const limits{count + 1, gamma, vocabulary, 1};
+    gpu::device_limits const limits{count + 1, gamma, vocabulary, 1};
     INFO(kind << ", V " << vocabulary << ", rank " << how.of.rank << ", d " << how.of.hidden << ", best " << how.best
               << ", successors " << how.successors
               << (what == rows_are::rough    ? ", rough"
@@ -125,10 +126,10 @@ void check(support::dice& roll, setting const& how, std::string const& kind, row
             drafter_options{.block_size = gamma, .vocabulary = vocabulary, .hidden_size = how.of.hidden}};
         host_drafts const host{DraftRule{}, drafter, asked.views, floor};
 
-        gpu::shortlist list{head_there, how.best,
-                            how.successors == 0
-                                ? matrix_view<token_id>{}
-                                : matrix_view<token_id>{table_there.data(), vocabulary, how.successors}};
+        gpu::shortlist_head list{head_there, how.best,
+                                 how.successors == 0
+                                     ? matrix_view<token_id>{}
+                                     : matrix_view<token_id>{table_there.data(), vocabulary, how.successors}};
         gpu::workspace sizer;
         static_cast<void>(gpu::carve_shortlist(sizer, limits, gpu::shape_of(list)));
         device_array<unsigned char> bytes(sizer.used());
@@ -166,7 +167,7 @@ void check(support::dice& roll, setting const& how, std::string const& kind, row
                     for (token_id v = 0; v < static_cast<token_id>(vocabulary); ++v) {
                         std::size_t const at = i * vocabulary + static_cast<std::size_t>(v);
                         REQUIRE(weights_of_blocks[at] == weights_of_tokens[at]);
-                        double const p = static_cast<double>(weights_of_tokens[at]) / device.laws[i].total;
+                        double const p = static_cast<double>(weights_of_tokens[at]) / device.distributions[i].total;
                         REQUIRE(std::abs(p - q.probability(v)) <= 2e-5 * (q.probability(v) + 1e-9));
                     }
                 }
@@ -180,12 +181,12 @@ void check(support::dice& roll, setting const& how, std::string const& kind, row
 
 TEST_CASE("cuda: what a chain over shortlists cannot take is refused", "[emulated]") {
     support::dice roll(7202);
-    gpu::round_limits const limits{2, 3, 40};
+    gpu::device_limits const limits{2, 3, 40};
     round_on_device round(limits);
     round.write(std::vector<device_request>(2));
     weights<float> const w(roll, {40, 16, 8});
     matrix<float> const base(roll, 6, 40, 1.0);
-    gpu::shortlist const good{gpu::markov<float>{w.w1.device(), w.w2.device()}, 8};
+    gpu::shortlist_head const good{gpu::markov_head<float>{w.w1.device(), w.w2.device()}, 8};
     gpu::workspace sizer;
     CHECK_FALSE(gpu::carve_shortlist(sizer, limits, gpu::shape_of(good)).ready());
     device_array<unsigned char> bytes(sizer.used());

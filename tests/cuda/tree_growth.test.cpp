@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Trees grown on the device against the host's tree_drafter: the same nodes from the same head, lists and confidences. And whole
-// rounds of trees, captured once, against the host's rounds.
+// Trees grown on the device against the host's tree_drafter: the same nodes from the same head, lists and confidences.
+// And whole rounds of trees, captured once, against the host's rounds.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -16,11 +16,10 @@
 #include <vector>
 
 #include <sureleap/confidence/calibration.hpp>
+#include <sureleap/cuda/round/accept.cuh>
 #include <sureleap/cuda/round/advance.cuh>
 #include <sureleap/cuda/tree/flatten.cuh>
 #include <sureleap/cuda/tree/grow.cuh>
-#include <sureleap/cuda/tree/match.cuh>
-#include <sureleap/cuda/tree/rejection.cuh>
 #include <sureleap/drafter/tree_drafter.hpp>
 #include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/match.hpp>
@@ -36,11 +35,11 @@ using namespace growth_scene;
 
 namespace {
 
-static_assert(gpu::is_known_before_law<gpu::confidence_head<float>>);
-static_assert(gpu::is_known_before_law<gpu::calibrated<told_confidence>>);
-static_assert(!gpu::is_known_before_law<gpu::no_confidence>);
-static_assert(!gpu::is_known_before_law<gpu::calibrated<gpu::planned_top1_confidence>>);
-static_assert(gpu::recurrent_head<gpu::rnn<bf16>> && !gpu::recurrent_head<gpu::gated<bf16>>);
+static_assert(gpu::is_known_before_draw<gpu::confidence_head<float>>);
+static_assert(gpu::is_known_before_draw<gpu::calibrated<told_confidence>>);
+static_assert(!gpu::is_known_before_draw<gpu::no_confidence>);
+static_assert(!gpu::is_known_before_draw<gpu::calibrated<gpu::planned_top1_confidence>>);
+static_assert(gpu::recurrent_head<gpu::rnn_head<bf16>> && !gpu::recurrent_head<gpu::gated_head<bf16>>);
 
 enum class rows_are { smooth, rough, broken, truncated, peaked };
 
@@ -48,7 +47,7 @@ enum class rows_are { smooth, rough, broken, truncated, peaked };
 template <class W, class U>
 struct world {
     setting how;
-    gpu::round_limits limits;
+    gpu::device_limits limits;
     weights<W> w;
     matrix<U> hidden;
     matrix<U> base;
@@ -140,9 +139,9 @@ void grow_twice(support::dice& roll, world<W, U>& world, std::string const& kind
         }
         host_drafts const host{DraftRule{}, drafter, world.asked.views, floor, calibration};
 
-        gpu::shortlist list{head_there, how.best,
-                            none ? matrix_view<token_id>{}
-                                 : matrix_view<token_id>{world.table_there.data(), vocabulary, how.successors}};
+        gpu::shortlist_head list{head_there, how.best,
+                                 none ? matrix_view<token_id>{}
+                                      : matrix_view<token_id>{world.table_there.data(), vocabulary, how.successors}};
         support::carved<gpu::growth_memory> const memory([&](gpu::workspace& ws) {
             return gpu::carve_growth(ws, world.limits, how.nodes, gpu::growth_shape_of(list));
         });
@@ -163,7 +162,7 @@ void grow_twice(support::dice& roll, world<W, U>& world, std::string const& kind
         world.w.with_head(kind, world.limits, use);
     } else {
         use(markov_head{world.w.w1.host(), world.w.w2.host(), scalar_backend{}},
-            gpu::markov<W>{world.w.w1.device(), world.w.w2.device()});
+            gpu::markov_head<W>{world.w.w1.device(), world.w.w2.device()});
     }
 }
 
@@ -204,7 +203,8 @@ void check_head(support::dice& roll, setting const& how, bool calibrates, growth
 
 // ---- whole rounds ----------------------------------------------------------------------------------------------
 
-/// A target that both sides know to the last bit: a number for every pair of tokens, and a little noise of the position.
+/// A target that both sides know to the last bit: a number for every pair of tokens, and a little noise of the
+/// position.
 struct toy_target {
     float const* table = nullptr;  ///< [V, V]
     std::uint32_t vocabulary = 0;
@@ -280,8 +280,8 @@ void play_rounds(support::dice& roll, Judge const& judge, rounds_tally& sum) {
             drafter_options{.block_size = how.gamma, .vocabulary = vocabulary, .hidden_size = how.of.hidden}},
         tree_options{.nodes = how.nodes, .children = how.children}};
 
-    gpu::shortlist const list{gpu::markov<float>{world.w.w1.device(), world.w.w2.device()}, how.best,
-                              matrix_view<token_id>{world.table_there.data(), vocabulary, how.successors}};
+    gpu::shortlist_head const list{gpu::markov_head<float>{world.w.w1.device(), world.w.w2.device()}, how.best,
+                                   matrix_view<token_id>{world.table_there.data(), vocabulary, how.successors}};
     round_on_device round(world.limits);
     round.write(world.asked.there);
     support::carved<gpu::growth_memory> const memory(
@@ -458,13 +458,15 @@ TEST_CASE("Trees: captured rounds of the device are the host's, from the backbon
     auto const rejects = []<class DraftRule>(DraftRule) {
         return [](gpu::logits_rows<float> const& rows, gpu::growth_memory const& memory, gpu::tree_columns const& trees,
                   gpu::verify_memory const& verification, gpu::device_round const& round, cudaStream_t stream) {
-            return gpu::reject_trees<DraftRule>(rows, gpu::draft_rows_of(memory), trees, verification, round, stream);
+            return gpu::accept<recursive_rejection<DraftRule>>(rows, gpu::draft_rows_of(memory), trees, verification,
+                                                               round, stream);
         };
     };
     auto const matches = []<class Rule>(Rule) {
         return [](gpu::logits_rows<float> const& rows, gpu::growth_memory const&, gpu::tree_columns const& trees,
-                  gpu::verify_memory const& verification, gpu::device_round const& round,
-                  cudaStream_t stream) { return gpu::match_trees<Rule>(rows, trees, verification, round, stream); };
+                  gpu::verify_memory const& verification, gpu::device_round const& round, cudaStream_t stream) {
+            return gpu::accept<Rule>(rows, gpu::one_hot_draft_rows{}, trees, verification, round, stream);
+        };
     };
     for (int i = 0; i < 2; ++i) {
         play_rounds<recursive_rejection<categorical_draft>>(roll, rejects(categorical_draft{}), sum);
@@ -485,7 +487,7 @@ TEST_CASE("Trees: what cannot be grown is refused", "[emulated]") {
     world<float, float> const world(roll, how, rows_are::smooth);
     round_on_device round(world.limits);
     round.write(world.asked.there);
-    gpu::shortlist const good{gpu::markov<float>{world.w.w1.device(), world.w.w2.device()}, how.best};
+    gpu::shortlist_head const good{gpu::markov_head<float>{world.w.w1.device(), world.w.w2.device()}, how.best};
     gpu::growth_shape const shape = gpu::growth_shape_of(good);
     support::carved<gpu::growth_memory> const memory(
         [&](gpu::workspace& ws) { return gpu::carve_growth(ws, world.limits, how.nodes, shape); });
@@ -518,7 +520,7 @@ TEST_CASE("Trees: what cannot be grown is refused", "[emulated]") {
     support::carved<gpu::tree_columns> const more(
         [&](gpu::workspace& ws) { return gpu::carve_trees(ws, world.limits, how.nodes + 1); });
     CHECK(refused(good, f, m, more.columns, round.get()));
-    gpu::round_limits other = world.limits;
+    gpu::device_limits other = world.limits;
     ++other.block_size;
     support::carved<gpu::growth_memory> const deeper(
         [&](gpu::workspace& ws) { return gpu::carve_growth(ws, other, how.nodes, shape); });

@@ -2,8 +2,8 @@
 //
 // Matching rules along trees on the device against the host's.
 
+#include <sureleap/cuda/round/accept.cuh>
 #include <sureleap/cuda/tree/flatten.cuh>
-#include <sureleap/cuda/tree/match.cuh>
 #include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/match.hpp>
 
@@ -77,7 +77,8 @@ void match_twice(dice& roll, tree_scene::sizes const& shape, tree_scene::tree_ta
     tree_scene::judge_twice<T>(
         roll, made, rows, support::rounding, sum,
         [&](device::logits_rows<T> const& on_device, device::verify_memory const& memory, cudaStream_t stream) {
-            return device::match_trees<Rule>(on_device, made.trees.columns, memory, made.round.columns, stream);
+            return device::accept<Rule>(on_device, device::one_hot_draft_rows{}, made.trees.columns, memory,
+                                        made.round.columns, stream);
         },
         [&](std::size_t r, auto& rng) {
             return tree_scene::decide_on_host<T>(Rule{}, rng, made.views[r], made.host[r].tree, rows[r],
@@ -138,7 +139,8 @@ TEST_CASE("Trees: of equal siblings the elder is accepted, and trees that are no
     require_cuda(device::flatten_trees(round, made.trees.columns, nullptr));
     device::logits_rows<float> const on_device{rows.data(), static_cast<std::uint32_t>(made.rows()), 100, nullptr,
                                                nullptr};
-    require_cuda(device::match_trees<greedy_match>(on_device, made.trees.columns, memory.columns, round, nullptr));
+    require_cuda(device::accept<greedy_match>(on_device, device::one_hot_draft_rows{}, made.trees.columns,
+                                              memory.columns, round, nullptr));
     CHECK(support::download(round.verdicts.statuses, 2) == std::vector<status>{status::ok, status::invalid_tree});
     CHECK(support::download(round.verdicts.accepted, 2) == std::vector<std::uint32_t>{1, 0});
     CHECK(support::download(round.verdicts.emitted, 2) == std::vector<std::uint32_t>{2, 0});
@@ -146,11 +148,14 @@ TEST_CASE("Trees: of equal siblings the elder is accepted, and trees that are no
     CHECK(support::download(round.verdicts.tokens, 2) == std::vector<token_id>{42, 42});
 
     auto const refused = [](cudaError_t error) { return error == cudaErrorInvalidValue; };
-    CHECK(refused(device::match_trees<greedy_match>(on_device, {}, memory.columns, round, nullptr)));
-    CHECK(refused(device::match_trees<greedy_match>(on_device, made.trees.columns, {}, round, nullptr)));
-    CHECK(refused(device::match_trees<greedy_match>(device::logits_rows<float>{}, made.trees.columns, memory.columns,
-                                                    round, nullptr)));
+    CHECK(refused(
+        device::accept<greedy_match>(on_device, device::one_hot_draft_rows{}, {}, memory.columns, round, nullptr)));
+    CHECK(refused(
+        device::accept<greedy_match>(on_device, device::one_hot_draft_rows{}, made.trees.columns, {}, round, nullptr)));
+    CHECK(refused(device::accept<greedy_match>(device::logits_rows<float>{}, device::one_hot_draft_rows{},
+                                               made.trees.columns, memory.columns, round, nullptr)));
     support::carved<device::verify_memory> const other(
         [&](device::workspace& ws) { return device::carve_tree_verification(ws, made.limits, 69); });
-    CHECK(refused(device::match_trees<greedy_match>(on_device, made.trees.columns, other.columns, round, nullptr)));
+    CHECK(refused(device::accept<greedy_match>(on_device, device::one_hot_draft_rows{}, made.trees.columns,
+                                               other.columns, round, nullptr)));
 }

@@ -2,8 +2,8 @@
 //
 // Recursive rejection along trees on the device against the host's.
 
+#include <sureleap/cuda/round/accept.cuh>
 #include <sureleap/cuda/tree/flatten.cuh>
-#include <sureleap/cuda/tree/rejection.cuh>
 #include <sureleap/cuda/verify/draft_rows.cuh>
 #include <sureleap/verify/recursive.hpp>
 #include <sureleap/verify/remaining.hpp>
@@ -28,20 +28,20 @@ using support::dice;
 
 namespace {
 
-/// Trees whose children were drawn from laws near the target's, or chosen, and those laws.
+/// Trees whose children were drawn from distributions near the target's, or chosen, and those distributions.
 template <class T>
 struct drawn_trees {
     std::vector<std::vector<T>> rows;                         ///< of p, tree by tree
     std::vector<std::vector<std::vector<float>>> draft_rows;  ///< of q, node by node
-    std::vector<std::vector<distribution<float>>> laws;
-    std::vector<device::law> device_laws;  ///< [R, N + 1]
+    std::vector<std::vector<distribution<float>>> distributions;
+    std::vector<device::distribution> device_distributions;  ///< [R, N + 1]
 
     template <class DraftRule>
     drawn_trees(dice& roll, tree_scene::scene& made, bool bad_rows, DraftRule)
         : rows(made.host.size()),
           draft_rows(made.host.size()),
-          laws(made.host.size()),
-          device_laws(made.host.size() * (made.shape.nodes + 1)) {
+          distributions(made.host.size()),
+          device_distributions(made.host.size() * (made.shape.nodes + 1)) {
         std::size_t const vocabulary = made.shape.vocabulary;
         for (std::size_t r = 0; r < made.host.size(); ++r) {
             draft_tree& tree = made.host[r].tree;
@@ -70,9 +70,9 @@ struct drawn_trees {
                 draft_rows[r].push_back(near);
                 std::vector<float> const& kept = draft_rows[r].back();
                 transform const how = settings.draft_transform();
-                laws[r].push_back({logits_row<float>{kept, {}}, how, order, {}, scalar_kernels<row_kernels>});
-                device_laws[r * (made.shape.nodes + 1) + laws[r].size() - 1] =
-                    support::law_of(laws[r].back(), kept, how);
+                distributions[r].push_back({logits_row<float>{kept, {}}, how, order, {}, scalar_kernels<row_kernels>});
+                device_distributions[r * (made.shape.nodes + 1) + distributions[r].size() - 1] =
+                    support::distribution_of(distributions[r].back(), kept, how);
             };
             add_row();
             for (std::size_t failed = 0; failed < 8;) {
@@ -83,7 +83,7 @@ struct drawn_trees {
                     elders.push_back(tree.token(c));
                 }
                 token_id x = static_cast<token_id>(roll.below(vocabulary));
-                auto const& q = laws[r][static_cast<std::size_t>(parent)];
+                auto const& q = distributions[r][static_cast<std::size_t>(parent)];
                 undrawn const left{q, elders};
                 if (left.total() > 0.0) {
                     x = inverse_cdf(left, roll.real());
@@ -105,7 +105,7 @@ void reject_twice(dice& roll, tree_scene::sizes const& shape, tree_scene::tree_t
     std::vector<token_id> stops;
     tree_scene::choose_settings(roll, made, stops, false);
     drawn_trees<T> const drawn(roll, made, roll.chance(0.15), DraftRule{});
-    support::upload(made.trees.columns.laws, drawn.device_laws);
+    support::upload(made.trees.columns.distributions, drawn.device_distributions);
     // Rows of q, where dense_draft_rows looks for them.
     std::size_t const width = shape.nodes + 1;
     std::vector<float> q(shape.most * width * shape.vocabulary, std::numeric_limits<float>::quiet_NaN());
@@ -125,16 +125,17 @@ void reject_twice(dice& roll, tree_scene::sizes const& shape, tree_scene::tree_t
         [&](device::logits_rows<T> const& rows, device::verify_memory const& memory, cudaStream_t stream) {
             device::tree_columns const& trees = made.trees.columns;
             if constexpr (DraftRule::is_deterministic) {
-                return device::reject_trees<DraftRule>(rows, device::one_hot_draft_rows{}, trees, memory,
-                                                       made.round.columns, stream);
+                return device::accept<recursive_rejection<DraftRule>>(rows, device::one_hot_draft_rows{}, trees, memory,
+                                                                      made.round.columns, stream);
             } else {
-                return device::reject_trees<DraftRule>(rows, q_rows, trees, memory, made.round.columns, stream);
+                return device::accept<recursive_rejection<DraftRule>>(rows, q_rows, trees, memory, made.round.columns,
+                                                                      stream);
             }
         },
         [&](std::size_t r, auto& rng) {
             return tree_scene::decide_on_host<T, float>(recursive_rejection<DraftRule>{}, rng, made.views[r],
                                                         made.host[r].tree, drawn.rows[r], shape.vocabulary,
-                                                        drawn.laws[r]);
+                                                        drawn.distributions[r]);
         });
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Truncation on the device keeps what it keeps on the host: every format, shape of row and combination of filters, with
-// and without statistics about the row. Cutoffs may only differ where a sum or a weight lies within rounding of its limit, which
-// is recomputed in double.
+// and without statistics about the row. Cutoffs may only differ where a sum or a weight lies within rounding of its
+// limit, which is recomputed in double.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -45,7 +45,8 @@ __global__ void run(task<T> const* tasks, std::uint32_t count, device::cutoff* o
     }
 }
 
-/// Places in the order of the row at which the last kept token may be, weights and sums being off by so much of themselves.
+/// Places in the order of the row at which the last kept token may be, weights and sums being off by so much of
+/// themselves.
 struct places {
     std::size_t first;
     std::size_t last;
@@ -53,8 +54,8 @@ struct places {
 constexpr double rounding = 1e-6;
 /// What a caller knows of the total may be off by.
 constexpr double known_within = 0x1p-21;
-/// How much more or less than 1 - top-p may be left out, as a part of the mass. A top-p near 1 leaves out less than a known
-/// total is off by: masses are integers there, of 2^-44 at least.
+/// How much more or less than 1 - top-p may be left out, as a part of the mass. A top-p near 1 leaves out less than a
+/// known total is off by: masses are integers there, of 2^-44 at least.
 double slack_of(double top_p, std::size_t tokens) {
     double const out = 1.0 - top_p;
     return out > 0x1p-10 ? rounding : rounding * out + static_cast<double>(tokens) * 0x1p-43;

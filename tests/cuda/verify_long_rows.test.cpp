@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Verification over rows of many tiles, which many blocks read: laws and winners that are put together from theirs, and laws
-// whose cutoff is found by the block that completes the row.
+// Verification over rows of many tiles, which many blocks read: distributions and winners that are put together from
+// theirs, and distributions whose cutoff is found by the block that completes the row.
 #include "cuda/support/verify_round.hpp"
 
 #include <sureleap/verify/block.hpp>
@@ -42,7 +42,7 @@ TEMPLATE_TEST_CASE("cuda verify: rows of many tiles", "[cuda]", token_rejection<
     CHECK(sum.accepted > 0);
 }
 
-TEMPLATE_TEST_CASE("cuda verify: truncated laws of long rows", "[cuda]", keyed_coupling, target_match<>,
+TEMPLATE_TEST_CASE("cuda verify: truncated distributions of long rows", "[cuda]", keyed_coupling, target_match<>,
                    token_rejection<>) {
     tally sum;
     judge_long_rows<TestType, bf16>(61, transform{.temperature = 0.9, .top_k = 50, .top_p = 0.95}, sum);

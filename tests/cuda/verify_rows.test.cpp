@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Verification on the device where rounding, empty mass and rows without a law are at stake, and what is refused.
+// Verification on the device where rounding, empty mass and rows without a distribution are at stake, and what is
+// refused.
 #include "cuda/support/verify_round.hpp"
 
 #include "cuda/support/seeds.hpp"
@@ -47,8 +48,8 @@ TEMPLATE_TEST_CASE("cuda verify: a draft that is the target is accepted, far fro
     }
 }
 
-TEMPLATE_TEST_CASE("cuda verify: laws of one token, masked tokens, drafts far off", "[cuda]", token_rejection<>,
-                   block_verification<>, target_match<>) {
+TEMPLATE_TEST_CASE("cuda verify: distributions of one token, masked tokens, drafts far off", "[cuda]",
+                   token_rejection<>, block_verification<>, target_match<>) {
     tally sum;
     for (row_shape const shape : {row_shape::one_left, row_shape::masked, row_shape::peaked, row_shape::flat}) {
         judge_wishes<TestType>(41, 6, {.distance = 40.0, .shape = shape}, sum);
@@ -57,9 +58,9 @@ TEMPLATE_TEST_CASE("cuda verify: laws of one token, masked tokens, drafts far of
     sum.check();
 }
 
-// A row without a law is found wherever it is, and only if the rule comes to it.
-TEMPLATE_TEST_CASE("cuda verify: rows without a law", "[cuda]", token_rejection<>, block_verification<>, target_match<>,
-                   greedy_match) {
+// A row without a distribution is found wherever it is, and only if the rule comes to it.
+TEMPLATE_TEST_CASE("cuda verify: rows without a distribution", "[cuda]", token_rejection<>, block_verification<>,
+                   target_match<>, greedy_match) {
     tally sum;
     judge_wishes<TestType>(51, 60, {.requests = 2, .block_size = 3, .bad_rows = true, .distance = 0.3}, sum);
     sum.check();
@@ -67,8 +68,8 @@ TEMPLATE_TEST_CASE("cuda verify: rows without a law", "[cuda]", token_rejection<
     CHECK(sum.refused < sum.requests);
 }
 
-// Passes of many blocks, and of few that the request makes alone: nothing that a proposal would settle, and prefixes that
-// survive with almost certainty.
+// Passes of many blocks, and of few that the request makes alone: nothing that a proposal would settle, and prefixes
+// that survive with almost certainty.
 TEMPLATE_TEST_CASE("cuda verify: corrections by passes over long rows", "[cuda]", token_rejection<>,
                    block_verification<>) {
     tally sum;
@@ -125,7 +126,7 @@ TEST_CASE("cuda verify: any order of threads and blocks gives the same", "[cuda]
 }
 
 TEST_CASE("cuda verify: what does not fit is refused before anything is launched", "[cuda]") {
-    cuda::round_limits const limits{2, 3, 100, 0, false};
+    cuda::device_limits const limits{2, 3, 100, 0, false};
     cuda::workspace sizer;
     static_cast<void>(cuda::carve(sizer, limits));
     static_cast<void>(cuda::carve_verification(sizer, limits));
@@ -149,7 +150,7 @@ TEST_CASE("cuda verify: what does not fit is refused before anything is launched
     CHECK(asked(rows, memory, cuda::device_round{}) == cudaErrorInvalidValue);
     cuda::workspace too_small{bytes.data(), 1000};
     CHECK_FALSE(cuda::carve_verification(too_small, limits).ready());
-    cuda::round_limits more = limits;
+    cuda::device_limits more = limits;
     more.requests = 3;
     cuda::workspace other_sizer;
     static_cast<void>(cuda::carve(other_sizer, more));

@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <vector>
 
+#include <sureleap/cuda/round/accept.cuh>
 #include <sureleap/cuda/verify/flatten.cuh>
-#include <sureleap/cuda/verify/verify.cuh>
 #include <sureleap/verify/rejection.hpp>
 
 #include "../data.cuh"
@@ -32,28 +32,28 @@ namespace peers {  // not an unnamed one: functions that take a type of such a o
 using namespace sureleap;
 namespace device = sureleap::cuda;
 
-/// A round whose requests all draft gamma tokens; laws of q are recorded, or one-hot.
+/// A round whose requests all draft gamma tokens; distributions of q are recorded, or one-hot.
 struct batch {
-    device::round_limits limits;
+    device::device_limits limits;
     data::round round;
     data::recording<bf16> rows;
     data::round one_hot;
     measure::device_array<unsigned char> memory;
     device::verify_memory verification{};
 
-    batch(device::round_limits const& of, float noise, std::uint64_t seed)
+    batch(device::device_limits const& of, float noise, std::uint64_t seed)
         : limits(of), round(flattened(of, seed)), rows(round.columns, noise, seed), one_hot(flattened(of, seed)) {
         std::size_t const drafts = std::size_t{limits.requests} * limits.block_size;
         std::vector<token_id> tokens(drafts);
         MEASURE_CHECK(
             cudaMemcpy(tokens.data(), round.columns.drafts.tokens, drafts * sizeof(tokens[0]), cudaMemcpyDeviceToHost));
-        std::vector<device::law> laws;
-        for (token_id const x : tokens) laws.push_back(device::law::one_hot(x));
+        std::vector<device::distribution> distributions;
+        for (token_id const x : tokens) distributions.push_back(device::distribution::one_hot(x));
         auto const fill = [](auto* to, auto const& values) {
             MEASURE_CHECK(cudaMemcpy(to, values.data(), values.size() * sizeof(values[0]), cudaMemcpyHostToDevice));
         };
         fill(one_hot.columns.drafts.tokens, tokens);
-        fill(one_hot.columns.drafts.laws, laws);
+        fill(one_hot.columns.drafts.distributions, distributions);
         fill(one_hot.columns.drafts.token_probabilities, std::vector<double>(drafts, 1.0));
         MEASURE_CHECK(flatten(round.columns, nullptr));  // again, now that there are drafts
         MEASURE_CHECK(flatten(one_hot.columns, nullptr));
@@ -64,7 +64,7 @@ struct batch {
         verification = carve_verification(ws, limits);
         MEASURE_CHECK(cudaDeviceSynchronize());
     }
-    [[nodiscard]] static data::round flattened(device::round_limits const& limits, std::uint64_t seed) {
+    [[nodiscard]] static data::round flattened(device::device_limits const& limits, std::uint64_t seed) {
         data::round round(limits, seed);
         std::vector<std::uint32_t> const lengths(limits.requests, limits.block_size);
         MEASURE_CHECK(cudaMemcpy(round.columns.batch.lengths, lengths.data(), lengths.size() * sizeof(lengths[0]),

@@ -5,10 +5,10 @@
     run.py --list        names of the cases
     run.py [CASE...]     lines of JSON, as bench/cuda/cases.hpp says
 
-    peers/ours/dense, one_hot            laws of q recorded by whoever drafted, or one-hot
+    peers/ours/dense, one_hot            distributions of q recorded by whoever drafted, or one-hot
     peers/vllm/dense, one_hot            its rejection_sample, which makes statistics of q's rows too
     peers/flashinfer/logits, given       softmax of p and q and its chain kernel; the chain alone on given probabilities
-    accepted    draft tokens of a request that were kept, on average: about as many with dense laws of q as with one-hot
+    accepted    draft tokens of a request that were kept, on average: about as many with dense distributions of q as with one-hot
                 ones, each among themselves, or they do not do the same work
 
 Needs PyTorch with Triton, and beside this file what fetch.py brought: libpeers.so and vllm/.

@@ -15,11 +15,11 @@ using sureleap::half;
 
 template <class Rule, class W, class U, class Confidence>
 cudaError_t draw(gpu::device_round const& round, gpu::chain_memory const& memory, cudaStream_t stream) {
-    return gpu::draw_chain<Rule>(gpu::markov<W>{}, Confidence{}, gpu::forward_view<U>{}, memory, round, stream);
+    return gpu::draw_chain<Rule>(gpu::markov_head<W>{}, Confidence{}, gpu::forward_view<U>{}, memory, round, stream);
 }
 
 template <class Rows>
-__global__ void weigh(Rows rows, gpu::law const* q, float* out) {
+__global__ void weigh(Rows rows, gpu::distribution const* q, float* out) {
     auto& s = gpu::shared_memory<float[1024]>();
     rows.weights(blockIdx.x, 0, q[blockIdx.x], 0, s);
     __syncthreads();
@@ -37,10 +37,10 @@ cudaError_t draw_all(gpu::device_round const& round, gpu::chain_memory const& me
     if (error == cudaSuccess) {
         error = draw<sureleap::argmax_draft, float, half, gpu::no_confidence>(round, memory, stream);
     }
-    auto const rows = gpu::draft_rows_of(gpu::markov<bf16>{}, gpu::forward_view<half>{}, memory);
+    auto const rows = gpu::draft_rows_of(gpu::markov_head<bf16>{}, gpu::forward_view<half>{}, memory);
     if (error == cudaSuccess) {
         error = gpu::launch(weigh<std::remove_const_t<decltype(rows)>>, dim3(1), dim3(128), sizeof(float[1024]), stream,
-                            rows, round.drafts.laws, static_cast<float*>(nullptr));
+                            rows, round.drafts.distributions, static_cast<float*>(nullptr));
     }
     return error;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// Instructions of the device that the emulator stands in for, against what the host computes: products of tensor cores and
-// the loads of their operands, copies that arrive later, shuffles, votes, reductions, atomics, a fence that others read
-// behind, conversions, exponentials. If one of them is not what the kernels take it for, no other test tells as plainly.
+// Instructions of the device that the emulator stands in for, against what the host computes: products of tensor cores
+// and the loads of their operands, copies that arrive later, shuffles, votes, reductions, atomics, a fence that others
+// read behind, conversions, exponentials. If one of them is not what the kernels take it for, no other test tells as
+// plainly.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -37,7 +38,7 @@ std::vector<T> run(Kernel* kernel, unsigned threads, std::size_t shared_bytes, s
     return out.download();
 }
 
-// ---- tensor cores ------------------------------------------------------------------------------------------------------
+// ---- tensor cores ---------------------------------------------------------------------------------------------------
 
 /// A, then B by columns, in rows of 16 as ldmatrix takes them; the product by both fragments.
 struct operands {
@@ -89,7 +90,7 @@ bool multiplies() {
     return true;
 }
 
-// ---- memory --------------------------------------------------------------------------------------------------------------
+// ---- memory ---------------------------------------------------------------------------------------------------------
 
 /// Three stages of 16 bytes a thread on their way while a fourth is summed, over more shared memory than can be had
 /// without asking.
@@ -211,7 +212,7 @@ bool adds_up() {
            got.wide_most == expected.wide_most;
 }
 
-// ---- warps ---------------------------------------------------------------------------------------------------------------
+// ---- warps ----------------------------------------------------------------------------------------------------------
 
 __host__ __device__ unsigned number_of(unsigned lane) {
     return (lane * 2654435761u) ^ 0x5bd1e995u;
@@ -293,7 +294,7 @@ bool votes_right() {
     return true;
 }
 
-// ---- arithmetic ----------------------------------------------------------------------------------------------------------
+// ---- arithmetic -----------------------------------------------------------------------------------------------------
 
 template <class T>
 __global__ void widen_all(float* out) {

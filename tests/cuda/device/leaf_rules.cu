@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The functions that host and device share give the same bits on both: draws, uniforms, conversions of storage formats, the
-// acceptance test, survivals and their order. Everything else rests on this.
+// The functions that host and device share give the same bits on both: draws, uniforms, conversions of storage formats,
+// the acceptance test, survivals and their order. Everything else rests on this.
 #include <bit>
 #include <cmath>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Stages of a round in a graph, as engines run them: whatever allocates, waits, or is launched on another stream than the one
-// it was given cannot be captured.
+// Stages of a round in a graph, as engines run them: whatever allocates, waits, or is launched on another stream than
+// the one it was given cannot be captured.
 //
 //   captured const work([&](cudaStream_t stream) { return draw_chain<...>(..., stream); });
 //   work.replay();

@@ -137,9 +137,9 @@ struct device_scene {
     device_array<W> w1, w2;
     device_array<U> base;
     device_array<unsigned char> memory;
-    device::round_limits limits;
+    device::device_limits limits;
     device::device_round round;
-    device::markov<W> head;
+    device::markov_head<W> head;
     device::forward_view<U> forward;
     device::chain_memory chain;
 

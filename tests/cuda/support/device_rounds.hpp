@@ -34,7 +34,7 @@ private:
 
 using device_rounds = carved<sureleap::cuda::device_round>;
 
-[[nodiscard]] inline device_rounds round_of(sureleap::cuda::round_limits const& limits) {
+[[nodiscard]] inline device_rounds round_of(sureleap::cuda::device_limits const& limits) {
     return device_rounds([&](sureleap::cuda::workspace& ws) { return sureleap::cuda::carve(ws, limits); });
 }
 

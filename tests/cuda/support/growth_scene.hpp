@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Trees that are grown twice: by the host's tree_drafter, which is the oracle, and on the device. They have to be equal, node for
-// node, as long as their tokens are; where tokens part, the device's has to be within rounding of the draw.
+// Trees that are grown twice: by the host's tree_drafter, which is the oracle, and on the device. They have to be
+// equal, node for node, as long as their tokens are; where tokens part, the device's has to be within rounding of the
+// draw.
 #pragma once
 
 #include <algorithm>
@@ -51,7 +52,7 @@ struct told_confidence {
     }
     /// The device's.
     [[nodiscard]] bool valid() const noexcept { return true; }
-    [[nodiscard]] std::uint32_t scratch_size() const noexcept { return 0; }
+    [[nodiscard]] std::uint32_t shared_size() const noexcept { return 0; }
     template <class U>
     [[nodiscard]] cudaError_t prepare(gpu::forward_view<U> const&, gpu::device_round const&,
                                       cudaStream_t) const noexcept {
@@ -81,7 +82,7 @@ struct device_trees {
     std::vector<std::uint32_t> counts;
     std::vector<token_id> tokens;
     std::vector<std::int32_t> parents;
-    std::vector<gpu::law> laws;
+    std::vector<gpu::distribution> distributions;
     std::vector<status> statuses;
     std::vector<fixed_probability> survival;
     std::vector<double> confidences;
@@ -98,7 +99,7 @@ struct device_trees {
         counts = read(trees.counts, count);
         tokens = read(trees.tokens, cells);
         parents = read(trees.parents, cells);
-        laws = read(trees.laws, cells);
+        distributions = read(trees.distributions, cells);
         statuses = read(trees.statuses, count);
         survival = read(memory.survival, rows);
         confidences = read(memory.confidences, rows);
@@ -118,13 +119,13 @@ struct growth_tally {
     std::size_t early = 0;    ///< trees smaller than they might be
     std::size_t no_draft = 0, no_confidence = 0;
     double confidence = 0.0;   ///< largest difference
-    double probability = 0.0;  ///< largest relative difference of a law
+    double probability = 0.0;  ///< largest relative difference of a distribution
 };
 
-/// The law behind node n of the device is q, over the same list.
-inline void compare_law(device_trees const& device, std::size_t r, std::size_t n, distribution<float> const& q,
-                        growth_tally& seen) {
-    gpu::law const& own = device.laws[device.cell(r, n)];
+/// The distribution behind node n of the device is q, over the same list.
+inline void compare_distribution(device_trees const& device, std::size_t r, std::size_t n, distribution<float> const& q,
+                                 growth_tally& seen) {
+    gpu::distribution const& own = device.distributions[device.cell(r, n)];
     REQUIRE(own.is_one_hot() == q.is_one_hot());
     if (q.is_one_hot()) {
         REQUIRE(own.mode == q.mode());
@@ -144,8 +145,8 @@ inline void compare_law(device_trees const& device, std::size_t r, std::size_t n
     }
 }
 
-/// Compares trees node by node. `exact`: confidences are the same bits, so shapes may part behind tokens only. Returns whether all
-/// are equal.
+/// Compares trees node by node. `exact`: confidences are the same bits, so shapes may part behind tokens only. Returns
+/// whether all are equal.
 template <class DraftRule>
 bool compare(draft_block<float> const& host, device_trees const& device, std::span<request_view const> views,
              bool exact, growth_tally& seen) {
@@ -174,7 +175,7 @@ bool compare(draft_block<float> const& host, device_trees const& device, std::sp
             }
             bool const eldest = tree.first_child(static_cast<node_id>(parent)) == static_cast<node_id>(n);
             auto const& q = host.growth(r).laws()[parent];
-            if (eldest) compare_law(device, r, parent, q, seen);
+            if (eldest) compare_distribution(device, r, parent, q, seen);
             seen.younger += eldest ? 0u : 1u;
             seen.deep += parent != 0 ? 1u : 0u;
             token_id const x = device.tokens[device.cell(r, n)];
@@ -203,7 +204,8 @@ bool compare(draft_block<float> const& host, device_trees const& device, std::sp
     return all;
 }
 
-/// Verdicts about the trees of `host` by chance, from which a drafter learns what siblings are worth: other ratios for each rank.
+/// Verdicts about the trees of `host` by chance, from which a drafter learns what siblings are worth: other ratios for
+/// each rank.
 template <class Drafter>
 void teach(support::dice& roll, Drafter& drafter, draft_block<float> const& host) {
     std::size_t const count = host.requests().size();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Random heads, backbones and requests, on the host and on the device, and what the host drafts with them: the oracle of
-// everything that draws blocks on the device.
+// Random heads, backbones and requests, on the host and on the device, and what the host drafts with them: the oracle
+// of everything that draws blocks on the device.
 #pragma once
 
 #include <algorithm>
@@ -84,7 +84,7 @@ struct weights {
 
     /// use(the host's head, the device's) for the kind. The device's has memory.
     template <class Use>
-    void with_head(std::string const& kind, gpu::round_limits const& limits, Use const& use) {
+    void with_head(std::string const& kind, gpu::device_limits const& limits, Use const& use) {
         auto const take = [&](auto& head) {
             gpu::workspace sizer;
             head.take(sizer, limits);
@@ -93,15 +93,15 @@ struct weights {
             head.take(ws, limits);
         };
         if (kind == "gated") {
-            gpu::gated<W> there{w1.device(), w2.device(), gate.device(), gate_bias.there.data()};
+            gpu::gated_head<W> there{w1.device(), w2.device(), gate.device(), gate_bias.there.data()};
             take(there);
             use(gated_head{w1.host(), w2.host(), gate.host(), gate_bias.values, scalar_backend{}}, there);
         } else if (kind == "rnn") {
-            gpu::rnn<W> there{w1.device(), w2.device(), joint.device(), joint_bias.there.data()};
+            gpu::rnn_head<W> there{w1.device(), w2.device(), joint.device(), joint_bias.there.data()};
             take(there);
             use(rnn_head{w1.host(), w2.host(), joint.host(), joint_bias.values, scalar_backend{}}, there);
         } else {
-            use(markov_head{w1.host(), w2.host(), scalar_backend{}}, gpu::markov<W>{w1.device(), w2.device()});
+            use(markov_head{w1.host(), w2.host(), scalar_backend{}}, gpu::markov_head<W>{w1.device(), w2.device()});
         }
     }
 };
@@ -205,7 +205,7 @@ struct host_drafts {
 /// The device's drafts.
 struct device_drafts {
     std::vector<token_id> tokens;
-    std::vector<gpu::law> laws;
+    std::vector<gpu::distribution> distributions;
     std::vector<double> token_probabilities;
     std::vector<fixed_probability> confidence;
     std::vector<fixed_probability> survival;
@@ -215,7 +215,7 @@ struct device_drafts {
     device_drafts(gpu::device_round const& round, std::size_t count) {
         std::size_t const n = count * round.limits.block_size;
         tokens = round_on_device::read(round.drafts.tokens, n);
-        laws = round_on_device::read(round.drafts.laws, n);
+        distributions = round_on_device::read(round.drafts.distributions, n);
         token_probabilities = round_on_device::read(round.drafts.token_probabilities, n);
         confidence = round_on_device::read(round.drafts.confidence, n);
         survival = round_on_device::read(round.drafts.survival, n);
@@ -232,7 +232,7 @@ struct tally {
     double probability = 0.0;  ///< largest relative difference of q_k(x_k)
 };
 
-/// The distance of `x` from what the host's law gives for the draw, as a share of the total: 0 if it is that.
+/// The distance of `x` from what the host's distribution gives for the draw, as a share of the total: 0 if it is that.
 template <class Weights>
 double misses(Weights const& q, double u, token_id x) {
     double total = 0.0, before = 0.0, own = 0.0;
@@ -246,8 +246,8 @@ double misses(Weights const& q, double u, token_id x) {
     return std::max({before - u * total, u * total - before - own, 0.0}) / total;
 }
 
-/// Compares blocks position by position, as long as their tokens agree; where they part, the device's token must be within
-/// rounding (`token_bound`, a share of the mass) of the draw.
+/// Compares blocks position by position, as long as their tokens agree; where they part, the device's token must be
+/// within rounding (`token_bound`, a share of the mass) of the draw.
 inline void compare(draft_block<float> const& host, device_drafts const& device, std::span<request_view const> views,
                     double token_bound, tally& seen) {
     std::size_t const gamma = host.block_size();
@@ -267,7 +267,7 @@ inline void compare(draft_block<float> const& host, device_drafts const& device,
             seen.confidence =
                 std::max(seen.confidence, std::abs(c - static_cast<double>(device.confidence[i])) * 0x1p-24);
             ++seen.tokens;
-            REQUIRE(device.laws[i].is_one_hot() == q.is_one_hot());
+            REQUIRE(device.distributions[i].is_one_hot() == q.is_one_hot());
             if (x != host.tokens(r)[k]) {
                 parted = true;
                 ++seen.differ;
@@ -276,7 +276,7 @@ inline void compare(draft_block<float> const& host, device_drafts const& device,
             } else {
                 double const p = q.probability(x);
                 seen.probability = std::max(seen.probability, std::abs(p - device.token_probabilities[i]) / p);
-                if (q.is_one_hot()) REQUIRE(device.laws[i].mode == x);
+                if (q.is_one_hot()) REQUIRE(device.distributions[i].mode == x);
             }
         }
         if (parted) continue;

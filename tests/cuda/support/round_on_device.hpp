@@ -54,7 +54,7 @@ inline void write_requests(sureleap::cuda::device_round const& round, std::vecto
 
 class round_on_device {
 public:
-    explicit round_on_device(sureleap::cuda::round_limits const& limits) {
+    explicit round_on_device(sureleap::cuda::device_limits const& limits) {
         sureleap::cuda::workspace sizer;
         static_cast<void>(sureleap::cuda::carve(sizer, limits));
         memory_ = device_array<unsigned char>(sizer.used());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Many orders of the threads: for_each_order(20, [&] { launch and compare; }); A failure names the seed. On a GPU the order is
-// the hardware's, and once is enough.
+// Many orders of the threads: for_each_order(20, [&] { launch and compare; }); A failure names the seed. On a GPU the
+// order is the hardware's, and once is enough.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,8 +18,8 @@ inline void seed(std::uint64_t) {}
 }  // namespace emulator
 #endif
 
-/// Of so many random rounds those that are run: half in builds that look for errors of memory, which are many times slower and
-/// need no long search.
+/// Of so many random rounds those that are run: half in builds that look for errors of memory, which are many times
+/// slower and need no long search.
 [[nodiscard]] constexpr std::size_t rounds_of(std::size_t all) noexcept {
     return SURELEAP_TEST_QUICK ? (all + 1) / 2 : all;
 }

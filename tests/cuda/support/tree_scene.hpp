@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Rounds of random trees, on the host and on the device. All that the tests of cuda/tree/ ask of the host's trees and rules
-// goes through `host_tree` and `decide_on_host`.
+// Rounds of random trees, on the host and on the device. All that the tests of cuda/tree/ ask of the host's trees and
+// rules goes through `host_tree` and `decide_on_host`.
 #pragma once
 
 #include <algorithm>
@@ -127,7 +127,7 @@ struct sizes {
 /// Requests with trees on both sides. The trees have their anchors alone until they are grown and uploaded.
 struct scene {
     sizes shape;
-    device::round_limits limits;
+    device::device_limits limits;
     support::device_rounds round;
     support::carved<device::tree_columns> trees;
     std::vector<request_settings> settings;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Rounds of trees that are judged twice: by a rule of the host, which is the oracle, and on the device. Paths and tokens have
-// to be equal. A request that comes out otherwise is a mistake unless the host itself says that one of its decisions lay
-// within rounding (narrowest).
+// Rounds of trees that are judged twice: by a rule of the host, which is the oracle, and on the device. Paths and
+// tokens have to be equal. A request that comes out otherwise is a mistake unless the host itself says that one of its
+// decisions lay within rounding (narrowest).
 #pragma once
 
 #include <algorithm>
@@ -116,8 +116,8 @@ struct given_sums {
     }
 };
 
-/// Judges a round whose trees are grown. `rows`: of each tree, [nodes + 1, V]. judge(rows, memory, stream) is the device's
-/// rule, decide(r, rng) the host's.
+/// Judges a round whose trees are grown. `rows`: of each tree, [nodes + 1, V]. judge(rows, memory, stream) is the
+/// device's rule, decide(r, rng) the host's.
 template <class T, class Judge, class Decide>
 void judge_twice(dice& roll, scene& made, std::vector<std::vector<T>> const& rows, double tolerance, tree_tally& sum,
                  Judge const& judge, Decide const& decide) {

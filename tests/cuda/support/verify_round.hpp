@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// Random rounds that are judged twice: by the host's accept, which is the oracle, and on the device, from the same drafts,
-// rows and keys. Tokens have to be equal. A request that comes out otherwise is a mistake unless the host itself says that one
-// of its decisions lay within rounding: `narrowest` recomputes in double how far each number was from where it would have
-// decided otherwise.
+// Random rounds that are judged twice: by the host's accept, which is the oracle, and on the device, from the same
+// drafts, rows and keys. Tokens have to be equal. A request that comes out otherwise is a mistake unless the host
+// itself says that one of its decisions lay within rounding: `narrowest` recomputes in double how far each number was
+// from where it would have decided otherwise.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 #include <type_traits>
 #include <vector>
 
-#include <sureleap/cuda/verify/verify.cuh>
+#include <sureleap/cuda/round/accept.cuh>
 #include <sureleap/drafter/parallel.hpp>
 #include <sureleap/round/stages.hpp>
 #include <sureleap/verify/block.hpp>
@@ -45,8 +45,8 @@ inline constexpr bool is_residual_v = false;
 template <class P, class Q>
 inline constexpr bool is_residual_v<residual<P, Q>> = true;
 
-/// philox_randomness that keeps, for every seed, how close the closest of its decisions was: the distance of a number from
-/// where the outcome changes, as a probability.
+/// philox_randomness that keeps, for every seed, how close the closest of its decisions was: the distance of a number
+/// from where the outcome changes, as a probability.
 struct narrowest {
     std::map<std::uint64_t, double>* margins;
 
@@ -121,7 +121,7 @@ struct round_wishes {
     std::size_t requests = 3;
     std::size_t block_size = 4;
     std::optional<transform> target{};
-    std::optional<bool> bad_rows{};    ///< rows without a law among them
+    std::optional<bool> bad_rows{};    ///< rows without a distribution among them
     std::optional<bool> normalised{};  ///< rows come with their normalisers
     std::optional<double> distance{};  ///< of the draft's logits from the target's; 0: they are equal
     std::optional<double> level{};     ///< of all logits
@@ -141,7 +141,8 @@ inline bool calls_for_passes(token_rejection<> const&, request_view const& reque
     }
     return true;
 }
-/// A block of `gamma` tokens is rejected if it survives with less than 0.998, and so are its prefixes, in turns and by mass.
+/// A block of `gamma` tokens is rejected if it survives with less than 0.998, and so are its prefixes, in turns and by
+/// mass.
 inline bool calls_for_passes(block_verification<> const&, request_view const& request, std::size_t gamma) {
     if (uniform(block_key(request, gamma - 1, purpose::accept)) < 0.998) return false;
     for (std::size_t k = gamma - 1; k > 0; --k) {
@@ -181,15 +182,16 @@ std::vector<T> get(T const* from, std::size_t count) {
     return values;
 }
 
-/// The device's law of a recorded one.
-inline device::law law_of(distribution<float> const& q, std::span<float const> row, transform const& how) {
-    if (q.is_one_hot()) return device::law::one_hot(q.mode());
-    device::law result{};
+/// The device's distribution of a recorded one.
+inline device::distribution distribution_of(distribution<float> const& q, std::span<float const> row,
+                                            transform const& how) {
+    if (q.is_one_hot()) return device::distribution::one_hot(q.mode());
+    device::distribution result{};
     auto const side = q.side(1.0);
     result.shift = side.shift;
     result.scale = side.scale;
     result.total = q.total();
-    result.kind = device::law_kind::dense;
+    result.kind = device::distribution_kind::dense;
     if (how.truncates()) {
         std::vector<token_id> scratch(row.size());
         auto const mode = static_cast<token_id>(scalar_kernels<row_kernels>.get<float>().mode(row.data(), row.size()));
@@ -256,7 +258,7 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
                 if (distance > 0.0) l += distance * roll.bell();
                 base[(r * gamma + k) * drafts + d] = T(static_cast<float>(l));
             }
-            T* const own = base.data() + (r * gamma + k) * drafts;  // a law at least
+            T* const own = base.data() + (r * gamma + k) * drafts;  // a distribution at least
             if (!(load(*std::max_element(own, own + drafts, [](T const& a, T const& b) { return load(a) < load(b); })) >
                   -std::numeric_limits<float>::infinity())) {
                 own[roll.below(drafts)] = T(0.0f);
@@ -332,7 +334,7 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
                 row[roll.below(vocabulary)] = T(std::numeric_limits<float>::quiet_NaN());
         }
     }
-    for (std::size_t r = 0; r < requests; ++r) {  // behind a stop token there is no law
+    for (std::size_t r = 0; r < requests; ++r) {  // behind a stop token there is no distribution
         auto const chain = memory.batch().drafted(r);
         if (chain.empty() || !settings[r].stops_at(chain.back())) continue;
         std::size_t const behind = memory.batch().first_row(r) + chain.size();
@@ -381,9 +383,9 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
     // ---- the device's: with room for more requests, and a finished one first
     std::size_t const finished = roll.below(2);
     std::size_t const all = requests + finished;
-    device::round_limits const limits{static_cast<std::uint32_t>(all + roll.below(3)),
-                                      static_cast<std::uint32_t>(gamma), static_cast<std::uint32_t>(vocabulary), 3,
-                                      log_probabilities};
+    device::device_limits const limits{static_cast<std::uint32_t>(all + roll.below(3)),
+                                       static_cast<std::uint32_t>(gamma), static_cast<std::uint32_t>(vocabulary), 3,
+                                       log_probabilities};
     device::workspace sizer;
     static_cast<void>(device::carve(sizer, limits));
     static_cast<void>(device::carve_verification(sizer, limits));
@@ -405,7 +407,7 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
     std::vector<transform> targets(all);
     std::vector<std::uint32_t> remaining(all, 0), sizes(all, 0), batch_lengths(all, 0);
     std::vector<token_id> stop_columns(all * 3, no_token), tokens(batch_rows, 0), drafted(all * gamma, 0);
-    std::vector<device::law> laws(all * gamma);
+    std::vector<device::distribution> distributions(all * gamma);
     std::vector<double> probabilities(all * gamma, 0.0);
     std::vector<status> statuses(all, status::ok);
     std::vector<std::int32_t> offsets{0};
@@ -423,13 +425,13 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
         std::copy(settings[r].stop_tokens.begin(), settings[r].stop_tokens.end(),
                   stop_columns.begin() + static_cast<std::ptrdiff_t>(d * 3));
         offsets.push_back(static_cast<std::int32_t>(memory.batch().first_row(r) + lengths[r] + 1 + finished));
-        auto const laws_of_block = memory.block().laws(r);
+        auto const recorded = memory.block().laws(r);
         for (std::size_t k = 0; k < memory.block().size(r); ++k) {
             std::vector<float> row;
             for (std::size_t i = 0; i < drafts; ++i) row.push_back(load(base[(r * gamma + k) * drafts + i]));
-            laws[d * gamma + k] = law_of(laws_of_block[k], row, settings[r].draft_transform());
+            distributions[d * gamma + k] = distribution_of(recorded[k], row, settings[r].draft_transform());
             drafted[d * gamma + k] = memory.block().tokens(r)[k];
-            probabilities[d * gamma + k] = laws_of_block[k].probability(memory.block().tokens(r)[k]);
+            probabilities[d * gamma + k] = recorded[k].probability(memory.block().tokens(r)[k]);
         }
         for (std::size_t k = 0; k < gamma; ++k) {
             std::copy_n(base.begin() + static_cast<std::ptrdiff_t>((r * gamma + k) * drafts), drafts,
@@ -445,7 +447,7 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
     put(round.requests.remaining, remaining);
     put(round.requests.stop_tokens, stop_columns);
     put(round.drafts.tokens, drafted);
-    put(round.drafts.laws, laws);
+    put(round.drafts.distributions, distributions);
     put(round.drafts.token_probabilities, probabilities);
     put(round.drafts.sizes, sizes);
     put(round.drafts.statuses, statuses);

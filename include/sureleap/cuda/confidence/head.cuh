@@ -54,13 +54,13 @@ struct confidence_head {
     }
     [[nodiscard]] bool plans() const noexcept { return valid() && (!with_markov() || mean_term != nullptr); }
     /// Memory of its own: R gamma floats, and one that mean_confidence_term fills.
-    void take(workspace& ws, round_limits const& limits) noexcept {
+    void take(workspace& ws, device_limits const& limits) noexcept {
         hidden_terms = ws.take<float>(std::size_t{limits.requests} * limits.block_size);
         mean_term = ws.take<float>(1);
         block_size = limits.block_size;
     }
 
-    [[nodiscard]] std::uint32_t scratch_size() const noexcept { return 0; }
+    [[nodiscard]] std::uint32_t shared_size() const noexcept { return 0; }
     /// hidden_terms of the requests of the round. Reads the hidden states once: a warp a row.
     template <class U>
     [[nodiscard]] cudaError_t prepare(forward_view<U> const& forward, device_round const& round,
@@ -108,7 +108,7 @@ struct calibrated {
 
     [[nodiscard]] bool valid() const noexcept { return confidence.valid() && maps != nullptr; }
     [[nodiscard]] bool plans() const noexcept { return confidence.plans() && maps != nullptr; }
-    [[nodiscard]] std::uint32_t scratch_size() const noexcept { return confidence.scratch_size(); }
+    [[nodiscard]] std::uint32_t shared_size() const noexcept { return confidence.shared_size(); }
     template <class U>
     [[nodiscard]] cudaError_t prepare(forward_view<U> const& forward, device_round const& round,
                                       cudaStream_t stream) const noexcept {
@@ -116,8 +116,8 @@ struct calibrated {
     }
 
     __device__ double operator()(std::uint32_t r, std::uint32_t k, token_id previous, position_statistics const& q,
-                                 float* scratch) const {
-        return maps[std::size_t{r} * stride + k].of_confidence(confidence(r, k, previous, q, scratch));
+                                 float* shared) const {
+        return maps[std::size_t{r} * stride + k].of_confidence(confidence(r, k, previous, q, shared));
     }
     __device__ double at_anchor(std::uint32_t r, std::uint32_t k, token_id anchor) const {
         return maps[std::size_t{r} * stride + k].of_confidence(confidence.at_anchor(r, k, anchor));

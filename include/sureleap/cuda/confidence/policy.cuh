@@ -4,9 +4,9 @@
 // x_k is in no signature. So no schedule can see ahead through it. Passed to kernels by value, like a head.
 //
 //     valid()               its shapes fit the kernels
-//     scratch_size()        floats of shared memory that a call needs
+//     shared_size()         floats of shared memory that a call needs
 //     prepare(forward, round, stream)     whatever depends on hidden states alone, launched before the first position
-//     c(r, k, previous, q, scratch)       BLOCK collective, of any multiple of 32 threads, the same result in all of them: the
+//     c(r, k, previous, q, shared)        BLOCK collective, of any multiple of 32 threads, one result in all: the
 //                           probability that x_k is kept if all before it are. NaN and what is outside [0, 1] end the block
 //                           with status::invalid_confidence. Shared memory may be used again after the caller's next barrier.
 #pragma once
@@ -23,9 +23,9 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 
-/// What is known of the law that x_k is about to be drawn from.
+/// What is known of the distribution that x_k is about to be drawn from.
 struct position_statistics {
-    double peak = 0.0;  ///< max_v q(v); of a greedy law, that of the softmax behind it, at temperature 1
+    double peak = 0.0;  ///< max_v q(v); of a greedy distribution, that of the softmax behind it, at temperature 1
 };
 
 // clang-format off
@@ -34,7 +34,7 @@ concept device_confidence = requires(Confidence const& c, std::uint32_t i, token
                                      float* shared, forward_view<float> const& forward, device_round const& round,
                                      cudaStream_t stream) {
     { c.valid() } -> std::same_as<bool>;
-    { c.scratch_size() } -> std::same_as<std::uint32_t>;
+    { c.shared_size() } -> std::same_as<std::uint32_t>;
     { c.prepare(forward, round, stream) } -> std::same_as<cudaError_t>;
     { c(i, i, token, q, shared) } -> std::same_as<double>;
 };
@@ -43,7 +43,7 @@ concept device_confidence = requires(Confidence const& c, std::uint32_t i, token
 /// Every position counts as certain.
 struct no_confidence {
     [[nodiscard]] bool valid() const noexcept { return true; }
-    [[nodiscard]] std::uint32_t scratch_size() const noexcept { return 0; }
+    [[nodiscard]] std::uint32_t shared_size() const noexcept { return 0; }
     template <class U>
     [[nodiscard]] cudaError_t prepare(forward_view<U> const&, device_round const&, cudaStream_t) const noexcept {
         return cudaSuccess;

@@ -31,7 +31,8 @@ struct base_top1_shared {
     truncate_shared truncation;
 };
 
-/// BLOCK collective: 1 / (the sum of weights relative to the largest) under `how`, NaN if the row holds no law.
+/// BLOCK collective: 1 / (the sum of weights relative to the largest) under `how`, NaN if the row holds no
+/// distribution.
 template <class U>
 [[nodiscard]] __device__ double peak_of(U const* row, std::uint32_t size, transform const& how, base_top1_shared& s) {
     float const scale = how.greedy() ? 1.0f : static_cast<float>(1.0 / how.temperature);
@@ -74,7 +75,7 @@ template <class U>
     statistics.top = top;
     statistics.total = total;
     cutoff const least = truncate(row, size, how, statistics, s.truncation);
-    law const kept{top, scale, 0.0, least.logit, least.id, no_token, law_kind::dense};
+    distribution const kept{top, scale, 0.0, least.logit, least.id, no_token, distribution_kind::dense};
     double own = 0.0;
     for (std::uint32_t b = warp_index(); b < blocks; b += base_top1_warps) own += sum_block(row, size, b, kept);
     __syncthreads();  // no mutant: truncate has barriers as well, but promises none
@@ -100,7 +101,8 @@ __global__ void __launch_bounds__(base_top1_threads, 2)
 }  // namespace detail
 
 /// peaks [limits.requests * gamma] of the rows `base` [R * gamma, V] under the requests' draft transforms, where a request may
-/// draft; NaN of a row that holds no law. Of a greedy request that of the softmax at temperature 1. U: float, bf16 or half.
+/// draft; NaN of a row that holds no distribution. Of a greedy request that of the softmax at temperature 1. U: float,
+/// bf16 or half.
 template <class U>
 [[nodiscard]] cudaError_t base_top1(matrix_view<U> const& base, double* peaks, device_round const& round,
                                     cudaStream_t stream) noexcept {

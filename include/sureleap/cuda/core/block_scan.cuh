@@ -4,7 +4,7 @@
 // barriers each, whatever the size of the block. CUB's would do as well, but the emulator of the tests cannot run its
 // inline assembly. Then schedules could not be compared with the host's.
 //
-// BLOCK collectives: every thread of a block of one dimension and full warps calls them; the scratch may be used again at
+// BLOCK collectives: every thread of a block of one dimension and full warps calls them; `shared` may be used again at
 // once.
 #pragma once
 
@@ -17,7 +17,7 @@ SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 
 /// A number of each warp.
-struct block_scratch {
+struct block_shared {
     union {
         std::uint64_t integers[warp_size];
         double reals[warp_size];
@@ -40,12 +40,12 @@ template <class T>
     return value;
 }
 
-[[nodiscard]] __device__ inline block_sum sum_over_block(std::uint64_t value, block_scratch& scratch) {
+[[nodiscard]] __device__ inline block_sum sum_over_block(std::uint64_t value, block_shared& shared) {
     unsigned const warps = blockDim.x / warp_size;
     std::uint64_t const in_warp = sum_up_to_lane(value);
-    if (lane_index() == warp_size - 1) scratch.integers[warp_index()] = in_warp;
+    if (lane_index() == warp_size - 1) shared.integers[warp_index()] = in_warp;
     __syncthreads();
-    std::uint64_t const of_warps = sum_up_to_lane(lane_index() < warps ? scratch.integers[lane_index()] : 0);
+    std::uint64_t const of_warps = sum_up_to_lane(lane_index() < warps ? shared.integers[lane_index()] : 0);
     std::uint64_t const before = __shfl_sync(all_lanes, of_warps, (warp_index() + warp_size - 1) % warp_size);
     std::uint64_t const total = __shfl_sync(all_lanes, of_warps, warp_size - 1);
     __syncthreads();
@@ -53,7 +53,7 @@ template <class T>
 }
 
 /// The least of the threads' numbers.
-[[nodiscard]] __device__ inline std::uint32_t least_of_block(std::uint32_t value, block_scratch& scratch) {
+[[nodiscard]] __device__ inline std::uint32_t least_of_block(std::uint32_t value, block_shared& shared) {
     auto const least_of_warp = [](std::uint64_t x) {
         for (int distance = warp_size / 2; distance > 0; distance /= 2) {
             std::uint64_t const other = __shfl_xor_sync(all_lanes, x, distance);
@@ -62,16 +62,16 @@ template <class T>
         return x;
     };
     std::uint64_t const in_warp = least_of_warp(value);
-    if (lane_index() == 0) scratch.integers[warp_index()] = in_warp;
+    if (lane_index() == 0) shared.integers[warp_index()] = in_warp;
     __syncthreads();
     unsigned const warps = blockDim.x / warp_size;
-    std::uint64_t const least = least_of_warp(scratch.integers[lane_index() < warps ? lane_index() : 0]);
-    __syncthreads();  // no mutant: today a barrier follows before the scratch is used again
+    std::uint64_t const least = least_of_warp(shared.integers[lane_index() < warps ? lane_index() : 0]);
+    __syncthreads();  // no mutant: today a barrier follows before `shared` is used again
     return static_cast<std::uint32_t>(least);
 }
 
 /// The largest of the threads' numbers.
-[[nodiscard]] __device__ inline double largest_of_block(double value, block_scratch& scratch) {
+[[nodiscard]] __device__ inline double largest_of_block(double value, block_shared& shared) {
     auto const largest_of_warp = [](double x) {
         for (int distance = warp_size / 2; distance > 0; distance /= 2) {
             double const other = __shfl_xor_sync(all_lanes, x, distance);
@@ -80,10 +80,10 @@ template <class T>
         return x;
     };
     double const in_warp = largest_of_warp(value);
-    if (lane_index() == 0) scratch.reals[warp_index()] = in_warp;
+    if (lane_index() == 0) shared.reals[warp_index()] = in_warp;
     __syncthreads();
     unsigned const warps = blockDim.x / warp_size;
-    double const largest = largest_of_warp(scratch.reals[lane_index() < warps ? lane_index() : 0]);
+    double const largest = largest_of_warp(shared.reals[lane_index() < warps ? lane_index() : 0]);
     __syncthreads();
     return largest;
 }

@@ -22,7 +22,7 @@ inline constexpr unsigned most_keys = keys_each * most_sorters;  ///< of a block
 inline constexpr std::uint32_t no_key = 0xffffffffu;             ///< sorts behind all others
 
 /// Keys on their way to another warp: two buffers, so that a step needs one barrier.
-struct sort_scratch {
+struct sort_shared {
     uint4 halves[2][2][most_sorters];
 };
 
@@ -67,8 +67,8 @@ __device__ __forceinline__ std::uint32_t keep_one(std::uint32_t mine, std::uint3
 }  // namespace detail
 
 /// BLOCK collective: the keys of all threads in ascending order. Only the first `size` places hold keys, the others
-/// no_key; warps without keys wait at the barriers. Afterwards the scratch must not be written before the next barrier.
-__device__ inline void sort_over_block(std::uint32_t (&key)[keys_each], unsigned size, sort_scratch& scratch) {
+/// no_key; warps without keys wait at the barriers. Afterwards `shared` must not be written before the next barrier.
+__device__ inline void sort_over_block(std::uint32_t (&key)[keys_each], unsigned size, sort_shared& shared) {
     unsigned sorters = warp_size;  // a power of two
     while (sorters * keys_each < size) sorters *= 2;
     unsigned const thread = threadIdx.x;
@@ -80,13 +80,13 @@ __device__ inline void sort_over_block(std::uint32_t (&key)[keys_each], unsigned
         unsigned distance = run / 2;
         for (; distance >= warp_size; distance /= 2) {
             if (sorts) {
-                scratch.halves[buffer][0][thread] = {key[0], key[1], key[2], key[3]};
-                scratch.halves[buffer][1][thread] = {key[4], key[5], key[6], key[7]};
+                shared.halves[buffer][0][thread] = {key[0], key[1], key[2], key[3]};
+                shared.halves[buffer][1][thread] = {key[4], key[5], key[6], key[7]};
             }
             __syncthreads();
             if (sorts) {
-                uint4 const low = scratch.halves[buffer][0][thread ^ distance];
-                uint4 const high = scratch.halves[buffer][1][thread ^ distance];
+                uint4 const low = shared.halves[buffer][0][thread ^ distance];
+                uint4 const high = shared.halves[buffer][1][thread ^ distance];
                 std::uint32_t const other[keys_each] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
                 bool const lesser = ((thread & distance) == 0) == ascending;
 #pragma unroll

@@ -4,8 +4,8 @@
 // numbers. Stages are functions of their own headers that take a device_round and fill the columns of the next stage:
 //
 //     engine writes         requests
-//     draw_chain            drafts      (chain.cuh)         schedule_...    drafts -> lengths    (round/admit.cuh)
-//     flatten               batch       (flatten.cuh)       accept<Rule>    verdicts             (verify.cuh)
+//     draw_chain            drafts      (chain.cuh)         admit           drafts -> lengths    (schedules.cuh)
+//     flatten               batch       (flatten.cuh)       accept<Rule>    verdicts             (accept.cuh)
 //     advance               requests, for the next round    (advance.cuh)
 //
 // Rows r of a column belong to the r-th request of this round. Positions are 0-based as everywhere: [r * gamma + k].
@@ -25,7 +25,7 @@ SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 
 /// What launches and memory are made for; fixed at set-up.
-struct round_limits {
+struct device_limits {
     std::uint32_t requests = 0;      ///< most requests of a round, at most 8,192
     std::uint32_t block_size = 0;    ///< gamma, at most 31
     std::uint32_t vocabulary = 0;    ///< of the target
@@ -77,7 +77,7 @@ struct request_columns {
 /// What was drafted.
 struct draft_columns {
     token_id* tokens = nullptr;               ///< [R, gamma] x_1 .. x_size
-    law* laws = nullptr;                      ///< [R, gamma] q they were drawn from
+    distribution* distributions = nullptr;    ///< [R, gamma] q they were drawn from
     double* token_probabilities = nullptr;    ///< [R, gamma] q_k(x_k)
     fixed_probability* confidence = nullptr;  ///< [R, gamma]
     fixed_probability* survival = nullptr;    ///< [R, gamma] weight x c_1 .. c_k
@@ -106,7 +106,7 @@ struct verdict_columns {
 
 /// All of it: pointers, to be passed to kernels by value.
 struct device_round {
-    round_limits limits{};
+    device_limits limits{};
     request_columns requests{};
     draft_columns drafts{};
     batch_columns batch{};
@@ -132,7 +132,7 @@ struct device_round {
 };
 
 /// Columns out of `ws`. If that only counts or is too small, the result is not ready(), and every stage refuses it.
-[[nodiscard]] inline device_round carve(workspace& ws, round_limits const& limits) noexcept {
+[[nodiscard]] inline device_round carve(workspace& ws, device_limits const& limits) noexcept {
     device_round round{};
     if (!limits.valid()) return round;
     std::size_t const requests = limits.requests;
@@ -151,13 +151,10 @@ struct device_round {
                       ws.take<std::uint32_t>(requests),
                       ws.take<token_id>(requests * limits.stop_tokens),
                       ws.take<std::uint32_t>(requests)};
-    round.drafts = {ws.take<token_id>(drafts),
-                    ws.take<law>(drafts),
-                    ws.take<double>(drafts),
-                    ws.take<fixed_probability>(drafts),
-                    ws.take<fixed_probability>(drafts),
-                    ws.take<std::uint32_t>(requests),
-                    ws.take<status>(requests)};
+    round.drafts = {
+        ws.take<token_id>(drafts),          ws.take<distribution>(drafts),      ws.take<double>(drafts),
+        ws.take<fixed_probability>(drafts), ws.take<fixed_probability>(drafts), ws.take<std::uint32_t>(requests),
+        ws.take<status>(requests)};
     round.batch = {ws.take<std::uint32_t>(requests), ws.take<std::int32_t>(requests + 1), ws.take<token_id>(rows),
                    ws.take<std::uint64_t>(rows), ws.take<std::uint32_t>(rows)};
     round.verdicts = {ws.take<status>(requests),        ws.take<std::uint32_t>(requests),

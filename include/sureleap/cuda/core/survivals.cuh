@@ -27,7 +27,7 @@ struct survival_columns {
 };
 
 /// Of a table from before the block: past rounds (history.cuh), or confidences at the anchor (confidence/head.cuh).
-[[nodiscard]] inline survival_columns carve_survivals(workspace& ws, round_limits const& limits) noexcept {
+[[nodiscard]] inline survival_columns carve_survivals(workspace& ws, device_limits const& limits) noexcept {
     std::size_t const requests = limits.requests;
     return {ws.take<std::uint32_t>(requests), ws.take<fixed_probability>(requests * limits.block_size)};
 }

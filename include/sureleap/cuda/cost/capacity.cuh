@@ -20,26 +20,26 @@ SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 
 /// SPS(B) in device memory.
-struct capacity_columns {
+struct capacity_table {
     double* steps_per_second = nullptr;  ///< [size], by batch tokens; the entry of 0 is never read
     std::uint32_t size = 0;              ///< at least batch_sizes(limits)
 
-    [[nodiscard]] static constexpr std::uint32_t batch_sizes(round_limits const& limits) noexcept {
+    [[nodiscard]] static constexpr std::uint32_t batch_sizes(device_limits const& limits) noexcept {
         return limits.requests * (1 + limits.block_size) + 1;
     }
-    [[nodiscard]] bool fits(round_limits const& limits) const noexcept {
+    [[nodiscard]] bool fits(device_limits const& limits) const noexcept {
         return steps_per_second != nullptr && size >= batch_sizes(limits);
     }
 };
 
 /// For all the batches that rounds of these limits can have.
-[[nodiscard]] inline capacity_columns carve_capacity(workspace& ws, round_limits const& limits) noexcept {
-    std::uint32_t const size = capacity_columns::batch_sizes(limits);
+[[nodiscard]] inline capacity_table carve_capacity(workspace& ws, device_limits const& limits) noexcept {
+    std::uint32_t const size = capacity_table::batch_sizes(limits);
     return {ws.take<double>(size), size};
 }
 
-/// On the host, for the engine to copy into capacity_columns: at set-up, or whenever the curve changes. The curve of a cost
-/// model is `curve_of(model, load)`, of a load that is known before the block is drafted.
+/// On the host, for the engine to copy into capacity_table: at set-up, or whenever the curve changes. The curve of a
+/// cost model is `curve_of(model, load)`, of a load that is known before the block is drafted.
 template <capacity_curve Capacity>
 void tabulate(Capacity const& curve, std::span<double> steps_per_second) noexcept {
     for (std::size_t b = 0; b < steps_per_second.size(); ++b) {

@@ -10,7 +10,7 @@
 // cumulative sums of the groups give the group. Then its 128 logits are computed again (64 KiB of W2 for r = 256) and
 // searched in ascending order. The confidence is computed before that, in the same kernel, so it cannot depend on x_k.
 //
-// Truncated laws and Gumbel-max draws look at logits one by one, so the product leaves them a row
+// Truncated distributions and Gumbel-max draws look at logits one by one, so the product leaves them a row
 // (chain_shape::keeps_rows). A cutoff is found in that row. What is recorded is the recomputed logit of the last token
 // kept. So that token is kept whenever q is read later. Another token within rounding of the cutoff may be kept in one
 // place and not in the other. Its effect is that of the rounding of a total.
@@ -47,7 +47,7 @@ template <class Head>
 __device__ void make_code(Head const& head, code_rows<typename Head::weight_type> const& codes,
                           request_list const& list, std::uint32_t r, std::uint32_t k, token_id previous,
                           draw_shared& s) {
-    head.code(r, k, previous, s.z, s.scratch());
+    head.code(r, k, previous, s.z, s.rest());
     auto* const to = codes.row(r, k);
     for (std::uint32_t i = threadIdx.x; i < codes.rank; i += blockDim.x) {
         store_code(s.z[i], to + i, codes.rank, codes.terms);
@@ -84,8 +84,8 @@ struct draw_step {
     return how.greedy() ? 1.0f : static_cast<float>(1.0 / how.temperature);
 }
 
-/// Between a product and its draw: the cutoffs of truncated laws, and the statistics of what they keep. A kernel of its
-/// own, since a search takes five times the shared memory of a draw.
+/// Between a product and its draw: the cutoffs of truncated distributions, and the statistics of what they keep. A
+/// kernel of its own, since a search takes five times the shared memory of a draw.
 template <unsigned threads>
 __global__ void __launch_bounds__(threads)
     truncate_rows(request_list list, transform const* transforms, group_statistics* statistics, logit_rows rows,
@@ -95,8 +95,8 @@ __global__ void __launch_bounds__(threads)
     std::uint32_t const r = list.ids[blockIdx.x];
     transform const how = transforms[r];
     if (how.greedy() || !how.truncates()) return;
-    law q{};
-    q.kind = law_kind::dense;
+    distribution q{};
+    q.kind = distribution_kind::dense;
     q.scale = scale_of(how);
     std::uint32_t const groups = groups_of(vocabulary);
     row_summary row{statistics + static_cast<std::size_t>(r) * groups, groups, q.scale};
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(threads)
     if (!row.valid()) return;  // the draw will see that too
     float const* const logits = rows.row(r, how);
     cutoff const last = truncate(logits, vocabulary, how, row_statistics{row.largest(), row.total(), nullptr},
-                                 s.scratch_as<truncate_shared>());
+                                 s.rest_as<truncate_shared>());
     q.least_logit = last.logit;
     q.least_id = last.id;
     row.keep(logits, vocabulary, q);
@@ -130,8 +130,8 @@ __global__ void __launch_bounds__(draw_threads)
         if (threadIdx.x == 0) drafts.statuses[r] = why;  // what was drawn stays, as on the host
     };
 
-    law q{};
-    q.kind = law_kind::dense;
+    distribution q{};
+    q.kind = distribution_kind::dense;
     q.scale = scale_of(how);
     auto const vocabulary = static_cast<std::uint32_t>(step.rows.w2.rows);
     std::uint32_t const groups = groups_of(vocabulary);
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(draw_threads)
     q.total = row.total();
 
     fixed_probability certainty = 0;
-    if (!quantise(confidence(r, k, previous, position_statistics{1.0 / q.total}, s.scratch()), certainty)) {
+    if (!quantise(confidence(r, k, previous, position_statistics{1.0 / q.total}, s.rest()), certainty)) {
         return reject(status::invalid_confidence);
     }
     fixed_probability const survival =
@@ -163,10 +163,10 @@ __global__ void __launch_bounds__(draw_threads)
         // same.
         float const* const logits = step.logits.row(r, how);
         draw_key const key = noise_key(round.requests, r, k);
-        auto& scratch = s.scratch_as<gumbel_shared>();
+        auto& shared = s.rest_as<gumbel_shared>();
         winner = step.options.to_target == nullptr
-                     ? static_cast<std::uint32_t>(gumbel_max_row(logits, vocabulary, q, key, no_token, scratch).token)
-                     : gumbel_max_list(step.options.to_target, logits, vocabulary, q, key, scratch);
+                     ? static_cast<std::uint32_t>(gumbel_max_row(logits, vocabulary, q, key, no_token, shared).token)
+                     : gumbel_max_list(step.options.to_target, logits, vocabulary, q, key, shared);
         if (threadIdx.x == 0) s.group = winner / group_size;
         __syncthreads();
     } else {
@@ -177,13 +177,13 @@ __global__ void __launch_bounds__(draw_threads)
         if (!q.keeps_all()) q.least_logit = step.rows.logit(r, k, q.least_id);
         std::uint32_t const place = takes_mode         ? first_largest(s)
                                     : winner != nobody ? winner % group_size
-                                                       : find_place(s, q);
+                                                       : find_drawn(s, q);
         auto const found = place == nobody ? q.least_id : static_cast<token_id>(s.group * group_size + place);
         float const logit = place == nobody ? q.least_logit : s.logits[place];
         token_id const x = step.options.to_target == nullptr ? found : step.options.to_target[found];
         if (lane_index() == 0) {
             drafts.tokens[i] = x;
-            drafts.laws[i] = takes_mode ? law::one_hot(x) : q;
+            drafts.distributions[i] = takes_mode ? distribution::one_hot(x) : q;
             drafts.token_probabilities[i] = takes_mode ? 1.0 : static_cast<double>(q.weight(logit, found)) / q.total;
             drafts.confidence[i] = certainty;
             drafts.survival[i] = survival;
@@ -203,12 +203,12 @@ struct no_stage {
     [[nodiscard]] cudaError_t operator()(std::uint32_t) const noexcept { return cudaSuccess; }
 };
 
-/// Drafts a block for every request of `round`: drafts.tokens, laws, token_probabilities, confidence, survival, sizes
-/// and statuses. DraftRule: categorical_draft, argmax_draft or coupled_draft, the host's types. Request r drafts at
-/// most round.chain_cap(r) tokens. It drafts none, and has a status that says so, in three cases. Its row holds NaN,
-/// +inf or no finite logit. Its confidence is no probability. Its draft law is truncated and the memory keeps no rows.
-/// coupled_draft needs rows; where the draft has a vocabulary of its own, its Gumbel-max draws cost a call of Philox
-/// for every token.
+/// Drafts a block for every request of `round`: drafts.tokens, distributions, token_probabilities, confidence,
+/// survival, sizes and statuses. DraftRule: categorical_draft, argmax_draft or coupled_draft, the host's types. Request
+/// r drafts at most round.chain_cap(r) tokens. It drafts none, and has a status that says so, in three cases. Its row
+/// holds NaN, +inf or no finite logit. Its confidence is no probability. Its draft distribution is truncated and the
+/// memory keeps no rows. coupled_draft needs rows; where the draft has a vocabulary of its own, its Gumbel-max draws
+/// cost a call of Philox for every token.
 ///
 /// `before_position`: cudaError_t(std::uint32_t k), called before the launches that draft position k. It may enqueue
 /// work that depends on drafts.tokens before k, as a mask of the base logits of position k (mask_base_rows) does.
@@ -229,7 +229,7 @@ template <class DraftRule, device_head Head, class U, device_confidence Confiden
     if (!round.ready() || !memory.ready() || !head.valid() || !confidence.valid() || base.data == nullptr) {
         return cudaErrorInvalidValue;
     }
-    round_limits const& limits = round.limits;
+    device_limits const& limits = round.limits;
     bool const same_limits = memory.limits.requests == limits.requests && memory.limits.block_size == limits.block_size;
     bool const own_vocabulary = options.to_target != nullptr;
     if (!same_limits || memory.shape != shape_of(head, memory.shape.keeps_rows) ||
@@ -242,9 +242,9 @@ template <class DraftRule, device_head Head, class U, device_confidence Confiden
     logit_rows rows = memory.rows;
     rows.all = by_gumbel_max;
     auto const codes = memory.code_rows_of<W>(terms);
-    std::size_t scratch = sizeof(float) * std::max(head.scratch_size(), confidence.scratch_size());
-    if (by_gumbel_max) scratch = std::max(scratch, sizeof(gumbel_shared));
-    std::size_t const bytes = sizeof(detail::draw_shared) + scratch;
+    std::size_t rest = sizeof(float) * std::max(head.shared_size(), confidence.shared_size());
+    if (by_gumbel_max) rest = std::max(rest, sizeof(gumbel_shared));
+    std::size_t const bytes = sizeof(detail::draw_shared) + rest;
     dim3 const grid(limits.requests);
     dim3 const block(detail::draw_threads);
     cudaError_t error = head.prepare(forward, round, stream);

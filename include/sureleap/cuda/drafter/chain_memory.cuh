@@ -25,7 +25,8 @@ struct chain_shape {
     std::uint32_t vocabulary = 0;  ///< V_draft
     std::uint32_t rank = 0;
     std::uint32_t code_bytes = 0;  ///< of a component, all terms
-    bool keeps_rows = false;  ///< there is a row of logits for every request: truncated draft laws and races need one
+    bool keeps_rows =
+        false;  ///< there is a row of logits for every request: truncated draft distributions and races need one
 
     [[nodiscard]] bool operator==(chain_shape const&) const = default;
 };
@@ -39,12 +40,12 @@ template <device_head Head>
 /// Codes live until the drafts are judged; everything else is done with when the chain is.
 struct chain_memory {
     chain_shape shape{};
-    round_limits limits{};
+    device_limits limits{};
     unsigned char* codes = nullptr;          ///< [R, gamma, r] components
     group_statistics* statistics = nullptr;  ///< [R, groups]
     std::uint32_t* lists = nullptr;          ///< [gamma, R] requests that draft a position
     std::uint32_t* counts = nullptr;         ///< [gamma] how many
-    cutoff* cutoffs = nullptr;               ///< [R] of truncated laws; null if the shape keeps no rows
+    cutoff* cutoffs = nullptr;               ///< [R] of truncated distributions; null if the shape keeps no rows
     logit_rows rows{};                       ///< of the position at hand; null if the shape keeps none
 
     [[nodiscard]] bool ready() const noexcept { return counts != nullptr; }
@@ -60,7 +61,7 @@ struct chain_memory {
 
 /// Out of `ws`: R gamma r code_bytes + 8 R V / 128 and little else: 1.6 MiB for 128 requests of V = 151,936, gamma = 7,
 /// r = 256; and with rows 4 R V, 74 MiB. If that only counts or is too small, the result is not ready().
-[[nodiscard]] inline chain_memory carve_chain(workspace& ws, round_limits const& limits,
+[[nodiscard]] inline chain_memory carve_chain(workspace& ws, device_limits const& limits,
                                               chain_shape const& shape) noexcept {
     chain_memory memory{};
     if (!limits.valid() || shape.vocabulary == 0 || shape.rank == 0) return memory;

@@ -26,7 +26,7 @@
 #include <sureleap/cuda/core/linear.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/core/storage.cuh>
-#include <sureleap/cuda/drafter/list_law.cuh>
+#include <sureleap/cuda/drafter/list_distribution.cuh>
 #include <sureleap/cuda/drafter/shortlist_memory.cuh>
 #include <sureleap/cuda/head/markov.cuh>
 #include <sureleap/cuda/head/top_tokens.cuh>
@@ -71,7 +71,7 @@ __device__ inline std::uint32_t unite(token_id const* a, std::uint32_t a_count, 
 /// BLOCK collective: the list of position k of request r behind `previous`, and its logits. `best` and `fresh` are those of the
 /// position. Returns the length of the list; ends with a barrier.
 template <class Head, class U>
-[[nodiscard]] __device__ __forceinline__ std::uint32_t list_behind(shortlist<Head> const& head, U const* base,
+[[nodiscard]] __device__ __forceinline__ std::uint32_t list_behind(shortlist_head<Head> const& head, U const* base,
                                                                    std::uint32_t r, std::uint32_t k, token_id previous,
                                                                    token_id const* best, std::uint32_t best_count,
                                                                    token_id* fresh, token_id* ids, float* logits,
@@ -79,7 +79,7 @@ template <class Head, class U>
     auto const successors = static_cast<std::uint32_t>(head.successors.data == nullptr ? 0 : head.successors.cols);
     token_id const* const next = head.successors.data + static_cast<std::size_t>(previous) * head.successors.stride;
     std::uint32_t const count = unite(best, best_count, next, successors, fresh, ids, s);
-    head.head.code(r, k, previous, s.z, s.scratch());
+    head.head.code(r, k, previous, s.z, s.rest());
     matrix_view<typename Head::weight_type> const& w2 = head.head.w2;
     each_product(
         count, [&](std::uint32_t j) { return w2.data + static_cast<std::size_t>(ids[j]) * w2.stride; },
@@ -92,7 +92,7 @@ template <class Head, class U>
 /// BLOCK collective: where the token is that DraftRule draws: the likeliest, that of the race named `noise`, or that of the
 /// draw named `own`.
 template <class DraftRule>
-[[nodiscard]] __device__ __forceinline__ std::uint32_t draw_place(list_law const& row, bool takes_mode,
+[[nodiscard]] __device__ __forceinline__ std::uint32_t draw_place(list_distribution const& row, bool takes_mode,
                                                                   token_id const* ids, float const* logits,
                                                                   std::uint32_t count, draw_key const& own,
                                                                   [[maybe_unused]] draw_key const& noise,
@@ -111,8 +111,8 @@ template <class DraftRule>
 /// A block of threads drafts the block of request blockIdx.x, position by position.
 template <class DraftRule, class Head, class U, class Confidence>
 __global__ void __launch_bounds__(shortlist_threads, 2)
-    shortlist_chain_kernel(shortlist<Head> head, Confidence confidence, matrix_view<U> base, shortlist_memory memory,
-                           fixed_probability const* floor, device_round round) {
+    shortlist_chain_kernel(shortlist_head<Head> head, Confidence confidence, matrix_view<U> base,
+                           shortlist_memory memory, fixed_probability const* floor, device_round round) {
     auto& s = shared_memory<shortlist_shared>();
     std::uint32_t const r = blockIdx.x;
     if (r >= *round.requests.count) return;
@@ -134,12 +134,12 @@ __global__ void __launch_bounds__(shortlist_threads, 2)
             head, base.data + i * base.stride, r, k, previous, memory.best.tokens + i * memory.best.capacity,
             memory.best.counts[i], memory.fresh + std::size_t{r} * memory.shape.successors, ids, logits, s);
         if (threadIdx.x == 0) memory.lists.counts[i] = count;
-        list_law const row{logits, count, how, s};
-        law const& q = row.get();
+        list_distribution const row{logits, count, how, s};
+        distribution const& q = row.get();
         fixed_probability certainty = 0;
         if (!q.valid()) {
             outcome = status::invalid_draft;
-        } else if (!quantise(confidence(r, k, previous, position_statistics{1.0 / q.total}, s.scratch()), certainty)) {
+        } else if (!quantise(confidence(r, k, previous, position_statistics{1.0 / q.total}, s.rest()), certainty)) {
             outcome = status::invalid_confidence;
         }
         if (outcome != status::ok) break;
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(shortlist_threads, 2)
         if (threadIdx.x == 0) {
             double const weight = static_cast<double>(q.weight(logits[place], static_cast<token_id>(place)));
             drafts.tokens[i] = previous;
-            drafts.laws[i] = takes_mode ? law::one_hot(previous) : q;
+            drafts.distributions[i] = takes_mode ? distribution::one_hot(previous) : q;
             drafts.token_probabilities[i] = takes_mode ? 1.0 : weight / q.total;
             drafts.confidence[i] = certainty;
             drafts.survival[i] = survival;
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(shortlist_threads, 2)
 /// and confidence prepare. cudaErrorInvalidValue, before any of them, if shapes do not fit each other or a pointer is null.
 /// O(R gamma (V + M r)) for lists of M tokens.
 template <class DraftRule, device_head Head, class U, device_confidence Confidence>
-[[nodiscard]] cudaError_t draw_chain(shortlist<Head> const& head, Confidence const& confidence,
+[[nodiscard]] cudaError_t draw_chain(shortlist_head<Head> const& head, Confidence const& confidence,
                                      forward_view<U> const& forward, shortlist_memory const& memory,
                                      device_round const& round, cudaStream_t stream,
                                      fixed_probability const* floor = nullptr) noexcept {
@@ -185,21 +185,21 @@ template <class DraftRule, device_head Head, class U, device_confidence Confiden
     if (!round.ready() || !memory.ready() || !head.valid() || !confidence.valid() || base.data == nullptr) {
         return cudaErrorInvalidValue;
     }
-    round_limits const& limits = round.limits;
+    device_limits const& limits = round.limits;
     bool const same_limits = memory.limits.requests == limits.requests && memory.limits.block_size == limits.block_size;
     std::size_t const rows = std::size_t{limits.requests} * limits.block_size;
     if (!same_limits || memory.shape != shape_of(head) || base.cols != limits.vocabulary ||
         base.cols != head.head.w2.rows || base.stride < base.cols || base.rows < rows) {
         return cudaErrorInvalidValue;
     }
-    std::uint32_t const scratch =
-        head.head.scratch_size() > confidence.scratch_size() ? head.head.scratch_size() : confidence.scratch_size();
+    std::uint32_t const rest =
+        head.head.shared_size() > confidence.shared_size() ? head.head.shared_size() : confidence.shared_size();
     cudaError_t error = head.head.prepare(forward, round, stream);
     if (error == cudaSuccess) error = confidence.prepare(forward, round, stream);
     if (error == cudaSuccess) error = best_tokens(base, memory.shape.best, round, memory.best, stream);
     if (error != cudaSuccess) return error;
     return launch(detail::shortlist_chain_kernel<DraftRule, Head, U, Confidence>, dim3(limits.requests),
-                  dim3(detail::shortlist_threads), sizeof(detail::shortlist_shared) + scratch * sizeof(float), stream,
+                  dim3(detail::shortlist_threads), sizeof(detail::shortlist_shared) + rest * sizeof(float), stream,
                   head, confidence, base, memory, floor, round);
 }
 

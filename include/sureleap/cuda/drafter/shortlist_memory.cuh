@@ -23,7 +23,7 @@ namespace cuda {
 
 /// A head confined to lists of at most `best + successors` tokens. The draft speaks the target's vocabulary.
 template <device_head Head>
-struct shortlist {
+struct shortlist_head {
     Head head{};
     std::uint32_t best = 0;              ///< tokens by base logits, at least 1
     matrix_view<token_id> successors{};  ///< [V_target, any] rows ascending (sureleap::successor_table), or empty
@@ -48,7 +48,7 @@ struct shortlist_shape {
 };
 
 template <device_head Head>
-[[nodiscard]] shortlist_shape shape_of(shortlist<Head> const& list) noexcept {
+[[nodiscard]] shortlist_shape shape_of(shortlist_head<Head> const& list) noexcept {
     auto const vocabulary = static_cast<std::uint32_t>(list.head.w2.rows);
     return {vocabulary, list.best < vocabulary ? list.best : vocabulary,
             static_cast<std::uint32_t>(list.successors.data == nullptr ? 0 : list.successors.cols)};
@@ -57,7 +57,7 @@ template <device_head Head>
 /// Lists with their logits live until the drafts are judged; the rest is done with when the chain is.
 struct shortlist_memory {
     shortlist_shape shape{};
-    round_limits limits{};
+    device_limits limits{};
     token_lists best{};         ///< of every position by base logits
     token_lists lists{};        ///< what positions were drawn from, ascending
     float* logits = nullptr;    ///< [R, gamma, lists.capacity]
@@ -68,7 +68,7 @@ struct shortlist_memory {
 
 /// Out of `ws`: R gamma (12 best + 8 successors) bytes and little else. If that only counts or is too small, the result is not
 /// ready().
-[[nodiscard]] inline shortlist_memory carve_shortlist(workspace& ws, round_limits const& limits,
+[[nodiscard]] inline shortlist_memory carve_shortlist(workspace& ws, device_limits const& limits,
                                                       shortlist_shape const& shape) noexcept {
     shortlist_memory memory{};
     if (!limits.valid() || shape.best == 0 || shape.best > shape.vocabulary) return memory;
@@ -100,14 +100,15 @@ namespace detail {
 
 }  // namespace detail
 
-/// The draft rows of lists (DraftRows of draft_rows.cuh). In their laws a place is one in the list.
+/// The draft rows of lists (DraftRows of draft_rows.cuh). In their distributions a place is one in the list.
 struct listed_draft_rows {
     token_lists lists{};
     float const* logits = nullptr;
     std::uint32_t block_size = 0;
 
-    /// WARP collective: the weight of token v under q, law of position k of request r; 0 if it is not in the list.
-    __device__ float weight(std::uint32_t r, std::uint32_t k, law const& q, token_id v) const {
+    /// WARP collective: the weight of token v under q, distribution of position k of request r; 0 if it is not in the
+    /// list.
+    __device__ float weight(std::uint32_t r, std::uint32_t k, distribution const& q, token_id v) const {
         std::size_t const row = std::size_t{r} * block_size + k;
         token_id const* const ids = lists.tokens + row * lists.capacity;
         std::uint32_t const place = detail::ids_below(ids, lists.counts[row], v);
@@ -115,7 +116,8 @@ struct listed_draft_rows {
         return q.weight(logits[row * lists.capacity + place], static_cast<token_id>(place));
     }
     /// BLOCK collective: the weights of tokens 1,024 block .. + 1,023 into shared out [1,024]. No barrier.
-    __device__ void weights(std::uint32_t r, std::uint32_t k, law const& q, std::uint32_t block, float* out) const {
+    __device__ void weights(std::uint32_t r, std::uint32_t k, distribution const& q, std::uint32_t block,
+                            float* out) const {
         constexpr std::uint32_t size = 1024;
         std::size_t const row = std::size_t{r} * block_size + k;
         token_id const* const ids = lists.tokens + row * lists.capacity;

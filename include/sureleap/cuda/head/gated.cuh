@@ -23,8 +23,8 @@ namespace cuda {
 
 /// Models device_head (head/markov.cuh). W: bf16, half or float, in device memory; `take` gives it its own.
 template <class W>
-struct gated {
-    static_assert(is_device_storage_v<W>, "cuda::gated: W must be float, sureleap::bf16 or sureleap::half");
+struct gated_head {
+    static_assert(is_device_storage_v<W>, "cuda::gated_head: W must be float, sureleap::bf16 or sureleap::half");
 
     using weight_type = W;
     static constexpr bool code_is_stored = false;
@@ -42,12 +42,12 @@ struct gated {
                gate.stride >= gate.cols && gate_bias != nullptr && terms != nullptr && block_size > 0;
     }
     /// Memory of its own: R gamma r floats.
-    void take(workspace& ws, round_limits const& limits) noexcept {
+    void take(workspace& ws, device_limits const& limits) noexcept {
         terms = ws.take<float>(std::size_t{limits.requests} * limits.block_size * w1.cols);
         block_size = limits.block_size;
     }
 
-    [[nodiscard]] std::uint32_t scratch_size() const noexcept { return static_cast<std::uint32_t>(w1.cols); }
+    [[nodiscard]] std::uint32_t shared_size() const noexcept { return static_cast<std::uint32_t>(w1.cols); }
     template <class U>
     [[nodiscard]] cudaError_t prepare(forward_view<U> const& forward, device_round const& round,
                                       cudaStream_t stream) const noexcept {
@@ -55,11 +55,11 @@ struct gated {
         matrix_view<W> const of_hidden{gate.data, gate.rows, hidden_size(), gate.stride};
         return hidden_terms(of_hidden, gate_bias, forward.hidden, terms, round, stream);
     }
-    __device__ void code(std::uint32_t r, std::uint32_t k, token_id previous, float* z, float* scratch) const {
+    __device__ void code(std::uint32_t r, std::uint32_t k, token_id previous, float* z, float* shared) const {
         auto const rank = static_cast<std::uint32_t>(w1.cols);
         float const* const known = terms + (std::size_t{r} * block_size + k) * rank;
         W const* const of_embedding = gate.data + (gate.cols - rank);
-        float* const e = scratch;
+        float* const e = shared;
         detail::embed(w1, previous, e);
         __syncthreads();
         each_product(

@@ -12,11 +12,12 @@
 //                       them.
 //     w2                matrix_view [V_draft, r]: a row per draft token
 //     valid()           the shapes fit each other and what the kernels can do (fits() below)
-//     scratch_size()    floats of shared memory that code() needs beside z
+//     shared_size()     floats of shared memory that code() needs beside z
 //     prepare(forward, round, stream)     whatever depends on hidden states alone, launched before the first position
-//     code(r, k, previous, z, scratch)    BLOCK collective, of any multiple of 32 threads: z_k of request r into shared z [r].
-//                       Called once per position in order, k = 0 first (where recurrent states begin anew); ends with a
-//                       barrier. A head that keeps states or terms per request carries pointers to memory of its own.
+//     code(r, k, previous, z, shared)     BLOCK collective, of any multiple of 32 threads: z_k of request r into z [r],
+//                       which is shared. Called once per position in order, k = 0 first (where recurrent states begin
+//                       anew); ends with a barrier. A head that keeps states or terms per request carries pointers to
+//                       memory of its own.
 #pragma once
 
 #include <concepts>
@@ -71,7 +72,7 @@ concept device_head = requires(Head const& head, std::uint32_t i, token_id token
     requires std::is_same_v<decltype(Head::code_is_stored), bool const>;
     { head.w2.stride } -> std::convertible_to<std::size_t>;
     { head.valid() } -> std::same_as<bool>;
-    { head.scratch_size() } -> std::same_as<std::uint32_t>;
+    { head.shared_size() } -> std::same_as<std::uint32_t>;
     { head.prepare(forward, round, stream) } -> std::same_as<cudaError_t>;
     { head.code(i, i, token, shared, shared) } -> std::same_as<void>;
 };
@@ -79,8 +80,8 @@ concept device_head = requires(Head const& head, std::uint32_t i, token_id token
 
 /// The Markov head (paper, eq. 5): z_k = W1[x_{k-1}].
 template <class W>
-struct markov {
-    static_assert(is_device_storage_v<W>, "cuda::markov: W must be float, sureleap::bf16 or sureleap::half");
+struct markov_head {
+    static_assert(is_device_storage_v<W>, "cuda::markov_head: W must be float, sureleap::bf16 or sureleap::half");
 
     using weight_type = W;
     static constexpr bool code_is_stored = true;
@@ -89,13 +90,13 @@ struct markov {
     matrix_view<W> w2{};  ///< [V_draft, r]
 
     [[nodiscard]] bool valid() const noexcept { return detail::fits(w1, w2); }
-    [[nodiscard]] std::uint32_t scratch_size() const noexcept { return 0; }
+    [[nodiscard]] std::uint32_t shared_size() const noexcept { return 0; }
     template <class U>
     [[nodiscard]] cudaError_t prepare(forward_view<U> const&, device_round const&, cudaStream_t) const noexcept {
         return cudaSuccess;
     }
     __device__ void code(std::uint32_t /*r*/, std::uint32_t /*k*/, token_id previous, float* z,
-                         float* /*scratch*/) const {
+                         float* /*shared*/) const {
         detail::embed(w1, previous, z);
         __syncthreads();
     }

@@ -147,15 +147,16 @@ struct recomputed_draft_rows {
         logits(code_type{codes, r, k}, r, k, token, result);
         return result[0];
     }
-    /// WARP collective: the weight of target token v under q, law of position k of request r.
-    __device__ float weight(std::uint32_t r, std::uint32_t k, law const& q, token_id v) const {
+    /// WARP collective: the weight of target token v under q, distribution of position k of request r.
+    __device__ float weight(std::uint32_t r, std::uint32_t k, distribution const& q, token_id v) const {
         token_id const i = to_draft == nullptr ? v : to_draft[v];
         return i == no_token ? 0.0f : q.weight(logit(r, k, i), i);
     }
 
     /// BLOCK collective: the weights of target tokens 1,024 block .. + 1,023 into shared out [1,024], 0 for those that there
     /// are not. No barrier at its end. Reads 1,024 rows of W2, half a megabyte of bf16 for r = 256.
-    __device__ void weights(std::uint32_t r, std::uint32_t k, law const& q, std::uint32_t block, float* out) const {
+    __device__ void weights(std::uint32_t r, std::uint32_t k, distribution const& q, std::uint32_t block,
+                            float* out) const {
         constexpr std::uint32_t together = 4;
         constexpr std::uint32_t size = 1024;
         code_type const z{codes, r, k};

@@ -26,8 +26,8 @@ namespace cuda {
 
 /// Models device_head (head/markov.cuh). W: bf16, half or float, in device memory; `take` gives it its own.
 template <class W>
-struct rnn {
-    static_assert(is_device_storage_v<W>, "cuda::rnn: W must be float, sureleap::bf16 or sureleap::half");
+struct rnn_head {
+    static_assert(is_device_storage_v<W>, "cuda::rnn_head: W must be float, sureleap::bf16 or sureleap::half");
 
     using weight_type = W;
     static constexpr bool code_is_stored = false;
@@ -47,13 +47,13 @@ struct rnn {
                block_size > 0;
     }
     /// Memory of its own: R r (3 gamma + 1) floats.
-    void take(workspace& ws, round_limits const& limits) noexcept {
+    void take(workspace& ws, device_limits const& limits) noexcept {
         terms = ws.take<float>(std::size_t{limits.requests} * limits.block_size * 3 * w1.cols);
         states = ws.take<float>(std::size_t{limits.requests} * w1.cols);
         block_size = limits.block_size;
     }
 
-    [[nodiscard]] std::uint32_t scratch_size() const noexcept { return static_cast<std::uint32_t>(5 * w1.cols); }
+    [[nodiscard]] std::uint32_t shared_size() const noexcept { return static_cast<std::uint32_t>(5 * w1.cols); }
     template <class U>
     [[nodiscard]] cudaError_t prepare(forward_view<U> const& forward, device_round const& round,
                                       cudaStream_t stream) const noexcept {
@@ -61,13 +61,13 @@ struct rnn {
         matrix_view<W> const of_hidden{joint.data + 2 * w1.cols, joint.rows, hidden_size(), joint.stride};
         return hidden_terms(of_hidden, joint_bias, forward.hidden, terms, round, stream);
     }
-    __device__ void code(std::uint32_t r, std::uint32_t k, token_id previous, float* z, float* scratch) const {
+    __device__ void code(std::uint32_t r, std::uint32_t k, token_id previous, float* z, float* shared) const {
         auto const rank = static_cast<std::uint32_t>(w1.cols);
         float const* const known = terms + (std::size_t{r} * block_size + k) * 3 * rank;
         float* const state = states + std::size_t{r} * rank;
-        float* const s = scratch;  // s and e lie side by side, as columns of J do
-        float* const e = scratch + rank;
-        float* const parts = scratch + 2 * rank;
+        float* const s = shared;  // s and e lie side by side, as columns of J do
+        float* const e = shared + rank;
+        float* const parts = shared + 2 * rank;
         for (std::uint32_t i = threadIdx.x; i < rank; i += blockDim.x) s[i] = k == 0 ? 0.0f : state[i];
         detail::embed(w1, previous, e);
         __syncthreads();

@@ -31,7 +31,7 @@ inline constexpr std::uint32_t draw_threads = 256;
 inline constexpr std::uint32_t draw_warps = draw_threads / warp_size;
 inline constexpr std::uint32_t nobody = 0xffffffffu;
 
-/// What a block keeps while it draws; behind it is the scratch of head and confidence.
+/// What a block keeps while it draws; behind it is what head and confidence ask for.
 struct draw_shared {
     double cumulative[draw_threads];
     double sums[draw_warps];
@@ -44,10 +44,10 @@ struct draw_shared {
     std::uint32_t group;
     token_id token;
 
-    [[nodiscard]] __device__ float* scratch() { return reinterpret_cast<float*>(this + 1); }
+    [[nodiscard]] __device__ float* rest() { return reinterpret_cast<float*>(this + 1); }
     /// The same memory as something else.
     template <class T>
-    [[nodiscard]] __device__ T& scratch_as() {
+    [[nodiscard]] __device__ T& rest_as() {
         return *reinterpret_cast<T*>(this + 1);
     }
 };
@@ -91,7 +91,7 @@ public:
         total_ = s.cumulative[draw_threads - 1];
     }
     /// BLOCK collective: leaves in the statistics only what `kept` keeps of the row, by its logits.
-    __device__ void keep(float const* logits, std::uint32_t vocabulary, law kept) const {
+    __device__ void keep(float const* logits, std::uint32_t vocabulary, distribution kept) const {
         for (std::uint32_t g = warp_index(); g < count_; g += draw_warps) {
             kept.shift = groups_[g].largest;
             float sum = 0.0f;
@@ -229,7 +229,7 @@ inline constexpr std::uint32_t tokens_of_lane = group_size / warp_size;
 /// WARP collective: the first place in s.group whose cumulative weight exceeds the part s.part of the group's, in every
 /// lane. If rounding runs past the end, it is the last place with weight. `nobody` if none has weight: all that a
 /// cutoff kept there lay within rounding of it.
-[[nodiscard]] __device__ __forceinline__ std::uint32_t find_place(draw_shared const& s, law const& q) {
+[[nodiscard]] __device__ __forceinline__ std::uint32_t find_drawn(draw_shared const& s, distribution const& q) {
     double weights[tokens_of_lane];
     double own = 0.0;
 #pragma unroll

@@ -30,7 +30,7 @@ struct token_lists {
     std::uint32_t* counts = nullptr;  ///< [R gamma]
     std::uint32_t capacity = 0;
 
-    [[nodiscard]] static token_lists take(workspace& ws, round_limits const& limits, std::uint32_t capacity) noexcept {
+    [[nodiscard]] static token_lists take(workspace& ws, device_limits const& limits, std::uint32_t capacity) noexcept {
         std::size_t const rows = std::size_t{limits.requests} * limits.block_size;
         return {ws.take<token_id>(rows * capacity), ws.take<std::uint32_t>(rows), capacity};
     }

@@ -28,7 +28,7 @@ struct finished_columns {
 };
 
 /// For an engine that reads it without a copy the two arrays may as well lie in mapped host memory.
-[[nodiscard]] inline finished_columns carve_finished(workspace& ws, round_limits const& limits) noexcept {
+[[nodiscard]] inline finished_columns carve_finished(workspace& ws, device_limits const& limits) noexcept {
     return {ws.take<std::uint32_t>(1), ws.take<std::uint32_t>(limits.requests)};
 }
 
@@ -38,7 +38,7 @@ inline constexpr unsigned threads_of_advance = 1024;
 
 template <class = void>
 __global__ void __launch_bounds__(threads_of_advance) advance_kernel(device_round round, finished_columns finished) {
-    auto& scratch = shared_memory<block_scratch>();
+    auto& shared = shared_memory<block_shared>();
     request_columns const& requests = round.requests;
     verdict_columns const& verdicts = round.verdicts;
     std::uint32_t const count = *requests.count < round.limits.requests ? *requests.count : round.limits.requests;
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(threads_of_advance) advance_kernel(device_roun
             ended = remaining == 0;
         }
         if (finished.count == nullptr) continue;
-        block_sum const before = sum_over_block(ended ? 1 : 0, scratch);
+        block_sum const before = sum_over_block(ended ? 1 : 0, shared);
         if (ended) finished.requests[listed + before.before] = r;
         listed += static_cast<std::uint32_t>(before.total);
     }
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(threads_of_advance) advance_kernel(device_roun
 [[nodiscard]] inline cudaError_t advance(device_round const& round, finished_columns const& finished,
                                          cudaStream_t stream) noexcept {
     if (!round.ready() || (finished.count == nullptr) != (finished.requests == nullptr)) return cudaErrorInvalidValue;
-    return launch(detail::advance_kernel<>, 1, detail::threads_of_advance, sizeof(block_scratch), stream, round,
+    return launch(detail::advance_kernel<>, 1, detail::threads_of_advance, sizeof(block_shared), stream, round,
                   finished);
 }
 /// The same for an engine that asks for no list: it reads `remaining`.

@@ -106,20 +106,20 @@ template <unsigned together, class Weight>
     return found;
 }
 
-// ---- laws ------------------------------------------------------------------------------------------------------
+// ---- distributions --------------------------------------------------------------------------------------------------
 
-/// The weight of a token under p, the law of a target row. (law::weight is that of dense ones.)
+/// The weight of a token under p, the distribution of a target row. (distribution::weight is that of dense ones.)
 template <class T>
-[[nodiscard]] __device__ __forceinline__ float weight_of(law const& p, T const* row, token_id v) {
+[[nodiscard]] __device__ __forceinline__ float weight_of(distribution const& p, T const* row, token_id v) {
     return p.is_one_hot() ? (v == p.mode ? 1.0f : 0.0f) : p.weight(load(row[v]), v);
 }
 template <class T>
-[[nodiscard]] __device__ __forceinline__ double probability_of(law const& p, T const* row, token_id v) {
+[[nodiscard]] __device__ __forceinline__ double probability_of(distribution const& p, T const* row, token_id v) {
     return static_cast<double>(weight_of(p, row, v)) / p.total;
 }
 /// log p(v) without underflow, as distribution::log_probability.
 template <class T>
-[[nodiscard]] __device__ inline double log_probability_of(law const& p, T const* row, token_id v) {
+[[nodiscard]] __device__ inline double log_probability_of(distribution const& p, T const* row, token_id v) {
     double const none = -static_cast<double>(infinity);
     if (p.is_one_hot()) return v == p.mode ? 0.0 : none;
     float const logit = load(row[v]);
@@ -132,7 +132,7 @@ template <class T>
 /// WARP collective: the sum of a block's weights.
 template <class T>
 [[nodiscard]] __device__ __noinline__ double sum_block(T const* row, std::uint32_t size, std::uint32_t block,
-                                                       law const& p) {
+                                                       distribution const& p) {
     row_lanes<T> logits;
     read_block(row, size, block, logits);
     double sum = 0.0;
@@ -155,7 +155,7 @@ inline constexpr double block_room = sum_rounding<float>;
 /// WARP collective: the token that the part `share` < 1 of the sum of all weights stands for, by two passes; no_token if
 /// there is no sum.
 template <class T>
-[[nodiscard]] __device__ __noinline__ token_id draw_share(T const* row, std::uint32_t size, law const& p,
+[[nodiscard]] __device__ __noinline__ token_id draw_share(T const* row, std::uint32_t size, distribution const& p,
                                                           double share) {
     std::uint32_t const blocks = count_blocks(size);
     double total = 0.0;
@@ -181,12 +181,12 @@ template <class T>
 }
 
 /// WARP collective: the token that `u` stands for under p, whose blocks' cumulative sums are `upto` (not read of a one-hot
-/// law). no_token if no token has weight, as of sums that a producer gave and that do not hold. `room`: of a block's sum, for
-/// what it may lack of its weights.
+/// distribution). no_token if no token has weight, as of sums that a producer gave and that do not hold. `room`: of a
+/// block's sum, for what it may lack of its weights.
 ///
 /// All of the block is asked for at once, and summed by parts; the part that matters is then in the cache.
 template <class T>
-[[nodiscard]] __device__ __noinline__ token_id draw_token(T const* row, std::uint32_t size, law const& p,
+[[nodiscard]] __device__ __noinline__ token_id draw_token(T const* row, std::uint32_t size, distribution const& p,
                                                           double const* upto, double u, double room = block_room) {
     using lanes = row_lanes<T>;
     if (p.is_one_hot()) return p.mode;

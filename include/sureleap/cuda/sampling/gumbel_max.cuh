@@ -64,13 +64,13 @@ struct gumbel_winner {
 
 /// The race of a warp: a place in registers that meets tokens, in any order, and more than once if need be. Everything
 /// but the winner is a WARP collective. Let several warps meet all tokens of a row between them. The first of their
-/// winners is that of gumbel_max, with the weights of a dense law. Only times that are equal within the rounding of the
-/// host's weights may be decided otherwise. A warp has no winner if it was told of a time that none of its tokens
-/// beats.
+/// winners is that of gumbel_max, with the weights of a dense distribution. Only times that are equal within the
+/// rounding of the host's weights may be decided otherwise. A warp has no winner if it was told of a time that none of
+/// its tokens beats.
 class warp_gumbel_max {
 public:
     /// With weights and truncation of `how`; its shift and total play no part.
-    __device__ warp_gumbel_max(draw_key const& key, law const& how)
+    __device__ warp_gumbel_max(draw_key const& key, distribution const& how)
         : key_(key),
           scale_(how.scale),
           unit_(0.693147181f / how.scale),

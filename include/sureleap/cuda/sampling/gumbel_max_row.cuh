@@ -23,10 +23,10 @@ struct gumbel_shared {
     std::uint32_t place;
 };
 
-/// The winner among the tokens of a whole row under a dense law, truncated or not. A BLOCK collective; every thread gets the
-/// result. One pass over the row, and `likely` (a token or no_token) makes it cheaper if it does well.
+/// The winner among the tokens of a whole row under a dense distribution, truncated or not. A BLOCK collective; every
+/// thread gets the result. One pass over the row, and `likely` (a token or no_token) makes it cheaper if it does well.
 template <class T>
-[[nodiscard]] __device__ gumbel_winner gumbel_max_row(T const* row, std::uint32_t size, law const& how,
+[[nodiscard]] __device__ gumbel_winner gumbel_max_row(T const* row, std::uint32_t size, distribution const& how,
                                                       draw_key const& key, token_id likely, gumbel_shared& shared) {
     unsigned const warps = blockDim.x / warp_size;
     std::uint32_t const blocks = count_blocks(size);
@@ -51,9 +51,9 @@ template <class T>
 /// `how` knows them by their places. A BLOCK collective; every thread gets the result. At least one token is kept, and
 /// those that are have logits below +inf. Two calls of Philox a token, where gumbel_max_row makes one for 128.
 [[nodiscard]] __device__ inline std::uint32_t gumbel_max_list(token_id const* ids, float const* logits,
-                                                              std::uint32_t count, law const& how, draw_key const& key,
-                                                              gumbel_shared& shared) {
-    law all = how;  // the race would cut ties by names
+                                                              std::uint32_t count, distribution const& how,
+                                                              draw_key const& key, gumbel_shared& shared) {
+    distribution all = how;  // the race would cut ties by names
     all.least_logit = -infinity;
     warp_gumbel_max mine{key, all};
     for (std::uint32_t first = warp_index() * warp_size; first < count; first += blockDim.x) {

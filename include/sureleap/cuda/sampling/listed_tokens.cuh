@@ -47,8 +47,9 @@ template <class Of>
     return {count, before};
 }
 
-/// The list of a row and its histogram, one after the other in the same scratch. All members are BLOCK collectives unless they
-/// are marked otherwise. The row is told to each: an object that pointed to its neighbour could not stay in registers.
+/// The list of a row and its histogram, one after the other in the same memory. All members are BLOCK collectives
+/// unless they are marked otherwise. The row is told to each: an object that pointed to its neighbour could not stay in
+/// registers.
 template <class T>
 class listed_tokens {
 public:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // A row of logits as tokens in order (logit descending, id ascending), for a search by a block of threads. In: a row
-// that has a law, and what is known of it already. Out: a key of each token that sorts as tokens do, its weight, and
-// visits of the tokens between two keys.
+// that has a distribution, and what is known of it already. Out: a key of each token that sorts as tokens do, its
+// weight, and visits of the tokens between two keys.
 //
 // The largest logits of 256 parts of the row are kept. They let a visit skip the parts that have nothing to show. At
 // least k tokens reach the k-th largest of them, and hardly more, because most parts have one or none of the best. To

@@ -43,7 +43,7 @@ struct logits_rows {
 
     [[nodiscard]] __device__ T const* row(std::uint32_t i) const { return data + i * stride; }
     /// Normalisers were given that are those of `how`, and none of rows first .. last is too large to be read (the
-    /// host's largest_normaliser): laws of these rows take no pass over them.
+    /// host's largest_normaliser): distributions of these rows take no pass over them.
     [[nodiscard]] __device__ bool are_normalised(transform const& how, std::uint32_t first, std::uint32_t last) const {
         if (log_normalisers == nullptr || how.temperature != 1.0 || how.truncates()) return false;
         constexpr float most = static_cast<float>(largest_normaliser<float>);
@@ -119,7 +119,7 @@ template <class T>
 }
 
 /// WARP collective: block `block` of a row of `size` logits. Marked as read once: what is read again is a block here and
-/// there, while laws, sums and drafts should stay in the cache.
+/// there, while distributions, sums and drafts should stay in the cache.
 template <class T>
 __device__ __forceinline__ void read_block(T const* row, std::uint32_t size, std::uint32_t block, row_lanes<T>& out) {
     std::uint32_t const first = block * block_tokens;

@@ -11,7 +11,7 @@
 //
 // A mask may depend on tokens that are drafted in the same round. An engine whose grammar runs on the device hands
 // draw_chain a callable that fills and applies the mask of position k. A grammar on the host knows position 0 before
-// the draft, and the target's rows after it. What is not masked of q costs acceptance, never the law.
+// the draft, and the target's rows after it. What is not masked of q costs acceptance, never the distribution.
 //
 // A row's normaliser is that of the masked row, or none is given.
 #pragma once
@@ -121,7 +121,7 @@ template <class U>
 
 /// Masks the target's rows of a batch, round.batch or that of trees: `masks` has as many. One launch.
 /// cudaErrorInvalidValue if shapes do not fit or a pointer is null. A mask that allows nothing leaves the row without a
-/// law: the request's verdict is status::invalid_target, if the row decides.
+/// distribution: the request's verdict is status::invalid_target, if the row decides.
 template <class T>
 [[nodiscard]] cudaError_t mask_target_rows(mutable_rows<T> rows, mask_columns const& masks, batch_columns const& batch,
                                            device_round const& round, cudaStream_t stream) noexcept {

@@ -204,11 +204,11 @@ private:
 
 }  // namespace detail
 
-/// What top-k, top-p and min-p of `how` keep of a row that has a law: the last token kept. A BLOCK collective of 32 to
-/// 1024 threads, a power of two; every thread gets the result. `how` truncates and is not greedy; no logit is NaN or
-/// +inf, and statistics.top is finite. The result is detail::truncate's, up to weights at the boundary of top-p or
-/// min-p that differ by rounding. Passes over the row: one for its largest logits, unless the statistics tell them; one
-/// for the total, if top-p comes first and they do not tell it; then mostly one over a part of it.
+/// What top-k, top-p and min-p of `how` keep of a row that has a distribution: the last token kept. A BLOCK collective
+/// of 32 to 1024 threads, a power of two; every thread gets the result. `how` truncates and is not greedy; no logit is
+/// NaN or +inf, and statistics.top is finite. The result is detail::truncate's, up to weights at the boundary of top-p
+/// or min-p that differ by rounding. Passes over the row: one for its largest logits, unless the statistics tell them;
+/// one for the total, if top-p comes first and they do not tell it; then mostly one over a part of it.
 template <class T>
 [[nodiscard]] __device__ __noinline__ cutoff truncate(T const* row, std::uint32_t size, transform const& how,
                                                       row_statistics const& statistics, truncate_shared& shared) {

@@ -43,7 +43,7 @@ struct admission_end {
 };
 
 /// Threads of a walk: those that sort the largest table at once, if there can be so many.
-[[nodiscard]] inline unsigned admission_threads(round_limits const& limits) noexcept {
+[[nodiscard]] inline unsigned admission_threads(device_limits const& limits) noexcept {
     std::size_t const candidates = std::size_t{limits.requests} * limits.block_size;
     unsigned threads = 4 * warp_size;
     while (threads < most_sorters && threads * keys_each < candidates) threads *= 2;
@@ -72,7 +72,7 @@ inline constexpr double device_proof_slack = 0x1p-48;
 /// of them, in order. `taken` counts from `before` on. Of sorted keys, `size` of which are candidates.
 template <class Visit>
 __device__ void for_own_prefixes(std::uint32_t const (&key)[keys_each], std::uint32_t size, device_step const& before,
-                                 double const* steps_per_second, admission_scratch& s, Visit const& visit) {
+                                 double const* steps_per_second, admission_shared& s, Visit const& visit) {
     std::uint32_t const first = keys_each * threadIdx.x;
     std::uint64_t mine = 0;
 #pragma unroll
@@ -92,9 +92,9 @@ __device__ void for_own_prefixes(std::uint32_t const (&key)[keys_each], std::uin
 //
 //   bool passes(device_segment const&) const
 //       WARP collective in parts: true in all lanes proves that the walk goes through the segment.
-//   void visit(device_step const&, admission_scratch&)
+//   void visit(device_step const&, admission_shared&)
 //       BLOCK collective: every thread names a prefix that exists, ahead of the walk.
-//   std::uint32_t take(std::uint32_t const (&key)[keys_each], std::uint32_t size, device_step const& before, admission_scratch&)
+//   std::uint32_t take(std::uint32_t const (&key)[keys_each], std::uint32_t size, device_step const&, admission_shared&)
 //       BLOCK collective: how many of the next `size` candidates it takes, from sorted keys; `size` if it goes on.
 
 namespace detail {
@@ -102,7 +102,7 @@ namespace detail {
 /// BLOCK collective. The next `size` candidates, sorted, are shown to the rule; false if it stopped among them.
 template <class Rule>
 __device__ bool admit_sorted(std::uint32_t const (&key)[keys_each], std::uint32_t size, device_step const& before,
-                             Rule& rule, admission_end& end, admission_scratch& s) {
+                             Rule& rule, admission_end& end, admission_shared& s) {
     std::uint32_t const taken = rule.take(key, size, before, s);
     end.count += taken;
     if (taken > 0) {
@@ -131,8 +131,8 @@ struct key_classes {
 
 /// BLOCK collective: the tally of all candidates before each class; `before` of those before the first.
 __device__ inline void tally_classes(candidate_table const& table, key_classes const& classes, tally const& before,
-                                     admission_scratch& s) {
-    for (std::uint32_t c = threadIdx.x; c < admission_scratch::classes; c += blockDim.x) {
+                                     admission_shared& s) {
+    for (std::uint32_t c = threadIdx.x; c < admission_shared::classes; c += blockDim.x) {
         s.classed.counts[c] = 0;
         s.classed.rests[c] = 0;
     }
@@ -140,13 +140,13 @@ __device__ inline void tally_classes(candidate_table const& table, key_classes c
     table.for_each_place([&](bool used, std::uint32_t, fixed_probability survival) {
         std::uint32_t const offset = candidate_table::key_of(survival) - classes.first;  // wraps before the first
         std::uint32_t const c = offset >> classes.shift;
-        if (!used || c >= admission_scratch::classes) return;
+        if (!used || c >= admission_shared::classes) return;
         std::uint32_t const rest = offset - (c << classes.shift);
         atomicAdd(&s.classed.counts[c], 1u);
         if (rest > 0) atomicAdd(&s.classed.rests[c], rest);  // sums below 2^18 x 2^13
     });
     __syncthreads();
-    std::uint32_t const each = admission_scratch::classes / blockDim.x;
+    std::uint32_t const each = admission_shared::classes / blockDim.x;
     std::uint32_t const first = each * threadIdx.x;
     auto const tally_of = [&](std::uint32_t c) {
         std::uint64_t const count = s.classed.counts[c];
@@ -160,17 +160,18 @@ __device__ inline void tally_classes(candidate_table const& table, key_classes c
         s.prefixes[c] = prefix;
         prefix += tally_of(c);
     }
-    if (threadIdx.x == blockDim.x - 1) s.prefixes[admission_scratch::classes] = prefix;
+    if (threadIdx.x == blockDim.x - 1) s.prefixes[admission_shared::classes] = prefix;
     __syncthreads();
 }
 
-/// BLOCK collective: the first class from `from` on that the rule cannot pass; admission_scratch::classes if it passes all.
+/// BLOCK collective: the first class from `from` on that the rule cannot pass; admission_shared::classes if it passes
+/// all.
 template <class Rule>
 [[nodiscard]] __device__ std::uint32_t first_open_class(candidate_table const& table, key_classes const& classes,
-                                                        std::uint32_t from, Rule const& rule, admission_scratch& s) {
-    if (threadIdx.x == 0) s.found = admission_scratch::classes;
+                                                        std::uint32_t from, Rule const& rule, admission_shared& s) {
+    if (threadIdx.x == 0) s.found = admission_shared::classes;
     __syncthreads();
-    for (std::uint32_t c = from + warp_index(); c < admission_scratch::classes; c += blockDim.x / warp_size) {
+    for (std::uint32_t c = from + warp_index(); c < admission_shared::classes; c += blockDim.x / warp_size) {
         // Another warp may have found one before: later classes need no look. One lane reads, so that all agree.
         std::uint32_t const found = *static_cast<std::uint32_t const volatile*>(&s.found);
         if (c > __shfl_sync(all_lanes, found, 0)) break;
@@ -189,7 +190,7 @@ template <class Rule>
 
 /// BLOCK collective: this thread's share of the candidates with keys begin .. end - 1, unsorted.
 __device__ inline void collect_keys(candidate_table const& table, std::uint32_t begin, std::uint32_t end,
-                                    std::uint32_t (&key)[keys_each], admission_scratch& s) {
+                                    std::uint32_t (&key)[keys_each], admission_shared& s) {
     if (threadIdx.x == 0) s.collected = 0;
     __syncthreads();
     table.for_each_place([&](bool used, std::uint32_t, fixed_probability survival) {
@@ -212,7 +213,7 @@ __device__ inline void collect_keys(candidate_table const& table, std::uint32_t 
 
 /// BLOCK collective, of most_sorters threads: a table of any size.
 template <class Rule>
-__device__ admission_end walk_by_classes(candidate_table const& table, Rule& rule, admission_scratch& s) {
+__device__ admission_end walk_by_classes(candidate_table const& table, Rule& rule, admission_shared& s) {
     constexpr unsigned coarsest = 13;  // 2,048 classes of 2^13 keys: all but the last key, a survival of 0
     constexpr unsigned finer = 11;
     constexpr std::uint32_t together = 2048;  // candidates that are worth sorting with those of an open class
@@ -221,7 +222,7 @@ __device__ admission_end walk_by_classes(candidate_table const& table, Rule& rul
     tally before{};
     while (end.count < table.candidates() && classes.first <= certain) {
         tally_classes(table, classes, before, s);
-        for (std::uint32_t c = threadIdx.x; c < admission_scratch::classes; c += blockDim.x) {
+        for (std::uint32_t c = threadIdx.x; c < admission_shared::classes; c += blockDim.x) {
             rule.visit(table.after({s.prefixes[c + 1]}), s);
         }
         std::uint32_t c = 0;
@@ -229,7 +230,7 @@ __device__ admission_end walk_by_classes(candidate_table const& table, Rule& rul
             c = first_open_class(table, classes, c, rule, s);
             before = {s.prefixes[c]};
             end = {before.count(), certain + 1 - classes.begin(c)};
-            if (c == admission_scratch::classes) {
+            if (c == admission_shared::classes) {
                 classes = {classes.begin(c), coarsest};
                 break;
             }
@@ -238,8 +239,8 @@ __device__ admission_end walk_by_classes(candidate_table const& table, Rule& rul
             if (size <= most_keys) {
                 std::uint32_t last = c + 1;
                 // The furthest class whose candidates may be sorted along; prefixes only grow.
-                for (std::uint32_t step = admission_scratch::classes / 2; step > 0; step /= 2) {
-                    if (last + step <= admission_scratch::classes &&
+                for (std::uint32_t step = admission_shared::classes / 2; step > 0; step /= 2) {
+                    if (last + step <= admission_shared::classes &&
                         tally{s.prefixes[last + step]}.count() - end.count <= together) {
                         last += step;
                     }
@@ -272,7 +273,7 @@ __device__ admission_end walk_by_classes(candidate_table const& table, Rule& rul
 
 /// BLOCK collective, of admission_threads(limits) threads: asks the rule from the first candidate on until it stops.
 template <class Rule>
-__device__ admission_end walk(candidate_table const& table, Rule& rule, admission_scratch& s) {
+__device__ admission_end walk(candidate_table const& table, Rule& rule, admission_shared& s) {
     if (table.places() > keys_each * blockDim.x) return detail::walk_by_classes(table, rule, s);
     admission_end end{};
     std::uint32_t key[keys_each];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // How many positions to verify, on the device: the unconstrained maximum of Theta over the prefixes of a table from before
-// the block (schedule/budget.hpp). schedule_top_k reads the number where it was written, so no host waits for it. The
+// the block (schedule/budget.hpp). top_k_schedule reads the number where it was written, so no host waits for it. The
 // search may run on another stream while the block is drawn.
 //
 // On the host the type of a table says where it comes from, and this round's own is refused by the compiler. Here tables
@@ -51,13 +51,13 @@ public:
         return below;
     }
 
-    __device__ void visit(device_step const& some, admission_scratch& s) {
+    __device__ void visit(device_step const& some, admission_shared& s) {
         double const theta = largest_of_block(some.throughput(steps_per_second_), s.block);
         if (theta > bar_) bar_ = theta;
     }
 
     __device__ std::uint32_t take(std::uint32_t const (&key)[keys_each], std::uint32_t size, device_step const& before,
-                                  admission_scratch& s) {
+                                  admission_shared& s) {
         double best = theta_;
         std::uint32_t at = no_key;
         for_own_prefixes(key, size, before, steps_per_second_, s, [&](std::uint32_t taken, double theta) {
@@ -89,7 +89,7 @@ template <class = void>
 __global__ void __launch_bounds__(most_sorters, 1)
     best_budget_kernel(device_round round, survival_columns columns, double const* steps_per_second,
                        std::uint32_t* budget) {
-    auto& s = shared_memory<admission_scratch>();
+    auto& s = shared_memory<admission_shared>();
     candidate_table const table(round, columns, s);
     best_prefix rule(steps_per_second, table.without_drafts());
     walk(table, rule, s);
@@ -114,13 +114,13 @@ __global__ void __launch_bounds__(most_sorters, 1)
 /// that begin with their weights; not the live one (see above). One launch of one block; equal to the host's
 /// best_budget with the curve that was tabulated.
 [[nodiscard]] inline cudaError_t best_budget(device_round const& round, survival_columns const& table,
-                                             capacity_columns const& capacity, std::uint32_t* budget,
+                                             capacity_table const& capacity, std::uint32_t* budget,
                                              cudaStream_t stream) noexcept {
     if (!round.ready() || !table.ready() || !capacity.fits(round.limits) || budget == nullptr ||
         detail::reads_live_table(round, table)) {
         return cudaErrorInvalidValue;
     }
-    return launch(detail::best_budget_kernel<>, 1, admission_threads(round.limits), sizeof(admission_scratch), stream,
+    return launch(detail::best_budget_kernel<>, 1, admission_threads(round.limits), sizeof(admission_shared), stream,
                   round, table, static_cast<double const*>(capacity.steps_per_second), budget);
 }
 

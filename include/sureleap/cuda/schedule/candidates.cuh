@@ -31,24 +31,24 @@ struct table_statistics {
 };
 
 /// Shared memory of a walk and of the lengths after it.
-struct admission_scratch {
+struct admission_shared {
     static constexpr std::uint32_t classes = 2048;
     struct class_counts {
         std::uint32_t counts[classes];
         std::uint32_t rests[classes];  // sums of what keys have beyond the first of their class
     };
 
-    block_scratch block;
+    block_shared block;
     table_statistics table;
     std::uint64_t prefixes[classes + 1];  // tallies of all classes before
-    std::uint8_t sizes[round_limits::most_requests];
+    std::uint8_t sizes[device_limits::most_requests];
     std::uint32_t found;
     std::uint32_t collected;
     union {  // one after the other
-        sort_scratch sort;
+        sort_shared sort;
         std::uint32_t keys[most_keys];
         class_counts classed;
-        std::uint32_t admitted[round_limits::most_requests];
+        std::uint32_t admitted[device_limits::most_requests];
     };
 };
 
@@ -70,7 +70,7 @@ struct tally {
 class candidate_table {
 public:
     /// BLOCK collective.
-    __device__ candidate_table(device_round const& round, survival_columns const& columns, admission_scratch& s)
+    __device__ candidate_table(device_round const& round, survival_columns const& columns, admission_shared& s)
         : s_(s) {
         std::uint32_t const gamma = round.limits.block_size;
         std::uint32_t const requests =
@@ -179,7 +179,7 @@ private:
         visit(there && place - r * table.block_size < s_.sizes[there ? r : 0], r, survival);
     }
 
-    admission_scratch const& s_;
+    admission_shared const& s_;
 };
 
 }  // namespace cuda

@@ -5,7 +5,7 @@
 //
 //     lagged_table(round, history, table, stream);                       // tables `lag` rounds old, this round's requests
 //     best_budget(round, table, capacity, budget, stream);               // beside the draw, if on a stream of its own
-//     ... draw_chain ...  schedule_top_k(round, budget, stream);  ... flatten, score, accept ...
+//     ... draw_chain ...  admit(top_k_schedule{budget}, round, stream);  ... flatten, score, accept ...
 //     remember(round, history, stream);                                  // before the requests move on
 //     advance(round, stream);
 //
@@ -36,7 +36,7 @@ struct past_round {
 };
 
 /// A ring of `lag` rounds for every slot.
-struct history_columns {
+struct history_memory {
     std::uint32_t slots = 0;
     std::uint32_t block_size = 0;
     std::uint32_t lag = 0;
@@ -46,15 +46,15 @@ struct history_columns {
     past_round* entries = nullptr;            ///< [slots, lag]
     fixed_probability* confidence = nullptr;  ///< [slots, lag, gamma]
 
-    [[nodiscard]] bool fits(round_limits const& limits) const noexcept {
+    [[nodiscard]] bool fits(device_limits const& limits) const noexcept {
         return slots >= limits.requests && block_size == limits.block_size && lag >= 1 && prior <= certain &&
                round != nullptr && arrived != nullptr && entries != nullptr && confidence != nullptr;
     }
 };
 
 /// Out of `ws`; forget_all before its first use. `prior` of a probability is made by quantise.
-[[nodiscard]] inline history_columns carve_history(workspace& ws, round_limits const& limits, std::uint32_t lag,
-                                                   fixed_probability prior) noexcept {
+[[nodiscard]] inline history_memory carve_history(workspace& ws, device_limits const& limits, std::uint32_t lag,
+                                                  fixed_probability prior) noexcept {
     std::size_t const rings = std::size_t{limits.requests} * lag;
     return {limits.requests,
             limits.block_size,
@@ -67,7 +67,7 @@ struct history_columns {
 }
 
 /// Forgets everything, as a history that was just built.
-[[nodiscard]] inline cudaError_t forget_all(history_columns const& history, cudaStream_t stream) noexcept {
+[[nodiscard]] inline cudaError_t forget_all(history_memory const& history, cudaStream_t stream) noexcept {
     if (history.round == nullptr || history.arrived == nullptr || history.entries == nullptr) {
         return cudaErrorInvalidValue;
     }
@@ -79,8 +79,7 @@ struct history_columns {
 }
 
 /// Forgets a slot's past: survival_history::join, for the engine to call when a request takes the slot, between rounds.
-[[nodiscard]] inline cudaError_t join(history_columns const& history, std::uint32_t slot,
-                                      cudaStream_t stream) noexcept {
+[[nodiscard]] inline cudaError_t join(history_memory const& history, std::uint32_t slot, cudaStream_t stream) noexcept {
     if (history.entries == nullptr || slot >= history.slots) return cudaErrorInvalidValue;
     past_round* const ring = history.entries + std::size_t{slot} * history.lag;
     return cudaMemsetAsync(ring, 0, history.lag * sizeof(past_round), stream);
@@ -93,7 +92,7 @@ inline constexpr unsigned threads_of_history = 256;
 /// A thread a request: a product is a chain.
 template <class = void>
 __global__ void __launch_bounds__(threads_of_history)
-    lagged_kernel(device_round round, history_columns history, survival_columns table) {
+    lagged_kernel(device_round round, history_memory history, survival_columns table) {
     std::uint32_t const r = blockIdx.x * blockDim.x + threadIdx.x;
     if (r >= round.limits.requests || r >= *round.requests.count) return;
     std::uint64_t const now = *history.round;
@@ -124,7 +123,7 @@ __global__ void __launch_bounds__(threads_of_history)
 
 /// A thread a position.
 template <class = void>
-__global__ void __launch_bounds__(threads_of_history) remember_kernel(device_round round, history_columns history) {
+__global__ void __launch_bounds__(threads_of_history) remember_kernel(device_round round, history_memory history) {
     std::uint64_t const now = *history.round;
     std::uint32_t const gamma = round.limits.block_size;
     std::uint32_t const place = blockIdx.x * blockDim.x + threadIdx.x;
@@ -156,7 +155,7 @@ __global__ void __launch_bounds__(threads_of_history) remember_kernel(device_rou
 /// The table that best_budget may read in the coming round: each request's confidences of `lag` rounds ago. Where that
 /// block was shorter than this one may be, the prior continues it; where its chain had ended, it ends. Requests that were
 /// not in that round have the prior alone. Positions that a request may not draft are left out. One launch.
-[[nodiscard]] inline cudaError_t lagged_table(device_round const& round, history_columns const& history,
+[[nodiscard]] inline cudaError_t lagged_table(device_round const& round, history_memory const& history,
                                               survival_columns const& table, cudaStream_t stream) noexcept {
     if (!round.ready() || !history.fits(round.limits) || !table.ready()) return cudaErrorInvalidValue;
     unsigned const blocks = (round.limits.requests + detail::threads_of_history - 1) / detail::threads_of_history;
@@ -165,7 +164,7 @@ __global__ void __launch_bounds__(threads_of_history) remember_kernel(device_rou
 
 /// Remembers this round's confidences: survival_history::push, once at the end of every round, before the requests move on.
 /// One launch.
-[[nodiscard]] inline cudaError_t remember(device_round const& round, history_columns const& history,
+[[nodiscard]] inline cudaError_t remember(device_round const& round, history_memory const& history,
                                           cudaStream_t stream) noexcept {
     if (!round.ready() || !history.fits(round.limits)) return cudaErrorInvalidValue;
     std::uint32_t const places = round.limits.requests * round.limits.block_size;

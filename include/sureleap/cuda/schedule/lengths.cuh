@@ -29,17 +29,17 @@ struct admitted_run {
     [[nodiscard]] __device__ bool ties_at(std::uint32_t k) const { return above <= k && k < level; }
 };
 
-[[nodiscard]] __device__ __forceinline__ admitted_run run_of(admission_scratch const& s, std::uint32_t r) {
+[[nodiscard]] __device__ __forceinline__ admitted_run run_of(admission_shared const& s, std::uint32_t r) {
     return {s.admitted[r] & 0xffffu, s.admitted[r] >> 16};
 }
 
 /// BLOCK collective: writes lengths when only `left` of those that tie are admitted. Shared memory of the walk's classes is
 /// free again: words for the ties of every 32 requests, and for those of each position.
 __device__ inline void admit_some_ties(std::uint32_t requests, std::uint32_t left, std::uint32_t* lengths,
-                                       admission_scratch& s) {
+                                       admission_shared& s) {
     auto* const at_position = reinterpret_cast<std::uint32_t*>(s.prefixes);
     std::uint32_t* const at_request = at_position + warp_size;
-    constexpr std::uint32_t positions = round_limits::longest_block;
+    constexpr std::uint32_t positions = device_limits::longest_block;
     for (std::uint32_t i = threadIdx.x; i < warp_size; i += blockDim.x) at_position[i] = 0;
     __syncthreads();
     for (std::uint32_t first = 0; first < requests; first += blockDim.x) {
@@ -60,7 +60,7 @@ __device__ inline void admit_some_ties(std::uint32_t requests, std::uint32_t lef
     }
     __syncthreads();
     // 256 words at most: those of 8,192 requests. One word a thread, or two.
-    constexpr std::uint32_t words = round_limits::most_requests / warp_size;
+    constexpr std::uint32_t words = device_limits::most_requests / warp_size;
     std::uint32_t* const before_request = at_request + words;
     std::uint64_t passed = 0;
     for (std::uint32_t first = 0; first * warp_size < requests; first += blockDim.x) {
@@ -89,7 +89,7 @@ __device__ inline void admit_some_ties(std::uint32_t requests, std::uint32_t lef
 
 /// BLOCK collective. [R] lengths, then zeros up to `most_requests`.
 __device__ inline void write_lengths(candidate_table const& table, admission_end const& end,
-                                     std::uint32_t most_requests, std::uint32_t* lengths, admission_scratch& s) {
+                                     std::uint32_t most_requests, std::uint32_t* lengths, admission_shared& s) {
     std::uint32_t const requests = table.requests();
     __syncthreads();  // `admitted` shares memory with keys that others may still sort: a rule that takes nothing has no barrier
     for (std::uint32_t r = threadIdx.x; r < requests; r += blockDim.x) s.admitted[r] = 0;

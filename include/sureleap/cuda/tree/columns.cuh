@@ -3,9 +3,9 @@
 // Draft trees of a round in device memory. They stand beside a device_round and take the place of its drafts and batch:
 //
 //     engine writes      round.requests
-//     grow_trees         trees.counts, tokens, parents, statuses, laws (grow.cuh; or a drafter of the engine's)
+//     grow_trees         trees.counts, tokens, parents, statuses, distributions (grow.cuh; or the engine's drafter)
 //     flatten_trees      what follows from parents, and the batch      (flatten.cuh)
-//     match_trees        round.verdicts, and trees.paths               (match.cuh; or reject_trees, rejection.cuh)
+//     accept<Rule>       round.verdicts, and trees.paths               (round/accept.cuh)
 //     advance            round.requests, for the next round            (round/advance.cuh)
 //
 // A tree is what the host's draft_tree is: node 0 is the anchor, a parent comes before its children, and siblings stand in
@@ -38,7 +38,7 @@ struct tree_columns {
     std::uint32_t* counts = nullptr;  ///< [R] drafted nodes, at most N; 0: the anchor alone
     token_id* tokens = nullptr;       ///< [R, N + 1]; that of node 0 is not read, since round.requests has the anchors
     std::int32_t* parents = nullptr;  ///< [R, N + 1] node numbers; that of node 0 is not read
-    law* laws = nullptr;              ///< [R, N + 1] q of a node's first child, for rules that read it
+    distribution* distributions = nullptr;  ///< [R, N + 1] q of a node's first child, for rules that read it
     status* statuses = nullptr;  ///< [R]; flatten_trees makes it invalid_tree where a parent does not come before its
                                  ///< child, or a node is deeper than the round's block size
 
@@ -65,7 +65,8 @@ struct tree_columns {
 
 /// Columns out of `ws`, for trees of `nodes` drafted nodes, 1 .. 255. If that only counts or is too small, the result is not
 /// ready(), and every stage refuses it.
-[[nodiscard]] inline tree_columns carve_trees(workspace& ws, round_limits const& limits, std::uint32_t nodes) noexcept {
+[[nodiscard]] inline tree_columns carve_trees(workspace& ws, device_limits const& limits,
+                                              std::uint32_t nodes) noexcept {
     tree_columns trees{};
     if (!limits.valid() || nodes == 0 || nodes > tree_columns::most_nodes) return trees;
     std::size_t const requests = limits.requests;
@@ -74,7 +75,7 @@ struct tree_columns {
     trees.counts = ws.take<std::uint32_t>(requests);
     trees.tokens = ws.take<token_id>(cells);
     trees.parents = ws.take<std::int32_t>(cells);
-    trees.laws = ws.take<law>(cells);
+    trees.distributions = ws.take<distribution>(cells);
     trees.statuses = ws.take<status>(requests);
     trees.depths = ws.take<std::uint32_t>(cells);
     trees.first_children = ws.take<std::int32_t>(cells);

@@ -33,7 +33,7 @@ SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 
 /// Arrays for batches of trees of `nodes` drafted nodes; page_size: 0 for a cache without pages.
-[[nodiscard]] inline attention_layout carve_tree_attention(workspace& ws, round_limits limits, std::uint32_t nodes,
+[[nodiscard]] inline attention_layout carve_tree_attention(workspace& ws, device_limits limits, std::uint32_t nodes,
                                                            std::uint32_t page_size) noexcept {
     limits.block_size = nodes;
     return carve_attention(ws, limits, page_size);
@@ -41,8 +41,8 @@ namespace cuda {
 
 namespace detail {
 
-struct tree_scratch {
-    flatten_scratch flat;
+struct flatten_trees_shared {
+    flatten_shared flat;
     std::int32_t parents[threads_of_flatten / warp_size][tree_columns::most_nodes + 1];  ///< of a warp's tree
 };
 
@@ -112,17 +112,17 @@ __device__ inline void write_node(device_round const& round, tree_columns const&
 
 /// BLOCK collective: packed_indptr of the block's own requests, and of all if it is the last.
 __device__ inline void write_mask_sums(device_round const& round, tree_columns const& trees, tree_masks const& masks,
-                                       std::uint32_t first, bool last, block_scratch& scratch) {
+                                       std::uint32_t first, bool last, block_shared& shared) {
     std::uint32_t const limit = round.limits.requests;
     std::uint32_t const count = *round.requests.count < limit ? *round.requests.count : limit;
     std::uint64_t before = 0;
     for (std::uint32_t r = threadIdx.x; r < first && r < count; r += blockDim.x) {
         before += mask_bytes(round, trees, masks, r);
     }
-    before = sum_over_block(before, scratch).total;
+    before = sum_over_block(before, shared).total;
     std::uint32_t const own = first + threadIdx.x;
     bool const owns = threadIdx.x < requests_of_flatten && own < limit;
-    block_sum const sum = sum_over_block(owns && own < count ? mask_bytes(round, trees, masks, own) : 0, scratch);
+    block_sum const sum = sum_over_block(owns && own < count ? mask_bytes(round, trees, masks, own) : 0, shared);
     if (owns) masks.packed_indptr[own] = static_cast<std::int32_t>(before + sum.before);
     if (last && threadIdx.x == 0) masks.packed_indptr[limit] = static_cast<std::int32_t>(before + sum.total);
 }
@@ -132,7 +132,7 @@ template <class = void>
 __global__ void __launch_bounds__(threads_of_flatten)
     flatten_trees_kernel(device_round round, tree_columns trees, flat_batch flat, tree_masks masks,
                          std::uint32_t deepest) {
-    auto& s = shared_memory<tree_scratch>();
+    auto& s = shared_memory<flatten_trees_shared>();
     std::uint32_t const first = blockIdx.x * requests_of_flatten;
     bool const last = blockIdx.x == gridDim.x - 1;
     lay_out_requests(round, flat, first, requests_of_flatten, last, s.flat);
@@ -184,8 +184,8 @@ __global__ void __launch_bounds__(threads_of_flatten)
     unsigned const requests = round.limits.requests;
     unsigned const blocks = (requests + detail::requests_of_flatten - 1) / detail::requests_of_flatten;
     cudaError_t const error =
-        launch(detail::flatten_trees_kernel<>, blocks, detail::threads_of_flatten, sizeof(detail::tree_scratch), stream,
-               rows, trees, flat, masks, round.limits.block_size);
+        launch(detail::flatten_trees_kernel<>, blocks, detail::threads_of_flatten, sizeof(detail::flatten_trees_shared),
+               stream, rows, trees, flat, masks, round.limits.block_size);
     if (error != cudaSuccess || masks.packed == nullptr) return error;
     return launch(detail::pack_masks<>, dim3(requests, masks.context ? detail::blocks_of_context : 1),
                   detail::threads_of_masks, 0, stream, rows, trees, masks);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // What growing trees is told, and what it keeps in device memory. In: a head that is confined to shortlists, the limits of rounds,
-// the nodes of a tree. Out: what grow_trees (grow.cuh) fills, and what reject_trees reads q from.
+// the nodes of a tree. Out: what grow_trees (grow.cuh) fills, and what accept reads q from.
 //
 // A list and its logits are kept for every node that may have children. They live until the trees are judged.
 #pragma once
@@ -62,7 +62,7 @@ struct growth_shape {
 };
 
 template <device_head Head>
-[[nodiscard]] growth_shape growth_shape_of(shortlist<Head> const& list) noexcept {
+[[nodiscard]] growth_shape growth_shape_of(shortlist_head<Head> const& list) noexcept {
     return {shape_of(list), recurrent_head<Head> ? static_cast<std::uint32_t>(list.head.w2.cols) : 0};
 }
 
@@ -70,7 +70,7 @@ template <device_head Head>
 /// has no children, and no row.
 struct growth_memory {
     growth_shape shape{};
-    round_limits limits{};
+    device_limits limits{};
     std::uint32_t nodes = 0;    ///< N
     token_lists best{};         ///< of every position by base logits
     token_lists lists{};        ///< [R, N] what children of a node were drawn from, ascending
@@ -87,12 +87,12 @@ struct growth_memory {
 
 /// Out of `ws`, for trees of `nodes` drafted nodes, 1 .. 255: R N (8 (best + successors) + 12 + 4 state_size) bytes, and 4 best
 /// for each of the R gamma positions. If that only counts or is too small, the result is not ready().
-[[nodiscard]] inline growth_memory carve_growth(workspace& ws, round_limits const& limits, std::uint32_t nodes,
+[[nodiscard]] inline growth_memory carve_growth(workspace& ws, device_limits const& limits, std::uint32_t nodes,
                                                 growth_shape const& shape) noexcept {
     growth_memory memory{};
     bool const lists = shape.lists.best > 0 && shape.lists.best <= shape.lists.vocabulary;
     if (!limits.valid() || nodes == 0 || nodes > tree_columns::most_nodes || !lists) return memory;
-    round_limits of_nodes = limits;
+    device_limits of_nodes = limits;
     of_nodes.block_size = nodes;
     std::size_t const rows = std::size_t{limits.requests} * nodes;
     memory.shape = shape;
@@ -109,7 +109,7 @@ struct growth_memory {
     return memory;
 }
 
-/// q of the nodes, for reject_trees.
+/// q of the nodes, for accept.
 [[nodiscard]] inline listed_draft_rows draft_rows_of(growth_memory const& memory) noexcept {
     return {memory.lists, memory.logits, memory.nodes};
 }

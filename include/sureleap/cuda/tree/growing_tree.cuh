@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
 // The tree of one request while it grows, best place first, by a block of threads (grow.cuh). In: the task of a launch and a
-// request. Out: its tree, laws and lists.
+// request. Out: its tree, distributions and lists.
 //
 // A place is the next child of a node. So a node has one place at most, and the search for the largest value looks at one number
-// for each. A law is made when the first child of its node is drawn. Younger siblings are drawn from the same logits, in which
-// those of their elders are -inf while the draw lasts.
+// for each. A distribution is made when the first child of its node is drawn. Younger siblings are drawn from the same
+// logits, in which those of their elders are -inf while the draw lasts.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 #include <sureleap/cuda/core/columns.cuh>
 #include <sureleap/cuda/core/distribution.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
-#include <sureleap/cuda/drafter/list_law.cuh>
+#include <sureleap/cuda/drafter/list_distribution.cuh>
 #include <sureleap/cuda/drafter/shortlist.cuh>
 #include <sureleap/cuda/head/top_tokens.cuh>
 #include <sureleap/cuda/sampling/draw.cuh>
@@ -48,7 +48,7 @@ struct growing_nodes {
     std::uint32_t depths[most];
     std::uint32_t ranks[most];  ///< of the next child
 };
-/// Behind it is the scratch of head and confidence.
+/// Behind it is what head and confidence ask for.
 struct growth_shared {
     growing_nodes nodes;
     shortlist_shared list;
@@ -57,7 +57,7 @@ static_assert(sizeof(growth_shared) == sizeof(growing_nodes) + sizeof(shortlist_
 
 template <class Head, class U, class Confidence>
 struct growth_task {
-    shortlist<Head> head;
+    shortlist_head<Head> head;
     Confidence confidence;
     matrix_view<U> base;
     growth_memory memory;
@@ -76,7 +76,7 @@ public:
         request_columns const& requests = task.round.requests;
         how_ = requests.drafts[r];
         // Siblings are the likeliest tokens where the rule chooses them, or races that are decided by the weights alone. Then a
-        // law of temperature 0 is that of temperature 1, as list_law has it.
+        // distribution of temperature 0 is that of temperature 1, as list_distribution has it.
         chosen_ = DraftRule::is_deterministic || (DraftRule::noise_returns && how_.greedy());
         nodes_ = task.round.chain_cap(r) > 0 ? requests.draft_cap(r, task.trees.nodes) : 0;
         survival_ = requests.weights[r];
@@ -148,7 +148,7 @@ private:
     [[nodiscard]] __device__ double ask(std::uint32_t n, std::uint32_t depth, token_id token) {
         // Values are known before q is: a confidence that reads it says that it is none.
         constexpr position_statistics unknown{__builtin_nan("")};
-        double const c = task_.confidence(r_, depth, token, unknown, list_.scratch());
+        double const c = task_.confidence(r_, depth, token, unknown, list_.rest());
         if (fixed_probability unused = 0; !quantise(c, unused)) unsure_ = true;
         if (threadIdx.x == 0) {
             s_.confidences[n] = c;
@@ -182,24 +182,25 @@ private:
         return true;
     }
 
-    /// Draws the child that was taken, if the law of its parent has a further token. False if there is no law.
+    /// Draws the child that was taken, if the distribution of its parent has a further token. False if there is no
+    /// distribution.
     [[nodiscard]] __device__ bool draw() {
         token_lists const& lists = task_.memory.lists;
         std::size_t const at = row(now_.node);
         token_id* const ids = lists.tokens + at * lists.capacity;
         float* const logits = task_.memory.logits + at * lists.capacity;
-        law& kept = task_.trees.laws[task_.trees.cell(r_, now_.node)];
+        distribution& kept = task_.trees.distributions[task_.trees.cell(r_, now_.node)];
         draw_key const own = block_key(task_.round.requests, r_, rows_, purpose::draft);
         draw_key const noise = noise_key(task_.round.requests, r_, now_.depth);
         std::uint32_t found = no_place;
         if (now_.rank == 0) {
             std::uint32_t const count = make_list(ids, logits);
             if (threadIdx.x == 0) lists.counts[at] = count;
-            list_law const all{logits, count, how_, list_};
-            law q = all.get();
+            list_distribution const all{logits, count, how_, list_};
+            distribution q = all.get();
             if (!q.valid()) return false;
             found = draw_place<DraftRule>(all, chosen_ || how_.greedy(), ids, logits, count, own, noise, list_);
-            if (!chosen_ && how_.greedy()) q = law::one_hot(ids[found]);
+            if (!chosen_ && how_.greedy()) q = distribution::one_hot(ids[found]);
             if (threadIdx.x == 0) kept = q;
         } else {
             found = draw_younger(kept, ids, logits, lists.counts[at], own, noise);
@@ -212,7 +213,7 @@ private:
     [[nodiscard]] __device__ std::uint32_t make_list(token_id* ids, float* logits) {
         growth_memory const& memory = task_.memory;
         std::size_t const position = std::size_t{r_} * task_.round.limits.block_size + now_.depth;
-        auto const list = [&](shortlist<Head> const& head) {
+        auto const list = [&](shortlist_head<Head> const& head) {
             return list_behind(head, task_.base.data + position * task_.base.stride, r_, now_.depth, now_.token,
                                memory.best.tokens + position * memory.best.capacity, memory.best.counts[position],
                                memory.fresh + std::size_t{r_} * memory.shape.lists.successors, ids, logits, list_);
@@ -225,23 +226,24 @@ private:
                 float const* const above = memory.states + row(s_.parents[now_.node]) * size;
                 for (std::uint32_t i = threadIdx.x; i < size; i += blockDim.x) here[i] = above[i];
             }
-            shortlist<Head> behind = task_.head;
+            shortlist_head<Head> behind = task_.head;
             behind.head.states = here - std::size_t{r_} * size;
             return list(behind);
         } else {
             return list(task_.head);
         }
     }
-    /// A further token of the law q: where it stands in the list, or no_place if every token that q has is there. What is left of
-    /// q is added up without the elder children, as by the host's undrawn.
-    [[nodiscard]] __device__ std::uint32_t draw_younger(law const& q, token_id const* ids, float* logits,
+    /// A further token of the distribution q: where it stands in the list, or no_place if every token that q has is
+    /// there. What is left of q is added up without the elder children, as by the host's undrawn.
+    [[nodiscard]] __device__ std::uint32_t draw_younger(distribution const& q, token_id const* ids, float* logits,
                                                         std::uint32_t count, draw_key own, draw_key const& noise) {
         if (q.is_one_hot()) return no_place;
-        double const left = without_elders(logits, [&] { return list_law{logits, count, q, list_}.get().total; });
+        double const left =
+            without_elders(logits, [&] { return list_distribution{logits, count, q, list_}.get().total; });
         if (!(left > 0.0)) return no_place;
         bool const drawn = !chosen_ && !DraftRule::noise_returns;
         if (drawn && task_.round.limits.vocabulary > row_block) {  // as draw_undrawn
-            list_law const all{logits, count, q, list_};
+            list_distribution const all{logits, count, q, list_};
             std::uint32_t const index = own.index;
             for (std::uint32_t i = 0; i + 1 < undrawn_proposals; ++i) {
                 std::uint32_t const found = all.quantile(uniform(own) * q.total, list_);
@@ -257,7 +259,7 @@ private:
                     if (found != no_place) return found;
                 }
             }
-            list_law const rest{logits, count, q, list_};
+            list_distribution const rest{logits, count, q, list_};
             return chosen_ ? rest.heaviest(list_) : rest.quantile(uniform(own) * rest.get().total, list_);
         });
     }

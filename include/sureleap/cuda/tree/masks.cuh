@@ -49,14 +49,14 @@ struct tree_masks {
 };
 
 /// Bytes of `packed` that trees can take whose anchors stand before `most_context`; 0 committed tokens where they are left out.
-[[nodiscard]] inline std::size_t packed_mask_bytes(round_limits const& limits, std::uint32_t nodes,
+[[nodiscard]] inline std::size_t packed_mask_bytes(device_limits const& limits, std::uint32_t nodes,
                                                    std::size_t most_context) noexcept {
     std::size_t const width = std::size_t{nodes} + 1;
     return limits.requests * ((width * (most_context + width) + 7) / 8);
 }
 
 /// All of it, with masks that are packed for contexts of up to `most_context` tokens, or for no context if that is 0.
-[[nodiscard]] inline tree_masks carve_tree_masks(workspace& ws, round_limits const& limits, std::uint32_t nodes,
+[[nodiscard]] inline tree_masks carve_tree_masks(workspace& ws, device_limits const& limits, std::uint32_t nodes,
                                                  std::size_t most_context) noexcept {
     std::size_t const width = std::size_t{nodes} + 1;
     std::size_t const bytes = packed_mask_bytes(limits, nodes, most_context);

@@ -11,6 +11,7 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/cuda/core/columns.cuh>
+#include <sureleap/cuda/core/distribution.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/core/workspace.cuh>
 #include <sureleap/cuda/sampling/gumbel_max.cuh>
@@ -23,7 +24,7 @@ namespace cuda {
 
 /// Memory of a verification of trees, out of `ws`. Not ready() if that only counts or is too small.
 /// About 32 bytes for every 1,024 logits of a full batch.
-[[nodiscard]] inline verify_memory carve_tree_verification(workspace& ws, round_limits const& limits,
+[[nodiscard]] inline verify_memory carve_tree_verification(workspace& ws, device_limits const& limits,
                                                            std::uint32_t nodes) noexcept {
     verify_memory memory{};
     if (!limits.valid() || nodes == 0 || nodes > tree_columns::most_nodes) return memory;
@@ -41,10 +42,22 @@ namespace cuda {
     return memory;
 }
 
-/// Trees as a verification sees drafts (judged_request), for rules that read nothing of q.
+/// Trees as a verification sees drafts. DraftRows is that of verify/draft_rows.cuh; it is asked for the distribution of
+/// node n as for position n of a block. Rows of draft logits in memory are dense_draft_rows of block_size N + 1.
+template <class DraftRows>
 struct tree_drafts {
     tree_columns trees;
-    std::uint32_t block_size = 0;  ///< of the round
+    std::uint32_t block_size;  ///< of the round
+    DraftRows rows;
+
+    /// As of a chain (verify/draft_rows.cuh).
+    [[nodiscard]] __device__ float weight(std::uint32_t r, std::uint32_t n, distribution const& q, token_id v) const {
+        return rows.weight(r, n, q, v);
+    }
+    __device__ void weights(std::uint32_t r, std::uint32_t n, distribution const& q, std::uint32_t block,
+                            float* out) const {
+        rows.weights(r, n, q, block, out);
+    }
 
     [[nodiscard]] __device__ std::uint32_t depth(std::uint32_t r, std::uint32_t n) const {
         return trees.depths[trees.cell(r, n)];
@@ -60,12 +73,13 @@ struct tree_drafts {
     __device__ void follow(std::uint32_t r, std::uint32_t j, std::uint32_t n) const {
         trees.paths[r * block_size + j] = static_cast<std::int32_t>(n);
     }
-    /// WARP collective: the first child of node n, of the tree of request r with `rows` nodes, that has token y; 0 if none has.
-    [[nodiscard]] __device__ std::uint32_t child(std::uint32_t r, std::uint32_t rows, std::uint32_t n,
+    /// WARP collective: the first child of node n, of the tree of request r with `size` nodes, that has token y; 0 if
+    /// none has.
+    [[nodiscard]] __device__ std::uint32_t child(std::uint32_t r, std::uint32_t size, std::uint32_t n,
                                                  token_id y) const {
-        for (std::uint32_t first = n + 1; first < rows; first += warp_size) {
+        for (std::uint32_t first = n + 1; first < size; first += warp_size) {
             std::uint32_t const m = first + lane_index();
-            bool const found = m < rows && trees.parents[trees.cell(r, m)] == static_cast<std::int32_t>(n) &&
+            bool const found = m < size && trees.parents[trees.cell(r, m)] == static_cast<std::int32_t>(n) &&
                                trees.tokens[trees.cell(r, m)] == y;
             unsigned const those = __ballot_sync(all_lanes, found);
             if (those != 0) return first + static_cast<std::uint32_t>(__ffs(static_cast<int>(those))) - 1;
@@ -74,18 +88,5 @@ struct tree_drafts {
     }
 };
 
-namespace detail {
-
-/// Rows, trees and memory are of one round.
-template <class T>
-[[nodiscard]] bool fits_trees(logits_rows<T> const& rows, tree_columns const& trees, verify_memory const& memory,
-                              device_round const& round) noexcept {
-    round_limits const& limits = memory.limits;
-    return memory.ready() && round.ready() && trees.ready() && limits.requests >= round.limits.requests &&
-           limits.block_size == trees.nodes && limits.vocabulary == round.limits.vocabulary &&
-           limits.stop_tokens == round.limits.stop_tokens && rows.data != nullptr && rows.stride >= limits.vocabulary;
-}
-
-}  // namespace detail
 }  // namespace cuda
 SURELEAP_END_NAMESPACE

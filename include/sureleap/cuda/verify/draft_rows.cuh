@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT
 //
-// The interface by which acceptance reads weights of the draft law q. It asks for those of tokens that it proposes as a
-// correction, and for a whole row where proposals do not settle it. An implementation may read rows that were written,
-// look into a shortlist, or compute logits again from the code of a head.
+// The interface by which acceptance reads weights of the draft distribution q. It asks for those of tokens that it
+// proposes as a correction, and for a whole row where proposals do not settle it. An implementation may read rows that
+// were written, look into a shortlist, or compute logits again from the code of a head.
 //
 // DraftRows is a trivially copyable struct that is passed to kernels by value, with
 //
-//     __device__ float weight(std::uint32_t r, std::uint32_t k, law const& q, token_id v) const;
+//     __device__ float weight(std::uint32_t r, std::uint32_t k, distribution const& q, token_id v) const;
 //         A WARP collective: same arguments in all lanes, same result in all. The weight of target token v under q, the dense
-//         law of position k (0-based) of request r; 0 if the draft cannot say v.
-//     __device__ void weights(std::uint32_t r, std::uint32_t k, law const& q, std::uint32_t block, float* out) const;
+//         distribution of position k (0-based) of request r; 0 if the draft cannot say v.
+//     __device__ void weights(std::uint32_t r, std::uint32_t k, distribution const& q, std::uint32_t block, float* out)
+//     const;
 //         A BLOCK collective of any number of warps: the weights of target tokens 1,024 block .. + 1,023 into out [1,024] in
 //         shared memory, 0 beyond the vocabulary. No barrier at its end.
 //
-// Promise: the weights add up to q.total, up to rounding, in both. One-hot laws are never asked about.
+// Promise: the weights add up to q.total, up to rounding, in both. One-hot distributions are never asked about.
 #pragma once
 
 #include <cstddef>
@@ -38,11 +39,12 @@ struct dense_draft_rows {
     token_id const* to_draft =
         nullptr;  ///< [vocabulary] of target tokens, no_token where the draft has none; null: equal
 
-    [[nodiscard]] __device__ float weight(std::uint32_t r, std::uint32_t k, law const& q, token_id v) const {
+    [[nodiscard]] __device__ float weight(std::uint32_t r, std::uint32_t k, distribution const& q, token_id v) const {
         token_id const i = to_draft == nullptr ? v : to_draft[v];
         return i == no_token ? 0.0f : q.weight(load(row(r, k)[i]), i);
     }
-    __device__ void weights(std::uint32_t r, std::uint32_t k, law const& q, std::uint32_t block, float* out) const {
+    __device__ void weights(std::uint32_t r, std::uint32_t k, distribution const& q, std::uint32_t block,
+                            float* out) const {
         for (std::uint32_t i = threadIdx.x; i < block_tokens; i += blockDim.x) {
             std::uint32_t const v = block * block_tokens + i;
             token_id const at = v >= vocabulary       ? no_token
@@ -58,10 +60,12 @@ private:
     }
 };
 
-/// For drafts whose laws are all one-hot (argmax_draft, prompt lookup), and for rules that read nothing of q.
+/// For drafts whose distributions are all one-hot (argmax_draft, prompt lookup), and for rules that read nothing of q.
 struct one_hot_draft_rows {
-    [[nodiscard]] __device__ float weight(std::uint32_t, std::uint32_t, law const&, token_id) const { return 0.0f; }
-    __device__ void weights(std::uint32_t, std::uint32_t, law const&, std::uint32_t, float* out) const {
+    [[nodiscard]] __device__ float weight(std::uint32_t, std::uint32_t, distribution const&, token_id) const {
+        return 0.0f;
+    }
+    __device__ void weights(std::uint32_t, std::uint32_t, distribution const&, std::uint32_t, float* out) const {
         for (std::uint32_t i = threadIdx.x; i < block_tokens; i += blockDim.x) out[i] = 0.0f;
     }
 };

@@ -57,7 +57,7 @@ struct attention_layout {
 };
 
 /// All of it. page_size: 0 for a cache without pages.
-[[nodiscard]] inline attention_layout carve_attention(workspace& ws, round_limits const& limits,
+[[nodiscard]] inline attention_layout carve_attention(workspace& ws, device_limits const& limits,
                                                       std::uint32_t page_size) noexcept {
     std::size_t const requests = limits.requests;
     attention_layout layout{};
@@ -97,10 +97,10 @@ inline constexpr unsigned threads_of_flatten = 256;
 inline constexpr unsigned requests_of_flatten = 32;  ///< of a block, in a launch of its own
 
 /// Shared memory of flattening: of the requests that a block has of its own, at most one a thread.
-struct flatten_scratch {
+struct flatten_shared {
     static constexpr unsigned most_requests = 1024;
 
-    block_scratch block;
+    block_shared block;
     std::uint32_t first_row[most_requests];
     std::uint32_t rows[most_requests];
 };
@@ -128,10 +128,10 @@ struct request_extent {
 /// BLOCK collective: where the rows of the `group` requests from `first` on begin, one request a thread, and all that is
 /// asked for but what stands in rows; `last` if no requests come behind them. Leaves first rows and numbers of rows in `s`.
 __device__ inline void lay_out_requests(device_round const& round, flat_batch const& flat, std::uint32_t first,
-                                        std::uint32_t group, bool last, flatten_scratch& s) {
+                                        std::uint32_t group, bool last, flatten_shared& s) {
     attention_layout const& layout = flat.attention;
     captured_sizes const& captured = flat.captured;
-    round_limits const& limits = round.limits;
+    device_limits const& limits = round.limits;
     batch_columns const& batch = round.batch;
     std::uint32_t const count = *round.requests.count < limits.requests ? *round.requests.count : limits.requests;
     bool const with_keys = layout.wants_keys();
@@ -215,8 +215,8 @@ __device__ inline void lay_out_requests(device_round const& round, flat_batch co
 
 /// BLOCK collective: the same with the rows, which are chains.
 __device__ inline void flatten_requests(device_round const& round, flat_batch const& flat, std::uint32_t first,
-                                        std::uint32_t group, bool last, flatten_scratch& s) {
-    round_limits const& limits = round.limits;
+                                        std::uint32_t group, bool last, flatten_shared& s) {
+    device_limits const& limits = round.limits;
     batch_columns const& batch = round.batch;
     lay_out_requests(round, flat, first, group, last, s);
     std::uint32_t const width = limits.block_size + 1;
@@ -237,7 +237,7 @@ __device__ inline void flatten_requests(device_round const& round, flat_batch co
 
 template <class = void>
 __global__ void __launch_bounds__(threads_of_flatten) flatten_kernel(device_round round, flat_batch flat) {
-    auto& s = shared_memory<flatten_scratch>();
+    auto& s = shared_memory<flatten_shared>();
     flatten_requests(round, flat, blockIdx.x * requests_of_flatten, requests_of_flatten, blockIdx.x == gridDim.x - 1,
                      s);
 }
@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(threads_of_flatten) flatten_kernel(device_roun
                                          cudaStream_t stream) noexcept {
     if (!round.ready() || !flat.valid()) return cudaErrorInvalidValue;
     unsigned const blocks = (round.limits.requests + detail::requests_of_flatten - 1) / detail::requests_of_flatten;
-    return launch(detail::flatten_kernel<>, blocks, detail::threads_of_flatten, sizeof(detail::flatten_scratch), stream,
+    return launch(detail::flatten_kernel<>, blocks, detail::threads_of_flatten, sizeof(detail::flatten_shared), stream,
                   round, flat);
 }
 [[nodiscard]] inline cudaError_t flatten(device_round const& round, cudaStream_t stream) noexcept {

@@ -28,7 +28,7 @@ inline constexpr unsigned verification_warps = verification_threads / warp_size;
 
 /// What a row of the target is to the rule that judges it.
 struct target_row {
-    law p;
+    distribution p;
     double kept = 0.0;           ///< p of the token that was drafted for this position; behind the block: 0
     token_id choice = no_token;  ///< of rules that let the target choose first: its token
 };
@@ -40,7 +40,7 @@ struct residual_pass {
     double scale = 1.0;        ///< of max(scale p - q, 0)
 };
 
-/// What the rows of a request say of it: that one holds no law, or the position that it ends at.
+/// What the rows of a request say of it: that one holds no distribution, or the position that it ends at.
 enum class request_fate : std::uint32_t { open, refused, decided };
 struct request_standing {
     request_fate fate = request_fate::open;  ///< open: nothing is known yet
@@ -57,10 +57,10 @@ struct verify_counters {
 
 /// Pointers, to be passed to kernels by value.
 struct verify_memory {
-    round_limits limits{};  ///< that it was carved for
+    device_limits limits{};  ///< that it was carved for
     verify_counters* counters = nullptr;
     block_weight* weights = nullptr;   ///< [rows, blocks]
-    double* upto = nullptr;            ///< [rows, blocks] sums of the law's weights up to and with the block
+    double* upto = nullptr;            ///< [rows, blocks] sums of the distribution's weights up to and with the block
     gumbel_winner* winners = nullptr;  ///< [rows, blocks] who came first in a part, of which there are at most so many
     target_row* targets = nullptr;     ///< [rows]
     double* joint = nullptr;           ///< [R gamma] p_1 .. p_l of block verification
@@ -78,7 +78,7 @@ struct verify_memory {
 
 /// Out of `ws`; not ready() if that only counts or is too small, and then accept refuses it. About 32 bytes for every 1,024
 /// logits of a full batch.
-[[nodiscard]] inline verify_memory carve_verification(workspace& ws, round_limits const& limits) noexcept {
+[[nodiscard]] inline verify_memory carve_verification(workspace& ws, device_limits const& limits) noexcept {
     verify_memory memory{};
     if (!limits.valid()) return memory;
     std::size_t const requests = limits.requests;

@@ -28,7 +28,7 @@ struct padded_columns {
     std::int32_t* positions = nullptr;  ///< [limits.requests, width], 0 in rows without a request; or null
 };
 
-[[nodiscard]] inline padded_columns carve_padded(workspace& ws, round_limits const& limits, std::uint32_t width,
+[[nodiscard]] inline padded_columns carve_padded(workspace& ws, device_limits const& limits, std::uint32_t width,
                                                  token_id pad) noexcept {
     std::size_t const cells = std::size_t{limits.requests} * width;
     return {width, pad, ws.take<token_id>(cells), ws.take<std::int32_t>(cells)};

@@ -3,19 +3,25 @@
 // The acceptance rules of verify/*.hpp on the device, named by the host's types. The host computes rows as a rule asks
 // for them. Here all rows of a request are there when it is judged.
 //
-//     static request_standing judge(judged_request const&);
-//         WARP collective: the position at which the request ends, or that a row which the rule comes to holds no law.
-//     static void settle(C& verification, std::uint32_t position);
+//     static request_standing judge(verification const&);
+//         WARP collective: the position at which the request ends, or that a row which the rule comes to holds no
+//         distribution.
+//     static void settle(C const& c, std::uint32_t position);
 //         BLOCK collective: the verdict of the request, or a pass for it that many blocks make.
-//     static void resume(C& verification, residual_pass how, double mass);
-//         BLOCK collective, after a pass that was left to many blocks (verification.correct and correct_or_reject).
+//     static void resume(C const& c, residual_pass how, double mass);
+//         BLOCK collective, after a pass that was left to many blocks (correct, correct_or_reject).
 //
-// Verdicts are written by verification.emit. A request that waits for a pass has none yet.
+// Verdicts are written by emit. A request that waits for a pass has none yet.
 #pragma once
 
 #include <cstdint>
 
 #include <sureleap/core/config.hpp>
+#include <sureleap/cuda/core/columns.cuh>
+#include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/verify/memory.cuh>
+#include <sureleap/cuda/verify/residual.cuh>
+#include <sureleap/cuda/verify/target_draws.cuh>
 #include <sureleap/cuda/verify/verification.cuh>
 #include <sureleap/sampling/random.hpp>
 #include <sureleap/verify/block.hpp>
@@ -46,7 +52,7 @@ struct device_rule {
 /// accepted. The first that says something decides; the last one does.
 template <class Judge>
 [[nodiscard]] __device__ request_standing judge_by_lanes(std::uint32_t length, Judge const& judge) {
-    static_assert(round_limits::longest_block < warp_size);
+    static_assert(device_limits::longest_block < warp_size);
     request_fate const mine = lane_index() <= length ? judge(lane_index()) : request_fate::open;
     unsigned const ends = __ballot_sync(all_lanes, mine != request_fate::open);
     int const first = __ffs(static_cast<int>(ends)) - 1;
@@ -59,20 +65,20 @@ struct matching_rule : judging_rule {
     static constexpr bool chooses = true;
 
     template <class C>
-    [[nodiscard]] static __device__ request_standing judge(C const& request) {
-        std::uint32_t const length = request.length();
+    [[nodiscard]] static __device__ request_standing judge(C const& c) {
+        std::uint32_t const length = c.length;
         return judge_by_lanes(length, [&](std::uint32_t k) {
-            token_id const y = request.target(k).choice;
+            token_id const y = c.target(k).choice;
             if (y == no_token) return request_fate::refused;
-            return k == length || y != request.token(k) ? request_fate::decided : request_fate::open;
+            return k == length || y != c.token(k) ? request_fate::decided : request_fate::open;
         });
     }
     template <class C>
-    static __device__ void settle(C& verification, std::uint32_t position) {
-        verification.emit(position, verification.target(position).choice);
+    static __device__ void settle(C const& c, std::uint32_t position) {
+        emit(c, position, c.target(position).choice);
     }
     template <class C>
-    static __device__ void resume(C&, residual_pass const&, double) {}
+    static __device__ void resume(C const&, residual_pass const&, double) {}
 };
 
 template <class DraftRule>
@@ -95,27 +101,27 @@ struct device_rule<token_rejection<DraftRule>> : judging_rule {
     static constexpr std::uint32_t passes = 1;
 
     template <class C>
-    [[nodiscard]] static __device__ request_standing judge(C const& request) {
-        std::uint32_t const length = request.length();
+    [[nodiscard]] static __device__ request_standing judge(C const& c) {
+        std::uint32_t const length = c.length;
         return judge_by_lanes(length, [&](std::uint32_t k) {
-            target_row const& p = request.target(k);
+            target_row const& p = c.target(k);
             if (!p.p.valid()) return request_fate::refused;
             if (k == length) return request_fate::decided;
-            bool const accepted = accepts(uniform(request.key(k, purpose::accept)), p.kept, request.drafted_with(k));
+            bool const accepted = accepts(uniform(c.key(k, purpose::accept)), p.kept, c.drafted_with(k));
             return accepted ? request_fate::open : request_fate::decided;
         });
     }
     template <class C>
-    static __device__ void settle(C& verification, std::uint32_t position) {
-        if (position == verification.length()) {
-            verification.emit(position, verification.draw(position, verification.key(position, purpose::bonus)));
+    static __device__ void settle(C const& c, std::uint32_t position) {
+        if (position == c.length) {
+            emit(c, position, draw_target(c, position, c.key(position, purpose::bonus)));
         } else {
-            verification.correct(position);
+            correct(c, position);
         }
     }
     template <class C>
-    static __device__ void resume(C& verification, residual_pass const& how, double mass) {
-        verification.emit(how.position, verification.draw_left(how, mass));
+    static __device__ void resume(C const& c, residual_pass const& how, double mass) {
+        emit(c, how.position, draw_residual(c, how, mass));
     }
 };
 
@@ -125,61 +131,61 @@ struct device_rule<block_verification<DraftRule>> : judging_rule {
 
     /// At l: the block is accepted whole. Before that: no longer prefix can be.
     template <class C>
-    [[nodiscard]] static __device__ request_standing judge(C const& request) {
-        std::uint32_t const length = request.length();
-        double* const joint = request.joint();
+    [[nodiscard]] static __device__ request_standing judge(C const& c) {
+        std::uint32_t const length = c.length;
+        double* const joint = c.joint();
         double survives = 1.0;
         for (std::uint32_t k = 0; k < length; ++k) {
-            target_row const& p = request.target(k);
+            target_row const& p = c.target(k);
             if (!p.p.valid()) return {request_fate::refused, k};
-            double const q = request.drafted_with(k);
+            double const q = c.drafted_with(k);
             double const ratio = survives * p.kept;
             survives = ratio < q ? ratio / q : 1.0;
             if (!(survives > 0.0)) return {request_fate::decided, k};
             if (lane_index() == 0) joint[k] = survives;
         }
         // The whole block survives with probability p_l; only then is the row behind it looked at.
-        if (length > 0 && !accepts(uniform(request.key(length - 1, purpose::accept)), survives, 1.0)) {
+        if (length > 0 && !accepts(uniform(c.key(length - 1, purpose::accept)), survives, 1.0)) {
             return {request_fate::decided, length - 1};
         }
-        return {request.target(length).p.valid() ? request_fate::decided : request_fate::refused, length};
+        return {c.target(length).p.valid() ? request_fate::decided : request_fate::refused, length};
     }
     template <class C>
-    static __device__ void settle(C& verification, std::uint32_t position) {
-        if (position == verification.length()) {
-            verification.emit(position, verification.draw(position, verification.key(position, purpose::bonus)));
+    static __device__ void settle(C const& c, std::uint32_t position) {
+        if (position == c.length) {
+            emit(c, position, draw_target(c, position, c.key(position, purpose::bonus)));
         } else {
-            take_back(verification, position);
+            take_back(c, position);
         }
     }
     template <class C>
-    static __device__ void resume(C& verification, residual_pass const& how, double mass) {
+    static __device__ void resume(C const& c, residual_pass const& how, double mass) {
         if (how.judges == 0) {
-            verification.emit(how.position, verification.draw_left(how, mass));
+            emit(c, how.position, draw_residual(c, how, mass));
             return;
         }
-        token_id const y = verification.judge_by_mass(how, mass);
+        token_id const y = judge_by_mass(c, how, mass);
         if (y == rejected_token) {
-            take_back(verification, how.position - 1);
+            take_back(c, how.position - 1);
         } else {
-            verification.emit(how.position, y);
+            emit(c, how.position, y);
         }
     }
 
 private:
     /// The longest prefix of at most `accepted` tokens whose test succeeds, and the correction behind it.
     template <class C>
-    static __device__ void take_back(C& verification, std::uint32_t accepted) {
+    static __device__ void take_back(C const& c, std::uint32_t accepted) {
         for (; accepted > 0; --accepted) {
-            double const survives = verification.joint()[accepted - 1];
+            double const survives = c.joint()[accepted - 1];
             if (survives >= 1.0) break;  // whatever is left
-            token_id const y = verification.correct_or_reject(accepted, survives);
+            token_id const y = correct_or_reject(c, accepted, survives);
             if (y == no_token) return;  // until its pass is done
             if (y == rejected_token) continue;
-            verification.emit(accepted, y);
+            emit(c, accepted, y);
             return;
         }
-        verification.correct(accepted);
+        correct(c, accepted);
     }
 };
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// Laws of the target's rows as draws need them, and draws from them. In: rows that are complete, with the sums of a
-// pass, or with a producer's normaliser and block sums. Out: cumulative sums by blocks of 1,024 tokens, totals,
-// tokens.
+// Sums of target rows, and draws by them. In: rows that are complete, with the sums of a pass, or with a producer's
+// normaliser and block sums. Out: cumulative sums by blocks of 1,024 tokens, totals, tokens.
 //
-// A row with a normaliser has a law without a pass. Its sums are made when it is drawn from, in O(V / 1024). A row
-// whose block sums are missing or wrong takes a pass for it. With sums, a draw looks at one block of the row.
+// A row with a normaliser has a distribution without a pass. Its sums are made when it is drawn from, in O(V / 1024). A
+// row whose block sums are missing or wrong takes a pass for it. With sums, a draw looks at one block of the row.
 //
-// All functions are BLOCK collectives, results are the same in all threads, and shared scratch is free again when they
+// All functions are BLOCK collectives, results are the same in all threads, and c.shared is free again when they
 // return, unless they say otherwise.
 #pragma once
 
@@ -16,162 +15,125 @@
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
-#include <sureleap/cuda/core/columns.cuh>
 #include <sureleap/cuda/core/distribution.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/sampling/draw.cuh>
 #include <sureleap/cuda/sampling/row.cuh>
-#include <sureleap/cuda/verify/judged_request.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
+#include <sureleap/cuda/verify/verification.cuh>
 #include <sureleap/sampling/draw_key.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
+namespace detail {
 
-/// Scratch of a block of threads that judges.
-struct verification_shared {
-    float drafted[block_tokens];  ///< weights of q
-    double sums[verification_warps];
-    double total;
-    token_id outcomes[verification_warps];
-    token_id chosen;
-};
+// ---- sums --------------------------------------------------------------------------------------------------------
 
-/// A request and its draws from p.
+/// Makes the sums of all blocks of a row cumulative; returns their total.
+[[nodiscard]] __device__ inline double add_up(verification_shared& s, double* sums, std::uint32_t blocks) {
+    if (warp_index() == 0) {
+        double const total = sum_in_order(blocks, sums, [&](std::uint32_t b) { return sums[b]; });
+        if (lane_index() == 0) s.total = total;
+    }
+    __syncthreads();
+    double const total = s.total;
+    __syncthreads();  // no mutant: there is a barrier before the next total as well
+    return total;
+}
+
+/// The cumulative sums of p by a pass over row k, but for blocks that may_weigh(b) says have no weight; returns the
+/// total.
+template <class T, class DraftRows, class MayWeigh>
+[[nodiscard]] __device__ double sum_blocks(verification<T, DraftRows> const& c, std::uint32_t k, distribution const& p,
+                                           MayWeigh const& may_weigh) {
+    double* const sums = c.upto(k);
+    for (std::uint32_t b = warp_index(); b < c.blocks(); b += verification_warps) {
+        double const sum = may_weigh(b) ? sum_block(c.row(k), c.vocabulary(), b, p) : 0.0;
+        if (lane_index() == 0) sums[b] = sum;
+    }
+    __syncthreads();
+    return add_up(*c.shared, sums, c.blocks());
+}
+
+/// Any thread: the distribution that a producer's normaliser makes of row k. exp(l - log_normaliser) is p itself.
 template <class T, class DraftRows>
-class target_draws : public judged_request<T, DraftRows> {
-    using base = judged_request<T, DraftRows>;
+[[nodiscard]] __device__ distribution take_distribution(verification<T, DraftRows> const& c, std::uint32_t k) {
+    distribution p{};
+    p.shift = c.task.rows.log_normalisers[c.first_row() + k];
+    p.scale = 1.0f;
+    p.total = 1.0;
+    p.kind = p.shift > -infinity && p.shift < infinity ? distribution_kind::dense : distribution_kind::invalid;
+    return p;
+}
 
-public:
-    using base::blocks;
-    using base::draw_by_warp;
-    using base::first_row;
-    using base::is_taken;
-    using base::row;
-    using base::take_law;
-    using base::target;
-    using base::upto;
-    using base::vocabulary;
-
-    __device__ target_draws(verify_task<T, DraftRows> const& task, verification_shared& s, std::uint32_t r)
-        : base(task, r), s_(s) {}
-
-    // ---- sums --------------------------------------------------------------------------------------------------
-
-    /// BLOCK collective: a law that was taken, with the cumulative sums that draws look at and with its total, which is their
-    /// sum: what a normaliser is off by is no token's. Block sums that do not add up to 1 are not used. No law if there is
-    /// no sum. Nothing else has the sums: a row that is not drawn from needs none.
-    [[nodiscard]] __device__ law sum_taken(std::uint32_t k, law p) {
-        double total = 0.0;
-        if (rows().block_sums != nullptr) {
-            float const* const sums = rows().block_sums + static_cast<std::size_t>(first_row() + k) * blocks();
-            if (warp_index() == 0) {
-                double const sum =
-                    sum_in_order(blocks(), upto(k), [&](std::uint32_t b) { return static_cast<double>(sums[b]); });
-                if (lane_index() == 0) s_.total = sum;
-            }
-            __syncthreads();
-            total = s_.total;
-            __syncthreads();
-        }
-        if (!(fabs(total - 1.0) <= normaliser_tolerance)) {
-            total = sum_blocks(k, p, [](std::uint32_t) { return true; });
-        }
-        p.total = total;
-        if (!(total > 0.0 && total < static_cast<double>(infinity))) p.kind = law_kind::invalid;
-        return p;
-    }
-    /// The cumulative sums of a law by a pass over the row, but for blocks that may_weigh(b) says have no weight; returns
-    /// the total.
-    template <class MayWeigh>
-    [[nodiscard]] __device__ double sum_blocks(std::uint32_t k, law const& p, MayWeigh const& may_weigh) {
-        double* const sums = upto(k);
-        for (std::uint32_t b = warp_index(); b < blocks(); b += verification_warps) {
-            double const sum = may_weigh(b) ? sum_block(row(k), vocabulary(), b, p) : 0.0;
-            if (lane_index() == 0) sums[b] = sum;
-        }
-        __syncthreads();
-        return add_up(sums);
-    }
-    /// The mass of block b of what a rule left of p, stored: the sum of left_of(i) over its tokens i, one thread each.
-    template <class Left>
-    __device__ void weigh_left(std::uint32_t b, Left const& left_of) {
-        double sum = 0.0;
-        for (std::uint32_t i = threadIdx.x; i < block_tokens; i += verification_threads) sum += left_of(i);
-        sum = warp_sum(sum);
-        if (lane_index() == 0) s_.sums[warp_index()] = sum;
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            double mass = 0.0;
-            for (double const part : s_.sums) mass += part;
-            left()[b] = mass;
-        }
-        __syncthreads();
-    }
-    /// The sum of the threads' numbers.
-    [[nodiscard]] __device__ double sum_of_threads(double own) {
-        own = warp_sum(own);
-        if (lane_index() == 0) s_.sums[warp_index()] = own;
-        __syncthreads();
-        double sum = 0.0;
-        for (double const part : s_.sums) sum += part;
-        __syncthreads();
-        return sum;
-    }
-    /// The mass of all blocks, when they are stored; makes them cumulative.
-    [[nodiscard]] __device__ double total_mass() { return add_up(left()); }
-
-    // ---- draws -------------------------------------------------------------------------------------------------
-
-    /// A token of law p of row k, by the draw of that name.
-    [[nodiscard]] __device__ token_id draw(std::uint32_t k, draw_key const& name) {
-        prepare_draw(k);
-        return chosen_by_first_warp([&] { return draw_by_warp(k, target(k).p, name); });
-    }
-
-protected:
-    using base::rows;
-
-    /// Makes the sums of a law that was taken, before the first draw from it.
-    __device__ void prepare_draw(std::uint32_t k) {
-        if (!is_taken() || !target(k).p.valid() || target(k).p.is_one_hot()) return;
-        law const p = sum_taken(k, target(k).p);  // with a barrier: all have read the law that is replaced
-        if (threadIdx.x == 0) target(k).p = p;
-        __syncthreads();
-    }
-    /// The token that the first warp finds, in all threads.
-    template <class Find>
-    [[nodiscard]] __device__ token_id chosen_by_first_warp(Find const& find) {
+/// A distribution that was taken, with the cumulative sums that draws look at and with its total, which is their sum:
+/// what a normaliser is off by is no token's. Block sums that do not add up to 1 are not used. No distribution if there
+/// is no sum. Nothing else has the sums: a row that is not drawn from needs none.
+template <class T, class DraftRows>
+[[nodiscard]] __device__ distribution sum_taken(verification<T, DraftRows> const& c, std::uint32_t k, distribution p) {
+    double total = 0.0;
+    if (c.task.rows.block_sums != nullptr) {
+        float const* const sums = c.task.rows.block_sums + static_cast<std::size_t>(c.first_row() + k) * c.blocks();
         if (warp_index() == 0) {
-            token_id const y = find();
-            if (lane_index() == 0) s_.chosen = y;
+            double const sum =
+                sum_in_order(c.blocks(), c.upto(k), [&](std::uint32_t b) { return static_cast<double>(sums[b]); });
+            if (lane_index() == 0) c.shared->total = sum;
         }
         __syncthreads();
-        token_id const y = s_.chosen;
-        __syncthreads();  // no mutant: two choices in a row take a draw that rounding left with nothing
-        return y;
-    }
-    [[nodiscard]] __device__ verification_shared& scratch() const { return s_; }
-    /// [blocks()] masses of what a rule left of p.
-    [[nodiscard]] __device__ double* left() const {
-        return base::memory().left + static_cast<std::size_t>(base::request()) * blocks();
-    }
-
-private:
-    /// Makes the sums of all blocks cumulative; returns their total.
-    [[nodiscard]] __device__ double add_up(double* sums) {
-        if (warp_index() == 0) {
-            double const total = sum_in_order(blocks(), sums, [&](std::uint32_t b) { return sums[b]; });
-            if (lane_index() == 0) s_.total = total;
-        }
+        total = c.shared->total;
         __syncthreads();
-        double const total = s_.total;
-        __syncthreads();  // no mutant: there is a barrier before the next total as well
-        return total;
     }
+    if (!(fabs(total - 1.0) <= normaliser_tolerance)) {
+        total = sum_blocks(c, k, p, [](std::uint32_t) { return true; });
+    }
+    p.total = total;
+    if (!(total > 0.0 && total < static_cast<double>(infinity))) p.kind = distribution_kind::invalid;
+    return p;
+}
 
-    verification_shared& s_;
-};
+/// Makes the sums of a distribution that was taken, before the first draw from it.
+template <class T, class DraftRows>
+__device__ void prepare_draw(verification<T, DraftRows> const& c, std::uint32_t k) {
+    if (!c.is_taken() || !c.target(k).p.valid() || c.target(k).p.is_one_hot()) return;
+    distribution const p = sum_taken(c, k, c.target(k).p);  // with a barrier: all have read what is replaced
+    if (threadIdx.x == 0) c.target(k).p = p;
+    __syncthreads();
+}
+
+// ---- draws -------------------------------------------------------------------------------------------------------
+
+/// The token that the first warp finds, in all threads.
+template <class Find>
+[[nodiscard]] __device__ token_id chosen_by_first_warp(verification_shared& s, Find const& find) {
+    if (warp_index() == 0) {
+        token_id const y = find();
+        if (lane_index() == 0) s.chosen = y;
+    }
+    __syncthreads();
+    token_id const y = s.chosen;
+    __syncthreads();  // no mutant: two choices in a row take a draw that rounding left with nothing
+    return y;
+}
+
+/// WARP collective: a token of p, the distribution of row k, by the draw of that name; its sums must be there.
+template <class T, class DraftRows>
+[[nodiscard]] __device__ token_id draw_by_warp(verification<T, DraftRows> const& c, std::uint32_t k,
+                                               distribution const& p, draw_key const& name) {
+    // What rounding block sums and a normaliser is of them: distribution's given_room.
+    bool const given = c.task.rows.block_sums != nullptr && c.is_taken();
+    double const room = given ? block_room + (4.0 + 2.0 * fabs(static_cast<double>(p.shift))) * 0x1p-24 : block_room;
+    return draw_token(c.row(k), c.vocabulary(), p, c.upto(k), uniform(name), room);
+}
+
+}  // namespace detail
+
+/// A token of the target behind row k, by the draw of that name.
+template <class T, class DraftRows>
+[[nodiscard]] __device__ token_id draw_target(verification<T, DraftRows> const& c, std::uint32_t k,
+                                              draw_key const& name) {
+    detail::prepare_draw(c, k);
+    return detail::chosen_by_first_warp(*c.shared, [&] { return detail::draw_by_warp(c, k, c.target(k).p, name); });
+}
 
 }  // namespace cuda
 SURELEAP_END_NAMESPACE

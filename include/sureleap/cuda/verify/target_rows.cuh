@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
 // What a target row is to its rule. In: the weights of its blocks (weigh.cuh). Out, in memory.targets:
-// its law, the probability of the drafted token, and the token that the target itself chooses, if the rule wants it
-// first.
+// its distribution, the probability of the drafted token, and the token that the target itself chooses, if the rule
+// wants it first.
 //
-// A law takes a warp O(V / 1024) and no look at the row. If it is truncated, it takes a block of threads: for the search
-// for the last token kept (sampling/truncate.cuh), and a sum over the blocks that keep tokens.
+// A distribution takes a warp O(V / 1024) and no look at the row. If it is truncated, it takes a block of threads: for
+// the search for the last token kept (sampling/truncate.cuh), and a sum over the blocks that keep tokens.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,7 @@
 #include <sureleap/cuda/sampling/row.cuh>
 #include <sureleap/cuda/sampling/truncate.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
+#include <sureleap/cuda/verify/target_draws.cuh>
 #include <sureleap/cuda/verify/verification.cuh>
 #include <sureleap/cuda/verify/work.cuh>
 
@@ -34,7 +35,7 @@ struct verify_shared {
         truncate_shared truncation;
         gumbel_shared gumbel;
     };
-    law p;
+    distribution p;
     request_standing standing;
     std::uint32_t pass;
     std::uint32_t completes;
@@ -45,9 +46,40 @@ struct verify_shared {
     return fabsf(log_normaliser) > 64.0f;
 }
 
-/// WARP collective: the law of a row from the weights of its blocks, without truncation, and its cumulative sums.
+/// What the drafted token has in row k; anything behind the block.
 template <class T, class DraftRows>
-[[nodiscard]] __device__ law law_of(judged_request<T, DraftRows> const& c, std::uint32_t k, request_work const& how) {
+[[nodiscard]] __device__ float drafted_logit(verification<T, DraftRows> const& c, std::uint32_t k) {
+    token_id const x = c.token_or_none(k);
+    return x != no_token ? load(c.row(k)[x]) : 0.0f;
+}
+
+/// The distribution of row k that `made` is, unless the text has ended before: then there is none to read, and a rule
+/// that draws there gets the stop token once more, which nobody emits.
+template <class T, class DraftRows>
+[[nodiscard]] __device__ distribution unless_ended(verification<T, DraftRows> const& c, std::uint32_t k,
+                                                   distribution const& made) {
+    return k > 0 && c.task.round.stops_at(c.r, c.token(k - 1)) ? distribution::one_hot(c.token(k - 1)) : made;
+}
+
+/// One thread, once the row is complete: what rules will ask of it. `drafted`: drafted_logit(c, k).
+template <class T, class DraftRows>
+__device__ void store_target(verification<T, DraftRows> const& c, std::uint32_t k, distribution const& made,
+                             token_id choice, float drafted) {
+    distribution const p = unless_ended(c, k, made);
+    if (k > 0 && c.task.round.stops_at(c.r, c.token(k - 1))) choice = c.token(k - 1);
+    double kept = 0.0;
+    token_id const x = c.token_or_none(k);
+    if (p.valid() && x != no_token) {
+        kept = p.is_one_hot() ? (x == p.mode ? 1.0 : 0.0) : static_cast<double>(p.weight(drafted, x)) / p.total;
+    }
+    c.target(k) = {p, kept, choice};
+}
+
+/// WARP collective: the distribution of a row from the weights of its blocks, without truncation, and its cumulative
+/// sums.
+template <class T, class DraftRows>
+[[nodiscard]] __device__ distribution distribution_of(verification<T, DraftRows> const& c, std::uint32_t k,
+                                                      request_work const& how) {
     block_weight const* const weights = c.weights(k);
     std::uint32_t const blocks = c.blocks();
     float largest = -infinity;
@@ -58,7 +90,7 @@ template <class T, class DraftRows>
         largest = fmaxf(largest, weight.largest);
     }
     largest = warp_max(largest);
-    law p{};
+    distribution p{};
     if (__any_sync(all_lanes, bad) || !(largest > -infinity)) return p;
     if (how.greedy) {
         std::uint32_t first = no_place;
@@ -66,11 +98,11 @@ template <class T, class DraftRows>
             if (weights[b].largest == largest) first = b;
         }
         first = __reduce_min_sync(all_lanes, first);
-        return law::one_hot(find_largest(c.row(k), c.vocabulary(), first, largest));
+        return distribution::one_hot(find_largest(c.row(k), c.vocabulary(), first, largest));
     }
     p.shift = largest;
     p.scale = how.scale;
-    p.kind = law_kind::dense;
+    p.kind = distribution_kind::dense;
     float const rate = rate_of(how.scale);
     double const top = static_cast<double>(largest) * static_cast<double>(rate);  // exactly that of the shift
     p.total = sum_in_order(blocks, c.upto(k), [&](std::uint32_t b) {
@@ -82,12 +114,12 @@ template <class T, class DraftRows>
     return p;
 }
 
-/// WARP collective: what a row that was weighed is to its rule, if its law is not truncated.
+/// WARP collective: what a row that was weighed is to its rule, if its distribution is not truncated.
 template <class Rule, class T, class DraftRows>
-__device__ void make_target(judged_request<T, DraftRows> const& c, std::uint32_t k, request_work const& how) {
-    float const drafted = c.drafted_logit(k);
-    law p{};
-    if (how.weighed) p = law_of(c, k, how);
+__device__ void make_target(verification<T, DraftRows> const& c, std::uint32_t k, request_work const& how) {
+    float const drafted = drafted_logit(c, k);
+    distribution p{};
+    if (how.weighed) p = distribution_of(c, k, how);
     token_id choice = no_token;
     if constexpr (Rule::by_gumbel_max) {
         if (how.by_gumbel_max) {
@@ -99,26 +131,26 @@ __device__ void make_target(judged_request<T, DraftRows> const& c, std::uint32_t
     } else if constexpr (Rule::greedy) {
         choice = p.valid() ? p.mode : no_token;
     } else if constexpr (Rule::chooses) {
-        if (p.valid()) choice = c.draw_by_warp(k, p, c.noise(k));
+        if (p.valid()) choice = draw_by_warp(c, k, p, c.noise(k));
     }
-    if (!Rule::greedy && c.is_taken() && !c.take_law(k).valid()) {
-        p = law{};
+    if (!Rule::greedy && c.is_taken() && !take_distribution(c, k).valid()) {
+        p = distribution{};
         choice = no_token;
     }
-    if (lane_index() == 0) c.store(k, p, choice, drafted);
+    if (lane_index() == 0) store_target(c, k, p, choice, drafted);
 }
 
-/// BLOCK collective: the same of a row whose law is truncated.
+/// BLOCK collective: the same of a row whose distribution is truncated.
 template <class Rule, class T, class DraftRows>
-__device__ void make_cut_target(verification<T, DraftRows>& c, verify_shared& s, std::uint32_t k,
+__device__ void make_cut_target(verification<T, DraftRows> const& c, verify_shared& s, std::uint32_t k,
                                 request_work const& how) {
-    float const drafted = c.drafted_logit(k);
+    float const drafted = drafted_logit(c, k);
     if (warp_index() == 0) {
-        law const whole = law_of(c, k, how);
+        distribution const whole = distribution_of(c, k, how);
         if (lane_index() == 0) s.p = whole;
     }
     __syncthreads();
-    law p = s.p;
+    distribution p = s.p;
     gumbel_winner won{};
     if (p.valid()) {
         row_statistics const statistics{p.shift, p.total, c.weights(k)};
@@ -126,7 +158,7 @@ __device__ void make_cut_target(verification<T, DraftRows>& c, verify_shared& s,
         p.least_logit = least.logit;
         p.least_id = least.id;
         block_weight const* const weights = c.weights(k);
-        p.total = c.sum_blocks(k, p, [&](std::uint32_t b) { return weights[b].largest >= least.logit; });
+        p.total = sum_blocks(c, k, p, [&](std::uint32_t b) { return weights[b].largest >= least.logit; });
         if constexpr (Rule::by_gumbel_max) {
             won = gumbel_max_row(c.row(k), c.vocabulary(), p, c.noise(k), c.token_or_none(k), s.gumbel);
         }
@@ -136,9 +168,9 @@ __device__ void make_cut_target(verification<T, DraftRows>& c, verify_shared& s,
     if constexpr (Rule::by_gumbel_max) {
         choice = won.invalid != 0 ? no_token : won.token;
     } else if constexpr (Rule::chooses) {
-        if (p.valid()) choice = c.draw_by_warp(k, p, c.noise(k));
+        if (p.valid()) choice = draw_by_warp(c, k, p, c.noise(k));
     }
-    if (lane_index() == 0) c.store(k, p, choice, drafted);
+    if (lane_index() == 0) store_target(c, k, p, choice, drafted);
 }
 
 }  // namespace detail

@@ -18,8 +18,8 @@
 #include <sureleap/cuda/core/storage.cuh>
 #include <sureleap/cuda/sampling/gumbel_max.cuh>
 #include <sureleap/cuda/sampling/row.cuh>
-#include <sureleap/cuda/verify/judged_request.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
+#include <sureleap/cuda/verify/verification.cuh>
 #include <sureleap/cuda/verify/work.cuh>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -103,10 +103,10 @@ __device__ __forceinline__ void for_each_block(row_part<T> const& part, std::uin
 
 /// WARP collective: who comes first among the tokens of a part, whose first block is in `ahead`. prepare() as above.
 template <class T, class DraftRows, class Prepare>
-[[nodiscard]] __device__ __forceinline__ gumbel_winner race_of_part(judged_request<T, DraftRows> const& c,
+[[nodiscard]] __device__ __forceinline__ gumbel_winner race_of_part(verification<T, DraftRows> const& c,
                                                                     row_part<T> const& part, row_lanes<T>& ahead,
                                                                     Prepare const& prepare) {
-    law all{};
+    distribution all{};
     all.scale = part.work.scale;
     warp_gumbel_max mine{c.noise(part.position), all};
     token_id const likely = c.token_or_none(part.position);  // so that there is a time to beat

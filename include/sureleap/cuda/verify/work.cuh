@@ -11,8 +11,8 @@
 #include <sureleap/cuda/core/columns.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/sampling/row.cuh>
-#include <sureleap/cuda/verify/judged_request.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
+#include <sureleap/cuda/verify/verification.cuh>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
@@ -38,7 +38,7 @@ struct request_work {
     std::uint32_t length;
     std::uint32_t first_row;
     bool greedy;         ///< the largest logit of a row decides
-    bool cut;            ///< laws are truncated
+    bool cut;            ///< distributions are truncated
     bool by_gumbel_max;  ///< the winner of a row decides
     bool weighed;        ///< sums of rows are needed, or their largest logits
     float scale;         ///< 1 / temperature

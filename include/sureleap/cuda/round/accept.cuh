@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
-// Lossless verification on the device: the host's accept (round/stages.hpp), with the same tokens up to rounding. In:
-// the drafts and the batch of a round, and the target's logits. Out: the verdicts of the round. Three kernels and more:
+// The accept stage on the device, lossless as the host's (round/stages.hpp), with the same tokens up to rounding. In:
+// the drafts of a round, chains or trees, their batch, and the target's logits. Out: the verdicts of the round, and of
+// trees the accepted nodes in trees.paths. Three kernels and more:
 //
 //     weigh_rows      all warps    weighs all rows of the batch, or lets their tokens race (weigh.cuh)
-//     cut_rows        all blocks   laws that are truncated (target_rows.cuh); returns soon if there are none
-//     judge_requests  all blocks   the other laws, decisions, corrections, further tokens (judge.cuh)
+//     cut_rows        all blocks   distributions that are truncated (target_rows.cuh); returns soon if there are none
+//     judge_requests  all blocks   the other distributions, decisions, corrections, further tokens (judge.cuh)
 //     make_passes     all blocks   residuals that proposals left open; returns at once if there are none
+//     judge_trees     all blocks   in place of the last two: recursive rejection along trees (tree/rules.cuh)
 //
 // weigh_rows reads each logit once, at the speed of memory: warps take parts of rows by their number, and nobody waits
 // for anybody. So rows behind the first rejected draft are read in vain. Rejected, by figures of an H200
@@ -20,19 +22,26 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/cuda/core/columns.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/sampling/row.cuh>
+#include <sureleap/cuda/tree/columns.cuh>
+#include <sureleap/cuda/tree/memory.cuh>
+#include <sureleap/cuda/tree/rules.cuh>
 #include <sureleap/cuda/verify/draft_rows.cuh>
 #include <sureleap/cuda/verify/judge.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
+#include <sureleap/cuda/verify/residual.cuh>
 #include <sureleap/cuda/verify/rules.cuh>
 #include <sureleap/cuda/verify/target_rows.cuh>
 #include <sureleap/cuda/verify/verification.cuh>
 #include <sureleap/cuda/verify/weigh.cuh>
 #include <sureleap/cuda/verify/work.cuh>
+#include <sureleap/verify/recursive.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
@@ -64,7 +73,7 @@ __global__ void __launch_bounds__(weighing_threads, weighing_residency<T>)
             next = walk.take();
             if (next.there) next.start(size, ahead);
         };
-        judged_request<T, DraftRows> const c{task, part.request};
+        verification<T, DraftRows> const c{task, part.request};
         if (part.work.weighed) {
             block_weight* const weights = c.weights(part.position);
             float const rate = rate_of(part.work.scale);
@@ -92,7 +101,7 @@ __global__ void __launch_bounds__(weighing_threads, weighing_residency<T>)
     }
 }
 
-/// Blocks find what truncated laws of rows are, a row each.
+/// Blocks find what truncated distributions of rows are, a row each.
 template <class Rule, class T, class DraftRows>
 __global__ void __launch_bounds__(verification_threads, verification_residency)
     cut_rows(verify_task<T, DraftRows> const __grid_constant__ task) {
@@ -104,7 +113,7 @@ __global__ void __launch_bounds__(verification_threads, verification_residency)
         std::uint32_t const r = i % requests;
         request_work const work = request_work::of<Rule>(task, r);
         if (work.what != work_kind::rows || !work.cut || k > work.length) continue;
-        verification<T, DraftRows> c{task, s.verification, r, 0};
+        verification<T, DraftRows> const c{task, r, &s.verification};
         make_cut_target<Rule>(c, s, k, work);
         __syncthreads();
     }
@@ -138,16 +147,34 @@ __global__ void __launch_bounds__(verification_threads, verification_residency)
         if (i / blocks >= waiting) return;
         std::uint32_t const r = memory.queues[stage * memory.limits.requests + i / blocks];
         residual_pass const how = memory.passes[r];
-        verification<T, DraftRows> c{task, s.verification, r, stage + 1};
-        c.pass_block(how, i % blocks);
+        verification<T, DraftRows> const c{task, r, &s.verification, stage + 1};
+        pass_block(c, how, i % blocks);
         if (threadIdx.x == 0) {
             __threadfence();
             s.completes = atomicAdd(memory.pass_blocks + r, 1u) + 1 == blocks ? 1 : 0;
             __threadfence();
         }
         __syncthreads();
-        if (s.completes != 0) Rule::resume(c, how, c.total_mass());
+        if (s.completes != 0) Rule::resume(c, how, total_left(c));
         __syncthreads();  // no mutant: the pass had barriers since everyone read which it was
+    }
+}
+
+/// Blocks judge trees by recursive rejection, one each.
+template <class DraftRule, class T, class DraftRows>
+__global__ void __launch_bounds__(verification_threads, verification_residency)
+    judge_trees(verify_task<T, tree_drafts<DraftRows>> const __grid_constant__ task) {
+    auto& s = shared_memory<tree_rejection_shared>();
+    std::uint32_t const requests = *task.round.requests.count;
+    for (std::uint32_t r = blockIdx.x; r < requests; r += gridDim.x) {
+        request_work const work = request_work::of<judging_rule>(task, r);
+        verification<T, tree_drafts<DraftRows>> const c{task, r, &s.verification};
+        if (work.what == work_kind::nothing) {
+            refuse_undrafted(c);
+        } else {
+            judge_tree<DraftRule>(c, s.rejected, work);
+        }
+        __syncthreads();
     }
 }
 
@@ -166,12 +193,11 @@ template <class Rule, class T, class DraftRows>
                   sizeof(verify_shared), stream, task);
 }
 
-/// All kernels, one after the other.
+/// All kernels of a rule of verify/rules.cuh, or of one along trees.
 template <class Rule, class T, class DraftRows>
-[[nodiscard]] cudaError_t launch_verification(verify_task<T, DraftRows> const& task, cudaStream_t stream) noexcept {
-    unsigned processors = 0;
-    cudaError_t error = count_multiprocessors(processors);
-    if (error == cudaSuccess) error = launch_weighing<Rule>(task, processors, stream);
+[[nodiscard]] cudaError_t launch_verification(verify_task<T, DraftRows> const& task, unsigned processors,
+                                              cudaStream_t stream) noexcept {
+    cudaError_t error = launch_weighing<Rule>(task, processors, stream);
     if (error != cudaSuccess) return error;
     unsigned const blocks = processors * verification_residency;
     constexpr std::size_t shared = sizeof(verify_shared);
@@ -184,12 +210,43 @@ template <class Rule, class T, class DraftRows>
     return error;
 }
 
+/// The kernels of a host's rule along trees.
+template <class Rule, class T, class DraftRows>
+[[nodiscard]] cudaError_t launch_along_trees(std::type_identity<Rule>,
+                                             verify_task<T, tree_drafts<DraftRows>> const& task, unsigned processors,
+                                             cudaStream_t stream) noexcept {
+    static_assert(device_rule<Rule>::chooses,
+                  "cuda::accept: the rule judges chains alone; along trees use recursive_rejection, target_match, "
+                  "greedy_match or keyed_coupling");
+    return launch_verification<matching_along_tree<device_rule<Rule>>>(task, processors, stream);
+}
+template <class DraftRule, class T, class DraftRows>
+[[nodiscard]] cudaError_t launch_along_trees(std::type_identity<recursive_rejection<DraftRule>>,
+                                             verify_task<T, tree_drafts<DraftRows>> const& task, unsigned processors,
+                                             cudaStream_t stream) noexcept {
+    static_assert(recursive_rejection<DraftRule>::judges_trees);  // which says what DraftRule must be
+    cudaError_t const error = launch_weighing<judging_rule>(task, processors, stream);
+    if (error != cudaSuccess) return error;
+    return launch(judge_trees<DraftRule, T, DraftRows>, processors * verification_residency, verification_threads,
+                  sizeof(tree_rejection_shared), stream, task);
+}
+
+/// Rows and memory are those of a round whose requests have at most `drafts` drafted tokens or nodes.
+template <class T>
+[[nodiscard]] bool fits(logits_rows<T> const& rows, verify_memory const& memory, device_round const& round,
+                        std::uint32_t drafts) noexcept {
+    device_limits const& limits = memory.limits;
+    return memory.ready() && round.ready() && limits.requests >= round.limits.requests && limits.block_size == drafts &&
+           limits.vocabulary == round.limits.vocabulary && limits.stop_tokens == round.limits.stop_tokens &&
+           rows.data != nullptr && rows.stride >= limits.vocabulary;
+}
+
 }  // namespace detail
 
 /// Judges the drafts of a round: makes the verdicts of `round` from its batch and the target's rows. Rule is the
 /// host's: token_rejection, block_verification, greedy_match, target_match or keyed_coupling. Every request whose draft
-/// is sound gets a verdict; rows without a law give the status invalid_target. `memory` is carved for the limits of
-/// `round`.
+/// is sound gets a verdict; rows without a distribution give the status invalid_target. `memory` is carved for the
+/// limits of `round`.
 ///
 /// Reads all rows of the batch, at the speed of memory; three to five launches. Passes over q are made where
 /// proposals do not settle a correction, and where the vocabulary is a few blocks.
@@ -197,13 +254,36 @@ template <class Rule, class T, class DraftRows>
 [[nodiscard]] cudaError_t accept(logits_rows<T> const& rows, DraftRows const& drafts, verify_memory const& memory,
                                  device_round const& round, cudaStream_t stream) noexcept {
     using rule = device_rule<Rule>;
-    round_limits const& limits = memory.limits;
-    bool const fits = memory.ready() && round.ready() && limits.requests >= round.limits.requests &&
-                      limits.block_size == round.limits.block_size && limits.vocabulary == round.limits.vocabulary &&
-                      limits.stop_tokens == round.limits.stop_tokens && rows.data != nullptr &&
-                      rows.stride >= limits.vocabulary;
-    if (!fits) return cudaErrorInvalidValue;
-    return detail::launch_verification<rule>(verify_task<T, DraftRows>{rows, drafts, memory, round}, stream);
+    if (!detail::fits(rows, memory, round, round.limits.block_size)) return cudaErrorInvalidValue;
+    unsigned processors = 0;
+    cudaError_t const error = count_multiprocessors(processors);
+    if (error != cudaSuccess) return error;
+    return detail::launch_verification<rule>(verify_task<T, DraftRows>{rows, drafts, memory, round}, processors,
+                                             stream);
+}
+
+/// Judges the trees of a round: makes the verdicts of `round` and trees.paths from trees.batch, the target's rows for
+/// it, and q. Rule is the host's: recursive_rejection, target_match, greedy_match or keyed_coupling. Every request
+/// whose tree is sound gets a verdict. Where a row of the accepted path has no distribution, its end included, the
+/// status is invalid_target. `trees` and `memory` (carve_tree_verification) are carved for the limits of `round`, and a
+/// tree is no deeper than the request's draft_cap.
+///
+/// recursive_rejection<categorical_draft>: children were drawn from trees.distributions without replacement, and
+/// `drafts` gives the weights of these. All other rules read nothing of it, and one_hot_draft_rows will do. Exact in
+/// distribution under the host's conditions (docs/trees.md).
+///
+/// Reads all rows of the batch, at the speed of memory, and by recursive rejection V logits of p and q again for each
+/// rejected child; three launches.
+template <class Rule, class T, class DraftRows>
+[[nodiscard]] cudaError_t accept(logits_rows<T> const& rows, DraftRows const& drafts, tree_columns const& trees,
+                                 verify_memory const& memory, device_round const& round, cudaStream_t stream) noexcept {
+    if (!trees.ready() || !detail::fits(rows, memory, round, trees.nodes)) return cudaErrorInvalidValue;
+    unsigned processors = 0;
+    cudaError_t const error = count_multiprocessors(processors);
+    if (error != cudaSuccess) return error;
+    verify_task<T, tree_drafts<DraftRows>> const task{
+        rows, {trees, round.limits.block_size, drafts}, memory, detail::with_trees(round, trees)};
+    return detail::launch_along_trees(std::type_identity<Rule>{}, task, processors, stream);
 }
 
 }  // namespace cuda

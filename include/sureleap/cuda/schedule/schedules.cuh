@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
-// Verify lengths on the device. In: round.drafts. Out: round.batch.lengths, from which flatten.cuh makes the batch.
-// They always equal the host's for the same table. Survivals are integers, sums are exact, and the one double product
-// is the host's (capacity.cuh).
+// The schedules on the device, by the host's names. In: round.drafts. Out: round.batch.lengths, from which flatten.cuh
+// makes the batch. They always equal the host's for the same table. Survivals are integers, sums are exact, and the one
+// double product is the host's (capacity.cuh).
 //
-//     schedule_greedy(round, capacity, stream)      greedy_schedule              Algorithm 1 with early stop, live
-//     schedule_top_k(round, budget, stream)         top_k_schedule, planned_schedule, with a budget from budget.cuh
-//     schedule_fixed(round, length, stream)         fixed_schedule
-//     schedule_threshold(round, c, stream)          threshold_schedule
-//     schedule_survival_threshold(round, a, stream) survival_threshold_schedule
+//     admit(greedy_schedule{capacity}, round, stream)        Algorithm 1 with early stop, live
+//     admit(top_k_schedule{budget}, round, stream)           also the host's planned_schedule; a budget from budget.cuh
+//     admit(fixed_schedule{length}, round, stream)
+//     admit(threshold_schedule{c}, round, stream)
+//     admit(survival_threshold_schedule{a}, round, stream)
 //
 // All of them keep every rule exact, for the same reasons as on the host (frontier.hpp). Confidences are pre-token.
 // Candidates are taken in the order of admission, and whether (r, k) is taken depends on candidates before it. Callers
@@ -17,8 +17,8 @@
 // looked at. There is no retrospective schedule on the device.
 //
 // One launch each and no memory but the block's own. Greedy and top-K take one block of threads
-// (schedule/admission.cuh), because they decide in one order over all requests. With a flat_batch as an argument they
-// flatten too, up to 1,024 requests in the same launch.
+// (schedule/admission.cuh), because they decide in one order over all requests. With a flat_batch as an argument all
+// flatten too; greedy and top-K do so in the same launch, up to 1,024 requests.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +37,44 @@
 
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
+
+/// Algorithm 1: admits the likeliest survivor while that raises Theta.
+struct greedy_schedule {
+    capacity_table capacity{};
+};
+
+/// The first candidates in the order of admission, as many as the budget says or all there are.
+class top_k_schedule {
+public:
+    /// One number in device memory, which is read when the schedule runs.
+    explicit top_k_schedule(std::uint32_t const* budget) noexcept : budget_(budget), valid_(budget != nullptr) {}
+    /// A number that the host knows.
+    explicit top_k_schedule(std::uint32_t budget) noexcept : fixed_(budget) {}
+
+    [[nodiscard]] bool valid() const noexcept { return valid_; }
+    [[nodiscard]] __device__ std::uint32_t budget() const { return budget_ != nullptr ? *budget_ : fixed_; }
+
+private:
+    std::uint32_t const* budget_ = nullptr;
+    std::uint32_t fixed_ = 0;
+    bool valid_ = true;
+};
+
+/// The first `length` positions of each block.
+struct fixed_schedule {
+    std::uint32_t length = 0;
+};
+
+/// The prefix before the first confidence below the threshold (quantise makes it of a probability).
+struct threshold_schedule {
+    fixed_probability threshold = 0;
+};
+
+/// The prefix whose survival, the product of its confidences, is at least the threshold; weights change nothing.
+struct survival_threshold_schedule {
+    fixed_probability threshold = 0;
+};
+
 namespace detail {
 
 /// The rule of Algorithm 1 (the host's while_theta_rises).
@@ -56,10 +94,10 @@ public:
         }
         return rises;
     }
-    __device__ void visit(device_step const&, admission_scratch&) const {}
+    __device__ void visit(device_step const&, admission_shared&) const {}
 
     [[nodiscard]] __device__ std::uint32_t take(std::uint32_t const (&key)[keys_each], std::uint32_t size,
-                                                device_step const& before, admission_scratch& s) const {
+                                                device_step const& before, admission_shared& s) const {
         std::uint32_t stop = size;
         double last = -1.0;
         for_own_prefixes(key, size, before, steps_per_second_, s, [&](std::uint32_t taken, double theta) {
@@ -81,9 +119,9 @@ public:
     [[nodiscard]] __device__ bool passes(device_segment const& segment) const {
         return segment.to.batch_tokens <= batch_tokens_;
     }
-    __device__ void visit(device_step const&, admission_scratch&) const {}
+    __device__ void visit(device_step const&, admission_shared&) const {}
     [[nodiscard]] __device__ std::uint32_t take(std::uint32_t const (&)[keys_each], std::uint32_t size,
-                                                device_step const& before, admission_scratch&) const {
+                                                device_step const& before, admission_shared&) const {
         std::uint32_t const left = batch_tokens_ - before.batch_tokens;
         return left < size ? left : size;
     }
@@ -93,10 +131,10 @@ private:
 };
 
 /// Shared memory of a schedule: what it does, one after the other.
-struct schedule_scratch {
+struct schedule_shared {
     union {
-        admission_scratch walk;
-        flatten_scratch flatten;
+        admission_shared walk;
+        flatten_shared flatten;
     };
 };
 
@@ -108,7 +146,7 @@ struct after_lengths {
 
 /// BLOCK collective: writes the lengths of a walk, and the batch if that was asked for.
 __device__ inline void finish(device_round const& round, candidate_table const& table, admission_end const& end,
-                              after_lengths const& after, schedule_scratch& s) {
+                              after_lengths const& after, schedule_shared& s) {
     write_lengths(table, end, round.limits.requests, round.batch.lengths, s.walk);
     if (!after.flattens) return;
     __syncthreads();  // no mutant: today a thread looks first at lengths that it wrote itself
@@ -118,19 +156,18 @@ __device__ inline void finish(device_round const& round, candidate_table const& 
 template <class = void>
 __global__ void __launch_bounds__(most_sorters, 1)
     greedy_kernel(device_round round, after_lengths after, double const* steps_per_second) {
-    auto& s = shared_memory<schedule_scratch>();
+    auto& s = shared_memory<schedule_shared>();
     candidate_table const table(round, live_table(round), s.walk);
     while_rising rule(steps_per_second);
     finish(round, table, walk(table, rule, s.walk), after, s);
 }
 
-/// budget: in device memory, or null for `fixed_budget`.
 template <class = void>
 __global__ void __launch_bounds__(most_sorters, 1)
-    top_k_kernel(device_round round, after_lengths after, std::uint32_t const* budget, std::uint32_t fixed_budget) {
-    auto& s = shared_memory<schedule_scratch>();
+    top_k_kernel(device_round round, after_lengths after, top_k_schedule schedule) {
+    auto& s = shared_memory<schedule_shared>();
     candidate_table const table(round, live_table(round), s.walk);
-    std::uint32_t const wanted = budget != nullptr ? *budget : fixed_budget;
+    std::uint32_t const wanted = schedule.budget();
     admission_end end{table.candidates(), 0};
     if (wanted < table.candidates()) {
         up_to_budget rule(wanted, table.requests());
@@ -140,29 +177,20 @@ __global__ void __launch_bounds__(most_sorters, 1)
 }
 
 /// One block; a thread a request if it flattens.
-template <class... Parameters>
-[[nodiscard]] cudaError_t launch_admission(void (*kernel)(device_round, after_lengths, Parameters...),
+template <class Parameter>
+[[nodiscard]] cudaError_t launch_admission(void (*kernel)(device_round, after_lengths, Parameter),
                                            device_round const& round, flat_batch const* flat, cudaStream_t stream,
-                                           Parameters... arguments) noexcept {
-    if (!round.ready() || !live_table(round).ready() || (flat != nullptr && !flat->valid())) {
-        return cudaErrorInvalidValue;
-    }
+                                           Parameter argument) noexcept {
+    if (!live_table(round).ready()) return cudaErrorInvalidValue;
     after_lengths after{};
     unsigned threads = admission_threads(round.limits);
     if (flat != nullptr && round.limits.requests <= most_sorters) {
         after = {*flat, true};
         while (threads < round.limits.requests) threads *= 2;
     }
-    cudaError_t const error = launch(kernel, 1, threads, sizeof(schedule_scratch), stream, round, after, arguments...);
+    cudaError_t const error = launch(kernel, 1, threads, sizeof(schedule_shared), stream, round, after, argument);
     if (error != cudaSuccess || flat == nullptr || after.flattens) return error;
     return flatten(round, *flat, stream);
-}
-
-[[nodiscard]] inline cudaError_t launch_greedy(device_round const& round, capacity_columns const& capacity,
-                                               flat_batch const* flat, cudaStream_t stream) noexcept {
-    if (!capacity.fits(round.limits)) return cudaErrorInvalidValue;
-    return launch_admission(greedy_kernel<>, round, flat, stream,
-                            static_cast<double const*>(capacity.steps_per_second));
 }
 
 inline constexpr unsigned threads_of_prefixes = 128;
@@ -193,67 +221,52 @@ __global__ void __launch_bounds__(threads_of_prefixes)
 }
 
 [[nodiscard]] inline cudaError_t launch_prefixes(device_round const& round, std::uint32_t most, prefix_of what,
-                                                 fixed_probability threshold, cudaStream_t stream) noexcept {
+                                                 fixed_probability threshold, flat_batch const* flat,
+                                                 cudaStream_t stream) noexcept {
+    if (threshold > certain) return cudaErrorInvalidValue;
     unsigned const blocks = (round.limits.requests + threads_of_prefixes - 1) / threads_of_prefixes;
-    return launch(prefix_kernel<>, blocks, threads_of_prefixes, 0, stream, round, most, what, threshold);
+    cudaError_t const error =
+        launch(prefix_kernel<>, blocks, threads_of_prefixes, 0, stream, round, most, what, threshold);
+    return error != cudaSuccess || flat == nullptr ? error : flatten(round, *flat, stream);
+}
+
+[[nodiscard]] inline cudaError_t schedule_round(greedy_schedule const& schedule, device_round const& round,
+                                                flat_batch const* flat, cudaStream_t stream) noexcept {
+    if (!schedule.capacity.fits(round.limits)) return cudaErrorInvalidValue;
+    return launch_admission(greedy_kernel<>, round, flat, stream,
+                            static_cast<double const*>(schedule.capacity.steps_per_second));
+}
+[[nodiscard]] inline cudaError_t schedule_round(top_k_schedule const& schedule, device_round const& round,
+                                                flat_batch const* flat, cudaStream_t stream) noexcept {
+    if (!schedule.valid()) return cudaErrorInvalidValue;
+    return launch_admission(top_k_kernel<>, round, flat, stream, schedule);
+}
+[[nodiscard]] inline cudaError_t schedule_round(fixed_schedule const& schedule, device_round const& round,
+                                                flat_batch const* flat, cudaStream_t stream) noexcept {
+    return launch_prefixes(round, schedule.length, prefix_of::everything, 0, flat, stream);
+}
+[[nodiscard]] inline cudaError_t schedule_round(threshold_schedule const& schedule, device_round const& round,
+                                                flat_batch const* flat, cudaStream_t stream) noexcept {
+    return launch_prefixes(round, round.limits.block_size, prefix_of::confidences, schedule.threshold, flat, stream);
+}
+[[nodiscard]] inline cudaError_t schedule_round(survival_threshold_schedule const& schedule, device_round const& round,
+                                                flat_batch const* flat, cudaStream_t stream) noexcept {
+    return launch_prefixes(round, round.limits.block_size, prefix_of::survivals, schedule.threshold, flat, stream);
 }
 
 }  // namespace detail
 
-/// Algorithm 1: admits the likeliest survivor while that raises Theta.
-[[nodiscard]] inline cudaError_t schedule_greedy(device_round const& round, capacity_columns const& capacity,
-                                                 cudaStream_t stream) noexcept {
-    return detail::launch_greedy(round, capacity, nullptr, stream);
+/// The lengths of a round by one of the schedules above.
+template <class Schedule>
+[[nodiscard]] cudaError_t admit(Schedule const& schedule, device_round const& round, cudaStream_t stream) noexcept {
+    return round.ready() ? detail::schedule_round(schedule, round, nullptr, stream) : cudaErrorInvalidValue;
 }
-/// And flattens.
-[[nodiscard]] inline cudaError_t schedule_greedy(device_round const& round, capacity_columns const& capacity,
-                                                 flat_batch const& flat, cudaStream_t stream) noexcept {
-    return detail::launch_greedy(round, capacity, &flat, stream);
-}
-
-/// The first *budget candidates in the order of admission, or all there are. `budget`: one number in device memory.
-[[nodiscard]] inline cudaError_t schedule_top_k(device_round const& round, std::uint32_t const* budget,
-                                                cudaStream_t stream) noexcept {
-    if (budget == nullptr) return cudaErrorInvalidValue;
-    return detail::launch_admission(detail::top_k_kernel<>, round, nullptr, stream, budget, 0u);
-}
-/// And flattens.
-[[nodiscard]] inline cudaError_t schedule_top_k(device_round const& round, std::uint32_t const* budget,
-                                                flat_batch const& flat, cudaStream_t stream) noexcept {
-    if (budget == nullptr) return cudaErrorInvalidValue;
-    return detail::launch_admission(detail::top_k_kernel<>, round, &flat, stream, budget, 0u);
-}
-/// The same with a budget that the host knows.
-[[nodiscard]] inline cudaError_t schedule_top_k(device_round const& round, std::uint32_t budget,
-                                                cudaStream_t stream) noexcept {
-    return detail::launch_admission(detail::top_k_kernel<>, round, nullptr, stream,
-                                    static_cast<std::uint32_t const*>(nullptr), budget);
-}
-[[nodiscard]] inline cudaError_t schedule_top_k(device_round const& round, std::uint32_t budget, flat_batch const& flat,
-                                                cudaStream_t stream) noexcept {
-    return detail::launch_admission(detail::top_k_kernel<>, round, &flat, stream,
-                                    static_cast<std::uint32_t const*>(nullptr), budget);
-}
-
-/// The first `length` positions of each block.
-[[nodiscard]] inline cudaError_t schedule_fixed(device_round const& round, std::uint32_t length,
-                                                cudaStream_t stream) noexcept {
-    if (!round.ready()) return cudaErrorInvalidValue;
-    return detail::launch_prefixes(round, length, detail::prefix_of::everything, 0, stream);
-}
-
-/// The prefix before the first confidence below the threshold (quantise makes it of a probability).
-[[nodiscard]] inline cudaError_t schedule_threshold(device_round const& round, fixed_probability threshold,
-                                                    cudaStream_t stream) noexcept {
-    if (!round.ready() || threshold > certain) return cudaErrorInvalidValue;
-    return detail::launch_prefixes(round, round.limits.block_size, detail::prefix_of::confidences, threshold, stream);
-}
-
-/// The prefix whose survival, the product of its confidences, is at least the threshold; weights change nothing.
-[[nodiscard]] inline cudaError_t schedule_survival_threshold(device_round const& round, fixed_probability threshold,
-                                                             cudaStream_t stream) noexcept {
-    if (!round.ready() || threshold > certain) return cudaErrorInvalidValue;
-    return detail::launch_prefixes(round, round.limits.block_size, detail::prefix_of::survivals, threshold, stream);
+/// And the batch.
+template <class Schedule>
+[[nodiscard]] cudaError_t admit(Schedule const& schedule, device_round const& round, flat_batch const& flat,
+                                cudaStream_t stream) noexcept {
+    bool const fits = round.ready() && flat.valid();
+    return fits ? detail::schedule_round(schedule, round, &flat, stream) : cudaErrorInvalidValue;
 }
 
 }  // namespace cuda

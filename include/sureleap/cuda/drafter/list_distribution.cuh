@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
 // The distribution over a list of logits, by a block of threads. In: logits in device memory and a transform. Out:
-// their law, the place of the largest, and the place that a draw finds.
+// their distribution, the place of the largest, and the place that a draw finds.
 //
 // Each thread owns a run of consecutive logits and sums their weights in order. So cumulative sums follow the list,
 // and a draw finds its thread first and then its token. A few looks at the list, O(M / 256) a thread for M logits.
 //
-// Where a token was drawn already, its logit can be made -inf, and the rest of the law is drawn from by the law that was
-// made before.
+// Where a token was drawn already, its logit can be made -inf, and the rest of the distribution is drawn from by the
+// distribution that was made before.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ namespace detail {
 inline constexpr std::uint32_t shortlist_threads = 256;
 inline constexpr std::uint32_t shortlist_warps = shortlist_threads / warp_size;
 
-/// Of a block that drafts from lists. Behind it is the scratch of head and confidence.
+/// Of a block that drafts from lists. Behind it is what head and confidence ask for.
 struct shortlist_shared {
     static constexpr std::uint32_t near =
         1024;  ///< ids of a list that are searched here; longer lists stay where they are
@@ -45,15 +45,15 @@ struct shortlist_shared {
     truncate_shared truncation;
     alignas(16) float z[most_rank];
 
-    [[nodiscard]] __device__ float* scratch() { return reinterpret_cast<float*>(this + 1); }
+    [[nodiscard]] __device__ float* rest() { return reinterpret_cast<float*>(this + 1); }
 };
 static_assert(sizeof(shortlist_shared) % 16 == 0);
 
-/// A law over a list of logits: each thread has so many of them in order.
-class list_law {
+/// A distribution over a list of logits: each thread has so many of them in order.
+class list_distribution {
 public:
     /// BLOCK collective: largest logit and total under `how`.
-    __device__ list_law(float const* logits, std::uint32_t count, transform const& how, shortlist_shared& s)
+    __device__ list_distribution(float const* logits, std::uint32_t count, transform const& how, shortlist_shared& s)
         : logits_(logits) {
         share_out(count);
         float largest = -infinity;
@@ -69,7 +69,7 @@ public:
         for (std::uint32_t w = 0; w < shortlist_warps; ++w) largest = fmaxf(largest, s.largest[w]);
         if (!(largest > -infinity && largest < infinity)) return;
 
-        q_.kind = law_kind::dense;
+        q_.kind = distribution_kind::dense;
         q_.shift = largest;
         q_.scale = how.greedy() ? 1.0f : static_cast<float>(1.0 / how.temperature);  // 1: for the peak
         if (how.truncates() && !how.greedy()) {
@@ -81,14 +81,14 @@ public:
         }
         sum_up(s);
     }
-    /// BLOCK collective: what is left of the law `q` of these logits, some of which became -inf since. The total is that of what
-    /// is left.
-    __device__ list_law(float const* logits, std::uint32_t count, law const& q, shortlist_shared& s)
+    /// BLOCK collective: what is left of the distribution `q` of these logits, some of which became -inf since. The
+    /// total is that of what is left.
+    __device__ list_distribution(float const* logits, std::uint32_t count, distribution const& q, shortlist_shared& s)
         : logits_(logits), q_(q) {
         share_out(count);
         sum_up(s);
     }
-    [[nodiscard]] __device__ law const& get() const { return q_; }
+    [[nodiscard]] __device__ distribution const& get() const { return q_; }
 
     /// BLOCK collective: the place of the first largest logit.
     [[nodiscard]] __device__ std::uint32_t mode(shortlist_shared& s) const {
@@ -183,7 +183,7 @@ private:
     std::uint32_t end_;
     double own_ = 0.0;     // weight of this thread's logits
     double before_ = 0.0;  // and of those before
-    law q_{};
+    distribution q_{};
 };
 
 }  // namespace detail
