@@ -6,15 +6,18 @@
 
 #include <sureleap/serving/constraint.hpp>
 #include <sureleap/serving/draft_arrears.hpp>
-#include <sureleap/serving/draft_forecast.hpp>
-#include <sureleap/serving/draft_worth.hpp>
+#include <sureleap/serving/draft_evidence.hpp>
 #include <sureleap/serving/drift.hpp>
 #include <sureleap/serving/metrics.hpp>
 #include <sureleap/serving/metrics_text.hpp>
 #include <sureleap/serving/never_lose.hpp>
+#include <sureleap/serving/never_lose_tuning.hpp>
 #include <sureleap/serving/online_calibration.hpp>
 #include <sureleap/serving/online_fit.hpp>
 #include <sureleap/serving/online_maps.hpp>
+#include <sureleap/serving/probe_schedule.hpp>
 #include <sureleap/serving/refined_cost.hpp>
+#include <sureleap/serving/request_gate.hpp>
 #include <sureleap/serving/speed_targets.hpp>
 #include <sureleap/serving/stop_texts.hpp>
+#include <sureleap/serving/throughput_forecast.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // The controller in closed loop: never worse than the best that never changes, at any load, on any curve; out when drafts
-// do not pay, back when they do; and the parts that it knows by.
+// do not pay, and back when they do.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -22,7 +22,6 @@
 
 #include "support/closed_loop.hpp"
 #include "support/error_text.hpp"
-#include "support/survival_tables.hpp"
 
 using namespace closed_loop;
 
@@ -560,101 +559,6 @@ TEST_CASE("on a published table with cliffs at 9 and 33 rows, with replays and w
                 check_against_static(world, cost, requests, never_lose{planned_schedule{cost}});
             }
         }
-    }
-}
-
-TEST_CASE("survival classes") {
-    for (std::size_t i = 0; i + 1 < survival_class::count; ++i) {
-        CHECK(survival_class::of(survival_class::least(i)) == i);
-        CHECK(survival_class::of(survival_class::least(i + 1) - 1) == i);
-    }
-    CHECK(survival_class::of(certain) == survival_class::count - 1);
-    CHECK(survival_class::least(survival_class::count - 1) == certain);
-}
-
-namespace {
-
-/// One round of requests that all may draft `cap`, with these survivals and nothing accepted.
-struct told_round {
-    request_settings settings{.max_new_tokens = 1000};
-    std::vector<request_view> views;
-    std::vector<verdict> verdicts;
-    support::owned_table table;
-
-    told_round(std::size_t requests, std::size_t gamma, std::size_t cap, double confidence)
-        : views(requests), verdicts(requests), table(requests, gamma) {
-        for (std::size_t r = 0; r < requests; ++r) {
-            views[r] = {.id = r + 1, .slot = r, .remaining = 1000, .settings = &settings, .draft_limit = cap};
-            verdicts[r] = {.id = r + 1, .slot = r, .drafted = cap};
-            table.sizes[r] = static_cast<std::uint32_t>(cap);
-            for (std::size_t k = 0; k < cap; ++k) {
-                table.set(r, k, static_cast<fixed_probability>(confidence * static_cast<double>(certain)));
-            }
-        }
-    }
-    [[nodiscard]] round_record record() const { return {views, verdicts, table.view(), {}, {}}; }
-};
-
-/// Seconds 10 + B: the worth of a place is easy to tell.
-struct line {
-    [[nodiscard]] double steps_per_second(std::size_t b) const noexcept {
-        return 1.0 / (10.0 + static_cast<double>(b));
-    }
-};
-
-std::vector<draft_forecast> forecasts(survival_profile const& profile, std::size_t requests) {
-    std::vector<double> const open(profile.block_size(), static_cast<double>(requests));
-    std::vector<double> const trust(profile.block_size(), 1.0);
-    std::vector<draft_forecast> all;
-    line const curve;
-    profile.for_each_limit<true>(
-        static_cast<double>(requests), requests, open, trust, 0.0, [&](std::size_t) -> line const& { return curve; },
-        [&](draft_forecast const& o) { all.push_back(o); });
-    return all;
-}
-
-}  // namespace
-
-TEST_CASE("a forecast is Theta of what was seen, for any number of requests") {
-    survival_profile profile(2, 0.5);
-    for (int i = 0; i < 200; ++i) profile.observe(told_round(8, 2, 2, 0.5).record(), 0, 100.0);
-    // Every request offers 1/2 and 1/4. With R requests: R 1.5 / (10 + 2 R), R 1.75 / (10 + 3 R), R / (10 + R).
-    for (std::size_t const requests : {1u, 4u, 40u}) {
-        double const n = static_cast<double>(requests);
-        auto const all = forecasts(profile, requests);
-        REQUIRE(all.size() == 2);
-        double const none = n / (10.0 + n);
-        double const one = std::max(none, 1.5 * n / (10.0 + 2.0 * n));
-        CHECK(std::abs(all[0].throughput - one) < 1e-6);
-        CHECK(std::abs(all[1].throughput - std::max(one, 1.75 * n / (10.0 + 3.0 * n))) < 1e-6);
-    }
-    CHECK(std::abs(forecasts(profile, 1)[1].batch_tokens - 3.0) < 1e-6);
-    CHECK(std::abs(forecasts(profile, 40)[1].batch_tokens - 40.0) < 1e-6);
-}
-
-TEST_CASE("where nobody looked nothing is learned") {
-    survival_profile profile(2, 0.5);
-    for (int i = 0; i < 200; ++i) profile.observe(told_round(8, 2, 2, 0.5).record(), 0, 100.0);
-    double const before = forecasts(profile, 1)[1].throughput;
-    SECTION("beyond a limit") {
-        for (int i = 0; i < 200; ++i) profile.observe(told_round(8, 2, 1, 0.5).record(), 0, 100.0);
-        CHECK(std::abs(forecasts(profile, 1)[1].throughput - before) < 1e-6);
-    }
-    SECTION("below a floor: chains of 1/2 end before 1/4") {
-        for (int i = 0; i < 200; ++i) {
-            told_round round(8, 2, 2, 0.5);
-            for (auto& size : round.table.sizes) size = 1;
-            profile.observe(round.record(), certain / 8 * 3, 100.0);
-        }
-        CHECK(std::abs(forecasts(profile, 1)[1].throughput - before) < 1e-6);
-    }
-    SECTION("but what could have been seen and was not is gone") {
-        for (int i = 0; i < 200; ++i) {
-            told_round round(8, 2, 2, 0.5);
-            for (auto& size : round.table.sizes) size = 1;
-            profile.observe(round.record(), 0, 100.0);
-        }
-        CHECK(std::abs(forecasts(profile, 1)[1].throughput - 1.5 / 12.0) < 1e-6);
     }
 }
 

@@ -11,11 +11,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
-#include <sureleap/serving/draft_forecast.hpp>
+#include <sureleap/serving/never_lose_tuning.hpp>
+#include <sureleap/serving/throughput_forecast.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace detail {
@@ -32,24 +32,19 @@ struct arrears_prices {
     double replay = 0.0;       ///< of a request
     std::uint64_t unread = 0;  ///< tokens of all requests
 
-    /// `seconds(load)`: of a step. `load`: of this round, without drafts.
-    template <class Seconds>
-    [[nodiscard]] static arrears_prices of(std::span<request_view const> requests, step_load load,
-                                           Seconds const& seconds) noexcept {
+    template <class Prospect>
+    [[nodiscard]] static arrears_prices of(std::span<request_view const> requests, Prospect const& round) noexcept {
         arrears_prices prices;
-        double const plain = seconds(load);
+        step_load load = round.load;
         load.replays = 1;
-        prices.replay = seconds(load) - plain;
+        prices.replay = round.seconds(load) - round.seconds(round.load);
         for (request_view const& r : requests) prices.unread += owed_tokens(r);
         if (prices.unread == 0) return prices;
-        load = {.requests = load.requests,
-                .batch_tokens = load.batch_tokens,
-                .drafting = 1,
-                .draft_tokens = 1,
-                .context_tokens = load.context_tokens};
-        double const drafting = seconds(load);
+        load.replays = 0;
+        load.drafting = load.draft_tokens = 1;
+        double const drafting = round.seconds(load);
         load.unread_tokens = prices.unread;
-        prices.read = (seconds(load) - drafting) / static_cast<double>(prices.unread);
+        prices.read = (round.seconds(load) - drafting) / static_cast<double>(prices.unread);
         return prices;
     }
 
@@ -58,8 +53,8 @@ struct arrears_prices {
     }
     [[nodiscard]] double of_all() const noexcept { return read * static_cast<double>(unread); }
     /// What the request's drafts save until its end does not pay for what has to be read before.
-    [[nodiscard]] bool outlast(request_view const& r, draft_forecast const& drafting,
-                               draft_forecast const& plain) const noexcept {
+    [[nodiscard]] bool outlast(request_view const& r, throughput_forecast const& drafting,
+                               throughput_forecast const& plain) const noexcept {
         double const price = of_request(r);
         double const saved = 1.0 / plain.throughput - 1.0 / drafting.throughput;  // a token
         return price > 0.0 && saved > 0.0 && price > saved * static_cast<double>(r.remaining);
@@ -72,80 +67,30 @@ struct arrears_prices {
 class draft_return {
 public:
     /// While nobody drafts, in every round. `price`: seconds of a return.
-    [[nodiscard]] bool is_due(draft_forecast const& best, draft_forecast const& plain, double price) noexcept {
-        saved_ = best.limit == 0 ? 0.0 : saved_ + saving(best, plain);
+    [[nodiscard]] bool is_due(throughput_forecasts const& found, double price) noexcept {
+        saved_ = found.drafts_pay() ? saved_ + saving(found.best, found.plain) : 0.0;
         if (saved_ < std::ldexp(price, vain_)) return false;
-        if (best.limit > 0) saved_ = -price;
+        if (found.drafts_pay()) saved_ = -price;
         return true;
     }
     /// Once a round is decided. `drafted`: the one before.
-    void settle(bool drafted, draft_forecast const& choice, draft_forecast const& plain) noexcept {
+    void settle(bool drafted, throughput_forecast const& choice, throughput_forecast const& plain) noexcept {
         if (choice.limit > 0) {
             if (drafted) saved_ += saving(choice, plain);
             return;
         }
-        if (drafted) vain_ = saved_ < 0.0 ? std::min(vain_ + 1, 10) : 0;
+        if (drafted) vain_ = saved_ < 0.0 ? std::min(vain_ + 1, never_lose_tuning::most_doublings) : 0;
         saved_ = std::max(saved_, 0.0);
     }
 
 private:
     /// Seconds of a round.
-    [[nodiscard]] static double saving(draft_forecast const& drafting, draft_forecast const& plain) noexcept {
+    [[nodiscard]] static double saving(throughput_forecast const& drafting, throughput_forecast const& plain) noexcept {
         return plain.seconds * (drafting.throughput / plain.throughput - 1.0);
     }
 
     double saved_ = 0.0;  // by drafting, less what its return cost; or, while nobody drafts, not saved
     int vain_ = 0;        // returns in a row that did not pay for themselves
-};
-
-/// Who drafts beyond the limit in a round that probes. Memory is allocated in set_up.
-class probe_line {
-public:
-    void set_up(std::size_t max_requests) {
-        is_in_.assign(max_requests, 0);
-        line_.reserve(max_requests);
-    }
-    void clear() noexcept { std::fill(is_in_.begin(), is_in_.end(), std::uint8_t{0}); }
-    /// Request r of the round probes.
-    [[nodiscard]] bool has(std::size_t r) const noexcept { return is_in_[r] != 0; }
-
-    /// The first `most` from `first` on, if what they cost is paid for: price_of(request) seconds each, `pays` in all.
-    /// If not, and `cheapest` says so, as many of the cheapest as are; those that cost nothing always are. Returns how
-    /// many.
-    template <class Price>
-    [[nodiscard]] std::size_t pick(std::span<request_view const> requests, std::size_t first, std::size_t most,
-                                   double pays, bool cheapest, Price const& price_of) noexcept {
-        std::size_t const n = requests.size();
-        line_.clear();
-        for (std::size_t i = 0; i < n; ++i) line_.push_back(static_cast<std::uint32_t>((first + i) % n));
-        auto const affordable = [&] {
-            double price = 0.0;
-            std::size_t count = 0;
-            for (; count < most; ++count) {
-                price += price_of(requests[line_[count]]);
-                if (price > std::max(pays, 0.0)) break;
-            }
-            return count;
-        };
-        std::size_t count = affordable();
-        if (count < most && cheapest) {
-            auto const place = [&](std::uint32_t r) { return (r + n - first % n) % n; };
-            std::sort(line_.begin(), line_.end(), [&](std::uint32_t a, std::uint32_t b) {
-                double const of_a = price_of(requests[a]);
-                double const of_b = price_of(requests[b]);
-                return of_a != of_b ? of_a < of_b : place(a) < place(b);
-            });
-            count = affordable();
-        } else if (count < most) {
-            count = 0;
-        }
-        for (std::size_t i = 0; i < count; ++i) is_in_[line_[i]] = 1;
-        return count;
-    }
-
-private:
-    std::vector<std::uint8_t> is_in_;  // [R]
-    std::vector<std::uint32_t> line_;  // [R] requests, those who would probe first in front
 };
 
 }  // namespace detail

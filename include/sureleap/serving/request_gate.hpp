@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Requests that are not worth drafting for: difficulty-aware early exit, decided for each request from its own past.
+// Which requests' drafts are worth their time: difficulty-aware early exit, decided for each request from its own past.
 //
 // The gain of drafting is what the request's candidates are worth above the price of a place in the batch. Survivals
 // give it, corrected by this request's past ratio of accepted drafts to predicted ones. The cost is the drafter's time
@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -16,15 +17,19 @@
 #include <sureleap/core/types.hpp>
 #include <sureleap/round/record.hpp>
 #include <sureleap/schedule/survival.hpp>
+#include <sureleap/serving/never_lose_tuning.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
+namespace detail {
 
 /// What is known of every slot's request. Memory is allocated at construction. It learns by observe() alone: asked before,
 /// as often as one likes, it answers alike. A slot that is not below max_requests is open, and nothing is learned of it.
-class draft_worth {
+class request_gate {
+    using tuning = never_lose_tuning;
+
 public:
-    draft_worth() = default;
-    explicit draft_worth(std::size_t max_requests) : places_(max_requests) {}
+    request_gate() = default;
+    explicit request_gate(std::size_t max_requests) : places_(max_requests) {}
 
     /// Whether the request's drafts were not worth `before` (weighted tokens a round) and, once that is remembered, are not
     /// worth `price`. A slot that was given to another request starts anew, open.
@@ -36,11 +41,16 @@ public:
     [[nodiscard]] bool shuts(request_view const& request, double price) const noexcept {
         return shuts(request, price, price);
     }
+    /// A request that is shut drafts in this round to be looked at again. Slots side by side do so in rounds of their own.
+    [[nodiscard]] static constexpr bool looks_again(std::size_t slot, std::uint64_t round) noexcept {
+        return (round + tuning::slot_stride * slot) % tuning::shut_period == 0;
+    }
 
     /// Takes in a round. `before`, `price`: as it was asked with them. `worth`: of a place in the batch. `trust[k]`: tokens that
     /// were accepted at position k for each that survivals promise, over all requests.
     void observe(round_record const& record, double before, double price, fixed_probability worth,
                  std::span<double const> trust) noexcept {
+        constexpr double one = static_cast<double>(certain);
         double const bar = static_cast<double>(worth);
         for (std::size_t r = 0; r < record.requests.size(); ++r) {
             request_view const& request = record.requests[r];
@@ -51,20 +61,19 @@ public:
             if (!record.tells_of_model(r) || request.draft_cap(1) == 0) continue;
             fixed_probability const* const survival =
                 record.survivals.survival.data() + r * record.survivals.block_size;
-            // A shut request is seen rarely: what is seen then counts for more.
-            double const rate = p.shut ? 0.25 : 1.0 / std::min(p.rounds + 1.0, window);
+            double const rounds = std::min(p.rounds + 1.0, tuning::gate_window);
+            double const rate = p.shut ? tuning::shut_rate : 1.0 / rounds;
             double expected = 0.0;
             for (std::size_t k = 0; k < record.verdicts[r].verified; ++k) {
                 expected += trust[k] * static_cast<double>(survival[k]);
             }
             // In tokens, not multiplied by weights. Evidence of a request of little weight would count for nothing
             // beside that of all requests. A place's weight may change from round to round, too.
-            double const whole = static_cast<double>(certain) / static_cast<double>(request.weight);
-            double const accepted = static_cast<double>(record.verdicts[r].accepted) * static_cast<double>(certain);
+            double const whole = one / static_cast<double>(request.weight);
             p.expected += rate * (whole * expected - p.expected);
-            p.accepted += rate * (accepted - p.accepted);
-            // As of all requests, until this one has shown something else: eight tokens, which the means count by rounds.
-            double const strength = 8.0 * static_cast<double>(certain) / std::min(p.rounds + 1.0, window);
+            p.accepted += rate * (static_cast<double>(record.verdicts[r].accepted) * one - p.accepted);
+            // As of all requests, until this one has shown something else. The means count tokens by rounds.
+            double const strength = tuning::gate_prior * one / rounds;
             double const own = (p.accepted + strength) / (p.expected + strength);
             double earned = 0.0;
             for (std::size_t k = 0; k < record.survivals.sizes[r]; ++k) {
@@ -76,8 +85,6 @@ public:
     }
 
 private:
-    static constexpr double window = 32.0;  // rounds
-
     struct place {
         request_id id = 0;
         bool used = false;
@@ -89,12 +96,11 @@ private:
 
         /// Otherwise it is of the one who had the slot before.
         [[nodiscard]] bool is_of(request_view const& r) const noexcept { return used && id == r.id; }
-        /// Evidence of some rounds, and a margin, lest a run of bad luck shuts what pays.
         [[nodiscard]] bool shuts(double before, double price) const noexcept {
             bool now = shut;
             for (double const p : {before, price}) {
-                if (!now && rounds >= 16.0 && 0.75 * p > earned) now = true;
-                if (now && earned > 0.9 * p) now = false;
+                if (!now && rounds >= tuning::gate_rounds && tuning::shuts_below * p > earned) now = true;
+                if (now && earned > tuning::opens_above * p) now = false;
             }
             return now;
         }
@@ -103,4 +109,5 @@ private:
     std::vector<place> places_;
 };
 
+}  // namespace detail
 SURELEAP_END_NAMESPACE

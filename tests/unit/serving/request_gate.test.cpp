@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <sureleap/serving/draft_worth.hpp>
+#include <sureleap/serving/request_gate.hpp>
 
 #include "support/dice.hpp"
 
@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t block = 3;  // gamma
 
 /// One round of one request whose drafts were all verified, asked about at one price.
-void observe(draft_worth& gate, request_view const& request, std::vector<fixed_probability> const& survival,
+void observe(detail::request_gate& gate, request_view const& request, std::vector<fixed_probability> const& survival,
              std::size_t accepted, double price, fixed_probability worth) {
     std::array<double, block> const trust{1.0, 1.0, 1.0};
     std::array<fixed_probability, block> const confidence{};
@@ -33,7 +33,7 @@ void observe(draft_worth& gate, request_view const& request, std::vector<fixed_p
 
 }  // namespace
 
-TEST_CASE("draft gate: a request of less weight is judged as one of full weight, at prices of its own measure") {
+TEST_CASE("request gate: a request of less weight is judged as one of full weight, at prices of its own measure") {
     support::dice roll(83);
     INFO("seed " << roll.seed());
     request_settings const settings;
@@ -44,7 +44,7 @@ TEST_CASE("draft gate: a request of less weight is judged as one of full weight,
         request_view const full{.id = 7, .remaining = 100, .settings = &settings};
         request_view less = full;
         less.weight = certain / part;
-        draft_worth one(1), other(1);
+        detail::request_gate one(1), other(1);
         double const price = roll.between(0.0, 2.0);
         double const honesty = roll.real();  // how often drafts keep what survivals promise
         fixed_probability const worth = static_cast<fixed_probability>(roll.below(certain / 2 / part)) * part;
@@ -71,14 +71,14 @@ TEST_CASE("draft gate: a request of less weight is judged as one of full weight,
     CHECK(open > 1000);
 }
 
-TEST_CASE("draft gate: a poor beginning is made up for, and a request that keeps nothing is shut") {
+TEST_CASE("request gate: a poor beginning is made up for, and a request that keeps nothing is shut") {
     request_settings const settings;
     request_view const request{.id = 7, .remaining = 100, .settings = &settings};
     double const price = 0.25;
     auto const of = [](double p) { return static_cast<fixed_probability>(p * static_cast<double>(certain)); };
     // Survivals promise 1.5 tokens a round.
     std::vector<fixed_probability> const survival{of(0.7), of(0.5), of(0.3)};
-    draft_worth late(1), never(1);
+    detail::request_gate late(1), never(1);
     for (int round = 0; round < 40; ++round) {
         INFO("round " << round);
         CHECK_FALSE(late.shuts(request, price));
@@ -86,4 +86,43 @@ TEST_CASE("draft gate: a poor beginning is made up for, and a request that keeps
         observe(never, request, survival, 0, price, of(0.15));
     }
     CHECK(never.shuts(request, price));
+}
+
+TEST_CASE("request gate: evidence of 16 rounds shuts below three quarters of the price, and nine tenths open again") {
+    request_settings const settings;
+    request_view const request{.id = 7, .remaining = 100, .settings = &settings};
+    // Survivals keep what they promise: 3 tokens a round.
+    std::vector<fixed_probability> const survival(block, certain);
+    struct {
+        int rounds;
+        double price;
+        bool shuts;
+    } const table[] = {{15, 100.0, false}, {16, 100.0, true}, {16, 4.01, true}, {16, 3.99, false}};
+    for (auto const& row : table) {
+        INFO(row.rounds << " rounds, price " << row.price);
+        detail::request_gate gate(1);
+        for (int round = 0; round < row.rounds; ++round) observe(gate, request, survival, block, 0.0, 0);
+        CHECK(gate.shuts(request, row.price) == row.shuts);
+        CHECK_FALSE(gate.shuts({.id = 8, .remaining = 100, .settings = &settings}, row.price));
+        CHECK_FALSE(gate.shuts({.id = 7, .slot = 1, .remaining = 100, .settings = &settings}, row.price));
+    }
+    detail::request_gate gate(1);
+    for (int round = 0; round < 20; ++round) observe(gate, request, survival, block, 0.0, 0);
+    observe(gate, request, survival, block, 5.0, 0);
+    CHECK(gate.shuts(request, 3.35));  // 0.9 of it is more than 3
+    CHECK_FALSE(gate.shuts(request, 3.32));
+}
+
+TEST_CASE("request gate: every slot is looked at again once in 64 rounds, in a round of its own") {
+    std::array<int, 64> times{};
+    for (std::uint64_t round = 1000; round < 1064; ++round) {
+        int slots = 0;
+        for (std::size_t slot = 0; slot < times.size(); ++slot) {
+            if (!detail::request_gate::looks_again(slot, round)) continue;
+            ++slots;
+            ++times[slot];
+        }
+        CHECK(slots == 1);
+    }
+    for (int const n : times) CHECK(n == 1);
 }
