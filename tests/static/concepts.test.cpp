@@ -443,7 +443,6 @@ struct archetype {
     std::size_t block_size() const;
     std::size_t vocabulary() const;
     std::size_t target_vocabulary() const;
-    std::size_t state_size() const;
     int forward(requests);
 };
 struct undeclared_confidence {
@@ -453,7 +452,6 @@ struct undeclared_confidence {
     std::size_t block_size() const;
     std::size_t vocabulary() const;
     std::size_t target_vocabulary() const;
-    std::size_t state_size() const;
     int forward(requests);
 };
 struct runtime_trait {  // whether a combination is lossless is decided at compile time
@@ -464,7 +462,6 @@ struct runtime_trait {  // whether a combination is lossless is decided at compi
     std::size_t block_size() const;
     std::size_t vocabulary() const;
     std::size_t target_vocabulary() const;
-    std::size_t state_size() const;
     int forward(requests);
 };
 struct without_forward {
@@ -475,7 +472,6 @@ struct without_forward {
     std::size_t block_size() const;
     std::size_t vocabulary() const;
     std::size_t target_vocabulary() const;
-    std::size_t state_size() const;
 };
 
 using small = autoregressive<sequential_model::archetype>;
