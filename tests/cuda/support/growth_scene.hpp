@@ -26,6 +26,7 @@
 #include "cuda/support/device_rounds.hpp"
 #include "cuda/support/head_world.hpp"
 #include "cuda/support/round_on_device.hpp"
+#include "cuda/support/tree_scene.hpp"
 #include "support/catch.hpp"
 #include "support/dice.hpp"
 
@@ -172,7 +173,8 @@ bool compare(draft_block<float> const& host, device_trees const& device, std::sp
                 REQUIRE_FALSE(exact);
                 break;
             }
-            bool const eldest = std::find(parents.begin(), parents.end(), parents[n - 1]) - parents.begin() + 1u == n;
+            bool const eldest = std::find(parents.begin(), parents.end(), parents[n - 1]) ==
+                                parents.begin() + static_cast<std::ptrdiff_t>(n - 1);
             auto const& q = host.laws(r)[n - 1];
             if (eldest) compare_law(device, r, parent, q, seen);
             seen.younger += eldest ? 0u : 1u;
