@@ -25,7 +25,6 @@ public:
     [[nodiscard]] std::size_t block_size() const noexcept { return block_size_; }
     [[nodiscard]] std::size_t vocabulary() const noexcept { return 0; }  // tokens of its logits
     [[nodiscard]] std::size_t target_vocabulary() const noexcept { return vocabulary_; }
-    [[nodiscard]] std::size_t state_size() const noexcept { return 0; }  // numbers that it keeps for a request
 
     /// The pass of a model, for all requests at once. What it returns is handed to draw.
     struct nothing {};

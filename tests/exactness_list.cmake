@@ -11,11 +11,12 @@ foreach(test IN LISTS tests)
     string(APPEND list "${text}")
 endforeach()
 
-# What a class is by its members. Those of `detail` are no parts, and those of c/ choose among parts; schedule_adapter is what
-# adapters inherit.
+# What a class is by its members. Those of `detail` are no parts, and those of c/ choose among parts; parts inherit
+# schedule_adapter and beside_model.
 set(marks "fidelity guarantee =" "void admit\\(causal_frontier" "void admit\\(draft_table" " budget\\(planning_table<"
-          "public schedule_adapter<" "void draw\\(forward_type" "public semi_autoregressive<" "void add_bias\\(")
-set(bases schedule_adapter causal_frontier)
+          "public schedule_adapter<" "public beside_model<" "void draw\\(forward_type" "public semi_autoregressive<"
+          "void add_bias\\(")
+set(bases schedule_adapter beside_model causal_frontier)
 
 set(found)
 set(missing)

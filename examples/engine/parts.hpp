@@ -44,7 +44,6 @@ public:
     [[nodiscard]] std::size_t block_size() const noexcept { return 1; }
     [[nodiscard]] std::size_t vocabulary() const noexcept { return 0; }
     [[nodiscard]] std::size_t target_vocabulary() const noexcept { return target_vocabulary_; }
-    [[nodiscard]] std::size_t state_size() const noexcept { return 0; }
     [[nodiscard]] forward_type forward(std::span<sureleap::request_view const>) const noexcept { return {}; }
     template <class DraftRule, class Rng>
     void draw(forward_type, DraftRule, sureleap::draft_block<Real>&, Rng&) const noexcept {}

@@ -263,7 +263,7 @@ private:
             keep_emitted(verdicts);
         }
         stopwatch const watch{times_.accept};
-        std::visit([&](auto& drafter) { sureleap::commit_to(drafter, verdicts, memory_.block()); }, drafter_);
+        std::visit([&](auto& drafter) { sureleap::commit_to(drafter, verdicts, memory_); }, drafter_);
         report_.record(verdicts);
         for (auto const& v : verdicts) {
             sequence& s = *slots_[v.slot];

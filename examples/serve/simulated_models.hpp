@@ -20,6 +20,7 @@
 
 #include <sureleap/core/types.hpp>
 #include <sureleap/drafter/draft_block.hpp>
+#include <sureleap/drafter/draft_memory.hpp>
 #include <sureleap/schedule/planning.hpp>
 #include <sureleap/verify/verify_batch.hpp>
 
@@ -108,7 +109,6 @@ public:
     [[nodiscard]] std::size_t block_size() const noexcept { return texts_->block_size(); }
     [[nodiscard]] std::size_t vocabulary() const noexcept { return serve::vocabulary; }
     [[nodiscard]] std::size_t target_vocabulary() const noexcept { return serve::vocabulary; }
-    [[nodiscard]] std::size_t state_size() const noexcept { return 0; }
 
     [[nodiscard]] forward_type forward(std::span<sureleap::request_view const> requests) noexcept {
         sureleap::pass_stamp const pass = passes_.begin(sureleap::fingerprint_of(requests));
@@ -128,14 +128,15 @@ public:
     }
 
     template <class DraftRule, class Rng>
-    void draw(forward_type, DraftRule rule, sureleap::draft_block<double>& block, Rng& rng) noexcept {
+    void draw(forward_type, DraftRule rule, sureleap::draft_block<double>& block,
+              sureleap::draft_rows<double> const& rows, Rng& rng) noexcept {
         for (std::size_t r = 0; r < block.requests().size(); ++r) {
             for (position_facts const& at : of(r, block.requests()[r])) {
-                auto const row = block.next_row(r);
+                auto const row = rows.next(block, r);
                 row[0] = at.draft;
                 row[1] = 0;
                 row[2] = -std::numeric_limits<double>::infinity();
-                auto const q = block.law_of(r, row, nullptr);
+                auto const q = rows.law(block, r, row);
                 if (block.draw(r, rule, q, at.live, rng) == sureleap::no_token) break;
             }
         }

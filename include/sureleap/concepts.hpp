@@ -202,23 +202,23 @@ concept calibrator = requires(C const& cal, std::size_t k, double c) {
 
 /// Draws blocks. The library's own: semi_autoregressive, parallel, autoregressive, lookup.
 ///
-/// - value_type: compute type of its rows; block_size(): gamma; vocabulary(): length of a logits row (0: it has none);
-///   state_size(): numbers its head keeps for one request.
+/// - value_type: compute type of its rows; block_size(): gamma; vocabulary(): length of a logits row (0: it has none).
 /// - is_deterministic: x_k is a function of the context, whatever the acceptance rule's draft_rule.
 /// - is_parallel: forward() consumes no drafted token.  has_confidence: it records confidences below certainty.
 /// - forward(requests) is what a planner may see.
 /// - draw fills the block: for each request of block.requests() it appends tokens, up to draft_cap
 ///   (drafter/draft_block.hpp). No concept can ask for a template, so the stage does:
 ///       template <class DraftRule, class Rng>
-///       void draw(<what forward returns>, DraftRule, draft_block<Q>& block, Rng& rng);
-///   DraftRule is the acceptance rule's (guarantee.hpp). Q is value_type, or any where the drafter has no rows. A
-///   drafter without a model appends with append_found(r, x, target_vocabulary()) until that is false
-///   (examples/own_drafter.cpp).
+///       void draw(<what forward returns>, DraftRule, draft_block<Q>& block, draft_rows<Q> const& rows, Rng& rng);
+///   DraftRule is the acceptance rule's (guarantee.hpp). Rows are what its tokens are drawn from; a drafter that needs
+///   other memory of a round names it, `memory_type`, and is handed that (drafter/draft_memory.hpp). Without a model it
+///   takes neither: draw(.., block, rng) appends with append_found(r, x, target_vocabulary()) until that is false
+///   (examples/own_drafter.cpp). Q is value_type, or any where the drafter has no rows.
 ///
 /// Rounds may overlap: another forward may come before this one's draw, and another draw before this one's commit. So
 /// what belongs to a pass is in what forward returns. Where that refers to memory which the next forward overwrites, it
 /// has a member `pass` (pass_stamp), by which stages refuse it. Draw reads the requests of the block. What a drafter
-/// learns from is in the block too: commit(verdicts, block), in place of commit(verdicts) (draft_notes).
+/// learns from is in the block and in its memory: commit(verdicts, block, memory), in place of commit(verdicts).
 ///
 /// A request whose draft_cap is 0 drafts nothing, and a backbone need not fill its rows. In a round in which nobody
 /// drafts neither is called; a model that keeps state of its own finds what it has missed in the requests' contexts, or
@@ -228,14 +228,14 @@ concept calibrator = requires(C const& cal, std::size_t k, double c) {
 /// the anchor that the model has not read, and reads before it drafts (draft_unread). model_block_size() says that it
 /// finds tokens without its model as well (with_lookup), and how many its model drafts at most. Of those that it finds
 /// found_cap is the limit, and the drafter is asked where that is not 0. drafts_trees: its tokens may be trees, in the
-/// order in which they grew (drafter/draft_block.hpp); block_size() counts nodes then.
+/// order in which they grew (drafter/draft_block.hpp); block_size() counts nodes then. lends_rows: its q are rows that
+/// stay with its model until the round is over. state_size(): numbers that its head keeps for a request.
 template <class D>
 concept drafter = requires(D& d, D const& c, std::span<request_view const> requests) {
     typename D::value_type;
     { c.block_size() } -> std::convertible_to<std::size_t>;
     { c.vocabulary() } -> std::convertible_to<std::size_t>;
     { c.target_vocabulary() } -> std::convertible_to<std::size_t>;
-    { c.state_size() } -> std::convertible_to<std::size_t>;
     { std::bool_constant<D::is_deterministic>{} };
     { std::bool_constant<D::is_parallel>{} };
     { std::bool_constant<D::has_confidence>{} };

@@ -84,13 +84,13 @@
 #include <sureleap/verify/verify_batch.hpp>
 
 #include <sureleap/drafter/autoregressive.hpp>
+#include <sureleap/drafter/base_rows.hpp>
 #include <sureleap/drafter/beside_model.hpp>
-#include <sureleap/drafter/block_parts.hpp>
 #include <sureleap/drafter/context_model.hpp>
 #include <sureleap/drafter/draft_block.hpp>
-#include <sureleap/drafter/draft_notes.hpp>
-#include <sureleap/drafter/draft_shape.hpp>
+#include <sureleap/drafter/draft_memory.hpp>
 #include <sureleap/drafter/grow.hpp>
+#include <sureleap/drafter/listed_rows.hpp>
 #include <sureleap/drafter/lookup.hpp>
 #include <sureleap/drafter/options.hpp>
 #include <sureleap/drafter/parallel.hpp>

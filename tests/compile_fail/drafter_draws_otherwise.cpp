@@ -16,7 +16,6 @@ struct silent {
     std::size_t block_size() const { return 2; }
     std::size_t vocabulary() const { return 0; }
     std::size_t target_vocabulary() const { return 4; }
-    std::size_t state_size() const { return 0; }
     nothing forward(std::span<request_view const>) const { return {}; }
 #ifdef SURELEAP_EXPECT_FAILURE
     template <class DraftRule, class Rng>

@@ -135,7 +135,7 @@ void grow_twice(support::dice& roll, world<W, U>& world, std::string const& kind
                 drafter_options{.block_size = how.gamma, .vocabulary = vocabulary, .hidden_size = how.of.hidden}},
             tree_options{.nodes = how.nodes, .children = how.children, .straight = how.straight}};
         for (std::size_t i = roll.below(3); i > 0; --i) {
-            teach(roll, drafter, host_drafts{DraftRule{}, drafter, world.asked.views, 0, calibration}.block);
+            teach(roll, drafter, host_drafts{DraftRule{}, drafter, world.asked.views, 0, calibration});
         }
         host_drafts const host{DraftRule{}, drafter, world.asked.views, floor, calibration};
 
@@ -336,8 +336,10 @@ void play_rounds(support::dice& roll, Judge const& judge, rounds_tally& sum) {
             }
             tree_scene::host_tree made(how.nodes);
             made.tree.begin(views[r].anchor);
+            std::vector<distribution<float>> laws(host.block.size(r) + 1);
             for (std::size_t n = 0; n < host.block.size(r); ++n) {
                 made.tree.append(host.block.parents(r)[n], host.block.tokens(r)[n]);
+                laws[static_cast<std::size_t>(host.block.parents(r)[n])] = host.block.laws(r)[n];
             }
             std::vector<float> scored;
             for (std::size_t n = 0; n < made.tree.size(); ++n) {
@@ -348,8 +350,7 @@ void play_rounds(support::dice& roll, Judge const& judge, rounds_tally& sum) {
             }
             philox_randomness rng;
             decision const decision =
-                tree_scene::decide_on_host<float, float>(Rule{}, rng, views[r], made.tree, scored, vocabulary,
-                                                         host.block.growth(r).laws().first(made.tree.size()));
+                tree_scene::decide_on_host<float, float>(Rule{}, rng, views[r], made.tree, scored, vocabulary, laws);
             REQUIRE(decision.valid);
             kept[r] = made.path_to(static_cast<node_id>(decision.row));
             std::vector<token_id> text;
@@ -384,7 +385,7 @@ void play_rounds(support::dice& roll, Judge const& judge, rounds_tally& sum) {
                            .parents = host.block.parents(r),
                            .path = kept[r]};
         }
-        drafter.commit(verdicts, host.block);
+        host.memory->commit(drafter, verdicts);
     }
     CHECK(open == 0);
 }

@@ -138,7 +138,7 @@ TEMPLATE_TEST_CASE("golden: two rounds of the DSpark backbone", "[golden][engine
             std::size_t used = 0;
             scripted rng{uniforms, &used};
             support::drafted<Real> memory{drafter, sureleap::token_rejection<>{}, requests};
-            drafter.draw(forward, sureleap::categorical_draft{}, memory.block, rng);
+            memory.draw(drafter, forward, sureleap::categorical_draft{}, rng);
             auto const tokens = memory.block.tokens(0);
             REQUIRE(ids[0] == request.anchor);
             CHECK(std::vector<token_id>(tokens.begin(), tokens.end()) ==

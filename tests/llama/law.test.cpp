@@ -43,7 +43,6 @@ public:
     [[nodiscard]] std::size_t block_size() const noexcept { return 2; }
     [[nodiscard]] std::size_t vocabulary() const noexcept { return 0; }
     [[nodiscard]] std::size_t target_vocabulary() const noexcept { return vocabulary_; }
-    [[nodiscard]] std::size_t state_size() const noexcept { return 0; }
     [[nodiscard]] forward_type forward(std::span<request_view const>) const noexcept { return {}; }
     template <class DraftRule, class Rng>
     void draw(forward_type, DraftRule, draft_block<float>& block, Rng&) const noexcept {

@@ -106,7 +106,6 @@ struct sampled_elsewhere {
     [[nodiscard]] std::size_t block_size() const { return w->block_size; }
     [[nodiscard]] std::size_t vocabulary() const { return w->vocabulary; }
     [[nodiscard]] std::size_t target_vocabulary() const { return w->vocabulary; }
-    [[nodiscard]] std::size_t state_size() const { return 0; }
     [[nodiscard]] forward_type forward(std::span<request_view const>) { return {}; }
     template <class DraftRule, class Rng>
     void draw(forward_type, DraftRule, draft_block<double>& block, Rng& rng) {

@@ -402,7 +402,6 @@ struct archetype {
     std::size_t block_size() const;
     std::size_t vocabulary() const;
     std::size_t target_vocabulary() const;
-    std::size_t state_size() const;
     int forward(requests);
 };
 struct undeclared_confidence : archetype {

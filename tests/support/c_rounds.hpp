@@ -154,12 +154,11 @@ struct listing_drafter {
     [[nodiscard]] std::size_t block_size() const { return c_rounds::block_size; }
     [[nodiscard]] std::size_t vocabulary() const { return OneHot ? 0 : n->vocabulary; }
     [[nodiscard]] std::size_t target_vocabulary() const { return n->vocabulary; }
-    [[nodiscard]] std::size_t state_size() const { return 0; }
     [[nodiscard]] forward_type forward(std::span<request_view const>) const { return {}; }
-    void shape_memory(draft_shape& shape) const { shape.lists_tokens = !OneHot; }
 
+    using memory_type = listed_rows<float>;
     template <class DraftRule, class Rng>
-    void draw(forward_type, DraftRule rule, draft_block<float>& block, Rng& rng) const {
+    void draw(forward_type, DraftRule rule, draft_block<float>& block, memory_type const& rows, Rng& rng) const {
         for (std::size_t r = 0; r < block.requests().size(); ++r) {
             for (std::size_t k = 0; k < block.requests()[r].draft_cap(block_size()) && block.size(r) == k; ++k) {
                 std::size_t const i = r * block_size() + k;
@@ -167,13 +166,13 @@ struct listing_drafter {
                 if constexpr (OneHot) {
                     block.draw(r, argmax_draft{}, distribution<float>::one_hot(n->vocabulary, n->guesses[i]), c, rng);
                 } else {
-                    auto const list = block.next_list(r).first(n->list_counts[i]);
-                    auto const row = block.next_row(r).first(list.size());
+                    auto const list = rows.next_list(block, r).first(n->list_counts[i]);
+                    auto const row = rows.next(block, r).first(list.size());
                     for (std::size_t j = 0; j < list.size(); ++j) {
                         list[j] = n->lists[i * n->vocabulary + j];
                         row[j] = static_cast<float>(load(n->draft[i * n->vocabulary + j]));
                     }
-                    auto const q = block.law_of(r, row, {list, n->vocabulary});
+                    auto const q = rows.law(block, r, row, {list, n->vocabulary});
                     block.draw(r, rule, q, q.is_without_row() ? 1.0 : c, rng);
                 }
             }

@@ -124,10 +124,11 @@ struct unlucky_drafter : Drafter {
         return Drafter::forward(requests);
     }
     template <class Forward, class DraftRule, class Real, class Rng>
-    void draw(Forward const& forward, DraftRule rule, draft_block<Real>& block, Rng& rng) {
-        Drafter::draw(forward, rule, block, rng);
+    void draw(Forward const& forward, DraftRule rule, draft_block<Real>& block,
+              draft_memory_t<Drafter, Real> const& memory, Rng& rng) {
+        draw_block(static_cast<Drafter&>(*this), forward, rule, block, memory, rng);
         for (std::size_t r = 0; r < block.requests().size(); ++r) {
-            auto const drawn = block.drawn(r);
+            auto const drawn = block.tokens(r);
             luck->bad_token = luck->bad_token || (!drawn.empty() && drawn[0] == 1);
         }
         if (luck->bad_token && luck->strikes(trouble::draw)) throw failed_round("draw");

@@ -234,7 +234,6 @@ public:
     [[nodiscard]] std::size_t block_size() const { return w_->block_size; }
     [[nodiscard]] std::size_t vocabulary() const { return w_->vocabulary; }
     [[nodiscard]] std::size_t target_vocabulary() const { return w_->vocabulary; }
-    [[nodiscard]] std::size_t state_size() const { return 0; }
 
     [[nodiscard]] forward_type forward(std::span<request_view const> requests) {
         forward_type f;
@@ -259,16 +258,17 @@ public:
         }
     }
     template <class DraftRule, class Rng>
-    void draw(forward_type const& f, DraftRule rule, draft_block<double>& block, Rng&) const {
+    void draw(forward_type const& f, DraftRule rule, draft_block<double>& block, draft_rows<double> const& rows,
+              Rng&) const {
         for (std::size_t r = 0; r < block.requests().size(); ++r) {
             token_id previous = block.requests()[r].anchor;
             for (std::size_t k = 0; k < f.drawn[r].size(); ++k) {
                 token_id const x = f.drawn[r][k];
-                auto const row = block.next_row(r);
+                auto const row = rows.next(block, r);
                 (void)law(block.requests()[r], k, previous, row);
                 drawn_already rng{x};
                 bool const peeks = How == peek::confidence_after_draw;
-                block.draw(r, rule, block.law_of(r, row, nullptr), w_->confidence(peeks ? x : previous, k), rng);
+                block.draw(r, rule, rows.law(block, r, row), w_->confidence(peeks ? x : previous, k), rng);
                 previous = x;
             }
         }
@@ -301,21 +301,20 @@ public:
     [[nodiscard]] std::size_t block_size() const { return w_->block_size; }
     [[nodiscard]] std::size_t vocabulary() const { return w_->vocabulary; }
     [[nodiscard]] std::size_t target_vocabulary() const { return w_->vocabulary; }
-    [[nodiscard]] std::size_t state_size() const { return 0; }
     [[nodiscard]] int forward(std::span<request_view const>) const { return 0; }
 
     template <class DraftRule, class Rng>
-    void draw(int, DraftRule rule, draft_block<double>& block, Rng& rng) const {
+    void draw(int, DraftRule rule, draft_block<double>& block, draft_rows<double> const& rows, Rng& rng) const {
         for (std::size_t r = 0; r < block.requests().size(); ++r) {
             request_view const& request = block.requests()[r];
             token_id previous = request.anchor;
             double survival = 1.0;
             for (std::size_t k = 0; k < request.draft_cap(block_size()); ++k) {
-                auto const row = block.next_row(r);
+                auto const row = rows.next(block, r);
                 for (std::size_t v = 0; v < row.size(); ++v) {
                     row[v] = w_->base(request.anchor, request.position, k, v) + w_->bias(previous, v);
                 }
-                auto const q = block.law_of(r, row, nullptr);
+                auto const q = rows.law(block, r, row);
                 token_id const x = rng.categorical(block_key(request, k, purpose::draft), q);
                 double const confidence = w_->confidence(previous, k);
                 survival *= confidence;
@@ -474,9 +473,10 @@ struct draws_for_last_forward : Drafter {
         return Drafter::forward(requests);
     }
     template <class Forward, class DraftRule, class Rng>
-    void draw(Forward const& forward, DraftRule rule, draft_block<typename Drafter::value_type>& block, Rng& rng) {
+    void draw(Forward const& forward, DraftRule rule, draft_block<typename Drafter::value_type>& block,
+              draft_memory_t<Drafter, typename Drafter::value_type> const& memory, Rng& rng) {
         auto seen = block.seen_as(last);
-        Drafter::draw(forward, rule, seen, rng);
+        draw_block(static_cast<Drafter&>(*this), forward, rule, seen, memory, rng);
     }
     std::vector<request_view> last{};
 };

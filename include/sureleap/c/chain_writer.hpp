@@ -22,7 +22,9 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/guarantee.hpp>
 #include <sureleap/core/types.hpp>
+#include <sureleap/core/workspace.hpp>
 #include <sureleap/drafter/draft_block.hpp>
+#include <sureleap/drafter/listed_rows.hpp>
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/schedule/planning.hpp>
 
@@ -78,16 +80,19 @@ public:
         return options_.q == SURELEAP_Q_SPARSE ? options_.list_size : options_.vocabulary;
     }
     [[nodiscard]] std::size_t target_vocabulary() const noexcept { return options_.vocabulary; }
-    [[nodiscard]] std::size_t state_size() const noexcept { return 0; }
     [[nodiscard]] forward_type forward(std::span<request_view const>) const noexcept { return {}; }
 
-    void shape_memory(draft_shape& shape) const noexcept {
+    /// The rule is chosen at run time, so what it asks of drafts is not known by its type.
+    void shape_drafts(draft_shape& shape) const noexcept {
         bool const samples = options_.rule <= SURELEAP_BLOCK_VERIFICATION;
         shape.rule = how_;
         shape.keep_rows = samples && how_ != drawn_by::argmax;
-        shape.lends_rows = lends_rows();
-        shape.lists_tokens = options_.q == SURELEAP_Q_SPARSE;
     }
+    struct memory_type : listed_rows<float> {
+        memory_type() = default;
+        memory_type(workspace& ws, draft_shape const& shape, chain_writer const& writer) noexcept
+            : listed_rows<float>(ws, shape, writer.lends_rows(), writer.options_.q == SURELEAP_Q_SPARSE) {}
+    };
 
     void plan(forward_type const& forward, draft_block<float> const& block, planning_memory& memory) const noexcept {
         for (std::size_t r = 0; r < block.requests().size(); ++r) {
@@ -99,8 +104,9 @@ public:
     }
     /// Opens the block for append.
     template <class DraftRule, class Rng>
-    void draw(forward_type const&, DraftRule, draft_block<float>& block, Rng&) noexcept {
+    void draw(forward_type const&, DraftRule, draft_block<float>& block, memory_type const& memory, Rng&) noexcept {
         block_ = block;
+        memory_ = memory;
         at_ = 0;
     }
 
@@ -109,7 +115,8 @@ public:
     void append(sureleap_drafts const& d, Rng& rng) noexcept {
         for (std::size_t r = 0; r < block_.requests().size(); ++r) {
             std::size_t const count = d.counts == nullptr ? d.positions : d.counts[r];
-            for (std::size_t k = 0; k < count && drafts(r, at_ + k); ++k) draw_one(d, r, r * d.positions + k, rng);
+            for (std::size_t k = 0; k < count && block_.drafts(r, at_ + k); ++k)
+                draw_one(d, r, r * d.positions + k, rng);
             if (d.drawn == nullptr) continue;
             auto const chain = block_.tokens(r);
             for (std::size_t k = 0; k < d.positions; ++k) {
@@ -157,11 +164,6 @@ private:
         return options_.q == SURELEAP_Q_DENSE && options_.draft_format == SURELEAP_FLOAT &&
                options_.q_values == SURELEAP_Q_LOGITS;
     }
-    [[nodiscard]] bool drafts(std::size_t r, std::size_t k) const noexcept {
-        return block_.draft_outcome(r) == status::ok && block_.size(r) == k &&
-               k < block_.requests()[r].draft_cap(block_size()) && !block_.has_ended(r);
-    }
-
     template <class Rng>
     void draw_one(sureleap_drafts const& d, std::size_t r, std::size_t i, Rng& rng) noexcept {
         token_id const given = d.tokens == nullptr ? no_token : d.tokens[i];
@@ -196,11 +198,11 @@ private:
         if (options_.q == SURELEAP_Q_SPARSE) return sparse_law(d, r, i);
         std::size_t const first = i * d.rows.stride;
         if (lends_rows()) {
-            return block_.law_of(r, {static_cast<float const*>(d.rows.data) + first, options_.vocabulary}, {});
+            return memory_.law(block_, r, {static_cast<float const*>(d.rows.data) + first, options_.vocabulary});
         }
-        auto const row = block_.next_row(r);
+        auto const row = memory_.next(block_, r);
         for (std::size_t v = 0; v < row.size(); ++v) row[v] = logit(d, first + v);
-        return block_.law_of(r, row, {});
+        return memory_.law(block_, r, row);
     }
     // Lists are kept in ascending order. -1 is padding. A list that names a token twice, or none of the vocabulary, has
     // no law.
@@ -214,15 +216,15 @@ private:
         if (used == 0) return {};
         auto const pairs = lists_.first(used);
         std::sort(pairs.begin(), pairs.end(), [](listed const& a, listed const& b) { return a.token < b.token; });
-        auto const list = block_.next_list(r).first(used);
-        auto const row = block_.next_row(r).first(used);
+        auto const list = memory_.next_list(block_, r).first(used);
+        auto const row = memory_.next(block_, r).first(used);
         for (std::size_t j = 0; j < used; ++j) {
             if (j > 0 && pairs[j].token == pairs[j - 1].token) return {};
             list[j] = pairs[j].token;
             row[j] = pairs[j].number;
         }
         if (list.front() < 0 || static_cast<std::size_t>(list.back()) >= options_.vocabulary) return {};
-        return block_.law_of(r, row, {list, options_.vocabulary});
+        return memory_.law(block_, r, row, {list, options_.vocabulary});
     }
     [[nodiscard]] float logit(sureleap_drafts const& d, std::size_t i) const noexcept {
         float const x = number_at(d.rows.data, options_.draft_format, i);
@@ -233,6 +235,7 @@ private:
     drawn_by how_;
     std::span<listed> lists_;
     draft_block<float> block_{};  // of this round, once it is open
+    memory_type memory_{};        // its rows
     std::size_t at_ = 0;          // positions that were appended
 };
 

@@ -20,6 +20,15 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
+/// Arrays of one size, one behind the other. A view.
+template <class T>
+struct carved_rows {
+    std::span<T> all{};
+    std::size_t size = 0;
+
+    [[nodiscard]] std::span<T> operator[](std::size_t row) const noexcept { return all.subspan(row * size, size); }
+};
+
 class workspace {
 public:
     static constexpr std::size_t alignment = 64;  ///< of every array: a cache line, and any SIMD register
@@ -44,6 +53,11 @@ public:
         T* const first = reinterpret_cast<T*>(buffer_.data() + start);
         for (std::size_t i = 0; i < count; ++i) ::new (static_cast<void*>(first + i)) T();
         return {first, count};
+    }
+
+    template <class T>
+    [[nodiscard]] carved_rows<T> take(std::size_t rows, std::size_t size) noexcept {
+        return {take<T>(rows * size), size};
     }
 
     /// Bytes a buffer must have for everything taken so far, whatever the buffer's own alignment.

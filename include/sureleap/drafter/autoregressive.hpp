@@ -12,6 +12,7 @@
 #include <sureleap/concepts.hpp>
 #include <sureleap/core/config.hpp>
 #include <sureleap/drafter/draft_block.hpp>
+#include <sureleap/drafter/draft_memory.hpp>
 #include <sureleap/drafter/options.hpp>
 #include <sureleap/verify/verdict.hpp>
 
@@ -54,7 +55,6 @@ public:
     [[nodiscard]] std::size_t block_size() const noexcept { return options_.block_size; }
     [[nodiscard]] std::size_t vocabulary() const noexcept { return options_.vocabulary; }
     [[nodiscard]] std::size_t target_vocabulary() const noexcept { return options_.target_vocabulary(); }
-    [[nodiscard]] std::size_t state_size() const noexcept { return 0; }
 
     [[nodiscard]] std::size_t room(request_view const& request) const { return draft_room(model_, request); }
     [[nodiscard]] std::uint64_t unread(request_view const& request) const { return draft_unread(model_, request); }
@@ -63,28 +63,25 @@ public:
 
     /// gamma model passes, fewer if no request drafts that far.
     template <class DraftRule, class Rng>
-    void draw(forward_type, DraftRule rule, draft_block<value_type>& block, Rng& rng) {
+    void draw(forward_type, DraftRule rule, draft_block<value_type>& block, draft_rows<value_type> const& rows,
+              Rng& rng) {
         auto const requests = block.requests();
         for (std::size_t k = 0; k < block_size(); ++k) {
-            auto const drafts_on = [&](std::size_t r) {
-                return block.size(r) == k && block.draft_outcome(r) == status::ok &&
-                       k < requests[r].draft_cap(block_size()) && !block.has_ended(r);
-            };
             bool any = false;
-            for (std::size_t r = 0; r < requests.size() && !any; ++r) any = drafts_on(r);
+            for (std::size_t r = 0; r < requests.size() && !any; ++r) any = block.drafts(r, k);
             if (!any) return;
-            rows_type const rows = detail::call_forward(model_, requests, block.prefixes(k));
-            std::size_t const given = rows.values.cols == options_.vocabulary ? rows.values.rows : 0;
+            rows_type const logits = detail::call_forward(model_, requests, block.prefixes(k));
+            std::size_t const given = logits.values.cols == options_.vocabulary ? logits.values.rows : 0;
             block.for_each_request(options_.vocabulary, rng, [&](auto& mine, std::size_t r, auto& source) {
-                if (!drafts_on(r)) return;
+                if (!mine.drafts(r, k)) return;
                 if (r >= given) {  // the model has nothing to say of it
                     mine.reject(r, status::invalid_draft);
                     return;
                 }
-                auto const stored = rows.values.row(r);
-                auto const row = mine.next_row(r);
+                auto const stored = logits.values.row(r);
+                auto const row = rows.next(mine, r);
                 std::transform(stored.begin(), stored.end(), row.begin(), [](stored_type const& x) { return load(x); });
-                auto const q = mine.law_of(r, row, options_.map);
+                auto const q = rows.law(mine, r, row, options_.map);
                 double c = 1.0;
                 if constexpr (has_confidence) {
                     if (q.valid()) c = static_cast<double>(confidence_(q, k));

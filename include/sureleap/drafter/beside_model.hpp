@@ -17,20 +17,28 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/pass.hpp>
+#include <sureleap/core/workspace.hpp>
 #include <sureleap/drafter/draft_block.hpp>
+#include <sureleap/drafter/draft_memory.hpp>
 #include <sureleap/drafter/options.hpp>
 #include <sureleap/schedule/planning.hpp>
 #include <sureleap/verify/verdict.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// Found: what is found for a request, with tokens() -> std::span<token_id const>; none: the drafter inside drafts.
+/// The drafter that derives from this one says what is found and how sure it is of that:
+///
+///     static constexpr char const* name;
+///     void find(request_view const& request, Found& found) const;    in what another pass left of `found`
+///     double confidence(Found const& found, std::size_t k) const;    of token k, before it is known
+///
+/// Found has tokens() -> std::span<token_id const>; none: the drafter inside drafts.
 ///
 /// A request with found tokens has draft_limit 0 in what the drafter inside is given; if there are only such, its
 /// forward is not called. So request_view::model_limit is no limit to found tokens: they cost their rows, which the
 /// schedule prices. Takes memory when a round has more requests than any before, or more rounds overlap: each forward pass
 /// has its own for as long as what it returned is kept. No lent calibration sees confidences of found tokens.
-template <class Drafter, class Found>
+template <class Derived, class Drafter, class Found>
 class beside_model {
     using other_type = std::remove_cvref_t<Drafter>;
     static_assert(
@@ -55,11 +63,21 @@ public:
         pass_stamp pass{};   ///< the other's
     };
 
+    /// As the other drafter needs it: found tokens have no rows.
+    struct memory_type {
+        memory_type() = default;
+        memory_type(workspace& ws, draft_shape const& shape, beside_model const& drafter) noexcept
+            : other(ws, shape, drafter.other_) {}
+
+        draft_memory_t<other_type, value_type> other{};
+    };
+
     static constexpr bool is_deterministic = other_type::is_deterministic;
     static constexpr bool is_parallel = other_type::is_parallel;
     static constexpr bool has_confidence = other_type::has_confidence;
     static constexpr bool plans_at_anchor = requires { requires other_type::plans_at_anchor; };
     static constexpr bool drafts_trees = requires { requires other_type::drafts_trees; };
+    static constexpr bool lends_rows = lends_rows_v<other_type>;
     static constexpr bool grows_by_tokens = requires { requires other_type::grows_by_tokens; };
 
     [[nodiscard]] std::size_t block_size() const noexcept { return std::max(most_, other_.block_size()); }
@@ -67,32 +85,17 @@ public:
     [[nodiscard]] std::size_t model_block_size() const noexcept { return other_.block_size(); }
     [[nodiscard]] std::size_t vocabulary() const noexcept { return other_.vocabulary(); }
     [[nodiscard]] std::size_t target_vocabulary() const noexcept { return other_.target_vocabulary(); }
-    [[nodiscard]] std::size_t state_size() const noexcept { return other_.state_size(); }
+    [[nodiscard]] std::size_t state_size() const noexcept { return detail::state_size_of(other_); }
     /// Of the other drafter: found tokens need none.
     [[nodiscard]] std::size_t room(request_view const& request) const { return draft_room(other_, request); }
     [[nodiscard]] std::uint64_t unread(request_view const& request) const { return draft_unread(other_, request); }
     [[nodiscard]] other_type const& other() const noexcept { return other_; }
 
-    /// As the other drafter needs it; found tokens have no rows.
-    void shape_memory(draft_shape& shape) const noexcept
-        requires requires(other_type const& d) { d.shape_memory(shape); }
-    {
-        other_.shape_memory(shape);
-    }
-
-protected:
-    /// Finds at most `most` tokens; 0: as many as the other drafter drafts.
-    beside_model(Drafter other, std::size_t most)
-        : other_(std::forward<Drafter>(other)), most_(most > 0 ? most : other_.block_size()) {}
-
-    [[nodiscard]] std::size_t most() const noexcept { return most_; }
-
-    /// find(request, found) says what is found for a request, in what another pass left of `found`.
-    template <class Find>
-    [[nodiscard]] forward_type forward_beside(std::span<request_view const> requests, Find const& find) {
+    /// Decides who drafts for whom, beside the other drafter's pass.
+    [[nodiscard]] forward_type forward(std::span<request_view const> requests) {
         auto memory = passes_.take();
         memory->found.resize(requests.size());
-        for (std::size_t r = 0; r < requests.size(); ++r) find(requests[r], memory->found[r]);
+        for (std::size_t r = 0; r < requests.size(); ++r) derived().find(requests[r], memory->found[r]);
         auto const left = left_of(*memory, requests);
         bool const any_left = std::any_of(left.begin(), left.end(), [&](request_view const& request) {
             return request.draft_cap(other_.block_size()) > 0;
@@ -106,46 +109,50 @@ protected:
         lent.pass = lent.pass.made_for(fingerprint_of(requests));
         return lent;
     }
-    /// confidence(found, k): of its token k.
-    template <class Confidence>
-    void plan_beside(char const* who, forward_type const& forward, draft_block<value_type> const& block,
-                     planning_memory& memory, Confidence const& confidence) const {
-        pass_memory& mine = memory_of(who, forward, block);
-        if (forward.asked) other_.plan(forward.other, block.seen_as(left_of(mine, block.requests())), memory);
+    /// Confidences at the anchor, for planned_schedule.
+    void plan(forward_type const& forward, draft_block<value_type> const& block, memory_type const& memory,
+              planning_memory& planning) const
+        requires plans_at_anchor
+    {
+        pass_memory& mine = pass_of_round(forward, block);
+        if (forward.asked) {
+            plan_block(other_, forward.other, block.seen_as(left_of(mine, block.requests())), memory.other, planning);
+        }
         for (std::size_t r = 0; r < mine.found.size(); ++r) {
             if (mine.found[r].tokens().empty() && forward.asked) continue;
-            memory.begin(r);
-            for (std::size_t k = 0; k < count(block.requests()[r], mine.found[r]); ++k) {
-                fixed_probability c = 0;
-                if (!quantise(confidence(mine.found[r], k), c)) break;
-                memory.append_fixed(r, c);
-            }
+            planning.begin(r);
+            for_each_found(block.requests()[r], mine.found[r],
+                           [&](token_id, fixed_probability c) { return planning.append_fixed(r, c); });
         }
     }
-    template <class DraftRule, class Rng, class Confidence>
-    void draw_beside(char const* who, forward_type const& forward, DraftRule rule, draft_block<value_type>& block,
-                     Rng& rng, Confidence const& confidence) {
-        pass_memory& mine = memory_of(who, forward, block);
+    template <class DraftRule, class Rng>
+    void draw(forward_type const& forward, DraftRule rule, draft_block<value_type>& block, memory_type const& memory,
+              Rng& rng) {
+        pass_memory& mine = pass_of_round(forward, block);
         for (std::size_t r = 0; r < mine.found.size(); ++r) {
-            auto const tokens = mine.found[r].tokens();
-            for (std::size_t k = 0; k < count(block.requests()[r], mine.found[r]); ++k) {
-                fixed_probability c = 0;
-                if (!quantise(confidence(mine.found[r], k), c)) break;
-                if (!block.append_found(r, tokens[k], target_vocabulary(), c)) break;
-            }
+            for_each_found(block.requests()[r], mine.found[r], [&](token_id x, fixed_probability c) {
+                return block.append_found(r, x, target_vocabulary(), c);
+            });
         }
         if (!forward.asked) return;
         auto rest = block.seen_as(left_of(mine, block.requests()));
-        other_.draw(forward.other, rule, rest, rng);
+        draw_block(other_, forward.other, rule, rest, memory.other, rng);
     }
-    void commit_other(std::span<verdict const> verdicts, draft_block<value_type> const& block) noexcept {
-        commit_to(other_, verdicts, block.seen_as(block.requests()));
+    void commit(std::span<verdict const> verdicts, draft_block<value_type> const& block,
+                memory_type const& memory) noexcept {
+        commit_block(other_, verdicts, block, memory.other);
     }
+
+protected:
+    /// Finds at most `most` tokens; 0: as many as the other drafter drafts.
+    beside_model(Drafter other, std::size_t most)
+        : other_(std::forward<Drafter>(other)), most_(most > 0 ? most : other_.block_size()) {}
+
+    [[nodiscard]] std::size_t most() const noexcept { return most_; }
     /// What the pass of this round found out.
-    [[nodiscard]] static pass_memory& memory_of(char const* who, forward_type const& forward,
-                                                draft_block<value_type> const& block) {
+    [[nodiscard]] static pass_memory& pass_of_round(forward_type const& forward, draft_block<value_type> const& block) {
         if (forward.memory == nullptr || forward.pass.requests() != fingerprint_of(block.requests())) {
-            fail_with(who,
+            fail_with(Derived::name,
                       ": the forward pass was made for other requests than the round's, expected what "
                       "forward(memory.requests()) returned in this round");
         }
@@ -153,8 +160,16 @@ protected:
     }
 
 private:
-    [[nodiscard]] std::size_t count(request_view const& request, Found const& found) const noexcept {
-        return std::min(found.tokens().size(), request.found_cap(most_));
+    [[nodiscard]] Derived const& derived() const noexcept { return static_cast<Derived const&>(*this); }
+
+    // visit(x, c) for found tokens, until it is false.
+    template <class Visit>
+    void for_each_found(request_view const& request, Found const& found, Visit const& visit) const {
+        auto const tokens = found.tokens().first(std::min(found.tokens().size(), request.found_cap(most_)));
+        for (std::size_t k = 0; k < tokens.size(); ++k) {
+            fixed_probability c = 0;
+            if (!quantise(derived().confidence(found, k), c) || !visit(tokens[k], c)) break;
+        }
     }
     /// The requests as the other drafter sees them: it drafts for those alone for which nothing was found.
     [[nodiscard]] static std::span<request_view const> left_of(pass_memory& memory,

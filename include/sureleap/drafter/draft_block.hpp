@@ -25,8 +25,7 @@
 #include <sureleap/core/executor.hpp>
 #include <sureleap/core/guarantee.hpp>
 #include <sureleap/core/workspace.hpp>
-#include <sureleap/drafter/draft_notes.hpp>
-#include <sureleap/drafter/draft_shape.hpp>
+#include <sureleap/detail/kernel/rows.hpp>
 #include <sureleap/drafter/grow.hpp>
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/sampling/draw_key.hpp>
@@ -34,9 +33,31 @@
 #include <sureleap/sampling/row_mask.hpp>
 #include <sureleap/schedule/survival.hpp>
 #include <sureleap/verify/draft_tree.hpp>
-#include <sureleap/verify/verdict.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
+
+/// Sizes of a round; fixed at set-up.
+struct draft_shape {
+    std::size_t requests = 0;              ///< most requests in a round
+    std::size_t block_size = 0;            ///< gamma
+    std::size_t vocabulary = 0;            ///< length of a draft logits row; 0 if the drafter has none
+    bool trees = false;                    ///< tokens are nodes of trees, block_size at most
+    bool constrained = false;              ///< rows may have to be masked, so there is room for lent ones too
+    bool keep_rows = true;                 ///< the acceptance rule reads q rows, so they must outlive the draw
+    drawn_by rule = drawn_by::any;         ///< how tokens have to be drawn
+    row_kernels const* kernels = nullptr;  ///< null: the best that this machine runs
+    executor_ref executor{};
+    calibration_ref calibration{};  ///< applied to every confidence; what it was before is kept then
+
+    /// Positions of a request whose rows have a place of their own.
+    [[nodiscard]] std::size_t kept_positions() const noexcept { return keep_rows || trees ? block_size : 1; }
+    /// How many steps may have scratch at once.
+    [[nodiscard]] std::size_t workers() const noexcept { return std::min(executor.width(), requests); }
+};
+
+/// Rows of q lie with the drafter's model until the round is over, as the drafter says (`lends_rows`): none are kept.
+template <class Drafter>
+inline constexpr bool lends_rows_v = requires { requires Drafter::lends_rows; };
 
 /// Q is the compute type of the draft (float or double). A view of workspace memory.
 template <class Q>
@@ -54,34 +75,14 @@ public:
           sizes_(ws.take<std::uint32_t>(shape.requests)),
           statuses_(ws.take<status>(shape.requests)),
           found_(ws.take<bool>(shape.requests)),
-          parents_(ws.take<node_id>(shape.trees ? shape.requests * shape.block_size : 0)),
-          trees_(ws.take<draft_tree>(shape.trees ? shape.requests : 0)),
-          growths_(ws.take<tree_growth<Q>>(shape.trees ? shape.requests : 0)),
-          notes_(ws, shape.requests, shape.block_size, shape.trees),
-          rows_(ws.take<Q>(shape.lends_rows && !shape.constrained ? 0 : places(shape) * shape.vocabulary)),
-          lists_(ws.take<token_id>(shape.lists_tokens ? places(shape) * shape.vocabulary : 0)),
-          sums_(ws.take<double>(places(shape) * row_blocks(shape.vocabulary))),
-          order_(ws.take<token_id>(workers(shape) * shape.vocabulary)),
-          prefixes_(ws.take<token_id>(shape.trees && shape.constrained ? workers(shape) * shape.block_size : 0)),
-          state_(ws.take<Q>(states(shape) * shape.state_size)),
-          codes_(ws.take<Q const*>(shape.requests)),
-          base_rows_(ws.take<Q const*>(shape.requests)),
-          code_rows_(ws.take<Q*>(shape.requests)),
-          candidates_(ws.take<token_id>(workers(shape) * shape.candidates)),
-          values_(ws.take<Q>(workers(shape) * shape.values)) {
+          parents_(ws.take<node_id>(shape.trees ? shape.requests * shape.block_size : 0)) {
         if (shape_.kernels == nullptr) shape_.kernels = &native_kernels<row_kernels>();
-        for (std::size_t r = 0; shape.trees && r < shape.requests; ++r) {
-            draft_tree const tree(ws, shape.block_size);
-            tree_growth<Q> const growth(ws, shape.block_size);
-            if (ws.counting()) continue;
-            trees_[r] = tree;
-            growths_[r] = growth;
-        }
     }
 
     /// Empties the block for this round's requests.
     void begin(std::span<request_view const> requests) noexcept {
         SURELEAP_EXPECTS(requests.size() <= shape_.requests);
+        ++round_;
         requests_ = requests;
         load_ = load_of(requests, shape_.block_size);
         weight_ = 0;
@@ -89,62 +90,20 @@ public:
         std::fill_n(sizes_.begin(), requests.size(), 0u);
         std::fill_n(statuses_.begin(), requests.size(), status::ok);
         std::fill_n(found_.begin(), requests.size(), false);
-        notes_.begin(requests.size());
-    }
-
-    /// Nothing is drawn yet: what grew in trees before, as a plan, is no draft.
-    void start() noexcept {
-        for (std::size_t r = 0; shape_.trees && r < requests_.size(); ++r) trees_[r].begin(requests_[r].anchor);
     }
 
     // ---- for drafters ------------------------------------------------------------------------------------------
 
-    /// Where the row of the next position of request r is kept, or that behind node n of its tree.
-    [[nodiscard]] std::size_t next_place(std::size_t r) const noexcept {
-        return keeps_rows(shape_) ? r * shape_.block_size + sizes_[r] : r;
+    /// The chain of request r has k tokens and may have another one.
+    [[nodiscard]] bool drafts(std::size_t r, std::size_t k) const noexcept {
+        return statuses_[r] == status::ok && sizes_[r] == k && !is_full(r);
     }
-    [[nodiscard]] std::size_t node_place(std::size_t r, node_id n) const noexcept {
-        return r * shape_.block_size + static_cast<std::size_t>(n);
+    /// The token that the next position of request r follows: its last one, or the anchor.
+    [[nodiscard]] token_id last(std::size_t r) const noexcept {
+        return sizes_[r] == 0 ? requests_[r].anchor : tokens(r).back();
     }
-    /// Where the logits of a place go; vocabulary() numbers. Of a drafter that lends rows, masked ones alone.
-    [[nodiscard]] std::span<Q> row(std::size_t place) const noexcept {
-        return rows_.subspan(place * shape_.vocabulary, shape_.vocabulary);
-    }
-    /// Where the tokens go that such a row runs over, if it runs over a list; ascending target ids.
-    [[nodiscard]] std::span<token_id> list(std::size_t place) const noexcept {
-        return lists_.subspan(place * shape_.vocabulary, shape_.vocabulary);
-    }
-    /// What the settings of request r forbid behind its chain, or behind node n of its tree.
+    /// What the settings of request r forbid behind its chain.
     [[nodiscard]] row_mask mask(std::size_t r) const noexcept { return mask_behind(requests_[r], tokens(r)); }
-    [[nodiscard]] row_mask node_mask(std::size_t r, node_id n) const noexcept {
-        if (!requests_[r].settings->masks_rows()) return {};
-        auto const scratch = prefixes_.subspan(worker_ * shape_.block_size, shape_.block_size);
-        return mask_behind(requests_[r], trees_[r].prefix(n, scratch));
-    }
-    /// q of a filled row that is kept at `place`, or is lent. A row that is masked is changed where it is kept. Where
-    /// the mask allows one token alone, q has no row.
-    [[nodiscard]] distribution<Q> law_at(std::size_t place, std::span<Q const> row, vocabulary_view map,
-                                         transform const& how, row_mask const& mask = {}) const noexcept {
-        if (mask) {
-            std::size_t const vocabulary = map ? map.target_size() : row.size();
-            if (token_id const forced = mask.only(vocabulary); forced != no_token) {
-                return distribution<Q>::one_hot(vocabulary, forced);
-            }
-            auto const kept = this->row(place).first(row.size());
-            if (kept.data() != row.data()) std::copy(row.begin(), row.end(), kept.begin());
-            mask.apply(kept, map);
-            row = kept;
-        }
-        auto const sums = sums_.subspan(place * row_blocks(shape_.vocabulary), row_blocks(row.size()));
-        auto const order = order_.subspan(worker_ * shape_.vocabulary, shape_.vocabulary);
-        return {{row, {}}, how, order, map, *shape_.kernels, sums};
-    }
-    /// The row and the list of the next position of request r, and q of that row under the request's draft transform.
-    [[nodiscard]] std::span<Q> next_row(std::size_t r) const noexcept { return row(next_place(r)); }
-    [[nodiscard]] std::span<token_id> next_list(std::size_t r) const noexcept { return list(next_place(r)); }
-    [[nodiscard]] distribution<Q> law_of(std::size_t r, std::span<Q const> row, vocabulary_view map) const noexcept {
-        return law_at(next_place(r), row, map, requests_[r].settings->draft_transform(), mask(r));
-    }
     /// Draws the next token of request r from `q` as DraftRule says and records both, with the position's confidence.
     /// Returns no_token if the chain ends here, by its floor, its cap or a stop token. Returns no_token and marks the
     /// request if q holds no law, the confidence is no probability, or the acceptance rule asked for another DraftRule.
@@ -175,26 +134,16 @@ public:
         record(r, x, DraftRule::is_deterministic ? distribution<Q>::one_hot(q.size(), x) : q, c);
         return x;
     }
-    // ---- for drafters of trees ---------------------------------------------------------------------------------
-
-    /// Where the tree of request r grows, before take_tree() puts it into the block.
-    [[nodiscard]] draft_tree& tree(std::size_t r) const noexcept { return trees_[r]; }
-    [[nodiscard]] tree_growth<Q>& growth(std::size_t r) const noexcept { return growths_[r]; }
-    /// State of a sequential head behind node n < block_size() of request r.
-    [[nodiscard]] std::span<Q> node_state(std::size_t r, node_id n) const noexcept {
-        return state_.subspan(node_place(r, n) * shape_.state_size, shape_.state_size);
-    }
-    /// Takes over the tree that request r has grown, each node with the law that it was drawn from. raw(n) is the
+    /// Records the tree that has grown for request r, each node with the law that it was drawn from. raw(n) is the
     /// confidence of node n before it was calibrated, NaN if it was not. Ends at the floor, or if the rule asked for
     /// another DraftRule.
     template <class DraftRule, class Raw>
-    void take_tree(std::size_t r, DraftRule, Raw const& raw) noexcept {
+    void take_tree(std::size_t r, DraftRule, draft_tree const& from, tree_growth<Q> const& growth,
+                   Raw const& raw) noexcept {
         if (shape_.rule != drawn_by::any && shape_.rule != drawn_by_v<DraftRule>) {
             reject(r, status::wrong_draft_rule);
             return;
         }
-        draft_tree const& from = trees_[r];
-        tree_growth<Q> const& growth = growths_[r];
         double before = 1.0;
         for (std::size_t n = 1; n < from.size() && sizes_[r] < requests_[r].draft_cap(shape_.block_size); ++n) {
             fixed_probability c = 0;
@@ -210,8 +159,6 @@ public:
             parents_[i] = parent;
         }
     }
-
-    // ---- for drafters that find tokens -------------------------------------------------------------------------
 
     /// Appends a token that was found rather than drawn (prompt lookup): q is one-hot over the target vocabulary.
     /// False, and the chain ends, if x is no token of it: contexts hold placeholders and ids that only an embedding
@@ -235,11 +182,8 @@ public:
         SURELEAP_EXPECTS(requests.size() == requests_.size());
         draft_block same = *this;
         same.requests_ = requests;
-        same.notes_ = notes_.of_inner();
         return same;
     }
-    /// What the drafter wants to know of these drafts in commit.
-    [[nodiscard]] draft_notes const& notes() const noexcept { return notes_; }
     /// Marks request r: its drafts end here, and its verdict reports `why`. What was drawn before stays and is
     /// verified: where a chain ends so is known before its next token is drawn. Only a status that is no
     /// is_draft_failure ends the round for the request.
@@ -247,37 +191,20 @@ public:
         statuses_[r] = why;
         return no_token;
     }
-    /// Of request r.
-    [[nodiscard]] std::span<Q> head_state(std::size_t r) const noexcept {
-        return state_.subspan(r * shape_.state_size, shape_.state_size);
-    }
-    /// Scratch of a product over several requests: a code, a row of base logits and a row of logits each.
-    [[nodiscard]] std::span<Q const*> codes() const noexcept { return codes_; }
-    [[nodiscard]] std::span<Q const*> base_rows() const noexcept { return base_rows_; }
-    [[nodiscard]] std::span<Q*> code_rows() const noexcept { return code_rows_; }
-    /// Scratch of a choice of tokens.
-    [[nodiscard]] std::span<token_id> candidates() const noexcept {
-        return candidates_.subspan(worker_ * shape_.candidates, shape_.candidates);
-    }
-    [[nodiscard]] std::span<Q> values() const noexcept {
-        return values_.subspan(worker_ * shape_.values, shape_.values);
-    }
     [[nodiscard]] draft_prefixes prefixes(std::size_t k) const noexcept {
         return {tokens_.data(), shape_.block_size, k};
     }
 
-    /// Threads that may be used, for products of several requests.
-    [[nodiscard]] executor_ref const& threads() const noexcept { return shape_.executor; }
     /// step(block, r) for every request, divided among the threads if it is worth it: a step passes over so many
-    /// `numbers` (logits, weights). The block it is given is this one, with scratch that no step at the same time has.
+    /// `numbers` (logits, weights). The block it is given is this one with a worker() that no step at the same time has.
     template <class Step>
     void for_each_request(std::size_t numbers, Step const& step) const {
         std::size_t const worth = shape_.executor.worth(numbers * requests_.size());
-        detail::share_out(shape_.executor, std::min(worth, workers(shape_)), requests_.size(),
+        detail::share_out(shape_.executor, std::min(worth, shape_.workers()), requests_.size(),
                           [&](std::size_t worker, std::size_t r) {
-                              draft_block with_scratch = *this;
-                              with_scratch.worker_ = worker;
-                              step(with_scratch, r);
+                              draft_block mine = *this;
+                              mine.worker_ = worker;
+                              step(mine, r);
                           });
     }
     /// step(block, r, rng), for steps that draw. One after the other if `rng` may not be asked by several threads.
@@ -290,10 +217,15 @@ public:
         }
     }
 
+    /// Whose scratch a step may use, of shape().workers().
+    [[nodiscard]] std::size_t worker() const noexcept { return worker_; }
+
     // ---- for everybody -----------------------------------------------------------------------------------------
 
     [[nodiscard]] std::span<request_view const> requests() const noexcept { return requests_; }
     [[nodiscard]] std::size_t block_size() const noexcept { return shape_.block_size; }
+    /// Rounds that have begun: whoever keeps notes for commit knows by it whether they are of this one.
+    [[nodiscard]] std::uint64_t round() const noexcept { return round_; }
     /// Of the round before its batch is decided.
     [[nodiscard]] step_load const& load() const noexcept { return load_; }
     [[nodiscard]] std::size_t size(std::size_t r) const noexcept { return sizes_[r]; }
@@ -313,13 +245,6 @@ public:
     /// chains.
     [[nodiscard]] std::span<node_id const> parents(std::size_t r) const noexcept {
         return parents_.empty() ? parents_ : parents_.subspan(r * shape_.block_size, sizes_[r]);
-    }
-    /// The same of what was drawn so far, if a draw ended early: a tree that was not taken over is where it grew.
-    [[nodiscard]] std::span<token_id const> drawn(std::size_t r) const noexcept {
-        return sizes_[r] > 0 || !shape_.trees ? tokens(r) : trees_[r].tokens().subspan(1);
-    }
-    [[nodiscard]] std::span<node_id const> drawn_parents(std::size_t r) const noexcept {
-        return sizes_[r] > 0 || !shape_.trees ? parents(r) : trees_[r].parents().subspan(1);
     }
     [[nodiscard]] draft_table table() const noexcept {
         return {{shape_.block_size, sizes_.first(requests_.size()), confidence_, survival_, load_, weight_},
@@ -346,18 +271,6 @@ private:
         record(r, x, distribution<Q>::one_hot(vocabulary, x), c);
         return true;
     }
-    // If nobody reads a row after its draw, the positions of a chain share one place.
-    [[nodiscard]] static bool keeps_rows(draft_shape const& shape) noexcept { return shape.keep_rows || shape.trees; }
-    [[nodiscard]] static std::size_t places(draft_shape const& shape) noexcept {
-        return shape.requests * (keeps_rows(shape) ? shape.block_size : 1);
-    }
-    [[nodiscard]] static std::size_t states(draft_shape const& shape) noexcept {
-        return shape.requests * (shape.trees ? shape.block_size : 1);
-    }
-    // How many steps may have scratch at once.
-    [[nodiscard]] static std::size_t workers(draft_shape const& shape) noexcept {
-        return std::min(shape.executor.width(), shape.requests);
-    }
     void record(std::size_t r, token_id x, distribution<Q> const& q, fixed_probability c) noexcept {
         SURELEAP_EXPECTS(sizes_[r] < shape_.block_size);
         std::size_t const i = r * shape_.block_size + sizes_[r];
@@ -375,7 +288,8 @@ private:
     }
 
     draft_shape shape_{};
-    std::size_t worker_ = 0;  // whose scratch this view uses
+    std::size_t worker_ = 0;
+    std::uint64_t round_ = 0;
     std::span<request_view const> requests_{};
     step_load load_{};
     std::uint64_t weight_ = 0;
@@ -389,32 +303,6 @@ private:
     std::span<status> statuses_{};
     std::span<bool> found_{};
     std::span<node_id> parents_{};
-    std::span<draft_tree> trees_{};
-    std::span<tree_growth<Q>> growths_{};
-    draft_notes notes_{};
-    std::span<Q> rows_{};
-    std::span<token_id> lists_{};
-    std::span<double> sums_{};
-    std::span<token_id> order_{};
-    std::span<token_id> prefixes_{};
-    std::span<Q> state_{};
-    std::span<Q const*> codes_{};
-    std::span<Q const*> base_rows_{};
-    std::span<Q*> code_rows_{};
-    std::span<token_id> candidates_{};
-    std::span<Q> values_{};
 };
-
-/// Commits verdicts to a model: commit(verdicts, block) of a drafter that learns from its drafts, commit(verdicts) of
-/// any other that has it.
-template <class Model, class Q>
-void commit_to(Model& model, std::span<verdict const> verdicts, draft_block<Q> const& block) noexcept {
-    if constexpr (requires { model.commit(verdicts, block); }) {
-        detail::expect_commit<noexcept(model.commit(verdicts, block))>();
-        model.commit(verdicts, block);
-    } else {
-        detail::commit_to(model, verdicts);
-    }
-}
 
 SURELEAP_END_NAMESPACE

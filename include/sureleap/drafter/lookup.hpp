@@ -12,9 +12,16 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
 #include <sureleap/drafter/draft_block.hpp>
-#include <sureleap/drafter/draft_notes.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
+
+/// Where the end of a context occurred before.
+struct lookup_match {
+    std::size_t length = 0;                ///< tokens that agree, at most lookup_options::longest; 0: none was found
+    std::span<token_id const> followed{};  ///< what came then, a part of the context
+
+    [[nodiscard]] std::span<token_id const> tokens() const noexcept { return followed; }
+};
 
 /// How lookup searches, fixed at set-up.
 struct lookup_options {
@@ -51,7 +58,6 @@ public:
     [[nodiscard]] std::size_t block_size() const noexcept { return options_.block_size; }
     [[nodiscard]] std::size_t vocabulary() const noexcept { return 0; }
     [[nodiscard]] std::size_t target_vocabulary() const noexcept { return options_.target_vocabulary; }
-    [[nodiscard]] std::size_t state_size() const noexcept { return 0; }
 
     [[nodiscard]] forward_type forward(std::span<request_view const>) const noexcept { return {}; }
 

@@ -19,12 +19,12 @@
 #include <span>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include <sureleap/concepts.hpp>
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/guarantee.hpp>
+#include <sureleap/core/workspace.hpp>
 #include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/drafter/grow.hpp>
 #include <sureleap/drafter/sibling_worth.hpp>
@@ -61,7 +61,7 @@ struct tree_options {
 /// causal, and sampling rules keep the target's law. With rules that choose their drafts (argmax_draft), children are
 /// the likeliest tokens by the logits; with others a law of temperature 0 has one token, and so one child.
 ///
-/// Learns in commit what siblings are worth. Takes memory when a round has more requests than any before.
+/// Learns in commit what siblings are worth.
 template <class Drafter>
 class tree_drafter {
     using parts_type = std::remove_cvref_t<Drafter>;
@@ -81,6 +81,35 @@ public:
     static constexpr bool has_confidence = true;
     static constexpr bool drafts_trees = true;
     static constexpr bool plans_at_anchor = parts_type::plans_at_anchor;
+    static constexpr bool lends_rows = parts_type::lends_rows;
+
+    /// Memory of the drafter inside, and a tree of each request where it grows.
+    struct memory_type {
+        struct growing {
+            draft_tree tree{};
+            tree_growth<value_type> growth{};
+            bool began = false;
+            bool grows = false;   // further
+            bool unsure = false;  // a confidence was no probability
+        };
+
+        memory_type() = default;
+        memory_type(workspace& ws, draft_shape const& shape, tree_drafter const& drafter) noexcept
+            : parts(ws, shape, drafter.parts_),
+              trees(ws.take<growing>(shape.requests)),
+              raw(ws.take<double>(shape.requests, shape.block_size)),
+              prefixes(ws.take<token_id>(shape.constrained ? shape.workers() : 0, shape.block_size)) {
+            for (std::size_t r = 0; r < shape.requests; ++r) {
+                growing const one{draft_tree(ws, shape.block_size), tree_growth<value_type>(ws, shape.block_size)};
+                if (!ws.counting()) trees[r] = one;
+            }
+        }
+
+        typename parts_type::memory_type parts{};
+        std::span<growing> trees{};        // [R]
+        carved_rows<double> raw{};         // [R, nodes] confidence behind a node, before calibration
+        carved_rows<token_id> prefixes{};  // by worker
+    };
 
     explicit tree_drafter(Drafter drafter, tree_options const& options = {})
         : parts_(std::forward<Drafter>(drafter)), options_(options), worth_(options.siblings) {
@@ -100,21 +129,22 @@ public:
 
     /// The trees that confidences at the anchor promise, for planned_schedule: the worth of their nodes, in the order
     /// in which they would grow.
-    void plan(forward_type const& forward, draft_block<value_type> const& block, planning_memory& memory) const
+    void plan(forward_type const& forward, draft_block<value_type> const& block, memory_type const& memory,
+              planning_memory& planning) const
         requires plans_at_anchor
     {
         block.for_each_request(options_.nodes * parts_.plan_size(), [&](auto const& mine, std::size_t r) {
-            memory.begin(r);
+            planning.begin(r);
             if (!drafts(forward, mine, r)) return;
-            draft_tree& tree = mine.tree(r);
-            anchor_source source{*this, forward, mine, r};
-            mine.growth(r).outline(tree, mine.requests()[r], limits(mine, r), source);
+            auto& [tree, growth, began, grows, unsure] = memory.trees[r];
+            auto source = anchor_source(forward, mine, memory, r);
+            growth.outline(tree, mine.requests()[r], limits(mine, r), source);
             double before = 1.0;
             for (std::size_t n = 1; n < tree.size(); ++n) {
-                double const reach = std::min(mine.growth(r).reach()[n], before);
+                double const reach = std::min(growth.reach()[n], before);
                 fixed_probability c = 0;
                 if (!quantise(reach > 0.0 ? reach / before : 0.0, c)) return;
-                memory.append_fixed(r, c);
+                planning.append_fixed(r, c);
                 before = reach;
             }
         });
@@ -123,51 +153,44 @@ public:
     /// Grows the trees of all requests. With a factored head a product with W2 serves one node of every request;
     /// O(nodes V r) for each, with a shortlist of M tokens O(V) for each position of a path, and O(nodes M r).
     template <class DraftRule, class Rng>
-    void draw(forward_type const& forward, DraftRule rule, draft_block<value_type>& block, Rng& rng) {
-        auto const requests = block.requests();
-        make_room(requests.size());
+    void draw(forward_type const& forward, DraftRule rule, draft_block<value_type>& block, memory_type const& memory,
+              Rng& rng) {
+        std::size_t const requests = block.requests().size();
+        for (std::size_t r = 0; r < requests; ++r) memory.trees[r].began = memory.trees[r].grows = false;
         // However the draw ends: nodes that were drawn are drafts, or what throws would choose among them.
         detail::at_exit const take_all{[&]() noexcept {
-            for (std::size_t r = 0; r < requests.size(); ++r) take(block, r, rule);
+            for (std::size_t r = 0; r < requests; ++r) take(block, memory, r, rule);
         }};
-        for (std::size_t r = 0; r < requests.size(); ++r) {
-            if (!parts_.well_shaped(forward, requests.size())) block.reject(r, status::invalid_draft);
+        for (std::size_t r = 0; r < requests; ++r) {
+            if (!parts_.well_shaped(forward, requests)) block.reject(r, status::invalid_draft);
         }
-        if constexpr (parts_type::batches) {
-            for (std::size_t r = 0; r < requests.size(); ++r) begin(forward, block, r);
-            while (want_laws(forward, block)) {
-                parts_.multiply(block);
+        if constexpr (parts_type::rows_type::is_shared) {
+            for (std::size_t r = 0; r < requests; ++r) begin(forward, block, memory, r);
+            auto const any_wants = [&] {
+                bool any = false;
+                for (std::size_t r = 0; r < requests; ++r) any = want_next(forward, block, memory, r) || any;
+                return any;
+            };
+            while (any_wants()) {
+                parts_.make(memory.parts, block);
                 block.for_each_request(parts_.draw_size(), rng, [&](auto& mine, std::size_t r, auto& source) {
-                    if (!drawn_[r].grows) return;
-                    tree_growth<value_type>& growth = mine.growth(r);
-                    if (growth.lacks_law()) {
-                        growth.give(parts_.multiplied_law(mine.node_place(r, growth.now()), how(mine, r, rule),
-                                                          mine.node_mask(r, growth.now()), mine));
-                    }
-                    draw_one(forward, mine, r, rule, source);
+                    if (memory.trees[r].grows) draw_one(forward, mine, memory, r, rule, source);
                 });
             }
         } else {
             block.for_each_request(options_.nodes * parts_.draw_size(), rng,
                                    [&](auto& mine, std::size_t r, auto& source) {
-                                       begin(forward, mine, r);
-                                       while (next(mine, r)) {
-                                           tree_growth<value_type>& growth = mine.growth(r);
-                                           if (growth.lacks_law())
-                                               growth.give(law_behind(forward, mine, r, growth.now(), rule));
-                                           draw_one(forward, mine, r, rule, source);
+                                       begin(forward, mine, memory, r);
+                                       while (want_next(forward, mine, memory, r)) {
+                                           draw_one(forward, mine, memory, r, rule, source);
                                        }
                                    });
         }
     }
 
-    void shape_memory(draft_shape& shape) const noexcept {
-        shape.trees = true;
-        parts_.shape_memory(shape);
-    }
-
     /// Learns from the trees of the block.
-    void commit(std::span<verdict const> verdicts, draft_block<value_type> const& block) noexcept {
+    void commit(std::span<verdict const> verdicts, draft_block<value_type> const& block,
+                memory_type const& memory) noexcept {
         for (std::size_t r = 0; r < std::min(verdicts.size(), block.requests().size()); ++r) {
             verdict const& v = verdicts[r];
             if (v.outcome != status::ok || block.found()[r]) continue;
@@ -175,7 +198,7 @@ public:
                 if (!v.reached(k)) continue;
                 auto const rank = static_cast<std::size_t>(
                     std::count(v.parents.begin(), v.parents.begin() + static_cast<std::ptrdiff_t>(k), v.parents[k]));
-                worth_.observe(rank, block.notes().confidence(r, v.parents[k]), v.kept(k));
+                worth_.observe(rank, confidence(block, memory, r, v.parents[k]), v.kept(k));
             }
         }
         parts_.commit(verdicts);
@@ -183,54 +206,45 @@ public:
 
 private:
     using block_type = draft_block<value_type>;
-    static constexpr std::size_t unknown = static_cast<std::size_t>(-1);
-    struct drawn_tree {
-        bool began = false;
-        bool grows = false;   // further
-        bool unsure = false;  // a confidence was no probability
-    };
+    using position = typename parts_type::position;
 
-    /// tree_source of a request, whose tokens are drawn.
-    struct live_source {
-        tree_drafter& of;
-        forward_type const& forward;
-        block_type const& block;
-        std::size_t r;
-        [[nodiscard]] double acceptance(draft_tree const& tree, node_id n, std::size_t rank) {
-            double& c = block.notes().confidence(r, n);
+    template <class Acceptance>
+    struct acceptance_source {  // models tree_source, but that laws are given
+        Acceptance acceptance;
+    };
+    /// Of a request whose tokens are drawn. A confidence that is no probability ends its tree.
+    [[nodiscard]] auto live_source(forward_type const& forward, block_type const& block, memory_type const& memory,
+                                   std::size_t r) const noexcept {
+        auto const acceptance = [&, r](draft_tree const&, node_id n, std::size_t rank) {
             if (rank == 0) {
-                std::size_t const k = tree.depth(n);
-                double& raw = of.raw_[of.place(r, n)];
-                raw = of.parts_.confidence_behind(forward, r, k, tree.token(n), block.node_state(r, n), {});
-                c = block.calibration()(block.requests()[r], k, raw);
-                if (fixed_probability unused = 0; !quantise(c, unused)) of.drawn_[r].unsure = true;
+                memory.raw[r][static_cast<std::size_t>(n)] =
+                    parts_.confidence_behind(forward, memory.parts, behind(block, memory, r, n), {});
             }
-            return of.drawn_[r].unsure ? 0.0 : std::min(c * of.worth_(rank), 1.0);
-        }
-    };
+            double const c = confidence(block, memory, r, n);
+            bool& unsure = memory.trees[r].unsure;
+            if (fixed_probability unused = 0; !quantise(c, unused)) unsure = true;
+            return unsure ? 0.0 : std::min(c * worth_(rank), 1.0);
+        };
+        return acceptance_source<decltype(acceptance)>{acceptance};
+    }
+    /// Behind node n, calibrated.
+    [[nodiscard]] static double confidence(block_type const& block, memory_type const& memory, std::size_t r,
+                                           node_id n) noexcept {
+        double const raw = memory.raw[r][static_cast<std::size_t>(n)];
+        return block.calibration()(block.requests()[r], memory.trees[r].tree.depth(n), raw);
+    }
     /// Of one whose tokens are not known yet.
-    struct anchor_source {
-        tree_drafter const& of;
-        forward_type const& forward;
-        block_type const& block;
-        std::size_t r;
-        [[nodiscard]] double acceptance(draft_tree const& tree, node_id n, std::size_t rank) const {
-            std::size_t const k = tree.depth(n);
-            double const c = of.parts_.confidence_at_anchor(forward, r, k, block);
-            double const calibrated = block.calibration()(block.requests()[r], k, c);
-            return calibrated >= 0.0 ? std::min(calibrated * of.worth_(rank), 1.0) : 0.0;
-        }
-    };
+    [[nodiscard]] auto anchor_source(forward_type const& forward, block_type const& block, memory_type const& memory,
+                                     std::size_t r) const noexcept {
+        auto const acceptance = [&, r](draft_tree const&, node_id n, std::size_t rank) {
+            position const at = behind(block, memory, r, n);
+            double const c = parts_.confidence_at_anchor(forward, block, memory.parts, at);
+            double const calibrated = block.calibration()(block.requests()[r], at.k, c);
+            return calibrated >= 0.0 ? std::min(calibrated * worth_(rank), 1.0) : 0.0;
+        };
+        return acceptance_source<decltype(acceptance)>{acceptance};
+    }
 
-    void make_room(std::size_t requests) {
-        raw_.resize(std::max(raw_.size(), requests * options_.nodes));
-        best_sizes_.assign(std::max(best_sizes_.size(), requests * parts_.block_size()), unknown);
-        best_.resize(best_sizes_.size() * parts_.best_size());
-        drawn_.assign(std::max(drawn_.size(), requests), drawn_tree{});
-    }
-    [[nodiscard]] std::size_t place(std::size_t r, node_id n) const noexcept {
-        return r * options_.nodes + static_cast<std::size_t>(n);
-    }
     [[nodiscard]] bool drafts(forward_type const& forward, block_type const& block, std::size_t r) const noexcept {
         return block.draft_outcome(r) == status::ok && block.requests()[r].draft_cap(options_.nodes) > 0 &&
                parts_.can_draft(forward, block, r);
@@ -259,93 +273,74 @@ private:
         return chosen && s.draft_transform().greedy() ? transform{} : s.draft_transform();
     }
 
-    void begin(forward_type const& forward, block_type const& block, std::size_t r) {
-        bool const drafting = drafts(forward, block, r);
-        drawn_[r] = {.began = drafting, .grows = drafting};
-        if (!drafting) return;
-        parts_.reset(block.node_state(r, anchor_node));
-        live_source source{*this, forward, block, r};
-        block.growth(r).begin(block.tree(r), block.requests()[r], limits(block, r), source);
+    /// The position behind node n.
+    [[nodiscard]] static position behind(block_type const& block, memory_type const& memory, std::size_t r,
+                                         node_id n) noexcept {
+        draft_tree const& tree = memory.trees[r].tree;
+        std::size_t const place = memory.parts.rows.place(r, static_cast<std::size_t>(n));
+        return {block.worker(), r, tree.depth(n), place, tree.token(n), memory.parts.states[place]};
     }
-    [[nodiscard]] bool next(block_type const& block, std::size_t r) noexcept {
-        if (!drawn_[r].grows) return false;
-        drawn_[r].grows = block.growth(r).next(block.tree(r)) != no_node;
-        return drawn_[r].grows;
+    /// What the settings of request r forbid there.
+    [[nodiscard]] static row_mask mask_behind_node(block_type const& block, memory_type const& memory, std::size_t r,
+                                                   node_id n) noexcept {
+        request_view const& request = block.requests()[r];
+        if (!request.settings->masks_rows()) return {};
+        return mask_behind(request, memory.trees[r].tree.prefix(n, memory.prefixes[block.worker()]));
     }
-    /// The head's state behind node n, whose parent's law is known: where its law begins.
-    [[nodiscard]] std::span<value_type> state_behind(block_type const& block, std::size_t r, node_id n) const noexcept {
-        auto const state = block.node_state(r, n);
-        if (n != anchor_node) {
-            auto const above = block.node_state(r, block.tree(r).parent(n));
-            std::copy(above.begin(), above.end(), state.begin());
+
+    void begin(forward_type const& forward, block_type const& block, memory_type const& memory, std::size_t r) const {
+        auto& at = memory.trees[r];
+        at.began = at.grows = drafts(forward, block, r);
+        at.unsure = false;
+        if (!at.grows) return;
+        at.tree.begin(block.requests()[r].anchor);
+        parts_.begin(memory.parts, r, behind(block, memory, r, anchor_node).state);
+        auto source = live_source(forward, block, memory, r);
+        at.growth.begin(at.tree, block.requests()[r], limits(block, r), source);
+    }
+    /// Wants the law behind the next node that has a child, if it is not known. False: the tree grows no further.
+    [[nodiscard]] bool want_next(forward_type const& forward, block_type const& block, memory_type const& memory,
+                                 std::size_t r) const {
+        auto& at = memory.trees[r];
+        if (at.grows) at.grows = at.growth.next(at.tree) != no_node;
+        if (!at.grows || !at.growth.lacks_law()) return at.grows;
+        node_id const n = at.growth.now();
+        position const where = behind(block, memory, r, n);
+        if (n != anchor_node) {  // the head goes on from where the law of the parent left it
+            std::ranges::copy(behind(block, memory, r, at.tree.parent(n)).state, where.state.begin());
         }
-        return state;
-    }
-    /// What base logits choose of a position, once for all nodes of that depth.
-    [[nodiscard]] std::span<token_id const> best_at(forward_type const& forward, block_type const& block, std::size_t r,
-                                                    std::size_t k) noexcept {
-        if constexpr (parts_type::lists_tokens) {
-            std::size_t const i = r * parts_.block_size() + k;
-            auto const kept = std::span<token_id>(best_).subspan(i * parts_.best_size(), parts_.best_size());
-            if (best_sizes_[i] == unknown) {
-                auto const best = parts_.best_at(forward, r, k, block);
-                std::copy(best.begin(), best.end(), kept.begin());
-                best_sizes_[i] = best.size();
-            }
-            return kept.first(best_sizes_[i]);
-        } else {
-            return {};
-        }
-    }
-    template <class DraftRule>
-    [[nodiscard]] distribution<value_type> law_behind(forward_type const& forward, block_type const& block,
-                                                      std::size_t r, node_id n, DraftRule rule) {
-        draft_tree const& tree = block.tree(r);
-        return parts_.law_behind(forward, r, tree.depth(n), tree.token(n), state_behind(block, r, n),
-                                 block.node_place(r, n), how(block, r, rule), block.node_mask(r, n), block,
-                                 best_at(forward, block, r, tree.depth(n)));
-    }
-    /// Names the products of the next node of every request. False: no tree grows any more.
-    [[nodiscard]] bool want_laws(forward_type const& forward, block_type const& block) {
-        bool any = false;
-        for (std::size_t r = 0; r < block.requests().size(); ++r) {
-            block.code_rows()[r] = nullptr;
-            if (!next(block, r)) continue;
-            any = true;
-            if (!block.growth(r).lacks_law()) continue;
-            draft_tree const& tree = block.tree(r);
-            node_id const n = block.growth(r).now();
-            parts_.want_law_behind(forward, r, tree.depth(n), tree.token(n), state_behind(block, r, n),
-                                   block.node_place(r, n), block);
-        }
-        return any;
+        parts_.want(forward, memory.parts, where);
+        return true;
     }
     template <class DraftRule, class Rng>
-    void draw_one(forward_type const& forward, block_type& block, std::size_t r, DraftRule rule, Rng& rng) {
-        live_source source{*this, forward, block, r};
-        bool const drawn = block.growth(r).draw(block.tree(r), block.requests()[r], source, rng, rule);
+    void draw_one(forward_type const& forward, block_type& block, memory_type const& memory, std::size_t r,
+                  DraftRule rule, Rng& rng) const {
+        auto& at = memory.trees[r];
+        if (at.growth.lacks_law()) {
+            node_id const n = at.growth.now();
+            at.growth.give(parts_.law(forward, memory.parts, behind(block, memory, r, n), how(block, r, rule),
+                                      mask_behind_node(block, memory, r, n)));
+        }
+        auto source = live_source(forward, block, memory, r);
+        bool const drawn = at.growth.draw(at.tree, block.requests()[r], source, rng, rule);
         if (!drawn) block.reject(r, status::invalid_draft);
-        if (drawn_[r].unsure) block.reject(r, status::invalid_confidence);
-        drawn_[r].grows = drawn && !drawn_[r].unsure;
+        if (at.unsure) block.reject(r, status::invalid_confidence);
+        at.grows = drawn && !at.unsure;
     }
     template <class DraftRule>
-    void take(block_type& block, std::size_t r, DraftRule rule) noexcept {
-        if (!drawn_[r].began) return;
-        draft_tree const& tree = block.tree(r);
-        block.take_tree(r, rule, [&](node_id n) {
-            bool const eldest = tree.first_child(tree.parent(n)) == n;
-            return eldest ? raw_[place(r, tree.parent(n))] : std::numeric_limits<double>::quiet_NaN();
+    void take(block_type& block, memory_type const& memory, std::size_t r, DraftRule rule) const noexcept {
+        auto const& at = memory.trees[r];
+        if (!at.began) return;
+        block.take_tree(r, rule, at.tree, at.growth, [&](node_id n) {
+            node_id const parent = at.tree.parent(n);
+            bool const eldest = at.tree.first_child(parent) == n;
+            return eldest ? memory.raw[r][static_cast<std::size_t>(parent)] : std::numeric_limits<double>::quiet_NaN();
         });
     }
 
     Drafter parts_;
     tree_options options_;
     sibling_worth worth_;
-    // Scratch of a draw:
-    std::vector<std::size_t> best_sizes_;  // [R, gamma] of lists: tokens that base logits choose, or unknown
-    std::vector<token_id> best_;           // [R, gamma, best_size] these
-    std::vector<drawn_tree> drawn_;        // [R]
-    std::vector<double> raw_;              // [R, nodes] confidence behind each node, before calibration
 };
 
 template <class D>

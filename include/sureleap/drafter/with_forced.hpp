@@ -15,10 +15,7 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/drafter/beside_model.hpp>
-#include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/sampling/row_mask.hpp>
-#include <sureleap/schedule/planning.hpp>
-#include <sureleap/verify/verdict.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -39,48 +36,29 @@ struct forced_run {
 /// `Drafter` for the others, and for shorter runs, which it drafts as well and goes on behind them (beside_model). Models
 /// drafter; plans at the anchor if Drafter does. The other drafter is held as by with_lookup.
 template <class Drafter>
-class with_forced : public beside_model<Drafter, forced_run> {
-    using base = beside_model<Drafter, forced_run>;
+class with_forced : public beside_model<with_forced<Drafter>, Drafter, forced_run> {
+    using base = beside_model<with_forced<Drafter>, Drafter, forced_run>;
 
 public:
-    using typename base::forward_type;
-    using typename base::value_type;
+    static constexpr char const* name = "with_forced";
 
     explicit with_forced(Drafter other, with_forced_options const& options = {})
         : base(std::forward<Drafter>(other), options.block_size) {}
 
-    /// Asks the constraints along their runs, beside the other drafter's pass.
-    [[nodiscard]] forward_type forward(std::span<request_view const> requests) {
-        return this->forward_beside(requests, [&](request_view const& request, forced_run& run) {
-            run.forced.clear();
-            if (!request.settings->constraint) return;
-            std::size_t const most = request.found_cap(this->most());
-            while (run.forced.size() < most) {
-                token_id const x = mask_behind(request, run.forced).only(this->target_vocabulary());
-                if (x == no_token) break;
-                run.forced.push_back(x);
-                if (request.settings->stops_at(x)) return;  // the text ends here, so nobody could go on
-            }
-            if (run.forced.size() < std::min(most, this->model_block_size())) run.forced.clear();
-        });
+    /// Asks the constraint along its run.
+    void find(request_view const& request, forced_run& run) const {
+        run.forced.clear();
+        if (!request.settings->constraint) return;
+        std::size_t const most = request.found_cap(this->most());
+        while (run.forced.size() < most) {
+            token_id const x = mask_behind(request, run.forced).only(this->target_vocabulary());
+            if (x == no_token) break;
+            run.forced.push_back(x);
+            if (request.settings->stops_at(x)) return;  // the text ends here, so nobody could go on
+        }
+        if (run.forced.size() < std::min(most, this->model_block_size())) run.forced.clear();
     }
-    /// Confidences at the anchor, for planned_schedule.
-    void plan(forward_type const& forward, draft_block<value_type> const& block, planning_memory& memory) const
-        requires base::plans_at_anchor
-    {
-        this->plan_beside(name, forward, block, memory, sure);
-    }
-    template <class DraftRule, class Rng>
-    void draw(forward_type const& forward, DraftRule rule, draft_block<value_type>& block, Rng& rng) {
-        this->draw_beside(name, forward, rule, block, rng, sure);
-    }
-    void commit(std::span<verdict const> verdicts, draft_block<value_type> const& block) noexcept {
-        this->commit_other(verdicts, block);
-    }
-
-private:
-    static constexpr char const* name = "with_forced";
-    static constexpr auto sure = [](forced_run const&, std::size_t) { return 1.0; };
+    [[nodiscard]] double confidence(forced_run const&, std::size_t) const noexcept { return 1.0; }
 };
 
 template <class D>

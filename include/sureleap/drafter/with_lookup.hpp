@@ -23,11 +23,10 @@
 #include <sureleap/concepts.hpp>
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
+#include <sureleap/core/workspace.hpp>
 #include <sureleap/drafter/beside_model.hpp>
 #include <sureleap/drafter/draft_block.hpp>
-#include <sureleap/drafter/draft_notes.hpp>
 #include <sureleap/drafter/lookup.hpp>
-#include <sureleap/schedule/planning.hpp>
 #include <sureleap/verify/verdict.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -106,12 +105,29 @@ struct with_lookup_options {
 /// the anchor if Drafter does. The other drafter is held by value, or by reference where an lvalue was given to the
 /// deduction guide. Needs request_view::context and commit.
 template <class Drafter>
-class with_lookup : public beside_model<Drafter, lookup_match> {
-    using base = beside_model<Drafter, lookup_match>;
+class with_lookup : public beside_model<with_lookup<Drafter>, Drafter, lookup_match> {
+    using base = beside_model<with_lookup<Drafter>, Drafter, lookup_match>;
 
 public:
     using typename base::forward_type;
     using typename base::value_type;
+    static constexpr char const* name = "with_lookup";
+
+    /// What was found for a request, for commit. A round in which nobody drafts leaves the note of another one.
+    struct note {
+        std::uint64_t round = 0;
+        lookup_match match{};
+    };
+    struct memory_type : base::memory_type {
+        memory_type() = default;
+        memory_type(workspace& ws, draft_shape const& shape, with_lookup const& drafter) noexcept
+            : base::memory_type(ws, shape, drafter),
+              notes(ws.take<note>(shape.requests)),
+              followed(ws.take<token_id>(shape.requests, shape.block_size)) {}
+
+        std::span<note> notes{};
+        carved_rows<token_id> followed{};  // of the matches, drafted or not
+    };
 
     explicit with_lookup(Drafter other, with_lookup_options const& options = {})
         : base(std::forward<Drafter>(other), options.block_size),
@@ -123,32 +139,31 @@ public:
 
     [[nodiscard]] match_acceptance const& acceptance() const noexcept { return acceptance_; }
 
-    /// Decides who drafts for whom. O(context * longest) a request, beside the other drafter's pass.
-    [[nodiscard]] forward_type forward(std::span<request_view const> requests) {
-        return this->forward_beside(requests, [&](request_view const& request, lookup_match& match) {
-            match = request.found_cap(this->block_size()) > 0 ? found_.match(request.context) : lookup_match{};
-        });
+    /// O(context * longest).
+    void find(request_view const& request, lookup_match& match) const noexcept {
+        match = request.found_cap(this->block_size()) > 0 ? found_.match(request.context) : lookup_match{};
     }
-    /// Confidences at the anchor, for planned_schedule.
-    void plan(forward_type const& forward, draft_block<value_type> const& block, planning_memory& memory) const
-        requires base::plans_at_anchor
-    {
-        this->plan_beside(name, forward, block, memory, confidence());
+    [[nodiscard]] double confidence(lookup_match const& match, std::size_t k) const noexcept {
+        return acceptance_(match.length + k);
     }
     template <class DraftRule, class Rng>
-    void draw(forward_type const& forward, DraftRule rule, draft_block<value_type>& block, Rng& rng) {
-        auto const& matches = this->memory_of(name, forward, block).found;
+    void draw(forward_type const& forward, DraftRule rule, draft_block<value_type>& block, memory_type const& memory,
+              Rng& rng) {
+        auto const& matches = this->pass_of_round(forward, block).found;
         for (std::size_t r = 0; r < matches.size(); ++r) {
-            if (matches[r].length > 0) block.notes().note(r, matches[r]);
+            auto const followed = matches[r].followed.first(std::min(matches[r].followed.size(), memory.followed.size));
+            std::copy(followed.begin(), followed.end(), memory.followed[r].begin());
+            memory.notes[r] = {block.round(), {matches[r].length, memory.followed[r].first(followed.size())}};
         }
-        this->draw_beside(name, forward, rule, block, rng, confidence());
+        base::draw(forward, rule, block, memory, rng);
     }
     /// Learns from what was found for the block's requests.
-    void commit(std::span<verdict const> verdicts, draft_block<value_type> const& block) noexcept {
+    void commit(std::span<verdict const> verdicts, draft_block<value_type> const& block,
+                memory_type const& memory) noexcept {
         for (std::size_t r = 0; r < std::min(verdicts.size(), block.requests().size()); ++r) {
             verdict const& v = verdicts[r];
-            lookup_match const match = block.notes().match(r);
-            if (match.length == 0 || v.outcome != status::ok) continue;
+            auto const& [round, match] = memory.notes[r];
+            if (round != block.round() || match.length == 0 || v.outcome != status::ok) continue;
             for (std::size_t k = 0; k < v.verified && k <= v.accepted; ++k) {
                 acceptance_.observe(match.length + k, k < v.accepted);
             }
@@ -157,16 +172,10 @@ public:
                 acceptance_.observe(match.length + k, v.emitted[k] == match.followed[k]);
             }
         }
-        this->commit_other(verdicts, block);
+        base::commit(verdicts, block, memory);
     }
 
 private:
-    static constexpr char const* name = "with_lookup";
-
-    [[nodiscard]] auto confidence() const noexcept {
-        return [this](lookup_match const& match, std::size_t k) { return acceptance_(match.length + k); };
-    }
-
     lookup found_;
     match_acceptance acceptance_;
 };

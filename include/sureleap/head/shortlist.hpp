@@ -270,21 +270,15 @@ public:
         head_.add_bias(state, hidden, previous, logits);
     }
 
-    /// The list of a position, ascending, into `tokens` [capacity()]; returns its length. `previous` = no_token, or any
-    /// other id without a row of successors, lists by base logits alone, for plans made at the anchor.
-    template <class T>
-    [[nodiscard]] std::size_t choose(std::span<T const> base, token_id previous, scratch_type const& scratch,
-                                     std::span<token_id> tokens) const noexcept {
-        return unite(choose_best(base, scratch), previous, tokens);
-    }
-    /// The list in its two parts, for who asks for several successors of one position: what base logits choose, ascending, in
-    /// `scratch`,
+    /// The list of a position is made in two parts, for who asks for several successors of one position. What base logits
+    /// choose, ascending, in `scratch`;
     template <class T>
     [[nodiscard]] std::span<token_id const> choose_best(std::span<T const> base,
                                                         scratch_type const& scratch) const noexcept {
         return scratch.candidates.first(detail::best_tokens(base, best_, scratch));
     }
-    /// and this with the successors of the token before, in `tokens` [capacity()].
+    /// and that united with the successors of the token before, ascending, in `tokens` [capacity()]; returns its length. Of
+    /// no_token, or any other id without a row of successors, there are none: so plans are made at the anchor.
     [[nodiscard]] std::size_t unite(std::span<token_id const> best, token_id previous,
                                     std::span<token_id> tokens) const noexcept {
         std::span<token_id const> next{};
@@ -313,12 +307,5 @@ private:
     std::size_t best_;
     matrix_view<token_id> successors_;
 };
-
-namespace detail {
-template <class Head>
-inline constexpr bool is_shortlist_v = false;
-template <class Head>
-inline constexpr bool is_shortlist_v<shortlist_head<Head>> = true;
-}  // namespace detail
 
 SURELEAP_END_NAMESPACE

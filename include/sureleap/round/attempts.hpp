@@ -108,8 +108,8 @@ public:
             request_view const& request = block.requests()[r];
             slot_state& at = slots_[request.slot];
             if (at.began != round_ || !at.pending()) continue;
-            auto const tokens = block.drawn(r);
-            auto const parents = block.drawn_parents(r);
+            auto const tokens = block.tokens(r);
+            auto const parents = block.parents(r);
             std::size_t const most = at.phase == phase::admitted ? at.drafted : sizes_.positions;
             std::size_t const known = std::min(tokens.size(), most);
             if (known <= at.known || !continues(request.slot, tokens, parents)) continue;

@@ -202,7 +202,7 @@ void accept_rows(Rule const& rule, logits_rows<T> const& rows, Hook const& hook,
     if (given) expect_shape(rows, batch, vocabulary);
     std::size_t const requests = batch.requests().size();
     if constexpr (concurrent_randomness<Rng>) {
-        executor_ref const& executor = round.block.threads();
+        executor_ref const& executor = round.block.shape().executor;
         // About half of the rows are touched, mostly by bounds, which take half as long as a sum.
         std::size_t const workers = executor.worth(batch.rows() * vocabulary / 4);
         share_out(executor, std::min(workers, round.verifications.size()), requests,

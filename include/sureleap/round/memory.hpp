@@ -19,9 +19,11 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/executor.hpp>
+#include <sureleap/core/function_ref.hpp>
 #include <sureleap/core/pass.hpp>
 #include <sureleap/detail/kernel/rows.hpp>
 #include <sureleap/drafter/draft_block.hpp>
+#include <sureleap/drafter/draft_memory.hpp>
 #include <sureleap/round/attempts.hpp>
 #include <sureleap/round/check.hpp>
 #include <sureleap/round/record.hpp>
@@ -93,6 +95,7 @@ struct round_parts {
     bool judges_trees = false;         ///< the rule does
     bool finds_tokens = false;         ///< the drafter does, beside its model,
     std::size_t model_block_size = 0;  ///< which drafts so many at most
+    std::size_t state_size = 0;        ///< of the drafter's head
     std::size_t target_vocabulary = 0;
     bool constrained = false;  ///< there is room for masked rows
     std::size_t top_log_probabilities = 0;
@@ -101,6 +104,9 @@ struct round_parts {
         return x >= 0 && static_cast<std::size_t>(x) < target_vocabulary;
     }
 };
+
+/// Carves the memory of a drafter, and says where it is.
+using draft_carver = function_ref<void*(workspace&, draft_shape const&)>;
 
 /// What stages leave for each other. Spans are of [R], or as it says there.
 template <class T, class Q, class Hook>
@@ -114,6 +120,7 @@ struct round_state {
     std::span<request_view> requests{};
     round_attempts attempts{};
     draft_block<Q> block{};
+    void* drafting = nullptr;  ///< draft_memory_t of the drafter that the parts name
     planning_memory planning{};
     std::optional<std::size_t> budget{};  ///< what a planner decided
     survival_history history{};
@@ -127,13 +134,14 @@ struct round_state {
     std::span<token_log_probability> top_log_probabilities{};  ///< [R, gamma + 1, most]
     std::span<node_id> paths{};                                ///< [R, gamma] if trees are judged
 
-    void carve(workspace& ws, draft_shape const& shape) noexcept {
+    void carve(workspace& ws, draft_shape const& shape, draft_carver const& carve_draft) noexcept {
         std::size_t const rows = shape.requests * (shape.block_size + 1);
         requests = ws.take<request_view>(shape.requests);
         attempts = round_attempts(
             ws,
             {.slots = shape.requests, .positions = shape.block_size, .trees = shape.trees, .sampled = shape.keep_rows});
         block = draft_block<Q>(ws, shape);
+        drafting = carve_draft(ws, block.shape());
         planning = planning_memory::carve(ws, shape.requests, shape.block_size);
         frontier = frontier_memory::carve(ws, shape.requests);
         batch = verify_batch(ws, shape.requests, shape.block_size);
@@ -206,7 +214,7 @@ public:
         state.parts.constrained = limits.constrained;
         state.parts.top_log_probabilities = limits.top_log_probabilities;
         workspace sizer;
-        state.carve(sizer, shape_of<Drafter, Rule>(drafter, limits));
+        state.carve(sizer, shape_of<Drafter, Rule>(drafter, limits), carver_of(drafter));
         return sizer.used();
     }
 
@@ -226,9 +234,10 @@ private:
         : sizes_{limits.max_requests, drafter.block_size()} {
         check_round<Drafter, Schedule, Rule, AllowLossy>();
         make({detail::tag_of<Drafter>(), detail::tag_of<Schedule>(), detail::tag_of<Rule>(), is_greedy_only_v<Rule>,
-              judges_trees_v<Rule>, finds_tokens_v<Drafter>, model_block_size_of(drafter), drafter.target_vocabulary(),
-              limits.constrained, limits.top_log_probabilities},
-             shape_of<Drafter, Rule>(drafter, limits), limits);
+              judges_trees_v<Rule>, finds_tokens_v<Drafter>, model_block_size_of(drafter),
+              detail::state_size_of(drafter), drafter.target_vocabulary(), limits.constrained,
+              limits.top_log_probabilities},
+             shape_of<Drafter, Rule>(drafter, limits), carver_of(drafter), limits);
         if constexpr (sized_part<Schedule>) schedule.set_up(sizes_);
         if constexpr (reads_history_v<Schedule>) {
             static_assert(
@@ -242,7 +251,8 @@ private:
     }
 
     // The same code for all parts: engines that choose theirs at run time construct memories of hundreds of combinations.
-    void make(detail::round_parts const& parts, draft_shape const& shape, round_limits const& limits) {
+    void make(detail::round_parts const& parts, draft_shape const& shape, detail::draft_carver const& carve_draft,
+              round_limits const& limits) {
         if (limits.max_requests == 0) fail_with("round_limits: max_requests is 0, expected at least 1");
         detail::check_block_size("round_memory", "the drafter's block_size()", sizes_.block_size);
         limits.calibration.expect_serves(sizes_);
@@ -250,7 +260,7 @@ private:
         state_.parts = parts;
         state_.clock = limits.clock;
         workspace sizer;
-        state_.carve(sizer, shape);
+        state_.carve(sizer, shape, carve_draft);
         if (limits.buffer.empty()) {
             own_.resize(sizer.used());
         } else if (limits.buffer.size() < sizer.used()) {
@@ -259,9 +269,18 @@ private:
         }
         buffer_ = limits.buffer.empty() ? std::span<std::byte>(own_) : limits.buffer;
         workspace ws{buffer_};
-        state_.carve(ws, shape);
+        state_.carve(ws, shape, carve_draft);
     }
 
+    template <class Drafter>
+    [[nodiscard]] static detail::draft_carver carver_of(Drafter const& d) noexcept {
+        return {d, [](Drafter const& drafter, workspace& ws, draft_shape const& shape) noexcept -> void* {
+                    draft_memory_t<Drafter, Q> const carved(ws, shape, drafter);
+                    auto const place = ws.take<draft_memory_t<Drafter, Q>>(1);
+                    if (!ws.counting()) place[0] = carved;
+                    return place.data();
+                }};
+    }
     template <class Drafter>
     [[nodiscard]] static std::size_t model_block_size_of(Drafter const& d) noexcept {
         if constexpr (finds_tokens_v<Drafter>) return d.model_block_size();
@@ -275,14 +294,14 @@ private:
         draft_shape shape{.requests = limits.max_requests,
                           .block_size = d.block_size(),
                           .vocabulary = d.vocabulary(),
-                          .state_size = d.state_size(),
+                          .trees = drafts_trees_v<Drafter>,
                           .constrained = limits.constrained,
                           .keep_rows = rows,
                           .rule = how,
                           .kernels = limits.kernels,
                           .executor = limits.executor,
                           .calibration = limits.calibration};
-        if constexpr (requires { d.shape_memory(shape); }) d.shape_memory(shape);
+        if constexpr (requires { d.shape_drafts(shape); }) d.shape_drafts(shape);
         return shape;
     }
 
@@ -298,6 +317,11 @@ struct round_access {
     template <class T, class Q, class Hook>
     [[nodiscard]] static round_state<T, Q, Hook>& state(round_memory<T, Q, Hook>& memory) noexcept {
         return memory.state_;
+    }
+    /// Precondition: the memory was made for a Drafter.
+    template <class Drafter, class T, class Q, class Hook>
+    [[nodiscard]] static auto& draft_memory(round_state<T, Q, Hook> const& round) noexcept {
+        return *static_cast<draft_memory_t<Drafter, Q> const*>(round.drafting);
     }
 };
 }  // namespace detail

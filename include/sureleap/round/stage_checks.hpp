@@ -160,7 +160,7 @@ template <class Round>
     auto const requests = round.block.requests();
     std::size_t r = 0;
     while (r < requests.size() &&
-           round.attempts.same_draft(requests[r], round.block.drawn(r), round.block.drawn_parents(r))) {
+           round.attempts.same_draft(requests[r], round.block.tokens(r), round.block.parents(r))) {
         ++r;
     }
     return r;
@@ -172,7 +172,7 @@ template <class Round>
 [[nodiscard]] bool may_end_drafts(Round const& round) noexcept {
     std::size_t const requests = round.block.requests().size();
     bool drawn = false;
-    for (std::size_t r = 0; r < requests; ++r) drawn = drawn || !round.block.drawn(r).empty();
+    for (std::size_t r = 0; r < requests; ++r) drawn = drawn || !round.block.tokens(r).empty();
     return (!drawn || requests == 1 || round.attempts.takes_any_draft()) && first_other_draft(round) == requests;
 }
 
@@ -181,7 +181,7 @@ template <class Round>
 /// go on.
 template <class Round>
 void check_draft(std::size_t r, request_view const& request, Round& round) {
-    if (round.attempts.same_draft(request, round.block.drawn(r), round.block.drawn_parents(r))) return;
+    if (round.attempts.same_draft(request, round.block.tokens(r), round.block.parents(r))) return;
     if (round.attempts.decided(request)) {
         status const so_far = round.block.draft_outcome(r);
         if (so_far == status::ok || is_draft_failure(so_far)) round.block.reject(r, status::other_draft);

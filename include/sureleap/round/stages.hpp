@@ -32,6 +32,7 @@
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/executor.hpp>
 #include <sureleap/drafter/draft_block.hpp>
+#include <sureleap/drafter/draft_memory.hpp>
 #include <sureleap/round/check.hpp>
 #include <sureleap/round/judge.hpp>
 #include <sureleap/round/memory.hpp>
@@ -199,7 +200,8 @@ void plan(Schedule const& schedule, Drafter const& drafter, Forward const& forwa
             detail::expect_round(!round.at.drawn, "plan: the block is drawn already; plan before draw");
             detail::expect_forward(pass_of(forward), memory.requests(), "plan");
             round.planning.start(memory.requests(), round.block.calibration());
-            drafter.plan(forward, round.block, round.planning);
+            plan_block(drafter, forward, round.block, detail::round_access::draft_memory<Drafter>(round),
+                       round.planning);
             round.budget =
                 schedule.budget(detail::planning_access::make<from_anchor>(round.planning.view(), round.planning.walk));
             round.at.planned = true;
@@ -219,23 +221,18 @@ void draw(Drafter& drafter, Forward const& forward, Rule const& rule, Rng& rng, 
                          "draw: the block is drawn or admitted already; begin the next round after end_round");
     draft_shape const& shape = round.block.shape();
     bool const same = round.parts.drafter == detail::tag_of<Drafter>() && drafter.block_size() == shape.block_size &&
-                      drafter.vocabulary() == shape.vocabulary && drafter.state_size() == shape.state_size &&
+                      drafter.vocabulary() == shape.vocabulary &&
+                      detail::state_size_of(drafter) == round.parts.state_size &&
                       drafter.target_vocabulary() == round.parts.target_vocabulary;
     detail::expect_round(same,
                          "draw: the round_memory was made for a drafter of another type or shape; make one for each");
     detail::expect_forward(pass_of(forward), memory.requests(), "draw");
     round.at.drawn = true;
-    if (shape.lends_rows && shape.keep_rows) round.at.lent_drafts = pass_of(forward);
+    if (lends_rows_v<Drafter> && shape.keep_rows) round.at.lent_drafts = pass_of(forward);
     round.rule = detail::object_of(rule);
     round.attempts.draw(memory.requests(), {std::addressof(drafter), round.rule});
-    round.block.start();
-    constexpr bool fits = requires { drafter.draw(forward, typename Rule::draft_rule{}, round.block, rng); };
-    static_assert(
-        fits,
-        "draw: the drafter cannot fill this round's block. It needs `template <class DraftRule, class Rng> void "
-        "draw(<what forward returns>, DraftRule, draft_block<Q>& block, Rng& rng)`, where Q is its value_type "
-        "and the round_memory's second parameter; and the forward pass has to be the drafter's own");
-    if constexpr (fits) drafter.draw(forward, typename Rule::draft_rule{}, round.block, rng);
+    draw_block(drafter, forward, typename Rule::draft_rule{}, round.block,
+               detail::round_access::draft_memory<Drafter>(round), rng);
 }
 
 /// The drafter threw, and the round may go on with what it had drafted (end_drafts): if nothing was drawn yet, if the
@@ -331,6 +328,18 @@ void accept(Rule const& rule, logits_rows<Row> const& rows, RowHook const& hook,
     }
 }
 
+/// Tells a model what became of the round, if it has commit: the round's drafter with the block and its own memory.
+template <class Model, class T, class Q, class Hook>
+void commit_to(Model& model, std::span<verdict const> verdicts, round_memory<T, Q, Hook>& memory) noexcept {
+    auto const& round = detail::round_access::state(memory);
+    if constexpr (drafter<Model>) {
+        if (round.parts.drafter == detail::tag_of<Model>()) {
+            return commit_block(model, verdicts, round.block, detail::round_access::draft_memory<Model>(round));
+        }
+    }
+    detail::commit_to(model, verdicts);
+}
+
 /// End. Commits the verdicts to the models that have commit (commit_to), in the order given, the target first; remembers the
 /// round for planners; lets the schedule observe it. Returns its record, with the verdicts, valid until the next round
 /// begins. An engine that rolls back its caches itself names no models and does so by the record.
@@ -346,7 +355,7 @@ round_record end_round(Schedule& schedule, round_memory<T, Q, Hook>& memory, Mod
     auto const requests = memory.requests();
     detail::expect_rows(round.at.scored, requests, "end_round");
     std::span<verdict const> const verdicts = round.verdicts.first(requests.size());
-    (commit_to(models, verdicts, round.block), ...);
+    (commit_to(models, verdicts, memory), ...);
     if constexpr (reads_history_v<Schedule>) {
         round.history.push(requests, round.block.table().survivals,
                            [&](std::size_t r) { return round.block.has_ended(r); });

@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/detail/kernel/philox.hpp>
 
@@ -46,6 +47,14 @@ struct draw_key {
 /// The most tokens that a round may draft for a request. A key has 16 bits for the position in its block or the node of its
 /// tree; in the bits above, decisions that draw again count their attempts.
 inline constexpr std::size_t most_keyed_drafts = 0xffff;
+
+namespace detail {
+inline void check_block_size(char const* owner, char const* what, std::size_t size) {
+    if (size >= 1 && size <= most_keyed_drafts) return;
+    fail_with(owner, ": ", what, " is ", size, ", expected 1 .. ", most_keyed_drafts,
+              ": keys of draws have 16 bits for the place of a drafted token");
+}
+}  // namespace detail
 
 /// Key of a draw that belongs to a block: (seed, anchor position, k, purpose).
 [[nodiscard]] inline draw_key block_key(request_view const& request, std::size_t k, purpose use) noexcept {

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,7 @@
 
 #include "cuda/support/device_array.hpp"
 #include "support/dice.hpp"
+#include "support/drafted.hpp"
 
 namespace chain_scene {
 
@@ -195,8 +198,8 @@ private:
 /// The host's drafter on the same round.
 template <class W, class U, class Confidence = sureleap::no_confidence>
 struct host_blocks {
-    std::vector<std::byte> memory;
     std::vector<request_view> views;
+    std::optional<support::drafted<float>> memory;
     draft_block<float> block;
 
     template <class DraftRule>
@@ -214,20 +217,11 @@ struct host_blocks {
         semi_autoregressive drafter(
             backbone, head, Confidence{},
             drafter_options{.block_size = s.shape.block_size, .vocabulary = s.shape.vocabulary, .map = map});
-        draft_shape shape;
-        shape.requests = s.views.size();
-        shape.block_size = s.shape.block_size;
-        shape.vocabulary = s.shape.vocabulary;
-        shape.state_size = drafter.state_size();
-        shape.kernels = &scalar_kernels<row_kernels>;
-        sureleap::workspace sizer;
-        static_cast<void>(draft_block<float>(sizer, shape));
-        memory.resize(sizer.used());
-        sureleap::workspace ws{memory};
-        block = draft_block<float>(ws, shape);
-        block.begin(views);
+        memory.emplace(drafter, std::span<request_view const>(views),
+                       sureleap::draft_shape{.kernels = &scalar_kernels<row_kernels>});
         philox_randomness rng;
-        drafter.draw(drafter.forward(views), rule, block, rng);
+        memory->draw(drafter, drafter.forward(views), rule, rng);
+        block = memory->block;
     }
 };
 

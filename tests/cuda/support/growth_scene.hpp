@@ -27,6 +27,7 @@
 #include "cuda/support/device_rounds.hpp"
 #include "cuda/support/head_world.hpp"
 #include "cuda/support/round_on_device.hpp"
+#include "cuda/support/tree_scene.hpp"
 #include "support/catch.hpp"
 #include "support/dice.hpp"
 
@@ -157,7 +158,7 @@ bool compare(draft_block<float> const& host, device_trees const& device, std::sp
                         << device.counts[r]);
         REQUIRE(device.counts[r] <= device.nodes);
         std::size_t const size = std::min<std::size_t>(host.size(r), device.counts[r]);
-        draft_tree const& tree = host.tree(r);
+        auto const parents = host.parents(r);
         bool parted = false;
         for (std::size_t n = 1; n <= size && !parted; ++n) {
             INFO("node " << n);
@@ -173,8 +174,9 @@ bool compare(draft_block<float> const& host, device_trees const& device, std::sp
                 REQUIRE_FALSE(exact);
                 break;
             }
-            bool const eldest = tree.first_child(static_cast<node_id>(parent)) == static_cast<node_id>(n);
-            auto const& q = host.growth(r).laws()[parent];
+            bool const eldest = std::find(parents.begin(), parents.end(), parents[n - 1]) ==
+                                parents.begin() + static_cast<std::ptrdiff_t>(n - 1);
+            auto const& q = host.laws(r)[n - 1];
             if (eldest) compare_distribution(device, r, parent, q, seen);
             seen.younger += eldest ? 0u : 1u;
             seen.deep += parent != 0 ? 1u : 0u;
@@ -207,12 +209,16 @@ bool compare(draft_block<float> const& host, device_trees const& device, std::sp
 /// Verdicts about the trees of `host` by chance, from which a drafter learns what siblings are worth: other ratios for
 /// each rank.
 template <class Drafter>
-void teach(support::dice& roll, Drafter& drafter, draft_block<float> const& host) {
+void teach(support::dice& roll, Drafter& drafter, head_world::host_drafts const& drafted) {
+    draft_block<float> const& host = drafted.block;
     std::size_t const count = host.requests().size();
     std::vector<verdict> verdicts(count);
     std::vector<std::vector<std::int32_t>> paths(count);
     for (std::size_t r = 0; r < count; ++r) {
-        draft_tree const& tree = host.tree(r);
+        tree_scene::host_tree made(host.block_size());
+        draft_tree& tree = made.tree;
+        tree.begin(host.requests()[r].anchor);
+        for (std::size_t n = 0; n < host.size(r); ++n) tree.append(host.parents(r)[n], host.tokens(r)[n]);
         for (node_id n = tree.size() > 0 ? tree.first_child(anchor_node) : no_node;
              n != no_node && static_cast<std::size_t>(n) <= host.size(r);) {
             bool const kept = roll.chance(0.5);
@@ -227,7 +233,7 @@ void teach(support::dice& roll, Drafter& drafter, draft_block<float> const& host
                        .parents = host.parents(r),
                        .path = paths[r]};
     }
-    drafter.commit(verdicts, host);
+    drafted.memory->commit(drafter, verdicts);
 }
 
 }  // namespace growth_scene

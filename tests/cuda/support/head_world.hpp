@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -31,6 +32,7 @@
 #include "cuda/support/round_on_device.hpp"
 #include "support/catch.hpp"
 #include "support/dice.hpp"
+#include "support/drafted.hpp"
 
 namespace head_world {
 
@@ -175,8 +177,8 @@ struct requests {
 
 /// What the host drafts, by the reference's row functions.
 struct host_drafts {
-    std::vector<std::byte> memory;
     std::vector<request_view> views;
+    std::optional<support::drafted<float>> memory;
     draft_block<float> block;
 
     template <class DraftRule, class Drafter>
@@ -184,21 +186,11 @@ struct host_drafts {
                 calibration_ref const& calibration = {})
         : views(requests.begin(), requests.end()) {
         for (request_view& view : views) view.draft_floor = floor;
-        draft_shape shape{.requests = views.size(),
-                          .block_size = drafter.block_size(),
-                          .vocabulary = drafter.vocabulary(),
-                          .state_size = drafter.state_size(),
-                          .kernels = &scalar_kernels<row_kernels>,
-                          .calibration = calibration};
-        if constexpr (requires { drafter.shape_memory(shape); }) drafter.shape_memory(shape);
-        sureleap::workspace sizer;
-        static_cast<void>(draft_block<float>(sizer, shape));
-        memory.resize(sizer.used());
-        sureleap::workspace ws{memory};
-        block = draft_block<float>(ws, shape);
-        block.begin(views);
+        memory.emplace(drafter, std::span<request_view const>(views),
+                       draft_shape{.kernels = &scalar_kernels<row_kernels>, .calibration = calibration});
         philox_randomness rng;
-        drafter.draw(drafter.forward(views), rule, block, rng);
+        memory->draw(drafter, drafter.forward(views), rule, rng);
+        block = memory->block;
     }
 };
 

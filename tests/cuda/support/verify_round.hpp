@@ -210,8 +210,9 @@ struct failing : Drafter {
     std::size_t request;
 
     template <class Forward, class DraftRule, class Rng>
-    void draw(Forward const& forward, DraftRule rule, draft_block<float>& block, Rng& rng) {
-        Drafter::draw(forward, rule, block, rng);
+    void draw(Forward const& forward, DraftRule rule, draft_block<float>& block,
+              draft_memory_t<Drafter, float> const& memory, Rng& rng) {
+        draw_block(static_cast<Drafter&>(*this), forward, rule, block, memory, rng);
         if (request < block.requests().size()) block.reject(request, status::invalid_draft);
     }
 };

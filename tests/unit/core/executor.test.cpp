@@ -328,24 +328,24 @@ TEMPLATE_TEST_CASE("executor: products are the same bits however W2 is divided",
 TEST_CASE("executor: steps over requests have scratch of their own") {
     constexpr std::size_t requests = 40;
     test_executor lent{task_order::at_once, 4};
-    draft_shape const shape{
-        .requests = requests, .block_size = 1, .vocabulary = 8, .candidates = 5, .values = 3, .executor = lent};
+    draft_shape const shape{.requests = requests, .block_size = 1, .vocabulary = 8, .executor = lent};
     workspace sizer;
     draft_block<float> const counted(sizer, shape);
+    static_cast<void>(sizer.take<token_id>(shape.workers(), 5));
     std::vector<std::byte> memory(sizer.used());
     workspace ws{memory};
     draft_block<float> block(ws, shape);
+    auto const scratch = ws.take<token_id>(shape.workers(), 5);
     request_settings const settings;
     std::vector<request_view> const views(requests, request_view{.remaining = 1, .settings = &settings});
     block.begin(views);
     std::atomic<int> disturbed{0};
     std::vector<std::atomic<int>> steps(requests);
     block.for_each_request(1, [&](draft_block<float>& mine, std::size_t r) {
-        std::fill_n(mine.candidates().begin(), 5, static_cast<token_id>(r));
-        std::fill_n(mine.values().begin(), 3, static_cast<float>(r));
+        auto const ids = scratch[mine.worker()];
+        std::fill(ids.begin(), ids.end(), static_cast<token_id>(r));
         for (int i = 0; i < 20; ++i) std::this_thread::yield();
-        for (token_id const x : mine.candidates()) disturbed += int{x != static_cast<token_id>(r)};
-        for (float const x : mine.values()) disturbed += int{x != static_cast<float>(r)};
+        for (token_id const x : ids) disturbed += int{x != static_cast<token_id>(r)};
         ++steps[r];
     });
     CHECK(lent.most_tasks() == 4);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <sureleap/drafter/draft_block.hpp>
+#include <sureleap/drafter/draft_memory.hpp>
 
 #include "support/dice.hpp"
 
@@ -25,15 +26,20 @@ struct fixture {
     draft_shape shape;
     std::vector<std::byte> memory;
     draft_block<double> block;
+    draft_rows<double> rows;
     std::vector<request_settings> settings;
     std::vector<request_view> views;
 
     fixture(draft_shape const& s, std::size_t requests) : shape(s), settings(requests) {
+        auto const carve = [&](workspace& ws) {
+            block = draft_block<double>(ws, shape);
+            rows = draft_rows<double>(ws, block.shape(), false);
+        };
         workspace sizer;
-        draft_block<double> const counted(sizer, shape);
+        carve(sizer);
         memory.resize(sizer.used());
         workspace ws{memory};
-        block = draft_block<double>(ws, shape);
+        carve(ws);
         CHECK(ws.used() == sizer.used());
         for (std::size_t r = 0; r < requests; ++r) {
             views.push_back({.id = r,
@@ -63,7 +69,7 @@ TEST_CASE("draft_block: draws by the rule's kind, and records the law that was s
     for (int trial = 0; trial < 300; ++trial) {
         std::size_t const requests = 1 + roll.below(4), gamma = 1 + roll.below(5), vocabulary = 2 + roll.below(10);
         auto const kind = trial % 3;
-        fixture f({requests, gamma, vocabulary, 0, true}, requests);
+        fixture f({requests, gamma, vocabulary}, requests);
         for (auto& s : f.settings) s.temperature = roll.between(0.4, 1.5);
         INFO("trial " << trial);
         // Position after position over all requests, as an autoregressive drafter fills it.
@@ -72,10 +78,10 @@ TEST_CASE("draft_block: draws by the rule's kind, and records the law that was s
         for (std::size_t k = 0; k < gamma; ++k) {
             for (std::size_t r = 0; r < requests; ++r) {
                 auto const row = random_row(roll, vocabulary);
-                auto const place = f.block.next_row(r);
+                auto const place = f.rows.next(f.block, r);
                 REQUIRE(place.size() == vocabulary);
                 std::copy(row.begin(), row.end(), place.begin());
-                auto const q = f.block.law_of(r, place, nullptr);
+                auto const q = f.rows.law(f.block, r, place);
                 double const c = roll.real();
                 token_id x = no_token, expected = no_token;
                 if (kind == 0) {
@@ -136,14 +142,14 @@ TEST_CASE("draft_block: draws by the rule's kind, and records the law that was s
 }
 
 TEST_CASE("draft_block: the draft's own transform shapes q, truncation included") {
-    fixture f({1, 2, 4, 0, true}, 1);
+    fixture f({1, 2, 4}, 1);
     f.settings[0].temperature = 0.3;
     f.settings[0].draft = transform{.temperature = 1.0, .top_k = 2};
-    auto const row = f.block.next_row(0);
+    auto const row = f.rows.next(f.block, 0);
     double const logits[] = {1.0, 3.0, 2.0, 0.0};
     std::copy(std::begin(logits), std::end(logits), row.begin());
     philox_randomness rng;
-    f.block.draw(0, categorical_draft{}, f.block.law_of(0, row, nullptr), 1.0, rng);
+    f.block.draw(0, categorical_draft{}, f.rows.law(f.block, 0, row), 1.0, rng);
     auto const& law = f.block.laws(0)[0];
     CHECK(std::abs(law.probability(1) - 1.0 / (1.0 + std::exp(-1.0))) < 1e-15);
     CHECK(law.probability(0) == 0.0);
@@ -153,12 +159,12 @@ TEST_CASE("draft_block: the draft's own transform shapes q, truncation included"
 TEST_CASE("draft_block: a bad row or confidence ends the chain and names the reason") {
     double const nan = std::numeric_limits<double>::quiet_NaN();
     philox_randomness rng;
-    fixture f({2, 3, 2, 0, true}, 2);
+    fixture f({2, 3, 2}, 2);
     auto const draw = [&](std::size_t r, double logit, double confidence) {
-        auto const row = f.block.next_row(r);
+        auto const row = f.rows.next(f.block, r);
         row[0] = logit;
         row[1] = 0.0;
-        return f.block.draw(r, categorical_draft{}, f.block.law_of(r, row, nullptr), confidence, rng);
+        return f.block.draw(r, categorical_draft{}, f.rows.law(f.block, r, row), confidence, rng);
     };
     CHECK(draw(0, 0.0, 0.9) != no_token);
     CHECK(draw(1, 0.0, 0.9) != no_token);
@@ -179,22 +185,20 @@ TEST_CASE("draft_block: a bad row or confidence ends the chain and names the rea
 }
 
 TEST_CASE("draft_block: without kept rows one row of scratch serves all positions of a request") {
-    fixture f({.requests = 3, .block_size = 4, .vocabulary = 5, .state_size = 2, .keep_rows = false}, 3);
-    CHECK(f.block.next_row(0).data() != f.block.next_row(2).data());
-    CHECK(f.block.head_state(0).size() == 2);
-    CHECK(f.block.head_state(0).data() != f.block.head_state(2).data());
-    auto const row = f.block.next_row(0);
+    fixture f({.requests = 3, .block_size = 4, .vocabulary = 5, .keep_rows = false}, 3);
+    CHECK(f.rows.next(f.block, 0).data() != f.rows.next(f.block, 2).data());
+    auto const row = f.rows.next(f.block, 0);
     f.block.append_found(0, 1, 5);
-    CHECK(f.block.next_row(0).data() == row.data());
-    fixture kept({.requests = 3, .block_size = 4, .vocabulary = 5, .state_size = 2, .keep_rows = true}, 3);
-    auto const kept_row = kept.block.next_row(0);
+    CHECK(f.rows.next(f.block, 0).data() == row.data());
+    fixture kept({.requests = 3, .block_size = 4, .vocabulary = 5, .keep_rows = true}, 3);
+    auto const kept_row = kept.rows.next(kept.block, 0);
     kept.block.append_found(0, 1, 5);
-    CHECK(kept.block.next_row(0).data() == kept_row.data() + 5);
+    CHECK(kept.rows.next(kept.block, 0).data() == kept_row.data() + 5);
     CHECK(f.memory.size() < kept.memory.size());
 }
 
 TEST_CASE("draft_block: found tokens are one-hot over the target vocabulary") {
-    fixture f({1, 3, 0, 0, true}, 1);
+    fixture f({1, 3, 0}, 1);
     f.block.append_found(0, 7, 9);
     f.block.append_found(0, 2, 9, certain / 2);
     CHECK(f.block.size(0) == 2);

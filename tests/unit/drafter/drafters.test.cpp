@@ -313,7 +313,7 @@ TEST_CASE("drafters: a request whose anchor is no token drafts nothing, and othe
     auto const planned = [&](auto& drafter) {
         support::drafted<float> memory{drafter, token_rejection<>{}, s.views};
         memory.planning.start(s.views);
-        drafter.plan(drafter.forward(s.views), memory.block, memory.planning);
+        memory.plan(drafter, drafter.forward(s.views));
         return std::vector<std::uint32_t>(memory.planning.sizes.begin(), memory.planning.sizes.end());
     };
     auto const check = [&](char const* name, auto drafter, bool reads_anchor) {

@@ -267,7 +267,7 @@ TEST_CASE("with_lookup: learns how matches of a length fare from what was verifi
     auto const fared = [&](std::size_t length) { return joined.acceptance()(length); };
     auto const run = [&](std::vector<verdict> const& verdicts) {
         auto const d = support::draft<double>(joined, token_rejection<>{}, round.views);
-        joined.commit(verdicts, d.block);
+        d.commit(joined, verdicts);
     };
     // A match of 2 tokens: its positions count as matches of 2, 3 and 4.
     run({round.outcome(0, 3, 1), round.outcome(1, 3, 3)});
@@ -283,7 +283,7 @@ TEST_CASE("with_lookup: learns how matches of a length fare from what was verifi
     // A round in which nobody drafted has no forward: what it found the round before must not count again.
     auto d = support::draft<double>(joined, token_rejection<>{}, round.views);
     d.block.begin(round.views);
-    joined.commit(std::vector{round.outcome(0, 3, 3)}, d.block);
+    d.commit(joined, std::vector{round.outcome(0, 3, 3)});
     CHECK(fared(2) == before);
     // What was learned is what the next block is recorded with, and planned with.
     d = support::draft<double>(joined, token_rejection<>{}, round.views);
@@ -293,7 +293,7 @@ TEST_CASE("with_lookup: learns how matches of a length fare from what was verifi
     CHECK(table.confidence[0] == c);
     auto const forward = joined.forward(round.views);
     d.planning.start(round.views);
-    joined.plan(forward, d.block, d.planning);
+    d.plan(joined, forward);
     for (std::size_t k = 0; k < block; ++k) CHECK(d.planning.confidence[k] == table.confidence[k]);
     CHECK(d.planning.sizes[1] == block);
 }
@@ -309,7 +309,7 @@ TEST_CASE("with_lookup: the first token that was not verified teaches by what th
         auto const d = support::draft<double>(joined, token_rejection<>{}, round.views);
         verdict mine = round.outcome(0, verified, accepted);
         mine.emitted = emitted;
-        joined.commit(std::vector{mine, round.outcome(1, 0, 0)}, d.block);
+        d.commit(joined, std::vector{mine, round.outcome(1, 0, 0)});
     };
     run(0, 0, {2});
     CHECK(std::abs(fared(2) - 2.0 / 3) < 1e-3);

@@ -212,7 +212,7 @@ void check_lists(std::uint64_t seed) {
                 auto const previous = static_cast<token_id>(roll.below(vocabulary));
                 memory<Real> m(listed.best(), vocabulary);
                 tokens list(listed.capacity());
-                list.resize(listed.choose(std::span<W const>(base), previous, m.scratch(), list));
+                list.resize(listed.unite(listed.choose_best(std::span<W const>(base), m.scratch()), previous, list));
 
                 tokens expected = best_by_sorting<Real>(base, best);
                 auto const next = view.row(static_cast<std::size_t>(previous));
@@ -221,7 +221,8 @@ void check_lists(std::uint64_t seed) {
                 expected.erase(std::unique(expected.begin(), expected.end()), expected.end());
                 REQUIRE(list == expected);
                 tokens at_anchor(listed.capacity());
-                at_anchor.resize(listed.choose(std::span<W const>(base), no_token, m.scratch(), at_anchor));
+                at_anchor.resize(
+                    listed.unite(listed.choose_best(std::span<W const>(base), m.scratch()), no_token, at_anchor));
                 REQUIRE(at_anchor == best_by_sorting<Real>(base, best));
 
                 std::vector<Real> full, some(list.size(), Real(-7)), copied(list.size()), biased;
@@ -259,7 +260,8 @@ TEST_CASE("shortlist_head: a token that has no row of successors is followed by 
     std::vector<token_id> ids(decltype(head)::scratch_type::candidate_count(1)), tokens(head.capacity());
     std::vector<float> values(decltype(head)::scratch_type::value_count(1, 4));
     auto const listed = [&](token_id previous) {
-        std::size_t const count = head.choose(std::span<float const>(base), previous, {ids, values}, tokens);
+        std::size_t const count =
+            head.unite(head.choose_best(std::span<float const>(base), {ids, values}), previous, tokens);
         return std::vector<token_id>(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count));
     };
     CHECK(listed(0) == std::vector<token_id>{0, 1});
@@ -277,9 +279,9 @@ TEST_CASE("shortlist_head: NaN is not listed, a row of nothing else gives an emp
     tokens list(head.capacity(), 9);
     auto const nothing = static_cast<float>(nan_value);
     std::vector<float> base(5, nothing);
-    CHECK(head.choose(std::span<float const>(base), 0, m.scratch(), list) == 0);
+    CHECK(head.unite(head.choose_best(std::span<float const>(base), m.scratch()), 0, list) == 0);
     base[3] = -1.0f;
-    CHECK(head.choose(std::span<float const>(base), 0, m.scratch(), list) == 1);
+    CHECK(head.unite(head.choose_best(std::span<float const>(base), m.scratch()), 0, list) == 1);
     CHECK(list[0] == 3);
 }
 

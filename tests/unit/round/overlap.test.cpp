@@ -291,7 +291,7 @@ TEST_CASE("overlap: with_lookup drafts each round from its own pass, whatever wa
     b.draft(lent);
     philox_randomness rng;
     auto block = b.memory.block();
-    CHECK(error_text([&] { drafter.draw({}, categorical_draft{}, block, rng); }) ==
+    CHECK(error_text([&] { drafter.draw({}, categorical_draft{}, block, {}, rng); }) ==
           "with_lookup: the forward pass was made for other requests than the round's, expected what "
           "forward(memory.requests()) returned in this round");
 }
@@ -318,7 +318,8 @@ TEST_CASE("overlap: drafters learn from the drafts of the round that is committe
         auto reference = make();
         for (auto* one : {&alone_a, &alone_b}) {
             one->judge(one->score());
-            commit_to(reference, one->end().verdicts, one->memory.block());
+            auto const ended = one->end();
+            commit_to(reference, ended.verdicts, one->memory);
         }
         a.rest();
         b.rest();

@@ -51,9 +51,10 @@ struct unsteady : decltype(semi_of(w)) {
         }
     };
     template <class Forward, class DraftRule, class Rng>
-    void draw(Forward const& forward, DraftRule rule, draft_block<double>& block, Rng&) const {
+    void draw(Forward const& forward, DraftRule rule, draft_block<double>& block, memory_type const& memory, Rng&)
+        const {
         own_source own{.seed = *seeds == 0 ? 0 : (*seeds)++};
-        decltype(semi_of(w))::draw(forward, rule, block, own);
+        decltype(semi_of(w))::draw(forward, rule, block, memory, own);
         if (*fails) throw std::runtime_error("the drafter failed");
     }
 };

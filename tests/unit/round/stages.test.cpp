@@ -219,15 +219,14 @@ struct stubborn_drafter {
     [[nodiscard]] std::size_t block_size() const { return 3; }
     [[nodiscard]] std::size_t vocabulary() const { return 3; }
     [[nodiscard]] std::size_t target_vocabulary() const { return 3; }
-    [[nodiscard]] std::size_t state_size() const { return 0; }
     [[nodiscard]] forward_type forward(std::span<request_view const>) const { return {}; }
     template <class DraftRule, class Rng>
-    void draw(forward_type, DraftRule, draft_block<double>& block, Rng& rng) const {
+    void draw(forward_type, DraftRule, draft_block<double>& block, draft_rows<double> const& rows, Rng& rng) const {
         for (std::size_t r = 0; r < block.requests().size(); ++r) {
             for (int k = 0; k < 9; ++k) {  // and without regard to caps
-                auto const row = block.next_row(r);
+                auto const row = rows.next(block, r);
                 row[0] = 0.1, row[1] = 0.5, row[2] = 0.3;
-                auto const law = block.law_of(r, row, {});
+                auto const law = rows.law(block, r, row);
                 token_id const x =
                     claims ? block.draw(r, categorical_draft{}, law, 1.0, rng) : block.draw(r, Habit{}, law, 1.0, rng);
                 if (x == no_token) break;
