@@ -15,7 +15,7 @@ endforeach()
 # adapters inherit.
 set(marks "fidelity guarantee =" "void admit\\(causal_frontier" "void admit\\(draft_table" " budget\\(planning_table<"
           "public schedule_adapter<" "void draw\\(forward_type" "public semi_autoregressive<" "void add_bias\\(")
-set(bases schedule_adapter causal_frontier)
+set(bases schedule_adapter causal_frontier rule_traits)
 
 set(found)
 set(missing)

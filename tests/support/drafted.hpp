@@ -12,7 +12,6 @@
 #include <sureleap/core/guarantee.hpp>
 #include <sureleap/core/workspace.hpp>
 #include <sureleap/drafter/draft_block.hpp>
-#include <sureleap/round/check.hpp>
 #include <sureleap/sampling/random.hpp>
 #include <sureleap/schedule/planning.hpp>
 
@@ -24,8 +23,8 @@ class drafted {
 public:
     template <class Drafter, class Rule>
     drafted(Drafter const& drafter, Rule const&, std::span<sureleap::request_view const> requests) {
-        constexpr bool rows =
-            Rule::access == sureleap::q_access::row && !sureleap::drafts_deterministically_v<Drafter, Rule>;
+        constexpr bool rows = Rule::access == sureleap::q_access::row && !Drafter::is_deterministic &&
+                              !Rule::draft_rule::is_deterministic;
         sureleap::draft_shape shape{.requests = requests.size(),
                                     .block_size = drafter.block_size(),
                                     .vocabulary = drafter.vocabulary(),

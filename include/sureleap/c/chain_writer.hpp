@@ -25,6 +25,7 @@
 #include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/schedule/planning.hpp>
+#include <sureleap/traits.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace c {
@@ -49,7 +50,7 @@ struct given_token {
     }
 };
 
-/// Models drafter. What it says of itself is the most that a round may turn out to have; check_options asked the options.
+/// Models drafter, whose traits are the options'.
 class chain_writer {
 public:
     using value_type = float;
@@ -79,12 +80,10 @@ public:
     }
     [[nodiscard]] std::size_t target_vocabulary() const noexcept { return options_.vocabulary; }
     [[nodiscard]] std::size_t state_size() const noexcept { return 0; }
+    [[nodiscard]] drafter_traits traits() const noexcept { return drafter_of(options_); }
     [[nodiscard]] forward_type forward(std::span<request_view const>) const noexcept { return {}; }
 
     void shape_memory(draft_shape& shape) const noexcept {
-        bool const samples = options_.rule <= SURELEAP_BLOCK_VERIFICATION;
-        shape.rule = how_;
-        shape.keep_rows = samples && how_ != drawn_by::argmax;
         shape.lends_rows = lends_rows();
         shape.lists_tokens = options_.q == SURELEAP_Q_SPARSE;
     }

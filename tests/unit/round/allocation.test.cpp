@@ -33,7 +33,6 @@
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/simple.hpp>
 #include <sureleap/schedule/top_k.hpp>
-#include <sureleap/schedule/when_priced.hpp>
 #include <sureleap/serving/never_lose.hpp>
 #include <sureleap/serving/refined_cost.hpp>
 #include <sureleap/serving/speed_targets.hpp>
@@ -129,7 +128,8 @@ bool quiet_with(executor_ref lent, Make make, Schedule schedule, Rule rule, doub
     target.reserve(places * (block_size + 1), 200);
     auto drafter = make();
     decoder_options const options{.max_requests = places, .executor = lent};
-    if constexpr (is_lossless_round_v<Rule, Schedule, decltype(drafter)>) {
+    constexpr bool chosen = std::is_same_v<Schedule, any_schedule>;
+    if constexpr (chosen || is_lossless_round_v<Rule, Schedule, decltype(drafter)>) {
         decoder dec{target, drafter, schedule, rule, options, hook...};
         return quiet(dec, temperature);
     } else {
@@ -183,7 +183,7 @@ TEST_CASE("no allocation in a round: every schedule, every rule") {
     every_rule(semi, retrospective_schedule{capacity});
 }
 
-TEST_CASE("no allocation in a round: cost models, asked and learning, and the fallback without one") {
+TEST_CASE("no allocation in a round: cost models, asked and learning, and parts that are chosen at run time") {
     parts const p;
     auto const semi = [&] { return p.semi(); };
     additive_cost const prices({.fixed = 1.0, .request = 0.1, .batch_token = 0.05, .draft_fixed = 0.2});
@@ -192,7 +192,8 @@ TEST_CASE("no allocation in a round: cost models, asked and learning, and the fa
     refined_cost cost{padded};
     every_rule(semi, greedy_schedule{padded});
     every_rule(semi, planned_schedule{cost_ref{cost}});
-    every_rule(semi, when_priced<greedy_schedule<additive_cost>>(std::nullopt, 2));
+    CHECK(quiet_round(semi, any_schedule{never_lose{planned_schedule{cost_ref{cost}}}}, any_rule{block_verification{}},
+                      1.0));
     std::size_t const before = allocations + releases;
     for (std::size_t i = 1; i < 100; ++i)
         cost.observe({.requests = i, .batch_tokens = 3 * i}, 0.1 * static_cast<double>(i));
