@@ -11,13 +11,14 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <sureleap/ext/cost_json.hpp>
-#include <sureleap/schedule/greedy.hpp>
+#include <sureleap/schedule/any.hpp>
+#include <sureleap/schedule/planned.hpp>
+#include <sureleap/schedule/simple.hpp>
 
 #include "support/dice.hpp"
 #include "support/error_text.hpp"
