@@ -197,7 +197,8 @@ std::vector<std::vector<token_id>> serve_with_engine(toy_weights const& weights,
         // Continuous batching is the engine's own: who waits takes a free place.
         for (std::size_t slot = 0; slot < places && waiting < jobs.size(); ++slot) {
             if (slots[slot].running) continue;
-            check_settings<rule>(jobs[waiting].settings);  // throws with what is wrong and what is expected
+            check_settings(jobs[waiting].settings,
+                           traits_of<rule>());  // throws with what is wrong and what is expected
             slots[slot] = {waiting, jobs[waiting].prompt, true};
             target.prefill(slot, waiting + 1, jobs[waiting].prompt);
             memory.join(slot);

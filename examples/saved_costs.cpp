@@ -8,9 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <sureleap/ext/cost_json.hpp>
@@ -65,9 +63,8 @@ int main() {
 
     for (cost_fingerprint const& machine : {here, cost_fingerprint{{"device", "another"}}}) {
         cost_offer offer = find_cost(file, {.machine = machine, .max_age = 30 * 86400});
-        std::optional<top_k_schedule<profiled_cost>> schedule;
-        if (offer.table) schedule.emplace(offer.table->model());
-        when_priced const safe{std::move(schedule), 1, offer.refusal};
+        any_schedule const safe =
+            offer.table ? any_schedule{top_k_schedule{offer.table->model()}} : any_schedule{fixed_schedule{1}};
 
         autoregressive drafter{model(1), top1_confidence{}, {.block_size = block_size, .vocabulary = vocabulary}};
         decoder dec{model(2), drafter, safe, token_rejection{}, {.max_requests = places, .seed = 1}};
@@ -75,7 +72,7 @@ int main() {
         while (dec.step()) {
         }
         std::printf("%.2f tokens per request and step; %s\n", dec.report().tau(),
-                    safe.priced() ? "priced" : safe.reason().c_str());
+                    offer.table ? "priced" : offer.refusal.c_str());
     }
     std::filesystem::remove(file);
 }

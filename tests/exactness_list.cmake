@@ -16,7 +16,7 @@ endforeach()
 set(marks "fidelity guarantee =" "void admit\\(causal_frontier" "void admit\\(draft_table" " budget\\(planning_table<"
           "public schedule_adapter<" "public beside_model<" "void draw\\(forward_type" "public semi_autoregressive<"
           "void add_bias\\(")
-set(bases schedule_adapter beside_model causal_frontier)
+set(bases schedule_adapter beside_model causal_frontier rule_traits)
 
 set(found)
 set(missing)

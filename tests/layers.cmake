@@ -12,7 +12,7 @@ cmake_minimum_required(VERSION 3.22)
 
 # Folders, and the doors that stand in the open. A folder's name ends with "/".
 set(order
-    core/ detail/kernel/ sampling/ concepts.hpp head/ confidence/ cost/ schedule/ verify/
+    core/ detail/kernel/ sampling/ concepts.hpp traits.hpp head/ confidence/ cost/ schedule/ verify/
     drafter/
     cuda/core/ cuda/sampling/ cuda/head/ cuda/confidence/ cuda/cost/ cuda/verify/ cuda/schedule/ cuda/drafter/ cuda/tree/
     cuda/round/ cuda.cuh
@@ -25,7 +25,7 @@ set(opened_by_cuda.cuh "^cuda/")
 # Declarations, and the functions that bring the rest.
 set(opened_by_sureleap.h "^c/([a-z_]+[.]h|functions[.]inl)$")
 set(opened_by_sureleap.hpp
-    "^(core|sampling|head|confidence|cost|schedule|verify|drafter|round)/|^(concepts|decoder)[.]hpp$")
+    "^(core|sampling|head|confidence|cost|schedule|verify|drafter|round)/|^(concepts|traits|decoder)[.]hpp$")
 
 set(errors 0)
 macro(complain)

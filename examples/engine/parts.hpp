@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// Drafters, schedules and acceptance rules as run-time choices.
+// Drafters as a run-time choice, and rules by name.
 //
-// The library composes at compile time. An engine that offers its users flags needs the same parts behind variants. One
-// variant per kind of part is enough, because the stages of a round are separate calls: draw visits drafter and rule,
-// admit the schedule, accept the rule. So nothing is instantiated for all three. The compiler still checks
-// losslessness: check_parts() asserts it of every combination that can be chosen.
+// The library composes at compile time. For schedules and rules that are chosen by flags it has any_schedule and any_rule.
+// A drafter is a template over what it draws from, so an engine has a variant of those that it offers. Only drawing visits
+// it: nothing is compiled for a drafter and a schedule together.
 #pragma once
 
 #include <algorithm>
@@ -97,18 +96,6 @@ private:
     std::shared_ptr<sureleap::refined_cost<measured_cost>> known_;
 };
 
-using any_schedule = std::variant<sureleap::fixed_schedule, sureleap::threshold_schedule,
-                                  sureleap::survival_threshold_schedule, sureleap::greedy_schedule<learned_cost>,
-                                  sureleap::top_k_schedule<learned_cost>, sureleap::planned_schedule<learned_cost>,
-                                  sureleap::never_lose<sureleap::planned_schedule<learned_cost>, learned_cost>,
-                                  sureleap::never_lose<sureleap::greedy_schedule<learned_cost>, learned_cost>,
-                                  sureleap::never_lose<sureleap::fixed_schedule, learned_cost>>;
-
-using any_rule = std::variant<sureleap::token_rejection<>, sureleap::token_rejection<sureleap::argmax_draft>,
-                              sureleap::block_verification<>, sureleap::target_match<>, sureleap::keyed_coupling,
-                              sureleap::recursive_rejection<>, sureleap::recursive_rejection<sureleap::argmax_draft>,
-                              sureleap::traversal_verification<>>;
-
 /// Makes `drafter` that of a loaded model with a head of whichever kind; the model must outlive it.
 template <class Real, class Head>
 void set_drafter(any_drafter<Real>& drafter, dspark<Real>& model, Head head) {
@@ -184,7 +171,7 @@ void grow_trees(any_drafter<Real>& drafter, sureleap::tree_options const& option
 
 inline constexpr std::string_view rule_names = "token, token-argmax, block, match, coupled";
 
-[[nodiscard]] inline any_rule make_rule(std::string_view name) {
+[[nodiscard]] inline sureleap::any_rule make_rule(std::string_view name) {
     if (name == "token") return sureleap::token_rejection<>{};
     if (name == "token-argmax") return sureleap::token_rejection<sureleap::argmax_draft>{};
     if (name == "block") return sureleap::block_verification<>{};
@@ -194,93 +181,17 @@ inline constexpr std::string_view rule_names = "token, token-argmax, block, matc
                         std::string(rule_names));
 }
 
-/// The rule that does for a tree what this one does for a chain.
-[[nodiscard]] inline any_rule rule_for_trees(any_rule const& rule) {
-    using namespace sureleap;
-    return std::visit(
-        []<class R>(R const& r) -> any_rule {
-            using draws = typename R::draft_rule;
-            if constexpr (judges_trees_v<R>) {
-                return r;
-            } else if constexpr (std::is_same_v<R, block_verification<draws>>) {
-                return traversal_verification<draws>{};
-            } else {
-                return recursive_rejection<draws>{};
-            }
-        },
-        rule);
-}
+/// What the drafter is that was chosen.
 template <class Real>
-[[nodiscard]] bool drafts_trees(any_drafter<Real> const& drafter) {
-    return std::visit([]<class D>(D const&) { return sureleap::drafts_trees_v<D>; }, drafter);
+[[nodiscard]] sureleap::drafter_traits traits_of(any_drafter<Real> const& drafter) {
+    return std::visit([](auto const& d) { return sureleap::traits_of(d); }, drafter);
 }
 
-// ---- what goes together ----------------------------------------------------------------------------------------
-
-/// The schedule can plan with what this drafter gives.
-template <class Drafter, class Schedule>
-inline constexpr bool plans_for = false;
-template <class Drafter, sureleap::planner Schedule>
-inline constexpr bool plans_for<Drafter, Schedule> =
-    sureleap::reads_history_v<Schedule> || sureleap::plans_at_anchor_v<Drafter>;
-
-/// Whether a planner can ask this drafter before it draws; whether it says how sure it is of what it drafts.
+/// Throws unless the parts go together, before anything is made for them.
 template <class Real>
-[[nodiscard]] bool plans_at_anchor(any_drafter<Real> const& drafter) {
-    return std::visit([]<class D>(D const&) { return sureleap::plans_at_anchor_v<D>; }, drafter);
-}
-template <class Real>
-[[nodiscard]] bool has_confidence(any_drafter<Real> const& drafter) {
-    return std::visit([]<class D>(D const&) { return D::has_confidence; }, drafter);
-}
-
-/// Rules that sample along trees judge chains as well, but there those for chains are faster.
-template <class Drafter, class Rule>
-inline constexpr bool judges_drafts_of =
-    sureleap::drafts_trees_v<Drafter> ? sureleap::judges_trees_v<Rule>
-                                      : !sureleap::judges_trees_v<Rule> || Rule::access == sureleap::q_access::none;
-
-/// What check_parts lets through.
-template <class Drafter, class Schedule, class Rule>
-inline constexpr bool goes_together =
-    (!sureleap::needs_confidence_v<Schedule> || Drafter::has_confidence) &&
-    (!sureleap::planner<Schedule> || plans_for<Drafter, Schedule>) && judges_drafts_of<Drafter, Rule>;
-
-/// None of the schedules and rules that can be chosen with this drafter is lossy.
-template <class Drafter, class... Schedules, class... Rules>
-[[nodiscard]] consteval bool keeps_the_law(std::variant<Schedules...> const*, std::variant<Rules...> const*) {
-    auto const with = []<class Schedule>(std::type_identity<Schedule>) {
-        return (sureleap::is_lossless_round_v<Rules, Schedule, Drafter> && ...);
-    };
-    return (with(std::type_identity<Schedules>{}) && ...);
-}
-
-/// What the compiler refuses of a fixed combination (check_round), split for parts that are chosen at run time: that
-/// none is lossy it still proves, for all of them; what a drafter cannot give a schedule is an error here.
-template <class... Drafters, class Schedules>
-void check_parts(std::variant<Drafters...> const& drafter, Schedules const& schedule, any_rule const& rule) {
-    static_assert(
-        (keeps_the_law<Drafters>(static_cast<Schedules const*>(nullptr), static_cast<any_rule const*>(nullptr)) && ...),
-        "parts: a rule, schedule and drafter that can be chosen together would change the target's law");
-    std::visit(
-        []<class D, class S>(D const&, S const&) {
-            if (sureleap::needs_confidence_v<S> && !D::has_confidence) {
-                sureleap::fail_with("this schedule reads confidences and the drafter has none; use the fixed schedule");
-            }
-            if (sureleap::planner<S> && !plans_for<D, S>) {
-                sureleap::fail_with(
-                    "the planned schedule asks for confidences before any token is drawn, which "
-                    "this drafter cannot give; use the top-k schedule");
-            }
-        },
-        drafter, schedule);
-    std::visit(
-        []<class D, class R>(D const&, R const&) {
-            if (!judges_drafts_of<D, R>) {
-                sureleap::fail_with("the drafter drafts trees and the acceptance rule judges chains, or the other way");
-            }
-        },
-        drafter, rule);
+void check_parts(any_drafter<Real> const& drafter, sureleap::any_schedule const& schedule,
+                 sureleap::any_rule const& rule) {
+    std::visit([&](auto const& d) { sureleap::check_round(d, schedule, rule); }, drafter);
 }
 
 }  // namespace engine

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The one unit that compiles all combinations of drafter, schedule and rule, half a minute of it.
+// The one unit that compiles all drafters and all rules.
 #include "server.hpp"
 
 namespace engine {

@@ -38,8 +38,8 @@ struct server_event {
     bool finished = false;                            ///< its last event
 };
 
-/// Real: numbers of models and rounds. Rng: sureleap::randomness. Schedules: a variant of those that it may be given.
-template <class Real, class Rng = sureleap::philox_randomness, class Schedules = any_schedule>
+/// Real: numbers of models and rounds. Rng: sureleap::randomness.
+template <class Real, class Rng = sureleap::philox_randomness>
 class server {
     using memory_type = sureleap::round_memory<Real, Real>;
 
@@ -48,13 +48,14 @@ public:
     /// trees gets the rule that does for trees what `rule` does for chains. `observer` is the model inside the drafter,
     /// if it feeds on features; it has the target's limits. A drafter that needs no features has none. `constrained`:
     /// requests may have a constraint or min_new_tokens.
-    server(target<Real>& served, any_drafter<Real>& drafter, draft_model<Real>* observer, Schedules schedule,
-           any_rule rule, thread_pool& pool, Rng rng = {}, bool constrained = false)
+    server(target<Real>& served, any_drafter<Real>& drafter, draft_model<Real>* observer,
+           sureleap::any_schedule schedule, sureleap::any_rule const& rule, thread_pool& pool, Rng rng = {},
+           bool constrained = false)
         : target_(served),
           drafter_(drafter),
           observer_(observer),
           schedule_(std::move(schedule)),
-          rule_(drafts_trees(drafter) ? rule_for_trees(rule) : std::move(rule)),
+          rule_(traits_of(drafter).drafts_trees ? rule.for_trees() : rule),
           rng_(std::move(rng)),
           calibration_(calibration_of(observer, block_size())),
           memory_(make_memory(
@@ -79,7 +80,7 @@ public:
 
     /// Queues a request. Throws if the prompt or the settings cannot be served.
     request_id submit(std::vector<token_id> prompt, request_settings const& settings) {
-        std::visit([&]<class R>(R const&) { sureleap::check_settings<R>(settings); }, rule_);
+        sureleap::check_settings(settings, rule_.traits());
         if (settings.masks_rows() && !constrained_) {
             sureleap::fail_with(
                 "server: the request has a constraint or min_new_tokens, expected a server that was made ",
@@ -244,8 +245,8 @@ private:
         return s.view(slot, plain);
     }
 
-    // Every drafter, schedule and rule meet in these. They stand below the class: whoever relies on server.cpp must not compile
-    // them again, as bodies inside a class would be.
+    // Every drafter and every rule meet their rows in these. They stand below the class: whoever relies on server.cpp must
+    // not compile them again, as bodies inside a class would be.
     [[nodiscard]] memory_type make_memory(sureleap::round_limits const& limits);
     void round(std::span<request_view const> requests);
     template <class D>
@@ -309,9 +310,9 @@ private:
     target<Real>& target_;
     any_drafter<Real>& drafter_;
     draft_model<Real>* observer_;
-    Schedules schedule_;
+    sureleap::any_schedule schedule_;
     std::optional<learned_cost> cost_;
-    any_rule rule_;
+    sureleap::any_rule rule_;
     Rng rng_;
     std::optional<sureleap::sequential_scaling> const calibration_;  // lent to memory_
     memory_type memory_;
@@ -333,31 +334,22 @@ private:
     std::vector<token_id> next_tokens_;
 };
 
-/// The parts are chosen at run time, the memory is made for their types: those that go together.
-template <class Real, class Rng, class Schedules>
-auto server<Real, Rng, Schedules>::make_memory(sureleap::round_limits const& limits) -> memory_type {
-    check_parts(drafter_, schedule_, rule_);
-    return std::visit(
-        [&]<class D, class S, class R>(D const& drafter, S& schedule, R const& rule) -> memory_type {
-            if constexpr (goes_together<D, S, R>) {
-                return {drafter, schedule, rule, limits};
-            } else {
-                sureleap::fail_with("server: the parts do not go together");  // check_parts says why
-            }
-        },
-        drafter_, schedule_, rule_);
+template <class Real, class Rng>
+auto server<Real, Rng>::make_memory(sureleap::round_limits const& limits) -> memory_type {
+    return std::visit([&](auto const& drafter) -> memory_type { return {drafter, schedule_, rule_, limits}; },
+                      drafter_);
 }
 
-template <class Real, class Rng, class Schedules>
-void server<Real, Rng, Schedules>::round(std::span<request_view const> requests) {
+template <class Real, class Rng>
+void server<Real, Rng>::round(std::span<request_view const> requests) {
     bool const anybody_drafts = [&] {
         stopwatch const watch{times_.accept};
-        return std::visit([&](auto& s) { return sureleap::begin_round(s, requests, memory_); }, schedule_);
+        return sureleap::begin_round(schedule_, requests, memory_);
     }();
     if (anybody_drafts) std::visit([&](auto& drafter) { draft(drafter); }, drafter_);
     auto const& batch = [&]() -> sureleap::verify_batch const& {
         stopwatch const watch{times_.accept};
-        return std::visit([&](auto const& s) -> auto const& { return sureleap::admit(s, memory_); }, schedule_);
+        return sureleap::admit(schedule_, memory_);
     }();
     auto const rows = [&] {
         stopwatch const watch{times_.verify};
@@ -367,16 +359,16 @@ void server<Real, Rng, Schedules>::round(std::span<request_view const> requests)
     if (rows_.size() + target_.features().rows > target_.limits().max_rows) observe_kept();
     {
         stopwatch const watch{times_.accept};
-        std::visit([&](auto const& r) { sureleap::accept(r, rows, sureleap::no_logits_hook{}, rng_, memory_); }, rule_);
-        last_ = std::visit([&](auto& s) { return sureleap::end_round(s, memory_); }, schedule_);
+        sureleap::accept(rule_, rows, sureleap::no_logits_hook{}, rng_, memory_);
+        last_ = sureleap::end_round(schedule_, memory_);
     }
     if (cost_) cost_->observe(last_);
     commit(last_.verdicts);
 }
 
-template <class Real, class Rng, class Schedules>
+template <class Real, class Rng>
 template <class D>
-void server<Real, Rng, Schedules>::draft(D& drafter) {
+void server<Real, Rng>::draft(D& drafter) {
     auto const forward = [&] {
         stopwatch const watch{times_.draft};
         if (memory_.block().load().drafting > 0) observe_kept();  // else nobody asks the model
@@ -384,21 +376,13 @@ void server<Real, Rng, Schedules>::draft(D& drafter) {
     }();
     {
         stopwatch const watch{times_.accept};
-        std::visit(
-            [&]<class S>(S const& s) {
-                if constexpr (plans_for<D, S>) sureleap::plan(s, drafter, forward, memory_);
-            },
-            schedule_);
+        sureleap::plan(schedule_, drafter, forward, memory_);
     }
     stopwatch const watch{D::is_parallel ? times_.head : times_.draft};
-    std::visit(
-        [&]<class R>(R const& r) {
-            if constexpr (judges_drafts_of<D, R>) sureleap::draw(drafter, forward, r, rng_, memory_);
-        },
-        rule_);
+    sureleap::draw(drafter, forward, rule_, rng_, memory_);
 }
 
-/// Every drafter, schedule and rule in float: compiled once, in server.cpp.
+/// Every drafter and rule in float: compiled once, in server.cpp.
 extern template class server<float>;
 
 }  // namespace engine

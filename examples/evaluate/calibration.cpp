@@ -216,7 +216,7 @@ table describe(mending how, recovery const& r) {
 
 section run_calibration(session const& s) {
     contestant who = s.load(s.chosen.closely(), s.chosen.batch);
-    if (!std::visit([]<class D>(D const&) { return D::has_confidence; }, who.models.drafter)) {
+    if (!engine::traits_of(who.models.drafter).has_confidence) {
         fail_with("calibration: ", who.name, " has no confidences; choose another drafter with --of");
     }
     if (who.joined) {

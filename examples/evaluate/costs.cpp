@@ -68,7 +68,7 @@ public:
         for (std::size_t const rows : s_.chosen.rows) all.push_back({true, rows});
         return all;
     }
-    [[nodiscard]] std::vector<priced_round> operator()(choice const& what, engine::any_schedule schedule,
+    [[nodiscard]] std::vector<priced_round> operator()(choice const& what, sureleap::any_schedule schedule,
                                                        progress& shown) {
         if (what.tree)
             drafts_.draft_trees(what.rows - 1);

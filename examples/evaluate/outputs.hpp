@@ -8,7 +8,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include <engine/parts.hpp>
@@ -17,9 +16,8 @@
 namespace evaluate {
 
 /// Whether outputs under these settings are the same tokens whatever is drafted, and not only of the same law.
-[[nodiscard]] inline bool is_reproducible(sureleap::transform const& sampling, engine::any_rule const& rule) {
-    return sampling.greedy() ||
-           std::visit([]<class R>(R const&) { return R::guarantee == sureleap::fidelity::pathwise; }, rule);
+[[nodiscard]] inline bool is_reproducible(sureleap::transform const& sampling, sureleap::any_rule const& rule) {
+    return sampling.greedy() || rule.traits().guarantee == sureleap::fidelity::pathwise;
 }
 
 /// Where the first `tokens` tokens of two outputs part, if they do.

@@ -75,8 +75,8 @@ struct round_outcome {
 
 struct decoding_settings {
     sureleap::transform sampling;
-    engine::any_rule rule;
-    engine::any_schedule schedule;
+    sureleap::any_rule rule = sureleap::token_rejection{};
+    sureleap::any_schedule schedule = sureleap::fixed_schedule{};
     std::size_t tokens = 128;
     std::optional<std::size_t> max_draft{};      ///< instead of the contestant's
     std::optional<engine::learned_cost> cost{};  ///< of the schedule, if it goes by one: rounds correct it

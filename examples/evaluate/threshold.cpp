@@ -21,7 +21,7 @@ section run_threshold(session const& s) {
     table kept{.title = "Accepted of the verified drafts, by confidence threshold and domain",
                .header = s.with_domains({"threshold"})};
     progress shown_so_far(s.status, "threshold", 2 * s.chosen.thresholds.size());
-    auto const measure = [&](char const* of, double threshold, engine::any_schedule schedule) {
+    auto const measure = [&](char const* of, double threshold, sureleap::any_schedule schedule) {
         std::string const name = terminal::plain(threshold);
         shown_so_far.begin_part(std::string(of) + " " + name);
         auto how = s.settings();

@@ -24,7 +24,7 @@ namespace {
 /// A way to draft and to judge, in as many rows as there may be.
 struct method {
     char const* name;
-    engine::any_rule rule;
+    sureleap::any_rule rule;
     bool tree = true;
     bool repeats_plain = false;  ///< the text is plain decoding's
 };

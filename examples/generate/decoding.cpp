@@ -81,9 +81,8 @@ decoding decode(engine::server<float>& server, job const& what, watcher const& w
     return done;
 }
 
-bool is_reproducible(sureleap::request_settings const& settings, engine::any_rule const& rule) {
-    return settings.target_transform().greedy() ||
-           std::visit([]<class R>(R const&) { return R::guarantee == sureleap::fidelity::pathwise; }, rule);
+bool is_reproducible(sureleap::request_settings const& settings, sureleap::any_rule const& rule) {
+    return settings.target_transform().greedy() || rule.traits().guarantee == sureleap::fidelity::pathwise;
 }
 
 std::optional<difference> first_difference(decoding const& a, decoding const& b) {

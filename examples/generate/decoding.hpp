@@ -25,8 +25,8 @@ namespace generate {
 struct method {
     engine::any_drafter<float>& drafter;
     engine::draft_model<float>* draft;  ///< the model in it that wants the target's features; may be null
-    engine::any_schedule schedule;
-    engine::any_rule rule;
+    sureleap::any_schedule schedule;
+    sureleap::any_rule rule;
     std::optional<engine::learned_cost> cost{};  ///< of the schedule, if it goes by one: rounds correct it
 };
 
@@ -65,7 +65,7 @@ using watcher = std::function<void(decoding const& so_far, std::span<round_seen 
 [[nodiscard]] decoding decode(engine::server<float>& server, job const& what, watcher const& watch);
 
 /// Whether the output under these settings is the same whatever is drafted, and not only of the same law.
-[[nodiscard]] bool is_reproducible(sureleap::request_settings const& settings, engine::any_rule const& rule);
+[[nodiscard]] bool is_reproducible(sureleap::request_settings const& settings, sureleap::any_rule const& rule);
 
 struct difference {
     std::size_t copy;

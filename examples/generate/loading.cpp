@@ -188,7 +188,7 @@ models load_models(options const& chosen, std::size_t prompt_size, engine::threa
     }
     auto const rule = engine::make_rule(chosen.rule);
     engine::check_parts(drafter.drafter, make_schedule(chosen.schedule, drafter.drafter, unmeasured),
-                        chosen.tree > 0 ? engine::rule_for_trees(rule) : rule);
+                        chosen.tree > 0 ? rule.for_trees() : rule);
     read_in(target.mapped, pool, status);
     read_in(drafter.mapped, pool, status);
     if (chosen.ignore_eos) target.stop_tokens.clear();

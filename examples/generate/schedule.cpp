@@ -23,8 +23,8 @@ std::optional<Number> number(std::string_view text) {
 
 }  // namespace
 
-engine::any_schedule make_schedule(std::string const& name, engine::any_drafter<float> const& drafter,
-                                   std::function<engine::learned_cost()> const& measure) {
+sureleap::any_schedule make_schedule(std::string const& name, engine::any_drafter<float> const& drafter,
+                                     std::function<engine::learned_cost()> const& measure) {
     std::string_view const text = name;
     std::string_view const kind = text.substr(0, text.find(':'));
     bool const has_value = kind.size() < text.size();
@@ -38,10 +38,11 @@ engine::any_schedule make_schedule(std::string const& name, engine::any_drafter<
         if (auto const least = number<double>(value)) return sureleap::survival_threshold_schedule{*least};
     } else if (!has_value) {
         using sureleap::never_lose;
-        if (kind == "auto" && engine::plans_at_anchor(drafter)) {
+        auto const can = engine::traits_of(drafter);
+        if (kind == "auto" && can.plans_at_anchor) {
             return never_lose{sureleap::planned_schedule{measure()}};
         }
-        if (kind == "auto" && engine::has_confidence(drafter)) {
+        if (kind == "auto" && can.has_confidence) {
             return never_lose{sureleap::greedy_schedule{measure()}};
         }
         if (kind == "auto") return never_lose{sureleap::fixed_schedule{}, measure()};

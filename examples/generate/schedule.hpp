@@ -15,8 +15,8 @@ namespace generate {
 ///
 /// auto decides before every round how far to draft, or not at all (never_lose). What is verified of it is planned at the
 /// anchor, where the drafter can be asked there; goes by confidences as they come, where it has such; or else is all.
-[[nodiscard]] engine::any_schedule make_schedule(std::string const& name, engine::any_drafter<float> const& drafter,
-                                                 std::function<engine::learned_cost()> const& measure);
+[[nodiscard]] sureleap::any_schedule make_schedule(std::string const& name, engine::any_drafter<float> const& drafter,
+                                                   std::function<engine::learned_cost()> const& measure);
 
 /// The error of a name that is none.
 void check_schedule_name(std::string const& name);

@@ -14,12 +14,11 @@
 namespace generate {
 
 void write_trace(options const& chosen, models const& loaded, prompt const& asked, decoding const& run) {
-    trace_facts facts{
-        .lines = {{"target", loaded.target_facts.name + ": " + loaded.target_facts.description},
-                  {"draft", loaded.draft_facts.name + ": " + loaded.draft_facts.description},
-                  {"decoding", in_words(chosen.settings) + ", seed " + std::to_string(chosen.seed) + ", rule " +
-                                   chosen.rule + ", schedule " + chosen.schedule}},
-        .has_confidence = std::visit([]<class D>(D const&) { return D::has_confidence; }, loaded.drafter)};
+    trace_facts facts{.lines = {{"target", loaded.target_facts.name + ": " + loaded.target_facts.description},
+                                {"draft", loaded.draft_facts.name + ": " + loaded.draft_facts.description},
+                                {"decoding", in_words(chosen.settings) + ", seed " + std::to_string(chosen.seed) +
+                                                 ", rule " + chosen.rule + ", schedule " + chosen.schedule}},
+                      .has_confidence = engine::traits_of(loaded.drafter).has_confidence};
     if (chosen.prompt) facts.lines.emplace_back("prompt", *chosen.prompt);
     std::size_t accepted = 0, verified = 0;
     for (round_seen const& round : run.rounds) {

@@ -417,12 +417,14 @@ struct randomness_archetype {
 ///   are best left alone. Each decision has a key of its own (draw_key.hpp). Const, concurrently callable.
 /// - Its call operator declares `decision` as its return type: with `auto` the compiler reads its body before it knows
 ///   the verification.
+/// - A rule that is chosen when the program runs says the first three by traits() (traits.hpp).
 template <class A>
 concept acceptance_sampler =
-    requires(A const& rule, detail::verification_archetype& v, detail::randomness_archetype& rng) {
+    (requires(A const& rule) { rule.traits(); } || requires {
         { std::integral_constant<fidelity, A::guarantee>{} };
         { std::integral_constant<q_access, A::access>{} };
         { std::bool_constant<A::draft_rule::is_deterministic>{} };
+    }) && requires(A const& rule, detail::verification_archetype& v, detail::randomness_archetype& rng) {
         { rule(v, rng) } -> std::same_as<decision>;
     };
 

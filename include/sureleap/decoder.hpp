@@ -149,7 +149,7 @@ public:
     /// free are given at the beginning of a step. Its first round drafts from the last prompt token. Throws if settings or
     /// prompt are unusable, if the request alone would not fit into max_tokens, or if the decoder is full.
     request_id submit(std::span<token_id const> prompt, request_settings const& settings = {}) {
-        check_settings<Rule>(settings);
+        check_settings(settings, traits_of(runner_.rule()));
         if (settings.masks_rows() && !constrained_) {
             fail_with(
                 "decoder: the request has a constraint or min_new_tokens, expected a decoder with room for rows "

@@ -31,6 +31,7 @@
 #include <sureleap/sampling/weighted_row.hpp>
 
 #include <sureleap/concepts.hpp>
+#include <sureleap/traits.hpp>
 
 #include <sureleap/head/gated.hpp>
 #include <sureleap/head/int8.hpp>
@@ -54,6 +55,7 @@
 
 #include <sureleap/schedule/adapter.hpp>
 #include <sureleap/schedule/agreed.hpp>
+#include <sureleap/schedule/any.hpp>
 #include <sureleap/schedule/budget.hpp>
 #include <sureleap/schedule/bulk_admission.hpp>
 #include <sureleap/schedule/frontier.hpp>
@@ -65,8 +67,8 @@
 #include <sureleap/schedule/survival.hpp>
 #include <sureleap/schedule/throughput.hpp>
 #include <sureleap/schedule/top_k.hpp>
-#include <sureleap/schedule/when_priced.hpp>
 
+#include <sureleap/verify/any.hpp>
 #include <sureleap/verify/block.hpp>
 #include <sureleap/verify/bounded.hpp>
 #include <sureleap/verify/bounded_remaining.hpp>
@@ -102,7 +104,6 @@
 
 #include <sureleap/round/attempts.hpp>
 #include <sureleap/round/check.hpp>
-#include <sureleap/round/combination.hpp>
 #include <sureleap/round/judge.hpp>
 #include <sureleap/round/log_probabilities.hpp>
 #include <sureleap/round/memory.hpp>

@@ -15,7 +15,9 @@
 #include <string>
 #include <vector>
 
-#include <sureleap/round/combination.hpp>
+#include <sureleap/traits.hpp>
+
+using sureleap::misfit;
 
 namespace {
 
@@ -110,24 +112,24 @@ TEST_CASE("Combinations that would not keep the law are refused in the compiler'
     sureleap_round_options o = plain();
     o.confidence = SURELEAP_CONFIDENCE_GIVEN;
     o.schedule = SURELEAP_RETROSPECTIVE;
-    CHECK(refusal(o, SURELEAP_NOT_LOSSLESS) == SURELEAP_DETAIL_LOOKS_AHEAD);
+    CHECK(refusal(o, SURELEAP_NOT_LOSSLESS) == to_string(misfit::looks_ahead));
     o.rule = SURELEAP_BLOCK_VERIFICATION;
-    CHECK(refusal(o, SURELEAP_NOT_LOSSLESS) == SURELEAP_DETAIL_LOOKS_AHEAD);
+    CHECK(refusal(o, SURELEAP_NOT_LOSSLESS) == to_string(misfit::looks_ahead));
     // The positive twins lack a cost alone.
     o.draft_rule = SURELEAP_DRAFT_ARGMAX;
     CHECK(refusal(o, SURELEAP_INVALID_ARGUMENT).find("cost is null") != std::string::npos);
     o = plain();
     o.draft_rule = SURELEAP_DRAFT_COUPLED;
-    CHECK(refusal(o, SURELEAP_NOT_LOSSLESS) == SURELEAP_DETAIL_NOISE_RETURNS);
+    CHECK(refusal(o, SURELEAP_NOT_LOSSLESS) == to_string(misfit::noise_returns));
     o.q = SURELEAP_Q_ONE_HOT;  // nothing is drawn
     CHECK(made_round(o).result == SURELEAP_OK);
     o = plain();
     o.schedule = SURELEAP_THRESHOLD;
-    CHECK(refusal(o, SURELEAP_NOT_LOSSLESS) == SURELEAP_DETAIL_NO_CONFIDENCE);
+    CHECK(refusal(o, SURELEAP_NOT_LOSSLESS) == to_string(misfit::no_confidence));
     o.confidence = SURELEAP_CONFIDENCE_TOP1;
     CHECK(made_round(o).result == SURELEAP_OK);
     o.schedule = SURELEAP_PLANNED;
-    CHECK(refusal(o, SURELEAP_NOT_LOSSLESS) == SURELEAP_DETAIL_NO_ANCHOR);
+    CHECK(refusal(o, SURELEAP_NOT_LOSSLESS) == to_string(misfit::no_anchor));
 }
 
 TEST_CASE("Options are refused by name, value and expectation") {

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// A schedule that throws when the models have committed would lose the tokens of the round; inside an adapter as well.
+// A schedule that throws when the models have committed would lose the tokens of the round; inside any_schedule as well.
 // expect-error: observe: a schedule's observe.record. may throw, but the round is over when it is called
 // expect-error: One that cannot learn from a round remembers that, and throws in limit_drafts
-#include <optional>
-
-#include <sureleap/schedule/when_priced.hpp>
+#include <sureleap/schedule/any.hpp>
 
 #include "parts.hpp"
 
@@ -20,7 +18,6 @@ struct logging_schedule : fixed_schedule {
 };
 
 int main() {
-    decoder engine{make_target(), make_drafter(), when_priced{std::optional(logging_schedule{fixed_schedule{}})},
-                   target_match<>{}};
+    decoder engine{make_target(), make_drafter(), any_schedule{logging_schedule{fixed_schedule{}}}, target_match<>{}};
     return engine.step();
 }

@@ -99,10 +99,8 @@ struct recipe {
     }
 };
 
-/// Of all schedules only those that the recorded loops had: each is compiled with every drafter and rule.
-using scripted_schedule = std::variant<sureleap::fixed_schedule, sureleap::threshold_schedule>;
 template <class Real>
-using scripted_server = engine::server<Real, scripted, scripted_schedule>;
+using scripted_server = engine::server<Real, scripted>;
 
 // Runs one sample of a file. after_round(proposal, accepted) sees the server after every round with a block.
 template <class Real, class AfterRound>
@@ -198,7 +196,7 @@ void check_dspark_loop(std::string const& name, double temperature, double thres
     engine::dspark<Real> model(std::move(draft), served, pool, limits);
     engine::any_drafter<Real> drafter = engine::make_drafter(model);
     auto const confidence = engine::load_confidence<Real>(model.source());
-    scripted_schedule schedule = sureleap::fixed_schedule{};
+    sureleap::any_schedule schedule = sureleap::fixed_schedule{};
     if (threshold > 0) schedule = sureleap::threshold_schedule{threshold};
 
     script s;

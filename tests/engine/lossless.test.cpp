@@ -44,7 +44,7 @@ std::vector<std::string> schedules_for(kind k) {
     return {"fixed", "threshold", "greedy", "top-k", "planned", "never lose, planned"};
 }
 
-engine::any_schedule make_schedule(std::string const& name) {
+sureleap::any_schedule make_schedule(std::string const& name) {
     // A row costs enough that some drafts are not worth verifying.
     engine::learned_cost const cost =
         sureleap::of_batch(sureleap::capacity_table<>({{1, 1.0e-3}, {4, 1.3e-3}, {16, 3.5e-3}}));

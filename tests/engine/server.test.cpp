@@ -69,7 +69,7 @@ struct outputs {
     }
 };
 
-engine::server<float> make_server(tiny::served& parts, engine::any_schedule schedule = sureleap::fixed_schedule{},
+engine::server<float> make_server(tiny::served& parts, sureleap::any_schedule schedule = sureleap::fixed_schedule{},
                                   std::string const& rule = "token") {
     return {parts.target, parts.drafter, parts.observer, std::move(schedule), engine::make_rule(rule), parts.pool};
 }
@@ -148,12 +148,11 @@ TEST_CASE("server: rounds correct what a schedule believes of costs, and not wha
 TEST_CASE("server: parts that do not go together are refused", "[engine]") {
     engine::learned_cost const cost = sureleap::of_batch(sureleap::capacity_table<>({{1, 1.0}, {8, 2.0}}));
     engine::serving_limits const limits{.slots = 2, .context_length = 20, .max_rows = 10};
-    auto const refused = [&](kind k, engine::any_schedule schedule) {
+    auto const refused = [&](kind k, sureleap::any_schedule schedule) {
         tiny::served parts(models(), k, drafter, storage::bf16, limits);
         return error_text([&] { (void)make_server(parts, std::move(schedule)); });
     };
-    std::string const no_confidence =
-        "this schedule reads confidences and the drafter has none; use the fixed schedule";
+    std::string const no_confidence = to_string(sureleap::misfit::no_confidence);
     for (kind const k : {kind::none, kind::lookup}) {
         CHECK(refused(k, sureleap::threshold_schedule{0.5}) == no_confidence);
         CHECK(refused(k, sureleap::greedy_schedule{cost}) == no_confidence);
@@ -161,10 +160,7 @@ TEST_CASE("server: parts that do not go together are refused", "[engine]") {
         CHECK(refused(k, sureleap::top_k_schedule{cost, 0.5}) == no_confidence);
         CHECK(refused(k, sureleap::fixed_schedule{}).empty());
     }
-    CHECK(
-        refused(kind::eagle3, sureleap::planned_schedule{cost}) ==
-        "the planned schedule asks for confidences before any token is drawn, which this drafter cannot give; use the "
-        "top-k schedule");
+    CHECK(refused(kind::eagle3, sureleap::planned_schedule{cost}) == to_string(sureleap::misfit::no_anchor));
     CHECK(refused(kind::eagle3, sureleap::top_k_schedule{cost, 0.5}).empty());
     for (kind const k : {kind::vanilla, kind::dflash}) {
         CHECK(refused(k, sureleap::planned_schedule{cost}).empty());

@@ -139,7 +139,7 @@ struct failing_schedule : adaptive::free_schedule<threshold_schedule> {
         if (*admissions_left > 0 && --*admissions_left == 0) throw std::runtime_error("admit");
     }
 };
-using server_type = engine::server<float, philox_randomness, std::variant<probing_schedule, failing_schedule>>;
+using server_type = engine::server<float>;
 
 struct job {
     token_id prompt;
@@ -196,7 +196,7 @@ history by_stages(tiny::agreeing_models const& m, std::vector<job> const& jobs, 
 }
 
 history by_server(tiny::agreeing_models const& m, std::vector<job> const& jobs, std::uint64_t seed,
-                  engine::any_rule const& rule) {
+                  sureleap::any_rule const& rule) {
     models mine(m);
     server_type server(mine.parts.target, mine.parts.drafter, mine.parts.observer, probing_schedule{seed}, rule,
                        mine.parts.pool);

@@ -48,7 +48,8 @@ public:
         using drafter_type = std::invoke_result_t<Make const&>;
         under(std::conditional_t<drafter_type::has_confidence, by_confidence, fixed_schedule>{}, name, make, rule);
         bool constexpr samples = Rule::guarantee == fidelity::distribution;
-        if constexpr (samples && plans_at_anchor_v<drafter_type> && !drafts_deterministically_v<drafter_type, Rule>) {
+        if constexpr (samples && traits_of<drafter_type>().plans_at_anchor && !drafter_type::is_deterministic &&
+                      !Rule::draft_rule::is_deterministic) {
             under(planned_schedule{cliff_capacity{}}, name, make, rule);
         }
     }

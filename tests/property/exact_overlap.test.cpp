@@ -222,7 +222,8 @@ template <class Rule>
                         refusals);
         };
         check(", fixed", fixed_schedule{});
-        if constexpr (plans_at_anchor_v<drafter_type>) check(", planned", planned_schedule{jagged_capacity{}});
+        if constexpr (traits_of<drafter_type>().plans_at_anchor)
+            check(", planned", planned_schedule{jagged_capacity{}});
     };
 }
 

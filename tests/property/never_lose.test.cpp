@@ -580,7 +580,7 @@ TEST_CASE("it keeps what it wraps, and says what it cannot use") {
     STATIC_REQUIRE(round_observer<live>);
     STATIC_REQUIRE(needs_confidence_v<planned>);
     STATIC_REQUIRE(!needs_confidence_v<never_lose<fixed_schedule, machine>>);
-    STATIC_REQUIRE(reads_history_v<never_lose<top_k_schedule<machine>, machine>>);
+    STATIC_REQUIRE(traits_of<never_lose<top_k_schedule<machine>, machine>>().reads_history());
 
     CHECK(says(error_text([&] { never_lose{planned_schedule{m}, {.prior = 1.5}}; }), {"prior", "1.5"}));
     CHECK(says(error_text([&] { never_lose{planned_schedule{m}, {.probing = 0.0}}; }), {"probing", "(0, 1)"}));

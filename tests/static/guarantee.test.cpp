@@ -144,8 +144,9 @@ static_assert(row<recursive_rejection<>, ranked_trees> == under_none_of_them);
 static_assert(row<traversal_verification<>, with_lookup<ranked_trees>> == under_none_of_them);
 static_assert(row<recursive_rejection<argmax_draft>, ranked_trees> == under_all_of_them);
 static_assert(row<keyed_coupling, ranked_trees> == under_all_of_them);
-static_assert(judges_trees_v<recursive_rejection<>> && !judges_trees_v<token_rejection<>>);
-static_assert(drafts_trees_v<trees> && drafts_trees_v<with_lookup<trees>> && !drafts_trees_v<with_lookup<sampled>>);
+static_assert(traits_of<recursive_rejection<>>().judges_trees && !traits_of<token_rejection<>>().judges_trees);
+static_assert(traits_of<trees>().drafts_trees && traits_of<with_lookup<trees>>().drafts_trees);
+static_assert(!traits_of<with_lookup<sampled>>().drafts_trees);
 
 // Neither saves a rule that is lossy by itself.
 static_assert(row<typical_acceptance, found> == under_none_of_them);

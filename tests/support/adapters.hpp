@@ -5,15 +5,14 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
 
 #include <sureleap/schedule/agreed.hpp>
+#include <sureleap/schedule/any.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/hysteresis.hpp>
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/simple.hpp>
 #include <sureleap/schedule/top_k.hpp>
-#include <sureleap/schedule/when_priced.hpp>
 #include <sureleap/serving/never_lose.hpp>
 #include <sureleap/serving/speed_targets.hpp>
 
@@ -45,20 +44,18 @@ void for_each_adapter(Cost const& cost, Visit&& visit) {
     visit("targets, greedy", speed_targets{greedy_schedule{cost}, targets});
     visit("targets, planned", speed_targets{planned_schedule{cost}, targets});
     visit("agreed, planned", agreed{planned_schedule{cost}, as_said{}});
-    visit("priced, planned", when_priced{std::optional{planned_schedule{cost}}});
-    visit("not priced, greedy", when_priced{std::optional<greedy_schedule<Cost>>{}, 1});
 
     // In each other.
     auto const both = never_lose{speed_targets{planned_schedule{cost}, targets}, careful};
-    visit("all but priced",
+    visit("all of them",
           agreed{never_lose{speed_targets{hysteresis{top_k_schedule{cost, 0.7}}, targets}, careful}, as_said{}});
     visit("hysteresis of targets of never lose",
           hysteresis{speed_targets{never_lose{planned_schedule{cost}, careful}, targets}, reluctant});
-    visit("priced, never lose", when_priced{std::optional{both}});
-    visit("not priced, never lose", when_priced{std::optional<std::remove_const_t<decltype(both)>>{}, 1});
-    visit("never lose of priced targets",
-          never_lose{when_priced{std::optional{speed_targets{greedy_schedule{cost}, targets}}}, cost, careful});
-    visit("agreed, priced, never lose", agreed{when_priced{std::optional{both}}, as_said{}});
+    visit("never lose of targets", never_lose{speed_targets{greedy_schedule{cost}, targets}, cost, careful});
+    visit("agreed, never lose", agreed{both, as_said{}});
+    // Behind a type of its own.
+    visit("any, never lose", any_schedule{both});
+    visit("any, agreed", any_schedule{agreed{both, as_said{}}});
 }
 
 }  // namespace adapters

@@ -183,9 +183,8 @@ outcome run(blocks const& world, Schedule& schedule, Cost const& cost, Load cons
     auto planning = planning_memory::carve(ws, most, gamma);
     auto const frontier = frontier_memory::carve(ws, most);
     survival_history history;
-    if constexpr (reads_history_v<Schedule>) {
-        history = survival_history(most, gamma, Schedule::origin::lag, schedule.prior());
-    }
+    schedule_traits const plans = traits_of(schedule);
+    if (plans.reads_history()) history = survival_history(most, gamma, plans.lag, detail::prior_of(schedule));
     if constexpr (sized_part<Schedule>) schedule.set_up({most, gamma});
     outcome out;
     out.by_slot.resize(most);
@@ -199,7 +198,7 @@ outcome run(blocks const& world, Schedule& schedule, Cost const& cost, Load cons
                 position[r] = 100;
                 read[r] = 100;  // with the prompt
                 rejected[r] = 0;
-                if constexpr (reads_history_v<Schedule>) history.join(r);
+                if (plans.reads_history()) history.join(r);
             }
             views[r] = {.id = last_id[r],
                         .slot = r,
@@ -235,10 +234,9 @@ outcome run(blocks const& world, Schedule& schedule, Cost const& cost, Load cons
         }
         survival_table const table{gamma, {sizes.data(), n}, confidence, survival, step, weight};
         if constexpr (planner<Schedule>) {
-            if (step.drafting > 0) {
-                if constexpr (reads_history_v<Schedule>) {
-                    auto const plannable = history.template lagged<Schedule::origin::lag>(round, planning);
-                    for (std::size_t i = 0; i <= failures; ++i) budget = schedule.budget(plannable);
+            if (step.drafting > 0 && plans.plans) {
+                if (plans.reads_history()) {
+                    history.recall(round, planning);
                 } else {
                     planning.start(round);
                     for (std::size_t r = 0; r < n; ++r) {
@@ -247,9 +245,10 @@ outcome run(blocks const& world, Schedule& schedule, Cost const& cost, Load cons
                             planning.append(r, world.anchor[(t * most + r) * gamma + k]);
                         }
                     }
-                    auto const plannable = detail::planning_access::make<from_anchor>(planning.view(), planning.walk);
-                    for (std::size_t i = 0; i <= failures; ++i) budget = schedule.budget(plannable);
                 }
+                using origin = typename Schedule::origin;
+                auto const plannable = detail::planning_access::make<origin>(planning.view(), planning.walk);
+                for (std::size_t i = 0; i <= failures; ++i) budget = schedule.budget(plannable);
             }
         }
         for (request_view const& r : round) {
@@ -285,7 +284,7 @@ outcome run(blocks const& world, Schedule& schedule, Cost const& cost, Load cons
         double const seconds = cost.step_seconds(step);
         double const told = options.tell_seconds ? seconds * (1.0 + options.noise * roll.bell())
                                                  : std::numeric_limits<double>::quiet_NaN();
-        if constexpr (reads_history_v<Schedule>) history.push(round, table);
+        if (plans.reads_history()) history.push(round, table);
         if constexpr (round_observer<Schedule>) {
             round_record const record{round, {verdicts.data(), n}, table, {}, step, told};
             schedule.observe(record);

@@ -13,9 +13,9 @@
 #include <sureleap/core/workspace.hpp>
 #include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/drafter/draft_memory.hpp>
-#include <sureleap/round/check.hpp>
 #include <sureleap/sampling/random.hpp>
 #include <sureleap/schedule/planning.hpp>
+#include <sureleap/traits.hpp>
 
 namespace support {
 
@@ -26,15 +26,15 @@ public:
     template <class Drafter, class Rule>
     drafted(Drafter const& drafter, Rule const&, std::span<sureleap::request_view const> requests)
         : drafted(drafter, requests,
-                  {.keep_rows = Rule::access == sureleap::q_access::row &&
-                                !sureleap::drafts_deterministically_v<Drafter, Rule>}) {}
+                  {.keep_rows = Rule::access == sureleap::q_access::row && !Drafter::is_deterministic &&
+                                !Rule::draft_rule::is_deterministic}) {}
     /// `shape` without the sizes, which are the drafter's and the requests'.
     template <class Drafter>
     drafted(Drafter const& drafter, std::span<sureleap::request_view const> requests, sureleap::draft_shape shape) {
         shape.requests = requests.size();
         shape.block_size = drafter.block_size();
         shape.vocabulary = drafter.vocabulary();
-        shape.trees = sureleap::drafts_trees_v<Drafter>;
+        shape.trees = sureleap::traits_of(drafter).drafts_trees;
         sureleap::workspace sizer;
         carve(sizer, shape, drafter);
         buffer_.resize(sizer.used());

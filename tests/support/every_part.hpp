@@ -4,14 +4,12 @@
 // adapter, in rounds that succeed and in rounds that fail at each stage and are run again. A part that is not in the list
 // fails the test exactness_list, which reads the headers.
 //
-// The decoder sees schedules behind one type for each kind: live, planning from each origin, looking ahead. A decoder of its
-// own for each of some hundred schedules would take minutes to compile. What compiles is asked of the types themselves.
+// The decoder sees schedules as any_schedule. A decoder of its own for each of some hundred schedules would take minutes to
+// compile. What compiles is asked of the types themselves.
 #pragma once
 
 #include <array>
 #include <cstddef>
-#include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -20,8 +18,8 @@
 
 #include <sureleap/drafter/tree_drafter.hpp>
 #include <sureleap/schedule/agreed.hpp>
+#include <sureleap/schedule/any.hpp>
 #include <sureleap/schedule/hysteresis.hpp>
-#include <sureleap/schedule/when_priced.hpp>
 #include <sureleap/serving/never_lose.hpp>
 #include <sureleap/serving/speed_targets.hpp>
 #include <sureleap/verify/block.hpp>
@@ -37,146 +35,6 @@
 namespace every_part {
 
 using namespace failing_rounds;
-
-// ---- schedules behind one type a kind --------------------------------------------------------------------------
-
-struct live {};
-struct looking_ahead {};
-template <class Origin>
-struct planning {};
-
-template <class Schedule>
-struct kind_of {
-    using type = live;
-};
-template <planner Schedule>
-struct kind_of<Schedule> {
-    using type = planning<typename Schedule::origin>;
-};
-template <class Schedule>
-    requires(table_scheduler<Schedule> && !frontier_scheduler<Schedule> && !planner<Schedule>)
-struct kind_of<Schedule> {
-    using type = looking_ahead;
-};
-
-/// What all schedules do besides scheduling.
-struct side_effects {
-    virtual ~side_effects() = default;
-    virtual void limit_drafts(std::span<request_view>) = 0;
-    [[nodiscard]] virtual fixed_probability draft_floor() const = 0;
-    virtual void observe(round_record const&) noexcept = 0;
-    virtual void set_up(round_sizes const&) = 0;
-};
-
-template <class Kind>
-struct scheduling;
-template <>
-struct scheduling<live> : side_effects {
-    [[nodiscard]] virtual std::unique_ptr<scheduling> copy() const = 0;
-    virtual void admit(causal_frontier&) const = 0;
-};
-template <>
-struct scheduling<looking_ahead> : side_effects {
-    [[nodiscard]] virtual std::unique_ptr<scheduling> copy() const = 0;
-    virtual void admit(draft_table const&, frontier_memory const&) const = 0;
-};
-template <class Origin>
-struct scheduling<planning<Origin>> : side_effects {
-    [[nodiscard]] virtual std::unique_ptr<scheduling> copy() const = 0;
-    [[nodiscard]] virtual std::size_t budget(planning_table<Origin> const&) const = 0;
-    [[nodiscard]] virtual double prior() const = 0;
-};
-
-template <class Schedule, class Kind>
-struct acts;
-template <class Schedule, class Kind>
-struct acts_beside : scheduling<Kind> {
-    Schedule schedule;
-    explicit acts_beside(Schedule s) : schedule(std::move(s)) {}
-    [[nodiscard]] std::unique_ptr<scheduling<Kind>> copy() const override {
-        return std::make_unique<acts<Schedule, Kind>>(schedule);
-    }
-    void limit_drafts(std::span<request_view> r) override {
-        if constexpr (draft_limiter<Schedule>) schedule.limit_drafts(r);
-    }
-    [[nodiscard]] fixed_probability draft_floor() const override {
-        if constexpr (draft_stopper<Schedule>) return schedule.draft_floor();
-        return 0;
-    }
-    void observe(round_record const& r) noexcept override {
-        if constexpr (round_observer<Schedule>) schedule.observe(r);
-    }
-    void set_up(round_sizes const& sizes) override {
-        if constexpr (sized_part<Schedule>) schedule.set_up(sizes);
-    }
-};
-template <class Schedule>
-struct acts<Schedule, live> final : acts_beside<Schedule, live> {
-    using acts_beside<Schedule, live>::acts_beside;
-    void admit(causal_frontier& f) const override { this->schedule.admit(f); }
-};
-template <class Schedule>
-struct acts<Schedule, looking_ahead> final : acts_beside<Schedule, looking_ahead> {
-    using acts_beside<Schedule, looking_ahead>::acts_beside;
-    void admit(draft_table const& t, frontier_memory const& m) const override { this->schedule.admit(t, m); }
-};
-template <class Schedule, class Origin>
-struct acts<Schedule, planning<Origin>> final : acts_beside<Schedule, planning<Origin>> {
-    using acts_beside<Schedule, planning<Origin>>::acts_beside;
-    [[nodiscard]] std::size_t budget(planning_table<Origin> const& t) const override {
-        return this->schedule.budget(t);
-    }
-    [[nodiscard]] double prior() const override {
-        if constexpr (requires { this->schedule.prior(); }) return this->schedule.prior();
-        return 0.5;
-    }
-};
-
-/// A schedule of some kind. Models what that kind is, and everything that a schedule may be besides.
-template <class Kind>
-class some_schedule_of {
-public:
-    template <class Schedule>
-        requires std::is_same_v<typename kind_of<Schedule>::type, Kind>
-    explicit some_schedule_of(Schedule const& s) : acts_(std::make_unique<acts<Schedule, Kind>>(s)) {}
-    some_schedule_of(some_schedule_of const& other) : acts_(other.acts_->copy()), sizes_(other.sizes_) {}
-    some_schedule_of(some_schedule_of&&) noexcept = default;
-
-    void limit_drafts(std::span<request_view> r) { acts_->limit_drafts(r); }
-    [[nodiscard]] fixed_probability draft_floor() const { return acts_->draft_floor(); }
-    void observe(round_record const& r) noexcept { acts_->observe(r); }
-    void set_up(round_sizes const& sizes) {
-        sizes_ = sizes;
-        acts_->set_up(sizes);
-    }
-    [[nodiscard]] round_sizes sizes() const { return sizes_; }
-
-protected:
-    std::unique_ptr<scheduling<Kind>> acts_;
-    round_sizes sizes_{};
-};
-template <class Kind>
-class some_schedule;
-template <>
-class some_schedule<live> : public some_schedule_of<live> {
-public:
-    using some_schedule_of::some_schedule_of;
-    void admit(causal_frontier& f) const { acts_->admit(f); }
-};
-template <>
-class some_schedule<looking_ahead> : public some_schedule_of<looking_ahead> {
-public:
-    using some_schedule_of::some_schedule_of;
-    void admit(draft_table const& t, frontier_memory const& m) const { acts_->admit(t, m); }
-};
-template <class Origin>
-class some_schedule<planning<Origin>> : public some_schedule_of<planning<Origin>> {
-public:
-    using origin = Origin;
-    using some_schedule_of<planning<Origin>>::some_schedule_of;
-    [[nodiscard]] std::size_t budget(planning_table<Origin> const& t) const { return this->acts_->budget(t); }
-    [[nodiscard]] double prior() const { return this->acts_->prior(); }
-};
 
 // ---- the list --------------------------------------------------------------------------------------------------
 
@@ -208,8 +66,6 @@ template <class Schedule, class Visit>
 void for_each_adapter_around(Schedule const& s, Visit&& visit) {
     visit("", s);
     visit(" in never_lose", never_lose{s, dear_drafts{}, {.prior = 0.6, .probing = 0.3}});
-    visit(" in when_priced", when_priced{std::optional<Schedule>(s)});
-    visit(" in when_priced, without a price", when_priced<Schedule>{std::nullopt, 1});
     if constexpr (needs_confidence_v<Schedule>) {
         speed_target_options const targets{.window = 2.0, .step = 2.0, .most = 3.0, .patience = 1};
         visit(" in speed_targets", speed_targets{s, dear_drafts{}, targets});
@@ -262,7 +118,7 @@ struct tally {
 /// paths, and lengths to which they are indifferent: a token less.
 template <class Rule>
 [[nodiscard]] std::vector<trial> scenes() {
-    double const temperature = is_greedy_only_v<Rule> ? 0.0 : 1.0;
+    double const temperature = traits_of<Rule>().greedy_only ? 0.0 : 1.0;
     std::size_t const horizon = Rule::guarantee == fidelity::pathwise ? 3 : 4;
     auto const one = [&](token_id prompt, double priority) {
         return scene_request{{prompt}, {.temperature = temperature, .priority = priority, .tokens_per_second = 0.8}};
@@ -288,7 +144,7 @@ void check_rule(std::string const& rule_name, Rule const& rule, tally& seen) {
         } else {
             check_round<drafter_type, Schedule, Rule>();
             ++seen.combinations;
-            some_schedule<typename kind_of<Schedule>::type> const some{schedule};
+            any_schedule const some = schedule;
             for (trial const& t : scenes<Rule>()) {
                 bad_luck luck;
                 world const w = in_trouble(t.where, luck);

@@ -308,7 +308,8 @@ template <class Rule>
         case trouble::draw: return {any_draft ? company::same : guest};
         case trouble::score:
         case trouble::row:
-            return any_draft || judges_trees_v<Rule> ? std::vector{company::same} : std::vector{company::same, guest};
+            return any_draft || traits_of<Rule>().judges_trees ? std::vector{company::same}
+                                                               : std::vector{company::same, guest};
         default: return {company::same};
     }
 }

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <sureleap/core/guarantee.hpp>
-#include <sureleap/round/check.hpp>
+#include <sureleap/traits.hpp>
 
 namespace support {
 
@@ -16,7 +16,7 @@ struct with_trees : Rule {
 
 template <class Rule>
 inline constexpr bool is_given_trees_v =
-    sureleap::judges_trees_v<Rule> &&
+    sureleap::traits_of<Rule>().judges_trees &&
     (Rule::access == sureleap::q_access::row || requires { requires Rule::is_given_trees; });
 
 }  // namespace support

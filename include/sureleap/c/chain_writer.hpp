@@ -27,6 +27,7 @@
 #include <sureleap/drafter/listed_rows.hpp>
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/schedule/planning.hpp>
+#include <sureleap/traits.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace c {
@@ -51,7 +52,7 @@ struct given_token {
     }
 };
 
-/// Models drafter. What it says of itself is the most that a round may turn out to have; check_options asked the options.
+/// Models drafter, whose traits are the options'.
 class chain_writer {
 public:
     using value_type = float;
@@ -80,14 +81,9 @@ public:
         return options_.q == SURELEAP_Q_SPARSE ? options_.list_size : options_.vocabulary;
     }
     [[nodiscard]] std::size_t target_vocabulary() const noexcept { return options_.vocabulary; }
+    [[nodiscard]] drafter_traits traits() const noexcept { return drafter_of(options_); }
     [[nodiscard]] forward_type forward(std::span<request_view const>) const noexcept { return {}; }
 
-    /// The rule is chosen at run time, so what it asks of drafts is not known by its type.
-    void shape_drafts(draft_shape& shape) const noexcept {
-        bool const samples = options_.rule <= SURELEAP_BLOCK_VERIFICATION;
-        shape.rule = how_;
-        shape.keep_rows = samples && how_ != drawn_by::argmax;
-    }
     struct memory_type : listed_rows<float> {
         memory_type() = default;
         memory_type(workspace& ws, draft_shape const& shape, chain_writer const& writer) noexcept

@@ -1,28 +1,25 @@
 // SPDX-License-Identifier: MIT
 //
-// Rules and schedules that are chosen when the program runs. Types are few, so that the implementation compiles in
-// seconds: one for all rules, one for all schedules that decide live. What they say of themselves as types is the least
-// that holds for each of them. Whether the parts that were chosen keep the target's law is asked of their values, in the
-// words of the compiler's check (round/combination.hpp).
+// The parts that options name, and what is wrong with options. Whether the parts keep the target's law is asked before any
+// of them is made, in the words of the compiler's check (traits.hpp).
 #pragma once
 
-#include <cstdint>
-#include <utility>
-#include <variant>
+#include <cstddef>
 
 #include <sureleap/c/round.h>
 #include <sureleap/c/calibration.hpp>
 #include <sureleap/c/cost.hpp>
 #include <sureleap/c/handle.hpp>
-#include <sureleap/concepts.hpp>
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/guarantee.hpp>
 #include <sureleap/cost/views.hpp>
-#include <sureleap/round/combination.hpp>
+#include <sureleap/schedule/any.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/simple.hpp>
 #include <sureleap/schedule/top_k.hpp>
+#include <sureleap/traits.hpp>
+#include <sureleap/verify/any.hpp>
 #include <sureleap/verify/block.hpp>
 #include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/match.hpp>
@@ -30,73 +27,6 @@
 
 SURELEAP_BEGIN_NAMESPACE
 namespace c {
-
-using lent_cost = cost_ref<any_cost>;
-
-/// One of the acceptance rules. They decide by the laws that were recorded, whatever the draft rule was.
-class any_rule {
-public:
-    static constexpr fidelity guarantee = fidelity::distribution;
-    static constexpr q_access access = q_access::row;
-    using draft_rule = categorical_draft;
-
-    explicit any_rule(std::int32_t which) noexcept : which_(which) {}
-
-    template <class Verification, class Rng>
-    [[nodiscard]] decision operator()(Verification& v, Rng& rng) const {
-        switch (which_) {
-            case SURELEAP_TOKEN_REJECTION: return token_rejection<>{}(v, rng);
-            case SURELEAP_BLOCK_VERIFICATION: return block_verification<>{}(v, rng);
-            case SURELEAP_TARGET_MATCH: return target_match<>{}(v, rng);
-            case SURELEAP_GREEDY_MATCH: return greedy_match{}(v, rng);
-            case SURELEAP_KEYED_COUPLING: return keyed_coupling{}(v, rng);
-        }
-        return {};
-    }
-
-private:
-    std::int32_t which_;
-};
-
-/// One of the schedules that see the frontier alone.
-class live_schedule {
-public:
-    explicit live_schedule(sureleap_round_options const& o) : chosen_(choice(o)) {}
-
-    void admit(causal_frontier& frontier) const noexcept {
-        std::visit([&](auto const& schedule) { schedule.admit(frontier); }, chosen_);
-    }
-
-private:
-    using any =
-        std::variant<fixed_schedule, threshold_schedule, survival_threshold_schedule, greedy_schedule<lent_cost>>;
-    [[nodiscard]] static any choice(sureleap_round_options const& o) {
-        if (o.schedule == SURELEAP_THRESHOLD) return threshold_schedule{o.threshold};
-        if (o.schedule == SURELEAP_SURVIVAL_THRESHOLD) return survival_threshold_schedule{o.threshold};
-        if (o.schedule == SURELEAP_GREEDY) return greedy_schedule<lent_cost>{lent_cost{o.cost->model}};
-        return fixed_schedule{o.fixed_length};
-    }
-
-    any chosen_;
-};
-
-/// A schedule of type Schedule by the options.
-template <class Schedule>
-[[nodiscard]] Schedule make_schedule(sureleap_round_options const& o) {
-    return Schedule{lent_cost{o.cost->model}};
-}
-template <>
-[[nodiscard]] inline live_schedule make_schedule<live_schedule>(sureleap_round_options const& o) {
-    return live_schedule{o};
-}
-template <>
-[[nodiscard]] inline top_k_schedule<lent_cost, 1> make_schedule(sureleap_round_options const& o) {
-    return lagged_top_k<1>(lent_cost{o.cost->model}, o.prior);
-}
-template <>
-[[nodiscard]] inline top_k_schedule<lent_cost, 2> make_schedule(sureleap_round_options const& o) {
-    return lagged_top_k<2>(lent_cost{o.cost->model}, o.prior);
-}
 
 /// How tokens are drawn from q.
 [[nodiscard]] inline drawn_by draft_rule_of(sureleap_round_options const& o) noexcept {
@@ -114,16 +44,42 @@ template <>
     }
 }
 
-[[nodiscard]] inline combination combination_of(sureleap_round_options const& o) noexcept {
-    bool const samples = o.rule == SURELEAP_TOKEN_REJECTION || o.rule == SURELEAP_BLOCK_VERIFICATION;
-    drawn_by const how = draft_rule_of(o);
-    return {.rule = samples ? token_rejection<>::guarantee : target_match<>::guarantee,
-            .schedule = o.schedule == SURELEAP_RETROSPECTIVE ? causality::anticipating : causality::non_anticipating,
-            .deterministic_draft = o.q == SURELEAP_Q_ONE_HOT || how == drawn_by::argmax,
-            .noise_returns = how == drawn_by::coupled,
-            .reads_confidences = o.schedule != SURELEAP_FIXED,
-            .has_confidences = o.confidence != SURELEAP_CONFIDENCE_NONE,
-            .plans = o.schedule == SURELEAP_PLANNED,
+[[nodiscard]] inline any_rule rule_of(sureleap_round_options const& o) {
+    return detail::with_draft_rule(draft_rule_of(o), [&]<class DraftRule>(DraftRule) -> any_rule {
+        switch (o.rule) {
+            case SURELEAP_BLOCK_VERIFICATION: return block_verification<DraftRule>{};
+            case SURELEAP_TARGET_MATCH: return target_match<DraftRule>{};
+            case SURELEAP_GREEDY_MATCH: return greedy_match{};
+            case SURELEAP_KEYED_COUPLING: return keyed_coupling{};
+            default: return token_rejection<DraftRule>{};
+        }
+    });
+}
+
+/// use(make), where make() makes the schedule. It asks for the cost, if there is one.
+template <class Use>
+[[nodiscard]] auto with_schedule(sureleap_round_options const& o, Use const& use) {
+    auto const cost = [&] { return cost_ref<any_cost>{o.cost->model}; };
+    switch (o.schedule) {
+        case SURELEAP_THRESHOLD: return use([&] { return threshold_schedule{o.threshold}; });
+        case SURELEAP_SURVIVAL_THRESHOLD: return use([&] { return survival_threshold_schedule{o.threshold}; });
+        case SURELEAP_GREEDY: return use([&] { return greedy_schedule{cost()}; });
+        case SURELEAP_TOP_K:
+            if (o.lag == 1) return use([&] { return lagged_top_k<1>(cost(), o.prior); });
+            return use([&] { return lagged_top_k<2>(cost(), o.prior); });
+        case SURELEAP_PLANNED: return use([&] { return planned_schedule{cost()}; });
+        case SURELEAP_RETROSPECTIVE: return use([&] { return retrospective_schedule{cost()}; });
+        default: return use([&] { return fixed_schedule{o.fixed_length}; });
+    }
+}
+[[nodiscard]] inline any_schedule schedule_of(sureleap_round_options const& o) {
+    return with_schedule(o, [](auto const& make) { return any_schedule{make()}; });
+}
+
+/// Of the chains that are written from outside.
+[[nodiscard]] inline drafter_traits drafter_of(sureleap_round_options const& o) noexcept {
+    return {.is_deterministic = o.q == SURELEAP_Q_ONE_HOT,
+            .has_confidence = o.confidence != SURELEAP_CONFIDENCE_NONE,
             .plans_at_anchor = o.plans_at_anchor != 0};
 }
 
@@ -164,9 +120,9 @@ inline void check_options(sureleap_round_options const* options) {
                   ": confidence is SURELEAP_CONFIDENCE_TOP1 and q is one-hot, expected rows to take it from; give "
                   "confidences, or none");
     }
-    if (char const* const fault = fault_of(combination_of(o), o.allow_lossy != 0)) {
-        fail_as(SURELEAP_NOT_LOSSLESS, fault);
-    }
+    auto const schedule = with_schedule(o, [](auto const& make) { return traits_of<decltype(make())>(); });
+    misfit const found = misfit_of(drafter_of(o), schedule, rule_of(o).traits(), o.allow_lossy != 0);
+    if (found != misfit::none) fail_as(SURELEAP_NOT_LOSSLESS, to_string(found));
     if (o.schedule >= SURELEAP_GREEDY && !handle<sureleap_cost>::lives(o.cost)) {
         fail_as(o.cost == nullptr ? SURELEAP_INVALID_ARGUMENT : SURELEAP_INVALID_HANDLE, who,
                 ": this schedule reckons with a cost, and cost is null or was destroyed; expected one of "

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Rounds of the C interface, by what they are made of: the format of the target's rows and the kind of schedule. That is 15
-// types; everything else is chosen at run time (c/parts.hpp). They call the stages of round/stages.hpp, as any engine.
+// Rounds of the C interface, one type for each format of the target's rows. Everything else is chosen at run time
+// (c/parts.hpp). They call the stages of round/stages.hpp, as any engine.
 #pragma once
 
 #include <cstddef>
@@ -20,26 +20,28 @@
 #include <sureleap/round/memory.hpp>
 #include <sureleap/round/stages.hpp>
 #include <sureleap/sampling/random.hpp>
+#include <sureleap/schedule/any.hpp>
+#include <sureleap/verify/any.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace c {
 
 /// T: format of the target's rows. Rng: philox_randomness but in tests, which enumerate.
-template <class T, class Schedule, class Rng>
+template <class T, class Rng>
 class round_of final : public round_base {
     using memory_type = round_memory<T, float>;
 
 public:
     round_of(sureleap_round_options const& o, round_arrays const& arrays, std::span<std::byte> buffer, Rng rng)
         : round_base(o, arrays),
-          schedule_(make_schedule<Schedule>(o)),
-          rule_(o.rule),
+          schedule_(schedule_of(o)),
+          rule_(rule_of(o)),
           rng_(std::move(rng)),
           memory_(writer(), schedule_, rule_, allow_lossy, limits(o, buffer)) {}  // check_options asked
 
     /// Bytes of its round_memory.
     [[nodiscard]] static std::size_t memory_bytes(sureleap_round_options const& o) {
-        return memory_type::bytes_for(chain_writer{o, {}}, any_rule{o.rule}, limits(o, {}));
+        return memory_type::bytes_for(chain_writer{o, {}}, rule_of(o), limits(o, {}));
     }
 
 private:
@@ -55,7 +57,7 @@ private:
     void forget_slot(std::size_t slot) override { memory_.join(slot); }
     std::span<request_view const> begin_stage(std::span<request_view const> requests) override {
         static_cast<void>(begin_round(schedule_, requests, memory_));  // C is told by draft_caps
-        if constexpr (reads_history_v<Schedule>) sureleap::plan(schedule_, memory_);
+        sureleap::plan(schedule_, memory_);                            // if it plans from past rounds
         return memory_.requests();
     }
     void plan_stage(chain_writer::forward_type const& forward) override {
@@ -77,7 +79,7 @@ private:
     }
     round_record end_stage() override { return end_round(schedule_, memory_); }
 
-    Schedule schedule_;
+    any_schedule schedule_;
     any_rule rule_;
     [[no_unique_address]] Rng rng_;
     memory_type memory_;
@@ -85,26 +87,13 @@ private:
 
 namespace detail_of_rounds {
 
-template <class T, class Rng, class Visit>
-decltype(auto) with_schedule(sureleap_round_options const& o, Visit const& visit) {
-    switch (o.schedule) {
-        case SURELEAP_TOP_K:
-            if (o.lag == 1) return visit(std::type_identity<round_of<T, top_k_schedule<lent_cost, 1>, Rng>>{});
-            return visit(std::type_identity<round_of<T, top_k_schedule<lent_cost, 2>, Rng>>{});
-        case SURELEAP_PLANNED: return visit(std::type_identity<round_of<T, planned_schedule<lent_cost>, Rng>>{});
-        case SURELEAP_RETROSPECTIVE:
-            return visit(std::type_identity<round_of<T, retrospective_schedule<lent_cost>, Rng>>{});
-        default: return visit(std::type_identity<round_of<T, live_schedule, Rng>>{});
-    }
-}
-
 /// visit(std::type_identity<R>) with the type R of such a round.
 template <class Rng, class Visit>
 decltype(auto) with_type(sureleap_round_options const& o, Visit const& visit) {
     switch (o.target_format) {
-        case SURELEAP_HALF: return with_schedule<half, Rng>(o, visit);
-        case SURELEAP_BF16: return with_schedule<bf16, Rng>(o, visit);
-        default: return with_schedule<float, Rng>(o, visit);
+        case SURELEAP_HALF: return visit(std::type_identity<round_of<half, Rng>>{});
+        case SURELEAP_BF16: return visit(std::type_identity<round_of<bf16, Rng>>{});
+        default: return visit(std::type_identity<round_of<float, Rng>>{});
     }
 }
 

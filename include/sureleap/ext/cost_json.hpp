@@ -6,8 +6,8 @@
 //                   .measured_on = here, .measured_at = unix_now()}, "cost.json");
 //   auto const offer = find_cost("cost.json", {.machine = here, .max_age = 30 * 86400});
 //
-// load_cost throws what find_cost reports. An engine that can serve without a table asks find_cost, and hands the
-// answer to when_priced; one that cannot loads.
+// load_cost throws what find_cost reports. An engine that can serve without a table asks find_cost, and makes
+// its schedule by the answer (schedule/any.hpp); one that cannot loads.
 #pragma once
 
 #include <array>

@@ -4,7 +4,7 @@
 // machine, another model or an old driver makes a schedule verify what does not pay, and no error shows it. So a table
 // is loaded with conditions, and a refusal says which one it does not meet.
 //
-// ext/cost_json.hpp saves and loads them; when_priced.hpp says what to do without one.
+// ext/cost_json.hpp saves and loads them; schedule/any.hpp shows what to do without one.
 #pragma once
 
 #include <cstddef>

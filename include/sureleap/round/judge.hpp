@@ -91,19 +91,16 @@ template <class Rule, class T, class Q, class Hook, class Rng>
     auto const drafted = round.batch.drafted(r);
     auto const laws = round.block.laws(r);
     std::size_t const first = first_row(rows, round.batch, r);
-    auto view = [&]() -> verification<T, Q, Hook> {
-        auto const& memory = round.verifications[worker];
-        if constexpr (judges_trees_v<Rule>) {
-            return {request, laws, rows, first, hook, memory, plant(r, worker, round)};
-        } else {
-            return {request, drafted, laws, rows, first, hook, memory};
-        }
-    }();
+    bool const trees = traits_of(rule).judges_trees;
+    auto const& memory = round.verifications[worker];
+    using view_type = verification<T, Q, Hook>;
+    view_type view = trees ? view_type{request, laws, rows, first, hook, memory, plant(r, worker, round)}
+                           : view_type{request, drafted, laws, rows, first, hook, memory};
     decision const d = view.decide_by(rule, rng);
     if (!d.valid || d.row > drafted.size() || !round.parts.is_token(d.next)) return false;
     std::size_t accepted = d.row;
     std::span<node_id const> path{};
-    if constexpr (judges_trees_v<Rule>) {
+    if (trees) {
         draft_tree const& tree = view.tree();
         auto const node = static_cast<node_id>(d.row);
         path = tree.path(node, round.paths.subspan(r * round.block.block_size(), tree.depth(node)));
@@ -119,7 +116,7 @@ template <class Rule, class T, class Q, class Hook, class Rng>
     }
     verdict& out = round.verdicts[r];
     out.accepted = accepted;
-    if constexpr (judges_trees_v<Rule>) {
+    if (trees) {
         out.parents = round.block.parents(r);
         if (!out.parents.empty()) out.path = path;
     }
@@ -188,7 +185,7 @@ template <class Rule, class T, class Q, class Hook, class Rng>
 void accept_rows(Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng& rng,
                  round_memory<T, Q, Hook>& memory) {
     auto& round = round_access::state(memory);
-    expect_rule<Rule>(round.parts, "accept");
+    expect_rule(round.parts, rule, "accept");
     expect_round(round.at.admitted, "accept: there is no batch; call admit, and score what it returns");
     expect_round(
         !round.at.drawn || round.rule == object_of(rule),

@@ -27,20 +27,16 @@
 #include <sureleap/round/attempts.hpp>
 #include <sureleap/round/check.hpp>
 #include <sureleap/round/record.hpp>
+#include <sureleap/schedule/adapter.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/planning.hpp>
+#include <sureleap/traits.hpp>
 #include <sureleap/verify/draft_tree.hpp>
 #include <sureleap/verify/verdict.hpp>
 #include <sureleap/verify/verification.hpp>
 #include <sureleap/verify/verify_batch.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
-
-/// The schedule plans from tables of past rounds, so somebody has to keep them.
-template <class Schedule>
-inline constexpr bool reads_history_v = false;
-template <planner Schedule>
-inline constexpr bool reads_history_v<Schedule> = !std::is_same_v<typename Schedule::origin, from_anchor>;
 
 /// Sizes of an engine's rounds.
 struct round_limits {
@@ -65,15 +61,6 @@ struct round_limits {
 
 namespace detail {
 
-/// A type as a value that can be compared; equal in one program and nowhere else.
-using type_tag = void const*;
-template <class T>
-inline constexpr char tagged{};
-template <class T>
-[[nodiscard]] constexpr type_tag tag_of() noexcept {
-    return &tagged<std::remove_cvref_t<T>>;
-}
-
 /// How far a round has come, and by which passes. Flags and not one number, because a planner of past rounds may run
 /// beside the draw, on another thread.
 struct round_progress {
@@ -91,8 +78,7 @@ struct round_parts {
     type_tag drafter = nullptr;
     type_tag schedule = nullptr;
     type_tag rule = nullptr;
-    bool greedy_only = false;          ///< the rule decodes requests at temperature 0
-    bool judges_trees = false;         ///< the rule does
+    rule_traits rule_is{};
     bool finds_tokens = false;         ///< the drafter does, beside its model,
     std::size_t model_block_size = 0;  ///< which drafts so many at most
     std::size_t state_size = 0;        ///< of the drafter's head
@@ -147,16 +133,16 @@ struct round_state {
         batch = verify_batch(ws, shape.requests, shape.block_size);
         std::size_t const workers = std::min(shape.executor.width(), shape.requests);
         verifications = ws.take<verification_memory<T, Hook>>(workers);
-        trees = ws.take<tree_scratch>(parts.judges_trees ? workers : 0);
+        trees = ws.take<tree_scratch>(parts.rule_is.judges_trees ? workers : 0);
         for (std::size_t w = 0; w < workers; ++w) {
             auto const one = verification_memory<T, Hook>::carve(ws, shape.block_size, parts.target_vocabulary,
                                                                  *block.shape().kernels, parts.constrained);
             if (!ws.counting()) verifications[w] = one;
-            if (!parts.judges_trees) continue;
+            if (!parts.rule_is.judges_trees) continue;
             auto const tree = tree_scratch::carve(ws, shape.block_size);
             if (!ws.counting()) trees[w] = tree;
         }
-        paths = ws.take<node_id>(parts.judges_trees ? shape.requests * shape.block_size : 0);
+        paths = ws.take<node_id>(parts.rule_is.judges_trees ? shape.requests * shape.block_size : 0);
         verdicts = ws.take<verdict>(shape.requests);
         emitted = ws.take<token_id>(rows);
         log_probabilities = ws.take<double>(rows);
@@ -173,8 +159,8 @@ template <class T, class Q, class Hook = no_logits_hook>
 class round_memory {
 public:
     /// Sets the schedule up for these sizes, if it keeps something for each slot (sized_part), and keeps its history if
-    /// it reads one. Does not compile if the parts together would not keep the target's law (check_round). Throws if the
-    /// limits cannot be honoured.
+    /// it reads one. Does not compile if the parts together would not keep the target's law, or throws where they are
+    /// chosen at run time (check_round). Throws if the limits cannot be honoured.
     template <class Drafter, class Schedule, class Rule>
     round_memory(Drafter const& drafter, Schedule& schedule, Rule const& rule, round_limits const& limits)
         : round_memory(drafter, schedule, rule, limits, std::false_type{}) {}
@@ -207,14 +193,14 @@ public:
     [[nodiscard]] std::size_t bytes() const noexcept { return buffer_.size(); }
     /// Bytes that a round_limits::buffer needs for these parts.
     template <class Drafter, class Rule>
-    [[nodiscard]] static std::size_t bytes_for(Drafter const& drafter, Rule const&, round_limits const& limits) {
+    [[nodiscard]] static std::size_t bytes_for(Drafter const& drafter, Rule const& rule, round_limits const& limits) {
         detail::round_state<T, Q, Hook> state{};
         state.parts.target_vocabulary = drafter.target_vocabulary();
-        state.parts.judges_trees = judges_trees_v<Rule>;
+        state.parts.rule_is = traits_of(rule);
         state.parts.constrained = limits.constrained;
         state.parts.top_log_probabilities = limits.top_log_probabilities;
         workspace sizer;
-        state.carve(sizer, shape_of<Drafter, Rule>(drafter, limits), carver_of(drafter));
+        state.carve(sizer, shape_of(drafter, rule, limits), carver_of(drafter));
         return sizer.used();
     }
 
@@ -229,24 +215,20 @@ private:
     friend struct detail::round_access;
 
     template <class Drafter, class Schedule, class Rule, bool AllowLossy>
-    round_memory(Drafter const& drafter, Schedule& schedule, Rule const&, round_limits const& limits,
+    round_memory(Drafter const& drafter, Schedule& schedule, Rule const& rule, round_limits const& limits,
                  std::bool_constant<AllowLossy>)
         : sizes_{limits.max_requests, drafter.block_size()} {
-        check_round<Drafter, Schedule, Rule, AllowLossy>();
-        make({detail::tag_of<Drafter>(), detail::tag_of<Schedule>(), detail::tag_of<Rule>(), is_greedy_only_v<Rule>,
-              judges_trees_v<Rule>, finds_tokens_v<Drafter>, model_block_size_of(drafter),
-              detail::state_size_of(drafter), drafter.target_vocabulary(), limits.constrained,
-              limits.top_log_probabilities},
-             shape_of<Drafter, Rule>(drafter, limits), carver_of(drafter), limits);
+        check_round<AllowLossy>(drafter, schedule, rule);
+        make({detail::tag_of<Drafter>(), detail::tag_of(schedule), detail::tag_of(rule), traits_of(rule),
+              finds_tokens_v<Drafter>, model_block_size_of(drafter), detail::state_size_of(drafter),
+              drafter.target_vocabulary(), limits.constrained, limits.top_log_probabilities},
+             shape_of(drafter, rule, limits), carver_of(drafter), limits);
         if constexpr (sized_part<Schedule>) schedule.set_up(sizes_);
-        if constexpr (reads_history_v<Schedule>) {
-            static_assert(
-                requires {
-                    { schedule.prior() } -> std::convertible_to<double>;
-                },
-                "round_memory: a planner of past rounds needs prior(), the confidence of requests that have no past");
+        if constexpr (planner<Schedule>) {
+            schedule_traits const plans = traits_of(schedule);
+            if (!plans.reads_history()) return;
             state_.history =
-                survival_history(sizes_.max_requests, sizes_.block_size, Schedule::origin::lag, schedule.prior());
+                survival_history(sizes_.max_requests, sizes_.block_size, plans.lag, detail::prior_of(schedule));
         }
     }
 
@@ -287,22 +269,20 @@ private:
         return d.block_size();
     }
     template <class Drafter, class Rule>
-    [[nodiscard]] static draft_shape shape_of(Drafter const& d, round_limits const& limits) noexcept {
-        constexpr bool rows = Rule::access == q_access::row && !drafts_deterministically_v<Drafter, Rule>;
+    [[nodiscard]] static draft_shape shape_of(Drafter const& d, Rule const& rule, round_limits const& limits) noexcept {
         // Of a drafter that says it is deterministic no rows are kept, so it is held to it.
-        constexpr drawn_by how = Drafter::is_deterministic ? drawn_by::argmax : drawn_by_v<typename Rule::draft_rule>;
-        draft_shape shape{.requests = limits.max_requests,
-                          .block_size = d.block_size(),
-                          .vocabulary = d.vocabulary(),
-                          .trees = drafts_trees_v<Drafter>,
-                          .constrained = limits.constrained,
-                          .keep_rows = rows,
-                          .rule = how,
-                          .kernels = limits.kernels,
-                          .executor = limits.executor,
-                          .calibration = limits.calibration};
-        if constexpr (requires { d.shape_drafts(shape); }) d.shape_drafts(shape);
-        return shape;
+        drawn_by const how = traits_of(d).is_deterministic ? drawn_by::argmax : traits_of(rule).draft_rule;
+        bool const rows = traits_of(rule).access == q_access::row && how != drawn_by::argmax;
+        return {.requests = limits.max_requests,
+                .block_size = d.block_size(),
+                .vocabulary = d.vocabulary(),
+                .trees = traits_of(d).drafts_trees,
+                .constrained = limits.constrained,
+                .keep_rows = rows,
+                .rule = how,
+                .kernels = limits.kernels,
+                .executor = limits.executor,
+                .calibration = limits.calibration};
     }
 
     round_sizes sizes_{};

@@ -46,7 +46,7 @@ class round_runner {
                   "semi_autoregressive, or see concepts.hpp for a drafter of your own");
 
     static_assert(
-        !drafts_trees_v<drafter_type> || scores_trees_v<Target>,
+        !traits_of<drafter_type>().drafts_trees || scores_trees_v<Target>,
         "round_runner: the drafter drafts trees, and the target does not say that it scores them. A row's token is "
         "behind its own path (verify_batch::parents), not behind all rows before it; a target that heeds this "
         "declares `static constexpr bool scores_trees = true`");
@@ -105,6 +105,7 @@ public:
     [[nodiscard]] std::exception_ptr draft_failure() const noexcept { return draft_failure_; }
     [[nodiscard]] drafter_type const& drafter_part() const noexcept { return drafter_; }
     [[nodiscard]] Schedule const& schedule() const noexcept { return schedule_; }
+    [[nodiscard]] Rule const& rule() const noexcept { return rule_; }
     [[nodiscard]] std::size_t memory_bytes() const noexcept { return memory_.bytes(); }
 
 private:

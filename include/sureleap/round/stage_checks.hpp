@@ -28,8 +28,8 @@ inline void expect_round(bool so, char const* otherwise) {
 }
 
 template <class Schedule>
-void expect_schedule(round_parts const& parts, char const* stage) {
-    if (parts.schedule == tag_of<Schedule>()) return;
+void expect_schedule(round_parts const& parts, Schedule const& schedule, char const* stage) {
+    if (parts.schedule == tag_of(schedule)) return;
     fail_with(stage,
               ": the round_memory was made with a schedule of another type; give all stages the schedule that it "
               "was made with");
@@ -42,8 +42,8 @@ inline void expect_same(void const* began, void const* schedule, char const* sta
               "round the same object, and those of a round that failed while it drafted once more");
 }
 template <class Rule>
-void expect_rule(round_parts const& parts, char const* stage) {
-    if (parts.rule == tag_of<Rule>()) return;
+void expect_rule(round_parts const& parts, Rule const& rule, char const* stage) {
+    if (parts.rule == tag_of(rule)) return;
     fail_with(stage,
               ": the round_memory was made for another acceptance rule, and may keep nothing of what this one "
               "reads; make a round_memory for each rule");
@@ -123,7 +123,7 @@ inline void check_request(std::size_t r, request_view const& request, round_part
     bool const usable = is_usable(s.target_transform()) && (!s.draft || is_usable(*s.draft)) && s.priority > 0.0 &&
                         s.priority <= std::numeric_limits<double>::max() && s.min_new_tokens <= s.max_new_tokens;
     if (!usable) check_settings(s);
-    if (parts.greedy_only && !s.target_transform().greedy()) {
+    if (parts.rule_is.greedy_only && !s.target_transform().greedy()) {
         fail_with("begin_round: request ", r, " (id ", request.id, ") has temperature ", s.temperature,
                   ", expected 0: this acceptance rule decodes greedily; use another for sampling");
     }

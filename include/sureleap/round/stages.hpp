@@ -41,6 +41,7 @@
 #include <sureleap/schedule/adapter.hpp>
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/planning.hpp>
+#include <sureleap/traits.hpp>
 #include <sureleap/verify/verdict.hpp>
 #include <sureleap/verify/verification.hpp>
 #include <sureleap/verify/verify_batch.hpp>
@@ -134,6 +135,29 @@ void admit_lengths(std::span<std::uint32_t const> lengths, draft_table const& ta
     round.attempts.decide();
     round.at.admitted = true;
 }
+
+// What both ways of planning do.
+
+template <class Schedule, class T, class Q, class Hook>
+[[nodiscard]] round_state<T, Q, Hook>& begun_by(Schedule const& schedule, round_memory<T, Q, Hook>& memory) {
+    auto& round = round_access::state(memory);
+    expect_schedule(round.parts, schedule, "plan");
+    expect_round(round.at.begun, "plan: no round has begun; call begin_round first");
+    expect_same(round.schedule, std::addressof(schedule), "plan");
+    return round;
+}
+template <planner Schedule, class Round>
+void take_budget(Schedule const& schedule, Round& round) {
+    round.budget =
+        schedule.budget(planning_access::make<typename Schedule::origin>(round.planning.view(), round.planning.walk));
+    round.at.planned = true;
+}
+template <class Schedule, class T, class Q, class Hook>
+void plan_by_history(Schedule const& schedule, round_memory<T, Q, Hook>& memory) {
+    auto& round = begun_by(schedule, memory);
+    round.history.recall(memory.requests(), round.planning);
+    take_budget(schedule, round);
+}
 }  // namespace detail
 
 // ---- stages ----------------------------------------------------------------------------------------------------
@@ -151,9 +175,9 @@ template <class Schedule, class T, class Q, class Hook>
 [[nodiscard]] bool begin_round(Schedule& schedule, std::span<request_view const> requests,
                                round_memory<T, Q, Hook>& memory) {
     auto& round = detail::round_access::state(memory);
-    detail::expect_schedule<Schedule>(round.parts, "begin_round");
+    detail::expect_schedule(round.parts, schedule, "begin_round");
     if constexpr (sized_part<Schedule>) {
-        detail::expect_round(schedule.sizes() == memory.sizes(),
+        detail::expect_round(!traits_of(schedule).is_sized || schedule.sizes() == memory.sizes(),
                              "begin_round: the schedule is not set up for these rounds; make the round_memory with the "
                              "object that the stages are given, and not with a copy of it");
     }
@@ -169,22 +193,16 @@ template <class Schedule, class T, class Q, class Hook>
 
 /// Plan from past rounds, by all that it reads: who takes part, and the tables that earlier rounds left. Nothing of it is
 /// written while a block is drawn, so it may run beside `draw` on another thread: the asynchronous scheduler of paper
-/// section 5.2.
+/// section 5.2. A schedule that is chosen at run time and plans otherwise, or not, plans nothing here.
 template <planner Schedule, class T, class Q, class Hook>
 void plan(Schedule const& schedule, round_memory<T, Q, Hook>& memory) {
-    static_assert(
-        !std::is_same_v<typename Schedule::origin, from_anchor>,
-        "plan: this schedule plans from this round's forward pass, so give it the drafter and what forward() returned; "
-        "only a planner of past rounds (top_k_schedule) may run beside the draw");
-    if constexpr (!std::is_same_v<typename Schedule::origin, from_anchor>) {
-        auto& round = detail::round_access::state(memory);
-        detail::expect_schedule<Schedule>(round.parts, "plan");
-        detail::expect_round(round.at.begun, "plan: no round has begun; call begin_round first");
-        detail::expect_same(round.schedule, std::addressof(schedule), "plan");
-        round.budget =
-            schedule.budget(round.history.template lagged<Schedule::origin::lag>(memory.requests(), round.planning));
-        round.at.planned = true;
+    if constexpr (!detail::chosen_at_run_time<Schedule>) {
+        static_assert(
+            !traits_of<Schedule>().plans_at_anchor(),
+            "plan: this schedule plans from this round's forward pass, so give it the drafter and what forward() "
+            "returned; only a planner of past rounds (top_k_schedule) may run beside the draw");
     }
+    if (traits_of(schedule).reads_history()) detail::plan_by_history(schedule, memory);
 }
 
 /// Plan. Before anything is drawn: asks a planner how many positions to verify, from the anchor or from past rounds. A
@@ -192,21 +210,17 @@ void plan(Schedule const& schedule, round_memory<T, Q, Hook>& memory) {
 template <class Schedule, class Drafter, class Forward, class T, class Q, class Hook>
 void plan(Schedule const& schedule, Drafter const& drafter, Forward const& forward, round_memory<T, Q, Hook>& memory) {
     if constexpr (planner<Schedule>) {
-        if constexpr (std::is_same_v<typename Schedule::origin, from_anchor>) {
-            auto& round = detail::round_access::state(memory);
-            detail::expect_schedule<Schedule>(round.parts, "plan");
-            detail::expect_round(round.at.begun, "plan: no round has begun; call begin_round first");
-            detail::expect_same(round.schedule, std::addressof(schedule), "plan");
+        schedule_traits const how = traits_of(schedule);
+        if (how.reads_history()) return detail::plan_by_history(schedule, memory);
+        if constexpr (traits_of<Drafter>().plans_at_anchor) {
+            if (!how.plans) return;
+            auto& round = detail::begun_by(schedule, memory);
             detail::expect_round(!round.at.drawn, "plan: the block is drawn already; plan before draw");
             detail::expect_forward(pass_of(forward), memory.requests(), "plan");
             round.planning.start(memory.requests(), round.block.calibration());
             plan_block(drafter, forward, round.block, detail::round_access::draft_memory<Drafter>(round),
                        round.planning);
-            round.budget =
-                schedule.budget(detail::planning_access::make<from_anchor>(round.planning.view(), round.planning.walk));
-            round.at.planned = true;
-        } else {
-            plan(schedule, memory);
+            detail::take_budget(schedule, round);
         }
     }
 }
@@ -215,7 +229,7 @@ void plan(Schedule const& schedule, Drafter const& drafter, Forward const& forwa
 template <class Drafter, class Forward, class Rule, class Rng, class T, class Q, class Hook>
 void draw(Drafter& drafter, Forward const& forward, Rule const& rule, Rng& rng, round_memory<T, Q, Hook>& memory) {
     auto& round = detail::round_access::state(memory);
-    detail::expect_rule<Rule>(round.parts, "draw");
+    detail::expect_rule(round.parts, rule, "draw");
     detail::expect_round(round.at.begun, "draw: no round has begun; call begin_round first");
     detail::expect_round(!round.at.drawn && !round.at.admitted,
                          "draw: the block is drawn or admitted already; begin the next round after end_round");
@@ -231,8 +245,14 @@ void draw(Drafter& drafter, Forward const& forward, Rule const& rule, Rng& rng, 
     if (lends_rows_v<Drafter> && shape.keep_rows) round.at.lent_drafts = pass_of(forward);
     round.rule = detail::object_of(rule);
     round.attempts.draw(memory.requests(), {std::addressof(drafter), round.rule});
-    draw_block(drafter, forward, typename Rule::draft_rule{}, round.block,
-               detail::round_access::draft_memory<Drafter>(round), rng);
+    auto const fill = [&]<class DraftRule>(DraftRule how) {
+        draw_block(drafter, forward, how, round.block, detail::round_access::draft_memory<Drafter>(round), rng);
+    };
+    if constexpr (detail::chosen_at_run_time<Rule>) {
+        detail::with_draft_rule(traits_of(rule).draft_rule, fill);
+    } else {
+        fill(typename Rule::draft_rule{});
+    }
 }
 
 /// The drafter threw, and the round may go on with what it had drafted (end_drafts): if nothing was drawn yet, if the
@@ -272,14 +292,11 @@ using verify_budget = std::optional<std::size_t>;
 template <class Schedule>
 [[nodiscard]] std::span<std::uint32_t const> admit(Schedule const& schedule, draft_table const& table,
                                                    verify_budget const& budget, frontier_memory const& memory) {
-    if constexpr (planner<Schedule>) {
+    if (traits_of(schedule).plans) {
         causal_frontier frontier{table.survivals, memory};
         frontier.admit_best(budget.value_or(0));
-    } else if constexpr (frontier_scheduler<Schedule>) {
-        causal_frontier frontier{table.survivals, memory};
-        schedule.admit(frontier);
-    } else if constexpr (table_scheduler<Schedule>) {  // what is none of them, check_round refuses in words
-        schedule.admit(table, memory);
+    } else {
+        detail::admit_by(schedule, table, memory);
     }
     return memory.lengths.first(table.survivals.requests());
 }
@@ -292,13 +309,11 @@ template <class Schedule>
 template <class Schedule, class T, class Q, class Hook>
 [[nodiscard]] verify_batch const& admit(Schedule const& schedule, round_memory<T, Q, Hook>& memory) {
     auto& round = detail::round_access::state(memory);
-    detail::expect_schedule<Schedule>(round.parts, "admit");
+    detail::expect_schedule(round.parts, schedule, "admit");
     detail::expect_round(round.at.begun, "admit: no round has begun; call begin_round first");
     detail::expect_same(round.schedule, std::addressof(schedule), "admit");
-    if constexpr (planner<Schedule>) {
-        detail::expect_round(round.at.planned || !round.at.drawn,
-                             "admit: the schedule plans and was not asked; call plan before draw");
-    }
+    detail::expect_round(round.at.planned || !round.at.drawn || !traits_of(schedule).plans,
+                         "admit: the schedule plans and was not asked; call plan before draw");
     auto const requests = memory.requests();
     draft_table const table = round.block.table();
     detail::admit_lengths(admit(schedule, table, round.budget, round.frontier), table, requests, round);
@@ -349,14 +364,14 @@ void commit_to(Model& model, std::span<verdict const> verdicts, round_memory<T, 
 template <class Schedule, class T, class Q, class Hook, class... Models>
 round_record end_round(Schedule& schedule, round_memory<T, Q, Hook>& memory, Models&... models) {
     auto& round = detail::round_access::state(memory);
-    detail::expect_schedule<Schedule>(round.parts, "end_round");
+    detail::expect_schedule(round.parts, schedule, "end_round");
     detail::expect_round(round.at.judged, "end_round: the round is not judged; call accept first");
     detail::expect_same(round.schedule, std::addressof(schedule), "end_round");
     auto const requests = memory.requests();
     detail::expect_rows(round.at.scored, requests, "end_round");
     std::span<verdict const> const verdicts = round.verdicts.first(requests.size());
     (commit_to(models, verdicts, memory), ...);
-    if constexpr (reads_history_v<Schedule>) {
+    if (traits_of(schedule).reads_history()) {
         round.history.push(requests, round.block.table().survivals,
                            [&](std::size_t r) { return round.block.has_ended(r); });
     }

@@ -23,6 +23,7 @@
 #include <sureleap/schedule/frontier.hpp>
 #include <sureleap/schedule/planning.hpp>
 #include <sureleap/schedule/survival.hpp>
+#include <sureleap/traits.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -65,6 +66,30 @@ void observe_by(Schedule& schedule, Record const& record) noexcept {
         schedule.observe(record);
     }
 }
+/// What a planner of past rounds assumes of a request that has no past.
+template <class Schedule>
+[[nodiscard]] double prior_of(Schedule const& schedule) {
+    if constexpr (requires {
+                      { schedule.prior() } -> std::convertible_to<double>;
+                  }) {
+        return schedule.prior();
+    } else {
+        static_assert(
+            !traits_of<Schedule>().reads_history(),
+            "round_memory: a planner of past rounds needs prior(), the confidence of requests that have no past");
+        return 1.0;
+    }
+}
+/// Lets a schedule that decides live, or looks ahead, leave its lengths in the memory.
+template <class Schedule>
+void admit_by(Schedule const& schedule, draft_table const& table, frontier_memory const& memory) {
+    if constexpr (frontier_scheduler<Schedule>) {
+        causal_frontier frontier{table.survivals, memory};
+        schedule.admit(frontier);
+    } else if constexpr (table_scheduler<Schedule>) {
+        schedule.admit(table, memory);
+    }
+}
 }  // namespace detail
 
 /// A schedule that does what `Schedule` does. Base of adapters, which hide what they change and call the base's member in
@@ -78,7 +103,9 @@ public:
     static_assert(
         !requires { requires Schedule::acts_last; },
         "schedule_adapter: this schedule is wrapped already by one that has to be the outermost, because it counts on "
-        "nobody changing limits after it: agreed{never_lose{..}, ..} and not never_lose{agreed{..}, ..}");
+        "nobody changing limits after it: agreed{never_lose{..}, ..} and not never_lose{agreed{..}, ..}. Neither does "
+        "an "
+        "adapter go around any_schedule: wrap the schedule, and give any_schedule what comes out");
 
     explicit schedule_adapter(Schedule schedule) : schedule_(std::move(schedule)) {}
 

@@ -145,6 +145,11 @@ public:
     [[nodiscard]] planning_table<from_rounds<Lag>> lagged(std::span<request_view const> requests,
                                                           planning_memory& memory) const {
         SURELEAP_EXPECTS(Lag == lag_);
+        recall(requests, memory);
+        return detail::planning_access::make<from_rounds<Lag>>(memory.view(), memory.walk);
+    }
+    /// The same, left in the memory.
+    void recall(std::span<request_view const> requests, planning_memory& memory) const {
         expect(requests, memory.block_size);
         memory.start(requests);
         for (std::size_t r = 0; r < requests.size(); ++r) {
@@ -160,7 +165,6 @@ public:
                 memory.append_fixed(r, c);
             }
         }
-        return detail::planning_access::make<from_rounds<Lag>>(memory.view(), memory.walk);
     }
 
     /// Remembers this round's confidences; call once at the end of every round. text_ends(r): the chain of request r

@@ -10,14 +10,14 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <sureleap/ext/cost_json.hpp>
-#include <sureleap/schedule/greedy.hpp>
-#include <sureleap/schedule/when_priced.hpp>
+#include <sureleap/schedule/any.hpp>
+#include <sureleap/schedule/planned.hpp>
+#include <sureleap/schedule/simple.hpp>
 
 #include "support/dice.hpp"
 #include "support/edited_documents.hpp"
@@ -240,20 +240,20 @@ TEST_CASE("cost json: a document with something else in it is a table or an erro
     CHECK(refused < 20000);
 }
 
-TEST_CASE("cost json: an offer is a table or the reason why not, and no reason speculates") {
+TEST_CASE("cost json: an offer is a table or the reason why not, and a schedule in either case") {
     cost_demands const demands{.machine = here, .max_age = 3600, .now = noon + 60};
     scratch_json const file;
+    auto const schedule_of = [](cost_offer const& offer) {
+        any_schedule schedule =
+            offer.table ? any_schedule{planned_schedule{offer.table->model()}} : any_schedule{fixed_schedule{1}};
+        return schedule;
+    };
     auto const refusal = [&] {
         cost_offer const offer = find_cost(file.path, demands);
+        CHECK(schedule_of(offer).get_if<fixed_schedule>() != nullptr);
         CHECK_FALSE(offer.table.has_value());
         // What load_cost says is what find_cost reports.
         CHECK(error_text([&] { (void)load_cost(file.path, demands); }) == offer.refusal);
-        std::optional<greedy_schedule<profiled_cost>> schedule;
-        if (offer.table) schedule.emplace(offer.table->model());
-        when_priced const safe{std::move(schedule), 0, offer.refusal};
-        CHECK_FALSE(safe.priced());
-        CHECK(safe.reason() == offer.refusal);
-        CHECK(safe.fixed_length() == 0);
         return offer.refusal;
     };
     CHECK(refusal() == file.path + ": cannot be opened for reading");
@@ -270,4 +270,5 @@ TEST_CASE("cost json: an offer is a table or the reason why not, and no reason s
     CHECK(offer.refusal.empty());
     REQUIRE(offer.table.has_value());
     check_equal(*offer.table, example());
+    CHECK(schedule_of(offer).traits().plans_at_anchor());
 }

@@ -28,15 +28,16 @@
 #include <sureleap/head/markov.hpp>
 #include <sureleap/head/shortlist.hpp>
 #include <sureleap/schedule/agreed.hpp>
+#include <sureleap/schedule/any.hpp>
 #include <sureleap/schedule/greedy.hpp>
 #include <sureleap/schedule/hysteresis.hpp>
 #include <sureleap/schedule/planned.hpp>
 #include <sureleap/schedule/simple.hpp>
 #include <sureleap/schedule/top_k.hpp>
-#include <sureleap/schedule/when_priced.hpp>
 #include <sureleap/serving/never_lose.hpp>
 #include <sureleap/serving/refined_cost.hpp>
 #include <sureleap/serving/speed_targets.hpp>
+#include <sureleap/verify/any.hpp>
 #include <sureleap/verify/block.hpp>
 #include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/match.hpp>
@@ -183,7 +184,23 @@ TEST_CASE("no allocation in a round: every schedule, every rule") {
     every_rule(semi, retrospective_schedule{capacity});
 }
 
-TEST_CASE("no allocation in a round: cost models, asked and learning, and the fallback without one") {
+TEST_CASE("no allocation in a round: parts that are chosen at run time") {
+    parts const p;
+    additive_cost const prices({.fixed = 1.0, .request = 0.1, .batch_token = 0.05, .draft_fixed = 0.2});
+    for (any_schedule const& schedule :
+         {any_schedule(never_lose{planned_schedule{prices}}), any_schedule(lagged_top_k<1>(prices)),
+          any_schedule(greedy_schedule{prices})}) {
+        for (any_rule const rule : {any_rule(block_verification{}), any_rule(keyed_coupling{})}) {
+            auto target = support::hash_model<float>(vocabulary, {});
+            target.reserve(places * (block_size + 1), 200);
+            auto drafter = p.semi();
+            decoder dec{target, drafter, schedule, rule, {.max_requests = places}};
+            CHECK(quiet(dec, 1.0));
+        }
+    }
+}
+
+TEST_CASE("no allocation in a round: cost models, asked and learning") {
     parts const p;
     auto const semi = [&] { return p.semi(); };
     additive_cost const prices({.fixed = 1.0, .request = 0.1, .batch_token = 0.05, .draft_fixed = 0.2});
@@ -192,7 +209,6 @@ TEST_CASE("no allocation in a round: cost models, asked and learning, and the fa
     refined_cost cost{padded};
     every_rule(semi, greedy_schedule{padded});
     every_rule(semi, planned_schedule{cost_ref{cost}});
-    every_rule(semi, when_priced<greedy_schedule<additive_cost>>(std::nullopt, 2));
     std::size_t const before = allocations + releases;
     for (std::size_t i = 1; i < 100; ++i)
         cost.observe({.requests = i, .batch_tokens = 3 * i}, 0.1 * static_cast<double>(i));

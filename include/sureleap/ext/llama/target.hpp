@@ -40,7 +40,7 @@
 #include <sureleap/ext/llama/features.hpp>
 #include <sureleap/ext/llama/outcome.hpp>
 #include <sureleap/ext/llama/sequences.hpp>
-#include <sureleap/round/check.hpp>
+#include <sureleap/traits.hpp>
 #include <sureleap/verify/verdict.hpp>
 #include <sureleap/verify/verify_batch.hpp>
 
@@ -74,7 +74,7 @@ public:
     template <class Drafter>
     llama_target(llama_context* context, Drafter const& drafter, llama_target_options const& options = {})
         : llama_target(context, options, options.max_requests * (drafter.block_size() + 1),
-                       drafts_trees_v<Drafter> ? drafter.block_size() : 1) {
+                       traits_of(drafter).drafts_trees ? drafter.block_size() : 1) {
         if (drafter.target_vocabulary() != vocabulary()) {
             fail_with("llama_target: the drafter's target vocabulary has ", drafter.target_vocabulary(),
                       " tokens, expected the model's ", vocabulary(), "; it was made for another target");
