@@ -14,7 +14,6 @@
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
-#include <sureleap/serving/never_lose_tuning.hpp>
 #include <sureleap/serving/throughput_forecast.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -79,7 +78,7 @@ public:
             if (drafted) saved_ += saving(choice, plain);
             return;
         }
-        if (drafted) vain_ = saved_ < 0.0 ? std::min(vain_ + 1, never_lose_tuning::most_doublings) : 0;
+        if (drafted) vain_ = saved_ < 0.0 ? vain_ + 1 : 0;
         saved_ = std::max(saved_, 0.0);
     }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// What rounds have taught about drafts: which survivals requests offer at each position (survival_profile), how many tokens
-// are accepted for each that survivals promise (draft_trust), and how much of the promised throughput the schedule reaches
-// (schedule_yield).
+// What rounds have taught about drafts: which survivals requests offer at each position (survival_profile), how many
+// tokens are accepted for each that survivals promise (draft_trust), and how much of the promised throughput the
+// schedule reaches (schedule_yield).
 //
-// All three hold at any load, and what a round of another load comes to is computed from them (throughput_forecast.hpp). So
-// only what acceptance does has to be learned. Rejected: the throughput of past rounds, which says nothing of another load.
+// All three hold at any load, and what a round of another load comes to is computed from them
+// (throughput_forecast.hpp). So only what acceptance does has to be learned. Rejected: the throughput of past rounds,
+// which says nothing of another load.
 #pragma once
 
 #include <algorithm>
@@ -50,8 +51,9 @@ struct survival_class {
 /// Learned survivals. Memory is allocated at construction. Observing costs O(R gamma + gamma classes).
 class survival_profile {
 public:
-    /// Of one position and class, per request that may draft the position: candidates, the sum of their survivals, and of
-    /// the survivals of the positions before them. In trees these are not the parents': no target that replays scores trees.
+    /// Of one position and class, per request that may draft the position: candidates, the sum of their survivals, and
+    /// of the survivals of the positions before them. In trees these are not the parents': no target that replays
+    /// scores trees.
     struct cell {
         double count = 0.0;
         double sum = 0.0;
@@ -62,7 +64,8 @@ public:
 
     /// Of no positions: it has nothing to learn and nothing to tell.
     survival_profile() = default;
-    /// Until rounds say otherwise every position is taken to survive with `prior`, in [0, 1], given that the one before did.
+    /// Until rounds say otherwise every position is taken to survive with `prior`, in [0, 1], given that the one before
+    /// did.
     survival_profile(std::size_t block_size, double prior) : block_size_(block_size), cells_(block_size * classes) {
         fixed_probability c = 0;
         (void)quantise(prior, c);
@@ -89,11 +92,11 @@ public:
         return sum;
     }
 
-    /// Takes in a round whose chains ended before survivals below `floor`. Its requests replace at most what `memory` of
-    /// them would have taught.
+    /// Takes in a round whose chains ended before survivals below `floor`. Its requests replace at most what `memory`
+    /// of them would have taught.
     ///
-    /// Where nobody looked, nothing is learned. Positions beyond a request's cap and classes that the floor cuts off keep what
-    /// they have. If their absence counted as zero, every limit would justify itself.
+    /// Where nobody looked, nothing is learned. Positions beyond a request's cap and classes that the floor cuts off
+    /// keep what they have. If their absence counted as zero, every limit would justify itself.
     void observe(round_record const& record, fixed_probability floor, double memory) noexcept {
         std::fill(offered_.begin(), offered_.end(), 0.0);
         for (std::size_t r = 0; r < record.requests.size(); ++r) {
@@ -153,7 +156,8 @@ public:
 
     [[nodiscard]] std::span<double const> ratios() const noexcept { return ratios_; }
 
-    /// The sums go back `memory` promised tokens where everybody drafts, up to `limit`, and `beyond` where only probers do.
+    /// The sums go back `memory` promised tokens where everybody drafts, up to `limit`, and `beyond` where only probers
+    /// do.
     void observe(round_record const& record, std::size_t limit, double memory, double beyond) noexcept {
         for (std::size_t k = 0; k < ratios_.size(); ++k) {
             double accepted = 0.0;
@@ -167,7 +171,7 @@ public:
             double const keep = 1.0 - promised / (promised + (k < limit ? memory : beyond));
             accepted_[k] = std::fma(accepted_[k], keep, accepted);
             promised_[k] = std::fma(promised_[k], keep, promised);
-            ratios_[k] = std::clamp(accepted_[k] / promised_[k], 0.0, never_lose_tuning::most_trust);
+            ratios_[k] = accepted_[k] / promised_[k];
         }
     }
 
@@ -199,13 +203,11 @@ private:
     std::vector<double> ratios_;
 };
 
-/// What the schedule makes of drafts, of what the best batch would: low for one that a cliff of the curve stops. The sums
-/// count throughputs of plain decoding. They begin as if promises had been kept so far: one poor round is chance.
+/// What the schedule makes of drafts, of what the best batch would: low for one that a cliff of the curve stops. The
+/// sums count throughputs of plain decoding. They begin as if promises had been kept so far: one poor round is chance.
 class schedule_yield {
 public:
-    [[nodiscard]] double value() const noexcept {
-        return std::clamp(reached_ / promised_, never_lose_tuning::least_yield, 1.0);
-    }
+    [[nodiscard]] double value() const noexcept { return std::min(reached_ / promised_, 1.0); }
     /// Forgets what came of another load: a cliff is where it is at one.
     void at_load(double requests) noexcept {
         if (std::abs(requests - requests_) <= never_lose_tuning::same_load * requests_) return;

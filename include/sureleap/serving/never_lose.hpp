@@ -4,11 +4,12 @@
 //
 //     never_lose schedule{planned_schedule{cost}};
 //
-// A schedule chooses what to verify; what was drafted has been paid by then. This adapter decides before, from past rounds
-// and the requests at hand. It asks what rounds have taught (draft_evidence.hpp), which limit of drafts pays
+// A schedule chooses what to verify; what was drafted has been paid by then. This adapter decides before, from past
+// rounds and the requests at hand. It asks what rounds have taught (draft_evidence.hpp), which limit of drafts pays
 // (throughput_forecast.hpp), whose drafts are worth their time (request_gate.hpp), who looks further and when
-// (probe_schedule.hpp), and what drafting leaves to be paid (draft_arrears.hpp). Their numbers, and why they are what they
-// are, stand in never_lose_tuning.hpp. All is known before a token is drawn, so the wrapped schedule keeps its causality.
+// (probe_schedule.hpp), and what drafting leaves to be paid (draft_arrears.hpp). Their numbers, and why they are what
+// they are, stand in never_lose_tuning.hpp. All is known before a token is drawn, so the wrapped schedule keeps its
+// causality.
 #pragma once
 
 #include <algorithm>
@@ -48,11 +49,12 @@ struct cost_of {
 };
 }  // namespace detail
 
-/// Schedule: any. Cost: cost_model, or a capacity_curve, which knows no price of drafting. Models what Schedule models, and
-/// sized_part: its memory is allocated in set_up. A round costs it O(R gamma), and some hundred questions to the cost.
+/// Schedule: any. Cost: cost_model, or a capacity_curve, which knows no price of drafting. Models what Schedule models,
+/// and sized_part: its memory is allocated in set_up. A round costs it O(R gamma), and some hundred questions to the
+/// cost.
 ///
-/// What it decides is a function of the requests and of the rounds that were observed. So a round that failed and is run
-/// again is limited as it was, and a round that nobody observed has not been.
+/// What it decides is a function of the requests and of the rounds that were observed. So a round that failed and is
+/// run again is limited as it was, and a round that nobody observed has not been.
 ///
 /// Decides by doubles in a fixed order: ranks of an engine that run the same program on the same records decide alike.
 template <scheduler Schedule, step_cost Cost>
@@ -74,8 +76,8 @@ public:
         requires detail::priced_schedule<Schedule>
         : never_lose(schedule, Cost(schedule.capacity()), options) {}
 
-    /// Takes the memory. The same sizes again change nothing. With other slots it forgets the requests that it knew, and with
-    /// another gamma all that it learned.
+    /// Takes the memory. The same sizes again change nothing. With other slots it forgets the requests that it knew,
+    /// and with another gamma all that it learned.
     void set_up(round_sizes const& sizes) {
         detail::expect_sizes("never_lose", sizes);
         if constexpr (sized_part<Schedule>) base::set_up(sizes);
@@ -94,7 +96,8 @@ public:
 
     /// The limit of drafts at present, 0: none are drafted; what a place in the batch is worth; what was last promised.
     [[nodiscard]] detail::throughput_forecast const& choice() const noexcept { return now_.choice; }
-    /// Tokens accepted of late at each position for each that survivals promised, [gamma]: 1 where confidences are calibrated.
+    /// Tokens accepted of late at each position for each that survivals promised, [gamma]: 1 where confidences are
+    /// calibrated.
     [[nodiscard]] std::span<double const> trust() const noexcept { return trust_.ratios(); }
     /// What the schedule makes of drafts, of what the best batch would: low for one that a cliff of the curve stops.
     [[nodiscard]] double yield() const noexcept { return now_.yield.value(); }
@@ -221,8 +224,8 @@ private:
                           line_.pick(requests, now_.probes.cursor(), probers, pays, now_.probes.has_waited(), price));
     }
 
-    /// The request's drafts are not worth their time. Those that the gate shuts draft from time to time, unless all of them
-    /// would read more then than probes may cost.
+    /// The request's drafts are not worth their time. Those that the gate shuts draft from time to time, unless all of
+    /// them would read more then than probes may cost.
     [[nodiscard]] bool is_left_out(request_view const& r) const noexcept {
         if (arrears_.outlast(r, now_.found.best, now_.found.plain)) return true;
         if (!gate_.shuts(r, settled_.price, now_.price)) return false;

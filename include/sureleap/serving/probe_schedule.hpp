@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What is not drafted cannot be learned from, so some requests draft further from time to time. When they do is a function
-// of rounds and of what probes cost (probe_schedule), who they are a function of whose turn it is and of what each of them
-// costs (probe_line).
+// What is not drafted cannot be learned from, so some requests draft further from time to time. When they do is a
+// function of rounds and of what probes cost (probe_schedule), who they are a function of whose turn it is and of what
+// each of them costs (probe_line).
 #pragma once
 
 #include <algorithm>
@@ -73,7 +73,8 @@ public:
     }
     /// The probe has waited once more as long as its period.
     [[nodiscard]] bool has_waited() const noexcept { return static_cast<double>(since_) >= tuning::waits * period_; }
-    /// Rounds' time that arrears of probers may take: a share of the time since the probe was due. As probes, more at first.
+    /// Rounds' time that arrears of probers may take: a share of the time since the probe was due. As probes, more at
+    /// first.
     [[nodiscard]] double arrears_paid(double share) const noexcept {
         return share * std::max(std::ldexp(tuning::first_share, -vain_), 1.0) * (static_cast<double>(since_) - period_);
     }
@@ -112,8 +113,8 @@ public:
     /// Request r of the round probes.
     [[nodiscard]] bool has(std::size_t r) const noexcept { return is_in_[r] != 0; }
 
-    /// Chooses the first `most` from request `first` on, if `pays` seconds cover what they cost, price_of(request) each. If
-    /// not, and `cheapest` says so, as many of the cheapest as these seconds cover. Returns how many.
+    /// Chooses the first `most` from request `first` on, if `pays` seconds cover what they cost, price_of(request)
+    /// each. If not, and `cheapest` says so, as many of the cheapest as these seconds cover. Returns how many.
     template <class Price>
     [[nodiscard]] std::size_t pick(std::span<request_view const> requests, std::size_t first, std::size_t most,
                                    double pays, bool cheapest, Price const& price_of) noexcept {

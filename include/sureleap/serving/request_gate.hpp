@@ -22,8 +22,9 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace detail {
 
-/// What is known of every slot's request. Memory is allocated at construction. It learns by observe() alone: asked before,
-/// as often as one likes, it answers alike. A slot that is not below max_requests is open, and nothing is learned of it.
+/// What is known of every slot's request. Memory is allocated at construction. It learns by observe() alone: asked
+/// before, as often as one likes, it answers alike. A slot that is not below max_requests is open, and nothing is
+/// learned of it.
 class request_gate {
     using tuning = never_lose_tuning;
 
@@ -31,8 +32,8 @@ public:
     request_gate() = default;
     explicit request_gate(std::size_t max_requests) : places_(max_requests) {}
 
-    /// Whether the request's drafts were not worth `before` (weighted tokens a round) and, once that is remembered, are not
-    /// worth `price`. A slot that was given to another request starts anew, open.
+    /// Whether the request's drafts were not worth `before` (weighted tokens a round) and, once that is remembered, are
+    /// not worth `price`. A slot that was given to another request starts anew, open.
     [[nodiscard]] bool shuts(request_view const& request, double before, double price) const noexcept {
         if (request.slot >= places_.size()) return false;
         place const& p = places_[request.slot];
@@ -41,13 +42,14 @@ public:
     [[nodiscard]] bool shuts(request_view const& request, double price) const noexcept {
         return shuts(request, price, price);
     }
-    /// A request that is shut drafts in this round to be looked at again. Slots side by side do so in rounds of their own.
+    /// A request that is shut drafts in this round to be looked at again. Slots side by side do so in rounds of their
+    /// own.
     [[nodiscard]] static constexpr bool looks_again(std::size_t slot, std::uint64_t round) noexcept {
-        return (round + tuning::slot_stride * slot) % tuning::shut_period == 0;
+        return (round + slot) % tuning::shut_period == 0;
     }
 
-    /// Takes in a round. `before`, `price`: as it was asked with them. `worth`: of a place in the batch. `trust[k]`: tokens that
-    /// were accepted at position k for each that survivals promise, over all requests.
+    /// Takes in a round. `before`, `price`: as it was asked with them. `worth`: of a place in the batch. `trust[k]`:
+    /// tokens that were accepted at position k for each that survivals promise, over all requests.
     void observe(round_record const& record, double before, double price, fixed_probability worth,
                  std::span<double const> trust) noexcept {
         constexpr double one = static_cast<double>(certain);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Which limit of drafts pays: a function of what drafts offer (survival_profile), of who is there, and of the cost. In: these
-// three, as a round_prospect. Out: for each limit the best throughput of a round, and the batch that has it.
+// Which limit of drafts pays: a function of what drafts offer (survival_profile), of who is there, and of the cost. In:
+// these three, as a round_prospect. Out: for each limit the best throughput of a round, and the batch that has it.
 #pragma once
 
 #include <algorithm>
@@ -34,8 +34,8 @@ struct throughput_forecasts {
     throughput_forecast same{};   ///< with the limit of the last round
 
     [[nodiscard]] bool drafts_pay() const noexcept { return best.throughput > plain.throughput; }
-    /// The one with most throughput, or `plain` if drafting has to wait. The last round's limit stays unless that gains more
-    /// than the margin.
+    /// The one with most throughput, or `plain` if drafting has to wait. The last round's limit stays unless that gains
+    /// more than the margin.
     [[nodiscard]] throughput_forecast const& choice(bool may_draft = true) const noexcept {
         throughput_forecast const& most = may_draft && drafts_pay() ? best : plain;
         return same.throughput >= (1.0 - never_lose_tuning::margin) * most.throughput ? same : most;
@@ -52,8 +52,8 @@ struct candidate_sums {
 
 /// A round before anybody drafts. A view.
 ///
-/// Ranks: the schedule fills a batch that it chooses with the best candidates. If not, it verifies what was drafted: the
-/// batch is what chains come to, and a floor makes it vary.
+/// Ranks: the schedule fills a batch that it chooses with the best candidates. If not, it verifies what was drafted:
+/// the batch is what chains come to, and a floor makes it vary.
 template <bool Ranks, step_cost Cost>
 struct round_prospect {
     Cost const& cost;
@@ -77,8 +77,8 @@ struct round_prospect {
         return step;
     }
 
-    /// The rounds to choose from, if `yield` of what is promised comes true and the last round's limit was `last`. Asks the
-    /// cost some gamma x classes times.
+    /// The rounds to choose from, if `yield` of what is promised comes true and the last round's limit was `last`. Asks
+    /// the cost some gamma x classes times.
     [[nodiscard]] throughput_forecasts forecast(double yield, std::size_t last) const noexcept {
         throughput_forecasts found{.plain = {0, certain, 0.0, requests(), seconds(load)}};
         found.plain.throughput = anchors / found.plain.seconds;
@@ -129,8 +129,8 @@ struct round_prospect {
 private:
     [[nodiscard]] double requests() const noexcept { return static_cast<double>(load.requests); }
 
-    /// Kernels that serve rows in groups take longer for a group that is not full. A chain cut short would then cost more than
-    /// its last positions.
+    /// Kernels that serve rows in groups take longer for a group that is not full. A chain cut short would then cost
+    /// more than its last positions.
     [[nodiscard]] bool fewer_rows_take_longer(throughput_forecast const& choice) const noexcept {
         auto const& curve = curve_of(cost, drafting(choice.limit));
         auto const rate = [&](std::size_t b) { return static_cast<double>(curve.steps_per_second(b)); };
@@ -153,12 +153,13 @@ private:
         }
     }
 
-    /// The best batch along the classes from the likeliest on. Candidates of a class count alike. The curve may take a step
-    /// anywhere, so a schedule that ranks is asked about every batch of a small round, and about `looks` of a large one.
+    /// The best batch along the classes from the likeliest on. Candidates of a class count alike. The curve may take a
+    /// step anywhere, so a schedule that ranks is asked about every batch of a small round, and about `looks` of a
+    /// large one.
     [[nodiscard]] throughput_forecast best(candidate_sums const& all, std::size_t limit) const noexcept {
         auto const& curve = curve_of(cost, drafting(limit));
-        // In a round of few requests the classes lie between the same few batches. So the curve is asked once for each: one
-        // that learns (refined_cost) takes longer to ask than the rest of the search.
+        // In a round of few requests the classes lie between the same few batches. So the curve is asked once for each:
+        // one that learns (refined_cost) takes longer to ask than the rest of the search.
         std::array<double, never_lose_tuning::looks> known{};  // from a batch without drafts on; 0: not asked yet
         auto const seconds_of_whole = [&](std::size_t size) {
             std::size_t const i = size - load.requests;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What came of promises: tokens accepted for each that survivals promised, throughput reached for each that was forecast.
+// What came of promises: tokens accepted for each that survivals promised, throughput reached for each that was
+// forecast.
 #include "support/catch.hpp"
 
 #include <array>

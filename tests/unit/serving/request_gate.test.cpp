@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The gate of requests that are not worth drafting for: what a request's drafts did is judged by its own measure, whatever
-// its tokens are worth beside those of others.
+// The gate of requests that are not worth drafting for: what a request's drafts did is judged by its own measure,
+// whatever its tokens are worth beside those of others.
 #include "support/catch.hpp"
 
 #include <array>

@@ -139,7 +139,9 @@ TEST_CASE("where chains end, and what one request's drafts take") {
     auto const worth = static_cast<double>(choice.worth);
     REQUIRE(choice.worth > 0);
     CHECK(four.prospect().chain_floor(choice, false) == static_cast<fixed_probability>(0.5 * worth));
+    CHECK(four.prospect().chain_floor(choice, true) == static_cast<fixed_probability>(0.125 * worth));
     CHECK(four.prospect<false>().chain_floor(choice, false) == choice.worth);
+    CHECK(four.prospect<false>().chain_floor(choice, true) == choice.worth / 4);
     CHECK(four.prospect().chain_floor(detail::throughput_forecast{}, false) == 0);
     CHECK(four.prospect().row_worth(choice) == choice.worth);
     // A curve knows no price of drafting.
