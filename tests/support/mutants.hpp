@@ -448,9 +448,10 @@ struct second_thoughts : decltype(semi_of(std::declval<world const&>())) {
     explicit second_thoughts(world const& w)
         : base(semi_of(w)), found{{.block_size = w.block_size, .target_vocabulary = w.vocabulary}} {}
 
-    template <class Forward, class DraftRule, class Rng>
-    void draw(Forward const& forward, DraftRule rule, draft_block<double>& block, Rng& rng) const {
-        base::draw(forward, rule, block, rng);
+    template <class Forward, class DraftRule, class Memory, class Rng>
+    void draw(Forward const& forward, DraftRule rule, draft_block<double>& block, Memory const& memory, Rng& rng)
+        const {
+        base::draw(forward, rule, block, memory, rng);
         for (std::size_t r = 0; r < block.requests().size(); ++r) {
             auto const followed = found.match(block.requests()[r].context).followed;
             if (followed.empty() || block.size(r) == 0 || followed[0] == block.tokens(r)[0]) continue;

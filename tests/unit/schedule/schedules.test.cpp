@@ -542,10 +542,10 @@ template <class Drafter>
 struct asked : Drafter {
     std::size_t* plans;
 
-    template <class Forward, class Block>
-    void plan(Forward const& forward, Block const& block, planning_memory& memory) const {
+    template <class Forward, class Block, class Memory>
+    void plan(Forward const& forward, Block const& block, Memory const& memory, planning_memory& planning) const {
         ++*plans;
-        Drafter::plan(forward, block, memory);
+        Drafter::plan(forward, block, memory, planning);
     }
 };
 
