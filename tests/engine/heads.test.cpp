@@ -132,7 +132,7 @@ TEST_CASE("heads: a shortlist keeps the best base logits, and the best successor
         std::vector<token_id> candidates(engine::listing_head<float>::scratch_type::candidate_count(best));
         std::vector<float> values(engine::listing_head<float>::scratch_type::value_count(best, V));
         std::vector<token_id> list(lister.capacity());
-        list.resize(lister.choose<float>(base, 5, {candidates, values}, list));
+        list.resize(lister.unite(lister.choose_best<float>(base, {candidates, values}), 5, list));
         CHECK(list == expected);
         std::vector<float> logits(list.size());
         lister.evaluate<float>(base, list, state, hidden, 5, logits);
