@@ -155,11 +155,11 @@ private:
 
 /// What a target asks of its drafter.
 struct drafts_trees_of {
-    static constexpr bool drafts_trees = true;
     std::size_t most;
     std::size_t size;
     [[nodiscard]] std::size_t block_size() const noexcept { return most; }
     [[nodiscard]] std::size_t target_vocabulary() const noexcept { return size; }
+    [[nodiscard]] drafter_traits traits() const noexcept { return {.drafts_trees = true}; }
 };
 
 // ---- trees by a drafter ------------------------------------------------------------------------------------------------
