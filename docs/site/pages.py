@@ -4,7 +4,7 @@
 
     pages.py OUT        writes Markdown for mkdocs into OUT
 
-Fails if a public name has no comment, or a link leads nowhere.
+Fails if a public name has no comment or no example, or a link leads nowhere.
 """
 import pathlib
 import posixpath
@@ -95,6 +95,8 @@ def write_reference(site):
     pages, silent, missing = reference.entries(CHECKOUT)
     site.faults += [f"{name} is public and has no comment" for name in silent]
     site.faults += [f"docs/parts.md lists {name}, which no header declares" for name in missing]
+    examples = [reference.Example(path) for path in sorted((DOCS / "examples").glob("*.cpp"))]
+    site.faults += [f"{name} is public and no program of docs/examples uses it" for name in reference.without_example(pages, examples)]
     used_in = programs_of(CHECKOUT / "examples")
 
     def sources_of(name):
@@ -104,7 +106,7 @@ def write_reference(site):
 
     names = {}
     for folder, headers in pages.items():
-        site.write(f"reference/{folder}.md", reference.render(folder, headers, CHECKOUT / "include/sureleap", sources_of))
+        site.write(f"reference/{folder}.md", reference.render(folder, headers, CHECKOUT / "include/sureleap", sources_of, examples))
         names.update({name: folder for entries in headers.values() for name, _, _ in entries})
     letters = {}
     for name in sorted(names):

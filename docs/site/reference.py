@@ -2,7 +2,7 @@
 """The reference: every public name with its declaration and its comment, as the headers have them. A page a folder.
 
 Public are the names of docs/parts.md, the concepts of concepts.hpp, and testing/enumerator.hpp. libclang finds the declarations;
-their text is taken from the headers as it stands there.
+their text is taken from the headers as it stands there. Beside a name stands a program of docs/examples that uses it.
 """
 import pathlib
 import re
@@ -179,12 +179,70 @@ def entries(checkout):
     return pages, silent, sorted(missing)
 
 
-def render(folder, headers, root, used_in):
+class Example:
+    """A program of docs/examples, and what it prints (docs/examples/compare.cmake holds it to that)."""
+
+    def __init__(self, path):
+        self.name = path.name
+        text = path.read_text().removeprefix("// SPDX-License-Identifier: MIT\n//\n")
+        program, _, printed = text.partition("\n// Prints:\n")
+        lines = program.split("\n")
+        comment = next(i for i, line in enumerate(lines) if not line.startswith("//"))
+        self.shows = " ".join(re.sub("^// ?", "", line) for line in lines[:comment])
+        self.code = "\n".join(lines[comment:]).strip()
+        self.prints = re.sub("^// ?", "", printed, flags=re.MULTILINE).strip("\n")
+        # Names that stand for themselves: no members, and nothing in a comment, in a string or of an #include.
+        self.used = re.sub(r'//[^\n]*|"(\\.|[^"\\])*"|#include[^\n]*', "", self.code).replace("->", ".")
+
+    def uses(self, name, texts):
+        """A concept is used where it is asked for: a variable may have its name."""
+        concept = any(f"concept {name}" in text for text in texts)
+        where = rf"(\b{name}<|<{name} )" if concept else rf"(?<![.\w]){name}\b(?!\.)"
+        return re.search(where, self.used) is not None
+
+    def block(self):
+        """Collapsed, as Markdown."""
+        text = f"{self.shows}\n\n```cpp\n{self.code}\n```\n\nIt prints\n\n```text\n{self.prints}\n```"
+        return f'??? example "Example: {self.name}"\n\n' + "\n".join(f"    {line}".rstrip() for line in text.split("\n"))
+
+
+# A name of two functions, the other of which more programs call.
+OTHER_EXAMPLES = {("verify/bounded.hpp", "draw"): "sampling.cpp"}
+
+
+def examples_of(headers, examples):
+    """{(header, name): Example}: the program that uses most names of the header, of several the one that uses most of the page,
+    and of these the shortest. Without names that none uses."""
+    used = {e: [name for names in headers.values() for name, texts, _ in names if e.uses(name, texts)] for e in examples}
+    chosen = {}
+    for header, names in headers.items():
+        worth = {e: (-sum(name in used[e] for name, _, _ in names), -len(used[e]), len(e.code)) for e in examples}
+        for name, _, _ in names:
+            wanted = OTHER_EXAMPLES.get((header.as_posix(), name))
+            if users := [e for e in examples if name in used[e] and wanted in (None, e.name)]:
+                chosen[header, name] = min(users, key=worth.get)
+    return chosen
+
+
+def without_example(pages, examples):
+    return [f"{header}: {name}" for headers in pages.values() for header, entries in headers.items()
+            for name, texts, _ in entries if not any(e.uses(name, texts) for e in examples)]
+
+
+def render(folder, headers, root, used_in, examples):
     lines = [f"# {folder}", ""]
+    chosen = examples_of(headers, examples)
     for header, names in headers.items():
         lines += [f"## {header}", "", f"`#include <sureleap/{header}>`", "", first_comment(root / header), ""]
+        shown = {}  # once a header
         for name, texts, comment in names:
             lines += [f"### {name}", "", "```cpp", "\n\n".join(texts), "```", "", comment, ""]
+            example = chosen.get((header, name))
+            if example in shown:
+                lines += [f"Example: [{example.name}](#{shown[example]}), above.", ""]
+            elif example:
+                shown[example] = name
+                lines += [example.block(), ""]
             if programs := used_in(name):
                 lines += ["Used in " + ", ".join(f"[{p}](../source/{p}.md)" for p in programs) + ".", ""]
     return "\n".join(lines)

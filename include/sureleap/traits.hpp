@@ -53,6 +53,7 @@ SURELEAP_BEGIN_NAMESPACE
 
 // ---- what parts are --------------------------------------------------------------------------------------------
 
+/// What a drafter drafts, and by what it decides that.
 struct drafter_traits {
     bool is_deterministic = false;  ///< its tokens are a function of the context, whatever the draft rule
     bool has_confidence = false;
@@ -63,6 +64,7 @@ struct drafter_traits {
     causality growth = causality::non_anticipating;
 };
 
+/// What a schedule sees of a block, and what it needs for that.
 struct schedule_traits {
     causality sees = causality::anticipating;
     bool needs_confidence = true;
@@ -74,6 +76,7 @@ struct schedule_traits {
     [[nodiscard]] constexpr bool reads_history() const noexcept { return plans && lag > 0; }
 };
 
+/// What an acceptance rule promises, and what it needs for that.
 struct rule_traits {
     fidelity guarantee = fidelity::lossy;
     q_access access = q_access::row;
