@@ -159,7 +159,7 @@ struct drafts_trees_of {
     std::size_t size;
     [[nodiscard]] std::size_t block_size() const noexcept { return most; }
     [[nodiscard]] std::size_t target_vocabulary() const noexcept { return size; }
-    [[nodiscard]] drafter_traits traits() const noexcept { return {.drafts_trees = true}; }
+    [[nodiscard]] sureleap::drafter_traits traits() const noexcept { return {.drafts_trees = true}; }
 };
 
 // ---- trees by a drafter ------------------------------------------------------------------------------------------------
