@@ -28,6 +28,7 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
+/// A node of a tree in the order in which it grew: 0 is the anchor, n the n-th token.
 using node_id = std::int32_t;
 inline constexpr node_id no_node = -1;
 inline constexpr node_id anchor_node = 0;
