@@ -102,7 +102,7 @@ array array_of(char const* name, nb::object const& given) {
     if (nb::try_cast(given, a, false)) return a;
     std::string const type = nb::type_name(given.type()).c_str();
     throw nb::type_error(("verify: " + std::string(name) + " is a " + type +
-                          ", expected an array of NumPy, or another with the buffer protocol or DLPack")
+                          ", expected an array of numbers, of NumPy or another that has the buffer protocol or DLPack")
                              .c_str());
 }
 
@@ -454,7 +454,7 @@ std::vector<std::string> verify(nb::object target_logits, std::optional<nb::obje
     }
 
     bool const halves = is_of(target, Float, 16);
-    bool const bf16s = is_of(target, Bfloat, 16);
+    bool const bf16s = is_of(target, Bfloat, 16) || is_of(target, UInt, 16);
     if (!halves && !bf16s && !is_of(target, Float, 32)) {
         fail_with("verify: target_logits holds no logits, expected float32, float16 or bfloat16");
     }

@@ -12,6 +12,7 @@ import pathlib
 import resource
 import unittest
 
+import ml_dtypes
 import numpy as np
 
 import sureleap_verify
@@ -231,7 +232,9 @@ class Rows(unittest.TestCase):
         bf16s = (bits >> 16).astype(np.uint16)
         for rows, same in ((Exported(logits, Exported.FLOAT), logits), (halves, halves.astype(np.float32)),
                            (Exported(halves, Exported.FLOAT), halves.astype(np.float32)),
-                           (Exported(bf16s, Exported.BFLOAT), (bits >> 16 << 16).view(np.float32))):
+                           (Exported(bf16s, Exported.BFLOAT), (bits >> 16 << 16).view(np.float32)),
+                           (bf16s, (bits >> 16 << 16).view(np.float32)),
+                           (bf16s.view(ml_dtypes.bfloat16), (bits >> 16 << 16).view(np.float32))):
             got, expected = (verify(a, drafts, log_probabilities=True, **more) for a in (rows, same))
             self.same(got, expected)
             np.testing.assert_allclose(got.log_probabilities, expected.log_probabilities, rtol=1e-5, equal_nan=True)
@@ -495,7 +498,7 @@ class Mistakes(unittest.TestCase):
             arguments = {"target_logits": logits, "drafts": drafts, **more, **change}
             with self.subTest(list(change)), self.assertRaisesRegex(ValueError, text):
                 verify(arguments.pop("target_logits"), arguments.pop("drafts"), **arguments)
-        with self.assertRaisesRegex(TypeError, r"verify: target_logits is a list, expected an array of NumPy"):
+        with self.assertRaisesRegex(TypeError, r"verify: target_logits is a list, expected an array of numbers"):
             verify(logits.tolist(), drafts, **more)
         self.assertEqual(verify(logits, drafts, **more).status, ["ok"] * 3)  # as it was
 

@@ -15,7 +15,7 @@ import venv
 
 HERE = pathlib.Path(__file__).resolve().parent
 CHECKOUT = HERE.parent.parent
-TOOLS = ["scikit-build-core~=0.11", "nanobind~=2.9", "numpy"]
+TOOLS = ["scikit-build-core~=0.11", "nanobind~=2.9", "numpy", "ml_dtypes"]
 SKIPPED = 77
 
 

@@ -29,7 +29,7 @@ class Verification:
 
 
 def _fail(name, index, value, expected):
-    at = "".join(f"[{', '.join(map(str, index))}]" if index else "")
+    at = f"[{', '.join(map(str, index))}]" if index else ""
     raise ValueError(f"verify: {name}{at} is {value}, expected {expected}")
 
 
@@ -55,10 +55,15 @@ def _numbers(name, values, shape, dtype, expected, good):
 
 def verify(target_logits, drafts, *, q=None, q_values="logits", rule="block_verification", temperature=1.0, top_k=0, top_p=1.0,
            min_p=0.0, seeds, positions, lengths=None, bitmask=None, parents=None, log_probabilities=False):
-    """Which drafts are kept, and which token follows them: the emitted tokens have the target's law, whatever was drafted.
+    """Which drafts are kept, and which token follows them. The emitted tokens have the target's law, whatever was drafted.
 
-    target_logits      float32, float16 or bfloat16, with any strides between rows, read where they are: [rows, V], of each request
-                       a row for its anchor and one for each draft; or padded, [R, gamma + 1, V]. Row n is behind the n-th draft
+    Nothing here can check two conditions of that. Drafts were drawn from the q that comes with them. And whether a draft is
+    verified, or a node of a tree is there, was decided before its token was known. Rules that match need neither; without q the
+    second is met by any chain or tree.
+
+    target_logits      float32, float16 or bfloat16 (or its bits as uint16), with any strides between rows, read where they are:
+                       [rows, V], of each request a row for its anchor and one for each draft; or padded, [R, gamma + 1, V]. Row n
+                       is behind the n-th draft
     drafts             [R, gamma] int32, -1 behind the last one of a request
     q                  [R, gamma, V] float32: what each draft was drawn from, of siblings the eldest's row. None: drafts were found
                        or chosen, not drawn, or the rule matches
@@ -74,6 +79,8 @@ def verify(target_logits, drafts, *, q=None, q_values="logits", rule="block_veri
 
     Raises ValueError where an argument is wrong. What is wrong with the numbers in a row is its request's status.
     """
+    if isinstance(target_logits, np.ndarray) and target_logits.dtype.name == "bfloat16":
+        target_logits = target_logits.view(np.uint16)  # of ml_dtypes, which neither the buffer protocol nor DLPack knows
     drafts = np.asarray(drafts)
     if drafts.ndim != 2:
         raise ValueError(f"verify: drafts has shape {list(drafts.shape)}, expected [R, gamma]")
