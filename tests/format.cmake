@@ -6,7 +6,7 @@
 cmake_minimum_required(VERSION 3.22)
 
 set(sources)
-foreach(folder IN ITEMS include tests examples bench docs)
+foreach(folder IN ITEMS include tests examples bench docs python)
     foreach(ending IN ITEMS hpp cpp cuh cu inl h c)
         file(GLOB_RECURSE more ${SOURCE_DIR}/${folder}/*.${ending})
         list(APPEND sources ${more})

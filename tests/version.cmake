@@ -57,6 +57,12 @@ if(NOT citation MATCHES "\nversion: ([0-9.]+)\n" OR NOT CMAKE_MATCH_1 STREQUAL e
     message(SEND_ERROR "CITATION.cff has version ${CMAKE_MATCH_1}, config.hpp says ${expected}")
 endif()
 
+# Built from an archive of its own, so it cannot read config.hpp.
+file(READ ${SOURCE_DIR}/python/verify/pyproject.toml verify)
+if(NOT verify MATCHES "\nversion = \"([0-9.]+)\"\n" OR NOT CMAKE_MATCH_1 STREQUAL expected)
+    message(SEND_ERROR "python/verify/pyproject.toml has version ${CMAKE_MATCH_1}, config.hpp says ${expected}")
+endif()
+
 # The recipe reads config.hpp. The test is that it does, and that no version is written beside it.
 file(READ ${SOURCE_DIR}/conanfile.py conan)
 if(NOT conan MATCHES "\"include\", \"sureleap\", \"core\", \"config.hpp\"" OR NOT conan MATCHES "#define SURELEAP_VERSION_")

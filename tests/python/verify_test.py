@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: MIT
+"""python/verify: built as docs/install.md says, and its cases; and that it finds the headers of the wheel outside of a checkout.
+
+The build's tools and NumPy come from PyPI into a virtual environment in the build folder. Exit status 77 (skipped) where they
+cannot be had. A minute, of which the compiler takes most.
+"""
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+
+HERE = pathlib.Path(__file__).resolve().parent
+CHECKOUT = HERE.parent.parent
+TOOLS = ["scikit-build-core~=0.11", "nanobind~=2.9", "numpy", "ml_dtypes"]
+SKIPPED = 77
+
+
+def environment_of(folder):
+    """The environment's Python, made first where it is missing."""
+    python = folder / "bin" / "python"
+    if not (folder / "complete").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            venv.create(folder, with_pip=True)
+            subprocess.run([python, "-m", "pip", "install", "--quiet", "--retries=1", *TOOLS], check=True)
+        except subprocess.CalledProcessError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            print(f"python.verify is skipped: {', '.join(TOOLS)} could not be installed into a virtual environment: {error}")
+            sys.exit(SKIPPED)
+        (folder / "complete").touch()
+    return python
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--environment", type=pathlib.Path, required=True)
+    parser.add_argument("--scratch", type=pathlib.Path, required=True)
+    parser.add_argument("--compiler", required=True)
+    parser.add_argument("--generator", required=True)
+    parser.add_argument("--cmake", type=pathlib.Path, required=True)
+    arguments = parser.parse_args()
+    if not (pathlib.Path(sysconfig.get_path("include")) / "Python.h").exists():
+        print("python.verify is skipped: no Python.h beside this Python (python3-dev)")
+        sys.exit(SKIPPED)
+    scratch = arguments.scratch.resolve()
+    python = environment_of(arguments.environment.resolve())
+    shutil.rmtree(scratch, ignore_errors=True)
+    environment = {**os.environ, "CXX": arguments.compiler, "CMAKE_GENERATOR": arguments.generator,
+                   "PATH": f"{arguments.cmake.parent}{os.pathsep}{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def run(*command):
+        done = subprocess.run([*map(str, command)], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+        if done.returncode != 0:
+            sys.exit(f"python.verify: {' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}")
+        return done.stdout
+
+    def install(project):
+        run(python, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "--no-index", "--force-reinstall",
+            project)
+
+    install(CHECKOUT / "python" / "verify")
+    run(python, HERE / "verify_cases.py")
+
+    # Outside of a checkout: the headers of the wheel, or none.
+    shutil.copytree(CHECKOUT / "python" / "verify", scratch / "verify")
+    version = run(python, "-c", "import sureleap_verify; print(sureleap_verify.__version__)").strip()
+    nanobind = run(python, "-m", "nanobind", "--cmake_dir").strip()
+    configure = [arguments.cmake, "-S", scratch / "verify", "-B", scratch / "build", "-G", arguments.generator, "-D",
+                 f"Python_EXECUTABLE={python}", "-D", f"nanobind_DIR={nanobind}", "-D", f"SKBUILD_PROJECT_VERSION={version}", "-D",
+                 "CMAKE_FIND_USE_PACKAGE_REGISTRY=OFF", "-D", "CMAKE_EXPORT_COMPILE_COMMANDS=ON"]
+    install(CHECKOUT)
+    run(*configure)
+    if "/sureleap/prefix/include" not in (scratch / "build" / "compile_commands.json").read_text():
+        sys.exit("python.verify: outside of a checkout CMake found other headers than those of the wheel")
+
+
+main()
