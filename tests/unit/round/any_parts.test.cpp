@@ -156,8 +156,8 @@ struct lossy_rule : token_rejection<> {
     static constexpr fidelity guarantee = fidelity::lossy;
 };
 struct own_draft {
-    static constexpr bool is_deterministic = false;
-    static constexpr bool noise_returns = false;
+    [[maybe_unused]] static constexpr bool is_deterministic = false;
+    [[maybe_unused]] static constexpr bool noise_returns = false;
 };
 
 }  // namespace
