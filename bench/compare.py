@@ -61,7 +61,7 @@ def parse_arguments():
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--limit", type=float, default=1.05)
     parser.add_argument("--min-time", type=float, default=0.05, help="seconds of a run of a case")
-    how = parser.parse_args()
+    how = parser.parse_intermixed_args()
     how.repetitions = 1
     return how
 
