@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// From a machine to a schedule: steps are timed at start-up, prices are fitted to them and saved. The next start loads the
-// file if it was measured on this machine, and serves. A profile that is missing or foreign does not stop the engine: it
-// then verifies one draft at most.
+// From a machine to a schedule: steps are timed at start-up, prices are fitted to them and saved. The next start loads
+// the file if it was measured on this machine, and serves. A profile that is missing or foreign does not stop the
+// engine: it then verifies one draft at most.
 //
 // The machine is a toy: its clock is a number, and a step takes 10 ms and 0.4 ms a row.
 #include <chrono>

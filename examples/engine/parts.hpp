@@ -2,9 +2,9 @@
 //
 // Drafters as a run-time choice, and rules by name.
 //
-// The library composes at compile time. For schedules and rules that are chosen by flags it has any_schedule and any_rule.
-// A drafter is a template over what it draws from, so an engine has a variant of those that it offers. Only drawing visits
-// it: nothing is compiled for a drafter and a schedule together.
+// The library composes at compile time. For schedules and rules that are chosen by flags it has any_schedule and
+// any_rule. A drafter is a template over what it draws from, so an engine has a variant of those that it offers. Only
+// drawing visits it: nothing is compiled for a drafter and a schedule together.
 #pragma once
 
 #include <algorithm>

@@ -245,8 +245,8 @@ private:
         return s.view(slot, plain);
     }
 
-    // Every drafter and every rule meet their rows in these. They stand below the class: whoever relies on server.cpp must
-    // not compile them again, as bodies inside a class would be.
+    // Every drafter and every rule meet their rows in these. They stand below the class: whoever relies on server.cpp
+    // must not compile them again, as bodies inside a class would be.
     [[nodiscard]] memory_type make_memory(sureleap::round_limits const& limits);
     void round(std::span<request_view const> requests);
     template <class D>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A schedule that throws when the models have committed would lose the tokens of the round; inside any_schedule as well.
-// expect-error: observe: a schedule's observe.record. may throw, but the round is over when it is called
+// A schedule that throws when the models have committed would lose the tokens of the round; inside any_schedule as
+// well. expect-error: observe: a schedule's observe.record. may throw, but the round is over when it is called
 // expect-error: One that cannot learn from a round remembers that, and throws in limit_drafts
 #include <sureleap/schedule/any.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// JSON documents that are one edit away from a good one, in tables of {what is replaced, by what, what is said of it}, and files
-// to write them to.
+// JSON documents that are one edit away from a good one, in tables of {what is replaced, by what, what is said of it},
+// and files to write them to.
 #pragma once
 
 #include <cstdint>

@@ -4,8 +4,8 @@
 // adapter, in rounds that succeed and in rounds that fail at each stage and are run again. A part that is not in the list
 // fails the test exactness_list, which reads the headers.
 //
-// The decoder sees schedules as any_schedule. A decoder of its own for each of some hundred schedules would take minutes to
-// compile. What compiles is asked of the types themselves.
+// The decoder sees schedules as any_schedule. A decoder of its own for each of some hundred schedules would take
+// minutes to compile. What compiles is asked of the types themselves.
 #pragma once
 
 #include <array>

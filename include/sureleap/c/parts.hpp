@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The parts that options name, and what is wrong with options. Whether the parts keep the target's law is asked before any
-// of them is made, in the words of the compiler's check (traits.hpp).
+// The parts that options name, and what is wrong with options. Whether the parts keep the target's law is asked before
+// any of them is made, in the words of the compiler's check (traits.hpp).
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Where q of a position comes from, given the base logits U_k of a backbone: a row source. First a row is wanted, then it is
-// made, then it has a law. Here are dense rows, lent ones and factored ones; listed_rows.hpp has another kind. A source is constructed with (workspace&, draft_shape const&, head,
-// positions of a block) and has these verbs:
+// Where q of a position comes from, given the base logits U_k of a backbone: a row source. First a row is wanted, then
+// it is made, then it has a law. Here are dense rows, lent ones and factored ones; listed_rows.hpp has another kind. A
+// source is constructed with (workspace&, draft_shape const&, head, positions of a block) and has these verbs:
 //
 //     begin(r)                        a block of request r begins
 //     want(head, base, hidden, at)    makes the row of a position; the head's state moves on
@@ -88,8 +88,8 @@ public:
     }
 };
 
-/// Rows of a factored_head: a code times W2, added to base logits. One pass over W2 makes the rows that several requests
-/// want. So want() makes the codes alone, at most one a request, and make() the rows of all.
+/// Rows of a factored_head: a code times W2, added to base logits. One pass over W2 makes the rows that several
+/// requests want. So want() makes the codes alone, at most one a request, and make() the rows of all.
 template <class Head, class T>
 class factored_rows : public dense_rows<Head, T> {
 public:

@@ -196,7 +196,8 @@ public:
     }
 
     /// step(block, r) for every request, divided among the threads if it is worth it: a step passes over so many
-    /// `numbers` (logits, weights). The block it is given is this one with a worker() that no step at the same time has.
+    /// `numbers` (logits, weights). The block it is given is this one with a worker() that no step at the same time
+    /// has.
     template <class Step>
     void for_each_request(std::size_t numbers, Step const& step) const {
         std::size_t const worth = shape_.executor.worth(numbers * requests_.size());

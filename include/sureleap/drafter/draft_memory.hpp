@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What a drafter keeps of a round beside its drafts: rows that tokens are drawn from, states of a head, trees, and what it
-// has noted for its commit. It lies in the round's own memory, since rounds may overlap. A drafter says what it needs by a type
-// of its own, or is handed rows, where it takes them:
+// What a drafter keeps of a round beside its drafts: rows that tokens are drawn from, states of a head, trees, and what
+// it has noted for its commit. It lies in the round's own memory, since rounds may overlap. A drafter says what it
+// needs by a type of its own, or is handed rows, where it takes them:
 //
 //     struct memory_type {
 //         memory_type() = default;
@@ -61,7 +61,8 @@ public:
 
     // By places, for who draws trees:
 
-    /// Of position k of request r, or of node k of its tree. If nobody reads a row after its draw, those of a chain share one.
+    /// Of position k of request r, or of node k of its tree. If nobody reads a row after its draw, those of a chain
+    /// share one.
     [[nodiscard]] std::size_t place(std::size_t r, std::size_t k) const noexcept {
         return positions_ > 1 ? r * positions_ + k : r;
     }

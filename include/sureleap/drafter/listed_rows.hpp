@@ -40,7 +40,8 @@ private:
     carved_rows<token_id> lists_{};  // by place
 };
 
-/// What base logits choose of a position is the same behind every token: for trees it is kept. T: storage of base logits.
+/// What base logits choose of a position is the same behind every token: for trees it is kept. T: storage of base
+/// logits.
 template <class Head, class T>
 class shortlist_rows : public listed_rows<typename Head::value_type> {
     using scratch_type = typename Head::scratch_type;

@@ -70,7 +70,8 @@ public:
         "semi_autoregressive: the confidence must be callable as c(hidden, previous, k) or c(q, k) before x_k "
         "is drawn; a confidence that reads x_k would make every schedule anticipating");
 
-    /// Rows, states of the head (one a node of a tree, else one a request), and hidden states that are stored otherwise.
+    /// Rows, states of the head (one a node of a tree, else one a request), and hidden states that are stored
+    /// otherwise.
     struct memory_type {
         memory_type() = default;
         memory_type(workspace& ws, draft_shape const& shape, semi_autoregressive const& drafter) noexcept
@@ -263,8 +264,8 @@ public:
             return static_cast<double>(confidence_.at_anchor(q, at.k));
         }
     }
-    // Numbers that drawing a position passes over, and a plan. To choose a token of a list, and its product, takes as long as
-    // some dozens.
+    // Numbers that drawing a position passes over, and a plan. To choose a token of a list, and its product, takes as
+    // long as some dozens.
     [[nodiscard]] std::size_t draw_size() const noexcept {
         return options_.vocabulary + (lists ? 64 * vocabulary() : 0);
     }
@@ -273,8 +274,8 @@ public:
 private:
     static constexpr bool converts_hidden = !std::is_same_v<stored_type, value_type>;
 
-    // A head or a confidence that embeds the token before has a row for each of V. An anchor comes from the engine and may be
-    // none of them, such as a placeholder of an image or an added token: nothing is drafted behind it.
+    // A head or a confidence that embeds the token before has a row for each of V. An anchor comes from the engine and
+    // may be none of them, such as a placeholder of an image or an added token: nothing is drafted behind it.
     [[nodiscard]] bool can_follow(token_id anchor) const noexcept {
         bool embeds = head_.previous_vocabulary() != 0;
         if constexpr (requires { confidence_.previous_vocabulary(); }) {

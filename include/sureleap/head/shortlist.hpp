@@ -270,15 +270,16 @@ public:
         head_.add_bias(state, hidden, previous, logits);
     }
 
-    /// The list of a position is made in two parts, for who asks for several successors of one position. What base logits
-    /// choose, ascending, in `scratch`;
+    /// The list of a position is made in two parts, for who asks for several successors of one position. What base
+    /// logits choose, ascending, in `scratch`;
     template <class T>
     [[nodiscard]] std::span<token_id const> choose_best(std::span<T const> base,
                                                         scratch_type const& scratch) const noexcept {
         return scratch.candidates.first(detail::best_tokens(base, best_, scratch));
     }
-    /// and that united with the successors of the token before, ascending, in `tokens` [capacity()]; returns its length. Of
-    /// no_token, or any other id without a row of successors, there are none: so plans are made at the anchor.
+    /// and that united with the successors of the token before, ascending, in `tokens` [capacity()]; returns its
+    /// length. Of no_token, or any other id without a row of successors, there are none: so plans are made at the
+    /// anchor.
     [[nodiscard]] std::size_t unite(std::span<token_id const> best, token_id previous,
                                     std::span<token_id> tokens) const noexcept {
         std::span<token_id const> next{};

@@ -9,8 +9,8 @@
 // It does what the schedule does that it holds, and says by traits() what that is. So a combination that the compiler
 // would refuse is refused where the round_memory is made, in the same words.
 //
-// Rejected: a variant. It would have to name every schedule with its cost and its adapters, and rounds would be compiled
-// for each of them.
+// Rejected: a variant. It would have to name every schedule with its cost and its adapters, and rounds would be
+// compiled for each of them.
 #pragma once
 
 #include <concepts>

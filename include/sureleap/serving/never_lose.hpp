@@ -5,11 +5,16 @@
 //     never_lose schedule{planned_schedule{cost}};
 //
 // A schedule chooses what to verify; what was drafted has been paid by then. This adapter decides before, from past
-// rounds and the requests at hand. It asks what rounds have taught (draft_evidence.hpp), which limit of drafts pays
-// (throughput_forecast.hpp), whose drafts are worth their time (request_gate.hpp), who looks further and when
-// (probe_schedule.hpp), and what drafting leaves to be paid (draft_arrears.hpp). Their numbers, and why they are what
-// they are, stand in never_lose_tuning.hpp. All is known before a token is drawn, so the wrapped schedule keeps its
-// causality.
+// rounds and the requests at hand. It asks five parts:
+//
+//   draft_evidence.hpp        what rounds have taught
+//   throughput_forecast.hpp   which limit of drafts pays
+//   request_gate.hpp          whose drafts are worth their time
+//   probe_schedule.hpp        who looks further, and when
+//   draft_arrears.hpp         what drafting leaves to be paid
+//
+// Their numbers, and why they are what they are, stand in never_lose_tuning.hpp. All is known before a token is drawn,
+// so the wrapped schedule keeps its causality.
 #pragma once
 
 #include <algorithm>

@@ -7,8 +7,8 @@
 //     decoder dec{target, drafter, schedule, rule};
 //
 // It decides as the rule does that it holds, and says by traits() what that is. A rule's code is a template over the
-// verification, so it cannot stand behind a pointer. Therefore any_rule knows the rules of the library, and no other. An
-// engine that chooses among rules of its own writes a class like this.
+// verification, so it cannot stand behind a pointer. Therefore any_rule knows the rules of the library, and no other.
+// An engine that chooses among rules of its own writes a class like this.
 #pragma once
 
 #include <sureleap/concepts.hpp>

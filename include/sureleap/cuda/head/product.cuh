@@ -16,12 +16,12 @@
 //     shared rest   768 cycles of copies that arrive, 256 of base logits
 //     statistics    32 logits a thread, some 10 instructions each: 1,280 issue slots a scheduler, not beside the mma of
 //                   the same warp
-// The sum of mma and statistics, 28 us, is what a multiprocessor takes if nothing overlaps but copies. These are counts.
-// An H200 takes 59 us: warps wait for ldmatrix, and for each other at every chunk (docs/performance.md). Codes of two terms
-// double the mma and half of the ldmatrix.
+// The sum of mma and statistics, 28 us, is what a multiprocessor takes if nothing overlaps but copies. These are
+// counts. An H200 takes 59 us: warps wait for ldmatrix, and for each other at every chunk (docs/performance.md). Codes
+// of two terms double the mma and half of the ldmatrix.
 //
-// Where there are more requests than fit a tile, blocks divide into teams, one for each tile of requests. Teams walk over
-// the groups side by side, so W2 comes from memory once, and from the second-level cache for the others.
+// Where there are more requests than fit a tile, blocks divide into teams, one for each tile of requests. Teams walk
+// over the groups side by side, so W2 comes from memory once, and from the second-level cache for the others.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -198,7 +198,8 @@ public:
             }
             logits_.summarise(group);
         }
-        // For the next tile: a block that came to a group has waited already, and one that did not will compute nothing.
+        // For the next tile: a block that came to a group has waited already, and one that did not will compute
+        // nothing.
         __pipeline_wait_prior(0);  // no mutant
         __syncthreads();           // no mutant
     }

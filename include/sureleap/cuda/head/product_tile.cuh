@@ -102,7 +102,8 @@ public:
             }
         }
     }
-    /// Adds the product of a chunk. The operands of a step are on their way while those of the one before are multiplied.
+    /// Adds the product of a chunk. The operands of a step are on their way while those of the one before are
+    /// multiplied.
     __device__ __forceinline__ void multiply(unsigned char const* weights, std::uint32_t chunk) {
         if (idle()) return;
         operands now;

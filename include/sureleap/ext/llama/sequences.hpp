@@ -109,9 +109,9 @@ public:
 
     // ---- what is held -------------------------------------------------------------------------------------------
 
-    /// Removes what is held of a slot and is not the request's, or its anchor, or behind it. What remains is a prefix of its
-    /// tokens before the anchor; missing() are the rest. With `trusts_position`, a request that comes without its context is
-    /// believed that what is held before its position is its own.
+    /// Removes what is held of a slot and is not the request's, or its anchor, or behind it. What remains is a prefix
+    /// of its tokens before the anchor; missing() are the rest. With `trusts_position`, a request that comes without
+    /// its context is believed that what is held before its position is its own.
     [[nodiscard]] llama_outcome settle(request_view const& request, bool trusts_position = false) {
         sequence& s = sequences_[request.slot];
         auto const position = static_cast<std::size_t>(request.position);

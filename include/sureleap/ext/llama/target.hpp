@@ -53,8 +53,9 @@ struct llama_target_options {
     /// Most paths of a draft tree, and so sequences of a slot: its own and, behind those of all slots, tree_paths - 1 branches. A
     /// round fails if a tree of it has more (too_many_paths). 0: as many as the drafter's trees may have, one for each token.
     std::size_t tree_paths = 0;
-    /// For an engine that counts positions itself: a request without its context is believed that the tokens before its position
-    /// are those that its slot holds, whoever had them decoded. Otherwise such a request is believed only what it committed.
+    /// For an engine that counts positions itself: a request without its context is believed that the tokens before its
+    /// position are those that its slot holds, whoever had them decoded. Otherwise such a request is believed only what
+    /// it committed.
     bool trusts_positions = false;
 };
 
@@ -103,8 +104,9 @@ public:
         return sequences_.missing(request).size();
     }
 
-    /// Decodes tokens at the positions first, first + 1, .. of a slot. It keeps the tokens that it holds before them, which must be
-    /// that many, or outcome() is no_context. Later requests of the slot are compared with all of them, or trust positions.
+    /// Decodes tokens at the positions first, first + 1, .. of a slot. It keeps the tokens that it holds before them,
+    /// which must be that many, or outcome() is no_context. Later requests of the slot are compared with all of them,
+    /// or trust positions.
     void prefill(std::size_t slot, std::size_t first, std::span<token_id const> tokens) {
         sequences_.commit(slot, first);
         outcome_ = held(slot).size() < first ? llama_outcome::no_context : sequences_.prefill(slot, tokens);
