@@ -9,7 +9,7 @@
 #   bench/run.sh --filter 'V:151936'    these cases alone
 #   bench/run.sh compile                what a compiler takes for the headers and the first example: two minutes
 #   bench/compare.py BEFORE AFTER       two builds of them in turns: is the second slower?
-#   bench/run.sh --plot                 draws docs/figures/performance_*.svg as well
+#   bench/run.sh --docs                 writes the tables and figures of docs/performance.md as well
 #
 # What each program measured goes to build/bench/results/<program>.json, all together to all.json beside them. bars.json says
 # what is asked of whom. Other flags: python3 bench/suite.py --help
@@ -22,17 +22,17 @@ if [[ ${1:-} == compile ]]; then
     exec python3 bench/compile.py "${@:2}"
 fi
 
-plot=no
+docs=no
 arguments=()
 for argument in "$@"; do
-    if [[ ${argument} == --plot ]]; then plot=yes; else arguments+=("${argument}"); fi
+    if [[ ${argument} == --docs ]]; then docs=yes; else arguments+=("${argument}"); fi
 done
 
 require_packages build-essential cmake ninja-build python3 libbenchmark-dev libeigen3-dev libxsimd-dev \
     nlohmann-json3-dev libpcre2-dev libutf8proc-dev
 python=/usr/bin/python3 # the one that python3-matplotlib belongs to
 [[ -x ${python} ]] || python=python3
-[[ ${plot} == no ]] || "${python}" -c 'import matplotlib' 2>/dev/null || require_packages python3-matplotlib
+[[ ${docs} == no ]] || "${python}" -c 'import matplotlib' 2>/dev/null || require_packages python3-matplotlib
 
 log="$(mktemp)"
 trap 'rm -f "${log}"' EXIT
@@ -43,4 +43,7 @@ if ! (cmake --preset bench && cmake --build --preset bench -j "$(nproc)") >"${lo
 fi
 
 "${python}" bench/suite.py --build build/bench --out build/bench/results "${arguments[@]}"
-[[ ${plot} == no ]] || "${python}" bench/plot.py build/bench/results/all.json --out docs/figures
+if [[ ${docs} == yes ]]; then
+    "${python}" bench/plot.py build/bench/results/all.json --out docs/figures
+    "${python}" docs/figures/tables.py build/bench/results/all.json
+fi
