@@ -9,7 +9,7 @@
 //        +--------------------------------------- commit(verdicts) <--------accept---------------------------------+
 //
 // Concepts check the syntax; the semantics are promises. Where a broken promise would bias the output, the concept says
-// so, and tests/property shows the bias.
+// so, and tests/property shows the bias. testing/enumerator.hpp finds it in a part of your own, in twenty lines.
 #pragma once
 
 #include <concepts>
@@ -171,8 +171,8 @@ concept factored_head =
 
 /// c(h_k, x_{k-1}, k) in [0, 1]: the probability that x_k will be accepted given that x_1..x_{k-1} were (paper eq. 7).
 ///
-/// Pre-token by signature: there is no x_k in it. Promise: it keeps no memory of drafted tokens either. A confidence
-/// that has seen x_k biases the output even on the causal frontier.
+/// Pre-token by signature: there is no x_k in it. Promise: of the drafted tokens it knows what it is given, x_1..x_{k-1},
+/// and keeps none beside. A confidence that has seen x_k biases the output even on the causal frontier.
 template <class C, class Real>
 concept pre_token_confidence = requires(C const& c, std::span<Real const> hidden, token_id previous, std::size_t k) {
     { c(hidden, previous, k) } -> std::convertible_to<double>;
@@ -200,36 +200,46 @@ concept calibrator = requires(C const& cal, std::size_t k, double c) {
     { cal(k, c) } noexcept -> std::convertible_to<double>;
 };
 
-/// Draws blocks. The library's own: semi_autoregressive, parallel, autoregressive, lookup.
+/// Draws blocks. The library's own: semi_autoregressive, parallel, autoregressive, lookup. Required:
 ///
-/// - value_type: compute type of its rows; block_size(): gamma; vocabulary(): length of a logits row (0: it has none).
+/// - value_type: compute type of its rows. block_size(): gamma. vocabulary(): length of a logits row, 0 if it has none.
+///   target_vocabulary(): of the tokens that it drafts.
 /// - is_deterministic: x_k is a function of the context, whatever the acceptance rule's draft_rule.
 /// - is_parallel: forward() consumes no drafted token.  has_confidence: it records confidences below certainty.
-/// - forward(requests) is what a planner may see.
+/// - forward(requests): the pass of its model, if it has one; what it returns is what a planner may see.
 /// - draw fills the block: for each request of block.requests() it appends tokens, up to draft_cap
 ///   (drafter/draft_block.hpp). No concept can ask for a template, so the stage does:
 ///       template <class DraftRule, class Rng>
-///       void draw(<what forward returns>, DraftRule, draft_block<Q>& block, draft_rows<Q> const& rows, Rng& rng);
-///   DraftRule is the acceptance rule's (guarantee.hpp). Rows are what its tokens are drawn from; a drafter that needs
-///   other memory of a round names it, `memory_type`, and is handed that (drafter/draft_memory.hpp). Without a model it
-///   takes neither: draw(.., block, rng) appends with append_found(r, x, target_vocabulary()) until that is false
-///   (examples/own_drafter.cpp). Q is value_type, or any where the drafter has no rows.
+///       void draw(<what forward returns>, DraftRule rule, draft_block<Q>& block, draft_rows<Q> const& rows, Rng& rng) {
+///           auto const row = rows.next(block, r);  // the logits of the next position of request r go there
+///           block.draw(r, rule, rows.law(block, r, row), confidence, rng);  // no_token: the chain ends here
+///       }
+///   DraftRule is the acceptance rule's (guarantee.hpp). A drafter without a model takes no rows: draw(.., block, rng)
+///   appends with append_found(r, x, target_vocabulary()) until that is false (examples/own_drafter.cpp). Q is
+///   value_type, or any where the drafter has no rows.
+///
+/// Optional:
+///
+/// - memory_type: other memory of a round than rows, which draw is handed in their place (drafter/draft_memory.hpp).
+/// - plan(..), and plans_at_anchor = true: confidences before the draw, for planned_schedule. parallel and
+///   semi_autoregressive have it.
+/// - commit(verdicts), or commit(verdicts, block, memory) of one that learns from its drafts; noexcept.
+/// - room(request): how many tokens its model can draft for the request in the coming round, as its context may be
+///   shorter than the target's or its memory full (draft_room); 0: none. unread(request): committed tokens before the
+///   anchor that the model reads before it drafts (draft_unread). A backbone or a model may have both as well.
+/// - model_block_size(): it finds tokens without its model too (with_lookup), and its model drafts at most so many. Of
+///   those that it finds found_cap is the limit, and the drafter is asked where that is not 0.
+/// - drafts_trees: its tokens may be trees, in the order in which they grew; block_size() counts nodes then.
+/// - lends_rows: its q are rows that stay with its model until the round is over. state_size(): numbers that its head
+///   keeps for a request.
 ///
 /// Rounds may overlap: another forward may come before this one's draw, and another draw before this one's commit. So
 /// what belongs to a pass is in what forward returns. Where that refers to memory which the next forward overwrites, it
-/// has a member `pass` (pass_stamp), by which stages refuse it. Draw reads the requests of the block. What a drafter
-/// learns from is in the block and in its memory: commit(verdicts, block, memory), in place of commit(verdicts).
+/// has a member `pass` (pass_stamp), by which stages refuse it.
 ///
 /// A request whose draft_cap is 0 drafts nothing, and a backbone need not fill its rows. In a round in which nobody
 /// drafts neither is called; a model that keeps state of its own finds what it has missed in the requests' contexts, or
-/// in commit. Optional: room(request) says how many tokens its model can draft for the request in the coming round: its
-/// context may be shorter than the target's, its memory full. Asked before the round (draft_room); 0: none. A backbone
-/// or a model may have it as well, and its drafter passes it on. So it is with unread(request): committed tokens before
-/// the anchor that the model has not read, and reads before it drafts (draft_unread). model_block_size() says that it
-/// finds tokens without its model as well (with_lookup), and how many its model drafts at most. Of those that it finds
-/// found_cap is the limit, and the drafter is asked where that is not 0. drafts_trees: its tokens may be trees, in the
-/// order in which they grew (drafter/draft_block.hpp); block_size() counts nodes then. lends_rows: its q are rows that
-/// stay with its model until the round is over. state_size(): numbers that its head keeps for a request.
+/// in commit.
 template <class D>
 concept drafter = requires(D& d, D const& c, std::span<request_view const> requests) {
     typename D::value_type;
@@ -258,12 +268,14 @@ concept cost_model = requires(C const& c, step_load const& load) {
     { c.step_seconds(load) } -> std::convertible_to<double>;
 };
 
-/// What a schedule reckons with.
+/// What a schedule reckons with. A type that is both counts as a cost_model.
 template <class C>
 concept step_cost = capacity_curve<C> || cost_model<C>;
 
-/// Decides live, seeing only the causal frontier: non-anticipating by construction.
-/// Promise: no memory of earlier frontiers' tokens beyond what they revealed.
+/// Decides live, seeing only the causal frontier: non-anticipating by construction. Request r of the frontier is the r-th
+/// of limit_drafts(requests) and of the record that observe is given. To decide by a request's past, keep what past rounds
+/// verified, accepted and emitted by slot in observe, and lower draft_limit in limit_drafts (draft_limiter).
+/// Promise: of a block it remembers nothing that no round revealed.
 template <class S>
 concept frontier_scheduler = requires(S const& s, causal_frontier& frontier) { s.admit(frontier); };
 
@@ -305,8 +317,9 @@ concept draft_stopper = requires(S const& s) {
 
 /// A schedule that keeps something for each slot or position. set_up(sizes) is called before the first round, and
 /// allocates; sizes() tells for what, zeros before. So the sizes stand in one place, the limits of the rounds. The same
-/// sizes again change nothing; a schedule that was moved to rounds of other sizes makes room for them and forgets what
-/// it cannot keep. What wraps a sized part is one, and passes the call on.
+/// sizes again change nothing (`if (sizes == sizes_) return;`); a schedule that was moved to rounds of other sizes makes
+/// room for them and forgets what it cannot keep. A slot that becomes free goes to another request: compare
+/// request_view::id. What wraps a sized part is one, and passes the call on.
 template <class S>
 concept sized_part = requires(S& s, S const& constant, round_sizes const& sizes) {
     s.set_up(sizes);
@@ -314,7 +327,7 @@ concept sized_part = requires(S& s, S const& constant, round_sizes const& sizes)
 };
 
 /// A part that learns between rounds: observe(record) is called after commit (round/record.hpp), once for every round
-/// that was committed and never for one that failed. It is noexcept, as commit is, which end_round asserts. Promise: it
+/// that was committed. A round that a stage threw out of is none; a verdict that is not ok emitted nothing. It is noexcept, as commit is, which end_round asserts. Promise: it
 /// is the only call by which later decisions change.
 template <class S>
 concept round_observer = requires(S& s, round_record const& record) { s.observe(record); };
@@ -413,8 +426,11 @@ struct randomness_archetype {
 ///
 /// - guarantee: the fidelity it promises (guarantee.hpp). draft_rule: how x_k must be drawn for that promise; drawing
 ///   otherwise loses acceptance silently, so the rule declares it and the drafter obeys. access: what it reads of q.
+/// - It sees a verification (verify/verification.hpp). Of target(k) and draft(k), probability(x) is p(x) or q(x), and [x]
+///   a weight, which total() makes a probability.
 /// - It may ask for target rows in any order. A row is made when it is first asked for, so those behind a rejection
-///   are best left alone. Each decision has a key of its own (draw_key.hpp). Const, concurrently callable.
+///   are best left alone. Const, concurrently callable.
+/// - Each decision that draws has a key of its own, v.key(k, purpose) (draw_key.hpp): one key twice is a bias.
 /// - Its call operator declares `decision` as its return type: with `auto` the compiler reads its body before it knows
 ///   the verification.
 /// - A rule that is chosen when the program runs says the first three by traits() (traits.hpp).

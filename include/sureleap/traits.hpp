@@ -128,8 +128,11 @@ template <class Part>
         !detail::chosen_at_run_time<Part> || drafter<Part>,
         "traits_of: this part is chosen at run time, so its type says nothing; ask the object, traits_of(part)");
     if constexpr (requires { Part::guarantee; }) {
-        rule_traits traits{
-            .guarantee = Part::guarantee, .access = Part::access, .draft_rule = drawn_by_v<typename Part::draft_rule>};
+        // Of a rule that lacks one of them check_round says so.
+        rule_traits traits{.guarantee = Part::guarantee};
+        if constexpr (requires { Part::access; }) traits.access = Part::access;
+        if constexpr (requires { typename Part::draft_rule; })
+            traits.draft_rule = drawn_by_v<typename Part::draft_rule>;
         traits.judges_trees = requires { requires Part::judges_trees; };
         traits.greedy_only = requires { requires Part::greedy_only; };
         return traits;
@@ -139,6 +142,8 @@ template <class Part>
         traits.drafts_trees = requires { requires Part::drafts_trees; };
         if (requires { requires Part::grows_by_tokens; }) traits.growth = causality::anticipating;
         return traits;
+    } else if constexpr (!scheduler<Part>) {
+        return schedule_traits{};
     } else {
         schedule_traits traits{.sees = causality_of_v<Part>,
                                .needs_confidence = needs_confidence_v<Part>,
@@ -157,6 +162,29 @@ template <class Part>
         return traits_of<Part>();
     }
 }
+
+namespace detail {
+/// Refuses a schedule with an optional member that nobody can call as it is called, and that would be left out silently.
+template <class Schedule>
+constexpr void check_optional_members() noexcept {
+    static_assert(
+        draft_limiter<Schedule> || !requires { &Schedule::limit_drafts; },
+        "sureleap: this schedule's limit_drafts would never be called; write "
+        "void limit_drafts(std::span<request_view> requests)");
+    static_assert(
+        draft_stopper<Schedule> || !requires { &Schedule::draft_floor; },
+        "sureleap: this schedule's draft_floor would never be called; write "
+        "fixed_probability draft_floor() const");
+    static_assert(
+        round_observer<Schedule> || !requires { &Schedule::observe; },
+        "sureleap: this schedule's observe would never be called; write "
+        "void observe(round_record const& record) noexcept");
+    static_assert(
+        sized_part<Schedule> || !requires { &Schedule::set_up; },
+        "sureleap: this schedule's set_up would never be called; write void set_up(round_sizes const& sizes), "
+        "and round_sizes sizes() const, which says what it was set up for");
+}
+}  // namespace detail
 
 // ---- what does not go together ---------------------------------------------------------------------------------
 

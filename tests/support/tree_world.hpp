@@ -128,7 +128,7 @@ template <class Rule, class Rng, class Grow>
     room.scratch.tree = room.tree;
     no_logits_hook const hook{};
     verification<double, double> v{request, recorded, rows, 0, hook, room.memory, room.scratch};
-    decision const d = v.decide_by(rule, rng);
+    decision const d = sureleap::detail::decide(rule, v, rng);
     std::vector<node_id> path(tree_room::most);
     std::vector<token_id> emitted;
     for (node_id const n : room.tree.path(static_cast<node_id>(d.row), path)) emitted.push_back(room.tree.token(n));

@@ -69,7 +69,7 @@ inline constexpr drawn_by drawn_by_v = std::is_same_v<DraftRule, categorical_dra
 
 /// What an acceptance rule reads of the recorded q.
 enum class q_access : unsigned char {
-    none,  ///< nothing but the drafted tokens
+    none,  ///< nothing but the drafted tokens: rows of q are not kept
     row,   ///< q_k(v) for any v: the residual needs it
 };
 

@@ -48,7 +48,7 @@ public:
     draft_rows(workspace& ws, draft_shape const& shape, Drafter const&) noexcept
         : draft_rows(ws, shape, lends_rows_v<Drafter>) {}
 
-    /// Where the logits of the next position of request r go.
+    /// Where the logits of the next position of request r go. It holds what an earlier one left.
     [[nodiscard]] std::span<Q> next(draft_block<Q> const& block, std::size_t r) const noexcept {
         return row(place(r, block.size(r)));
     }

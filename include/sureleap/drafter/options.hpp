@@ -37,8 +37,13 @@ template <class Part>
                       { part.room(request) } -> std::convertible_to<std::size_t>;
                   }) {
         return part.room(request);
+    } else {
+        static_assert(
+            !requires { &Part::room; },
+            "draft_room: this part's room would never be called; write "
+            "std::size_t room(request_view const& request) const");
+        return static_cast<std::size_t>(-1);
     }
-    return static_cast<std::size_t>(-1);
 }
 
 /// Committed tokens before the request's anchor that a drafter's model has not read, and reads before it drafts: what its
@@ -49,8 +54,13 @@ template <class Part>
                       { part.unread(request) } -> std::convertible_to<std::uint64_t>;
                   }) {
         return part.unread(request);
+    } else {
+        static_assert(
+            !requires { &Part::unread; },
+            "draft_unread: this part's unread would never be called; write "
+            "std::uint64_t unread(request_view const& request) const");
+        return request.unread;
     }
-    return request.unread;
 }
 
 namespace detail {

@@ -17,6 +17,20 @@
 #include <sureleap/core/types.hpp>
 #include <sureleap/traits.hpp>
 
+// What a part is told that is none, wherever it is given.
+#define SURELEAP_DETAIL_NO_DRAFTER                                                                                     \
+    "sureleap: the drafter is no sureleap::drafter; wrap a model in autoregressive, parallel or semi_autoregressive. " \
+    "One of your own has value_type, is_deterministic, is_parallel, has_confidence, block_size(), vocabulary(), "      \
+    "target_vocabulary() and forward(requests) (concepts.hpp; examples/own_drafter.cpp)"
+#define SURELEAP_DETAIL_NO_RULE                                                                             \
+    "sureleap: the acceptance rule is no acceptance_sampler; give it guarantee, access, draft_rule and a "  \
+    "const call operator (verification&, rng&) whose declared return type is sureleap::decision, not auto " \
+    "(concepts.hpp; examples/own_rule.cpp)"
+#define SURELEAP_DETAIL_NO_SCHEDULE                                                                        \
+    "sureleap: the schedule is no scheduler; give it admit(causal_frontier&) const to decide live, or an " \
+    "origin and budget(planning_table<origin> const&) const to plan before drafting (concepts.hpp; "       \
+    "examples/own_scheduler.cpp)"
+
 SURELEAP_BEGIN_NAMESPACE
 
 /// The target scores trees: row i is behind the token's own path (verify_batch::parents), as it says itself.
@@ -41,18 +55,10 @@ inline constexpr bool are_types = (!chosen_at_run_time<Parts> && ...);
 /// The compiler's checks of a combination. Of parts that are chosen at run time it knows only that they are parts.
 template <class Drafter, class Schedule, class Rule, bool AllowLossy = false>
 constexpr void check_round() noexcept {
-    static_assert(
-        drafter<Drafter>,
-        "sureleap: the drafter is no sureleap::drafter; wrap a model in autoregressive, "
-        "parallel or semi_autoregressive, or see concepts.hpp and examples/own_drafter.cpp for one of your own");
-    static_assert(
-        acceptance_sampler<Rule>,
-        "sureleap: the acceptance rule is no acceptance_sampler; give it guarantee, access, draft_rule and a "
-        "const call operator (verification&, rng&) whose declared return type is sureleap::decision, not auto "
-        "(concepts.hpp; examples/own_rule.cpp)");
-    static_assert(scheduler<Schedule>,
-                  "sureleap: the schedule is no scheduler; give it admit(causal_frontier&) const to decide live, or an "
-                  "origin and budget(planning_table<origin> const&) const to plan before drafting (concepts.hpp)");
+    static_assert(drafter<Drafter>, SURELEAP_DETAIL_NO_DRAFTER);
+    static_assert(acceptance_sampler<Rule>, SURELEAP_DETAIL_NO_RULE);
+    static_assert(scheduler<Schedule>, SURELEAP_DETAIL_NO_SCHEDULE);
+    detail::check_optional_members<Schedule>();
     if constexpr (drafter<Drafter> && acceptance_sampler<Rule> && scheduler<Schedule> &&
                   detail::are_types<Drafter, Schedule, Rule>) {
         constexpr misfit found = misfit_of(traits_of<Drafter>(), traits_of<Schedule>(), traits_of<Rule>(), AllowLossy);

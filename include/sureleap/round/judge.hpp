@@ -96,7 +96,7 @@ template <class Rule, class T, class Q, class Hook, class Rng>
     using view_type = verification<T, Q, Hook>;
     view_type view = trees ? view_type{request, laws, rows, first, hook, memory, plant(r, worker, round)}
                            : view_type{request, drafted, laws, rows, first, hook, memory};
-    decision const d = view.decide_by(rule, rng);
+    decision const d = decide(rule, view, rng);
     if (!d.valid || d.row > drafted.size() || !round.parts.is_token(d.next)) return false;
     std::size_t accepted = d.row;
     std::span<node_id const> path{};

@@ -41,9 +41,9 @@ class round_runner {
         target_model<std::remove_reference_t<Target>>,
         "round_runner: the target is no target_model; give it score(verify_batch const&) or a call operator that "
         "returns sureleap::logits_rows<T>, or wrap a function of a context with sureleap::model_of");
-    static_assert(drafter<drafter_type>,
-                  "round_runner: the drafter is no sureleap::drafter; wrap a model in autoregressive, parallel or "
-                  "semi_autoregressive, or see concepts.hpp for a drafter of your own");
+    static_assert(drafter<drafter_type>, SURELEAP_DETAIL_NO_DRAFTER);
+    static_assert(acceptance_sampler<Rule>, SURELEAP_DETAIL_NO_RULE);
+    static_assert(scheduler<Schedule>, SURELEAP_DETAIL_NO_SCHEDULE);
 
     static_assert(
         !traits_of<drafter_type>().drafts_trees || scores_trees_v<Target>,
@@ -120,6 +120,11 @@ private:
             views_[r].unread = draft_unread(drafter_part(), requests[r]);
             if constexpr (requires { static_cast<bool>(target_.replays(requests[r])); }) {
                 views_[r].replays = target_.replays(requests[r]);
+            } else {
+                static_assert(
+                    !requires { &std::remove_reference_t<Target>::replays; },
+                    "round_runner: this target's replays would never be called; write "
+                    "bool replays(request_view const& request) const");
             }
         }
         return std::span(views_).first(requests.size());

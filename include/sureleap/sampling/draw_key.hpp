@@ -31,7 +31,8 @@ enum class purpose : std::uint32_t {
     excess = 6,    ///< of `noise`, over the smallest of a group (sampling/gumbel_max.hpp); same position and index
     proposal = 7,  ///< y ~ p that may become the correction; anchor position, index = accepted tokens + 2^16 * attempt
     proposal_accept = 8,  ///< does it?; the same
-    own = 9,              ///< of a rule, a drafter or a head of your own, beside these; index and position as you like
+    own =
+        9,  ///< what these do not name; index and position as you like. A rule of yours has accept, residual and bonus too
 };
 
 /// Name of one draw.

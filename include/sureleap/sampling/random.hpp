@@ -4,6 +4,8 @@
 // (draw_key.hpp). They never see bits.
 #pragma once
 
+#include <concepts>
+
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/sampling/draw_key.hpp>
@@ -78,7 +80,7 @@ public:
         return accepts(uniform(key), num, den);
     }
     /// The same of odds that are refined until they decide (decide). NaN decides against.
-    template <class Known, class Refine>
+    template <std::invocable Known, std::invocable Refine>
     [[nodiscard]] bool bernoulli(draw_key const& key, Known&& known, Refine&& refine) const noexcept {
         double const u = uniform(key);
         for (;; refine()) {

@@ -107,7 +107,9 @@ public:
         "an "
         "adapter go around any_schedule: wrap the schedule, and give any_schedule what comes out");
 
-    explicit schedule_adapter(Schedule schedule) : schedule_(std::move(schedule)) {}
+    explicit schedule_adapter(Schedule schedule) : schedule_(std::move(schedule)) {
+        detail::check_optional_members<Schedule>();
+    }
 
     void admit(causal_frontier& frontier) const
         requires frontier_scheduler<Schedule>

@@ -88,6 +88,12 @@ void commit_to(Model& model, std::span<verdict const> verdicts) noexcept {
     if constexpr (requires { model.commit(verdicts); }) {
         expect_commit<noexcept(model.commit(verdicts))>();
         model.commit(verdicts);
+    } else {
+        static_assert(
+            !requires { &Model::commit; },
+            "commit: this model's commit would never be called, so it would keep what was rejected; write "
+            "void commit(std::span<verdict const> verdicts) noexcept, of a drafter perhaps "
+            "commit(verdicts, draft_block<Q> const& block, memory)");
     }
 }
 

@@ -82,14 +82,11 @@ public:
         if (how == totals::exact) laws_[n].settle();
         return laws_[n];
     }
-    /// What `rule` decides. Nothing is decided where a row that it came to has no law, perhaps because the normaliser
-    /// and the sums that it brought are not its own. A decision without a token is none.
-    template <class Rule, class Rng>
-    [[nodiscard]] decision decide_by(Rule const& rule, Rng& rng) {
-        decision d = rule(*this, rng);
-        for (std::size_t n = 0; n <= length(); ++n) d.valid = d.valid && (!laws_.memory().made[n] || laws_[n].valid());
-        if (d.next == no_token) d.valid = false;
-        return d;
+    /// No row that was asked for lacks a law, perhaps because the normaliser and the sums that it brought are not its own.
+    [[nodiscard]] bool valid() const noexcept {
+        bool all = true;
+        for (std::size_t n = 0; n <= length(); ++n) all = all && (!laws_.memory().made[n] || laws_[n].valid());
+        return all;
     }
     /// Name of a draw of this block. A chain names that of x_{k+1} by k, a tree by its node: siblings have draws of
     /// their own.
@@ -153,5 +150,36 @@ private:
     tree_scratch const* scratch_ = nullptr;
     draft_law none_{};
 };
+
+namespace detail {
+/// What a rule is handed that says access = q_access::none: rows of q may be other positions' by then (round_memory keeps one).
+template <class Verification>
+class without_q : public Verification {
+public:
+    explicit without_q(Verification const& of) noexcept : Verification(of) {}
+    template <class Row>
+    [[nodiscard]] typename Verification::draft_law const& draft(Row) const noexcept {
+        static_assert(
+            sizeof(Row) == 0,
+            "sureleap: this acceptance rule says access = q_access::none, so rows of q are not kept, and it reads "
+            "draft(k); say static constexpr q_access access = q_access::row");
+        return Verification::draft(std::size_t{0});
+    }
+};
+
+/// What `rule` decides. Nothing is decided where a row that it came to has no law. A decision without a token is none.
+template <class Rule, class Verification, class Rng>
+[[nodiscard]] decision decide(Rule const& rule, Verification& v, Rng& rng) {
+    decision d;
+    if constexpr (requires { requires Rule::access == q_access::none; }) {
+        without_q<Verification> blind{v};
+        d = rule(blind, rng);
+    } else {
+        d = rule(v, rng);
+    }
+    d.valid = d.valid && v.valid() && d.next != no_token;
+    return d;
+}
+}  // namespace detail
 
 SURELEAP_END_NAMESPACE

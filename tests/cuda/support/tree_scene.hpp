@@ -91,7 +91,7 @@ template <class T, class Q = float, class Rule, class Rng>
     no_logits_hook const hook{};
     verification<T, Q> v{request, drawn_from, values, 0, hook, memory, scratch};
     without_proposals<Rng> source{rng};
-    return v.decide_by(rule, source);
+    return sureleap::detail::decide(rule, v, source);
 }
 
 enum class tree_shape { bushy, chain, star, anchor, full };

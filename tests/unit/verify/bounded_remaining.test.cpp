@@ -178,7 +178,7 @@ public:
         logits_rows<float> const rows{{rows_.data(), scratch_.tree.size(), vocabulary}, {}, {}};
         no_logits_hook const hook{};
         verification<float, float> v{request, recorded_, rows, 0, hook, memory_, scratch_};
-        return v.decide_by(rule, rng_);
+        return sureleap::detail::decide(rule, v, rng_);
     }
     [[nodiscard]] std::size_t nodes() const { return scratch_.tree.size(); }
 

@@ -107,7 +107,7 @@ public:
         no_logits_hook const hook{};
         verification<float, float> v{request, recorded, rows, 0, hook, memory, scratch};
         std::size_t const before = allocations;
-        decision const d = v.decide_by(rule, rng);
+        decision const d = sureleap::detail::decide(rule, v, rng);
         allocated += allocations - before;
         REQUIRE(d.valid);
         std::vector<node_id> path(most);

@@ -144,7 +144,7 @@ public:
         logits_rows<float> const rows{{rows_.data(), tree.size(), vocabulary_}, {}, {}};
         no_logits_hook const hook{};
         verification<float, float> v{request, recorded, rows, 0, hook, memory_, scratch_};
-        decision const d = v.decide_by(rule, rng);
+        decision const d = sureleap::detail::decide(rule, v, rng);
         if (!d.valid) return no_token;
         auto n = static_cast<node_id>(d.row);
         token_id first = d.next;
