@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// round/c_header: a round through the C header beside the same round in C++, one request. The models return recorded rows,
-// which are read just before, so what is measured is the library alone. Both rounds are taken in turns. vs_cpp is the median
-// of the C rounds over that of the C++ ones; the tokens are equal.
+// round/c_header: a round through the C header beside the same round in C++, one request. The models return recorded
+// rows, which are read just before, so what is measured is the library alone. Both rounds are taken in turns. vs_cpp is
+// the median of the C rounds over that of the C++ ones; the tokens are equal.
 #define SURELEAP_C_IMPLEMENTATION
 #include <sureleap/sureleap.h>
 

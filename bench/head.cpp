@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
 //
 // Sequential heads: what drafting takes once the backbone has run, for blocks of gamma = 7 and heads of rank 256, per
-// step, which is one position of all requests. A step is everything: the base logits of the position, the bias, the law,
-// the draw, and for a shortlist the choice of its tokens.
+// step, which is one position of all requests. A step is everything: the base logits of the position, the bias, the
+// law, the draw, and for a shortlist the choice of its tokens.
 //
 //     head/markov/fp32, bf16, int8    the storage of W2
 //     head/gated/fp32, rnn/fp32       with hidden states of 1,024 numbers
 //     head/markov/batch32             32 requests in fp32; head/batch goes through numbers of requests
 //     head/shortlist/M                M / 2 tokens by base logits and M / 2 successors
 //
-// vs_read is a step over reading W2, as one thread can; vs_scalar and vs_eigen are users' steps over it. Base logits and
-// tokens change from block to block; a shortlist's rows of W2 therefore come from memory unless tokens return.
+// vs_read is a step over reading W2, as one thread can; vs_scalar and vs_eigen are users' steps over it. Base logits
+// and tokens change from block to block; a shortlist's rows of W2 therefore come from memory unless tokens return.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -46,8 +46,8 @@ constexpr std::size_t hidden_size = 1024;
 using measure::median;
 using measure::seconds_since;
 
-/// Weights in large pages, where the system gives them: rows here and there of a matrix of this size are found two to three
-/// times as fast as in pages of 4 KiB.
+/// Weights in large pages, where the system gives them: rows here and there of a matrix of this size are found two to
+/// three times as fast as in pages of 4 KiB.
 template <class T>
 class pages {
 public:

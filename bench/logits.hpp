@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Logits to measure with, in the shape of a language model's: most tokens N(0, 2), a few dozen peaks N(9, 1.8) that hold
-// nearly all the mass. A draft is its target with noise: N(0, 0.45) makes a good one, N(0, 2.0) a poor one.
+// Logits to measure with, in the shape of a language model's: most tokens N(0, 2), a few dozen peaks N(9, 1.8) that
+// hold nearly all the mass. A draft is its target with noise: N(0, 0.45) makes a good one, N(0, 2.0) a poor one.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ namespace logits {
 inline constexpr int peaks = 40;
 
 /// N(0, 1), fifteen times as fast as std::normal_distribution, since a benchmark needs up to a hundred million of them:
-/// 0.6 of one number that it drew and 0.8 of another are as one that it draws, and 2^16 numbers make 2^32 such sums. They
-/// are chosen by splitmix64 (Steele, Lea and Flood 2014).
+/// 0.6 of one number that it drew and 0.8 of another are as one that it draws, and 2^16 numbers make 2^32 such sums.
+/// They are chosen by splitmix64 (Steele, Lea and Flood 2014).
 class normals {
 public:
     explicit normals(std::uint64_t seed) : state_(seed), pool_(pool().data()) {}
@@ -58,8 +58,9 @@ private:
     return all;
 }
 
-/// Blocks of gamma drafted tokens: the target's rows, of which there is one more, and the draft's. Six blocks decide how
-/// many argmaxima agree, and six that agree as often as many would are not a matter of course: these seeds give such.
+/// Blocks of gamma drafted tokens: the target's rows, of which there is one more, and the draft's. Six blocks decide
+/// how many argmaxima agree, and six that agree as often as many would are not a matter of course: these seeds give
+/// such.
 struct recording {
     std::vector<float> p;  ///< [count, gamma + 1, vocabulary]
     std::vector<float> q;  ///< [count, gamma, vocabulary]

@@ -15,8 +15,8 @@ float read(float const* data, std::size_t size);
 /// The same in one stream, which is what memory may like better.
 float read_in_order(float const* data, std::size_t size);
 
-/// A block as a user has it: target logits p [gamma + 1, size], the draft's probabilities q [gamma, size], drafted tokens
-/// and a uniform number for every decision.
+/// A block as a user has it: target logits p [gamma + 1, size], the draft's probabilities q [gamma, size], drafted
+/// tokens and a uniform number for every decision.
 struct block {
     float const* p;
     float const* q;
@@ -34,8 +34,8 @@ std::int32_t eigen_rejection(block const& b, float* scratch);
 /// softmax(logits) into out.
 void softmax(float const* logits, std::size_t size, float* out);
 
-/// A step of a Markov head as a user has it: base logits u [size], an output matrix w2 [size, rank], the embedding of the
-/// previous token z [rank], a uniform number.
+/// A step of a Markov head as a user has it: base logits u [size], an output matrix w2 [size, rank], the embedding of
+/// the previous token z [rank], a uniform number.
 struct head_step {
     float const* w2;
     float const* z;

@@ -3,12 +3,12 @@
 // The whole round.
 //
 // round/library_share: how much of a round of the reference engine (examples/engine) is the library's. Library: the
-// sequential head with its laws and draws, schedule, flatten, acceptance, and the engine's own bookkeeping, which is small
-// and not told apart. Model: the passes of backbone and target. V = 2,048 is the checkpoint in examples/models, V = 151,936
-// random weights in the shapes of Qwen3-0.6B. The rule is token rejection at temperature 1; the schedule is greedy over a
-// flat capacity, so it does its work and admits every draft: a batch has the same size whatever a drafter says. Models use
-// all cores, and so do head and acceptance where there is enough to do (bench/threads.cpp). This is what the bar is for: q
-// over all tokens, as the engine does unless it is asked for less.
+// sequential head with its laws and draws, schedule, flatten, acceptance, and the engine's own bookkeeping, which is
+// small and not told apart. Model: the passes of backbone and target. V = 2,048 is the checkpoint in examples/models, V
+// = 151,936 random weights in the shapes of Qwen3-0.6B. The rule is token rejection at temperature 1; the schedule is
+// greedy over a flat capacity, so it does its work and admits every draft: a batch has the same size whatever a drafter
+// says. Models use all cores, and so do head and acceptance where there is enough to do (bench/threads.cpp). This is
+// what the bar is for: q over all tokens, as the engine does unless it is asked for less.
 //
 // round/library_share_shortlist: the same with q on at most 512 tokens, 384 by base logits and 128 successors.
 //
@@ -87,8 +87,8 @@ private:
     [[nodiscard]] engine::any_drafter<float> drafter_of_nothing() const {
         return engine::no_drafter<float>(target.vocabulary());
     }
-    // Any successors take the same time, and those of a large vocabulary would take minutes to compute: one is drawn from
-    // each of equal parts of the vocabulary.
+    // Any successors take the same time, and those of a large vocabulary would take minutes to compute: one is drawn
+    // from each of equal parts of the vocabulary.
     [[nodiscard]] std::vector<token_id> successors() const {
         std::size_t const part = target.vocabulary() / listed_successors;
         std::mt19937 bits(5);

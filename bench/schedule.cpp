@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Schedules over tables of R requests and gamma positions, as the admit stage calls them. Everything is measured in turns in
-// one run; ratios are of medians:
+// Schedules over tables of R requests and gamma positions, as the admit stage calls them. Everything is measured in
+// turns in one run; ratios are of medians:
 //
 //     us         a call
 //     vs_heap    the walk candidate by candidate (causal_frontier's best and admit) over it, but for a million requests
@@ -13,8 +13,8 @@
 //     schedule/best_budget  the global maximum. stairs: 64 padded sizes
 //     schedule/top_k        live admission of a planner's budget, a third of all
 //
-// Requests differ in difficulty and confidences fluctuate about it. Tables rotate, 8 MiB of them or two: they come from a
-// cache below the first, as when a draft has just been drawn; a million requests do not fit any.
+// Requests differ in difficulty and confidences fluctuate about it. Tables rotate, 8 MiB of them or two: they come from
+// a cache below the first, as when a draft has just been drawn; a million requests do not fit any.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

@@ -6,9 +6,9 @@
 //     threads/draw_list   the same from lists of 512 tokens
 //     threads/accept      token rejection of these blocks, drafts of noise 0.45
 //
-// Times are those with threads; alone_us is the calling thread's, vs_alone that over this, both medians. The pool is the
-// reference engine's, whose threads spin for 150 us before they sleep. Each measurement follows a pass over other memory in
-// the calling thread, which takes longer.
+// Times are those with threads; alone_us is the calling thread's, vs_alone that over this, both medians. The pool is
+// the reference engine's, whose threads spin for 150 us before they sleep. Each measurement follows a pass over other
+// memory in the calling thread, which takes longer.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>

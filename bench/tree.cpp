@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT
 //
-// Draft trees beside chains of the same drafter: a Markov head of rank 256 on lists of 64 tokens, seven positions. A round of
-// the chain and one of the tree are measured in turns; ratios are of medians in one run.
+// Draft trees beside chains of the same drafter: a Markov head of rank 256 on lists of 64 tokens, seven positions. A
+// round of the chain and one of the tree are measured in turns; ratios are of medians in one run.
 //
 //     tree/grow     a tree from base logits to its last token; `vs_chain` over drawing a chain of seven
 //     tree/verify   the acceptance of a tree; vs_<rule> the time per row over that rule's per row of a chain of seven
 //
-// A row is a row of the target's batch: nodes and one more, whether a rule looks at it or not. `rows` are those. Rules that look
-// at the accepted path alone look at more rows where they accept more: path_vs_<rule> is the same per row of that path. Recursive
-// rejection stands beside both rules for chains, token rejection (which it is of a chain) and block verification.
+// A row is a row of the target's batch: nodes and one more, whether a rule looks at it or not. `rows` are those. Rules
+// that look at the accepted path alone look at more rows where they accept more: path_vs_<rule> is the same per row of
+// that path. Recursive rejection stands beside both rules for chains, token rejection (which it is of a chain) and
+// block verification.
 //
-// Logits: logits.hpp, a good draft, at temperature 0.7, since the lists have little of the mass at 1. A node's row is its
-// depth's. All rows are read once just before what is timed. So they come from the last cache level as far as they fit there,
-// as right after an LM head wrote them. Blocks rotate, and the chain's is another one than the tree's: the head's
-// weights are not those that the other one just used.
+// Logits: logits.hpp, a good draft, at temperature 0.7, since the lists have little of the mass at 1. A node's row is
+// its depth's. All rows are read once just before what is timed. So they come from the last cache level as far as they
+// fit there, as right after an LM head wrote them. Blocks rotate, and the chain's is another one than the tree's: the
+// head's weights are not those that the other one just used.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -141,7 +142,8 @@ public:
             benchmark::ClobberMemory();
         }));
         rows_ = batch.rows();
-        // The drafter learns nothing: what siblings are worth stays what is assumed, and shapes do not depend on earlier cases.
+        // The drafter learns nothing: what siblings are worth stays what is assumed, and shapes do not depend on
+        // earlier cases.
         std::size_t const accepted = end_round(schedule_, memory_).verdicts[0].accepted;
         accepted_ += accepted;
         by_path_.push_back(accepting_.back() / static_cast<double>(accepted + 1));

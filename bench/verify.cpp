@@ -8,9 +8,9 @@
 //     vs_scalar   a user's time over it: every row of p a probability vector, plain loops
 //     vs_eigen    the same with Eigen
 //
-// Logits: logits.hpp, with noise 0.45 for a good draft and 2.0 for a poor one. Blocks rotate, and each is read once just
-// before it is timed, with the normalisers and block sums it brings: all comes from the last cache level, as right after
-// an LM head wrote it. `us_warm` is the time of the same block once more, with everything in the first caches.
+// Logits: logits.hpp, with noise 0.45 for a good draft and 2.0 for a poor one. Blocks rotate, and each is read once
+// just before it is timed, with the normalisers and block sums it brings: all comes from the last cache level, as right
+// after an LM head wrote it. `us_warm` is the time of the same block once more, with everything in the first caches.
 #include <algorithm>
 #include <chrono>
 #include <cmath>

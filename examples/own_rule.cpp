@@ -58,7 +58,8 @@ public:
     }
 };
 
-// The natural mistake: the correction is drawn from p itself. It looks right, and tokens that the draft likes come too often.
+// The natural mistake: the correction is drawn from p itself. It looks right, and tokens that the draft likes come too
+// often.
 class hasty_rejection : public plain_rejection {
 public:
     template <class Verification, class Rng>

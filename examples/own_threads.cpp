@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Threads of your own. The library makes none; an engine has a pool, and lends it as an executor. A round then divides its
-// passes over rows of logits among the pool's threads, and gives the same tokens.
+// Threads of your own. The library makes none; an engine has a pool, and lends it as an executor. A round then divides
+// its passes over rows of logits among the pool's threads, and gives the same tokens.
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>

@@ -4,8 +4,8 @@
 // step, and a controller that keeps it from losing to plain decoding. Prices and confidences are corrected while
 // serving, and there are counters for the dashboard. A burst interrupts a low rate of requests.
 //
-// The models are toys whose passes take virtual time: 10 ms a step and 0.4 ms a row, and 0.6 ms for a pass of the draft. The
-// engine believes in half of that at first, and in confidences that promise too much.
+// The models are toys whose passes take virtual time: 10 ms a step and 0.4 ms a row, and 0.6 ms for a pass of the
+// draft. The engine believes in half of that at first, and in confidences that promise too much.
 #include <cstddef>
 #include <cstdio>
 #include <span>

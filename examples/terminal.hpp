@@ -56,8 +56,9 @@ inline void print_heading(std::string_view heading) {
 
 // ---- colours -----------------------------------------------------------------------------------------------------
 
-/// Whether to write colours: to a terminal that knows them, unless the user refuses. `no_color` and `term` are environment
-/// variables, null if not set. NO_COLOR refuses whatever it is set to, but for an empty text (https://no-color.org).
+/// Whether to write colours: to a terminal that knows them, unless the user refuses. `no_color` and `term` are
+/// environment variables, null if not set. NO_COLOR refuses whatever it is set to, but for an empty text
+/// (https://no-color.org).
 [[nodiscard]] inline bool wants_colours(bool is_terminal, char const* no_color, char const* term) {
     bool const refused = no_color != nullptr && *no_color != '\0';
     return is_terminal && !refused && term != nullptr && std::string_view(term) != "dumb";

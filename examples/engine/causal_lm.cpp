@@ -125,8 +125,8 @@ batch_row causal_lm<Real>::row_at(sureleap::verify_batch const& batch, std::size
             static_cast<std::uint32_t>(position + 1), branch};
 }
 
-/// Rows of a tree, branch by branch: a node's first child belongs to its branch, and each other child begins one. The first
-/// begins at the anchor. Its keys are where a chain's would be, in the cache.
+/// Rows of a tree, branch by branch: a node's first child belongs to its branch, and each other child begins one. The
+/// first begins at the anchor. Its keys are where a chain's would be, in the cache.
 template <class Real>
 void causal_lm<Real>::place_branches(sureleap::verify_batch const& batch, std::size_t r,
                                      std::vector<sureleap::token_id>& tokens) {

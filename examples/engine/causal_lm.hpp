@@ -20,15 +20,16 @@
 namespace engine {
 
 /// Any number of sequences, one flat pass. Row i of a batch is computed as if it were alone (kernels.hpp). So a batch
-/// gives bit for bit the logits of its requests one at a time, and a chunked prefill those of a whole one. In a batch with
-/// trees a row attends to the cache up to its anchor, and then to its own path. It has the bits that it would have behind the
-/// same tokens in a chain. The cache gets the keys of a tree's first branch at once, and those of another one with commit().
+/// gives bit for bit the logits of its requests one at a time, and a chunked prefill those of a whole one. In a batch
+/// with trees a row attends to the cache up to its anchor, and then to its own path. It has the bits that it would have
+/// behind the same tokens in a chain. The cache gets the keys of a tree's first branch at once, and those of another
+/// one with commit().
 template <class Real>
 class causal_lm final : public target<Real> {
 public:
-    /// `from` is a Qwen3ForCausalLM or LlamaForCausalLM; its mapped files live as long as the model. feature_layers: strictly
-    /// increasing, -1 (the embedding) to layers - 2; the last layer is left out because its raw output is not what
-    /// the reference code calls its hidden state. The pool must outlive the model.
+    /// `from` is a Qwen3ForCausalLM or LlamaForCausalLM; its mapped files live as long as the model. feature_layers:
+    /// strictly increasing, -1 (the embedding) to layers - 2; the last layer is left out because its raw output is not
+    /// what the reference code calls its hidden state. The pool must outlive the model.
     causal_lm(checkpoint from, std::vector<int> feature_layers, thread_pool& pool, serving_limits const& limits);
 
     [[nodiscard]] std::size_t vocabulary() const noexcept override { return config().vocabulary; }

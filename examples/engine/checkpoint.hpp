@@ -5,8 +5,8 @@
 //
 // Files are mapped, not read. Weights stay in the page cache in the format they were saved in. The kernels convert them
 // where they use them. Two processes with the same model share its memory. Only vectors (norms and biases) are
-// converted to the model's numbers at set-up: they are small, and every position reads them. Weights of 4 and 8 bits are
-// packed anew when they are loaded (quantised.hpp).
+// converted to the model's numbers at set-up: they are small, and every position reads them. Weights of 4 and 8 bits
+// are packed anew when they are loaded (quantised.hpp).
 //
 // Nothing is looked up by guess: the caller states the shape that follows from the configuration, and a tensor that
 // differs is an error that names both. Tensors that nobody asks for are never looked at.
@@ -59,21 +59,22 @@ public:
     [[nodiscard]] static checkpoint from_files(model_config config, std::vector<sureleap::safetensors::file> files,
                                                std::shared_ptr<void const> owner = nullptr);
 
-    /// From tensors that somebody found. `owner` keeps their bytes alive; `source` names all of it in errors; `bytes` is
-    /// the size of its files.
+    /// From tensors that somebody found. `owner` keeps their bytes alive; `source` names all of it in errors; `bytes`
+    /// is the size of its files.
     [[nodiscard]] static checkpoint from_tensors(model_config config, std::string source,
                                                  std::vector<stored_tensor> tensors, std::size_t bytes,
                                                  std::shared_ptr<void const> owner);
 
-    /// The same model with every weight 0, in memory of its own: it has learned nothing and costs as much. Lists of tokens
-    /// stay as they are.
+    /// The same model with every weight 0, in memory of its own: it has learned nothing and costs as much. Lists of
+    /// tokens stay as they are.
     [[nodiscard]] checkpoint zeroed() &&;
 
     [[nodiscard]] model_config const& config() const noexcept { return config_; }
     /// For a model from memory the name of its first file, which is no path.
     [[nodiscard]] std::filesystem::path const& folder() const noexcept { return folder_; }
 
-    /// Names are those in the folder's files: a target's begin with `model.`, but for lm_head; a drafter's have no prefix.
+    /// Names are those in the folder's files: a target's begin with `model.`, but for lm_head; a drafter's have no
+    /// prefix.
     [[nodiscard]] bool contains(std::string_view name) const;
 
     /// Rows of a tensor that is there.

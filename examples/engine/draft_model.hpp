@@ -32,8 +32,9 @@ public:
     virtual ~draft_model() = default;
 
     [[nodiscard]] virtual std::size_t block_size() const noexcept = 0;
-    /// Newly committed positions: the target's features of each row, and the committed token after it. Rows of a slot are
-    /// consecutive, in order and without gaps from call to call; rows.keys is not read. At most limits.max_rows rows.
+    /// Newly committed positions: the target's features of each row, and the committed token after it. Rows of a slot
+    /// are consecutive, in order and without gaps from call to call; rows.keys is not read. At most limits.max_rows
+    /// rows.
     virtual void observe(std::span<batch_row const> rows, Real const* features,
                          std::span<sureleap::token_id const> next_tokens) = 0;
     /// Bytes of weights that one pass reads, the sequential head's left out.

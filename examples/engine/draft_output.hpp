@@ -16,8 +16,8 @@
 namespace engine {
 
 /// The file's own LM head, or the target's (tied, that is the embedding, as everywhere). A file may draft a part of the
-/// target's tokens only (draft_vocab_size, d2t). Then its own LM head may have rows for these alone. Other rows are copied
-/// when the model is made, since they are what a pass reads most of.
+/// target's tokens only (draft_vocab_size, d2t). Then its own LM head may have rows for these alone. Other rows are
+/// copied when the model is made, since they are what a pass reads most of.
 class draft_output {
 public:
     /// Checkpoint and weights must outlive it.
@@ -32,7 +32,8 @@ public:
                    : c.tied_embeddings ? embeddings
                                        : served;
         if (!map_ || is_gathered) return;
-        // In 8 bits they would be most of what a draft reads. Rounding them costs a little acceptance, and no exactness.
+        // In 8 bits they would be most of what a draft reads. Rounding them costs a little acceptance, and no
+        // exactness.
         gathered_ = weights_.type == storage::q8 ? gathered_rows::in_4_bits(weights_, drafted)
                                                  : gathered_rows(weights_, drafted);
         weights_ = gathered_.view();

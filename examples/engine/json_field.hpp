@@ -30,8 +30,8 @@ namespace engine {
     return std::string(text.substr(0, end)) + "...";
 }
 
-/// A value of a document, or its absence, together with the way to it. A key that stands twice counts as its last value,
-/// which is how Python reads it. The document must outlive its fields, and so must the source.
+/// A value of a document, or its absence, together with the way to it. A key that stands twice counts as its last
+/// value, which is how Python reads it. The document must outlive its fields, and so must the source.
 class json_field {
     using json = nlohmann::json;
 

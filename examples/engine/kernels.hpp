@@ -42,12 +42,13 @@ enum class storage : std::uint8_t { f64, f32, f16, bf16, q4, q8 };
 }
 
 /// What products with bf16 weights do with activations. In full they stay as they are. With bf16 they are rounded to it
-/// as well, for which some processors have instructions that do twice as many products; sums keep their precision. It is
-/// a choice for a whole model: plain and speculative decoding must compute the same. Other weights know no difference.
+/// as well, for which some processors have instructions that do twice as many products; sums keep their precision. It
+/// is a choice for a whole model: plain and speculative decoding must compute the same. Other weights know no
+/// difference.
 enum class arithmetic : std::uint8_t { full, bf16 };
 
-/// A matrix [rows, cols], cols >= 1, row-major without gaps or packed, that somebody else owns, mostly a mapped file: it
-/// is read where it lies and never converted as a whole. For a linear layer rows are outputs, as in the files.
+/// A matrix [rows, cols], cols >= 1, row-major without gaps or packed, that somebody else owns, mostly a mapped file:
+/// it is read where it lies and never converted as a whole. For a linear layer rows are outputs, as in the files.
 struct weight {
     void const* data = nullptr;
     storage type = storage::f32;
@@ -100,8 +101,8 @@ template <class Real>
 void silu_mul(Real* gate, Real const* up, std::size_t size);
 
 /// Attention of queries to a chunk of keys and values that they share: heads of a group and rows of a block. With
-/// join_attended it is out = softmax(scale * K query) V. Each has the bits that it has alone. A query reads only the values
-/// that it sees; scores of keys that it does not see are computed and left out.
+/// join_attended it is out = softmax(scale * K query) V. Each has the bits that it has alone. A query reads only the
+/// values that it sees; scores of keys that it does not see are computed and left out.
 template <class Real>
 void attend(std::span<attention_query<Real> const> queries, Real const* chunk, std::size_t size, Real scale);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The kernels for AVX-512 with dot products of bf16; compiled as kernels_avx512.cpp, and with -mavx512bf16. What does not
-// round activations gives the same bits as there.
+// The kernels for AVX-512 with dot products of bf16; compiled as kernels_avx512.cpp, and with -mavx512bf16. What does
+// not round activations gives the same bits as there.
 #define ENGINE_KERNELS avx512_bf16
 #define ENGINE_VECTOR_BYTES 64
 #include "kernels_functions.hpp"

@@ -108,15 +108,15 @@ template <class Real>
 
 // ---- attention ----------------------------------------------------------------------------------------------------
 
-// Queries of a few rows and of the heads that share keys come together: a chunk is read once for all of them. That is what
-// attention to a context waits for.
+// Queries of a few rows and of the heads that share keys come together: a chunk is read once for all of them. That is
+// what attention to a context waits for.
 
 /// Queries whose sums stay in registers, beside a register of each column that they share.
 inline constexpr std::size_t queries_together = 6;
 inline constexpr std::size_t columns_together = vector_bytes == 64 ? 4 : 2;
 
-/// G registers of Q sums, from column `at` on: out[q] = a[q][0] m[0] + a[q][1] m[1] ... up to a[q][rows[q] - 1]. The rows
-/// of m have `size` numbers. Each sum is in the order of its rows, whatever is summed beside it.
+/// G registers of Q sums, from column `at` on: out[q] = a[q][0] m[0] + a[q][1] m[1] ... up to a[q][rows[q] - 1]. The
+/// rows of m have `size` numbers. Each sum is in the order of its rows, whatever is summed beside it.
 template <class Real, std::size_t G, std::size_t Q>
 ENGINE_INLINE void add_rows(Real const* const (&a)[Q], std::size_t const (&rows)[Q], Real const* m, std::size_t size,
                             std::size_t at, Real* const (&out)[Q]) {

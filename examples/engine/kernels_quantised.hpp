@@ -37,8 +37,8 @@ using counts = vec<std::int32_t, group>;
 
 // ---- activations --------------------------------------------------------------------------------------------------
 
-/// 32 inputs of one row, in the memory of packed x, which is of Real. The same block of all rows lies together: a tile reaches
-/// its rows from one address, so that no registers are spent on addresses.
+/// 32 inputs of one row, in the memory of packed x, which is of Real. The same block of all rows lies together: a tile
+/// reaches its rows from one address, so that no registers are spent on addresses.
 template <class Real>
 struct [[gnu::may_alias]] quantised_inputs {
     std::int8_t values[inputs];

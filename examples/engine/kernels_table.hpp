@@ -94,8 +94,8 @@ extern quantised_set const portable_quantised;
 /// The set that the value of ENGINE_ISA names; null or empty: the best. Throws if this machine cannot run it.
 [[nodiscard]] kernel_set const& choose_kernels(char const* wanted);
 
-/// Makes all later calls use `set`, with the best products for packed weights that go with it; for tests, which try every
-/// set in one process. Not while a kernel runs.
+/// Makes all later calls use `set`, with the best products for packed weights that go with it; for tests, which try
+/// every set in one process. Not while a kernel runs.
 void use_kernels(kernel_set const& set) noexcept;
 
 /// Those for packed weights that this machine runs, best first; and the same for them alone.

@@ -24,15 +24,16 @@ struct batch_row {
     std::uint32_t branch = 0;    ///< of a tree of drafts, from 1 (tree_branch); 0: the cache has all of its keys
 };
 
-/// A way through a tree of drafts, of rows that one pass computes. Several rows stand at the same position then, and the cache
-/// has room for the keys of one. A row of a branch sees the cache up to `first`, and from there on those of its own way.
+/// A way through a tree of drafts, of rows that one pass computes. Several rows stand at the same position then, and
+/// the cache has room for the keys of one. A row of a branch sees the cache up to `first`, and from there on those of
+/// its own way.
 struct tree_branch {
     std::uint32_t first = 0;          ///< position of the root
     std::vector<std::uint32_t> path;  ///< rows of the pass, at positions first, first + 1, ...
 };
 
-/// Keys and values of `capacity` positions of every slot, layer and head, in chunks (attention_query.hpp). Heads and layers
-/// of a chunk lie together: a pass reads them in that order, and positions nobody reached cost no memory.
+/// Keys and values of `capacity` positions of every slot, layer and head, in chunks (attention_query.hpp). Heads and
+/// layers of a chunk lie together: a pass reads them in that order, and positions nobody reached cost no memory.
 ///
 /// The cache has no length. Each row of a batch says how many keys it sees. What a rejected draft left behind lies
 /// beyond those and is overwritten when the sequence gets there. So rolling back takes no work. A length kept here

@@ -78,8 +78,8 @@ using any_drafter =
 /// What a step costs on this machine: the target's pass by its rows, as measured, and drafting beside it.
 using measured_cost = sureleap::batch_cost<sureleap::capacity_table<>>;
 
-/// The same, corrected by the rounds that a server has timed. Schedules hold their costs by value: copies are one and the
-/// same, so that what a server teaches one of them its schedule knows. Models cost_model. Not thread-safe.
+/// The same, corrected by the rounds that a server has timed. Schedules hold their costs by value: copies are one and
+/// the same, so that what a server teaches one of them its schedule knows. Models cost_model. Not thread-safe.
 class learned_cost {
 public:
     /*implicit*/ learned_cost(measured_cost at_start)
@@ -126,8 +126,8 @@ template <class Real>
         {.block_size = model.block_size(), .vocabulary = model.vocabulary(), .map = model.map()}};
 }
 
-/// Most tokens of a block where lookup stands in front of a drafter of so many. What is found costs no drafting: where a text
-/// repeats itself, longer blocks pay than a model drafts.
+/// Most tokens of a block where lookup stands in front of a drafter of so many. What is found costs no drafting: where
+/// a text repeats itself, longer blocks pay than a model drafts.
 [[nodiscard]] constexpr std::size_t joined_block(std::size_t drafted) noexcept {
     return std::max<std::size_t>(drafted, 12);
 }

@@ -2,10 +2,10 @@
 //
 // Weights of 4 and 8 bits as the kernels read them.
 //
-// A block is 32 inputs of 16 outputs. They lie together, because then one decoding of a block serves all rows of a pass,
-// and because a vector register takes 4 inputs of 16 outputs as they lie. A file has the same numbers output by output,
-// so a matrix is repacked once, when it is loaded. Nothing is rounded by that: the numbers of Q4_0, Q4_1, Q5_0 and Q8_0
-// are kept as they are, their scales included.
+// A block is 32 inputs of 16 outputs. They lie together, because then one decoding of a block serves all rows of a
+// pass, and because a vector register takes 4 inputs of 16 outputs as they lie. A file has the same numbers output by
+// output, so a matrix is repacked once, when it is loaded. Nothing is rounded by that: the numbers of Q4_0, Q4_1, Q5_0
+// and Q8_0 are kept as they are, their scales included.
 //
 //     q4   nibble * scale + minimum      320 bytes a block, 5 bits a weight
 //     q8   value * scale                 544 bytes a block, 8.5 bits a weight
@@ -53,8 +53,8 @@ struct q8_run {
     std::int8_t values[block_inputs];
 };
 
-/// Memory of a packed matrix; row by row it is filled, then `view` is what products take. Rows of a last block that does
-/// not fill up are zeros.
+/// Memory of a packed matrix; row by row it is filled, then `view` is what products take. Rows of a last block that
+/// does not fill up are zeros.
 class packed_matrix {
 public:
     /// type is q4 or q8, cols a multiple of block_inputs. `memory` must outlive the matrix. Throws sureleap::error.
@@ -62,8 +62,8 @@ public:
 
     void set(std::size_t row, std::size_t block, q4_run const& run) noexcept;
     void set(std::size_t row, std::size_t block, q8_run const& run) noexcept;
-    /// A row of finite numbers. In 8 bits: scale = largest magnitude / 127 in every block. In 4: 16 steps from a block's least
-    /// number to its largest.
+    /// A row of finite numbers. In 8 bits: scale = largest magnitude / 127 in every block. In 4: 16 steps from a
+    /// block's least number to its largest.
     void quantise(std::size_t row, std::span<float const> values) noexcept;
 
     [[nodiscard]] weight view() const noexcept;

@@ -22,8 +22,8 @@ struct read_floor {
     double bytes_per_second = 0;  ///< 0: not measured
 };
 
-/// For weights of that many bytes, at least one. Far beyond all caches size no longer matters, and a model that fills the
-/// memory leaves no room for a buffer beside it; so the buffer ends at a gigabyte.
+/// For weights of that many bytes, at least one. Far beyond all caches size no longer matters, and a model that fills
+/// the memory leaves no room for a buffer beside it; so the buffer ends at a gigabyte.
 [[nodiscard]] inline read_floor measure_read_floor(thread_pool& pool, std::size_t weight_bytes) {
     constexpr std::size_t gigabyte = std::size_t{1} << 30;
     // Written, so that it is memory and not a promise of some.

@@ -163,14 +163,15 @@ public:
     [[nodiscard]] std::span<server_event const> events() const noexcept { return {events_.data(), event_count_}; }
     [[nodiscard]] sureleap::round_report const& report() const noexcept { return report_; }
     [[nodiscard]] phase_times const& times() const noexcept { return times_; }
-    /// The last round and its blocks, for whoever measures more than the report does. Settings of requests that ended in it
-    /// are gone.
+    /// The last round and its blocks, for whoever measures more than the report does. Settings of requests that ended
+    /// in it are gone.
     [[nodiscard]] sureleap::round_record const& last_round() const noexcept { return last_; }
     [[nodiscard]] sureleap::draft_block<Real> const& last_block() const noexcept { return memory_.block(); }
     [[nodiscard]] std::size_t block_size() const {
         return std::visit([](auto const& d) { return d.block_size(); }, drafter_);
     }
-    /// Prompt tokens of a request that have been through the models, for a progress display; 0 if it waits or is unknown.
+    /// Prompt tokens of a request that have been through the models, for a progress display; 0 if it waits or is
+    /// unknown.
     [[nodiscard]] std::size_t prefilled(request_id id) const noexcept {
         for (auto const& slot : slots_) {
             if (slot && slot->id() == id) return slot->prefilled();
@@ -205,8 +206,8 @@ private:
             held_[i].clear();
         }
     }
-    // How much of a prompt the caches of its slot have from the request before. An observer's row of a token was made with
-    // the next one.
+    // How much of a prompt the caches of its slot have from the request before. An observer's row of a token was made
+    // with the next one.
     [[nodiscard]] std::size_t known_tokens(std::size_t slot) const noexcept {
         auto const& held = held_[slot];
         auto const prompt = slots_[slot]->tokens();
@@ -239,8 +240,8 @@ private:
 
     [[nodiscard]] request_view view(std::size_t slot) const noexcept {
         sequence const& s = *slots_[slot];
-        // A drafter that feeds on features was trained with anchors that the target had just chosen. The last token of a
-        // prompt is none, so the first round is a plain step.
+        // A drafter that feeds on features was trained with anchors that the target had just chosen. The last token of
+        // a prompt is none, so the first round is a plain step.
         bool const plain = observer_ != nullptr && s.generated() == 0;
         return s.view(slot, plain);
     }
@@ -281,9 +282,9 @@ private:
             slots_[v.slot].reset();
         }
     }
-    // Every emitted token made one row of the batch past: the anchor's and those of the accepted drafts, while the token
-    // emitted last is the next anchor. The drafter's model is told of them when somebody drafts next: many at once cost little more than one, and while nobody
-    // drafts they cost nothing.
+    // Every emitted token made one row of the batch past: the anchor's and those of the accepted drafts, while the
+    // token emitted last is the next anchor. The drafter's model is told of them when somebody drafts next: many at
+    // once cost little more than one, and while nobody drafts they cost nothing.
     void keep_emitted(std::span<sureleap::verdict const> verdicts) {
         auto const features = target_.features();
         for (std::size_t r = 0; r < verdicts.size(); ++r) {

@@ -26,7 +26,8 @@ struct serving_limits {
 /// Models sureleap::target_model. A virtual interface is right here and would be wrong in the library: an engine learns
 /// from a file what its target is, and a call per forward pass costs nothing.
 ///
-/// A batch may have trees. Sequences live in slots. Nothing has to be reset or rolled back: positions say what is valid (kv_cache.hpp).
+/// A batch may have trees. Sequences live in slots. Nothing has to be reset or rolled back: positions say what is valid
+/// (kv_cache.hpp).
 template <class Real>
 class target {
 public:
@@ -54,8 +55,8 @@ public:
 
     /// Of the rows of the last call: outputs of the feature layers side by side, [rows, layers * hidden_size].
     [[nodiscard]] virtual sureleap::matrix_view<Real> features() const noexcept = 0;
-    /// Whether a row's logits depend, in their last digits, on the rows that are computed beside it. Texts of batches and of
-    /// plain decoding may part then where two tokens are nearly level.
+    /// Whether a row's logits depend, in their last digits, on the rows that are computed beside it. Texts of batches
+    /// and of plain decoding may part then where two tokens are nearly level.
     [[nodiscard]] virtual bool rows_depend_on_batch() const noexcept { return false; }
     /// Which layers those are; -1 is the embedding.
     [[nodiscard]] virtual std::span<int const> feature_layers() const noexcept = 0;

@@ -27,9 +27,9 @@ void pause() noexcept {
 }
 
 /// Waits until `value` differs from `old`: first spinning, as the next loop of a forward pass is microseconds away,
-/// then asleep. Long enough for what the caller does alone between two passes, sampling above all: to wake a thread costs
-/// it ten microseconds and more. No longer, because a spinning thread on a loaded machine takes the core of the one it
-/// waits for.
+/// then asleep. Long enough for what the caller does alone between two passes, sampling above all: to wake a thread
+/// costs it ten microseconds and more. No longer, because a spinning thread on a loaded machine takes the core of the
+/// one it waits for.
 void wait_for_change(std::atomic<std::uint32_t> const& value, std::uint32_t old) noexcept {
     using clock = std::chrono::steady_clock;
     auto const deadline = clock::now() + std::chrono::microseconds(150);

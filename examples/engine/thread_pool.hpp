@@ -28,8 +28,8 @@ public:
     [[nodiscard]] std::size_t width() const noexcept { return threads(); }
 
     /// Calls f(i) for every i in [0, count), in any order, on any thread; returns when all are done. f must not throw
-    /// and must not use the pool. Every thread has a share of neighbouring indices, the same in every loop of `count`, and
-    /// helps the others when it is through: what it wrote last time is likely to lie in its own cache.
+    /// and must not use the pool. Every thread has a share of neighbouring indices, the same in every loop of `count`,
+    /// and helps the others when it is through: what it wrote last time is likely to lie in its own cache.
     template <class F>
     void run(std::size_t count, F const& f) noexcept {
         static_assert(std::is_invocable_v<F const&, std::size_t>, "thread_pool: f must be callable as f(index)");

@@ -27,8 +27,8 @@
 
 namespace engine {
 
-/// What all texts of an expression share: the automaton, and the mask of each state that some text came to. A mask takes
-/// a walk over the bytes of every token, once. Threads can share one. The tokenizer must outlive it.
+/// What all texts of an expression share: the automaton, and the mask of each state that some text came to. A mask
+/// takes a walk over the bytes of every token, once. Threads can share one. The tokenizer must outlive it.
 class token_regex {
     using state = text::byte_automaton::state;
     struct shared {

@@ -118,11 +118,11 @@ void decoder_layer<Real>::store_keys(layer_context<Real>& context, std::span<bat
     });
 }
 
-/// A chunk of keys as a branch sees it: the cache's up to the root, and its own. It lies as a chunk of the cache does, so
-/// sums are made in the same order. A row has the bits that it would have behind the same tokens in a chain.
+/// A chunk of keys as a branch sees it: the cache's up to the root, and its own. It lies as a chunk of the cache does,
+/// so sums are made in the same order. A row has the bits that it would have behind the same tokens in a chain.
 ///
-/// `scratch` is empty, or holds the same chunk as another branch of the tree sees it. What that branch left behind the path
-/// is seen by nobody.
+/// `scratch` is empty, or holds the same chunk as another branch of the tree sees it. What that branch left behind the
+/// path is seen by nobody.
 template <class Real>
 Real const* decoder_layer<Real>::keys_of_branch(layer_context<Real>& context, tree_branch const& branch,
                                                 std::size_t rows, Real const* cached, std::size_t layer,

@@ -2,8 +2,8 @@
 //
 // Do confidences say how often drafts are accepted? Before and after sequential temperature scaling, as in Figure 6 of
 // the paper, and in the situations where a scaling is needed: scores that are too sure of themselves, a sampling
-// temperature the head was not trained for, and a domain that was not fitted on. Beside the paper's fit stand those that
-// could take its place: temperatures by log loss, and Platt scaling.
+// temperature the head was not trained for, and a domain that was not fitted on. Beside the paper's fit stand those
+// that could take its place: temperatures by log loss, and Platt scaling.
 //
 // Prompts with an even number are fitted on, those with an odd one reported on. What a confidence predicts is the
 // acceptance of token rejection, so that is the rule here whatever --rule says.

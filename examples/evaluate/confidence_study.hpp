@@ -2,14 +2,14 @@
 //
 // Confidences beside what became of their drafts, and how well the two agree.
 //
-// A confidence is conditional: c_k is the probability that draft k is accepted, given that all before it were. So it has
-// an outcome only in rounds that got as far as k. What schedules multiply up, and what is judged here as in the library
-// (fit/confidence_metrics.hpp), is survival, a_k = c_1 .. c_k against "all of x_1 .. x_k were accepted", which has an outcome
-// in every round that verified the whole block. The conditional AUC is beside it, because survival's is flattered by
-// rounds that had ended long before.
+// A confidence is conditional: c_k is the probability that draft k is accepted, given that all before it were. So it
+// has an outcome only in rounds that got as far as k. What schedules multiply up, and what is judged here as in the
+// library (fit/confidence_metrics.hpp), is survival, a_k = c_1 .. c_k against "all of x_1 .. x_k were accepted", which
+// has an outcome in every round that verified the whole block. The conditional AUC is beside it, because survival's is
+// flattered by rounds that had ended long before.
 //
-// An expected calibration error is never 0, not even of a perfect estimator, since outcomes are chance. The floor is what
-// such an estimator would get: the ECE of the same predictions with outcomes drawn from them.
+// An expected calibration error is never 0, not even of a perfect estimator, since outcomes are chance. The floor is
+// what such an estimator would get: the ECE of the same predictions with outcomes drawn from them.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,8 @@ namespace evaluate {
 
 inline constexpr std::size_t reliability_bins = 15;
 inline constexpr std::size_t floor_repeats = 20;
-/// A finer grid than the library's default: neighbours differ by 1.2 %, so that a temperature can be found within a few.
+/// A finer grid than the library's default: neighbours differ by 1.2 %, so that a temperature can be found within a
+/// few.
 inline constexpr sureleap::temperature_settings fit_settings{.temperatures = 401, .bins = reliability_bins};
 
 /// Rounds that verified their whole block.

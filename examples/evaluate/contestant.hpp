@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A target and one of its drafters, ready to decode. Every contestant has a target of its own, because a drafter decides
-// which of the target's layers are kept for it; the weights are mapped files and in memory once.
+// A target and one of its drafters, ready to decode. Every contestant has a target of its own, because a drafter
+// decides which of the target's layers are kept for it; the weights are mapped files and in memory once.
 #pragma once
 
 #include <algorithm>

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// What trees and chains are worth on machines whose step times are known, and whether the schedule finds it. Texts are decoded
-// here, and every round is priced as it would have been there. Tokens do not depend on time, so prices are all there is to a
-// machine.
+// What trees and chains are worth on machines whose step times are known, and whether the schedule finds it. Texts are
+// decoded here, and every round is priced as it would have been there. Tokens do not depend on time, so prices are all
+// there is to a machine.
 //
-// Static choices are drafted and verified in full: plain decoding, chains and trees of one length each. The schedule has the
-// same prices and decides by itself. The best static choice is chosen after the fact, so chance favours it a little.
+// Static choices are drafted and verified in full: plain decoding, chains and trees of one length each. The schedule
+// has the same prices and decides by itself. The best static choice is chosen after the fact, so chance favours it a
+// little.
 #include <algorithm>
 #include <cstddef>
 #include <map>

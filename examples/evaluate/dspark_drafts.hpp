@@ -15,7 +15,8 @@ namespace evaluate {
 
 class dspark_drafts {
 public:
-    /// Of the drafter of --of, for so many texts at a time and trees of at most so many rows. Throws for one that cannot.
+    /// Of the drafter of --of, for so many texts at a time and trees of at most so many rows. Throws for one that
+    /// cannot.
     dspark_drafts(session const& s, std::size_t slots, std::size_t most_rows)
         : who_(load_contestant(s.chosen, with_trees(s.chosen.closely(), most_rows - 1), slots,
                                s.prompts.context + most_rows, s.pool, s.status)),

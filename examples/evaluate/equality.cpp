@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Are the tokens plain decoding's, under a rule that promises it? Every drafter decodes every text, alone and several at
-// once. Each output is compared with plain decoding of that text alone.
+// Are the tokens plain decoding's, under a rule that promises it? Every drafter decodes every text, alone and several
+// at once. Each output is compared with plain decoding of that text alone.
 #include <utility>
 
 #include "outputs.hpp"

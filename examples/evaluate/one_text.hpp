@@ -34,7 +34,8 @@ public:
     /// Tokens in one pass, at most.
     [[nodiscard]] std::size_t most_rows() const noexcept { return target_.limits().max_rows; }
 
-    /// One pass over tokens at positions first, first + 1, ... Those before must have been passed. Valid until the next.
+    /// One pass over tokens at positions first, first + 1, ... Those before must have been passed. Valid until the
+    /// next.
     [[nodiscard]] sureleap::logits_rows<float> score(std::uint64_t first, std::span<sureleap::token_id const> tokens) {
         sureleap::request_view const request{
             .id = 1, .slot = 0, .anchor = tokens[0], .position = first, .remaining = 1, .settings = &settings_};

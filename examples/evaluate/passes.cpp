@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What a pass of the target costs, by its rows, behind the first prompt: the price of verifying a draft, without drafting
-// and acceptance. The sizes take turns, so that a slow moment of the machine falls on all of them.
+// What a pass of the target costs, by its rows, behind the first prompt: the price of verifying a draft, without
+// drafting and acceptance. The sizes take turns, so that a slow moment of the machine falls on all of them.
 #include <algorithm>
 #include <array>
 #include <chrono>

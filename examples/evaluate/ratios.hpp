@@ -2,12 +2,12 @@
 //
 // Ratios of sums over texts, what is computed from them, and how far they may be off.
 //
-// Every figure here is a ratio of sums: tokens over rounds, tokens over seconds. Rounds of one text resemble each other,
-// so the unit of chance is the text, never the round. A statistic carries what each text contributes to its error (its
-// influence, the first-order term of a Taylor expansion); means and quotients of statistics combine the influences, and
-// the variance is the sum of their squares. Two drafters measured on the same texts are thereby compared in pairs, with
-// no formula for the covariance. A bootstrap gives the same intervals (the tests compare), takes a thousand times as
-// long and a seed.
+// Every figure here is a ratio of sums: tokens over rounds, tokens over seconds. Rounds of one text resemble each
+// other, so the unit of chance is the text, never the round. A statistic carries what each text contributes to its
+// error (its influence, the first-order term of a Taylor expansion); means and quotients of statistics combine the
+// influences, and the variance is the sum of their squares. Two drafters measured on the same texts are thereby
+// compared in pairs, with no formula for the covariance. A bootstrap gives the same intervals (the tests compare),
+// takes a thousand times as long and a seed.
 #pragma once
 
 #include <cmath>

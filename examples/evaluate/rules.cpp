@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// tau of one drafter under every acceptance rule. All of them keep the target's law; they differ in how many drafts they
-// can keep, and in what else they promise.
+// tau of one drafter under every acceptance rule. All of them keep the target's law; they differ in how many drafts
+// they can keep, and in what else they promise.
 #include <array>
 #include <utility>
 

@@ -83,8 +83,8 @@ struct session {
                 .schedule = sureleap::fixed_schedule{},
                 .tokens = chosen.tokens};
     }
-    /// The same with the source's schedule. One that goes by costs has them measured here, for as many requests as `who` was
-    /// loaded for.
+    /// The same with the source's schedule. One that goes by costs has them measured here, for as many requests as
+    /// `who` was loaded for.
     [[nodiscard]] decoding_settings settings_for(draft_source const& source, contestant& who) const {
         return settings_for(source, who, [&] { return passes_of(who); });
     }

@@ -3,11 +3,11 @@
 // Tokens a second, one text at a time, beside plain decoding.
 //
 // Machines drift by more than drafters differ: clocks, caches and neighbours change within seconds. So every text is
-// decoded by all methods before the next one, each time beginning with another method, and all of that several times; the
-// run in the middle counts. Sums over the same texts are compared. Times exclude prefill and loading.
+// decoded by all methods before the next one, each time beginning with another method, and all of that several times;
+// the run in the middle counts. Sums over the same texts are compared. Times exclude prefill and loading.
 //
-// A server stays up from text to text, and what its schedule and its drafter learn stays with it. With --fresh every text
-// meets a server that has learned nothing.
+// A server stays up from text to text, and what its schedule and its drafter learn stays with it. With --fresh every
+// text meets a server that has learned nothing.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -52,7 +52,8 @@ runner load_runner(session const& s, draft_source const& source) {
     return {std::move(who), source.schedule, s.settings(), std::move(untaught), std::move(counts)};
 }
 
-/// Gives all their schedules. Those that go by costs have the same times of the target's pass: that of the longest drafts.
+/// Gives all their schedules. Those that go by costs have the same times of the target's pass: that of the longest
+/// drafts.
 void schedule_all(session const& s, std::span<draft_source const> sources, std::vector<runner>& all) {
     auto const longest = std::ranges::max_element(all, {}, [](runner const& r) { return r.who.block_size(); });
     std::optional<generate::pass_times> passes;

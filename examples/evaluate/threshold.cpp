@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Blocks verified up to the first confidence below a threshold: how many tokens a round loses by it, and how many
-// verified tokens it saves (Figure 5 of the paper). Beside it the same for the product of confidences, joint survival: which of
-// the two verifies fewer drafts at equal tau.
+// verified tokens it saves (Figure 5 of the paper). Beside it the same for the product of confidences, joint survival:
+// which of the two verifies fewer drafts at equal tau.
 #include <utility>
 
 #include <terminal.hpp>

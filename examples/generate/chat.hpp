@@ -17,8 +17,8 @@ namespace generate {
 inline constexpr std::size_t conversation_context = 2048;
 [[nodiscard]] options with_room_to_talk(options chosen);
 
-/// Reads questions from stdin, a line each, and answers them until an empty line or the end of the input. `base` has what
-/// all answers share; its prompt and seed are those of each question.
+/// Reads questions from stdin, a line each, and answers them until an empty line or the end of the input. `base` has
+/// what all answers share; its prompt and seed are those of each question.
 void converse(options const& chosen, method const& how, job const& base, models& loaded, prompt const& asked,
               engine::thread_pool& pool, status_line& status);
 

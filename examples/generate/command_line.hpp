@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// How the programs on the engine read their flags, beyond what CLI11 does: options by heading, help that says each thing
-// once, and one kind of error.
+// How the programs on the engine read their flags, beyond what CLI11 does: options by heading, help that says each
+// thing once, and one kind of error.
 #pragma once
 
 #include <cstddef>

@@ -16,16 +16,16 @@
 
 namespace generate {
 
-/// A prompt holds all turns that have room. Where they have none, the oldest questions are forgotten with their answers:
-/// the system's text and the latest turns count most for the next answer.
+/// A prompt holds all turns that have room. Where they have none, the oldest questions are forgotten with their
+/// answers: the system's text and the latest turns count most for the next answer.
 class conversation {
 public:
     /// `room` is the largest prompt in tokens. The tokenizer must outlive the conversation.
     conversation(engine::tokenizer const& tokens, engine::chat_template format, std::size_t room, bool thinking)
         : tokens_(tokens), format_(std::move(format)), room_(room), thinking_(thinking) {}
 
-    /// The prompt for the answer to a question. Throws if the question alone has no room; it is then as if it had not been
-    /// asked.
+    /// The prompt for the answer to a question. Throws if the question alone has no room; it is then as if it had not
+    /// been asked.
     [[nodiscard]] std::vector<sureleap::token_id> ask(std::string question) {
         std::vector<engine::chat_turn> turns = turns_;
         turns.push_back({engine::chat_role::user, std::move(question)});

@@ -36,8 +36,8 @@ struct models {
 };
 
 /// The same backbone, q confined to `best` tokens by base logits and so many successors of the token before (a DFlash
-/// drafter has none). Successors take O(V^2 rank) time, minutes if the vocabulary is large. Throws unless the drafter is a
-/// DSpark or DFlash model.
+/// drafter has none). Successors take O(V^2 rank) time, minutes if the vocabulary is large. Throws unless the drafter
+/// is a DSpark or DFlash model.
 void confine(models& loaded, std::size_t best, std::size_t successors, engine::thread_pool& pool, status_line& status);
 
 /// For prompts of this many tokens, with a drafter that can serve the schedule. Weights are in memory when it returns.

@@ -32,9 +32,10 @@ template <class F>
     return *middle;
 }
 
-/// Of count things, the median of what seconds(i) says. They take turns, so that what disturbs one disturbs all, and more
-/// turns where they are short: prices are differences of these. A turn is four in a row, of which the first does not count:
-/// what a larger pass leaves in the caches, and the clock that a processor has after it, make a small one dearer.
+/// Of count things, the median of what seconds(i) says. They take turns, so that what disturbs one disturbs all, and
+/// more turns where they are short: prices are differences of these. A turn is four in a row, of which the first does
+/// not count: what a larger pass leaves in the caches, and the clock that a processor has after it, make a small one
+/// dearer.
 template <class Seconds>
 [[nodiscard]] std::vector<double> medians(std::size_t count, Seconds const& seconds) {
     std::vector<std::vector<double>> seen(count);
@@ -53,12 +54,12 @@ template <class Seconds>
     return out;
 }
 
-/// A round without a past: drafting, the target's pass over the anchors, and acceptance. And the pass alone over a batch of
-/// any size, behind another one. Whoever drafts takes some of the target's weights out of the caches, which makes the next
-/// pass dearer: that is part of what rounds with drafts take, and so of the price of drafting.
+/// A round without a past: drafting, the target's pass over the anchors, and acceptance. And the pass alone over a
+/// batch of any size, behind another one. Whoever drafts takes some of the target's weights out of the caches, which
+/// makes the next pass dearer: that is part of what rounds with drafts take, and so of the price of drafting.
 ///
-/// Every sequence has half of the context that it may come to, of one token again and again: rows are the dearer, the more
-/// they attend to.
+/// Every sequence has half of the context that it may come to, of one token again and again: rows are the dearer, the
+/// more they attend to.
 class dry_run {
 public:
     dry_run(models& loaded, sureleap::request_settings const& settings, engine::thread_pool& pool)
@@ -117,7 +118,8 @@ public:
     /// Of all rounds so far, in the target.
     [[nodiscard]] double seconds_in_passes() const noexcept { return in_passes_; }
 
-    /// The pass over so many tokens: an anchor of each request, and behind them any tokens, as nobody may have drafted some.
+    /// The pass over so many tokens: an anchor of each request, and behind them any tokens, as nobody may have drafted
+    /// some.
     [[nodiscard]] double seconds_of_pass(std::size_t batch_tokens) {
         std::size_t const requests = std::min(batch_tokens, slots());
         std::vector<std::byte> bytes(64 * (slots() + 1) * (block() + 2) + 4096);

@@ -16,7 +16,8 @@ namespace generate {
 
 struct round_seen {
     std::vector<sureleap::token_id> drafted;
-    /// Of each draft, calibrated: that it is accepted if what is before it is; 1 from a drafter without. In a tree: that it is.
+    /// Of each draft, calibrated: that it is accepted if what is before it is; 1 from a drafter without. In a tree:
+    /// that it is.
     std::vector<double> confidences;
     std::size_t verified = 0;  ///< drafts that the target scored
     std::size_t accepted = 0;
@@ -27,7 +28,8 @@ struct round_seen {
     /// What the verdict said of each draft.
     [[nodiscard]] bool kept(std::size_t k) const noexcept { return as_verdict().kept(k); }
     [[nodiscard]] bool reached(std::size_t k) const noexcept { return as_verdict().reached(k); }
-    /// The emitted tokens in their two parts. A stop token that was drafted ends the round without one of the target's own.
+    /// The emitted tokens in their two parts. A stop token that was drafted ends the round without one of the target's
+    /// own.
     [[nodiscard]] std::span<sureleap::token_id const> from_draft() const noexcept {
         return std::span(emitted).first(std::min(accepted, emitted.size()));
     }

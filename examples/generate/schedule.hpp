@@ -10,11 +10,12 @@
 
 namespace generate {
 
-/// auto, fixed[:N], threshold:C, survival:C, greedy, top-k or planned. `measure` is called for those that go by costs, and for no
-/// other, because a profile takes its time.
+/// auto, fixed[:N], threshold:C, survival:C, greedy, top-k or planned. `measure` is called for those that go by costs,
+/// and for no other, because a profile takes its time.
 ///
-/// auto decides before every round how far to draft, or not at all (never_lose). What is verified of it is planned at the
-/// anchor, where the drafter can be asked there; goes by confidences as they come, where it has such; or else is all.
+/// auto decides before every round how far to draft, or not at all (never_lose). What is verified of it is planned at
+/// the anchor, where the drafter can be asked there; goes by confidences as they come, where it has such; or else is
+/// all.
 [[nodiscard]] sureleap::any_schedule make_schedule(std::string const& name, engine::any_drafter<float> const& drafter,
                                                    std::function<engine::learned_cost()> const& measure);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A target by its file. Whoever computes it is chosen when a program is linked: the engine's own model (target_file.cpp), or
-// llama.cpp (examples/llama/target_file.cpp).
+// A target by its file. Whoever computes it is chosen when a program is linked: the engine's own model
+// (target_file.cpp), or llama.cpp (examples/llama/target_file.cpp).
 #pragma once
 
 #include <cstddef>

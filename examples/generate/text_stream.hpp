@@ -17,7 +17,8 @@
 
 namespace generate {
 
-/// Where a token comes from: drafted and then accepted, or the target's own, which corrects a draft or follows the last.
+/// Where a token comes from: drafted and then accepted, or the target's own, which corrects a draft or follows the
+/// last.
 enum class origin : std::uint8_t { draft, target };
 
 /// In colours only where drafts and the target are to be told apart.
@@ -33,9 +34,9 @@ enum class origin : std::uint8_t { draft, target };
            terminal::in_colour(colour_of(origin::target, true), "the target's own tokens");
 }
 
-/// One output. A character that is spread over tokens is shown when it is complete, in the colour of its last token. Not
-/// shown are special tokens, such as the one that ends a turn, and control characters but tabs and line ends: a terminal
-/// would obey them. Ids are broken into lines.
+/// One output. A character that is spread over tokens is shown when it is complete, in the colour of its last token.
+/// Not shown are special tokens, such as the one that ends a turn, and control characters but tabs and line ends: a
+/// terminal would obey them. Ids are broken into lines.
 class text_stream {
 public:
     /// Without a tokenizer: ids. It must outlive the stream.

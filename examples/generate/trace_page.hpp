@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Every round of a text as a page of HTML: what was drafted and how sure the drafter was, what was verified and accepted,
-// and what the target wrote itself. The page stands alone: no scripts, and nothing that is loaded from elsewhere.
+// Every round of a text as a page of HTML: what was drafted and how sure the drafter was, what was verified and
+// accepted, and what the target wrote itself. The page stands alone: no scripts, and nothing that is loaded from
+// elsewhere.
 #pragma once
 
 #include <array>
@@ -47,7 +48,8 @@ using token_text = std::function<std::string(sureleap::token_id)>;
     return html;
 }
 
-/// A token by itself, on one line: line ends and tabs as signs, other control characters and parts of characters as \x1B.
+/// A token by itself, on one line: line ends and tabs as signs, other control characters and parts of characters as
+/// \x1B.
 [[nodiscard]] inline std::string visible(std::string_view bytes) {
     std::string text;
     while (!bytes.empty()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A model that llama.cpp computes, as a target of the example engine: server, drafters, programs and measurements are the
-// same whoever computes the target.
+// A model that llama.cpp computes, as a target of the example engine: server, drafters, programs and measurements are
+// the same whoever computes the target.
 #pragma once
 
 #include <cstddef>
@@ -25,14 +25,15 @@ struct release {
     void operator()(llama_context* context) const noexcept { llama_free(context); }
 };
 
-/// Sequences of one context with a unified cache, limits.slots of them, or that times the paths of a draft tree. Threads: as many as the pool has, which sleep while
-/// llama.cpp's work.
+/// Sequences of one context with a unified cache, limits.slots of them, or that times the paths of a draft tree.
+/// Threads: as many as the pool has, which sleep while llama.cpp's work.
 ///
-/// Drafters that share the target's embedding and LM head get them from the engine's own reader of the file, which reads the
-/// types that the engine computes with. Without features nothing of it is read.
+/// Drafters that share the target's embedding and LM head get them from the engine's own reader of the file, which
+/// reads the types that the engine computes with. Without features nothing of it is read.
 class llama_lm final : public engine::target<float> {
 public:
-    /// Draft trees have up to tree_paths paths. Throws sureleap::error if llama.cpp cannot load the file or the limits do not fit it.
+    /// Draft trees have up to tree_paths paths. Throws sureleap::error if llama.cpp cannot load the file or the limits
+    /// do not fit it.
     llama_lm(std::filesystem::path const& file, std::vector<int> feature_layers, engine::thread_pool const& pool,
              engine::serving_limits const& limits, std::size_t tree_paths = 1);
 

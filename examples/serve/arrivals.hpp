@@ -21,8 +21,9 @@ struct trace_settings {
     std::size_t longest_context = 4096;               ///< prompts are cut to this, which changes no step's drafts
 };
 
-/// Lines "TIMESTAMP,ContextTokens,GeneratedTokens" under that header, a time as "2023-11-16 18:15:46.6805900", as the Azure
-/// LLM inference trace of 2023 has them. Times begin at 0. Throws with source, line, field and value for what is no trace.
+/// Lines "TIMESTAMP,ContextTokens,GeneratedTokens" under that header, a time as "2023-11-16 18:15:46.6805900", as the
+/// Azure LLM inference trace of 2023 has them. Times begin at 0. Throws with source, line, field and value for what is
+/// no trace.
 [[nodiscard]] std::vector<arrival> parse_trace(std::string_view text, std::string const& source,
                                                trace_settings const& settings = {});
 [[nodiscard]] std::vector<arrival> read_trace(std::filesystem::path const& file, trace_settings const& settings = {});

@@ -27,8 +27,8 @@ section run_burst(session const& s) {
                 closed_workload load = s.closed(n);
                 load.burst = s.chosen.burst;
                 load.period = s.chosen.period;
-                // So long that the oracle makes about as many rounds of requests as were asked for; the same virtual time for
-                // all, since a policy must not choose how long a burst lasts.
+                // So long that the oracle makes about as many rounds of requests as were asked for; the same virtual
+                // time for all, since a policy must not choose how long a burst lasts.
                 run_settings settings = s.settings();
                 double const step = w.cost.step_seconds({.requests = load.most(), .batch_tokens = 3 * load.most()});
                 double const mean = static_cast<double>(n + load.most()) / 2;

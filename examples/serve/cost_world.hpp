@@ -15,8 +15,8 @@
 
 namespace serve {
 
-/// Straight lines between points; the first value below the first point, the last slope beyond the last one, or the last
-/// value where there is only one.
+/// Straight lines between points; the first value below the first point, the last slope beyond the last one, or the
+/// last value where there is only one.
 struct polyline {
     std::vector<double> at;
     std::vector<double> seconds;
@@ -54,7 +54,8 @@ private:
     [[nodiscard]] double error(double tokens) const noexcept;
 };
 
-/// 20 ms and as much again for every 400 tokens, drafts of 1 ms: no engine's in particular. In stairs of `stair` tokens.
+/// 20 ms and as much again for every 400 tokens, drafts of 1 ms: no engine's in particular. In stairs of `stair`
+/// tokens.
 [[nodiscard]] cost_world made_up_world(std::size_t stair = 1);
 
 }  // namespace serve

@@ -12,7 +12,8 @@
 namespace serve {
 
 /// 64 well mixed bits of a key (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014: the
-/// finaliser of SplitMix). Philox, which the library draws with, would take several times as long and be no better here.
+/// finaliser of SplitMix). Philox, which the library draws with, would take several times as long and be no better
+/// here.
 [[nodiscard]] inline std::uint64_t mixed(std::uint64_t key) noexcept {
     key += 0x9e3779b97f4a7c15u;
     key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9u;

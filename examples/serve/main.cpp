@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Simulates a speculating engine under load: makes the worlds and texts that the flags ask for, runs an experiment, prints
-// its tables and writes its numbers.
+// Simulates a speculating engine under load: makes the worlds and texts that the flags ask for, runs an experiment,
+// prints its tables and writes its numbers.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>

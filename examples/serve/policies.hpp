@@ -11,8 +11,8 @@
 
 namespace serve {
 
-/// "none", "fixed:K", "threshold:C", "survival:A", "tetris", "tetris:K", "closed-loop", "lagged", "lagged:N", "planned",
-/// "greedy", "oracle"; and behind any of them, each once:
+/// "none", "fixed:K", "threshold:C", "survival:A", "tetris", "tetris:K", "closed-loop", "lagged", "lagged:N",
+/// "planned", "greedy", "oracle"; and behind any of them, each once:
 ///
 /// - "+never-lose" (planned, lagged, greedy, fixed:K): limits, gates and stops drafting;
 /// - "+hysteresis" (planned, lagged): stays on a stair unless another is worth it;

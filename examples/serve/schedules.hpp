@@ -52,9 +52,9 @@ private:
     std::vector<sureleap::fixed_probability> mutable products_;  // scratch of a call
 };
 
-/// TurboSpec (Liu et al. 2024): one draft length for all requests, that which would have had the best goodput by the acceptance
-/// of past rounds and the cost model. Acceptance is a moving average by depth; a depth that is not drafted keeps what it
-/// last had, and one never drafted follows the depth before it.
+/// TurboSpec (Liu et al. 2024): one draft length for all requests, that which would have had the best goodput by the
+/// acceptance of past rounds and the cost model. Acceptance is a moving average by depth; a depth that is not drafted
+/// keeps what it last had, and one never drafted follows the depth before it.
 template <sureleap::step_cost Cost>
 class closed_loop_schedule {
 public:

@@ -63,7 +63,8 @@ struct session {
     [[nodiscard]] std::size_t block_size(world const& w) const;
     /// Of a mix, of the world's own domains, or of --acceptance; or --recorded ones.
     [[nodiscard]] std::unique_ptr<text_source> texts(world const& w, named_mix const* mix) const;
-    /// The same domains, and from text `first` on those of --after, whose confidences are distorted as the flags say, or right.
+    /// The same domains, and from text `first` on those of --after, whose confidences are distorted as the flags say,
+    /// or right.
     [[nodiscard]] std::unique_ptr<text_source> drifting_texts(world const& w, std::uint64_t first,
                                                               bool distorted) const;
     /// The mixes of the flags, or one that stands for no mix.

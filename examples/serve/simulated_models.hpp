@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// A target and a drafter for the library's decoder that know the texts instead of computing them, over three tokens. The
-// draft is s for token 0 and 1 - s for token 1; the target is c times the draft, and token 2 with probability 1 - c. So
-// whichever token is drafted is accepted with probability c, exactly and by every rule that accepts sum_v min(p, q) of a
-// position; token 2 is the correction; and the draft's own probability of what it drew, which ranking by draft probability
-// goes by, is a quantity of its own. Rejected: one-hot drafts; then there is nothing to rank by, and the library would
-// rightly take any schedule for lossless.
+// A target and a drafter for the library's decoder that know the texts instead of computing them, over three tokens.
+// The draft is s for token 0 and 1 - s for token 1; the target is c times the draft, and token 2 with probability 1 -
+// c. So whichever token is drafted is accepted with probability c, exactly and by every rule that accepts sum_v min(p,
+// q) of a position; token 2 is the correction; and the draft's own probability of what it drew, which ranking by draft
+// probability goes by, is a quantity of its own. Rejected: one-hot drafts; then there is nothing to rank by, and the
+// library would rightly take any schedule for lossless.
 //
 // The target is the simulated machine, too: scoring a batch moves the clock by what the step costs, drafting included.
 #pragma once
@@ -31,8 +31,8 @@ namespace serve {
 
 inline constexpr std::size_t vocabulary = 3;
 
-/// The virtual clock, and the step that moves it. A request's seed is the number of its text. It shares no state with the
-/// drafter: both ask the same texts.
+/// The virtual clock, and the step that moves it. A request's seed is the number of its text. It shares no state with
+/// the drafter: both ask the same texts.
 class simulated_target {
 public:
     /// prefill_seconds: what a token of a prompt costs on top, in the first step of its request.

@@ -37,8 +37,8 @@ struct open_workload {
 };
 
 /// So many requests at a time, each followed by the next as soon as it is done. With bursts, phases of `concurrency`
-/// and of `burst` times as many requests alternate; at the end of a burst the surplus is paused, and goes on in the next.
-/// Phases last from half to one and a half times `period` / 2, at random: rounds must not fall in step with them.
+/// and of `burst` times as many requests alternate; at the end of a burst the surplus is paused, and goes on in the
+/// next. Phases last from half to one and a half times `period` / 2, at random: rounds must not fall in step with them.
 struct closed_workload {
     std::size_t concurrency = 1;
     std::size_t tokens = 256;   ///< of a text, from half to one and a half times as many

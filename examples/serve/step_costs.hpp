@@ -31,8 +31,8 @@ struct step_costs {
 ///                  begin with those of a step without drafts, so the first number is that of the requests
 ///     WORLD@R      a world with R requests: h20 or mi350x, made of `figures`; smooth, stairs:N or a file
 ///
-/// Drafting takes what the world says, or else `draft_share` of a step without drafts. Throws with the file, the field and the
-/// value for what is neither.
+/// Drafting takes what the world says, or else `draft_share` of a step without drafts. Throws with the file, the field
+/// and the value for what is neither.
 [[nodiscard]] step_costs read_step_costs(std::string const& text, std::filesystem::path const& figures,
                                          double draft_share);
 

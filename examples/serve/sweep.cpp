@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Never lose: what each policy makes of what was possible, at every load. The best static length is the best of all of them
-// at that load and in that world, which nobody knows beforehand; the oracle sees the drawn block.
+// Never lose: what each policy makes of what was possible, at every load. The best static length is the best of all of
+// them at that load and in that world, which nobody knows beforehand; the oracle sees the drawn block.
 #include <algorithm>
 #include <array>
 #include <limits>

@@ -78,8 +78,8 @@ private:
 };
 
 /// centre_k such that blocks verified in full show the given acceptance rates by depth, each given that all before it
-/// were accepted: hard texts take more rounds, survivors of a block are of easier texts, and both shift a rate away from the
-/// mean of its logit. Throws if a rate is not in (0, 1).
+/// were accepted: hard texts take more rounds, survivors of a block are of easier texts, and both shift a rate away
+/// from the mean of its logit. Throws if a rate is not in (0, 1).
 [[nodiscard]] std::vector<double> centre_of(std::span<double const> acceptance, double request_sd, double token_sd);
 
 /// Texts by formula.
@@ -126,9 +126,9 @@ struct recorded_round {
     std::size_t accepted = 0;
 };
 
-/// Texts as they were recorded: draft k of a block is accepted if it was in the round recorded at or next before its anchor.
-/// Confidences at the anchor are the mean of their depth among rounds whose first confidence, which uses no drafted token,
-/// was of the same tenth.
+/// Texts as they were recorded: draft k of a block is accepted if it was in the round recorded at or next before its
+/// anchor. Confidences at the anchor are the mean of their depth among rounds whose first confidence, which uses no
+/// drafted token, was of the same tenth.
 class recorded_texts final : public text_source {
 public:
     /// Throws if there is no round, or if one has a confidence outside [0, 1] or accepted more than it drafted.

@@ -133,8 +133,8 @@ private:
     }
 
     void merge(pair const& p) {
-        // Always a new token: what becomes of the bytes between two borders of a word depends on nothing around them, so
-        // no two merges spell the same.
+        // Always a new token: what becomes of the bytes between two borders of a word depends on nothing around them,
+        // so no two merges spell the same.
         auto const joined = static_cast<token_id>(symbols_.size());
         symbols_.push_back(symbols_[static_cast<std::size_t>(p.first)] + symbols_[static_cast<std::size_t>(p.second)]);
         merges_.push_back(p);

@@ -95,8 +95,8 @@ public:
         }
     }
 
-    /// After forward: the sum of -log p(next token) over all rows but the last of every document. With `gradients`, adds
-    /// to them the gradient of that sum times `scale` and consumes the tape.
+    /// After forward: the sum of -log p(next token) over all rows but the last of every document. With `gradients`,
+    /// adds to them the gradient of that sum times `scale` and consumes the tape.
     [[nodiscard]] double loss(std::span<Real const> values, token_batch const& batch, causal_tape<Real>& tape,
                               double scale, std::span<Real> gradients = {}) const {
         auto const& t = config_.transformer;

@@ -82,8 +82,8 @@ template <class Real>
 class draft_model {
 public:
     /// The tables are frozen and must outlive the model: embeddings [V, hidden], lm_head [drafted tokens, hidden].
-    /// Positions, those of blocks included, stay below max_positions. Throws sureleap::error if the tables do not fit the
-    /// configuration.
+    /// Positions, those of blocks included, stay below max_positions. Throws sureleap::error if the tables do not fit
+    /// the configuration.
     draft_model(engine::model_config const& config, matrix_view<Real> embeddings, matrix_view<Real> lm_head,
                 std::size_t max_positions)
         : config_(checked(config, embeddings, lm_head)),
@@ -204,7 +204,8 @@ private:
         };
         expect("width of features", batch.features.cols, fc_.cols);
         if (batch.laws.empty()) {
-            // What a part of the tokens has of a law would have to be known, and a product with that part does not tell.
+            // What a part of the tokens has of a law would have to be known, and a product with that part does not
+            // tell.
             expect("draft vocabulary without laws", config_.draft->vocabulary, 0);
             expect("width of target_hidden", batch.target_hidden.cols, t.hidden_size);
             expect("rows of target_hidden", batch.target_hidden.rows, batch.features.rows);

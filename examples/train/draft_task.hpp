@@ -2,9 +2,9 @@
 //
 // One step of training a drafter on the documents of a frozen target (paper, section 5.1): from documents to gradients.
 //
-// Features and hidden states of the target are computed when they are needed and never stored. Block drafters and Eagle3
-// get the same documents, the same anchors and as many supervised tokens; they differ in what they are given of them,
-// which is the two overloads of run_batch below.
+// Features and hidden states of the target are computed when they are needed and never stored. Block drafters and
+// Eagle3 get the same documents, the same anchors and as many supervised tokens; they differ in what they are given of
+// them, which is the two overloads of run_batch below.
 #pragma once
 
 #include <algorithm>

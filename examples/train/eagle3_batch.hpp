@@ -36,8 +36,8 @@ struct eagle3_batch {
     matrix_view<Real> target_hidden;          ///< [token rows, hidden]: final-normed
     std::span<draft_block const> blocks;      ///< one chain each
     std::span<token_id const> next_tokens{};  ///< [token rows]: the token after each
-    /// Instead of target_hidden, what is known of the law of every chain row, and its label as the drafter numbers tokens, or
-    /// no_token: [blocks * gamma].
+    /// Instead of target_hidden, what is known of the law of every chain row, and its label as the drafter numbers
+    /// tokens, or no_token: [blocks * gamma].
     known_laws<Real> laws{};
     std::span<token_id const> labels{};
 };

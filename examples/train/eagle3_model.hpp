@@ -66,8 +66,8 @@ public:
 
     /// After forward: adds the gradient of the batch's loss to `gradients`, and its losses to `report`, where
     /// cross_entropy is that against the target's law. The loss is averaged over `total_weight`, the weight_sum over
-    /// the chain_steps of everything one optimizer step covers, this batch and others. Without gradients there is the report
-    /// alone. Consumes the tape.
+    /// the chain_steps of everything one optimizer step covers, this batch and others. Without gradients there is the
+    /// report alone. Consumes the tape.
     void backward(std::span<Real const> values, eagle3_batch<Real> const& batch, loss_settings const& settings,
                   double total_weight, eagle3_tape<Real>& tape, std::span<Real> gradients, loss_report& report,
                   sureleap::chunk_limits limits = {}) const {

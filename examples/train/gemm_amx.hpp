@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Tiles of products through BF16 by tile registers (AMX-BF16): one instruction multiplies 16 rows by 16 columns over 32
-// numbers. A tile of the left factor has a row after the other, one of the right factor pairs of neighbours along the sum,
-// each pair of 16 columns side by side. A factor that lies the other way is transposed while it is packed.
+// numbers. A tile of the left factor has a row after the other, one of the right factor pairs of neighbours along the
+// sum, each pair of 16 columns side by side. A factor that lies the other way is transposed while it is packed.
 #pragma once
 
 #include "gemm_panels.hpp"

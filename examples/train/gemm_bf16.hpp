@@ -2,8 +2,8 @@
 //
 // Products of float matrices through BF16, for processors that multiply it: with AVX512_BF16 twice as many
 // multiplications as in float, with AMX-BF16 up to sixteen times. Both factors are rounded to BF16, 8 bits of a number;
-// sums keep float. That is what large models are trained with. It is a choice (use_bf16_products), as results differ from
-// those of float in the third digit.
+// sums keep float. That is what large models are trained with. It is a choice (use_bf16_products), as results differ
+// from those of float in the third digit.
 #pragma once
 
 #include <atomic>

@@ -55,8 +55,8 @@ struct panels {
     }
 };
 
-/// y [m, n] = left right^T, or y += that, over sums of `depth`. Tiles says how large tiles are, and packs and multiplies
-/// them:
+/// y [m, n] = left right^T, or y += that, over sums of `depth`. Tiles says how large tiles are, and packs and
+/// multiplies them:
 ///     rows, cols          of a tile: of the left and of the right panel
 ///     most_depth          of a sum at a time: two panels of it fit the first cache, or the left ones the second
 ///     most_rows           of the left factor at a time: its panels fit the second cache

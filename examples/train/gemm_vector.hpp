@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Tiles of products through BF16 by dot products of vectors (AVX512_BF16). The instruction multiplies pairs of neighbours
-// along the sum: panels have the pairs of their rows side by side.
+// Tiles of products through BF16 by dot products of vectors (AVX512_BF16). The instruction multiplies pairs of
+// neighbours along the sum: panels have the pairs of their rows side by side.
 #pragma once
 
 #include "gemm_panels.hpp"

@@ -56,8 +56,8 @@ struct known_laws {
 };
 
 /// As sureleap::draft_loss: `draft` holds the logits, and then the gradient of weight * (a CE + b L1) with respect to
-/// them. Without a label (no_token) there is no cross entropy, neither in the gradient nor in what is reported. A law has at
-/// most 64 tokens. For finite logits.
+/// them. Without a label (no_token) there is no cross entropy, neither in the gradient nor in what is reported. A law
+/// has at most 64 tokens. For finite logits.
 template <class Real>
 [[nodiscard]] position_loss recorded_loss(loss_settings const& settings, double weight, std::span<Real> draft,
                                           known_law<Real> const& law, token_id label) {

@@ -157,8 +157,8 @@ public:
         return {sum, anchors, in_words(reports[0])};
     }
 
-    /// Tau of every domain of texts that nothing was learnt from: the mean, over anchors that are the same in every call, of
-    /// the tokens that a round is expected to emit.
+    /// Tau of every domain of texts that nothing was learnt from: the mean, over anchors that are the same in every
+    /// call, of the tokens that a round is expected to emit.
     [[nodiscard]] std::string validate(recorded_texts const& unseen, std::span<float const> values) {
         std::string line;
         for (std::string const& domain : unseen.texts().domains()) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Texts that a target wrote, with all that training a drafter on them needs. While the target writes, it computes the
-// features that the drafter reads and the law that every token is drawn from. Both are recorded then, so that no step of
-// training needs a pass of the target.
+// features that the drafter reads and the law that every token is drawn from. Both are recorded then, so that no step
+// of training needs a pass of the target.
 //
 // A recording is a folder of shards 00000.safetensors, 00001.safetensors and so on. Each has whole texts:
 //

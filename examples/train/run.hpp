@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The loop of a training run, whatever is trained: gradients, an optimizer step, a word about progress, a state on disk.
+// The loop of a training run, whatever is trained: gradients, an optimizer step, a word about progress, a state on
+// disk.
 //
 // A run can be stopped at any time and started again by the same command. An interrupt (Ctrl-C, SIGTERM) ends it after
 // the step at hand; a crash or a power cut costs what was done since the last save. Both ways the weights come out
@@ -64,8 +65,8 @@ struct run_settings {
     std::function<void(training_state const&)> visit{};
 };
 
-/// Trains until settings.steps are done: true. False if interrupted; the state is saved then. Starts from the state file
-/// if there is one. Prints progress to stdout.
+/// Trains until settings.steps are done: true. False if interrupted; the state is saved then. Starts from the state
+/// file if there is one. Prints progress to stdout.
 [[nodiscard]] bool run(run_settings const& settings, parameter_layout const& layout,
                        std::function<step_result(std::size_t step, std::span<float const> values)> const& step,
                        training_state& state);

@@ -63,10 +63,11 @@ void copy_tensor(engine::checkpoint const& from, std::string const& name, parame
 /// The drafter's layers begin as the target's layers first, first + 1, ... and its final norm as the target's. Norms of
 /// queries and keys keep their values where the target has none.
 ///
-/// The context that the drafter's layers read begins as what the target's layer `first` reads of that past: fc takes the
-/// feature nearest below that layer, and its norm is that layer's. So the first step already attends as the target does.
-/// Of what Eagle3's attention reads, the embedding beside the feature is no business of the target's layer: it begins at 0.
-/// feature_layers: those of the drafter. Throws sureleap::error if a shape differs or there are not so many layers.
+/// The context that the drafter's layers read begins as what the target's layer `first` reads of that past: fc takes
+/// the feature nearest below that layer, and its norm is that layer's. So the first step already attends as the target
+/// does. Of what Eagle3's attention reads, the embedding beside the feature is no business of the target's layer: it
+/// begins at 0. feature_layers: those of the drafter. Throws sureleap::error if a shape differs or there are not so
+/// many layers.
 template <class Real>
 void start_from_layers(engine::checkpoint const& target, std::size_t first, std::span<int const> feature_layers,
                        parameter_layout const& layout, std::span<Real> values) {
@@ -112,9 +113,9 @@ void start_from_layers(engine::checkpoint const& target, std::size_t first, std:
     }
 }
 
-/// The drafter begins as an earlier one, which may have fewer layers. A layer that the earlier one lacks keeps its values,
-/// but for the two matrices that it adds to the residual stream with: they are zero, so that the drafter computes what the
-/// earlier one did. Throws sureleap::error if a shape differs or other tokens are drafted.
+/// The drafter begins as an earlier one, which may have fewer layers. A layer that the earlier one lacks keeps its
+/// values, but for the two matrices that it adds to the residual stream with: they are zero, so that the drafter
+/// computes what the earlier one did. Throws sureleap::error if a shape differs or other tokens are drafted.
 template <class Real>
 void start_from_drafter(engine::checkpoint const& earlier, std::span<sureleap::token_id const> drafted,
                         parameter_layout const& layout, std::span<Real> values) {

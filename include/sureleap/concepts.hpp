@@ -60,8 +60,8 @@ struct weights_archetype {
 ///
 /// - bernoulli(key, num, den): true with probability min(1, num/den).
 /// - categorical(key, w): v with probability w[v] / total.
-/// - gumbel_max(key, w): argmin_v E_v / w[v] with exponentials E_v owned by the key: the same law, and the same E for every
-///   w asked under that key.
+/// - gumbel_max(key, w): argmin_v E_v / w[v] with exponentials E_v owned by the key: the same law, and the same E for
+///   every w asked under that key.
 ///
 /// Two more forms are used where a source has them, as philox_randomness does, and save passes over rows:
 /// bernoulli(key, low, high, exact), of a probability known by bounds, and gumbel_max(key, w, guess).
@@ -171,8 +171,8 @@ concept factored_head =
 
 /// c(h_k, x_{k-1}, k) in [0, 1]: the probability that x_k will be accepted given that x_1..x_{k-1} were (paper eq. 7).
 ///
-/// Pre-token by signature: there is no x_k in it. Promise: of the drafted tokens it knows what it is given, x_1..x_{k-1},
-/// and keeps none beside. A confidence that has seen x_k biases the output even on the causal frontier.
+/// Pre-token by signature: there is no x_k in it. Promise: of the drafted tokens it knows what it is given,
+/// x_1..x_{k-1}, and keeps none beside. A confidence that has seen x_k biases the output even on the causal frontier.
 template <class C, class Real>
 concept pre_token_confidence = requires(C const& c, std::span<Real const> hidden, token_id previous, std::size_t k) {
     { c(hidden, previous, k) } -> std::convertible_to<double>;
@@ -272,10 +272,10 @@ concept cost_model = requires(C const& c, step_load const& load) {
 template <class C>
 concept step_cost = capacity_curve<C> || cost_model<C>;
 
-/// Decides live, seeing only the causal frontier: non-anticipating by construction. Request r of the frontier is the r-th
-/// of limit_drafts(requests) and of the record that observe is given. To decide by a request's past, keep what past rounds
-/// verified, accepted and emitted by slot in observe, and lower draft_limit in limit_drafts (draft_limiter).
-/// Promise: of a block it remembers nothing that no round revealed.
+/// Decides live, seeing only the causal frontier: non-anticipating by construction. Request r of the frontier is the
+/// r-th of limit_drafts(requests) and of the record that observe is given. To decide by a request's past, keep what
+/// past rounds verified, accepted and emitted by slot in observe, and lower draft_limit in limit_drafts
+/// (draft_limiter). Promise: of a block it remembers nothing that no round revealed.
 template <class S>
 concept frontier_scheduler = requires(S const& s, causal_frontier& frontier) { s.admit(frontier); };
 
@@ -317,8 +317,8 @@ concept draft_stopper = requires(S const& s) {
 
 /// A schedule that keeps something for each slot or position. set_up(sizes) is called before the first round, and
 /// allocates; sizes() tells for what, zeros before. So the sizes stand in one place, the limits of the rounds. The same
-/// sizes again change nothing (`if (sizes == sizes_) return;`); a schedule that was moved to rounds of other sizes makes
-/// room for them and forgets what it cannot keep. A slot that becomes free goes to another request: compare
+/// sizes again change nothing (`if (sizes == sizes_) return;`); a schedule that was moved to rounds of other sizes
+/// makes room for them and forgets what it cannot keep. A slot that becomes free goes to another request: compare
 /// request_view::id. What wraps a sized part is one, and passes the call on.
 template <class S>
 concept sized_part = requires(S& s, S const& constant, round_sizes const& sizes) {
@@ -327,8 +327,8 @@ concept sized_part = requires(S& s, S const& constant, round_sizes const& sizes)
 };
 
 /// A part that learns between rounds: observe(record) is called after commit (round/record.hpp), once for every round
-/// that was committed. A round that a stage threw out of is none; a verdict that is not ok emitted nothing. It is noexcept, as commit is, which end_round asserts. Promise: it
-/// is the only call by which later decisions change.
+/// that was committed. A round that a stage threw out of is none; a verdict that is not ok emitted nothing. It is
+/// noexcept, as commit is, which end_round asserts. Promise: it is the only call by which later decisions change.
 template <class S>
 concept round_observer = requires(S& s, round_record const& record) { s.observe(record); };
 
@@ -426,8 +426,8 @@ struct randomness_archetype {
 ///
 /// - guarantee: the fidelity it promises (guarantee.hpp). draft_rule: how x_k must be drawn for that promise; drawing
 ///   otherwise loses acceptance silently, so the rule declares it and the drafter obeys. access: what it reads of q.
-/// - It sees a verification (verify/verification.hpp). Of target(k) and draft(k), probability(x) is p(x) or q(x), and [x]
-///   a weight, which total() makes a probability.
+/// - It sees a verification (verify/verification.hpp). Of target(k) and draft(k), probability(x) is p(x) or q(x), and
+///   [x] a weight, which total() makes a probability.
 /// - It may ask for target rows in any order. A row is made when it is first asked for, so those behind a rejection
 ///   are best left alone. Const, concurrently callable.
 /// - Each decision that draws has a key of its own, v.key(k, purpose) (draw_key.hpp): one key twice is a bias.

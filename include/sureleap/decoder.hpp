@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The decoder owns the loop. Requests are submitted at any time and wait for a place; every step() runs one round for all that
-// have one, through the stages of round/stages.hpp. Each request has its own settings, seed, limits and priority, and can be
-// paused, resumed and cancelled between any two rounds.
+// The decoder owns the loop. Requests are submitted at any time and wait for a place; every step() runs one round for
+// all that have one, through the stages of round/stages.hpp. Each request has its own settings, seed, limits and
+// priority, and can be paused, resumed and cancelled between any two rounds.
 //
 //     decoder dec{target, drafter, greedy_schedule{capacity}, token_rejection{}, {.max_requests = 64}};
 //     auto id = dec.submit(prompt, {.temperature = 0.7, .seed = 42, .max_new_tokens = 200});
@@ -16,9 +16,9 @@
 // The other requests of a batch change how fast a request goes, and never the law of its tokens. Under target_match and
 // keyed_coupling they do not change the tokens either. A request that waits, or is paused, is exactly as it was.
 //
-// Waiting requests get places in the order of their priorities, then of their submission, and nobody overtakes the first one:
-// a small request that fits where the first does not would keep it waiting for ever. A queue does not age priorities: whether
-// a request may wait for ever behind more important ones is for the engine to decide.
+// Waiting requests get places in the order of their priorities, then of their submission, and nobody overtakes the
+// first one: a small request that fits where the first does not would keep it waiting for ever. A queue does not age
+// priorities: whether a request may wait for ever behind more important ones is for the engine to decide.
 //
 // A round that failed while it drafted is run again before anything else, by the requests that it had. With others, or
 // without one of them, the lengths that are verified would be others because of the tokens that were drawn
@@ -58,11 +58,13 @@ struct decoder_options {
     /// Of all requests that have a place, each counted with its prompt and all that it may generate: what a cache of
     /// keys and values must hold.
     std::size_t max_tokens = std::numeric_limits<std::size_t>::max();
-    /// Where the seeds of unseeded requests come from: a request's is a function of this and of its id. Two decoders of one seed
-    /// repeat each other, as a run that is to be reproduced must. So decoders that serve side by side need different seeds, or
-    /// their requests of equal ids and prompts get equal texts. Unset: the system's random device, which needs no care.
+    /// Where the seeds of unseeded requests come from: a request's is a function of this and of its id. Two decoders of
+    /// one seed repeat each other, as a run that is to be reproduced must. So decoders that serve side by side need
+    /// different seeds, or their requests of equal ids and prompts get equal texts. Unset: the system's random device,
+    /// which needs no care.
     std::optional<std::uint64_t> seed{};
-    /// For everything that passes over rows of logits, as in round_limits; a static table. Null: the best that runs here.
+    /// For everything that passes over rows of logits, as in round_limits; a static table. Null: the best that runs
+    /// here.
     row_kernels const* kernels = nullptr;
     /// Threads that a round may use; must outlive the decoder. Default: the one that calls step().
     executor_ref executor{};
@@ -74,9 +76,10 @@ struct decoder_options {
     bool constrained = false;
     /// Most that a request may ask for (request_settings::top_log_probabilities).
     std::size_t top_log_probabilities = 0;
-    /// How often in a row a drafter that throws is tried again, in the rounds that follow. Those rounds go on with what it
-    /// had drafted, and draft_failure() has what it threw. 0: its failure comes out of step(). So it does where tokens were
-    /// drawn for several requests and the rule samples (can_end_drafts): then step again, and the round is the same.
+    /// How often in a row a drafter that throws is tried again, in the rounds that follow. Those rounds go on with what
+    /// it had drafted, and draft_failure() has what it threw. 0: its failure comes out of step(). So it does where
+    /// tokens were drawn for several requests and the rule samples (can_end_drafts): then step again, and the round is
+    /// the same.
     std::size_t drafter_retries = 0;
 
     [[nodiscard]] round_limits limits() const noexcept {
@@ -145,9 +148,9 @@ public:
 
     // ---- requests ----------------------------------------------------------------------------------------------
 
-    /// Adds a request. It takes a place at once if one is free and nobody waits before it. Else it waits: places that become
-    /// free are given at the beginning of a step. Its first round drafts from the last prompt token. Throws if settings or
-    /// prompt are unusable, if the request alone would not fit into max_tokens, or if the decoder is full.
+    /// Adds a request. It takes a place at once if one is free and nobody waits before it. Else it waits: places that
+    /// become free are given at the beginning of a step. Its first round drafts from the last prompt token. Throws if
+    /// settings or prompt are unusable, if the request alone would not fit into max_tokens, or if the decoder is full.
     request_id submit(std::span<token_id const> prompt, request_settings const& settings = {}) {
         check_settings(settings, traits_of(runner_.rule()));
         if (settings.masks_rows() && !constrained_) {
@@ -219,8 +222,8 @@ public:
     /// is out of room, say. A round that failed after its tokens were drawn is still run again with these.
     void limit_drafts(request_id id, std::size_t most) { find(id).request.draft_limit = most; }
 
-    /// A request is known until it is cancelled. One that has finished is forgotten when another takes its place, which is the
-    /// longest free one.
+    /// A request is known until it is cancelled. One that has finished is forgotten when another takes its place, which
+    /// is the longest free one.
     [[nodiscard]] bool knows(request_id id) const noexcept {
         auto const at = requests_.find(id);
         return at != requests_.end() && !at->second.leaves;
@@ -258,11 +261,13 @@ public:
         return true;
     }
 
-    /// What the drafter threw in the last step, if that went on without it (decoder_options::drafter_retries); else null.
+    /// What the drafter threw in the last step, if that went on without it (decoder_options::drafter_retries); else
+    /// null.
     [[nodiscard]] std::exception_ptr draft_failure() const noexcept { return runner_.draft_failure(); }
     /// What the last step did, one event per request that took part.
     [[nodiscard]] std::span<request_event const> events() const noexcept { return {events_.data(), event_count_}; }
-    /// The last step's round, for calibrations, cost models and counters; may be empty after the next submit() or cancel().
+    /// The last step's round, for calibrations, cost models and counters; may be empty after the next submit() or
+    /// cancel().
     [[nodiscard]] round_record const& round() const noexcept { return round_; }
     [[nodiscard]] round_report const& report() const noexcept { return report_; }
     [[nodiscard]] Schedule const& schedule() const noexcept { return runner_.schedule(); }

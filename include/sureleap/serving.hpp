@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What a server adds to rounds: schedules that never lose to plain decoding, speed targets, costs and confidences that are
-// learned while serving, counters and their text for Prometheus. Depends on the standard library alone.
+// What a server adds to rounds: schedules that never lose to plain decoding, speed targets, costs and confidences that
+// are learned while serving, counters and their text for Prometheus. Depends on the standard library alone.
 #pragma once
 
 #include <sureleap/serving/constraint.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// sureleap for C99 and whatever speaks to C: rounds of speculative decoding on the caller's memory. docs/c_header.md has a
-// first program. Include it wherever you like. Exactly one C++20 file of the program holds the implementation:
+// sureleap for C99 and whatever speaks to C: rounds of speculative decoding on the caller's memory. docs/c_header.md
+// has a first program. Include it wherever you like. Exactly one C++20 file of the program holds the implementation:
 //
 //     #define SURELEAP_C_IMPLEMENTATION
 //     #include <sureleap/sureleap.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // All that a round is made of, and the decoder that runs it. Depends on the standard library alone. Doors of their own:
-// serving.hpp (what learns and decides under load), training.hpp (losses and fits), cuda.cuh (device code). Glue to other
-// libraries (ext/) and tools for tests (testing/) are included by name.
+// serving.hpp (what learns and decides under load), training.hpp (losses and fits), cuda.cuh (device code). Glue to
+// other libraries (ext/) and tools for tests (testing/) are included by name.
 #pragma once
 
 #include <sureleap/core/abi_tag.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What comes before serving. To train a drafter: anchors, supervision, losses and the derivatives of the heads (training/). To
-// set up rounds: fits of calibrations to recorded confidences, profiles of steps and fits of their costs (fit/).
+// What comes before serving. To train a drafter: anchors, supervision, losses and the derivatives of the heads
+// (training/). To set up rounds: fits of calibrations to recorded confidences, profiles of steps and fits of their
+// costs (fit/).
 #pragma once
 
 #include <sureleap/fit/calibration_data.hpp>

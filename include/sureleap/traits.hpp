@@ -164,7 +164,8 @@ template <class Part>
 }
 
 namespace detail {
-/// Refuses a schedule with an optional member that nobody can call as it is called, and that would be left out silently.
+/// Refuses a schedule with an optional member that nobody can call as it is called, and that would be left out
+/// silently.
 template <class Schedule>
 constexpr void check_optional_members() noexcept {
     static_assert(

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What calls of the C header refuse, and with which text. A step allocates nothing, and a round that was given up comes again.
-// Then parts that the rounds of same_tokens do not have: q as probabilities, confidences from rows, what rows bring.
+// What calls of the C header refuse, and with which text. A step allocates nothing, and a round that was given up comes
+// again. Then parts that the rounds of same_tokens do not have: q as probabilities, confidences from rows, what rows
+// bring.
 #define SURELEAP_C_IMPLEMENTATION
 #include <sureleap/sureleap.h>
 

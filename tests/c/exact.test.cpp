@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Exact laws through the C header: the rounds of a request are enumerated, and the law of its first tokens is that of plain
-// decoding, with both kinds of noise. Only the source of randomness is put in from C++; every call is one of the header's.
-// A combination that the header lets through as lossy has to be seen as biased.
+// Exact laws through the C header: the rounds of a request are enumerated, and the law of its first tokens is that of
+// plain decoding, with both kinds of noise. Only the source of randomness is put in from C++; every call is one of the
+// header's. A combination that the header lets through as lossy has to be seen as biased.
 #define SURELEAP_C_IMPLEMENTATION
 #include <sureleap/sureleap.h>
 

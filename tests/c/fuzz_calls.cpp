@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Any calls of the C header in any order, with wrong sizes, null pointers, NaN and handles of objects that are gone. Each
-// has to end in a result, and rounds that are called in order have to go on working. Runs with any compiler; under
+// Any calls of the C header in any order, with wrong sizes, null pointers, NaN and handles of objects that are gone.
+// Each has to end in a result, and rounds that are called in order have to go on working. Runs with any compiler; under
 // sanitizers a call that reads or writes what it should not is a crash.
 //
 //     c.fuzz_calls [calls, by default 200,000] [seed]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The emulator itself: reductions, scans, sorts and work that blocks share pass under many orders of their threads. Each with one
-// thing left out is caught, by a wrong result under some order or by a report.
+// The emulator itself: reductions, scans, sorts and work that blocks share pass under many orders of their threads.
+// Each with one thing left out is caught, by a wrong result under some order or by a report.
 #include <sureleap/cuda/core/runtime.cuh>
 
 #include <algorithm>
@@ -15,7 +15,8 @@
 
 using namespace support;
 
-// ---- reductions --------------------------------------------------------------------------------------------------------
+// ---- reductions
+// --------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -142,7 +143,8 @@ TEST_CASE("a reduction in shared memory by one warp") {
     CHECK(wrong_orders(reduces_in_warp<flaw::second>) > orders / 2);
 }
 
-// ---- scans and sorts ---------------------------------------------------------------------------------------------------
+// ---- scans and sorts
+// ---------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -233,12 +235,13 @@ TEST_CASE("a bitonic sort") {
     CHECK(wrong_orders(right(sort<flaw::first>)) > orders / 2);
 }
 
-// ---- blocks that share work --------------------------------------------------------------------------------------------
+// ---- blocks that share work
+// --------------------------------------------------------------------------------------------
 
 namespace {
 
-/// Every block writes its part, the last one done sums them up. first: the counter goes up before the part is there. second:
-/// a block believes to be last one too late. third: no barrier between thread 0 and those who ask it.
+/// Every block writes its part, the last one done sums them up. first: the counter goes up before the part is there.
+/// second: a block believes to be last one too late. third: no barrier between thread 0 and those who ask it.
 template <flaw Flaw>
 __global__ void sum_by_last_block(unsigned const* in, unsigned* parts, unsigned* done, unsigned* out) {
     struct shared {

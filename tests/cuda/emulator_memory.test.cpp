@@ -15,7 +15,8 @@
 
 using namespace support;
 
-// ---- shared and global memory ------------------------------------------------------------------------------------------
+// ---- shared and global memory
+// ------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -86,12 +87,13 @@ TEST_CASE("copies and fills touch device memory only") {
     CHECK(host[2] == 3);
 }
 
-// ---- asynchronous copies -----------------------------------------------------------------------------------------------
+// ---- asynchronous copies
+// -----------------------------------------------------------------------------------------------
 
 namespace {
 
-/// Sums tiles of blockDim.x numbers, two in flight. first: does not wait. second: waits for too few. third: overwrites the
-/// tile that others still read.
+/// Sums tiles of blockDim.x numbers, two in flight. first: does not wait. second: waits for too few. third: overwrites
+/// the tile that others still read.
 template <flaw Flaw>
 __global__ void sum_tiles(unsigned const* in, unsigned tiles, unsigned* out) {
     unsigned* const s = &shared_memory<unsigned>();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Blocks of GGUF tensors: each type against blocks that the test packs element by element, and against values that ggml's
-// own reference gives.
+// Blocks of GGUF tensors: each type against blocks that the test packs element by element, and against values that
+// ggml's own reference gives.
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// A drafter in a GGUF file. The same weights in a folder and in a file must draft the same to the last bit: hidden states,
-// logits, bias and confidence. In 8 bits they draft nearly the same. Beside it every claim of the file that is refused.
+// A drafter in a GGUF file. The same weights in a folder and in a file must draft the same to the last bit: hidden
+// states, logits, bias and confidence. In 8 bits they draft nearly the same. Beside it every claim of the file that is
+// refused.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

@@ -48,7 +48,8 @@ std::vector<std::byte> some_bytes(std::size_t count, unsigned seed = 1) {
     return bytes;
 }
 
-/// What opening says; empty if the bytes are a file. The memory ends with them, so that a sanitizer sees a read too far.
+/// What opening says; empty if the bytes are a file. The memory ends with them, so that a sanitizer sees a read too
+/// far.
 std::string opening(std::span<std::byte const> bytes) {
     std::vector<std::byte> const exact(bytes.begin(), bytes.end());
     return error_text([&] { (void)file::view(exact, "f"); });

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// A GGUF file as a model. The same weights in a folder and in a file must give the same logits to the last bit: of Qwen3
-// and Llama, whose query and key rows a file has in another order. Blocks of every type give what their numbers in float
-// give, within what rounding the activations to 8 bits costs. Beside it every setting that is refused.
+// A GGUF file as a model. The same weights in a folder and in a file must give the same logits to the last bit: of
+// Qwen3 and Llama, whose query and key rows a file has in another order. Blocks of every type give what their numbers
+// in float give, within what rounding the activations to 8 bits costs. Beside it every setting that is refused.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

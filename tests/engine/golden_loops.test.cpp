@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Whole decoding loops against stored ones: prompts in, tokens out, with the drafts and draws of every round in between.
-// The server runs them as it runs anything, with a random source that hands out the uniforms the files were made with.
+// Whole decoding loops against stored ones: prompts in, tokens out, with the drafts and draws of every round in
+// between. The server runs them as it runs anything, with a random source that hands out the uniforms the files were
+// made with.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -80,7 +81,8 @@ std::vector<std::string> samples(golden::file const& f) {
     return out;
 }
 
-// What a file's samples were made with: the new tokens they were cut at, which is what the longest has, and stop tokens.
+// What a file's samples were made with: the new tokens they were cut at, which is what the longest has, and stop
+// tokens.
 struct recipe {
     std::size_t wanted = 0;
     std::vector<token_id> stops;

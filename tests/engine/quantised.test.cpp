@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Packed weights and their products, in every instruction set that this machine has. What must hold to the last bit: the
-// numbers of a file, sums of products of small integers, a row's independence of its batch and of the threads. Beside it
-// the distance from the definition in double: x rounded to 8 bits in blocks of 32, everything else exact.
+// Packed weights and their products, in every instruction set that this machine has. What must hold to the last bit:
+// the numbers of a file, sums of products of small integers, a row's independence of its batch and of the threads.
+// Beside it the distance from the definition in double: x rounded to 8 bits in blocks of 32, everything else exact.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

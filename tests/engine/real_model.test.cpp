@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// A real language model, SmolLM2-135M-Instruct as a GGUF file (examples/models/fetch.sh). SURELEAP_SMOLLM2_GGUF names it;
-// without, the tests are skipped. Speculative decoding must give the tokens of plain decoding, greedy and keyed, alone and
-// in batches, with 4-bit weights whose activations are rounded row by row. And the logits must be those of llama.cpp, as
-// far as two programs that round differently can agree.
+// A real language model, SmolLM2-135M-Instruct as a GGUF file (examples/models/fetch.sh). SURELEAP_SMOLLM2_GGUF names
+// it; without, the tests are skipped. Speculative decoding must give the tokens of plain decoding, greedy and keyed,
+// alone and in batches, with 4-bit weights whose activations are rounded row by row. And the logits must be those of
+// llama.cpp, as far as two programs that round differently can agree.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -84,7 +84,8 @@ struct real_model {
     std::size_t accepted = 0;
 };
 
-// ---- llama.cpp's logits ----------------------------------------------------------------------------------------------
+// ---- llama.cpp's logits
+// ----------------------------------------------------------------------------------------------
 
 double log_sum_exp(std::span<float const> logits) {
     auto const largest = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
@@ -179,8 +180,8 @@ TEST_CASE("real model: the logits are those of llama.cpp", "[engine]") {
     real_model model(file);
     golden::file const f(SURELEAP_TESTS_DIR "/engine/data/llama_cpp_logits.safetensors");
     distance ours_llama, ours_f32, llama_f32;
-    // The difference between the two largest logits of a row is 0.16 apart between ours and llama.cpp's (root mean square,
-    // 0.15 between llama.cpp's and the unrounded one). Five times that, and both must choose the same token.
+    // The difference between the two largest logits of a row is 0.16 apart between ours and llama.cpp's (root mean
+    // square, 0.15 between llama.cpp's and the unrounded one). Five times that, and both must choose the same token.
     constexpr float decisive = 0.8f;
     std::size_t decided = 0;
     for (std::string const& array : f.names()) {
@@ -207,9 +208,9 @@ TEST_CASE("real model: the logits are those of llama.cpp", "[engine]") {
     CAPTURE(ours_llama, ours_f32, llama_f32);
     REQUIRE(ours_llama.rows == 336);
     CHECK(decided > ours_llama.rows / 2);
-    // Rounding activations to 8 bits moves logits by 0.21 (root mean square), most of it all logits of a row together. Ours
-    // must not lie farther from the unrounded ones than llama.cpp's, and the two not farther from each other than two
-    // independent errors of that size do. Measured: 0.21, 0.21 and 0.23; divergences 0.0019, 0.0022 and 0.0027.
+    // Rounding activations to 8 bits moves logits by 0.21 (root mean square), most of it all logits of a row together.
+    // Ours must not lie farther from the unrounded ones than llama.cpp's, and the two not farther from each other than
+    // two independent errors of that size do. Measured: 0.21, 0.21 and 0.23; divergences 0.0019, 0.0022 and 0.0027.
     CHECK(llama_f32.root_mean_square() < 0.25);
     CHECK(ours_f32.root_mean_square() < 1.25 * llama_f32.root_mean_square());
     CHECK(ours_llama.root_mean_square() < 1.5 * llama_f32.root_mean_square());

@@ -35,8 +35,8 @@ using namespace sureleap;
 constexpr std::size_t slots = 4;
 constexpr tiny::drafter_shape drafter_shape{.block_size = 4};
 
-/// A planner of past rounds that limits, stops and observes. The first round of a request is plain, as the server's is: there
-/// are no features of its past yet.
+/// A planner of past rounds that limits, stops and observes. The first round of a request is plain, as the server's is:
+/// there are no features of its past yet.
 struct probing_schedule : adaptive::free_schedule<top_k_schedule<analytic_capacity, 1>> {
     explicit probing_schedule(std::uint64_t seed)
         : free_schedule(lagged_top_k<1>(analytic_capacity{1000.0, 6.0}, 0.6),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Trees of drafts in the engine: the law behind a node has the bits that it has behind the same tokens in a chain. Whatever
-// else is in the tree does not matter, nor where the 64 keys of a chunk end. The cache holds the accepted path afterwards. A second.
+// Trees of drafts in the engine: the law behind a node has the bits that it has behind the same tokens in a chain.
+// Whatever else is in the tree does not matter, nor where the 64 keys of a chunk end. The cache holds the accepted path
+// afterwards. A second.
 #include "support/catch.hpp"
 
 #include <algorithm>

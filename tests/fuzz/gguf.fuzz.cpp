@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Any bytes as a GGUF file: either a sureleap::error, or a file that keeps what gguf/file.hpp promises, with tensors that
-// can be dequantised. The same of the model in it, a target or a drafter. corpus/gguf has a file of every kind of defect
-// to start from, and a small model of every architecture.
+// Any bytes as a GGUF file: either a sureleap::error, or a file that keeps what gguf/file.hpp promises, with tensors
+// that can be dequantised. The same of the model in it, a target or a drafter. corpus/gguf has a file of every kind of
+// defect to start from, and a small model of every architecture.
 
 #include <algorithm>
 #include <cstddef>

@@ -2,8 +2,8 @@
 //
 // The head part of a training step against stored gradients: LM head, embeddings, codes, W2, losses, confidence and all
 // the way back to hidden states and every parameter, for every head kind. Double to 1e-11 of each gradient's largest
-// value, float to 2e-5; where all are 0, of the terms they are summed from. The products with the vocabulary are the plain
-// loops below, as a trainer's GEMM would do.
+// value, float to 2e-5; where all are 0, of the terms they are summed from. The products with the vocabulary are the
+// plain loops below, as a trainer's GEMM would do.
 #include "support/catch.hpp"
 #include "support/golden_weights.hpp"
 #include "support/safetensors.hpp"
@@ -75,8 +75,9 @@ void add_product_at(matrix_view<Real> a, matrix_view<Real> b, matrix_span<Real> 
     }
 }
 
-/// Whether every value is within `bound` of the gradient's largest. A gradient that is 0 throughout has no largest value (a
-/// vocabulary of one token, no position that counts): there `terms` is the scale, the size of what it is summed up from.
+/// Whether every value is within `bound` of the gradient's largest. A gradient that is 0 throughout has no largest
+/// value (a vocabulary of one token, no position that counts): there `terms` is the scale, the size of what it is
+/// summed up from.
 template <class Real>
 bool close_to(std::span<double const> expected, std::span<Real const> got, double terms) {
     double largest = 0.0;

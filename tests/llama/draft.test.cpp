@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A second model as a drafter: the same vocabulary and another one, catching up after rejections, rounds in which it is not
-// asked, and passes that fail. A second.
+// A second model as a drafter: the same vocabulary and another one, catching up after rejections, rounds in which it is
+// not asked, and passes that fail. A second.
 #include "support/catch.hpp"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Passes that fail in llama.cpp: the abort callback, a cache without room, memories that are changed from outside. Whatever
-// happens, each request's text is the one that it has alone, without a token lost or emitted twice. The soak takes some
-// twenty seconds, because it is many thousand rounds of everything at once; elsewhere a tenth of them.
+// Passes that fail in llama.cpp: the abort callback, a cache without room, memories that are changed from outside.
+// Whatever happens, each request's text is the one that it has alone, without a token lost or emitted twice. The soak
+// takes some twenty seconds, because it is many thousand rounds of everything at once; elsewhere a tenth of them.
 #include "support/catch.hpp"
 
 #include <algorithm>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Hidden states through the eval callback, or from where llama.cpp keeps inputs of layers: one row for every committed token,
-// the same as without speculation, of any layer, in any order, whatever was rejected, cut or decoded again. A second.
+// Hidden states through the eval callback, or from where llama.cpp keeps inputs of layers: one row for every committed
+// token, the same as without speculation, of any layer, in any order, whatever was rejected, cut or decoded again. A
+// second.
 #include "support/catch.hpp"
 
 #include <algorithm>

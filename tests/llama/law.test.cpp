@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// The law of what comes out of llama.cpp, by a chi-square test of 10^5 tokens against its own sampler: the first token behind
-// a prompt, and the first one behind a prefix of drafts that was verified. Seeds are fixed, so the test says the same each
-// time. A rule with a bug goes through the same test and fails. Twenty seconds, since every token is one that llama.cpp
-// computed; a tenth of them elsewhere.
+// The law of what comes out of llama.cpp, by a chi-square test of 10^5 tokens against its own sampler: the first token
+// behind a prompt, and the first one behind a prefix of drafts that was verified. Seeds are fixed, so the test says the
+// same each time. A rule with a bug goes through the same test and fails. Twenty seconds, since every token is one that
+// llama.cpp computed; a tenth of them elsewhere.
 #include "support/catch.hpp"
 
 #include <algorithm>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// A real language model in llama.cpp, SmolLM2-135M-Instruct (examples/models/fetch.sh; SURELEAP_SMOLLM2_GGUF names it, or one
-// made of it in another format; without, the test is skipped). Greedy speculation must write what llama.cpp's own loop
-// writes. Where rows depend on how many are computed together, as with F16, texts may part, but only at logits that are level
-// as far as such rows differ. Ten seconds with the libllama that is built for tests, whose kernels are slow.
+// A real language model in llama.cpp, SmolLM2-135M-Instruct (examples/models/fetch.sh; SURELEAP_SMOLLM2_GGUF names it,
+// or one made of it in another format; without, the test is skipped). Greedy speculation must write what llama.cpp's
+// own loop writes. Where rows depend on how many are computed together, as with F16, texts may part, but only at logits
+// that are level as far as such rows differ. Ten seconds with the libllama that is built for tests, whose kernels are
+// slow.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -144,7 +145,8 @@ TEST_CASE("a real model: greedy speculation writes what llama.cpp's own loop wri
         auto const at = static_cast<std::size_t>(mine - text.begin());
         CAPTURE(at);
         REQUIRE(at < expected.leads.size());
-        // Equal, if rows do not depend on the batch. Otherwise both of the largest may have moved, and by other prompts more.
+        // Equal, if rows do not depend on the batch. Otherwise both of the largest may have moved, and by other prompts
+        // more.
         CHECK(expected.leads[at] <= 4.0 * apart);
     }
     std::printf("%zu of %zu texts part from llama.cpp's; %zu tokens, %zu of them accepted drafts\n", parted,

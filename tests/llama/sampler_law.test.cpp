@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The law of a chain of llama.cpp's samplers is that of the hook made of it: token by token, for chains
-// of all stages in any order, after texts of accepted, drafted and rejected tokens. The other side is llama.cpp's own chain.
-// Three seconds; one more, and the model's vocabulary, where SURELEAP_SMOLLM2_GGUF names a file.
+// The law of a chain of llama.cpp's samplers is that of the hook made of it: token by token, for chains of all stages
+// in any order, after texts of accepted, drafted and rejected tokens. The other side is llama.cpp's own chain. Three
+// seconds; one more, and the model's vocabulary, where SURELEAP_SMOLLM2_GGUF names a file.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -130,8 +130,8 @@ struct reader {
     }
 };
 
-/// Writes a text by llama.cpp's law and shows both laws of every token: visit(llama's, ours). `ours` is asked as rounds do: with
-/// some tokens committed and others drafted, and now and then for rows behind drafts that are rejected.
+/// Writes a text by llama.cpp's law and shows both laws of every token: visit(llama's, ours). `ours` is asked as rounds
+/// do: with some tokens committed and others drafted, and now and then for rows behind drafts that are rejected.
 template <class NextRow, class Ours, class Visit>
 void write_text(dice& roll, llama_sampler* chain, NextRow const& next_row, std::size_t length,
                 request_settings const& settings, Ours const& ours, Visit const& visit) {

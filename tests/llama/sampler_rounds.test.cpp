@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Chains of llama.cpp's samplers in rounds: whole decoders over hooked rows, grammars whose drafts are forbidden, and what
-// becomes of requests whose stages cannot go on. Three seconds.
+// Chains of llama.cpp's samplers in rounds: whole decoders over hooked rows, grammars whose drafts are forbidden, and
+// what becomes of requests whose stages cannot go on. Three seconds.
 #include "support/catch.hpp"
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// Drafters in GGUF files that llama.cpp runs as well: what it drafts for a block is what the example engine drafts, given the
-// same features, up to rounding. Tiny ones in floats, and the shipped one with a real target (SURELEAP_SMOLLM2_GGUF names
-// it; without, that part is skipped). What llama.cpp needs beside a drafter's tensors is added as to_gguf.py --target does.
-// Three seconds, most of them to load the real models.
+// Drafters in GGUF files that llama.cpp runs as well: what it drafts for a block is what the example engine drafts,
+// given the same features, up to rounding. Tiny ones in floats, and the shipped one with a real target
+// (SURELEAP_SMOLLM2_GGUF names it; without, that part is skipped). What llama.cpp needs beside a drafter's tensors is
+// added as to_gguf.py --target does. Three seconds, most of them to load the real models.
 #if __has_include(<engine/dspark.hpp>)
 #include <algorithm>
 #include <cmath>
@@ -187,7 +187,8 @@ TEST_CASE("llama.cpp drafts what the example engine drafts", "[llama]") {
     }
 }
 
-// ---- the shipped drafter -------------------------------------------------------------------------------------------------
+// ---- the shipped drafter
+// -------------------------------------------------------------------------------------------------
 
 std::string const shipped = SURELEAP_TESTS_DIR "/../examples/models/smollm2-dspark.gguf";
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// llama_target on tiny models of every kind of memory: the texts of speculation are those of passes of one token, rows are
-// those of such passes, and a context that cannot serve is refused before the first token. Two seconds.
+// llama_target on tiny models of every kind of memory: the texts of speculation are those of passes of one token, rows
+// are those of such passes, and a context that cannot serve is refused before the first token. Two seconds.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -257,7 +257,8 @@ TEST_CASE("a dry run is a round, saved states and what is decoded again included
         tiny_context const context = make_context(model);
         lookup drafter = lookup_of(model);
         llama_target target{context.get(), drafter};
-        // Three of five drafts are lost. A memory without a window is restored then, and two and the anchor are decoded again.
+        // Three of five drafts are lost. A memory without a window is restored then, and two and the anchor are decoded
+        // again.
         bool const has_states = llama_model_is_recurrent(model.get()) || llama_model_is_hybrid(model.get());
         bool const again = has_states && llama_n_rs_seq(context.get()) == 0;
         target.dry_run(1);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// What llama.cpp does with each kind of model, on tiny ones: what can be removed from a sequence, which batches are refused,
-// how a batch is cut into passes, and whether a row depends on what else is in its batch. These facts are llama.cpp's, of
-// version 0.5.0; the adapter in sureleap/ext/llama rests on them, and with another version this test tells what changed.
-// Two seconds.
+// What llama.cpp does with each kind of model, on tiny ones: what can be removed from a sequence, which batches are
+// refused, how a batch is cut into passes, and whether a row depends on what else is in its batch. These facts are
+// llama.cpp's, of version 0.5.0; the adapter in sureleap/ext/llama rests on them, and with another version this test
+// tells what changed. Two seconds.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -100,7 +100,8 @@ private:
     std::vector<std::uint8_t> bytes_;
 };
 
-// ---- the models ------------------------------------------------------------------------------------------------------
+// ---- the models
+// ------------------------------------------------------------------------------------------------------
 
 TEST_CASE("tiny models: laws are those of the seed, depend on their context and are neither flat nor sharp",
           "[llama]") {
@@ -152,7 +153,8 @@ TEST_CASE("tiny models: texts become tokens and tokens texts", "[llama]") {
     CHECK(llama_vocab_n_tokens(llama_model_get_vocab(make_tiny(tiny_arch::qwen3, 1, {.tokens = 64}).get())) == 64);
 }
 
-// ---- what can be removed ---------------------------------------------------------------------------------------------
+// ---- what can be removed
+// ---------------------------------------------------------------------------------------------
 
 TEST_CASE("llama.cpp: from a KV cache any tail can be removed", "[llama]") {
     auto const tokens = random_tokens(20, 4);
@@ -200,8 +202,8 @@ TEST_CASE("llama.cpp: a rollback window serves once between two decodes, and rea
         CHECK(last_of(context) == 15);
         check_continues(context, model, std::span(tokens).first(16), 0.0);
     }
-    // A state is kept for each token of the last decode of its sequence but the first. Rolled back further, the window lies:
-    // the answer is true, and the state another one.
+    // A state is kept for each token of the last decode of its sequence but the first. Rolled back further, the window
+    // lies: the answer is true, and the state another one.
     for (llama_pos const dropped : {1, 2, 3, 4}) {
         INFO(dropped << " of 4 tokens");
         tiny_context const context = after(model, std::span(tokens).first(12), params);
@@ -232,7 +234,8 @@ TEST_CASE("llama.cpp: a checkpoint of the recurrent part brings back a shorter s
     }
 }
 
-// ---- batches ---------------------------------------------------------------------------------------------------------
+// ---- batches
+// ---------------------------------------------------------------------------------------------------------
 
 TEST_CASE("llama.cpp: a batch that does not continue its sequences is refused and changes nothing", "[llama]") {
     auto const tokens = random_tokens(4, 5);
@@ -388,10 +391,11 @@ TEST_CASE("llama.cpp: how a batch is cut into passes", "[llama]") {
     }
 }
 
-// ---- a row and its batch ------------------------------------------------------------------------------------------------
+// ---- a row and its batch
+// ------------------------------------------------------------------------------------------------
 
-/// The largest difference that a row's logits have from those that it has alone, in batches of 2, 4 and 8 rows: of its own
-/// sequence, or one each of others.
+/// The largest difference that a row's logits have from those that it has alone, in batches of 2, 4 and 8 rows: of its
+/// own sequence, or one each of others.
 struct batch_differences {
     double own = 0;
     double others = 0;

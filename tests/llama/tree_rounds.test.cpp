@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Decoding with draft trees over llama.cpp: texts are those of plain decoding, whatever joins, leaves, fails or is pushed out of the
-// cache, and after each round the cache holds what was kept and nothing else. Some ten seconds, for some thousand rounds.
+// Decoding with draft trees over llama.cpp: texts are those of plain decoding, whatever joins, leaves, fails or is
+// pushed out of the cache, and after each round the cache holds what was kept and nothing else. Some ten seconds, for
+// some thousand rounds.
 #include "support/catch.hpp"
 
 #include <algorithm>

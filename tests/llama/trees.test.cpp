@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Draft trees in a llama_target, batch by batch: the row of a node is that of its path, the accepted path is what the cache holds
-// afterwards, and not a cell is lost. What cannot branch is refused. A few seconds.
+// Draft trees in a llama_target, batch by batch: the row of a node is that of its path, the accepted path is what the
+// cache holds afterwards, and not a cell is lost. What cannot branch is refused. A few seconds.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -81,8 +81,8 @@ private:
     return worst;
 }
 
-/// Rounds of trees, chains and anchors alone in all slots. Requests come and go. Returns the largest difference between a row
-/// and that of its path, one token a pass.
+/// Rounds of trees, chains and anchors alone in all slots. Requests come and go. Returns the largest difference between
+/// a row and that of its path, one token a pass.
 [[nodiscard]] double run(tiny_model const& model, llama_context_params const& params, std::uint64_t seed) {
     dice roll(seed);
     INFO("seed " << roll.seed());

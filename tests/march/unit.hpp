@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// One source, compiled twice into one program: for the machine's base and for AVX2 throughout. Each unit sums a row with
-// every table of passes, says where its own code lies, and decodes a sequence.
+// One source, compiled twice into one program: for the machine's base and for AVX2 throughout. Each unit sums a row
+// with every table of passes, says where its own code lies, and decodes a sequence.
 #pragma once
 
 #include <cstddef>

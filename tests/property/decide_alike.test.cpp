@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// A round that failed is run again, and has to be limited, cut and planned as it was: otherwise its length depends on why
-// it failed, which may be a token that was drafted. So every adapter decides alike, however often it is asked and whoever
-// else it was asked about, until a round is observed; and goes on as if it had been asked once.
+// A round that failed is run again, and has to be limited, cut and planned as it was: otherwise its length depends on
+// why it failed, which may be a token that was drafted. So every adapter decides alike, however often it is asked and
+// whoever else it was asked about, until a round is observed; and goes on as if it had been asked once.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -56,7 +56,8 @@ machine const machines[] = {
     {.padded_to = 16, .draft = 0.05, .per_draft_token = 0.004},
 };
 
-/// Two copies of the schedule, one of which lives through failures, in two runs: what the first left decides in the second.
+/// Two copies of the schedule, one of which lives through failures, in two runs: what the first left decides in the
+/// second.
 template <class Schedule>
 [[nodiscard]] bool decides_alike(Schedule const& schedule, machine const& cost, std::uint64_t seed) {
     Schedule calm = schedule;

@@ -86,7 +86,8 @@ TEST_CASE("adapters: lookup joined with a model keeps the law, also where the mo
 }
 
 TEST_CASE("adapters act in the scenes that they are judged on") {
-    // Exactness of something that never does anything would be no news: limits, floors and weights differ between paths.
+    // Exactness of something that never does anything would be no news: limits, floors and weights differ between
+    // paths.
     dear_drafts const cost;
     never_lose schedule{planned_schedule{cost}, adapters::careful};
     world const w{12, 2, 2};

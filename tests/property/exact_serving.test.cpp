@@ -100,8 +100,8 @@ namespace {
 
 using learned_cost = refined_cost<whole_step_cost>;
 
-/// Online calibration per tenant and a cost model that is refined by the times of steps, which past rounds make up. Schedules
-/// refer to `cost`, which every path puts back to where it began.
+/// Online calibration per tenant and a cost model that is refined by the times of steps, which past rounds make up.
+/// Schedules refer to `cost`, which every path puts back to where it began.
 class own_parts {
 public:
     explicit own_parts(learned_cost& cost)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The laws of the exactness list once more in float, over every table of passes that the machine runs: what a table computes
-// as p is the law of what is emitted, under every rule.
+// The laws of the exactness list once more in float, over every table of passes that the machine runs: what a table
+// computes as p is the law of what is emitted, under every rule.
 #include "support/exactness.hpp"
 
 #include <sureleap/head/markov.hpp>

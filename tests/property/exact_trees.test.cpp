@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Rules for trees have the target's law, by enumeration, with both kinds of noise: over several rounds, jointly over two
-// requests that share their nodes, and of one round of up to twelve nodes. Bugs that only trees can have are put back and
-// must be seen. Ten seconds.
+// Rules for trees have the target's law, by enumeration, with both kinds of noise: over several rounds, jointly over
+// two requests that share their nodes, and of one round of up to twelve nodes. Bugs that only trees can have are put
+// back and must be seen. Ten seconds.
 #include <cmath>
 #include <cstddef>
 #include <string>
@@ -91,7 +91,8 @@ struct siblings_not_renormalised {
     }
 };
 
-/// Two children are drawn with replacement, and judged as if they had been drawn without. (Without doubles they may be.)
+/// Two children are drawn with replacement, and judged as if they had been drawn without. (Without doubles they may
+/// be.)
 struct drawn_with_replacement {
     template <class Rule, class Rng>
     void operator()(tree_room& room, request_view const& request, tree_limits limits, world const& w, Rule const& rule,

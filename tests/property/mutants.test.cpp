@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Every bug of support/mutants.hpp is put back and must be caught. Where a bug needs the keyed noise to be seen, the test
-// shows that the fresh one is blind to it.
+// Every bug of support/mutants.hpp is put back and must be caught. Where a bug needs the keyed noise to be seen, the
+// test shows that the fresh one is blind to it.
 #include <memory>
 #include <span>
 #include <stdexcept>

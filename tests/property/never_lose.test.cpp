@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The controller in closed loop: never worse than the best that never changes, at any load, on any curve; out when drafts
-// do not pay, and back when they do.
+// The controller in closed loop: never worse than the best that never changes, at any load, on any curve; out when
+// drafts do not pay, and back when they do.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -179,7 +179,8 @@ of_texts one_by_one(in_units const& cost, std::uint64_t texts, WorldOf const& wo
 }  // namespace
 
 TEST_CASE("texts of one request, from the first round on: a poor beginning is chance") {
-    // Steps of two milliseconds; a third to a half of the drafts are accepted, so some texts begin with several bad rounds.
+    // Steps of two milliseconds; a third to a half of the drafts are accepted, so some texts begin with several bad
+    // rounds.
     in_units const cost{{.per_token = 0.1, .draft = 0.1, .per_draft_token = 0.01}, 0.002};
     for (double const level : {-0.7, 0.0}) {
         of_texts const t = one_by_one(cost, 60, [&](std::uint64_t seed) {
@@ -422,8 +423,8 @@ TEST_CASE("without confidences it turns drafts off and comes back too") {
 
 namespace {
 
-/// Seconds of passes over 1 .. 64 rows of a 27B model with 4-bit weights on a small server, as its users published them: its
-/// kernels take 8 rows at once, and 32.
+/// Seconds of passes over 1 .. 64 rows of a 27B model with 4-bit weights on a small server, as its users published
+/// them: its kernels take 8 rows at once, and 32.
 std::vector<capacity_point> const published = {{1, 0.0310},  {2, 0.0362},  {4, 0.0423},  {8, 0.0687},  {9, 0.1069},
                                                {13, 0.1137}, {16, 0.1187}, {32, 0.1461}, {33, 0.1909}, {64, 0.2506}};
 
@@ -515,8 +516,8 @@ TEST_CASE("nobody reads a long text for a few last tokens") {
 
 namespace {
 
-/// Not below plain decoding, and not below the best static choice where that gains a tenth. Nearer to plain decoding chance
-/// decides, once of a few thousand rounds, which of them looks better.
+/// Not below plain decoding, and not below the best static choice where that gains a tenth. Nearer to plain decoding
+/// chance decides, once of a few thousand rounds, which of them looks better.
 template <class Cost, class Schedule>
 void check_against_static(blocks const& world, Cost const& cost, std::size_t requests, Schedule schedule) {
     auto const load = [&](std::size_t) { return requests; };

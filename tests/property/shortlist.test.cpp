@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Whatever a list leaves out, the law is the target's: whole rounds with drafters that draw from lists, walked path by path
-// under every rule, and the rules on rows of several blocks, by counting.
+// Whatever a list leaves out, the law is the target's: whole rounds with drafters that draw from lists, walked path by
+// path under every rule, and the rules on rows of several blocks, by counting.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The simulator does what it says: drafts are accepted with the probability that the text says, whoever schedules; time is
-// the sum of its steps; nobody is lost.
+// The simulator does what it says: drafts are accepted with the probability that the text says, whoever schedules; time
+// is the sum of its steps; nobody is lost.
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -100,8 +100,8 @@ TEST_CASE("Centres of a curve give its rates: exactly without variation between 
     double tau = 1;
     double survival = 1;
     for (double const c : chat) tau += survival *= c;
-    // One standard deviation of the mean of 300,000 rounds is 0.005, and texts are spread evenly. Blocks at the end of a text
-    // are cut: one of 70 rounds.
+    // One standard deviation of the mean of 300,000 rounds is 0.005, and texts are spread evenly. Blocks at the end of
+    // a text are cut: one of 70 rounds.
     INFO("tau " << done.sums.tau() << ", expected " << tau);
     CHECK(std::abs(done.sums.tau() - tau) < 0.05);
 }
@@ -231,7 +231,8 @@ TEST_CASE("What is known of policies holds here") {
 }
 
 TEST_CASE("What is learned while serving undoes what was wrong") {
-    // Confidences too sure of themselves: a schedule that learns loses little to one that knows, one that does not, much.
+    // Confidences too sure of themselves: a schedule that learns loses little to one that knows, one that does not,
+    // much.
     domain_settings d = domain_of(chat);
     drawn_texts const right({d}, {}, 7, 1);
     d.sharpness = 2.5;

@@ -72,8 +72,8 @@ inline void demand(bool holds, char const* what) {
     std::abort();
 }
 
-/// The target. Keeps the length of what it has committed for every slot, as a cache of keys and values would: each round has
-/// to begin where the last one that was committed ended, whatever failed in between.
+/// The target. Keeps the length of what it has committed for every slot, as a cache of keys and values would: each
+/// round has to begin where the last one that was committed ended, whatever failed in between.
 class cached_target {
 public:
     static constexpr bool scores_trees = true;

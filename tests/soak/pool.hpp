@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Threads to lend: the simplest pool there is, whose locks a thread sanitizer understands. A grain of 1 lets the library
-// divide all that it can, however little it is.
+// Threads to lend: the simplest pool there is, whose locks a thread sanitizer understands. A grain of 1 lets the
+// library divide all that it can, however little it is.
 #pragma once
 
 #include <condition_variable>

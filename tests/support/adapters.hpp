@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Every adapter of the library, alone and in others: the one list that tests of all of them go through. A new adapter is
-// held to what the others promise when it stands here.
+// Every adapter of the library, alone and in others: the one list that tests of all of them go through. A new adapter
+// is held to what the others promise when it stands here.
 #pragma once
 
 #include <cstddef>

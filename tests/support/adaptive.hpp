@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Parts that learn from past rounds, as wildly as the library allows: every choice is a hash of everything that the records
-// of past rounds hold, drafts that were rejected or never verified included. If rounds are exact under these, they are
-// under any controller, gate, calibration and priority of the same kind.
+// Parts that learn from past rounds, as wildly as the library allows: every choice is a hash of everything that the
+// records of past rounds hold, drafts that were rejected or never verified included. If rounds are exact under these,
+// they are under any controller, gate, calibration and priority of the same kind.
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Counts what a test program allocates and releases, by replacing every form of the global operator new and delete. For one
-// source file of a program: replacements cannot be inline.
+// Counts what a test program allocates and releases, by replacing every form of the global operator new and delete. For
+// one source file of a program: replacements cannot be inline.
 #pragma once
 
 #include <atomic>

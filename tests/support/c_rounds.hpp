@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The same random rounds through the C header and through the stages in C++, with parts that are types: tokens, batches and
-// verdicts have to be equal. For one source file of a program: it holds the implementation.
+// The same random rounds through the C header and through the stages in C++, with parts that are types: tokens, batches
+// and verdicts have to be equal. For one source file of a program: it holds the implementation.
 #pragma once
 
 #define SURELEAP_C_IMPLEMENTATION

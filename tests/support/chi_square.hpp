@@ -11,8 +11,8 @@
 
 namespace support {
 
-/// Pearson's chi-square of `counts` of so many draws, within five standard deviations: tokens of at least that share one by one, the
-/// others together. A token without weight is never drawn. Both are [V].
+/// Pearson's chi-square of `counts` of so many draws, within five standard deviations: tokens of at least that share
+/// one by one, the others together. A token without weight is never drawn. Both are [V].
 inline void check_counts(std::span<double const> expected, std::span<double const> counts, int draws, double least) {
     double rest = 0.0, rest_seen = 0.0, chi2 = 0.0;
     int cells = 0;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// Schedules in closed loop, without models: requests whose confidences and acceptance are drawn beforehand, time that is
-// what a cost model says. Every schedule meets the same blocks, so that differences are the schedules' own.
+// Schedules in closed loop, without models: requests whose confidences and acceptance are drawn beforehand, time that
+// is what a cost model says. Every schedule meets the same blocks, so that differences are the schedules' own.
 //
-// A block is drawn as logits of the conditional acceptance: a level of its domain, of its request, what hidden states tell
-// at the anchor, and what only the drawn tokens tell. Acceptance is drawn with the live confidence itself: calibrated.
+// A block is drawn as logits of the conditional acceptance: a level of its domain, of its request, what hidden states
+// tell at the anchor, and what only the drawn tokens tell. Acceptance is drawn with the live confidence itself:
+// calibrated.
 #pragma once
 
 #include <algorithm>
@@ -145,8 +146,8 @@ struct run_options {
     std::uint64_t failures = 0;
 };
 
-/// What a schedule is asked before a round, for a round that nobody will observe: some of the requests, or others in their
-/// slots, each of them weighed anew.
+/// What a schedule is asked before a round, for a round that nobody will observe: some of the requests, or others in
+/// their slots, each of them weighed anew.
 template <class Schedule>
 void fail_a_round(Schedule& schedule, std::span<request_view const> requests, support::dice& roll) {
     std::vector<request_view> views(requests.begin(), requests.end());

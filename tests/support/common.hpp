@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What nearly every test includes, of the standard library and of Catch2. It is precompiled (tests/CMakeLists.txt), so nothing of
-// sureleap is in it: a header that changes would have it made again.
+// What nearly every test includes, of the standard library and of Catch2. It is precompiled (tests/CMakeLists.txt), so
+// nothing of sureleap is in it: a header that changes would have it made again.
 #pragma once
 
 #include <algorithm>

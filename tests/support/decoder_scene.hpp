@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What tests of the decoder share: a hash language with a target and drafts of it, jobs that queue for places, and plain decoding
-// of the same language, token by token.
+// What tests of the decoder share: a hash language with a target and drafts of it, jobs that queue for places, and
+// plain decoding of the same language, token by token.
 #pragma once
 
 #include <algorithm>

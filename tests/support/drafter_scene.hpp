@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What tests of drafters share: requests of random contexts, settings and caps that a drafter drafts for, and the softmax that a
-// recorded q should be.
+// What tests of drafters share: requests of random contexts, settings and caps that a drafter drafts for, and the
+// softmax that a recorded q should be.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Every part of the library in one list, and the law of every combination that compiles: rule template x draft rule x schedule x
-// adapter, in rounds that succeed and in rounds that fail at each stage and are run again. A part that is not in the list
-// fails the test exactness_list, which reads the headers.
+// Every part of the library in one list, and the law of every combination that compiles: rule template x draft rule x
+// schedule x adapter, in rounds that succeed and in rounds that fail at each stage and are run again. A part that is
+// not in the list fails the test exactness_list, which reads the headers.
 //
 // The decoder sees schedules as any_schedule. A decoder of its own for each of some hundred schedules would take
 // minutes to compile. What compiles is asked of the types themselves.

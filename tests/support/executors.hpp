@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Executors that do what one is allowed to do: run tasks in any order, one after another or all at once. All check what the
-// library owes them: no more tasks than their width, no run inside a run.
+// Executors that do what one is allowed to do: run tasks in any order, one after another or all at once. All check what
+// the library owes them: no more tasks than their width, no run inside a run.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +30,8 @@ enum class task_order { ascending, descending, shuffled, at_once };
     }
 }
 
-/// `at_once` runs every task on a thread of its own, and begins none before all threads are there. Allocates nothing in the
-/// other orders. With a grain of 1 all work is divided, however little it is.
+/// `at_once` runs every task on a thread of its own, and begins none before all threads are there. Allocates nothing in
+/// the other orders. With a grain of 1 all work is divided, however little it is.
 class test_executor {
 public:
     test_executor(task_order order, std::size_t width, std::size_t grain = 1)

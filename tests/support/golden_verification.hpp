@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The cases of the golden file "verify": logits, drafted tokens and uniforms of the reference evaluation loop, and what it made of
-// them. Sizes, cases and numbers come from the file; only names, and the stop tokens, are fixed by its layout.
+// The cases of the golden file "verify": logits, drafted tokens and uniforms of the reference evaluation loop, and what
+// it made of them. Sizes, cases and numbers come from the file; only names, and the stop tokens, are fixed by its
+// layout.
 //
 // The reference drafts on behind a stop token. Where that is accepted, it draws a next token as well, which nobody
 // sees. Here a chain ends at its first stop token (`drafted`).

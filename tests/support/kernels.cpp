@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Which kernels a test runs over. By default the best that the machine has; with the environment variable
-// SURELEAP_TEST_KERNELS those of the name in it (avx512, avx2, neon, scalar), and available_kernels has no better ones. A
-// test of kernels that the machine lacks ends with 77, which ctest takes for "skipped". Linked to every Catch2 test.
+// SURELEAP_TEST_KERNELS those of the name in it (avx512, avx2, neon, scalar), and available_kernels has no better ones.
+// A test of kernels that the machine lacks ends with 77, which ctest takes for "skipped". Linked to every Catch2 test.
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>

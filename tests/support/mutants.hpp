@@ -441,8 +441,8 @@ struct decides_by_the_other {
 
 // ---- drafters --------------------------------------------------------------------------------------------------
 
-/// Lookup takes over when it disagrees with what the model has drawn: the choice looks at a drawn token, and the token that
-/// is kept was not drawn from the q that is recorded.
+/// Lookup takes over when it disagrees with what the model has drawn: the choice looks at a drawn token, and the token
+/// that is kept was not drawn from the q that is recorded.
 struct second_thoughts : decltype(semi_of(std::declval<world const&>())) {
     using base = decltype(semi_of(std::declval<world const&>()));
     explicit second_thoughts(world const& w)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The pipeline list: scenes with requests that join, leave and come back, and the law of a decoder whose parts learn while it
-// runs. Horizons of scenes of one request and of the large ones are at least 4, which is lag + 2; the others' are 3.
+// The pipeline list: scenes with requests that join, leave and come back, and the law of a decoder whose parts learn
+// while it runs. Horizons of scenes of one request and of the large ones are at least 4, which is lag + 2; the others'
+// are 3.
 #pragma once
 
 #include <cmath>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Sequential heads of a tiny world, of rank 2 over hidden states of size 2, and the backbone that feeds them. All in double.
+// Sequential heads of a tiny world, of rank 2 over hidden states of size 2, and the backbone that feeds them. All in
+// double.
 #pragma once
 
 #include <cstddef>

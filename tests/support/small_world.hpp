@@ -25,8 +25,8 @@ namespace small_world {
 
 using namespace sureleap;
 
-/// A number in [0, 1) that depends on everything it is given. Every path of an enumeration asks for the same few thousand,
-/// so those that were made last are remembered.
+/// A number in [0, 1) that depends on everything it is given. Every path of an enumeration asks for the same few
+/// thousand, so those that were made last are remembered.
 template <class... Parts>
 [[nodiscard]] double hash01(std::uint64_t seed, Parts... parts) {
     struct made {
@@ -167,8 +167,8 @@ struct scene_request {
     std::vector<token_id> prompt{0};
     request_settings settings{};
     std::size_t joins_after = 0;  ///< steps before it joins
-    /// It leaves after this many steps (0: never) and joins again with what it has by then, as a request does that is moved
-    /// elsewhere and back, after that many.
+    /// It leaves after this many steps (0: never) and joins again with what it has by then, as a request does that is
+    /// moved elsewhere and back, after that many.
     std::size_t leaves_after = 0;
     std::size_t returns_after = 0;
 };

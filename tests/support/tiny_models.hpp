@@ -23,7 +23,8 @@
 
 namespace tiny {
 
-/// Every kind of drafter; dflash is DSpark without heads, listed one that draws from shortlists, joined one behind lookup.
+/// Every kind of drafter; dflash is DSpark without heads, listed one that draws from shortlists, joined one behind
+/// lookup.
 enum class kind { none, lookup, vanilla, gated, rnn, dflash, eagle3, listed, joined };
 inline constexpr kind kinds[] = {kind::none,   kind::lookup, kind::vanilla, kind::gated, kind::rnn,
                                  kind::dflash, kind::eagle3, kind::listed,  kind::joined};

@@ -24,11 +24,12 @@ namespace tree_world {
 
 using namespace small_world;
 
-/// What may follow a node in a world: the backbone's row of its depth and the head's bias of its token. How likely children
-/// are accepted depends on the node's token, so that trees really depend on what was drawn.
+/// What may follow a node in a world: the backbone's row of its depth and the head's bias of its token. How likely
+/// children are accepted depends on the node's token, so that trees really depend on what was drawn.
 class world_source {
 public:
-    /// `rows` [nodes, V]: q's logits, which laws refer to. `fall`: how much less likely a child is accepted than the one before.
+    /// `rows` [nodes, V]: q's logits, which laws refer to. `fall`: how much less likely a child is accepted than the
+    /// one before.
     world_source(world const& w, request_view const& request, std::span<double> rows, std::span<token_id> order,
                  double fall)
         : w_(w), request_(request), rows_(rows), order_(order), fall_(fall) {}
@@ -136,8 +137,8 @@ template <class Rule, class Rng, class Grow>
     return emitted;
 }
 
-/// Outputs of all requests, whose nodes of a round are limits.nodes together: the later requests have what the earlier ones
-/// left, which depends on the earlier ones' drafts.
+/// Outputs of all requests, whose nodes of a round are limits.nodes together: the later requests have what the earlier
+/// ones left, which depends on the earlier ones' drafts.
 template <class Rule, class Rng, class Grow>
 [[nodiscard]] outcome play_trees(world const& w, scene const& s, tree_room& room, tree_limits const& limits,
                                  Rule const& rule, Rng& rng, Grow const& grow, double* accepted = nullptr) {

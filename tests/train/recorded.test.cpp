@@ -437,7 +437,8 @@ TEST_CASE("training on recorded texts: resumed as uninterrupted, and the drafter
     CHECK(says(error_text([&] { train::start_from_drafter<float>(earlier, others, model.layout(), values); }),
                {"earlier: drafts 20 tokens", "--vocabulary (19)"}));
 
-    // In the engine: the same law of a block as in training, and greedy decoding writes what it writes without a drafter.
+    // In the engine: the same law of a block as in training, and greedy decoding writes what it writes without a
+    // drafter.
     train::write_model(folder / "drafter", config, model.layout(), straight.state.values, drafted);
     engine::thread_pool pool(1);
     engine::causal_lm<float> served(models().target(engine::storage::f32), layers, pool, {2, 64, 16});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// DSpark in training on recorded laws, with a vocabulary of its own: gradients against finite differences of the loss by
-// its definition, and against those of whole laws.
+// DSpark in training on recorded laws, with a vocabulary of its own: gradients against finite differences of the loss
+// by its definition, and against those of whole laws.
 #include "support/catch.hpp"
 
 #include <cmath>

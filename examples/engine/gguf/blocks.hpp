@@ -17,8 +17,8 @@
 //   Q6_K             256 elements: low nibbles, upper 2 bits, 16 signed scales, f16 d; d * scale * (q - 32), with a
 //                    scale for each 16 elements
 //
-// Of 32 elements in 16 bytes, the low nibbles are the first 16 elements and the high nibbles the last 16. Plain portable
-// code: it is for loading, not for products.
+// Of 32 elements in 16 bytes, the low nibbles are the first 16 elements and the high nibbles the last 16. Plain
+// portable code: it is for loading, not for products.
 #pragma once
 
 #include <cstddef>

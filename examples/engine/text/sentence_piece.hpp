@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // SentencePiece's byte pair encoding (Llama 2, Mistral, Gemma, TinyLlama): start from the characters of a text; as long
-// as two neighbours are together a piece of the vocabulary, join those whose piece has the highest score, the leftmost of
-// equals. A character that is no piece becomes its bytes. Spaces are part of pieces, written as U+2581.
+// as two neighbours are together a piece of the vocabulary, join those whose piece has the highest score, the leftmost
+// of equals. A character that is no piece becomes its bytes. Spaces are part of pieces, written as U+2581.
 //
 // Unlike bpe.hpp, there is no list of merges and no cutting into words: any two neighbours may make a piece.
 #pragma once

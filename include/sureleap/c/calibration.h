@@ -3,8 +3,8 @@
 // Maps from a drafter's confidence to how often tokens really are accepted, one for each position of a block. A
 // calibration is lent to rounds, which apply it to every confidence. It must outlive them.
 //
-// One that was fitted before is loaded from its temperatures and offsets. An online one learns while serving: after each
-// round it observes what was accepted, and what it learns acts from the next round on.
+// One that was fitted before is loaded from its temperatures and offsets. An online one learns while serving: after
+// each round it observes what was accepted, and what it learns acts from the next round on.
 #ifndef SURELEAP_C_CALIBRATION_H
 #define SURELEAP_C_CALIBRATION_H
 
@@ -29,7 +29,8 @@ typedef struct sureleap_calibration_options {
     size_t struct_size;
     int32_t kind;
     size_t block_size;  ///< gamma: positions
-    /// [block_size] temperatures, positive. Null: of a fixed calibration an error; an online one starts from the identity.
+    /// [block_size] temperatures, positive. Null: of a fixed calibration an error; an online one starts from the
+    /// identity.
     double const* temperatures;
     double const* offsets;  ///< [block_size]; null: zeros
     // Of an online one (serving/online_maps.hpp, serving/online_calibration.hpp):
@@ -53,7 +54,8 @@ SURELEAP_C_API sureleap_result sureleap_calibration_destroy(sureleap_calibration
 /// The text of the last call that failed; "" before one has. Of no calibration a text that says so.
 SURELEAP_C_API char const* sureleap_calibration_error(sureleap_calibration const* calibration);
 
-/// The calibrated confidence of position k. `request` says whose it is (id, slot, tenant); null: nobody's in particular.
+/// The calibrated confidence of position k. `request` says whose it is (id, slot, tenant); null: nobody's in
+/// particular.
 SURELEAP_C_API sureleap_result sureleap_calibration_apply(sureleap_calibration* calibration,
                                                           sureleap_request const* request, size_t k, double confidence,
                                                           double* calibrated);

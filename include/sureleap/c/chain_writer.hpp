@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The drafter of the C interface: chains are written from outside, position by position. It is drawn from once in a round,
-// as every drafter. What it does then is to keep the block, which is a view, and fill it until the round is admitted.
+// The drafter of the C interface: chains are written from outside, position by position. It is drawn from once in a
+// round, as every drafter. What it does then is to keep the block, which is a view, and fill it until the round is
+// admitted.
 //
 // A token that was drawn outside goes through the same draw as any other, from a source of randomness that answers with
 // it. So it is recorded together with its q and its confidence, or not at all.

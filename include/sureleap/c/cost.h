@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What a step of the engine costs, for schedules that weigh tokens against time. A cost is made once and lent to rounds.
-// It must outlive them. Its numbers are copied, to the heap where they are many.
+// What a step of the engine costs, for schedules that weigh tokens against time. A cost is made once and lent to
+// rounds. It must outlive them. Its numbers are copied, to the heap where they are many.
 #ifndef SURELEAP_C_COST_H
 #define SURELEAP_C_COST_H
 
@@ -36,15 +36,16 @@ typedef struct sureleap_prices {
 typedef struct sureleap_cost_options {
     size_t struct_size;
     int32_t kind;
-    /// All nine of an additive cost. Of the others the last five, which are added to what the batch takes; the first four
-    /// must be 0.
+    /// All nine of an additive cost. Of the others the last five, which are added to what the batch takes; the first
+    /// four must be 0.
     sureleap_prices prices;
     size_t const* batch_tokens;  ///< [points], strictly ascending, at least one
     double const* seconds;       ///< [points], in [1e-15, 1e9]
     size_t points;
     double rate;      ///< tokens per second
     double overhead;  ///< tokens
-    /// Sizes that the engine pads its batch to, ascending, and those that it pads the number of requests to. Null: none.
+    /// Sizes that the engine pads its batch to, ascending, and those that it pads the number of requests to. Null:
+    /// none.
     size_t const* token_sizes;
     size_t token_size_count;
     size_t const* request_sizes;

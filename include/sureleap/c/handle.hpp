@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// How C calls reach C++ objects: objects in memory of the caller's that know whether they live, and errors that become a
-// result and a text at the boundary, which nothing is thrown across.
+// How C calls reach C++ objects: objects in memory of the caller's that know whether they live, and errors that become
+// a result and a text at the boundary, which nothing is thrown across.
 //
-// A handle keeps a mark that depends on its kind and its address. So null, another kind, a copy of the bytes and an object
-// that was destroyed are told from one that lives, for as long as the memory is the caller's.
+// A handle keeps a mark that depends on its kind and its address. So null, another kind, a copy of the bytes and an
+// object that was destroyed are told from one that lives, for as long as the memory is the caller's.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Rounds of speculative decoding. A round object is made once for a rule, a schedule and sizes, and then, for each step:
+// Rounds of speculative decoding. A round object is made once for a rule, a schedule and sizes, and then, for each
+// step:
 //
 //     begin     the requests that take part                          -> how far each may draft
 //     [plan]    confidences at the anchor, for SURELEAP_PLANNED
@@ -104,8 +105,8 @@ typedef struct sureleap_round_options {
     size_t top_log_probabilities;  ///< most that a request may ask for, at most 1,024
 } sureleap_round_options;
 
-/// Token rejection of categorical drafts with dense logits in float, no confidence, everything verified; one request, gamma
-/// = 7. The vocabulary is yours to set.
+/// Token rejection of categorical drafts with dense logits in float, no confidence, everything verified; one request,
+/// gamma = 7. The vocabulary is yours to set.
 SURELEAP_C_API void sureleap_round_options_init(sureleap_round_options* options);
 /// Bytes of memory that such a round needs.
 SURELEAP_C_API sureleap_result sureleap_round_bytes(sureleap_round_options const* options, size_t* bytes,
@@ -132,11 +133,12 @@ typedef struct sureleap_transform {
 /// those before. Where threads are lent, it is called from several at once.
 typedef int32_t (*sureleap_text_end)(void* of, uint64_t id, int32_t const* emitted, size_t count);
 
-/// Which tokens may come in a constrained text behind the `count` drafted tokens of its round: a bit for each, bit v % 32 of
-/// word v / 32, (V + 31) / 32 words, as xgrammar and llguidance make them. Others have probability 0 in p, and in a q that
-/// the library computes from logits. Asked when a token is drafted and when the target's row is read, for the same
-/// prefixes or others, and not behind a stop token; the words stay valid until it is asked again for the request. Null:
-/// every token. A function of these tokens and of those before. Where threads are lent, it is called from several at once.
+/// Which tokens may come in a constrained text behind the `count` drafted tokens of its round: a bit for each, bit v %
+/// 32 of word v / 32, (V + 31) / 32 words, as xgrammar and llguidance make them. Others have probability 0 in p, and in
+/// a q that the library computes from logits. Asked when a token is drafted and when the target's row is read, for the
+/// same prefixes or others, and not behind a stop token; the words stay valid until it is asked again for the request.
+/// Null: every token. A function of these tokens and of those before. Where threads are lent, it is called from several
+/// at once.
 typedef int32_t const* (*sureleap_constraint)(void* of, uint64_t id, int32_t const* drafted, size_t count);
 
 typedef struct sureleap_request {
@@ -183,8 +185,8 @@ typedef struct sureleap_drafts {
     /// [requests * positions] drawn by you, -1 where a chain has ended; null: the library draws. Needed for one-hot q.
     int32_t const* tokens;
     double const* confidences;  ///< [requests * positions]; needed where they are given
-    /// [requests * positions, V] or, if sparse, the numbers of the lists. None if q is one-hot. Dense logits in float are
-    /// not copied: they stay as they are until the round has ended.
+    /// [requests * positions, V] or, if sparse, the numbers of the lists. None if q is one-hot. Dense logits in float
+    /// are not copied: they stay as they are until the round has ended.
     sureleap_rows rows;
     int32_t const* list_tokens;  ///< of sparse q: the tokens beside the numbers, as many rows and columns, in any order
     size_t list_stride;
@@ -192,10 +194,10 @@ typedef struct sureleap_drafts {
     int32_t* drawn;  ///< out, may be null: [requests * positions] the tokens of the chains, -1 where they end
 } sureleap_drafts;
 
-/// Appends to the chains. Tokens of your own must be drawn from the q that comes with them, independently of all else; only
-/// q that is categorical, or one-hot, can be drawn from outside. A chain ends at its cap. What is wrong with a row, a list,
-/// a token or a confidence costs its request the round, and the verdict says so. Behind a stop token nothing is emitted, so
-/// a drafter that runs once for each position may give that request a count of 0.
+/// Appends to the chains. Tokens of your own must be drawn from the q that comes with them, independently of all else;
+/// only q that is categorical, or one-hot, can be drawn from outside. A chain ends at its cap. What is wrong with a
+/// row, a list, a token or a confidence costs its request the round, and the verdict says so. Behind a stop token
+/// nothing is emitted, so a drafter that runs once for each position may give that request a count of 0.
 SURELEAP_C_API sureleap_result sureleap_round_draft(sureleap_round* round, sureleap_drafts const* drafts);
 
 /// What the target has to score, request after request: its anchor, then the verified prefix of its chain. Row i of the

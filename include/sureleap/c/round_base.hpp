@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What is the same in all rounds of the C interface, whatever they are made of: how far a round has come, the requests as
-// the library sees them, and verdicts as C sees them.
+// What is the same in all rounds of the C interface, whatever they are made of: how far a round has come, the requests
+// as the library sees them, and verdicts as C sees them.
 #pragma once
 
 #include <algorithm>

@@ -118,9 +118,9 @@ struct survival_labels {
     /// verified or not. After a trimmed prefix was accepted in full, survival beyond it was not observed: l.
     std::size_t known = 0;
     /// Positions that were verified: l. The right number of observations for a FIT on trimmed rounds. Whether k < l was
-    /// decided before x_k was drawn, so it selects no outcome. `known` at k >= l selects the rounds with a rejection, all
-    /// labelled 0, and leaves out those that went well. Every a_k beyond would be fitted towards 0. The two agree if all
-    /// rounds verify all gamma tokens, which is the best data to fit on.
+    /// decided before x_k was drawn, so it selects no outcome. `known` at k >= l selects the rounds with a rejection,
+    /// all labelled 0, and leaves out those that went well. Every a_k beyond would be fitted towards 0. The two agree
+    /// if all rounds verify all gamma tokens, which is the best data to fit on.
     std::size_t verified = 0;
 
     [[nodiscard]] std::uint8_t label(std::size_t k) const noexcept { return k < accepted ? 1 : 0; }

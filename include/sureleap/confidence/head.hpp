@@ -88,9 +88,9 @@ public:
         return sigmoid(logit(hidden, previous));
     }
 
-    /// c_k as far as it is known at the anchor, before anything of the block is drawn. At k = 0 it is c_k. From k = 1 on
-    /// the mean row of w1 stands for the token that does not exist yet. Only an estimate of c_k, but one that may feed an
-    /// unconstrained search for the verify budget: it carries no information about the block's tokens.
+    /// c_k as far as it is known at the anchor, before anything of the block is drawn. At k = 0 it is c_k. From k = 1
+    /// on the mean row of w1 stands for the token that does not exist yet. Only an estimate of c_k, but one that may
+    /// feed an unconstrained search for the verify budget: it carries no information about the block's tokens.
     [[nodiscard]] Real at_anchor(std::span<Real const> hidden, token_id anchor, std::size_t k) const noexcept {
         return sigmoid(k == 0 ? logit(hidden, anchor) : hidden_term(hidden) + mean_term_);
     }

@@ -22,11 +22,11 @@ SURELEAP_BEGIN_NAMESPACE
 /// A view of a calibration, which must outlive it: called as c(request, k, confidence) or, as a calibrator, as
 /// c(k, confidence). By default none: confidences stay what they are.
 ///
-/// A calibration that answers for so many positions only says so by block_size(), and one that knows so many slots only by
-/// max_requests(). Rounds that have more are refused at set-up.
+/// A calibration that answers for so many positions only says so by block_size(), and one that knows so many slots only
+/// by max_requests(). Rounds that have more are refused at set-up.
 ///
-/// Promise: increasing in the confidence, constant during a round, noexcept, and concurrently callable where threads are
-/// lent. One that learned from a token of the round in which it is asked would look ahead.
+/// Promise: increasing in the confidence, constant during a round, noexcept, and concurrently callable where threads
+/// are lent. One that learned from a token of the round in which it is asked would look ahead.
 class calibration_ref {
 public:
     calibration_ref() = default;

@@ -97,8 +97,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// Throws an error whose text is all parts joined: strings and numbers. Whoever reads a file for the library, or makes a part for
-/// it, fails in the same way. The text is built on failure alone, so the caller tests first.
+/// Throws an error whose text is all parts joined: strings and numbers. Whoever reads a file for the library, or makes
+/// a part for it, fails in the same way. The text is built on failure alone, so the caller tests first.
 template <class... Parts>
 [[noreturn, gnu::cold]] void fail_with(Parts... parts) {  // by value: literals of every length are one type
     detail::throw_error(detail::joined({parts...}));

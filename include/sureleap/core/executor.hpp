@@ -43,23 +43,24 @@ using task_ref = function_ref<void(std::size_t)>;
 ///   wrote is there for the caller then, and what the caller wrote before is there for them.
 /// - width(): how many of them it runs at once, at least 1; constant. Scratch is carved for so many, and a run has no
 ///   more tasks. 1 is an executor too: nothing is divided then.
-/// - grain(), optional: how many numbers (logits, weights) a task shall pass over at least; constant. default_grain where
-///   there is none.
+/// - grain(), optional: how many numbers (logits, weights) a task shall pass over at least; constant. default_grain
+///   where there is none.
 ///
-/// Promise: run does not throw, and says so. Tasks do not throw either. Runs begin in the thread that calls a stage, one at a time
-/// and never inside a task, so a pool need not nest; engines in different threads that share one begin runs concurrently.
-/// Not promised: any order, any thread, that tasks overlap at all. Tasks never wait for each other.
+/// Promise: run does not throw, and says so. Tasks do not throw either. Runs begin in the thread that calls a stage,
+/// one at a time and never inside a task, so a pool need not nest; engines in different threads that share one begin
+/// runs concurrently. Not promised: any order, any thread, that tasks overlap at all. Tasks never wait for each other.
 template <class E>
 concept executor = requires(E& e, E const& c, std::size_t tasks, task_ref task) {
     { e.run(tasks, task) } noexcept;
     { c.width() } -> std::convertible_to<std::size_t>;
 };
 
-/// A task of so many numbers takes some 50 microseconds. To wake a thread that sleeps was seen to take 15 to 50, so less is
-/// not worth it. A pool whose threads spin can do with less.
+/// A task of so many numbers takes some 50 microseconds. To wake a thread that sleeps was seen to take 15 to 50, so
+/// less is not worth it. A pool whose threads spin can do with less.
 inline constexpr std::size_t default_grain = std::size_t{1} << 19;
 
-/// A view of an executor, which must outlive it. By default none: everything runs in the calling thread. Models executor.
+/// A view of an executor, which must outlive it. By default none: everything runs in the calling thread. Models
+/// executor.
 class executor_ref {
 public:
     executor_ref() = default;
@@ -132,9 +133,9 @@ private:
 #endif
 };
 
-/// f(worker, item) for every item below `items`, by at most `workers` tasks. No two calls of one worker overlap, so it may
-/// have scratch. If f throws, no further item is begun. The first exception comes out when the items that were begun
-/// have ended.
+/// f(worker, item) for every item below `items`, by at most `workers` tasks. No two calls of one worker overlap, so it
+/// may have scratch. If f throws, no further item is begun. The first exception comes out when the items that were
+/// begun have ended.
 template <class F>
 void share_out(executor_ref const& executor, std::size_t workers, std::size_t items, F const& f) {
     workers = std::min(workers, items);

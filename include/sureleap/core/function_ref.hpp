@@ -54,7 +54,8 @@ public:
                       "and be noexcept");
     }
 
-    /// An object that is called in another way: as call(object, arguments...), where `call` is a lambda without captures.
+    /// An object that is called in another way: as call(object, arguments...), where `call` is a lambda without
+    /// captures.
     template <class T, class Call>
     function_ref(T& object, Call) noexcept
         : lent_(const_cast<std::remove_const_t<T>*>(&object)),

@@ -51,9 +51,9 @@ struct argmax_draft {
 /// x_k = the winner of the exponential race (Gumbel-max) over q_k with the noise of its absolute position: the same
 /// noise the target's token is chosen with.
 ///
-/// For rules whose output does not depend on the draft (fidelity::pathwise). A rule that samples would judge such a token
-/// by what earlier rounds let through: block verification is biased by it (total variation 0.042 seen), token rejection
-/// under a schedule that reads the confidences of past rounds.
+/// For rules whose output does not depend on the draft (fidelity::pathwise). A rule that samples would judge such a
+/// token by what earlier rounds let through: block verification is biased by it (total variation 0.042 seen), token
+/// rejection under a schedule that reads the confidences of past rounds.
 struct coupled_draft {
     static constexpr bool is_deterministic = false;
     static constexpr bool noise_returns = true;

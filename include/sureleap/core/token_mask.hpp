@@ -31,7 +31,8 @@ struct token_mask {
         auto const v = static_cast<std::size_t>(token);  // a negative id becomes one beyond the words
         return v / word_bits < words.size() && (words[v / word_bits] >> (v % word_bits) & 1u) != 0;
     }
-    /// The one token that a mask allows, or -1 if there is none or are several. O(words), and less if there are several.
+    /// The one token that a mask allows, or -1 if there is none or are several. O(words), and less if there are
+    /// several.
     [[nodiscard]] std::int32_t only() const noexcept {
         std::int32_t found = -1;
         for (std::size_t w = 0; w < words.size(); ++w) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Capacity curves: how many steps per second the engine makes when a step has B batch tokens (paper, section
-// 3.2.2). A scheduler maximises Theta = tau x SPS(B); this header turns measurements (fit/profile.hpp makes them), or a closed
+// Capacity curves: how many steps per second the engine makes when a step has B batch tokens (paper, section 3.2.2). A
+// scheduler maximises Theta = tau x SPS(B); this header turns measurements (fit/profile.hpp makes them), or a closed
 // form, into SPS(B).
 //
 // Lengths must come out equal on every platform, so a curve's arithmetic is spelled so that no compiler may fuse or
@@ -159,8 +159,8 @@ private:
 /// that grows with the batch. Models capacity_curve. For examples, tests, and engines without a profile.
 class analytic_capacity {
 public:
-    /// rate in tokens per second, positive; overhead in tokens, not negative; both finite, and so that a step of one token
-    /// takes 1e-15 to 1e9 seconds.
+    /// rate in tokens per second, positive; overhead in tokens, not negative; both finite, and so that a step of one
+    /// token takes 1e-15 to 1e9 seconds.
     analytic_capacity(double rate, double overhead) : rate_(rate), overhead_(overhead) {
         if (!(rate > 0.0 && std::isfinite(rate))) {
             fail_with("analytic_capacity: rate is ", rate, ", expected a positive finite number");

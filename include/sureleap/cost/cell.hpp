@@ -3,7 +3,8 @@
 // Measurements that override a model: exact step times at some (requests, batch tokens), and a model everywhere else.
 //
 // What is added to the model is the difference between measurement and model, d(R, B). It is interpolated linearly in B
-// between the cells of a row of equal R, then linearly in R between rows. Beyond the cells the nearest difference stays.
+// between the cells of a row of equal R, then linearly in R between rows. Beyond the cells the nearest difference
+// stays.
 //
 // - The model goes on pricing what a cell does not say: contexts and drafts other than the ones it was measured under.
 //   They are other kernels than the one that was measured, so they come on top.

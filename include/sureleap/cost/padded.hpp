@@ -47,9 +47,9 @@ inline void check_graph_sizes(std::string const& who, std::vector<std::size_t> c
 /// - Batch tokens are rounded up to a size of `token_sizes`; requests, if `request_sizes` are given, to one of those
 ///   first, each padded request with a token. No sizes at all: the model as it is.
 /// - Beyond the largest size a step runs several graphs, all full but the last, which is padded like any batch.
-///   Requests (at least one each) and contexts are divided among them evenly, and each is launched; drafting,
-///   and what is paid for the past, are paid once. Rejected: going on without padding, which is what an engine does that falls back to running without graphs:
-///   its times jump there, and that is for cells to say (cell_cost).
+///   Requests (at least one each) and contexts are divided among them evenly, and each is launched; drafting, and what
+///   is paid for the past, are paid once. Rejected: going on without padding, which is what an engine does that falls
+///   back to running without graphs: its times jump there, and that is for cells to say (cell_cost).
 /// - More requests than the largest of `request_sizes` are rounded up to a multiple of it.
 template <cost_model Model>
 class padded_cost {

@@ -39,7 +39,8 @@ private:
     step_load load_;
 };
 
-/// The curve of a round: a capacity curve as it is, a cost model with the round's load. `auto const& curve = curve_of(..)`.
+/// The curve of a round: a capacity curve as it is, a cost model with the round's load. `auto const& curve =
+/// curve_of(..)`.
 template <step_cost Cost>
 [[nodiscard]] decltype(auto) curve_of(Cost const& cost, step_load const& load) noexcept {
     if constexpr (cost_model<Cost>) {
@@ -49,9 +50,9 @@ template <step_cost Cost>
     }
 }
 
-/// A view of a model that must outlive it and must not change during a round. Schedules hold their cost by value; one that
-/// learns while serving (refined_cost), or that several schedules share, is owned by the engine and lent to them. Models
-/// cost_model.
+/// A view of a model that must outlive it and must not change during a round. Schedules hold their cost by value; one
+/// that learns while serving (refined_cost), or that several schedules share, is owned by the engine and lent to them.
+/// Models cost_model.
 ///
 ///   refined_cost cost{model};
 ///   decoder dec{target, drafter, greedy_schedule{cost_ref{cost}}, rule};

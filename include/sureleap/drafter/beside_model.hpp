@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What drafters have in common that find tokens for some requests and leave the others to a drafter inside: with_lookup,
-// with_forced. Who drafts for a request is decided when its block begins, by its context and settings alone. So every
-// token is drawn from a q that is known before it, and every rule stays exact.
+// What drafters have in common that find tokens for some requests and leave the others to a drafter inside:
+// with_lookup, with_forced. Who drafts for a request is decided when its block begins, by its context and settings
+// alone. So every token is drawn from a q that is known before it, and every rule stays exact.
 #pragma once
 
 #include <algorithm>
@@ -36,8 +36,8 @@ SURELEAP_BEGIN_NAMESPACE
 ///
 /// A request with found tokens has draft_limit 0 in what the drafter inside is given; if there are only such, its
 /// forward is not called. So request_view::model_limit is no limit to found tokens: they cost their rows, which the
-/// schedule prices. Takes memory when a round has more requests than any before, or more rounds overlap: each forward pass
-/// has its own for as long as what it returned is kept. No lent calibration sees confidences of found tokens.
+/// schedule prices. Takes memory when a round has more requests than any before, or more rounds overlap: each forward
+/// pass has its own for as long as what it returned is kept. No lent calibration sees confidences of found tokens.
 template <class Derived, class Drafter, class Found>
 class beside_model {
     using other_type = std::remove_cvref_t<Drafter>;

@@ -72,8 +72,8 @@ public:
         }
     }
 
-    /// The latest longest match, and what followed it up to the first id outside 0 .. V-1. A place that is followed by such
-    /// an id at once is no match, because it says nothing of the next token.
+    /// The latest longest match, and what followed it up to the first id outside 0 .. V-1. A place that is followed by
+    /// such an id at once is no match, because it says nothing of the next token.
     [[nodiscard]] lookup_match match(std::span<token_id const> context) const noexcept {
         for (std::size_t n = std::min(options_.longest, context.size()); n >= options_.shortest && n > 0; --n) {
             auto const ending = context.last(n);

@@ -29,8 +29,8 @@ struct drafter_options {
     [[nodiscard]] std::size_t target_vocabulary() const noexcept { return map ? map->target_size() : vocabulary; }
 };
 
-/// How many tokens a drafter, or its model, can draft for a request in the coming round: what its room(request) says, where
-/// it has that. An engine that calls the stages sets request_view::model_limit to it; the decoder does.
+/// How many tokens a drafter, or its model, can draft for a request in the coming round: what its room(request) says,
+/// where it has that. An engine that calls the stages sets request_view::model_limit to it; the decoder does.
 template <class Part>
 [[nodiscard]] std::size_t draft_room(Part const& part, request_view const& request) {
     if constexpr (requires {
@@ -46,8 +46,8 @@ template <class Part>
     }
 }
 
-/// Committed tokens before the request's anchor that a drafter's model has not read, and reads before it drafts: what its
-/// unread(request) says, where it has that. Of request_view::unread, as draft_room is of model_limit.
+/// Committed tokens before the request's anchor that a drafter's model has not read, and reads before it drafts: what
+/// its unread(request) says, where it has that. Of request_view::unread, as draft_room is of model_limit.
 template <class Part>
 [[nodiscard]] std::uint64_t draft_unread(Part const& part, request_view const& request) {
     if constexpr (requires {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Semi-autoregressive drafting (paper section 3.1). One backbone pass gives hidden states h and base logits U for the whole
-// block. A light sequential head then adds a transition bias token by token. So every q_k = softmax(U_k + B_k(x_{<k})) is
-// exact (eq. 4), at the cost of one matrix-vector product.
+// Semi-autoregressive drafting (paper section 3.1). One backbone pass gives hidden states h and base logits U for the
+// whole block. A light sequential head then adds a transition bias token by token. So every q_k = softmax(U_k +
+// B_k(x_{<k})) is exact (eq. 4), at the cost of one matrix-vector product.
 #pragma once
 
 #include <cstddef>
@@ -153,10 +153,10 @@ public:
         });
     }
 
-    /// The sequential loop. With a factored head it goes position by position, and one pass over W2 serves all requests:
-    /// O(gamma R V r), reading gamma V r. Else block by block, while a request's rows are in the caches: O(R gamma (V r + V)),
-    /// with a shortlist of M tokens O(R gamma (V + M r)). Rows of W2, and what is done for a request, are divided among the
-    /// threads that the block was lent.
+    /// The sequential loop. With a factored head it goes position by position, and one pass over W2 serves all
+    /// requests: O(gamma R V r), reading gamma V r. Else block by block, while a request's rows are in the caches: O(R
+    /// gamma (V r + V)), with a shortlist of M tokens O(R gamma (V + M r)). Rows of W2, and what is done for a request,
+    /// are divided among the threads that the block was lent.
     template <class DraftRule, class Rng>
     void draw(forward_type const& forward, DraftRule rule, draft_block<value_type>& block, memory_type const& memory,
               Rng& rng) const {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// What a confidence is worth for a child of some rank. A confidence says how likely a token that was drawn from q is accepted.
-// Of siblings it says that of the eldest. The others are reached where their elders were rejected, so they are drawn
-// from what is left of q, and judged by what is left of p. How often they are accepted is learned, as a ratio to the confidence.
+// What a confidence is worth for a child of some rank. A confidence says how likely a token that was drawn from q is
+// accepted. Of siblings it says that of the eldest. The others are reached where their elders were rejected, so they
+// are drawn from what is left of q, and judged by what is left of p. How often they are accepted is learned, as a ratio
+// to the confidence.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Long runs of forced tokens without the drafter's model. A grammar leaves one token at some places: the keys of an object,
-// say. Every drafter drafts such a token where it comes to it, inside a block that its model has made. Where a run of
-// them is as long as a block, no model is needed: the run is drafted whole, and accepted without a draw.
+// Long runs of forced tokens without the drafter's model. A grammar leaves one token at some places: the keys of an
+// object, say. Every drafter drafts such a token where it comes to it, inside a block that its model has made. Where a
+// run of them is as long as a block, no model is needed: the run is drafted whole, and accepted without a draw.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@ SURELEAP_BEGIN_NAMESPACE
 
 /// When a forced run is drafted, fixed at set-up.
 struct with_forced_options {
-    /// Most tokens of a run in a round; 0: as many as the other drafter drafts. A run costs rows alone, and all of it is
-    /// accepted, so what the target scores in one pass is worth more than a block of a model.
+    /// Most tokens of a run in a round; 0: as many as the other drafter drafts. A run costs rows alone, and all of it
+    /// is accepted, so what the target scores in one pass is worth more than a block of a model.
     std::size_t block_size = 0;
 };
 
@@ -33,8 +33,8 @@ struct forced_run {
 };
 
 /// Runs of at least the other drafter's block_size, or up to the request's cap, for the requests that begin with one;
-/// `Drafter` for the others, and for shorter runs, which it drafts as well and goes on behind them (beside_model). Models
-/// drafter; plans at the anchor if Drafter does. The other drafter is held as by with_lookup.
+/// `Drafter` for the others, and for shorter runs, which it drafts as well and goes on behind them (beside_model).
+/// Models drafter; plans at the anchor if Drafter does. The other drafter is held as by with_lookup.
 template <class Drafter>
 class with_forced : public beside_model<with_forced<Drafter>, Drafter, forced_run> {
     using base = beside_model<with_forced<Drafter>, Drafter, forced_run>;

@@ -6,12 +6,12 @@
 // nothing. Which of the two drafts a block is decided when it begins (beside_model.hpp).
 //
 // One schedule prices both. What lookup finds has a confidence as well: the share of such tokens that were accepted, by
-// the length of the match. A match that went well is a longer one, so position k of a block that began with a match of n
-// tokens is judged as one of n + k.
+// the length of the match. A match that went well is a longer one, so position k of a block that began with a match of
+// n tokens is judged as one of n + k.
 //
-// The first token that was found and not verified teaches too. It is compared with the token that the target drew in its
-// place: they are equal as often as it would have been accepted. So where rows are dear and nothing is verified, a text that
-// repeats itself is still noticed.
+// The first token that was found and not verified teaches too. It is compared with the token that the target drew in
+// its place: they are equal as often as it would have been accepted. So where rows are dear and nothing is verified, a
+// text that repeats itself is still noticed.
 #pragma once
 
 #include <algorithm>
@@ -31,10 +31,12 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// How often a token that lookup found is accepted, by the length of the match. What it learns acts from the next round on.
+/// How often a token that lookup found is accepted, by the length of the match. What it learns acts from the next round
+/// on.
 ///
-/// What a length is expected to have that nobody has observed rises evenly from matches of one token to the longest. The
-/// defaults are near how found tokens fare by position on prompts of five kinds (docs/evaluation.md, SmolLM2-135M-Instruct).
+/// What a length is expected to have that nobody has observed rises evenly from matches of one token to the longest.
+/// The defaults are near how found tokens fare by position on prompts of five kinds (docs/evaluation.md,
+/// SmolLM2-135M-Instruct).
 struct match_acceptance_settings {
     double assumed = 0.3;          ///< of a match of one token; in (0, 1)
     double assumed_longest = 0.8;  ///< of the longest; in (0, 1)
@@ -101,9 +103,9 @@ struct with_lookup_options {
     match_acceptance_settings acceptance{};
 };
 
-/// Lookup for the requests whose context ends in a match, `Drafter` for the others (beside_model). Models drafter; plans at
-/// the anchor if Drafter does. The other drafter is held by value, or by reference where an lvalue was given to the
-/// deduction guide. Needs request_view::context and commit.
+/// Lookup for the requests whose context ends in a match, `Drafter` for the others (beside_model). Models drafter;
+/// plans at the anchor if Drafter does. The other drafter is held by value, or by reference where an lvalue was given
+/// to the deduction guide. Needs request_view::context and commit.
 template <class Drafter>
 class with_lookup : public beside_model<with_lookup<Drafter>, Drafter, lookup_match> {
     using base = beside_model<with_lookup<Drafter>, Drafter, lookup_match>;

@@ -4,9 +4,9 @@
 //
 //     markov_head head{w1, w2, eigen_backend{}};
 //
-// Float and double weights are mapped where they lie. bf16 and half rows are converted in small blocks on the stack: Eigen
-// has types of its own for both. Mapping ours onto them would put Eigen's conversions, and its version, into the result.
-// Sums run in Eigen's order, so a result agrees with scalar_backend up to rounding, not bit for bit.
+// Float and double weights are mapped where they lie. bf16 and half rows are converted in small blocks on the stack:
+// Eigen has types of its own for both. Mapping ours onto them would put Eigen's conversions, and its version, into the
+// result. Sums run in Eigen's order, so a result agrees with scalar_backend up to rounding, not bit for bit.
 //
 // Eigen picks its instructions by the flags of the translation unit, in inline functions of the same name: compile
 // all units that use it with the same -march. (xsimd_backend has its architecture in its type and needs no such

@@ -101,8 +101,8 @@ private:
     std::string path_;
 };
 
-/// Follows a parse for what the finished document does not show: where a text is malformed; a key that occurs twice in an
-/// object, of which nlohmann::json keeps the last value; a number that no double holds; brackets nested too deep.
+/// Follows a parse for what the finished document does not show: where a text is malformed; a key that occurs twice in
+/// an object, of which nlohmann::json keeps the last value; a number that no double holds; brackets nested too deep.
 class json_listener {
     using json = nlohmann::json;
 

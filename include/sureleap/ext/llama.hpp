@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// sureleap inside llama.cpp: targets, drafts, features and samplers over contexts of the user's, for any program that links
-// libllama. Needs llama.h and libllama alone. docs/llama_cpp.md walks through it.
+// sureleap inside llama.cpp: targets, drafts, features and samplers over contexts of the user's, for any program that
+// links libllama. Needs llama.h and libllama alone. docs/llama_cpp.md walks through it.
 #pragma once
 
 #include <sureleap/ext/llama/context.hpp>

@@ -31,13 +31,13 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// Read-only bytes, and the name that errors give them. They stay where they are while the object, or the one it is moved
-/// to, lives. Move-only; a moved-from object has no bytes.
+/// Read-only bytes, and the name that errors give them. They stay where they are while the object, or the one it is
+/// moved to, lives. Move-only; a moved-from object has no bytes.
 class mapped_file {
 public:
-    /// Maps a regular file: nothing is copied, pages come with use and may go again. The file must not shrink meanwhile,
-    /// which no check here could foresee (replacing it by rename is harmless). On systems without mmap the same as read.
-    /// An empty file is no error.
+    /// Maps a regular file: nothing is copied, pages come with use and may go again. The file must not shrink
+    /// meanwhile, which no check here could foresee (replacing it by rename is harmless). On systems without mmap the
+    /// same as read. An empty file is no error.
     [[nodiscard]] static mapped_file map(std::filesystem::path const& path);
 
     /// Reads the file into memory.

@@ -6,8 +6,8 @@
 //     markov_head head{w1, w2, xsimd_backend{}};
 //     round_memory<float, float> memory{drafter, rule, {.max_requests = 8, .kernels = &xsimd_row_kernels<>}};
 //
-// The built-in tables are chosen when the program runs and need no flags, so this one is for processors that they do not
-// know: compile the unit for the processor, and whatever xsimd has for it is used.
+// The built-in tables are chosen when the program runs and need no flags, so this one is for processors that they do
+// not know: compile the unit for the processor, and whatever xsimd has for it is used.
 //
 // bf16 and half rows are converted in small blocks on the stack, since no version of xsimd has batches of them.
 // Sums run in an order of the architecture's own, so a result agrees with scalar_backend up to rounding, not bit
@@ -131,9 +131,9 @@ struct patterns {
     typedef std::uint32_t wide __attribute__((vector_size(4 * Count)));
 };
 
-/// detail/kernel/rows.inl over batches. Only what all versions have is used, which costs something where they differ: patterns
-/// are cast by std::bit_cast, and lanes go through memory where sums are widened and masks are read, which is rare. Without a fused multiply-add in the architecture
-/// products are rounded twice.
+/// detail/kernel/rows.inl over batches. Only what all versions have is used, which costs something where they differ:
+/// patterns are cast by std::bit_cast, and lanes go through memory where sums are widened and masks are read, which is
+/// rare. Without a fused multiply-add in the architecture products are rounded twice.
 template <class Arch>
 struct xsimd_passes {
 #define SURELEAP_KERNEL inline
@@ -169,7 +169,8 @@ struct xsimd_passes {
         static vec multiply_add(vec const& a, vec const& b, vec const& c) { return xsimd::fma(a, b, c); }
         static vec subtract_product(vec const& a, vec const& b, vec const& c) { return xsimd::fnma(b, c, a); }
 
-        /// As in detail/kernel/avx2.hpp. Not xsimd::exp2, which is less exact, slower, and another function on another machine.
+        /// As in detail/kernel/avx2.hpp. Not xsimd::exp2, which is less exact, slower, and another function on another
+        /// machine.
         static vec exp2(vec x) {
             x = max(fill(-200.0f), x);
             vec const n = xsimd::nearbyint(xsimd::min(fill(200.0f), x));  // whatever it makes of NaN: f stays one
@@ -237,8 +238,8 @@ struct xsimd_passes {
 
 }  // namespace detail
 
-/// The passes with batches of one architecture, in double the reference: a table for round_limits::kernels. The unit must
-/// be compiled for the architecture, and the machine must have it: nothing asks when the program runs.
+/// The passes with batches of one architecture, in double the reference: a table for round_limits::kernels. The unit
+/// must be compiled for the architecture, and the machine must have it: nothing asks when the program runs.
 template <class Arch = xsimd::default_arch>
 inline constexpr row_kernels xsimd_row_kernels{
     .name = "xsimd",

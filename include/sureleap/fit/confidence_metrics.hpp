@@ -190,7 +190,8 @@ private:
     struct score_bin {
         std::array<std::uint64_t, 2> count{};  // by label: an index, since nobody can foresee a branch on labels
     };
-    /// The settings as a record wants them: turning an unsigned size into a double, or back, takes longer than the rest.
+    /// The settings as a record wants them: turning an unsigned size into a double, or back, takes longer than the
+    /// rest.
     struct grid {
         std::size_t bins;
         std::size_t scores;

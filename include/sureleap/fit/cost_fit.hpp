@@ -48,8 +48,8 @@ struct additive_fit {
     std::size_t samples = 0;
     std::size_t outliers = 0;  ///< samples that were given no weight
 
-    /// What is not known, as text: "request and batch_token only as a sum; context_token not at all". Empty if all is. That
-    /// no sample has unread tokens, or a replay, is no gap: most engines have neither.
+    /// What is not known, as text: "request and batch_token only as a sum; context_token not at all". Empty if all is.
+    /// That no sample has unread tokens, or a replay, is no gap: most engines have neither.
     [[nodiscard]] std::string unknown() const {
         std::string text;
         std::uint32_t told = 0;

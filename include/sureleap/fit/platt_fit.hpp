@@ -125,7 +125,8 @@ private:
 
 }  // namespace detail
 
-/// Halves, determinism and errors are those of fit_temperatures. O(n gamma) time with a factor of about ten, O(n) memory.
+/// Halves, determinism and errors are those of fit_temperatures. O(n gamma) time with a factor of about ten, O(n)
+/// memory.
 [[nodiscard]] inline platt_fit fit_platt(calibration_data const& data, platt_settings const& settings = {}) {
     detail::check_platt_settings("platt_settings", settings);
     auto fit = detail::fit_sequentially(data, settings.bins, [&](detail::calibration_half const& samples) {

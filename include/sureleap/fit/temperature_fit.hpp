@@ -107,8 +107,8 @@ inline void check_temperature_settings(std::string const& who, temperature_setti
 /// hand them over shuffled or by request, or the halves are less independent than they look.
 ///
 /// O(n gamma temperatures) time: 0.4 s for 100,000 samples of 7 positions and 100 temperatures. O(n) memory. Errors: no
-/// samples, gamma 0, sizes that disagree, a NaN logit, a label other than 0 and 1 or no prefix mask, observed beyond gamma,
-/// unusable settings.
+/// samples, gamma 0, sizes that disagree, a NaN logit, a label other than 0 and 1 or no prefix mask, observed beyond
+/// gamma, unusable settings.
 [[nodiscard]] inline temperature_fit fit_temperatures(calibration_data const& data,
                                                       temperature_settings const& settings = {}) {
     detail::check_temperature_settings("temperature_settings", settings);

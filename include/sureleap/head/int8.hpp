@@ -39,8 +39,8 @@ struct int8_view {
 /// Owns what int8_view sees.
 class int8_matrix {
 public:
-    /// Each row's largest magnitude becomes 127. O(rows cols). Throws if a weight is not finite, or rows are longer than
-    /// int8_view::most_columns.
+    /// Each row's largest magnitude becomes 127. O(rows cols). Throws if a weight is not finite, or rows are longer
+    /// than int8_view::most_columns.
     template <class W>
     explicit int8_matrix(matrix_view<W> weights)
         : values_(weights.rows * weights.cols), scales_(weights.rows), cols_(weights.cols) {
@@ -79,8 +79,8 @@ namespace detail {
 /// A vector as integers: x is about unit * values. A vector with a NaN or an infinity has a unit of NaN, which its
 /// products inherit.
 struct int16_vector {
-    /// The largest integer for which no sum of `cols` products with eight bits leaves 32: with -128 too, which int8_matrix
-    /// does not make but a view made by hand may hold.
+    /// The largest integer for which no sum of `cols` products with eight bits leaves 32: with -128 too, which
+    /// int8_matrix does not make but a view made by hand may hold.
     [[nodiscard]] static constexpr double limit(std::size_t cols) noexcept {
         return std::min(32767.0, std::floor(2147483647.0 / (128.0 * static_cast<double>(cols))));
     }

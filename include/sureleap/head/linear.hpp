@@ -88,11 +88,11 @@ template <class Weight, class Real, class Native>
 
 }  // namespace detail
 
-/// The reference backend: portable, and the order of every sum is fixed. Lane l of 16 adds the elements l, l + 16, ... in
-/// order (bf16 otherwise: detail/kernel/heads.hpp), then the lanes are added pairwise (l with l + 8, + 4, + 2, + 1). One
-/// running sum would wait for each addition, and no compiler may vectorise it. 16 lanes have a fixed order too, are more
-/// accurate, and fill any SIMD register. (Whether a * b + c rounds once or twice is the compiler's -ffp-contract, not the
-/// order.)
+/// The reference backend: portable, and the order of every sum is fixed. Lane l of 16 adds the elements l, l + 16, ...
+/// in order (bf16 otherwise: detail/kernel/heads.hpp), then the lanes are added pairwise (l with l + 8, + 4, + 2, + 1).
+/// One running sum would wait for each addition, and no compiler may vectorise it. 16 lanes have a fixed order too, are
+/// more accurate, and fill any SIMD register. (Whether a * b + c rounds once or twice is the compiler's -ffp-contract,
+/// not the order.)
 struct scalar_backend {
     template <class Weight, std::floating_point Real>
     [[nodiscard]] static Real dot(std::span<Weight const> weights, std::span<Real const> x) noexcept {
@@ -114,9 +114,10 @@ struct scalar_backend {
     }
 };
 
-/// The best vector code of the machine, found when the program runs (detail/kernel/native.hpp): float arithmetic on weights
-/// in float, bf16 or half. What involves double is scalar_backend's. A product's rows are summed in scalar_backend's order,
-/// whatever the batch; multiplications are fused with additions, so results differ from its by rounding.
+/// The best vector code of the machine, found when the program runs (detail/kernel/native.hpp): float arithmetic on
+/// weights in float, bf16 or half. What involves double is scalar_backend's. A product's rows are summed in
+/// scalar_backend's order, whatever the batch; multiplications are fused with additions, so results differ from its by
+/// rounding.
 struct native_backend {
     template <class Weight, std::floating_point Real>
     [[nodiscard]] static Real dot(std::span<Weight const> weights, std::span<Real const> x) noexcept {

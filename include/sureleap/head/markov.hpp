@@ -9,10 +9,10 @@
 //   reset     before the first position of every block; s_0 = 0 also after a block that was fully accepted
 //   add_bias  logits[v] += B_k[v] and the state moves from k-1 to k; call it once per position, in order
 //   embed     e = W1[previous] as reals, the input of a confidence head with Markov embedding
-// The heads here are factored (concept factored_head): B_k = W2 z_k. The code z_k [r] costs next to nothing, the product
-// nearly everything. code() makes z_k and moves the state. output() multiplies: a batch of requests at once, or the rows of
-// a shortlist alone. add_bias is the two together. A head is immutable after construction: const members may be called
-// concurrently with different states.
+// The heads here are factored (concept factored_head): B_k = W2 z_k. The code z_k [r] costs next to nothing, the
+// product nearly everything. code() makes z_k and moves the state. output() multiplies: a batch of requests at once, or
+// the rows of a shortlist alone. add_bias is the two together. A head is immutable after construction: const members
+// may be called concurrently with different states.
 #pragma once
 
 #include <cstddef>

@@ -58,8 +58,9 @@ public:
     [[nodiscard]] std::size_t rank() const noexcept { return weights_.cols; }
     [[nodiscard]] Weights const& weights() const noexcept { return weights_; }
 
-    /// logits[i][v] = base[i][v] + (W2 codes[i])[v] for i < n; base[i] may be logits[i]. O(V r n), reads W2 once. Its rows are
-    /// divided among `threads`, which changes no bit if the backend sums a row alike wherever it stands, as the library's do.
+    /// logits[i][v] = base[i][v] + (W2 codes[i])[v] for i < n; base[i] may be logits[i]. O(V r n), reads W2 once. Its
+    /// rows are divided among `threads`, which changes no bit if the backend sums a row alike wherever it stands, as
+    /// the library's do.
     void add(Real const* const* codes, Real const* const* base, Real* const* logits, std::size_t n,
              executor_ref const& threads = {}) const noexcept {
         constexpr std::size_t read_meanwhile = 4;  // codes that are multiplied in the time that a row takes to arrive

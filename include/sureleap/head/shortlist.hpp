@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// A sequential head that leaves a short list of tokens to draw from: the best of a position's base logits, united with the
-// best successors of the token before by the head's own bias. Only their rows of W2 are multiplied, which takes a
-// hundredth of the time of all. Whatever the list, the rule stays exact: q is the softmax over the list, and that is what
-// tokens are drawn from and verified against. What a list leaves out costs acceptance alone.
+// A sequential head that leaves a short list of tokens to draw from: the best of a position's base logits, united with
+// the best successors of the token before by the head's own bias. Only their rows of W2 are multiplied, which takes a
+// hundredth of the time of all. Whatever the list, the rule stays exact: q is the softmax over the list, and that is
+// what tokens are drawn from and verified against. What a list leaves out costs acceptance alone.
 //
 // Base logits by themselves leave out what the bias would have brought in, several per cent of accepted tokens; the
 // successors cost a table that is computed once.
@@ -142,8 +142,8 @@ template <class T, class Real>
 }
 
 /// The `best` tokens of a row by (logit descending, id ascending), ascending by id, in scratch.candidates; returns how
-/// many. NaN is never among them. O(V): a sample of the row says where to look, one pass collects what is there, and if the
-/// sample misled, another one does.
+/// many. NaN is never among them. O(V): a sample of the row says where to look, one pass collects what is there, and if
+/// the sample misled, another one does.
 template <class T, class Real>
 [[nodiscard]] std::size_t best_tokens(std::span<T const> row, std::size_t best,
                                       shortlist_scratch<Real> const& scratch) noexcept {
@@ -174,8 +174,8 @@ template <class T, class Real>
 /// For gated and RNN heads, whose bias depends on more, it is that of the open gate. Owns its table.
 class successor_table {
 public:
-    /// Throws if biases overflow. O(V_target V_draft r) time, once: minutes for a large vocabulary, so an engine keeps it
-    /// with the weights. Products are divided among `threads`.
+    /// Throws if biases overflow. O(V_target V_draft r) time, once: minutes for a large vocabulary, so an engine keeps
+    /// it with the weights. Products are divided among `threads`.
     template <factored_head Head>
     successor_table(Head const& head, std::size_t successors, executor_ref const& threads = {})
         : rows_(head.previous_vocabulary()), cols_(std::min<std::size_t>(successors, head.vocabulary())) {
@@ -231,8 +231,8 @@ public:
     using scratch_type = shortlist_scratch<value_type>;
 
     /// `best` tokens by base logits, at least 1; the successors of the token before as `successors` says (a view of
-    /// [V_target, any], rows ascending; successor_table makes one), or none. Throws on sizes that do not fit, ids out of
-    /// range or rows that do not ascend.
+    /// [V_target, any], rows ascending; successor_table makes one), or none. Throws on sizes that do not fit, ids out
+    /// of range or rows that do not ascend.
     explicit shortlist_head(Head head, std::size_t best, matrix_view<token_id> successors = {})
         : head_(std::move(head)), best_(std::min<std::size_t>(best, head_.vocabulary())), successors_(successors) {
         if (best == 0) fail_with("shortlist_head: best is 0, expected at least 1 token by base logits");

@@ -24,8 +24,8 @@ SURELEAP_BEGIN_NAMESPACE
 namespace detail {
 
 /// Emits token(0) .. token(accepted - 1) and `next`, up to the end of the text. law(k) is the target's law of token k,
-/// and target_row(k) the row that it came with. Where it ends at a drafted token, what was grown after it counts as not verified: nobody will know whether it was
-/// right.
+/// and target_row(k) the row that it came with. Where it ends at a drafted token, what was grown after it counts as not
+/// verified: nobody will know whether it was right.
 template <class Token, class Law, class Row, class Round>
 void emit(std::size_t r, token_id next, Token const& token, Law const& law, Row const& target_row, Round& round) {
     request_view const& request = round.batch.requests()[r];

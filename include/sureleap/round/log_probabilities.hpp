@@ -17,9 +17,9 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace detail {
 
-/// The likeliest tokens of a law, the likeliest first, the lower id first of equals; no_token behind its last one. Tokens
-/// whose weight is 0 as the row's compute type has it are none. O(size x best.size()) at worst, and O(size) where few rows
-/// rise to their end.
+/// The likeliest tokens of a law, the likeliest first, the lower id first of equals; no_token behind its last one.
+/// Tokens whose weight is 0 as the row's compute type has it are none. O(size x best.size()) at worst, and O(size)
+/// where few rows rise to their end.
 template <class Law>
 void find_likeliest(Law const& law, std::span<token_log_probability> best) noexcept {
     std::fill(best.begin(), best.end(), token_log_probability{});

@@ -41,10 +41,11 @@ SURELEAP_BEGIN_NAMESPACE
 /// Sizes of an engine's rounds.
 struct round_limits {
     std::size_t max_requests = 1;
-    /// For everything that passes over rows of logits; a static table. Null: the best that this machine runs. (If it were
-    /// named here, whoever includes this header would compile it.)
+    /// For everything that passes over rows of logits; a static table. Null: the best that this machine runs. (If it
+    /// were named here, whoever includes this header would compile it.)
     row_kernels const* kernels = nullptr;
-    /// Threads that a round may use; must outlive the memory. Default: the calling one. Results are the same bits with any.
+    /// Threads that a round may use; must outlive the memory. Default: the calling one. Results are the same bits with
+    /// any.
     executor_ref executor{};
     /// Applied to every confidence, live and at the anchor; must outlive the memory. Default: none.
     calibration_ref calibration{};
@@ -154,7 +155,8 @@ struct round_access;
 
 }  // namespace detail
 
-/// T: target storage; Q: draft compute type; Hook: logits hook. Moves, and does not copy: it is full of views of itself.
+/// T: target storage; Q: draft compute type; Hook: logits hook. Moves, and does not copy: it is full of views of
+/// itself.
 template <class T, class Q, class Hook = no_logits_hook>
 class round_memory {
 public:
@@ -232,7 +234,8 @@ private:
         }
     }
 
-    // The same code for all parts: engines that choose theirs at run time construct memories of hundreds of combinations.
+    // The same code for all parts: engines that choose theirs at run time construct memories of hundreds of
+    // combinations.
     void make(detail::round_parts const& parts, draft_shape const& shape, detail::draft_carver const& carve_draft,
               round_limits const& limits) {
         if (limits.max_requests == 0) fail_with("round_limits: max_requests is 0, expected at least 1");

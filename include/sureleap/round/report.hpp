@@ -56,8 +56,8 @@ public:
     [[nodiscard]] double tokens_per_target_call() const noexcept { return ratio(emitted_, target_calls_); }
     // Of trees, position k is the token that was grown k-th:
 
-    /// P(x_{k+1} accepted | verified, and everything before it accepted): Figure 2 of the paper. 0 if never reached. In a
-    /// tree, given that its parent was accepted and its elder siblings were not.
+    /// P(x_{k+1} accepted | verified, and everything before it accepted): Figure 2 of the paper. 0 if never reached. In
+    /// a tree, given that its parent was accepted and its elder siblings were not.
     [[nodiscard]] double conditional_acceptance(std::size_t k) const noexcept {
         return ratio(at(accepted_at_, k), at(reached_at_, k));
     }

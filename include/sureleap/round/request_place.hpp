@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Places for requests: what a decoder keeps of each between rounds. Tokens so far, settings, seed, and whether it runs. The
-// place is the request's `slot` in every stage, so models and histories can keep state of their own by it.
+// Places for requests: what a decoder keeps of each between rounds. Tokens so far, settings, seed, and whether it runs.
+// The place is the request's `slot` in every stage, so models and histories can keep state of their own by it.
 #pragma once
 
 #include <cstddef>
@@ -88,7 +88,8 @@ private:
     request_settings settings_;
 };
 
-/// Seeds of requests that brought none, each its own: unseeded requests that shared a stream would emit correlated texts.
+/// Seeds of requests that brought none, each its own: unseeded requests that shared a stream would emit correlated
+/// texts.
 class seed_source {
 public:
     explicit seed_source(std::optional<std::uint64_t> base) : base_(base ? *base : entropy()) {}

@@ -59,9 +59,9 @@ public:
                   "round_runner: the hook must be callable as hook(hook_context const&, std::span<real>)");
     static_assert(randomness<Rng>, "round_runner: the random source does not model sureleap::randomness");
 
-    /// A drafter that throws costs its round the drafts it has not made, and is asked again in the next one: so many times
-    /// in a row (drafter_retries), then its failure comes out of run. So it does at once where the round may not go on
-    /// (can_end_drafts).
+    /// A drafter that throws costs its round the drafts it has not made, and is asked again in the next one: so many
+    /// times in a row (drafter_retries), then its failure comes out of run. So it does at once where the round may not
+    /// go on (can_end_drafts).
     round_runner(Target target, Drafter drafter, Schedule schedule, Rule rule, round_limits const& limits, Hook hook,
                  Rng rng, std::size_t drafter_retries = 0)
         : target_(std::forward<Target>(target)),
@@ -91,9 +91,9 @@ public:
     /// A round has failed while it drafted: the next one is of the same requests (round_memory).
     [[nodiscard]] bool undecided() const noexcept { return memory_.undecided(); }
 
-    /// Runs a round for these requests and returns its record, valid until the next one. A failure of the target, of the
-    /// hook, or of the drafter if it is out of retries, propagates with nothing committed; the round may be run again.
-    /// Allocates nothing itself.
+    /// Runs a round for these requests and returns its record, valid until the next one. A failure of the target, of
+    /// the hook, or of the drafter if it is out of retries, propagates with nothing committed; the round may be run
+    /// again. Allocates nothing itself.
     round_record run(std::span<request_view const> requests) {
         draft_failure_ = nullptr;
         if (begin_round(schedule_, asked_about(requests), memory_)) draft();
@@ -111,7 +111,8 @@ public:
 private:
     using memory_type = round_memory<target_value, draft_value, Hook>;
 
-    /// The requests, which draft no more than the drafter has room for, and what its model and the target are behind with.
+    /// The requests, which draft no more than the drafter has room for, and what its model and the target are behind
+    /// with.
     [[nodiscard]] std::span<request_view const> asked_about(std::span<request_view const> requests) {
         if (requests.size() > views_.size()) return requests;  // begin_round says what is wrong
         for (std::size_t r = 0; r < requests.size(); ++r) {

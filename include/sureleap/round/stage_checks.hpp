@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What stages of a round check before they do anything, in release builds too: that they are called in order, with the parts that
-// the round_memory was made for, and with requests that can take part. A check is a comparison or two; texts are made where it
-// fails.
+// What stages of a round check before they do anything, in release builds too: that they are called in order, with the
+// parts that the round_memory was made for, and with requests that can take part. A check is a comparison or two; texts
+// are made where it fails.
 #pragma once
 
 #include <algorithm>
@@ -108,7 +108,8 @@ inline void expect_rows(pass_stamp const& pass, std::span<request_view const> re
         "its own");
 }
 
-/// The settings are read in every round, so they are checked in every round: the text is only made where they are wrong.
+/// The settings are read in every round, so they are checked in every round: the text is only made where they are
+/// wrong.
 [[nodiscard]] inline bool is_usable(transform const& t) noexcept {
     return t.temperature >= 0.0 && t.temperature <= largest_temperature && t.top_k >= 0 && t.top_p > 0.0 &&
            t.top_p <= 1.0 && t.min_p >= 0.0 && t.min_p <= 1.0;

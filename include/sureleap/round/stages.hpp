@@ -162,8 +162,8 @@ void plan_by_history(Schedule const& schedule, round_memory<T, Q, Hook>& memory)
 
 // ---- stages ----------------------------------------------------------------------------------------------------
 
-/// Begin. Takes the requests of the round, which are copied; weighs them by their priorities, lets the schedule limit what
-/// they draft, and empties the block. False if nobody drafts: forward, plan and draw may be left out then.
+/// Begin. Takes the requests of the round, which are copied; weighs them by their priorities, lets the schedule limit
+/// what they draft, and empties the block. False if nobody drafts: forward, plan and draw may be left out then.
 ///
 /// Throws if a request cannot take part: it has no usable settings, its anchor is no token, or it has nothing left to
 /// emit. Throws, too, if a slot is out of range or taken twice, or if a position is not where the last round ended.
@@ -191,9 +191,9 @@ template <class Schedule, class T, class Q, class Hook>
     return detail::empty_block(views, floor, round);
 }
 
-/// Plan from past rounds, by all that it reads: who takes part, and the tables that earlier rounds left. Nothing of it is
-/// written while a block is drawn, so it may run beside `draw` on another thread: the asynchronous scheduler of paper
-/// section 5.2. A schedule that is chosen at run time and plans otherwise, or not, plans nothing here.
+/// Plan from past rounds, by all that it reads: who takes part, and the tables that earlier rounds left. Nothing of it
+/// is written while a block is drawn, so it may run beside `draw` on another thread: the asynchronous scheduler of
+/// paper section 5.2. A schedule that is chosen at run time and plans otherwise, or not, plans nothing here.
 template <planner Schedule, class T, class Q, class Hook>
 void plan(Schedule const& schedule, round_memory<T, Q, Hook>& memory) {
     if constexpr (!detail::chosen_at_run_time<Schedule>) {
@@ -261,13 +261,13 @@ template <class T, class Q, class Hook>
 [[nodiscard]] bool can_end_drafts(round_memory<T, Q, Hook>& memory) noexcept {
     return detail::may_end_drafts(detail::round_access::state(memory));
 }
-/// The drafter threw, in forward, plan or draw, and the round goes on with what it had drafted: admit comes next. Verdicts
-/// report status::drafter_failed. What was drawn is verified as far as the schedule says, or the failure would choose
-/// among it.
+/// The drafter threw, in forward, plan or draw, and the round goes on with what it had drafted: admit comes next.
+/// Verdicts report status::drafter_failed. What was drawn is verified as far as the schedule says, or the failure would
+/// choose among it.
 ///
-/// Throws if it may not (can_end_drafts): with several requests, a rule that samples, and a failure between two draws. One
-/// request's token may have caused it and ends another's chain, so a schedule would learn of that token. Such a round is
-/// begun again until the drafter works, as after any failure.
+/// Throws if it may not (can_end_drafts): with several requests, a rule that samples, and a failure between two draws.
+/// One request's token may have caused it and ends another's chain, so a schedule would learn of that token. Such a
+/// round is begun again until the drafter works, as after any failure.
 template <class T, class Q, class Hook>
 void end_drafts(round_memory<T, Q, Hook>& memory) {
     auto& round = detail::round_access::state(memory);
@@ -287,8 +287,8 @@ void end_drafts(round_memory<T, Q, Hook>& memory) {
 /// What the plan stage hands to admit: how many positions to verify, if a planner decided that.
 using verify_budget = std::optional<std::size_t>;
 
-/// The verify length of every request of a table, in memory.lengths: what admit asks a schedule, and what a simulation or a
-/// schedule's own test asks it.
+/// The verify length of every request of a table, in memory.lengths: what admit asks a schedule, and what a simulation
+/// or a schedule's own test asks it.
 template <class Schedule>
 [[nodiscard]] std::span<std::uint32_t const> admit(Schedule const& schedule, draft_table const& table,
                                                    verify_budget const& budget, frontier_memory const& memory) {
@@ -304,8 +304,8 @@ template <class Schedule>
 /// Admit. Decides how much of each block is verified, and returns the batch that the target has to score: anchors and
 /// admitted prefixes, request after request.
 ///
-/// There is one way to verify less: to draft less, by draft_limit in begin_round. A batch that turns out too large for one
-/// pass of the target is scored in several, or fails; its requests then run alone, with the same lengths.
+/// There is one way to verify less: to draft less, by draft_limit in begin_round. A batch that turns out too large for
+/// one pass of the target is scored in several, or fails; its requests then run alone, with the same lengths.
 template <class Schedule, class T, class Q, class Hook>
 [[nodiscard]] verify_batch const& admit(Schedule const& schedule, round_memory<T, Q, Hook>& memory) {
     auto& round = detail::round_access::state(memory);
@@ -320,9 +320,9 @@ template <class Schedule, class T, class Q, class Hook>
     return round.batch;
 }
 
-/// Accept. Judges each request by the target's rows, one a row of the batch. A row without a law gives its request the status
-/// invalid_target, and a target that gives no rows all of them; rows of another shape are an error. Asked again, the same
-/// comes out; verdicts are handed out by end_round.
+/// Accept. Judges each request by the target's rows, one a row of the batch. A row without a law gives its request the
+/// status invalid_target, and a target that gives no rows all of them; rows of another shape are an error. Asked again,
+/// the same comes out; verdicts are handed out by end_round.
 ///
 /// Requests are divided among the threads that were lent, if there is work for them and draws may be made at once
 /// (concurrent_randomness); then rule and hook are called concurrently. What one of them throws comes out of accept,
@@ -355,9 +355,9 @@ void commit_to(Model& model, std::span<verdict const> verdicts, round_memory<T, 
     detail::commit_to(model, verdicts);
 }
 
-/// End. Commits the verdicts to the models that have commit (commit_to), in the order given, the target first; remembers the
-/// round for planners; lets the schedule observe it. Returns its record, with the verdicts, valid until the next round
-/// begins. An engine that rolls back its caches itself names no models and does so by the record.
+/// End. Commits the verdicts to the models that have commit (commit_to), in the order given, the target first;
+/// remembers the round for planners; lets the schedule observe it. Returns its record, with the verdicts, valid until
+/// the next round begins. An engine that rolls back its caches itself names no models and does so by the record.
 ///
 /// From the first commit on nothing may fail, or some would have committed and others not, and the tokens would be
 /// lost. So commit and observe are noexcept, which is asserted.

@@ -45,8 +45,8 @@ struct draw_key {
     [[nodiscard]] bool operator==(draw_key const&) const = default;
 };
 
-/// The most tokens that a round may draft for a request. A key has 16 bits for the position in its block or the node of its
-/// tree; in the bits above, decisions that draw again count their attempts.
+/// The most tokens that a round may draft for a request. A key has 16 bits for the position in its block or the node of
+/// its tree; in the bits above, decisions that draw again count their attempts.
 inline constexpr std::size_t most_keyed_drafts = 0xffff;
 
 namespace detail {

@@ -92,10 +92,10 @@ template <class Weights>
 concept evaluated_in_segments = requires(Weights const& weights, token_id v,
                                          std::span<typename Weights::weight_type> out) { weights.evaluate(v, out); };
 
-/// Weights that are searched many at a time, if can_list(): above(first, count, least, out) writes which of the row's places
-/// first .. first + count - 1 may have more weight than the `least` of their 128, or a weight that is no number. What is
-/// written counts from `first`, and none is left out. Place i is token i or, if mapped_size() is not 0, mapped_token(i), and
-/// these ascend. likely() is a token that is likely to win, or no_token.
+/// Weights that are searched many at a time, if can_list(): above(first, count, least, out) writes which of the row's
+/// places first .. first + count - 1 may have more weight than the `least` of their 128, or a weight that is no number.
+/// What is written counts from `first`, and none is left out. Place i is token i or, if mapped_size() is not 0,
+/// mapped_token(i), and these ascend. likely() is a token that is likely to win, or no_token.
 template <class Weights>
 concept lists_heavy_tokens = requires(Weights const& weights, double const* least, std::uint32_t* out) {
     weights.can_list();
@@ -103,9 +103,9 @@ concept lists_heavy_tokens = requires(Weights const& weights, double const* leas
     weights.likely();
 };
 
-/// Weights of a part of the tokens, if mapped_size() is not 0: so many, of mapped_token(0), mapped_token(1) ... in any order.
-/// mapped_weights(i, out) writes those of mapped_token(i), mapped_token(i + 1) ..., with the values that they have one at a
-/// time.
+/// Weights of a part of the tokens, if mapped_size() is not 0: so many, of mapped_token(0), mapped_token(1) ... in any
+/// order. mapped_weights(i, out) writes those of mapped_token(i), mapped_token(i + 1) ..., with the values that they
+/// have one at a time.
 template <class Weights>
 concept has_mapped_weights =
     requires(Weights const& weights, std::size_t i, std::span<typename Weights::weight_type> out) {
@@ -166,8 +166,9 @@ public:
             }
         }
     }
-    /// The same winner again, where mapped tokens are few, each in a group of its own: the noise of eight tokens at a time. Most
-    /// of them would need both their numbers one by one. A likely token first. False if a weight is no number, or of no use.
+    /// The same winner again, where mapped tokens are few, each in a group of its own: the noise of eight tokens at a
+    /// time. Most of them would need both their numbers one by one. A likely token first. False if a weight is no
+    /// number, or of no use.
     template <class Weights>
     [[nodiscard]] bool visit_short(Weights const& weights, token_id likely) noexcept {
         if (likely != no_token && !visit_one(weights, static_cast<std::size_t>(likely))) return false;
@@ -195,8 +196,8 @@ public:
         }
         return true;
     }
-    /// The same winner, of all tokens or the mapped ones. A likely one first, so that there is a time to beat; then those that
-    /// may beat it. False if a weight is no number, or of no use as one.
+    /// The same winner, of all tokens or the mapped ones. A likely one first, so that there is a time to beat; then
+    /// those that may beat it. False if a weight is no number, or of no use as one.
     template <class Weights>
     [[nodiscard]] bool visit_some(Weights const& weights, token_id likely) noexcept {
         constexpr std::size_t groups = 2 * philox_lanes;
@@ -325,9 +326,9 @@ private:
     return noise.is_of(v) ? smallest : smallest + noise.excess(key, v).value();
 }
 
-/// argmin over v of E_v / weights[v] with the exponentials of `key`; no_token if no weight is positive, or if one that was
-/// met is no number. O(size): a call of Philox for 256 tokens, and two logarithms for a hundred tokens or so; less the
-/// better `likely` does, a guess of the winner that does not change it.
+/// argmin over v of E_v / weights[v] with the exponentials of `key`; no_token if no weight is positive, or if one that
+/// was met is no number. O(size): a call of Philox for 256 tokens, and two logarithms for a hundred tokens or so; less
+/// the better `likely` does, a guess of the winner that does not change it.
 template <class Weights>
 [[nodiscard]] token_id gumbel_max(draw_key const& key, Weights const& weights, token_id likely = no_token) noexcept {
     detail::gumbel_search leader{key};

@@ -52,8 +52,8 @@ struct part_of_row {
     double before;
 };
 
-/// The part in which a cumulative sum exceeds `threshold`; the last one with weight if rounding runs past the end, and one
-/// that begins at `end` if none has any. sum(first) adds up the part that begins there.
+/// The part in which a cumulative sum exceeds `threshold`; the last one with weight if rounding runs past the end, and
+/// one that begins at `end` if none has any. sum(first) adds up the part that begins there.
 template <class Sum>
 [[nodiscard]] part_of_row find_part(std::size_t first, std::size_t end, std::size_t length, double before,
                                     double threshold, Sum const& sum) noexcept {
@@ -70,8 +70,8 @@ template <class Sum>
 /// What the sums of blocks are.
 enum class block_sums_are : bool { exact, bounds };
 
-/// The block of a row of `size` weights in which their cumulative sum exceeds `threshold`, by the sums of the blocks; the
-/// whole row if there are none. In segments of blocks first, since additions one by one wait for each other.
+/// The block of a row of `size` weights in which their cumulative sum exceeds `threshold`, by the sums of the blocks;
+/// the whole row if there are none. In segments of blocks first, since additions one by one wait for each other.
 template <class Sum>
 [[nodiscard]] part_of_row find_block(std::span<Sum const> sums, std::size_t size, double threshold) noexcept {
     constexpr std::size_t together = 16;
@@ -117,8 +117,8 @@ template <class Real, class Evaluate>
     return what == block_sums_are::exact ? last : end;
 }
 
-/// The weight in [0, size) that the part `share` < 1 of their sum stands for, by a pass that makes the sum and another one
-/// that searches; `size` if there is no sum.
+/// The weight in [0, size) that the part `share` < 1 of their sum stands for, by a pass that makes the sum and another
+/// one that searches; `size` if there is no sum.
 ///
 /// What a draw by approximate sums leaves over goes this way. `share` is the place of its number in that rest, and is
 /// uniform. So the rest is spread over all weights, and the draw has their law. Giving the rest to the last weight
@@ -130,15 +130,16 @@ template <class Real, class Evaluate>
     return find_weight<Real>({0, 0.0}, size, block_sums_are::exact, share * sum, evaluate);
 }
 
-/// Where `threshold` is between `from` and `to`, 0 .. 1 without 1; just below 1 where rounding leaves nothing between them.
+/// Where `threshold` is between `from` and `to`, 0 .. 1 without 1; just below 1 where rounding leaves nothing between
+/// them.
 [[nodiscard]] inline double share_between(double from, double to, double threshold) noexcept {
     constexpr double below_one = 1.0 - 0x1p-53;
     double const share = (threshold - from) / (to - from);
     return share < below_one ? std::max(share, 0.0) : below_one;
 }
 
-/// Where `threshold` leads to behind the weights of a part that ends at `end` and was taken to hold `claimed`: to a weight of
-/// the whole row, by find_share.
+/// Where `threshold` leads to behind the weights of a part that ends at `end` and was taken to hold `claimed`: to a
+/// weight of the whole row, by find_share.
 template <class Real, class Evaluate>
 [[nodiscard, gnu::cold, gnu::noinline]] std::size_t find_leftover(part_of_row const& part, std::size_t end,
                                                                   double claimed, double threshold, std::size_t size,
@@ -147,8 +148,8 @@ template <class Real, class Evaluate>
     return find_share<Real>(size, share_between(weights, claimed, threshold - part.before), evaluate);
 }
 
-/// The weight in [0, size) that the part `share` < 1 of `claimed` stands for, mostly by one pass as far as that weight; `size`
-/// if there is no sum. `claimed` is at least the sum of the weights. What it is more is spread over all of them.
+/// The weight in [0, size) that the part `share` < 1 of `claimed` stands for, mostly by one pass as far as that weight;
+/// `size` if there is no sum. `claimed` is at least the sum of the weights. What it is more is spread over all of them.
 template <class Real, class Evaluate>
 [[nodiscard]] std::size_t find_share_of(std::size_t size, double share, double claimed,
                                         Evaluate const& evaluate) noexcept {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Top-k, top-p and min-p as one threshold. Each filter keeps a prefix of the same order (logit descending, id ascending),
-// so what they keep together is a prefix too. One logit and one id say which. Nothing of the size of a row is kept, and
-// ties truncate alike everywhere.
+// Top-k, top-p and min-p as one threshold. Each filter keeps a prefix of the same order (logit descending, id
+// ascending), so what they keep together is a prefix too. One logit and one id say which. Nothing of the size of a row
+// is kept, and ties truncate alike everywhere.
 #pragma once
 
 #include <algorithm>
@@ -45,11 +45,11 @@ struct kept_tokens {
     std::span<token_id> tokens{};  ///< each once, in no particular order
 };
 
-/// What `how` keeps of `row`, whose most probable token is `mode`. `scratch` needs an entry for every logit. O(size), plus
-/// O(m log c) for a top-p that keeps m tokens of c candidates, some more than m. It pops a heap of these: sorting the row, or
-/// making a heap of it, would take longer than everything else for the usual small nucleus. Of a whole row a top-p takes its mass
-/// and its candidates by two of `passes`. Where the rounding of that mass leaves open which token is the last, a pass that adds
-/// up in double says so.
+/// What `how` keeps of `row`, whose most probable token is `mode`. `scratch` needs an entry for every logit. O(size),
+/// plus O(m log c) for a top-p that keeps m tokens of c candidates, some more than m. It pops a heap of these: sorting
+/// the row, or making a heap of it, would take longer than everything else for the usual small nucleus. Of a whole row
+/// a top-p takes its mass and its candidates by two of `passes`. Where the rounding of that mass leaves open which
+/// token is the last, a pass that adds up in double says so.
 ///
 /// Precondition: `passes` give the mode a weight near 1 (weighted_row::cut).
 template <class T>

@@ -6,11 +6,11 @@
 //
 // It is no row: numbers are computed from q and the list of those tokens.
 //
-// The draw goes by one sum, and the rule judges by the same (remaining.hpp). It is within 2^-22 of the weights' own, whatever is
-// left: the total of q without the weights of elder children, or a sum of the blocks that are left. Where elder children have
-// nearly all of q, the rounding of its total may be larger than what is left. What a draw finds behind the weights is spread over
-// them (find_share_of). So a further child has the law q_j up to the rounding of sums in double, and the rule is told q_j within
-// 2^-22.
+// The draw goes by one sum, and the rule judges by the same (remaining.hpp). It is within 2^-22 of the weights' own,
+// whatever is left: the total of q without the weights of elder children, or a sum of the blocks that are left. Where
+// elder children have nearly all of q, the rounding of its total may be larger than what is left. What a draw finds
+// behind the weights is spread over them (find_share_of). So a further child has the law q_j up to the rounding of sums
+// in double, and the rule is told q_j within 2^-22.
 #pragma once
 
 #include <algorithm>
@@ -31,15 +31,16 @@ SURELEAP_BEGIN_NAMESPACE
     return child;
 }
 
-/// q without the tokens of children that are there already: what the next one is drawn from. A weight function in units of
-/// q's weights. Child: a token, or what token_of() finds one in.
+/// q without the tokens of children that are there already: what the next one is drawn from. A weight function in units
+/// of q's weights. Child: a token, or what token_of() finds one in.
 template <class Q, class Child = token_id>
 class undrawn {
 public:
     using weight_type = typename Q::weight_type;
     static constexpr double rounding = sum_rounding<float>;
 
-    /// O(1) a child, or where a total in floats is no help O(V / 1024 + 1024) with q's sums of blocks, and O(V) without.
+    /// O(1) a child, or where a total in floats is no help O(V / 1024 + 1024) with q's sums of blocks, and O(V)
+    /// without.
     undrawn(Q const& q, std::span<Child const> drawn) noexcept : q_(q), drawn_(drawn), total_(sum_left()) {}
     [[nodiscard]] std::size_t size() const noexcept { return q_.size(); }
     [[nodiscard]] weight_type operator[](token_id v) const noexcept { return is_drawn(v) ? weight_type(0) : q_[v]; }
@@ -79,8 +80,8 @@ public:
         token_id const x = q_.likely();
         return is_drawn(x) ? no_token : x;
     }
-    /// The first token in the order of the row whose cumulative weight exceeds u * total(), or any by its weight where rounding
-    /// leaves none; no_token if none has weight. O(size).
+    /// The first token in the order of the row whose cumulative weight exceeds u * total(), or any by its weight where
+    /// rounding leaves none; no_token if none has weight. O(size).
     [[nodiscard]] token_id quantile(double u) const noexcept {
         if (!(total_ > 0.0)) return no_token;
         std::size_t const i =
@@ -115,8 +116,8 @@ private:
     [[nodiscard]] auto weights_of_row() const noexcept {
         return [this](std::size_t first, std::span<weight_type> out) { row_weights(first, out); };
     }
-    // A total of doubles is as good as a sum of what is left, unless that is less than a millionth. Else the sum: blocks without
-    // a child have theirs already.
+    // A total of doubles is as good as a sum of what is left, unless that is less than a millionth. Else the sum:
+    // blocks without a child have theirs already.
     [[nodiscard]] double sum_left() const noexcept {
         if (drawn_.empty()) return q_.total();
         double left = q_.total();
@@ -143,8 +144,8 @@ undrawn(Q const&, std::span<token_id const>) -> undrawn<Q>;
 /// How often a further child is drawn from q, in which its elders are, before a pass leaves them out.
 inline constexpr std::uint32_t undrawn_proposals = 16;
 
-/// A token drawn from `weights`. Where the row has blocks, from q until it is no elder child: q finds a token without a pass.
-/// Uses the keys `key` and those whose index is 2^16, 2 2^16, ... 15 2^16 larger.
+/// A token drawn from `weights`. Where the row has blocks, from q until it is no elder child: q finds a token without a
+/// pass. Uses the keys `key` and those whose index is 2^16, 2 2^16, ... 15 2^16 larger.
 template <class Q, class Rng>
 [[nodiscard]] token_id draw_undrawn(undrawn<Q> const& weights, draw_key const& key, Rng& rng) {
     draw_key named = key;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A draft may have a vocabulary of its own: usually the frequent part of the target's, or for one position a short list.
-// Everything outside the drafter speaks target ids; here is the only place where the two meet.
+// A draft may have a vocabulary of its own: usually the frequent part of the target's, or for one position a short
+// list. Everything outside the drafter speaks target ids; here is the only place where the two meet.
 #pragma once
 
 #include <algorithm>
@@ -56,8 +56,8 @@ private:
     bool ascends_ = false;
 };
 
-/// What a row of draft logits runs over: a vocabulary_map, or an ascending list of target ids, in which an id is searched
-/// for; nothing, if the draft speaks the target's vocabulary. A view.
+/// What a row of draft logits runs over: a vocabulary_map, or an ascending list of target ids, in which an id is
+/// searched for; nothing, if the draft speaks the target's vocabulary. A view.
 class vocabulary_view {
 public:
     vocabulary_view() = default;

@@ -131,7 +131,8 @@ public:
     [[nodiscard]] double bound(std::span<double> sums) const noexcept {
         return functions_->bound(logits_.data(), logits_.size(), shift_, scale_, sums.data());
     }
-    /// The sum of the weights that a cutoff keeps: those of `kept`, which this may sort. O(size), and O(m log m) for few.
+    /// The sum of the weights that a cutoff keeps: those of `kept`, which this may sort. O(size), and O(m log m) for
+    /// few.
     [[nodiscard]] double sum_kept(std::span<token_id> kept, std::span<double> sums) const noexcept {
         double total = 0.0;
         segment<real> some;
@@ -164,7 +165,8 @@ public:
 
     // ---- searches: an entry, or the size if there is none ------------------------------------------------------
 
-    /// Without a cutoff: the first of entries first .. first + count - 1 at which their cumulative weight exceeds `within`.
+    /// Without a cutoff: the first of entries first .. first + count - 1 at which their cumulative weight exceeds
+    /// `within`.
     [[nodiscard]] std::size_t reach(std::size_t first, std::size_t count, double within) const noexcept {
         std::size_t const i = functions_->reach(logits_.data() + first, count, shift_, scale_, within);
         return i < count ? first + i : logits_.size();
@@ -188,8 +190,8 @@ private:
     [[nodiscard]] static row_functions<T> const& reference() noexcept {
         return scalar_kernels<row_kernels>.template get<T>();
     }
-    // For weights relative to the mode's, whose logit is `top`: the reference where that is so large that its product with
-    // `scale` is rounded to more than weights say.
+    // For weights relative to the mode's, whose logit is `top`: the reference where that is so large that its product
+    // with `scale` is rounded to more than weights say.
     [[nodiscard]] row_functions<T> const& functions_beside(real top, real scale) const noexcept {
         real one = 0;
         functions_->weights(logits_.data() + mode_, 1, top, scale, &one);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// A schedule around a schedule. What a controller, a constraint or a rank's agreement adds is the same for every schedule,
-// so it wraps one. It stays what it wraps: a planner of the same tables, a live scheduler, or one that looks ahead, which
-// check_round still refuses. Adapters nest, in any order; the outer one acts after the inner one.
+// A schedule around a schedule. What a controller, a constraint or a rank's agreement adds is the same for every
+// schedule, so it wraps one. It stays what it wraps: a planner of the same tables, a live scheduler, or one that looks
+// ahead, which check_round still refuses. Adapters nest, in any order; the outer one acts after the inner one.
 //
 //     never_lose{speed_targets{planned_schedule{cost}, ...}, ...}
 //
-// Rejected: hooks of the decoder. They would act beside the schedule, and an engine that owns its loop would have to call
-// them in the right order.
+// Rejected: hooks of the decoder. They would act beside the schedule, and an engine that owns its loop would have to
+// call them in the right order.
 #pragma once
 
 #include <algorithm>
@@ -92,9 +92,9 @@ void admit_by(Schedule const& schedule, draft_table const& table, frontier_memor
 }
 }  // namespace detail
 
-/// A schedule that does what `Schedule` does. Base of adapters, which hide what they change and call the base's member in
-/// it. Models what Schedule models: planner, frontier_scheduler, table_scheduler, sized_part; and draft_limiter, draft_stopper
-/// and round_observer, which do nothing where Schedule has no such member.
+/// A schedule that does what `Schedule` does. Base of adapters, which hide what they change and call the base's member
+/// in it. Models what Schedule models: planner, frontier_scheduler, table_scheduler, sized_part; and draft_limiter,
+/// draft_stopper and round_observer, which do nothing where Schedule has no such member.
 template <scheduler Schedule>
 class schedule_adapter : public detail::planning_origin<Schedule> {
 public:

@@ -13,8 +13,8 @@
 //     };
 //     agreed schedule{top_k_schedule{cost}, from_rank_0{ranks}};
 //
-// Ranks exchange the batch B = R + K, not the budget. For ranks that hold the same requests it makes no difference. Ranks
-// that hold requests of their own can agree by the maximum on the size that all of them pad to, and fill it.
+// Ranks exchange the batch B = R + K, not the budget. For ranks that hold the same requests it makes no difference.
+// Ranks that hold requests of their own can agree by the maximum on the size that all of them pad to, and fill it.
 #pragma once
 
 #include <algorithm>
@@ -32,8 +32,8 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// exchange(B) -> B: what the ranks agree on, each having said its own batch. Called on every rank exactly once a round,
-/// before anything is admitted; may wait for the others.
+/// exchange(B) -> B: what the ranks agree on, each having said its own batch. Called on every rank exactly once a
+/// round, before anything is admitted; may wait for the others.
 ///
 /// Optional: seconds(s) -> s, of a round that was timed (or NaN), called on every rank once a round. Without it ranks
 /// whose schedules learn from seconds should be given one clock. Optional: drafting(requests, floor) replaces
@@ -48,8 +48,8 @@ concept batch_exchange = requires(E const& exchange, std::size_t batch_tokens) {
     { exchange(batch_tokens) } noexcept -> std::convertible_to<std::size_t>;
 };
 
-/// Planner: planner. Exchange: batch_exchange. Models planner. The outermost adapter. A rank on which nobody may draft plans
-/// nothing, but says so.
+/// Planner: planner. Exchange: batch_exchange. Models planner. The outermost adapter. A rank on which nobody may draft
+/// plans nothing, but says so.
 template <scheduler Planner, class Exchange>
 class agreed : public schedule_adapter<Planner> {
     using base = schedule_adapter<Planner>;

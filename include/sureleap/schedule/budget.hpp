@@ -40,7 +40,8 @@ public:
         visit(s.to);
         return surely_below(*capacity_, s, bar_);
     }
-    /// The best is at least as good as any prefix there is. Only `take` finds it: another may be as good and come before.
+    /// The best is at least as good as any prefix there is. Only `take` finds it: another may be as good and come
+    /// before.
     void visit(expected_step const& some) noexcept { bar_ = std::max(bar_, some.throughput(*capacity_)); }
     [[nodiscard]] std::size_t answer() const noexcept { return best_.batch_tokens; }
 

@@ -4,9 +4,9 @@
 // when to stop. Out: the batch tokens and the least survival admitted, from which admit_until makes the verify lengths.
 // The lengths are those of admission one by one.
 //
-// A rule decides about one prefix of the order after another: whether admission goes on to it. All that the rule sees of a
-// prefix is how many candidates it has and the sum of their survivals (expected_step). With a heap each candidate costs
-// O(log R). Here the rule is asked about a segment first: all candidates between two thresholds of survival.
+// A rule decides about one prefix of the order after another: whether admission goes on to it. All that the rule sees
+// of a prefix is how many candidates it has and the sum of their survivals (expected_step). With a heap each candidate
+// costs O(log R). Here the rule is asked about a segment first: all candidates between two thresholds of survival.
 //
 //   1. One pass over the table gives the number of candidates in the segment and their sum (detail/kernel/survivals.hpp).
 //   2. If the rule can prove from these two numbers that it admits all of them, the segment is passed.
@@ -75,7 +75,8 @@ public:
         return after(sets_[depth_].before, kernels_.at_least(sets_[depth_].rows, t));
     }
 
-    /// Cuts the walk at the thresholds of `guess` (high >= middle >= low) before it begins, and copies what lies between.
+    /// Cuts the walk at the thresholds of `guess` (high >= middle >= low) before it begins, and copies what lies
+    /// between.
     void cut(fixed_probability low, fixed_probability middle, fixed_probability high) noexcept {
         candidate_set const& all = sets_[0];
         survival_tally above;

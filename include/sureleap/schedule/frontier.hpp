@@ -50,8 +50,9 @@ namespace detail {
 struct frontier_access;
 }
 
-/// A walk over the admissible candidates of a table. O(R) at the first look at the best, from then on O(log R) to admit, O(1)
-/// to look. A schedule that goes through requests one by one never asks for the best, and pays O(1) for everything.
+/// A walk over the admissible candidates of a table. O(R) at the first look at the best, from then on O(log R) to
+/// admit, O(1) to look. A schedule that goes through requests one by one never asks for the best, and pays O(1) for
+/// everything.
 class causal_frontier {
 public:
     causal_frontier(survival_table const& table, frontier_memory const& memory) noexcept
@@ -96,8 +97,8 @@ public:
             remove(memory_.where[r]);
         }
     }
-    /// Verifies the next n candidates in the order of admission, or all there are: n times admit(best().request). O(R gamma)
-    /// at any n, by passes over the table.
+    /// Verifies the next n candidates in the order of admission, or all there are: n times admit(best().request). O(R
+    /// gamma) at any n, by passes over the table.
     void admit_best(std::size_t n) noexcept;
     /// Gives request r no further position in this round. Precondition: has_next(r).
     void close(std::size_t r) noexcept {
@@ -113,8 +114,8 @@ public:
     /// Positions admitted so far, of request r and of all requests.
     [[nodiscard]] std::size_t length(std::size_t r) const noexcept { return memory_.lengths[r]; }
     [[nodiscard]] std::size_t admitted() const noexcept { return admitted_; }
-    /// The probability that all admitted positions of request r survive: a product of confidences, without the weight that
-    /// candidates' survivals begin with. O(length(r)).
+    /// The probability that all admitted positions of request r survive: a product of confidences, without the weight
+    /// that candidates' survivals begin with. O(length(r)).
     [[nodiscard]] fixed_probability survival(std::size_t r) const noexcept {
         fixed_probability product = certain;
         for (std::size_t k = 0; k < length(r); ++k) product = extend_survival(product, table_.at(r, k).confidence);
@@ -205,7 +206,8 @@ struct frontier_access {
         frontier.admitted_ = end.batch_tokens - frontier.requests();
     }
 
-    /// The same walk over a table that may be seen whole, for the rule's own answer. What it leaves in the memory means nothing.
+    /// The same walk over a table that may be seen whole, for the rule's own answer. What it leaves in the memory means
+    /// nothing.
     template <admission_rule Rule>
     static void walk(survival_table const& table, frontier_memory const& memory, Rule& rule) noexcept {
         survival_kernels const& kernels = memory.passes();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Hysteresis at the edges of a table: a budget that stays on the stair of the last round unless another is worth a margin.
+// Hysteresis at the edges of a table: a budget that stays on the stair of the last round unless another is worth a
+// margin.
 //
 // Where steps are padded to sizes, the curve is a staircase. If load or confidences vary near an edge, the best batch
 // jumps between stairs for next to nothing in Theta. Jumps cost an engine what the curve does not show: graphs that are
@@ -70,8 +71,8 @@ private:
     double theta_ = 0.0;
 };
 
-/// The first batch beyond `from`, in steps of -1 or 1, whose time is not within a share `height` of that of `from`; found by
-/// doubling, for times that rise.
+/// The first batch beyond `from`, in steps of -1 or 1, whose time is not within a share `height` of that of `from`;
+/// found by doubling, for times that rise.
 template <capacity_curve Curve>
 class stair_of {
 public:
@@ -125,8 +126,9 @@ private:
 
 }  // namespace detail
 
-/// Planner: a planner with a capacity() that it reckons with (planned_schedule, top_k_schedule, or an adapter around one).
-/// Models planner. Costs two walks over the table in rounds whose best batch lies on another stair, nothing in others.
+/// Planner: a planner with a capacity() that it reckons with (planned_schedule, top_k_schedule, or an adapter around
+/// one). Models planner. Costs two walks over the table in rounds whose best batch lies on another stair, nothing in
+/// others.
 ///
 /// A stair is the batches around the last one whose step times are within a share `height` of each other. The curve is
 /// that of the coming round. With margin 0 it changes a budget of planned_schedule only where Thetas tie.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Planning at the anchor. A parallel backbone has all hidden states before any token of the block is drawn. So confidences
-// that use no drafted token may feed a global search for the budget, over any capacity curve and without a lag. Live
-// confidences then choose which positions fill it.
+// Planning at the anchor. A parallel backbone has all hidden states before any token of the block is drawn. So
+// confidences that use no drafted token may feed a global search for the budget, over any capacity curve and without a
+// lag. Live confidences then choose which positions fill it.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Schedules of a few lines: a fixed length, two thresholds, and the search in hindsight. The first three know nothing of the
-// hardware; with a capacity curve at hand greedy_schedule, top_k_schedule or planned_schedule replace the constant.
+// Schedules of a few lines: a fixed length, two thresholds, and the search in hindsight. The first three know nothing
+// of the hardware; with a capacity curve at hand greedy_schedule, top_k_schedule or planned_schedule replace the
+// constant.
 #pragma once
 
 #include <cstddef>
@@ -48,8 +49,8 @@ namespace detail {
 }  // namespace detail
 
 /// Thresholds stop a block before the first position that looks too weak. They are on probabilities, so priorities and
-/// speed_targets change nothing here: what a request is worth decides who comes first where places are scarce, and a constant
-/// knows of no places.
+/// speed_targets change nothing here: what a request is worth decides who comes first where places are scarce, and a
+/// constant knows of no places.
 ///
 /// Verifies the prefix before the first conditional confidence below the threshold: the reference code's rule (on c_k,
 /// not on the product). 0 verifies everything. Models frontier_scheduler.
@@ -78,8 +79,8 @@ public:
 
     void admit(causal_frontier& frontier) const noexcept {
         for (std::size_t r = 0; r < frontier.requests(); ++r) {
-            // Not the candidate's survival, which begins with the request's weight: beside a request of priority 10 one of
-            // priority 1 would verify nothing.
+            // Not the candidate's survival, which begins with the request's weight: beside a request of priority 10 one
+            // of priority 1 would verify nothing.
             fixed_probability survival = frontier.survival(r);
             while (frontier.has_next(r)) {
                 survival = extend_survival(survival, frontier.next(r).confidence);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// A grammar's matcher as a request's constraint. Matchers (xgrammar's GrammarMatcher, llguidance's Matcher) have a state:
-// they accept tokens, and roll back. A round asks for masks behind prefixes: those of its drafts, one after the other,
-// and then again where the target's rows are read. `constraint` moves the matcher to the prefix that is asked for, and
-// keeps the masks of the path that it is on, so a chain's second question costs a comparison.
+// A grammar's matcher as a request's constraint. Matchers (xgrammar's GrammarMatcher, llguidance's Matcher) have a
+// state: they accept tokens, and roll back. A round asks for masks behind prefixes: those of its drafts, one after the
+// other, and then again where the target's rows are read. `constraint` moves the matcher to the prefix that is asked
+// for, and keeps the masks of the path that it is on, so a chain's second question costs a comparison.
 //
 //     constraint const json{my_matcher{...}};
 //     decoder.submit(prompt, {.stop_tokens = eos, .constraint = json});     // decoder_options::constrained
@@ -47,7 +47,8 @@ class constraint {
 public:
     explicit constraint(Matcher matcher) : matcher_(std::move(matcher)) {}
 
-    /// The mask behind the text and `drafted`; one that allows nothing where the matcher does not accept them, or fails.
+    /// The mask behind the text and `drafted`; one that allows nothing where the matcher does not accept them, or
+    /// fails.
     [[nodiscard]] token_mask operator()(request_view const& request, std::span<token_id const> drafted) const noexcept {
 #if SURELEAP_EXCEPTIONS
         try {

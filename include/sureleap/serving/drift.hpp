@@ -56,8 +56,8 @@ struct drift_report {
     std::uint64_t detected = 0;  ///< the round whose end raised the alarm
 };
 
-/// Watches predictions of one block. All memory is taken at construction, O(gamma); observing is O(1) and allocates nothing;
-/// a position beyond block_size() is an error. Rounds are counted from 0.
+/// Watches predictions of one block. All memory is taken at construction, O(gamma); observing is O(1) and allocates
+/// nothing; a position beyond block_size() is an error. Rounds are counted from 0.
 class drift_monitor {
 public:
     explicit drift_monitor(std::size_t block_size, drift_settings const& settings = {})
@@ -94,7 +94,8 @@ public:
         bin.count += 1.0;
     }
 
-    /// Ends the round. Returns the drifts it brought to light, valid until the next call. An alarm starts that test anew.
+    /// Ends the round. Returns the drifts it brought to light, valid until the next call. An alarm starts that test
+    /// anew.
     std::span<drift_report const> close_round() noexcept {
         found_count_ = 0;
         for (std::size_t k = 0; k < positions_.size(); ++k) {
@@ -127,9 +128,9 @@ public:
     }
 
     /// Over-confidence at position k that chance does not explain, in points of probability: the part of ECE from bins
-    /// that predicted too much, beyond two standard deviations of each. What a logit map cannot mend shows here: a CUSUM
-    /// follows the mean, in which too much for some and too little for others cancel. As if 64 more observations had gone
-    /// as predicted: a handful proves nothing.
+    /// that predicted too much, beyond two standard deviations of each. What a logit map cannot mend shows here: a
+    /// CUSUM follows the mean, in which too much for some and too little for others cancel. As if 64 more observations
+    /// had gone as predicted: a handful proves nothing.
     [[nodiscard]] double excess(std::size_t k) const noexcept {
         SURELEAP_EXPECTS(k < block_size());
         double sum = 0.0;

@@ -198,8 +198,8 @@ public:
 
     [[nodiscard]] std::size_t block_size() const noexcept { return empty_.positions.size(); }
 
-    /// One round. predicted_seconds is what a cost model said of a step with its load; NaN if nobody asked one. Error, with
-    /// nothing counted, if the round's blocks have more positions than the metrics.
+    /// One round. predicted_seconds is what a cost model said of a step with its load; NaN if nobody asked one. Error,
+    /// with nothing counted, if the round's blocks have more positions than the metrics.
     void observe(round_record const& round, double predicted_seconds = std::numeric_limits<double>::quiet_NaN()) {
         detail::expect_block("serving_metrics", round.survivals.block_size, block_size());
         ++counts_.rounds;

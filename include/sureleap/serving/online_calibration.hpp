@@ -8,12 +8,12 @@
 //     decoder dec{target, drafter, schedule, rule, {.max_requests = 64, .calibration = calibration}};
 //     while (dec.step()) calibration.observe(dec.round());
 //
-// It also is the confidence of drafters that have no head. Give such a drafter top1_confidence, the one statistic of q_k
-// that costs nothing beside the draw, and fit online_terms::history. How well this request was drafted of late is known
-// before its next token is drawn. It says more about an easy or a hard text than the row of q alone. The row is all that
-// c(q, k) sees, by signature before x_k; the request comes in here, where the round asks for it. Nothing has to be recorded
-// between draw and verdict but the raw confidence, which every round keeps. Rejected: entropy and margin of q_k as further
-// terms; each is a pass over the row for every token drafted.
+// It also is the confidence of drafters that have no head. Give such a drafter top1_confidence, the one statistic of
+// q_k that costs nothing beside the draw, and fit online_terms::history. How well this request was drafted of late is
+// known before its next token is drawn. It says more about an easy or a hard text than the row of q alone. The row is
+// all that c(q, k) sees, by signature before x_k; the request comes in here, where the round asks for it. Nothing has
+// to be recorded between draw and verdict but the raw confidence, which every round keeps. Rejected: entropy and margin
+// of q_k as further terms; each is a pass over the row for every token drafted.
 //
 // The maps are serving/online_maps.hpp, which also argues why trimmed rounds do not bias them. Here are requests and
 // tenants.
@@ -53,15 +53,15 @@ struct online_calibration_settings {
     bool shares_between_tenants = true;
 };
 
-/// A drift of the shared maps, or of those of a tenant; then rounds are counted in rounds that had requests of the tenant
-/// since it got its place.
+/// A drift of the shared maps, or of those of a tenant; then rounds are counted in rounds that had requests of the
+/// tenant since it got its place.
 struct calibration_drift {
     std::optional<std::uint32_t> tenant{};
     drift_report what{};
 };
 
-/// Learns confidence maps from rounds. To be lent as a calibration_ref; must outlive what it is lent to. All memory is taken at
-/// construction. Asking is const, concurrently callable and constant during a round; observing is neither.
+/// Learns confidence maps from rounds. To be lent as a calibration_ref; must outlive what it is lent to. All memory is
+/// taken at construction. Asking is const, concurrently callable and constant during a round; observing is neither.
 class online_calibration {
 public:
     explicit online_calibration(std::size_t block_size, online_calibration_settings const& settings = {})
@@ -101,8 +101,9 @@ public:
         return maps(k, logit_terms::of_confidence(c, history_of(request, maps)));
     }
 
-    /// Learns from a round and ends it. Of trees from eldest children, whose confidences are those of a chain of their depth. O(gamma) for each request and each tenant among them, and a look at every place.
-    /// Error, with nothing learned, if the round's blocks have more positions than the calibration.
+    /// Learns from a round and ends it. Of trees from eldest children, whose confidences are those of a chain of their
+    /// depth. O(gamma) for each request and each tenant among them, and a look at every place. Error, with nothing
+    /// learned, if the round's blocks have more positions than the calibration.
     void observe(round_record const& round) {
         detail::expect_block("online_calibration", round.survivals.block_size, block_size());
         for (std::size_t r = 0; r < round.size(); ++r) {
@@ -120,8 +121,8 @@ public:
 
     // The same for an engine that keeps no records: every request's outcome, then close_round().
 
-    /// l tokens of the block were verified and a <= l accepted; raw(k) is the confidence of position k < l before it was
-    /// calibrated. NaN: it was not, so there is nothing to learn.
+    /// l tokens of the block were verified and a <= l accepted; raw(k) is the confidence of position k < l before it
+    /// was calibrated. NaN: it was not, so there is nothing to learn.
     template <class Raw>
     void learn(request_view const& request, std::size_t verified, std::size_t accepted, Raw const& raw) {
         SURELEAP_EXPECTS(accepted <= verified);

@@ -11,9 +11,9 @@
 // right on average whatever the weights are, so the fit is unbiased. If it is off, later measurements correct it, and
 // its own fade with the sums.
 //
-// Rejected: stochastic gradient steps, whose rate has to suit every position (one is observed by all requests of a round,
-// another by one in fifty). Batches that are fitted again need memory for samples, and a pass that one round would have to
-// wait for. Bins have as many parameters as bins, and fill slowly at late positions.
+// Rejected: stochastic gradient steps, whose rate has to suit every position (one is observed by all requests of a
+// round, another by one in fifty). Batches that are fitted again need memory for samples, and a pass that one round
+// would have to wait for. Bins have as many parameters as bins, and fill slowly at late positions.
 #pragma once
 
 #include <algorithm>
@@ -83,9 +83,9 @@ public:
 
     /// One observation under the map that was in force. O(1): an exponential.
     ///
-    /// The weight is at least |p - y| / 4, so that no measurement is further than 4 logits from the map. Where p is nearly
-    /// certain and wrong, p (1 - p) is next to 0, and one Newton step would go anywhere. For predictions that are right
-    /// this adds less than half to the weights' mean, and nothing to that of the residuals.
+    /// The weight is at least |p - y| / 4, so that no measurement is further than 4 logits from the map. Where p is
+    /// nearly certain and wrong, p (1 - p) is next to 0, and one Newton step would go anywhere. For predictions that
+    /// are right this adds less than half to the weights' mean, and nothing to that of the residuals.
     void add(logit_terms const& x, bool accepted, online_map const& in_force) noexcept {
         double const argument = in_force.argument(x);
         double const p = 1.0 / (1.0 + std::exp(-argument));
@@ -154,7 +154,8 @@ public:
     [[nodiscard]] double observations() const noexcept { return observations_; }
     [[nodiscard]] double accepted() const noexcept { return accepted_; }
 
-    /// The sums as numbers, to be kept over a restart: squares (lower triangle by rows), moments, observations, accepted.
+    /// The sums as numbers, to be kept over a restart: squares (lower triangle by rows), moments, observations,
+    /// accepted.
     static constexpr std::size_t size = 11;
     [[nodiscard]] std::array<double, size> numbers() const noexcept {
         return {squares_[0][0], squares_[1][0], squares_[1][1], squares_[2][0], squares_[2][1], squares_[2][2],
@@ -173,8 +174,8 @@ private:
     using matrix = std::array<std::array<double, 3>, 3>;  // the lower triangle
     static constexpr double least_pivot = 0x1p-30;
 
-    // The first n unknowns of a x = b, for a positive definite a, by Cholesky; the others are 0. A pivot is at least the
-    // prior's precision, except where rounding has eaten it: then it counts as next to nothing, and x stays finite.
+    // The first n unknowns of a x = b, for a positive definite a, by Cholesky; the others are 0. A pivot is at least
+    // the prior's precision, except where rounding has eaten it: then it counts as next to nothing, and x stays finite.
     [[nodiscard]] static std::array<double, 3> solve(matrix a, std::array<double, 3> b, std::size_t n) noexcept {
         for (std::size_t i = 0; i < n; ++i) {
             for (std::size_t j = 0; j <= i; ++j) {

@@ -3,10 +3,10 @@
 // Sequential scaling that learns from what was accepted: one online_map per position, what it may be trusted with, and
 // what is used instead while it may not.
 //
-// What is fitted, and why trimming does not bias it. Position k is learned from the rounds that verified and reached it:
-// k < l, and x_1..x_{k-1} accepted (in code: accepted >= k). The label is whether x_k was accepted too. Both conditions
-// are decided before x_k is: a lossless schedule decides k < l by what was known before x_k was drawn, and the prefix is
-// what x_k is judged after. Selecting by them selects no outcome, so
+// What is fitted, and why trimming does not bias it. Position k is learned from the rounds that verified and reached
+// it: k < l, and x_1..x_{k-1} accepted (in code: accepted >= k). The label is whether x_k was accepted too. Both
+// conditions are decided before x_k is: a lossless schedule decides k < l by what was known before x_k was drawn, and
+// the prefix is what x_k is judged after. Selecting by them selects no outcome, so
 //
 //     P(x_k accepted | c_k, k < l, prefix accepted) = c_k   for a true confidence,
 //
@@ -50,8 +50,8 @@ struct online_settings {
     /// Observations fade by this many rounds of one request: 32,768 are 512 rounds of 64 requests. >= 1.
     double memory = 32768.0;
     /// A map acts on its own from so many observations on; before, at the start and after a drift, it is capped by the
-    /// acceptance rate. At the latest after 8 times as many rounds of one request: a cap may be what keeps a position from being
-    /// verified, and what is never verified is never learned.
+    /// acceptance rate. At the latest after 8 times as many rounds of one request: a cap may be what keeps a position
+    /// from being verified, and what is never verified is never learned.
     double trusted_observations = 64.0;
     /// Over-confidence in points of probability beyond chance (drift_monitor::excess) from which a map is capped.
     double tolerated_excess = 0.05;
@@ -107,8 +107,8 @@ public:
 
     [[nodiscard]] std::size_t block_size() const noexcept { return positions_.size(); }
 
-    /// The calibrated conditional confidence at position k < block_size(). Increasing in c, up to its limits: 0 and 1 count
-    /// as odds of e^-12 and e^12, and a cap makes what is above it equal. NaN stays NaN.
+    /// The calibrated conditional confidence at position k < block_size(). Increasing in c, up to its limits: 0 and 1
+    /// count as odds of e^-12 and e^12, and a cap makes what is above it equal. NaN stays NaN.
     [[nodiscard]] double operator()(std::size_t k, double c) const noexcept {
         return (*this)(k, logit_terms::of_confidence(c));
     }
@@ -135,11 +135,11 @@ public:
         }
     }
 
-    /// Ends a round of so many requests: only now maps change. Returns the drifts that came to light, valid until the next
-    /// call; they empty the evidence, and maps start anew. O(gamma).
+    /// Ends a round of so many requests: only now maps change. Returns the drifts that came to light, valid until the
+    /// next call; they empty the evidence, and maps start anew. O(gamma).
     ///
-    /// With a `centre`, these are maps of a part of its traffic: they shrink towards its maps, which count as `weight` >= 1
-    /// observations, and share its caps while they have too few of their own.
+    /// With a `centre`, these are maps of a part of its traffic: they shrink towards its maps, which count as `weight`
+    /// >= 1 observations, and share its caps while they have too few of their own.
     std::span<drift_report const> close_round(std::size_t requests, online_maps const* centre = nullptr,
                                               double weight = 1.0) noexcept {
         double const factor = std::exp(-static_cast<double>(requests) / memory_);
@@ -153,7 +153,8 @@ public:
             clock_ = 0.0;
         }
         refit(centre, weight);
-        // Measurements that were taken far from where the map is now were Newton's steps from there: they lead on, and fade.
+        // Measurements that were taken far from where the map is now were Newton's steps from there: they lead on, and
+        // fade.
         for (position& at : positions_) at.evidence.fade(1.0 / (1.0 + at.step * at.step));
         return found;
     }
@@ -173,7 +174,8 @@ public:
             position& at = positions_[k];
             online_map const start = centre ? centre->positions_[k].map : at.prior;
             at.map = at.evidence.fit(start + learned, centre ? weight : prior_weight_, terms_);
-            // What is watched is what was learned: a map that a prior or a centre holds back is wrong, but has not drifted.
+            // What is watched is what was learned: a map that a prior or a centre holds back is wrong, but has not
+            // drifted.
             online_map const own = at.evidence.fit(start + learned, watched_weight, terms_);
             logit_terms const typical = at.evidence.mean();
             at.step = std::fabs((own - at.own).argument(typical));
@@ -238,7 +240,8 @@ private:
     };
     static constexpr double patience = 8.0;        // trust comes after so many times trusted_observations_ by the clock
     static constexpr double watched_weight = 4.0;  // of the prior in a map that is watched for drift
-    // A map that moves by less in a round, in logits, is one to go by; and one that has arrived, so that a drift is news.
+    // A map that moves by less in a round, in logits, is one to go by; and one that has arrived, so that a drift is
+    // news.
     static constexpr double trusted_step = 0.25;
     static constexpr double watched_step = 0.1;
     // Pseudo-observations of a rate nobody has observed.

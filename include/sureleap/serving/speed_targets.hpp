@@ -53,7 +53,8 @@ struct speed_report {
 };
 
 /// Schedule: one that reads survivals; one that does not (fixed_schedule) cannot favour anybody. Cost: cost_model or
-/// capacity_curve; predicts seconds where a round was not timed. Models what Schedule models, and sized_part. O(R) a round.
+/// capacity_curve; predicts seconds where a round was not timed. Models what Schedule models, and sized_part. O(R) a
+/// round.
 ///
 /// Weights are set by what was observed: asked again before observe(), it sets the same.
 template <scheduler Schedule, step_cost Cost>

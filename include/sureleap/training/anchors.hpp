@@ -8,8 +8,8 @@
 // learn to say (loss mask 1). So the first token of a response is never predicted from the last token of a prompt:
 // in decoding the target itself emits that one. Every candidate is equally likely to be chosen.
 //
-// Draws are named by (seed, sequence, position) as everywhere in the library. Which anchors a sequence gets does not depend
-// on the batch it is in, on the order of batches or on threads. So a run that is resumed draws the same ones.
+// Draws are named by (seed, sequence, position) as everywhere in the library. Which anchors a sequence gets does not
+// depend on the batch it is in, on the order of batches or on threads. So a run that is resumed draws the same ones.
 #pragma once
 
 #include <algorithm>

@@ -5,12 +5,13 @@
 //
 //     m_0 = s p,   t_j = sum of min(m_j, q_j),   m_{j+1} = max(m_j - q_j, 0) / (1 - t_j),   1 - s_{j+1} = (1 - s_j) / (1 - t_j)
 //
-// These are traversal verification's: the mass R of max(s_j p_j - q_j, 0) is s_j - t_j, and s_{j+1} = R / (R + 1 - s_j). Recursive
-// rejection has s = 1, which stays 1.
+// These are traversal verification's: the mass R of max(s_j p_j - q_j, 0) is s_j - t_j, and s_{j+1} = R / (R + 1 -
+// s_j). Recursive rejection has s = 1, which stays 1.
 //
-// m_j grows with s / (the total of p) at every token, and so does t_j. So bounds of both numbers give bounds of all that
-// follows: it is computed twice, with the smallest quotient and with the largest. Where q is a list, t_j takes the tokens of
-// the list, so that no row is summed. A decision that needs more brings the bounds closer (verify/bounded.hpp).
+// m_j grows with s / (the total of p) at every token, and so does t_j. So bounds of both numbers give bounds of all
+// that follows: it is computed twice, with the smallest quotient and with the largest. Where q is a list, t_j takes the
+// tokens of the list, so that no row is summed. A decision that needs more brings the bounds closer
+// (verify/bounded.hpp).
 //
 // Where q has all tokens, or p is truncated to a few, a rejection takes exact numbers from `remaining`.
 #pragma once
@@ -131,8 +132,8 @@ private:
     // A rejection that leaves less has that probability, and the rounding of sums in double is as large.
     static constexpr double nothing_left = 1e-13;
 
-    /// m_j(v) = max(a w(v) - b q(v), 0), and the product of all 1 - t_j. Of rejected tokens that is 0, since they had less of m
-    /// than of q; but for chosen children, of which q is not asked.
+    /// m_j(v) = max(a w(v) - b q(v), 0), and the product of all 1 - t_j. Of rejected tokens that is 0, since they had
+    /// less of m than of q; but for chosen children, of which q is not asked.
     struct end {
         double a = 0.0;
         double b = 0.0;
@@ -210,7 +211,8 @@ private:
         }  // else the rejection had probability 0 but for rounding, and the law stays as it was
         return true;
     }
-    // t_j of drawn children; of a chosen one it is m_j at its token. Elder children have m_j = 0, so nothing is taken from them.
+    // t_j of drawn children; of a chosen one it is m_j at its token. Elder children have m_j = 0, so nothing is taken
+    // from them.
     [[nodiscard]] interval taken(double undrawn) const noexcept {
         auto const list = q_->support();
         double const unit = 1.0 / q_->total();

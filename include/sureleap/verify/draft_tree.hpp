@@ -9,12 +9,12 @@
 //     node_id const b = tree.append(anchor_node, 4);     // the second
 //     tree.append(a, 9);                                 // what may follow 17
 //
-// Node 0 is the anchor, and every node is a row of the target's batch: row n asks for the law of the token behind node n. A
-// parent comes before its children. Siblings are in the order in which they were drawn, which is the order in which they are
-// judged.
+// Node 0 is the anchor, and every node is a row of the target's batch: row n asks for the law of the token behind node
+// n. A parent comes before its children. Siblings are in the order in which they were drawn, which is the order in
+// which they are judged.
 //
-// Attention wants to know which rows a row sees: itself and its ancestors. Engines take that in different forms, and all
-// are here: parents, first children and next siblings, bit masks of ancestors, and the path to a leaf.
+// Attention wants to know which rows a row sees: itself and its ancestors. Engines take that in different forms, and
+// all are here: parents, first children and next siblings, bit masks of ancestors, and the path to a leaf.
 #pragma once
 
 #include <algorithm>
@@ -101,8 +101,8 @@ public:
     }
     /// Words of a row of ancestors().
     [[nodiscard]] std::size_t mask_words() const noexcept { return (size_ + 63) / 64; }
-    /// [size(), mask_words()] which nodes a row attends to: bit m % 64 of word m / 64 is set if m is n or an ancestor of it.
-    /// O(size()^2 / 64).
+    /// [size(), mask_words()] which nodes a row attends to: bit m % 64 of word m / 64 is set if m is n or an ancestor
+    /// of it. O(size()^2 / 64).
     void ancestors(std::span<std::uint64_t> masks) const noexcept {
         std::size_t const words = mask_words();
         SURELEAP_EXPECTS(masks.size() >= size_ * words);

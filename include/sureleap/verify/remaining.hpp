@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT
 //
-// What is left of the target's law behind a node some of whose children were rejected. Rejection behind rejection is the
-// recursion of SpecInfer (Miao et al. 2024) for children drawn without replacement:
+// What is left of the target's law behind a node some of whose children were rejected. Rejection behind rejection is
+// the recursion of SpecInfer (Miao et al. 2024) for children drawn without replacement:
 //
 //     p_{j+1}(v) = max(s p_j(v) - q_j(v), 0) / its sum         s: survival of the node, 1 for token by token rules
 //
-// q_j is what the j-th child was drawn from (undrawn.hpp). Neither is a row: numbers are computed from p, q and what was
-// rejected. So nothing of the size of the vocabulary is written. The sum takes a pass over p and q, by segments; where one of
-// them has few tokens, over those.
+// q_j is what the j-th child was drawn from (undrawn.hpp). Neither is a row: numbers are computed from p, q and what
+// was rejected. So nothing of the size of the vocabulary is written. The sum takes a pass over p and q, by segments;
+// where one of them has few tokens, over those.
 //
-// A pass in float rounds the sum by a part of p: 2^-21 of it, and 2^-22 more where the total of p is one. The sum may be as
-// small. But that small it comes about as rarely: a rejection has the probability that is its sum. So each rejected child puts
-// the law of the token off by 2^-20 at most, whatever the laws are. The token that is drawn has p_{j+1} up to the rounding of
-// sums in double: what a rounded sum leaves over is spread over all tokens (find_share_of).
+// A pass in float rounds the sum by a part of p: 2^-21 of it, and 2^-22 more where the total of p is one. The sum may
+// be as small. But that small it comes about as rarely: a rejection has the probability that is its sum. So each
+// rejected child puts the law of the token off by 2^-20 at most, whatever the laws are. The token that is drawn has
+// p_{j+1} up to the rounding of sums in double: what a rounded sum leaves over is spread over all tokens
+// (find_share_of).
 #pragma once
 
 #include <algorithm>
@@ -32,11 +33,11 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// p_j and q_j of a node. A weight function whose total is 1. With an argmax_draft children are not drawn: q_j is one-hot at
-/// the j-th child.
+/// p_j and q_j of a node. A weight function whose total is 1. With an argmax_draft children are not drawn: q_j is
+/// one-hot at the j-th child.
 ///
-/// All tokens but the rejected ones have p_j = max(a p - b q, 0) with two numbers a and b: where an elder child left nothing,
-/// the next one leaves nothing either.
+/// All tokens but the rejected ones have p_j = max(a p - b q, 0) with two numbers a and b: where an elder child left
+/// nothing, the next one leaves nothing either.
 template <class DraftRule, class P, class Q>
 class remaining {
 public:
@@ -69,9 +70,9 @@ public:
         [[nodiscard]] double probability(token_id x) const noexcept { return of.drawn_with(x); }
     };
     [[nodiscard]] next next_law() const noexcept { return {*this}; }
-    /// The next child, x, was rejected while the node's survival was `scale`. O(V), or the tokens of q where that is a list.
-    /// Returns the mass that is left of scale p_j. Where that is 0 the law stays as it was: the rejection had probability 0
-    /// but for rounding.
+    /// The next child, x, was rejected while the node's survival was `scale`. O(V), or the tokens of q where that is a
+    /// list. Returns the mass that is left of scale p_j. Where that is 0 the law stays as it was: the rejection had
+    /// probability 0 but for rounding.
     double reject(token_id x, double scale) noexcept {
         SURELEAP_EXPECTS(rejected_ < room_.size());
         if (rejected_ == 0) few_count_ = p_->few_tokens(few_);
@@ -96,8 +97,8 @@ public:
     [[nodiscard]] double rounding() const noexcept {
         return largest_gain() * (2.0 * sum_rounding<typename P::weight_type> + p_->rounding());
     }
-    /// The first token whose cumulative probability exceeds u, or any by its weight where rounding leaves none; no_token if
-    /// none has weight. O(V), or the tokens of p where these are few.
+    /// The first token whose cumulative probability exceeds u, or any by its weight where rounding leaves none;
+    /// no_token if none has weight. O(V), or the tokens of p where these are few.
     [[nodiscard]] token_id quantile(double u) const noexcept {
         double const claimed = 1.0 + rounding();
         if (few_count_ > 0) {
@@ -142,7 +143,8 @@ private:
         double const of_q = b / q_->total();
         for (std::size_t i = 0; i < out.size(); ++i) out[i] = std::max(out[i] - of_q * static_cast<double>(q[i]), 0.0);
     }
-    // The mass of max(scale p_j - q_j, 0): a and b of all tokens but those that were rejected, and x, whose own is known.
+    // The mass of max(scale p_j - q_j, 0): a and b of all tokens but those that were rejected, and x, whose own is
+    // known.
     [[nodiscard]] double mass_left(double a, double b, token_id x, double own, double scale) const noexcept {
         // What is taken is taken from tokens of q. A difference of two numbers near each other says nothing.
         constexpr double near = 1e-4;
@@ -199,8 +201,9 @@ private:
     std::size_t few_count_ = 0;
 };
 
-/// The token behind a node, by a pass. Nothing left means that the children had all of p up to rounding, where their rejection
-/// has probability 0 but can round into existence: then p itself is the law, as in draw_residual (verify/residual.hpp).
+/// The token behind a node, by a pass. Nothing left means that the children had all of p up to rounding, where their
+/// rejection has probability 0 but can round into existence: then p itself is the law, as in draw_residual
+/// (verify/residual.hpp).
 template <class DraftRule, class P, class Q, class Rng>
 [[nodiscard]] token_id draw_remaining_by_pass(remaining<DraftRule, P, Q> const& left, draw_key const& key, Rng& rng) {
     token_id const y = rng.categorical(key, left);
@@ -211,8 +214,8 @@ template <class DraftRule, class P, class Q, class Rng>
 inline constexpr std::uint32_t remaining_proposals = 64;
 
 /// The token behind a node some of whose children were rejected, drawn from `left`. `key` names the draw
-/// (purpose::residual). Where a row has blocks, y ~ p is taken with probability p_j(y) / (p(y) largest_gain()) first, which
-/// needs no pass; as draw_residual does (verify/residual.hpp). That takes largest_gain() proposals on average.
+/// (purpose::residual). Where a row has blocks, y ~ p is taken with probability p_j(y) / (p(y) largest_gain()) first,
+/// which needs no pass; as draw_residual does (verify/residual.hpp). That takes largest_gain() proposals on average.
 template <class DraftRule, class P, class Q, class Rng>
 [[nodiscard]] token_id draw_remaining(remaining<DraftRule, P, Q> const& left, draw_key const& key, Rng& rng) {
     if (left.size() > row_block && left.largest_gain() < remaining_proposals / 4.0) {

@@ -69,11 +69,13 @@ public:
         }
     }
     [[nodiscard]] double total() const noexcept { return mass_; }
-    /// The first token whose cumulative weight exceeds u * total(); never one of weight zero. What rounded masses leave to no
-    /// token is spread over all by their weights, as by distribution::quantile: where p and q nearly agree it may be most.
+    /// The first token whose cumulative weight exceeds u * total(); never one of weight zero. What rounded masses leave
+    /// to no token is spread over all by their weights, as by distribution::quantile: where p and q nearly agree it may
+    /// be most.
     ///
-    /// A pass in float rounds what is left of a weight by a part of that weight: a block's mass may lack 2^-21 of its scale p.
-    /// By that the last tokens of a block may be drawn too rarely, in all at most one draw of p in two million.
+    /// A pass in float rounds what is left of a weight by a part of that weight: a block's mass may lack 2^-21 of its
+    /// scale p. By that the last tokens of a block may be drawn too rarely, in all at most one draw of p in two
+    /// million.
     [[nodiscard]] token_id quantile(double u) const noexcept {
         double const threshold = u * mass_;
         auto const block = detail::find_block(sums_, size(), threshold);
@@ -155,14 +157,14 @@ inline constexpr std::uint32_t residual_proposals = 64;
 /// Draws the correction, a token with probability max(scale p - q, 0) / its mass. `key` names the draw
 /// (purpose::residual); `sums` is scratch of row_blocks(V) numbers.
 ///
-/// Where a row has blocks, by rejection first: y ~ p is the correction with probability max(1 - q(y) / (scale p(y)), 0),
-/// which needs no pass over p and q. A proposal succeeds with the probability that brought the correction about, so on
-/// average one is made for every position examined. Where only bounds of p's sums are known, a draw that misses is one
-/// more proposal without success. After `proposals` failures comes the pass, and the law is the same: when to stop does
-/// not depend on what would have been drawn.
+/// Where a row has blocks, by rejection first: y ~ p is the correction with probability max(1 - q(y) / (scale p(y)),
+/// 0), which needs no pass over p and q. A proposal succeeds with the probability that brought the correction about, so
+/// on average one is made for every position examined. Where only bounds of p's sums are known, a draw that misses is
+/// one more proposal without success. After `proposals` failures comes the pass, and the law is the same: when to stop
+/// does not depend on what would have been drawn.
 ///
-/// No mass left means p = q up to rounding, where rejection has probability 0 but can round into existence: then p itself
-/// is the law.
+/// No mass left means p = q up to rounding, where rejection has probability 0 but can round into existence: then p
+/// itself is the law.
 template <class P, class Q, class Rng>
 [[nodiscard]] token_id draw_residual(P& p, Q const& q, double scale, draw_key const& key, Rng& rng,
                                      std::span<double> sums = {}, std::optional<std::uint32_t> proposals = {}) {
@@ -189,9 +191,9 @@ template <class P, class Q, class Rng>
 /// How often correct_or_reject proposes before it makes a pass.
 inline constexpr std::uint32_t judging_proposals = 32;
 
-/// Block verification's test of a prefix that survives with probability `scale` < 1, together with the correction behind
-/// it. With R the mass of max(scale p - q, 0), a token drawn from that residual with probability h = R / (R + 1 - scale),
-/// else no_token. `scale` is a number; `accept` names the test, `key` the correction (purpose::residual).
+/// Block verification's test of a prefix that survives with probability `scale` < 1, together with the correction
+/// behind it. With R the mass of max(scale p - q, 0), a token drawn from that residual with probability h = R / (R + 1
+/// - scale), else no_token. `scale` is a number; `accept` names the test, `key` the correction (purpose::residual).
 ///
 /// R takes a pass over p and q, and h can be had without. With probability 1 - scale the prefix is rejected. Else a
 /// token y ~ p is proposed. If it is taken, it is the correction; else all this is done once more. A turn ends in a

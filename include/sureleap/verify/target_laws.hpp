@@ -24,7 +24,8 @@ struct no_logits_hook {
     void operator()(hook_context const&, std::span<Real>) const noexcept {}
 };
 
-/// Scratch of one verification, reused for every request that a thread judges in a round. T is the target's storage format.
+/// Scratch of one verification, reused for every request that a thread judges in a round. T is the target's storage
+/// format.
 template <class T, class Hook>
 struct verification_memory {
     static constexpr bool hooked = !std::is_same_v<Hook, no_logits_hook>;
@@ -33,7 +34,8 @@ struct verification_memory {
         std::is_same_v<compute_t<T>, T> && requires(Hook const& hook, request_view const& r) {
             { hook.touches(r) } -> std::same_as<bool>;
         };
-    /// Hooked rows are copies in the compute type, masked ones in their own; others are read where the target left them.
+    /// Hooked rows are copies in the compute type, masked ones in their own; others are read where the target left
+    /// them.
     using row_type = std::conditional_t<hooked, compute_t<T>, T>;
 
     std::span<distribution<row_type>> laws{};  ///< [gamma + 1]

@@ -27,7 +27,8 @@ struct verdict {
     std::span<token_id const> emitted{};  ///< new tokens of the sequence; the last one is the next anchor
     finish_reason finished = finish_reason::none;  ///< the text ends with the last emitted token, and why
     std::span<double const> log_probabilities{};   ///< log p of each emitted token, if the request asked for them
-    /// [emitted, top_log_probabilities] the likeliest tokens where each was emitted, in order; no_token behind a law's last.
+    /// [emitted, top_log_probabilities] the likeliest tokens where each was emitted, in order; no_token behind a law's
+    /// last.
     std::span<token_log_probability const> top_log_probabilities{};
     std::uint64_t pass = 0;  ///< the target's pass that it was judged by (pass_stamp::number); 0 if the rows name none
     // Of trees; empty for chains:
@@ -38,8 +39,8 @@ struct verdict {
     [[nodiscard]] token_id next_anchor() const noexcept { return emitted.empty() ? no_token : emitted.back(); }
     /// The text ended at a drafted token, so the round emitted no correction or bonus.
     [[nodiscard]] bool ended_in_draft() const noexcept { return accepted > 0 && accepted == emitted.size(); }
-    /// The request's row of the batch behind the k-th accepted token, which is at position anchor + k; k = 0 is the anchor's
-    /// row. Keys and features of these rows stay.
+    /// The request's row of the batch behind the k-th accepted token, which is at position anchor + k; k = 0 is the
+    /// anchor's row. Keys and features of these rows stay.
     [[nodiscard]] std::size_t row(std::size_t k) const noexcept {
         return k == 0 || path.empty() ? k : static_cast<std::size_t>(path[k - 1]);
     }
@@ -47,8 +48,8 @@ struct verdict {
     [[nodiscard]] bool kept(std::size_t k) const noexcept {
         return parents.empty() ? k < accepted : is_on_path(static_cast<std::int32_t>(k) + 1);
     }
-    /// Drafted token k was verified, and kept or not by itself: what is before it was kept, and in a tree none of its elder
-    /// siblings. O(k) of a tree.
+    /// Drafted token k was verified, and kept or not by itself: what is before it was kept, and in a tree none of its
+    /// elder siblings. O(k) of a tree.
     [[nodiscard]] bool reached(std::size_t k) const noexcept {
         if (k >= verified) return false;
         if (parents.empty()) return k <= accepted;

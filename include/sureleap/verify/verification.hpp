@@ -82,7 +82,8 @@ public:
         if (how == totals::exact) laws_[n].settle();
         return laws_[n];
     }
-    /// No row that was asked for lacks a law, perhaps because the normaliser and the sums that it brought are not its own.
+    /// No row that was asked for lacks a law, perhaps because the normaliser and the sums that it brought are not its
+    /// own.
     [[nodiscard]] bool valid() const noexcept {
         bool all = true;
         for (std::size_t n = 0; n <= length(); ++n) all = all && (!laws_.memory().made[n] || laws_[n].valid());
@@ -152,7 +153,8 @@ private:
 };
 
 namespace detail {
-/// What a rule is handed that says access = q_access::none: rows of q may be other positions' by then (round_memory keeps one).
+/// What a rule is handed that says access = q_access::none: rows of q may be other positions' by then (round_memory
+/// keeps one).
 template <class Verification>
 class without_q : public Verification {
 public:

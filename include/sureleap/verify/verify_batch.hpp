@@ -38,8 +38,8 @@ public:
         offsets_[0] = 0;
         branches_ = false;
     }
-    /// Appends the next request: its anchor and the prefix to verify. Call in the order of the requests. `parents` [l] of the
-    /// drafted tokens in a tree: 0 for the anchor, else 1 + the index of the token before it. Empty: a chain.
+    /// Appends the next request: its anchor and the prefix to verify. Call in the order of the requests. `parents` [l]
+    /// of the drafted tokens in a tree: 0 for the anchor, else 1 + the index of the token before it. Empty: a chain.
     void append(std::span<token_id const> drafted, std::span<std::int32_t const> parents = {}) noexcept {
         std::uint32_t const first = offsets_[filled_];
         request_view const& request = requests_[filled_];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Asynchronous copies from global to shared memory. On the hardware the bytes arrive at any time up to the wait that covers
-// them; here at that wait and not before, and until then the target is poisoned.
+// Asynchronous copies from global to shared memory. On the hardware the bytes arrive at any time up to the wait that
+// covers them; here at that wait and not before, and until then the target is poisoned.
 #pragma once
 
 #include "cuda_runtime.h"

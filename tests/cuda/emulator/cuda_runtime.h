@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// CUDA on the CPU, to run real kernels in tests where there is no GPU. Compile plain C++20 with this folder first on the include
-// path and SURELEAP_CUDA_EMULATED defined; kernels are launched by cudaLaunchKernelEx.
+// CUDA on the CPU, to run real kernels in tests where there is no GPU. Compile plain C++20 with this folder first on
+// the include path and SURELEAP_CUDA_EMULATED defined; kernels are launched by cudaLaunchKernelEx.
 //
 //   machine/fiber.hpp         stacks that one host thread switches between
 //   machine/machine.hpp       blocks, warps, threads; who runs next; what is caught, and what cannot be
@@ -13,9 +13,9 @@
 //   machine/api.hpp           the same under the names of CUDA
 //   cuda_pipeline.h           asynchronous copies
 //
-// For tests: emulator::seed(n) starts the random order of threads anew; emulator::caught() is what went wrong in a kernel.
-// For kernels: emulator::shared_memory(). There is no __shared__, no __constant__, no __activemask and no <<< >>>: what is not
-// here does not compile, rather than meaning something else.
+// For tests: emulator::seed(n) starts the random order of threads anew; emulator::caught() is what went wrong in a
+// kernel. For kernels: emulator::shared_memory(). There is no __shared__, no __constant__, no __activemask and no <<<
+// >>>: what is not here does not compile, rather than meaning something else.
 #pragma once
 
 #if defined(__CUDACC__)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A kernel, and the same with one thing missing, which may well compute the right thing. Built with ThreadSanitizer, which must
-// be silent about the first and name the lines of the others:
+// A kernel, and the same with one thing missing, which may well compute the right thing. Built with ThreadSanitizer,
+// which must be silent about the first and name the lines of the others:
 //   races <none | syncthreads | syncwarp | shuffle | fence_before | fence_after>
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// For the emulator's own tests: kernels that are written as usual or with one thing left out, under many orders of their threads.
+// For the emulator's own tests: kernels that are written as usual or with one thing left out, under many orders of
+// their threads.
 #pragma once
 
 #include <sureleap/cuda/core/runtime.cuh>

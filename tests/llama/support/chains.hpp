@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Chains of llama.cpp's samplers for tests, and the two laws that are compared: what llama.cpp's own code makes of a row, and
-// what the library makes of it with the settings and the hook that were read from the chain.
+// Chains of llama.cpp's samplers for tests, and the two laws that are compared: what llama.cpp's own code makes of a
+// row, and what the library makes of it with the settings and the hook that were read from the chain.
 #pragma once
 
 #include <algorithm>
@@ -51,8 +51,8 @@ using owned_sampler = std::unique_ptr<llama_sampler, free_sampler>;
 /// Probabilities of all tokens; empty if there is no law.
 using law = std::vector<double>;
 
-/// All stages, applied by llama.cpp: the probabilities that dist leaves behind, or what greedy selects. If dist fails, because
-/// a stage cut the first of sorted candidates, it is the softmax of what is left.
+/// All stages, applied by llama.cpp: the probabilities that dist leaves behind, or what greedy selects. If dist fails,
+/// because a stage cut the first of sorted candidates, it is the softmax of what is left.
 [[nodiscard]] inline law law_by_llama(llama_sampler* chain, std::span<float const> row) {
     std::vector<llama_token_data> data;
     for (float const l : row) data.push_back({static_cast<llama_token>(data.size()), l, 0.0F});

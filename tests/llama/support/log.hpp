@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What llama.cpp writes to its log of warnings and errors is kept, and printed where a test case fails. log.cpp, which every
-// test here links, sees to it.
+// What llama.cpp writes to its log of warnings and errors is kept, and printed where a test case fails. log.cpp, which
+// every test here links, sees to it.
 #pragma once
 
 #include <string>

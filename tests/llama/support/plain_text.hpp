@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What llama.cpp says without speculation, one token a pass in a context of its own: rows, and whole texts under a rule whose
-// text depends on the request alone.
+// What llama.cpp says without speculation, one token a pass in a context of its own: rows, and whole texts under a rule
+// whose text depends on the request alone.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@
 
 namespace support {
 
-/// Rows by passes of one token. What a context has in common with the last one is not decoded again, unless the memory cannot
-/// go back.
+/// Rows by passes of one token. What a context has in common with the last one is not decoded again, unless the memory
+/// cannot go back.
 class one_by_one {
 public:
     explicit one_by_one(tiny_model const& model, llama_context_params const& params = tiny_context_params())
@@ -76,8 +76,8 @@ struct favour {
     return {text.begin(), text.end()};
 }
 
-/// What a request writes without speculation, token by token. Rows depend a little on the batch, so that another token may be
-/// drawn where two are nearly level. Then the text goes on from there.
+/// What a request writes without speculation, token by token. Rows depend a little on the batch, so that another token
+/// may be drawn where two are nearly level. Then the text goes on from there.
 class expected_text {
 public:
     /// `text` is plain_text of the others.

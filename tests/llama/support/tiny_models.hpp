@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
-// Tiny models of llama.cpp, made in memory in some milliseconds: two layers, 64 features, a vocabulary of bytes and letters.
+// Tiny models of llama.cpp, made in memory in some milliseconds: two layers, 64 features, a vocabulary of bytes and
+// letters.
 //
 //   tiny_model const model = make_tiny(tiny_arch::llama, 7);           weights by the seed 7
 //   tiny_context const context = make_context(model);                  16 sequences in one KV cache, one thread
 //   tiny_model const drafter = make_tiny(tiny_arch::llama, 7, {.disturbance = 0.3F});      often right
 //
-// llama_model_init_from_user asks for the metadata of a GGUF file and for every tensor by its name (tiny_weights.hpp). What
-// llama.cpp promises for each architecture stands in tests/llama/tiny_models.test.cpp.
+// llama_model_init_from_user asks for the metadata of a GGUF file and for every tensor by its name (tiny_weights.hpp).
+// What llama.cpp promises for each architecture stands in tests/llama/tiny_models.test.cpp.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Weights by a tensor's name and a seed, such that what a tiny model says depends on its context, and its laws are neither
-// flat nor one-hot: features have a variance near 1 in every layer, logits the one that is asked for.
+// Weights by a tensor's name and a seed, such that what a tiny model says depends on its context, and its laws are
+// neither flat nor one-hot: features have a variance near 1 in every layer, logits the one that is asked for.
 #pragma once
 
 #include <cmath>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Contexts for draft trees, trees by dice in batches of their own, a drafter of trees that knows many of the tokens to come, and
-// what a cache holds: of each slot its tokens, and not a cell besides.
+// Contexts for draft trees, trees by dice in batches of their own, a drafter of trees that knows many of the tokens to
+// come, and what a cache holds: of each slot its tokens, and not a cell besides.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@
 
 namespace support {
 
-/// Of 256 cells and 128 sequences. The last sequence is left to are_left. llama.cpp aborts where a batch is smaller than the
-/// number of sequences.
+/// Of 256 cells and 128 sequences. The last sequence is left to are_left. llama.cpp aborts where a batch is smaller
+/// than the number of sequences.
 [[nodiscard]] inline llama_context_params tree_context_params() {
     llama_context_params params = tiny_context_params();
     params.n_ctx = 256;
@@ -76,7 +76,8 @@ namespace support {
     return are_left(context, llama_n_ctx(context.get()) - held);
 }
 
-// ---- trees by hand ---------------------------------------------------------------------------------------------------
+// ---- trees by hand
+// ---------------------------------------------------------------------------------------------------
 
 /// Drafts behind an anchor, and their parents as a verify_batch takes them.
 struct drafted_tree {
@@ -162,9 +163,11 @@ struct drafts_trees_of {
     [[nodiscard]] sureleap::drafter_traits traits() const noexcept { return {.drafts_trees = true}; }
 };
 
-// ---- trees by a drafter ------------------------------------------------------------------------------------------------
+// ---- trees by a drafter
+// ------------------------------------------------------------------------------------------------
 
-/// Base logits by a hash of the context. In known texts the token to come is raised, often by enough to be among the first.
+/// Base logits by a hash of the context. In known texts the token to come is raised, often by enough to be among the
+/// first.
 struct knowing_backbone {
     std::size_t block;
     std::size_t vocabulary;

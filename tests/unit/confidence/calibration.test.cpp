@@ -433,7 +433,8 @@ TEST_CASE("sequential fit: trimmed rounds fitted on verified positions find the 
         known.observed[i] = static_cast<std::uint32_t>(round.known);
     }
     auto const fair = fit_temperatures(data.view());
-    // In |log T| from the truth: fair fits of 40 other seeds were within 0.08 of it, biased ones of 20 others beyond 0.45.
+    // In |log T| from the truth: fair fits of 40 other seeds were within 0.08 of it, biased ones of 20 others beyond
+    // 0.45.
     constexpr double fair_error = 0.2;
     constexpr double biased_error = 0.3;
     CHECK(std::abs(std::log(fair.positions[1].scaling.temperature / second)) < fair_error);

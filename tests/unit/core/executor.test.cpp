@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Threads lent to a round. Whatever runs the tasks, in whatever order and however many at once, a round gives the bits that
-// it gives alone: verdicts, tokens, log-probabilities, under every rule. Meant to run under the thread sanitizer as well.
+// Threads lent to a round. Whatever runs the tasks, in whatever order and however many at once, a round gives the bits
+// that it gives alone: verdicts, tokens, log-probabilities, under every rule. Meant to run under the thread sanitizer
+// as well.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -84,7 +85,8 @@ constexpr std::size_t vocabulary = 2500;  // blocks of sums, the last one short
 constexpr std::size_t block_size = 4;
 constexpr std::size_t places = 13;
 
-/// Rows that were made once and are handed out from another place in every pass. The draft's are the target's with noise.
+/// Rows that were made once and are handed out from another place in every pass. The draft's are the target's with
+/// noise.
 struct recorded {
     std::vector<float> target, draft;
     std::size_t pass = 0;

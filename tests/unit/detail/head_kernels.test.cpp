@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Every table of products against sums in long double, and what drafts rest on: a request's logits are the same bits alone
-// and in any batch, integers are the same on every machine, nothing outside a row is touched. Buffers have exactly the
-// size that is promised, so that a sanitizer sees a step too far.
+// Every table of products against sums in long double, and what drafts rest on: a request's logits are the same bits
+// alone and in any batch, integers are the same on every machine, nothing outside a row is touched. Buffers have
+// exactly the size that is promised, so that a sanitizer sees a step too far.
 #include "support/catch.hpp"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Coupled children are the first arrivals of one race: each is the winner of E_v / w_v over all tokens but its elder siblings, token by
-// token with the exponentials of the noise. Of short and long lists, of vocabularies in any order, and of full rows; with equal
-// weights and without weight. Two seconds.
+// Coupled children are the first arrivals of one race: each is the winner of E_v / w_v over all tokens but its elder
+// siblings, token by token with the exponentials of the noise. Of short and long lists, of vocabularies in any order,
+// and of full rows; with equal weights and without weight. Two seconds.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

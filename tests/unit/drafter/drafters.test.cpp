@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Drafters of all kinds: every recorded q is the softmax it should be, row by row; confidences are taken before the draw; caps are
-// kept; and parts that do not fit are refused at set-up.
+// Drafters of all kinds: every recorded q is the softmax it should be, row by row; confidences are taken before the
+// draw; caps are kept; and parts that do not fit are refused at set-up.
 #include "support/catch.hpp"
 
 #include <algorithm>

@@ -23,8 +23,8 @@ static_assert(drafter<lookup>);
 
 namespace {
 
-/// Longest match first, then the latest; what follows it up to the first id that is no token. Where none follows at all,
-/// the place is no match.
+/// Longest match first, then the latest; what follows it up to the first id that is no token. Where none follows at
+/// all, the place is no match.
 tokens naive(tokens const& context, std::size_t longest, std::size_t shortest, std::size_t vocabulary) {
     auto const foreign = [&](token_id x) { return x < 0 || static_cast<std::size_t>(x) >= vocabulary; };
     for (std::size_t n = longest; n >= shortest; --n) {

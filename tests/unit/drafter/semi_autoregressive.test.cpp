@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The semi-autoregressive drafter: every recorded q is the softmax of base logits and bias, of all tokens or of a list, alone and
-// in any batch.
+// The semi-autoregressive drafter: every recorded q is the softmax of base logits and bias, of all tokens or of a list,
+// alone and in any batch.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -416,8 +416,9 @@ TEST_CASE("semi-autoregressive: a shortlist of bad rows costs its request the ro
 }
 
 TEST_CASE("semi-autoregressive: at the anchor a shortlist plans by the best of the base logits alone") {
-    // Logits log 8, 4, 2, 1, 1 in some order: of the best two the first has 8 / 12, of all tokens 8 / 16, and at a temperature
-    // of 1/2 it has 64 / 80. What a previous token would add, by the head's bias and its successors, is far larger than that.
+    // Logits log 8, 4, 2, 1, 1 in some order: of the best two the first has 8 / 12, of all tokens 8 / 16, and at a
+    // temperature of 1/2 it has 64 / 80. What a previous token would add, by the head's bias and its successors, is far
+    // larger than that.
     std::size_t const gamma = 2, size = 5, requests = 4;
     std::vector<float> const w1(size, 1.0f);
     std::vector<float> const w2{0.0f, 9.0f, 0.0f, -9.0f, 5.0f};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Lookup joined with another drafter: who drafts for whom, what the other is given, and what is learned of matches. That it
-// is exact is tests/property/exact_drafters.
+// Lookup joined with another drafter: who drafts for whom, what the other is given, and what is learned of matches.
+// That it is exact is tests/property/exact_drafters.
 #include <sureleap/drafter/with_lookup.hpp>
 
 #include <array>

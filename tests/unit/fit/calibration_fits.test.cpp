@@ -154,7 +154,8 @@ TEST_CASE("Platt fit: stands at the minimum of its loss, position by position") 
                 return naive_loss(data, k, chosen);
             };
             double const h = 1e-4;
-            // Some of these labels fall with their logits: then the flattest map is the best, and a flatter one is none.
+            // Some of these labels fall with their logits: then the flattest map is the best, and a flatter one is
+            // none.
             bool const flattest = found.temperature == platt_settings{}.highest;
             if (flattest) {
                 CHECK((loss(h, 0) - loss(0, 0)) / h > -1e-2);
@@ -174,7 +175,8 @@ TEST_CASE("Platt fit: stands at the minimum of its loss, position by position") 
 }
 
 TEST_CASE("Platt fit: known distortions are recovered, which temperatures alone cannot mend") {
-    // A fixed seed, and bounds with room: over 30 others the worst were 0.08, 0.10, 0.011 and 0.47; 0.14 against temperatures.
+    // A fixed seed, and bounds with room: over 30 others the worst were 0.08, 0.10, 0.011 and 0.47; 0.14 against
+    // temperatures.
     constexpr double log_temperature_error = 0.15;
     constexpr double offset_error = 0.2;
     constexpr double calibrated_ece = 0.02;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Constrained texts: masks of a grammar and min_new_tokens, under every kind of drafter. Texts are those of plain decoding
-// whose rows a hook masks, and drafts are grammatical. Exact laws are in tests/property (exactness.hpp). Some seconds.
+// Constrained texts: masks of a grammar and min_new_tokens, under every kind of drafter. Texts are those of plain
+// decoding whose rows a hook masks, and drafts are grammatical. Exact laws are in tests/property (exactness.hpp). Some
+// seconds.
 #include <algorithm>
 #include <array>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The decoder: output that can be predicted token by token (greedy, keyed coupling) equals plain decoding; requests come, end and
-// go.
+// The decoder: output that can be predicted token by token (greedy, keyed coupling) equals plain decoding; requests
+// come, end and go.
 #include "support/catch.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What a round takes besides its stages: limits and floors of a schedule, priorities, a calibration that was lent, a clock;
-// and the record it leaves. Prices of whole steps reach every schedule.
+// What a round takes besides its stages: limits and floors of a schedule, priorities, a calibration that was lent, a
+// clock; and the record it leaves. Prices of whole steps reach every schedule.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -383,7 +383,8 @@ TEST_CASE("a cost model prices the round a schedule decides about") {
 }
 
 TEST_CASE("a cost model sees the drafts and contexts of the round in every road to a budget") {
-    // Drafting costs as much as seven tokens here, so what is drafted anyway is worth verifying; the schedule must see that.
+    // Drafting costs as much as seven tokens here, so what is drafted anyway is worth verifying; the schedule must see
+    // that.
     auto target = target_of();
     std::size_t calls = 0;
     struct recording {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // The sizes of an engine's rounds stand in one place: max_requests in the limits, gamma in the drafter. Whatever keeps
-// something for each slot or position is told them at set-up, through any number of wrappers; what was made for less, by
-// itself, is refused at set-up or at the first record, in release builds too. Meant for the address sanitizer as well.
+// something for each slot or position is told them at set-up, through any number of wrappers; what was made for less,
+// by itself, is refused at set-up or at the first record, in release builds too. Meant for the address sanitizer as
+// well.
 #include "support/catch.hpp"
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The stages of a round as an engine may get them wrong: each mistake is refused in the round in which it happens, with the
-// remedy, and nothing is committed. The law of what is allowed is enumerated in tests/property.
+// The stages of a round as an engine may get them wrong: each mistake is refused in the round in which it happens, with
+// the remedy, and nothing is committed. The law of what is allowed is enumerated in tests/property.
 #include "support/catch.hpp"
 
 #include <cstddef>

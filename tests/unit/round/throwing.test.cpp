@@ -88,7 +88,8 @@ template <class Decoder>
     }
 }
 
-/// A drafter of chains or trees, a rule, a hook and a confidence: texts of steps that fail are those of steps that do not.
+/// A drafter of chains or trees, a rule, a hook and a confidence: texts of steps that fail are those of steps that do
+/// not.
 template <class Make, class Rule>
 void check_same_texts(Make const& make, Rule rule, fuse& hooks, fuse& confidences) {
     auto const with = [&](executor_ref threads, std::size_t& failures) {
@@ -137,7 +138,8 @@ TEST_CASE("throwing: a hook or a confidence that throws leaves every request as 
     check_same_texts(tree, support::with_trees<keyed_coupling>{}, hooks, confidences);
 }
 
-// ---- a round that goes on without its drafter ------------------------------------------------------------------------
+// ---- a round that goes on without its drafter
+// ------------------------------------------------------------------------
 
 namespace {
 

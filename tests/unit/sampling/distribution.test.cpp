@@ -633,7 +633,8 @@ TEST_CASE("total variation and overlap") {
 TEMPLATE_TEST_CASE("distribution: a row whose weights add up to no number has no law, and no token is drawn", "",
                    double, float, bf16, half) {
     using T = TestType;
-    // 1 / temperature underflows to 0 in the compute type, and 0 times -inf, the exponent of a masked token, is no number.
+    // 1 / temperature underflows to 0 in the compute type, and 0 times -inf, the exponent of a masked token, is no
+    // number.
     double const hot = std::is_same_v<T, double> ? std::numeric_limits<double>::infinity() : 1e50;
     for (std::size_t const size : {std::size_t{3}, std::size_t{3000}}) {
         std::vector<T> row(size, narrowed<T>(0.5));

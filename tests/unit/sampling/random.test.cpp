@@ -312,7 +312,8 @@ TEST_CASE("gumbel_max: the exponentials of a group are independent ones of rate 
 }
 
 TEST_CASE("gumbel_max: in the lower tail, where races are won, exponentials are as independent as anywhere") {
-    // P(both of two tokens of a group below t) = (1 - exp(-t))^2, and the smallest of a pair says nothing of whose it is.
+    // P(both of two tokens of a group below t) = (1 - exp(-t))^2, and the smallest of a pair says nothing of whose it
+    // is.
     constexpr std::size_t n = 400'000;
     constexpr double t = 0.02;
     double const p = -std::expm1(-t);
@@ -383,7 +384,8 @@ TEST_CASE("gumbel_max: weights that are alike mostly get the same winner, and sc
         same = same && x == rng.gumbel_max(key, scaled);
     }
     CHECK(same);
-    // The guarantee of coupling without communication, less five standard deviations; and no more than any coupling can.
+    // The guarantee of coupling without communication, less five standard deviations; and no more than any coupling
+    // can.
     double const rate = static_cast<double>(agree) / n;
     CHECK(rate > (1.0 - tv) / (1.0 + tv) - 5.0 * 0.5 / std::sqrt(static_cast<double>(n)));
     CHECK(rate <= 1.0 - tv + 5.0 * 0.5 / std::sqrt(static_cast<double>(n)));

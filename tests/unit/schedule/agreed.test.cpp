@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Ranks that verify the same: by construction where they hold the same tables, by an exchange where clocks and histories
-// differ; and ranks with requests of their own that pad to one size. Planning beside the draw, on another thread.
+// Ranks that verify the same: by construction where they hold the same tables, by an exchange where clocks and
+// histories differ; and ranks with requests of their own that pad to one size. Planning beside the draw, on another
+// thread.
 //
 // Meant for the thread sanitizer too.
 #include "support/catch.hpp"
@@ -248,7 +249,8 @@ TEST_CASE("ranks with requests of their own pad to one size, and fill it") {
 }
 
 TEST_CASE("a budget from past rounds is planned beside the draw") {
-    // The stages of a round, the plan on a thread of its own from the moment drawing begins: same lengths, and no data race.
+    // The stages of a round, the plan on a thread of its own from the moment drawing begins: same lengths, and no data
+    // race.
     using namespace small_world;
     world const w{12, 3, 3};
     auto target = target_of(w);

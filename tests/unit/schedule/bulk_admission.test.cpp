@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Schedules over many requests against the walk that admits one candidate after another: the same lengths and budgets for
-// any table and any curve, near ties of Theta included, with every version of the passes.
+// Schedules over many requests against the walk that admits one candidate after another: the same lengths and budgets
+// for any table and any curve, near ties of Theta included, with every version of the passes.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -253,8 +253,8 @@ TEST_CASE("bulk walk: the same lengths and budgets as one by one, tables that ar
 }
 
 TEST_CASE("bulk walk: where Theta is level, rounding decides as it does one by one") {
-    // tau / (overhead + B) = R / (overhead + R) for every prefix, up to rounding, if every survival is R / (overhead + R);
-    // and nearly so if it is one unit more or less.
+    // tau / (overhead + B) = R / (overhead + R) for every prefix, up to rounding, if every survival is R / (overhead +
+    // R); and nearly so if it is one unit more or less.
     support::dice roll(73);
     INFO("seed " << roll.seed());
     std::size_t partial = 0;

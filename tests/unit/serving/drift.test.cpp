@@ -78,8 +78,8 @@ TEST_CASE(
     }
 }
 
-// Alarms are at most a Poisson number with mean rounds / N; 3 standard deviations above it. How many there are is in the
-// output with -s.
+// Alarms are at most a Poisson number with mean rounds / N; 3 standard deviations above it. How many there are is in
+// the output with -s.
 TEST_CASE("false alarms on stationary rounds are within their bound") {
     drift_settings settings;
     settings.false_alarm_rounds = 500.0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Observing a round allocates nothing, nor does reading into counts that were read before, under a global operator new that
-// counts.
+// Observing a round allocates nothing, nor does reading into counts that were read before, under a global operator new
+// that counts.
 #include "support/catch.hpp"
 
 #include <cstddef>

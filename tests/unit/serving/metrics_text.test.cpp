@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The text that collectors scrape, parsed back: every line, every label, histograms that add up; and what the metrics refuse
-// at set-up.
+// The text that collectors scrape, parsed back: every line, every label, histograms that add up; and what the metrics
+// refuse at set-up.
 #include "support/catch.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A calibration allocates nothing once it stands: asking, learning, tenants that come and go, drifts, under a global operator
-// new that counts.
+// A calibration allocates nothing once it stands: asking, learning, tenants that come and go, drifts, under a global
+// operator new that counts.
 #include "support/catch.hpp"
 
 #include <cstddef>

@@ -144,8 +144,8 @@ TEST_CASE("after a shift of domains, calibration is back within half a point of 
     CHECK(since <= 1502);
 }
 
-// Maps that learn make predictions with an error of their own; the tests tolerate it. At most rounds / N alarms plus three
-// standard deviations, as for predictions that are given.
+// Maps that learn make predictions with an error of their own; the tests tolerate it. At most rounds / N alarms plus
+// three standard deviations, as for predictions that are given.
 TEST_CASE("false alarms while learning on stationary rounds") {
     domain const truth{.offset = -0.3, .decay = 0.1, .slope = 0.7, .noise = 0.5};
     std::size_t const count = GENERATE(std::size_t{1}, std::size_t{16});

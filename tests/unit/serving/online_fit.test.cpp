@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Logit maps that are fitted while they serve: the fit against maximum likelihood, limits, decay, and maps that stay maps
-// whatever they are fed.
+// Logit maps that are fitted while they serve: the fit against maximum likelihood, limits, decay, and maps that stay
+// maps whatever they are fed.
 #include "support/catch.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Trees judged by bounds of the target's sums: the same decisions as by exact sums and the formulas of remaining.hpp, on rows of
-// several blocks; and the token behind rejected children has the law that is left. Ten seconds.
+// Trees judged by bounds of the target's sums: the same decisions as by exact sums and the formulas of remaining.hpp,
+// on rows of several blocks; and the token behind rejected children has the law that is left. Ten seconds.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -84,7 +84,8 @@ struct rejection_exactly {
     }
 };
 
-// ---- random trees ----------------------------------------------------------------------------------------------------
+// ---- random trees
+// ----------------------------------------------------------------------------------------------------
 
 enum class over { all, a_list, a_map };
 
@@ -250,7 +251,8 @@ void check_draws(over what, std::size_t children) {
     auto const outline = [](row_pair const& of, std::vector<double>& into, totals how) {
         return law{{of.target, {}}, transform{}, {}, {}, native_kernels<row_kernels>(), into, how};
     };
-    // The node is the child of the first token that survives with a probability inside (0, 1); then the likeliest are rejected.
+    // The node is the child of the first token that survives with a probability inside (0, 1); then the likeliest are
+    // rejected.
     law const p_above = outline(above, sums_above, totals::exact);
     token_id token = no_token;
     double survival = 0.0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Draft trees: what a tree says of itself, what grows, and whole texts under rules whose text depends on the request alone. A second.
+// Draft trees: what a tree says of itself, what grows, and whole texts under rules whose text depends on the request
+// alone. A second.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

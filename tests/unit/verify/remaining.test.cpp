@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Laws behind nodes some of whose children are known, on rows of several blocks: what segments and proposals give is what
-// the formulas say, of dense rows, of rows over a list, and of rows over another vocabulary. Two
-// seconds.
+// Laws behind nodes some of whose children are known, on rows of several blocks: what segments and proposals give is
+// what the formulas say, of dense rows, of rows over a list, and of rows over another vocabulary. Two seconds.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

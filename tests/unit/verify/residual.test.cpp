@@ -162,8 +162,8 @@ TEST_CASE("residual: where nothing is left the target itself is drawn from") {
 }
 
 TEST_CASE("residual: what rounding leaves over is spread over the row, and not the last token's") {
-    // p and q agree but for some tokens of 1e-7, which is less than sums in float are rounded by: the masses of the blocks
-    // hold what rounding made. Each block ends with a token that nothing but rounding would be given to.
+    // p and q agree but for some tokens of 1e-7, which is less than sums in float are rounded by: the masses of the
+    // blocks hold what rounding made. Each block ends with a token that nothing but rounding would be given to.
     std::size_t const size = 2 * row_block + 100;
     support::dice roll(83);
     INFO("seed " << roll.seed());

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// Siblings whose elder has nearly all of q, over every table of passes: what is left is a sum of its own, the draw and the rule
-// go by that one number, and what rounding leaves over is no token's. Laws of whole nodes by enumeration, in float over rows of
-// several blocks, where sums of weights are rounded. Bugs that only rounding shows are put back and seen. Two seconds.
+// Siblings whose elder has nearly all of q, over every table of passes: what is left is a sum of its own, the draw and
+// the rule go by that one number, and what rounding leaves over is no token's. Laws of whole nodes by enumeration, in
+// float over rows of several blocks, where sums of weights are rounded. Bugs that only rounding shows are put back and
+// seen. Two seconds.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -38,7 +39,8 @@ constexpr float nothing = -std::numeric_limits<float>::infinity();
 enum class over { all, a_list, a_map };
 constexpr over everywhere[] = {over::all, over::a_list, over::a_map};
 
-/// A law over a row that it owns. Over a list or a map the row has all tokens, in the order of the target's or another one.
+/// A law over a row that it owns. Over a list or a map the row has all tokens, in the order of the target's or another
+/// one.
 struct owned_law {
     std::vector<float> row;
     tokens ids = tokens(row.size());
@@ -86,7 +88,8 @@ struct owned_law {
     return sum;
 }
 
-/// The part of all numbers that leads to each token, by so many of [from, 1) at even distances; those before are nobody's.
+/// The part of all numbers that leads to each token, by so many of [from, 1) at even distances; those before are
+/// nobody's.
 template <class Weights>
 [[nodiscard]] reals shares_of_draws(Weights const& weights, double from, int draws) {
     reals shares(weights.size());
@@ -174,8 +177,8 @@ private:
     tree_scratch scratch_{};
 };
 
-/// Four tokens have weight: the likeliest, the second likeliest, which shares a sum with it, one that p likes and q does
-/// not, and the last of the row, which has next to nothing of either.
+/// Four tokens have weight: the likeliest, the second likeliest, which shares a sum with it, one that p likes and q
+/// does not, and the last of the row, which has next to nothing of either.
 constexpr std::size_t length = 2500;
 constexpr token_id top = 5;
 constexpr token_id second = 37;
@@ -194,8 +197,8 @@ constexpr token_id last = static_cast<token_id>(length) - 1;
     return row_of(std::log(0.2), std::log(0.4), std::log(0.4), std::log(1e-9));
 }
 
-/// Draws of those four tokens, by the weights that they have. Nobody proposes: what proposals leave open is decided by the pass,
-/// which has the same law. So paths are few, and short.
+/// Draws of those four tokens, by the weights that they have. Nobody proposes: what proposals leave open is decided by
+/// the pass, which has the same law. So paths are few, and short.
 struct by_passes {
     static constexpr bool never_proposes = true;
     static constexpr std::array<token_id, 4> some{top, second, liked, last};

@@ -210,9 +210,10 @@ template <class W>
                   static_cast<std::uint32_t>(head.w1.rows));
 }
 
-/// The survival table of a round as far as it is known at the anchor, into `plan`: for planned budgets, which may search it
-/// as they like. A confidence that is no probability ends its request's row. A warp a request. Reads what the
-/// confidence's prepare left, so it comes after that, or after draw_chain, which prepares: it sees no drafted token anyway.
+/// The survival table of a round as far as it is known at the anchor, into `plan`: for planned budgets, which may
+/// search it as they like. A confidence that is no probability ends its request's row. A warp a request. Reads what the
+/// confidence's prepare left, so it comes after that, or after draw_chain, which prepares: it sees no drafted token
+/// anyway.
 template <class Confidence>
 [[nodiscard]] cudaError_t plan_at_anchor(Confidence const& confidence, device_round const& round,
                                          survival_columns const& plan, cudaStream_t stream) noexcept {

@@ -100,9 +100,9 @@ __global__ void __launch_bounds__(base_top1_threads, 2)
 
 }  // namespace detail
 
-/// peaks [limits.requests * gamma] of the rows `base` [R * gamma, V] under the requests' draft transforms, where a request may
-/// draft; NaN of a row that holds no distribution. Of a greedy request that of the softmax at temperature 1. U: float,
-/// bf16 or half.
+/// peaks [limits.requests * gamma] of the rows `base` [R * gamma, V] under the requests' draft transforms, where a
+/// request may draft; NaN of a row that holds no distribution. Of a greedy request that of the softmax at temperature
+/// 1. U: float, bf16 or half.
 template <class U>
 [[nodiscard]] cudaError_t base_top1(matrix_view<U> const& base, double* peaks, device_round const& round,
                                     cudaStream_t stream) noexcept {

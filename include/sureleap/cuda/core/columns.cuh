@@ -41,7 +41,8 @@ struct device_limits {
     }
 };
 
-/// The requests of a round. The engine writes them when requests come and go; `advance` moves them on from round to round.
+/// The requests of a round. The engine writes them when requests come and go; `advance` moves them on from round to
+/// round.
 struct request_columns {
     std::uint32_t* count = nullptr;          ///< [1] R of this round, at most limits.requests
     token_id* anchors = nullptr;             ///< [R] x_0
@@ -115,8 +116,8 @@ struct device_round {
     /// Carved, from a workspace that was large enough.
     [[nodiscard]] bool ready() const noexcept { return limits.valid() && requests.count != nullptr; }
 
-    /// Positions that a chain may draft for request r: draft_cap, and none behind an anchor outside 0 .. V-1 (a placeholder,
-    /// an added token), for which the tables of heads and confidences have no row.
+    /// Positions that a chain may draft for request r: draft_cap, and none behind an anchor outside 0 .. V-1 (a
+    /// placeholder, an added token), for which the tables of heads and confidences have no row.
     [[nodiscard]] __device__ std::uint32_t chain_cap(std::uint32_t r) const {
         token_id const anchor = requests.anchors[r];
         bool const known = anchor >= 0 && static_cast<std::uint32_t>(anchor) < limits.vocabulary;

@@ -4,9 +4,9 @@
 // What is too irregular or too small for tensor cores is made of them: rows of a shortlist, products with the matrices
 // of a gated or RNN head, confidences.
 //
-// Numbers are read eight at a time (load_width), whatever their format: 16 bytes of bf16 or half, 32 of float. A group of 8
-// lanes reads 128 contiguous bytes of a 16-bit row at once. So a warp works on four rows, and adds lanes in three shuffles
-// where a row alone takes five. A group of 32 is for rows that come one by one.
+// Numbers are read eight at a time (load_width), whatever their format: 16 bytes of bf16 or half, 32 of float. A group
+// of 8 lanes reads 128 contiguous bytes of a 16-bit row at once. So a warp works on four rows, and adds lanes in three
+// shuffles where a row alone takes five. A group of 32 is for rows that come one by one.
 #pragma once
 
 #include <cstddef>
@@ -60,12 +60,13 @@ struct wide_load {
 
 }  // namespace detail
 
-/// out[i] = sum over j < size of row[i][j] x[j]: `count` dot products by every group of `lanes` neighbouring lanes, each
-/// group with rows of its own. What comes of a null row is of no use. WARP collective: all 32 lanes, with one size and x;
-/// every lane of a group gets its group's sums. W and X: float, bf16 or half; any alignment, the fast way with 16 bytes.
+/// out[i] = sum over j < size of row[i][j] x[j]: `count` dot products by every group of `lanes` neighbouring lanes,
+/// each group with rows of its own. What comes of a null row is of no use. WARP collective: all 32 lanes, with one size
+/// and x; every lane of a group gets its group's sums. W and X: float, bf16 or half; any alignment, the fast way with
+/// 16 bytes.
 ///
-/// `in_flight` such loads a lane are asked for before the first is used, of one row or of several: that keeps enough bytes in flight
-/// when rows come from far away. Rows of a group share what is read of x.
+/// `in_flight` such loads a lane are asked for before the first is used, of one row or of several: that keeps enough
+/// bytes in flight when rows come from far away. Rows of a group share what is read of x.
 template <unsigned lanes, unsigned in_flight, unsigned count, class W, class X>
 __device__ __forceinline__ void dot(W const* const (&row)[count], X const* x, unsigned size, float (&out)[count]) {
     static_assert(lanes == 8 || lanes == 32, "dot: groups of 8 or 32 lanes");
@@ -130,8 +131,8 @@ template <class W, class X>
     return out[0];
 }
 
-/// use(i, addend(i) + row(i) . x) for i < count, by one thread each: products of `count` rows of `size` numbers with x in shared
-/// memory, eight rows a warp at a time, two by each group of 8 lanes. BLOCK collective without barriers.
+/// use(i, addend(i) + row(i) . x) for i < count, by one thread each: products of `count` rows of `size` numbers with x
+/// in shared memory, eight rows a warp at a time, two by each group of 8 lanes. BLOCK collective without barriers.
 ///
 /// What is added is asked for before the product, so that it does not wait for its memory alone.
 template <class Row, class Addend, class X, class Use>

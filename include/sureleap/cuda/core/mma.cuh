@@ -56,8 +56,8 @@ __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], std::uint32_t const 
 #endif
 }
 
-/// Four 8 x 8 matrices of 16-bit elements from shared memory. Lane 8 i + j gives the address of row j of matrix i, 16 bytes
-/// aligned to 16; r[i] becomes the elements 2t and 2t + 1 of row g of matrix i.
+/// Four 8 x 8 matrices of 16-bit elements from shared memory. Lane 8 i + j gives the address of row j of matrix i, 16
+/// bytes aligned to 16; r[i] becomes the elements 2t and 2t + 1 of row g of matrix i.
 __device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&r)[4], void const* row) {
 #if defined(SURELEAP_CUDA_EMULATED)
     ::emulator::ldmatrix_x4(r, row);

@@ -42,7 +42,8 @@ inline constexpr unsigned all_lanes = 0xffffffffu;
 /// std::numeric_limits is for the host.
 inline constexpr float infinity = __builtin_inff();
 
-/// The dynamic shared memory of the running block as a T, which is launched with sizeof(T) bytes. Nothing is constructed.
+/// The dynamic shared memory of the running block as a T, which is launched with sizeof(T) bytes. Nothing is
+/// constructed.
 template <class T>
 [[nodiscard]] __device__ __forceinline__ T& shared_memory() {
     static_assert(alignof(T) <= 16, "shared_memory: T needs more than the 16 bytes of alignment that are sure");
@@ -62,7 +63,8 @@ template <class T>
     return threadIdx.x / warp_size;
 }
 
-/// 2^x to two units in the last place, 0 below 2^-126: one instruction, where exp2f spends four to keep what is smaller.
+/// 2^x to two units in the last place, 0 below 2^-126: one instruction, where exp2f spends four to keep what is
+/// smaller.
 [[nodiscard]] __device__ __forceinline__ float quick_exp2(float x) {
 #if defined(__CUDA_ARCH__)
     float result;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The formats that weights and logits may have on the device, and how threads read them: 16 bytes at a time, widened to floats
-// as they are used.
+// The formats that weights and logits may have on the device, and how threads read them: 16 bytes at a time, widened to
+// floats as they are used.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What a chain keeps in device memory: codes, statistics of rows, and who drafts which position. Carved like a round's columns
-// (workspace.cuh).
+// What a chain keeps in device memory: codes, statistics of rows, and who drafts which position. Carved like a round's
+// columns (workspace.cuh).
 #pragma once
 
 #include <cstddef>

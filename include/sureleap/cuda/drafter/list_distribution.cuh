@@ -122,8 +122,8 @@ public:
         __syncthreads();
         return s.first;
     }
-    /// BLOCK collective: the first place whose cumulative weight exceeds `threshold`; the last one with weight if rounding runs
-    /// past the end.
+    /// BLOCK collective: the first place whose cumulative weight exceeds `threshold`; the last one with weight if
+    /// rounding runs past the end.
     [[nodiscard]] __device__ std::uint32_t quantile(double threshold, shortlist_shared& s) const {
         if (threadIdx.x == 0) {
             s.first = 0xffffffffu;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The chain over shortlists: the device's sureleap::shortlist_head. A position draws from the best tokens by its base logits,
-// united with the successors of the token before by the head's own bias; only their rows of W2 are multiplied.
+// The chain over shortlists: the device's sureleap::shortlist_head. A position draws from the best tokens by its base
+// logits, united with the successors of the token before by the head's own bias; only their rows of W2 are multiplied.
 //
 // Two launches draft whole blocks. The best tokens of all rows depend on no drafted token and come first
 // (head/top_tokens.cuh). Then one block a request goes through all its positions. Requests need not wait for each
@@ -68,8 +68,8 @@ __device__ inline std::uint32_t unite(token_id const* a, std::uint32_t a_count, 
     return a_count + fresh_count;
 }
 
-/// BLOCK collective: the list of position k of request r behind `previous`, and its logits. `best` and `fresh` are those of the
-/// position. Returns the length of the list; ends with a barrier.
+/// BLOCK collective: the list of position k of request r behind `previous`, and its logits. `best` and `fresh` are
+/// those of the position. Returns the length of the list; ends with a barrier.
 template <class Head, class U>
 [[nodiscard]] __device__ __forceinline__ std::uint32_t list_behind(shortlist_head<Head> const& head, U const* base,
                                                                    std::uint32_t r, std::uint32_t k, token_id previous,
@@ -89,8 +89,8 @@ template <class Head, class U>
     return count;
 }
 
-/// BLOCK collective: where the token is that DraftRule draws: the likeliest, that of the race named `noise`, or that of the
-/// draw named `own`.
+/// BLOCK collective: where the token is that DraftRule draws: the likeliest, that of the race named `noise`, or that of
+/// the draw named `own`.
 template <class DraftRule>
 [[nodiscard]] __device__ __forceinline__ std::uint32_t draw_place(list_distribution const& row, bool takes_mode,
                                                                   token_id const* ids, float const* logits,
@@ -168,13 +168,12 @@ __global__ void __launch_bounds__(shortlist_threads, 2)
 
 }  // namespace detail
 
-/// Drafts a block for every request of `round`, as draw_chain does, from lists. DraftRule: categorical_draft, argmax_draft or
-/// coupled_draft.
-/// `floor` [1]: blocks end before a survival below it; null: nowhere.
+/// Drafts a block for every request of `round`, as draw_chain does, from lists. DraftRule: categorical_draft,
+/// argmax_draft or coupled_draft. `floor` [1]: blocks end before a survival below it; null: nowhere.
 ///
-/// `forward` has rows for limits.requests requests, and base logits over limits.vocabulary tokens. Two launches and what head
-/// and confidence prepare. cudaErrorInvalidValue, before any of them, if shapes do not fit each other or a pointer is null.
-/// O(R gamma (V + M r)) for lists of M tokens.
+/// `forward` has rows for limits.requests requests, and base logits over limits.vocabulary tokens. Two launches and
+/// what head and confidence prepare. cudaErrorInvalidValue, before any of them, if shapes do not fit each other or a
+/// pointer is null. O(R gamma (V + M r)) for lists of M tokens.
 template <class DraftRule, device_head Head, class U, device_confidence Confidence>
 [[nodiscard]] cudaError_t draw_chain(shortlist_head<Head> const& head, Confidence const& confidence,
                                      forward_view<U> const& forward, shortlist_memory const& memory,

@@ -66,8 +66,8 @@ struct shortlist_memory {
     [[nodiscard]] bool ready() const noexcept { return logits != nullptr; }
 };
 
-/// Out of `ws`: R gamma (12 best + 8 successors) bytes and little else. If that only counts or is too small, the result is not
-/// ready().
+/// Out of `ws`: R gamma (12 best + 8 successors) bytes and little else. If that only counts or is too small, the result
+/// is not ready().
 [[nodiscard]] inline shortlist_memory carve_shortlist(workspace& ws, device_limits const& limits,
                                                       shortlist_shape const& shape) noexcept {
     shortlist_memory memory{};

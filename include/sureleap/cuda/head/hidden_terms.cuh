@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The part of a head that reads hidden states and no drafted token: b + W h_k of all requests and positions, in one launch
-// before the chain. For r = 256 and d = 4,096 that is 256 outputs of a gated head (G_h), 768 of an RNN head (J_h).
+// The part of a head that reads hidden states and no drafted token: b + W h_k of all requests and positions, in one
+// launch before the chain. For r = 256 and d = 4,096 that is 256 outputs of a gated head (G_h), 768 of an RNN head
+// (J_h).
 //
 // bf16 and half are multiplied on tensor cores. A block computes 64 rows x 64 outputs and copies both operands through
 // a ring of four stages of 64 numbers. That is small for tensor cores, but a round has some hundred rows: larger tiles
@@ -182,9 +183,9 @@ __global__ void __launch_bounds__(warp_product_threads) warp_product_kernel(hidd
 
 }  // namespace detail
 
-/// out [limits.requests * gamma, outputs] = bias + weights h_k, float, for the requests of the round. weights [outputs, d] may be
-/// a part of wider rows, bias is [outputs], hidden [R gamma, d]. Any alignment; with rows at multiples of 16 bytes, bf16 or
-/// half on both sides and d a multiple of 8 it takes tensor cores.
+/// out [limits.requests * gamma, outputs] = bias + weights h_k, float, for the requests of the round. weights [outputs,
+/// d] may be a part of wider rows, bias is [outputs], hidden [R gamma, d]. Any alignment; with rows at multiples of 16
+/// bytes, bf16 or half on both sides and d a multiple of 8 it takes tensor cores.
 template <class W, class U>
 [[nodiscard]] cudaError_t hidden_terms(matrix_view<W> const& weights, W const* bias, matrix_view<U> const& hidden,
                                        float* out, device_round const& round, cudaStream_t stream) noexcept {

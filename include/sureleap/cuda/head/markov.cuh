@@ -45,8 +45,8 @@ inline constexpr std::uint32_t most_rank = 512;
 
 namespace detail {
 
-/// What is required of any head's W1 [V_target, r] and W2 [V_draft, r]: one rank, a multiple of 16 and at most most_rank,
-/// and rows that begin at multiples of 16 bytes.
+/// What is required of any head's W1 [V_target, r] and W2 [V_draft, r]: one rank, a multiple of 16 and at most
+/// most_rank, and rows that begin at multiples of 16 bytes.
 template <class W>
 [[nodiscard]] bool fits(matrix_view<W> const& w1, matrix_view<W> const& w2) noexcept {
     return loads_by_vectors(w1) && loads_by_vectors(w2) && w1.cols == w2.cols && w1.cols % 16 == 0 &&

@@ -63,8 +63,8 @@ struct product_tile {
     [[nodiscard]] static constexpr std::size_t shared_bytes(std::uint32_t rank, std::uint32_t terms) {
         return sizeof(shared) + std::size_t{terms} * chunks_of_rank(rank) * requests * chunk_bytes;
     }
-    /// Bytes 16 unit .. of a row of a chunk. Rows are 128 bytes apart, so eight of them would meet in the same banks: units
-    /// change places by the row.
+    /// Bytes 16 unit .. of a row of a chunk. Rows are 128 bytes apart, so eight of them would meet in the same banks:
+    /// units change places by the row.
     [[nodiscard]] static __device__ __forceinline__ std::uint32_t place(std::uint32_t row, std::uint32_t unit) {
         return row * chunk_bytes + ((unit ^ (row & 7)) * 16);
     }

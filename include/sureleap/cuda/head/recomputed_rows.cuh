@@ -79,8 +79,8 @@ struct lane_code {
         }
     }
 
-    /// WARP collective: the products of a row of W2 with the code, in every lane. Row addresses are the warp's own; `count`
-    /// rows are loaded before the first is used, since one at a time would wait for memory each.
+    /// WARP collective: the products of a row of W2 with the code, in every lane. Row addresses are the warp's own;
+    /// `count` rows are loaded before the first is used, since one at a time would wait for memory each.
     template <std::uint32_t count>
     __device__ __forceinline__ void dot(W const* const (&rows)[count], float (&out)[count]) const {
 #pragma unroll
@@ -153,8 +153,8 @@ struct recomputed_draft_rows {
         return i == no_token ? 0.0f : q.weight(logit(r, k, i), i);
     }
 
-    /// BLOCK collective: the weights of target tokens 1,024 block .. + 1,023 into shared out [1,024], 0 for those that there
-    /// are not. No barrier at its end. Reads 1,024 rows of W2, half a megabyte of bf16 for r = 256.
+    /// BLOCK collective: the weights of target tokens 1,024 block .. + 1,023 into shared out [1,024], 0 for those that
+    /// there are not. No barrier at its end. Reads 1,024 rows of W2, half a megabyte of bf16 for r = 256.
     __device__ void weights(std::uint32_t r, std::uint32_t k, distribution const& q, std::uint32_t block,
                             float* out) const {
         constexpr std::uint32_t together = 4;

@@ -122,8 +122,9 @@ struct ranked_key {
     std::uint32_t larger;
 };
 
-/// The key that `rank` others precede in descending order, with only its first `digits` bytes (the rest 0). for_each(visit)
-/// visits all keys, more than `rank` of them, divided among the threads. BLOCK collective, with barriers before and behind.
+/// The key that `rank` others precede in descending order, with only its first `digits` bytes (the rest 0).
+/// for_each(visit) visits all keys, more than `rank` of them, divided among the threads. BLOCK collective, with
+/// barriers before and behind.
 template <class ForEach>
 __device__ ranked_key nth_largest(ForEach const& for_each, std::uint32_t rank, unsigned digits, best_tokens_shared& s) {
     ranked_key found{0, 0};

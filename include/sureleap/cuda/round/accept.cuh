@@ -47,8 +47,8 @@ SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
-/// Blocks of threads on a multiprocessor that read rows. A warp has 2 KiB of two-byte logits in flight, or 4 KiB of floats.
-/// That makes 48 or 64 KiB, of which some 36 would do.
+/// Blocks of threads on a multiprocessor that read rows. A warp has 2 KiB of two-byte logits in flight, or 4 KiB of
+/// floats. That makes 48 or 64 KiB, of which some 36 would do.
 template <class T>
 inline constexpr unsigned weighing_residency = sizeof(T) == 4 ? 2 : 3;
 inline constexpr unsigned weighing_threads = 256;
@@ -131,8 +131,8 @@ __global__ void __launch_bounds__(verification_threads, verification_residency)
     }
 }
 
-/// Passes of the requests that waited when the kernel began, a block of tokens each. Who makes the last one of a request
-/// judges it; if that takes a further pass, it waits for the next kernel, or after the last one makes it alone.
+/// Passes of the requests that waited when the kernel began, a block of tokens each. Who makes the last one of a
+/// request judges it; if that takes a further pass, it waits for the next kernel, or after the last one makes it alone.
 template <class Rule, class T, class DraftRows>
 __global__ void __launch_bounds__(verification_threads, verification_residency)
     make_passes(verify_task<T, DraftRows> const __grid_constant__ task, std::uint32_t stage) {

@@ -24,9 +24,9 @@ namespace cuda {
 /// No place in a block, no block in a row.
 inline constexpr std::uint32_t no_place = 0xffffffffu;
 
-/// WARP collective: upto[b] = the sum of of(0) .. of(b); returns the last one. of(b) is evaluated once, by one lane, and may
-/// read upto[b]. Lanes sum consecutive terms, and their sums are added up one after the other. So no sum is less than the
-/// one before, and it is equal where a term is 0.
+/// WARP collective: upto[b] = the sum of of(0) .. of(b); returns the last one. of(b) is evaluated once, by one lane,
+/// and may read upto[b]. Lanes sum consecutive terms, and their sums are added up one after the other. So no sum is
+/// less than the one before, and it is equal where a term is 0.
 template <class Of>
 __device__ double sum_in_order(std::uint32_t count, double* upto, Of const& of) {
     std::uint32_t const share = (count + warp_size - 1) / warp_size;
@@ -46,8 +46,8 @@ __device__ double sum_in_order(std::uint32_t count, double* upto, Of const& of) 
     return total;
 }
 
-/// WARP collective: the first of `count` cumulative sums that exceeds `threshold`, the last one with a weight of its own if
-/// none does; no_place if all are 0. As many steps as `count` has digits of base 32.
+/// WARP collective: the first of `count` cumulative sums that exceeds `threshold`, the last one with a weight of its
+/// own if none does; no_place if all are 0. As many steps as `count` has digits of base 32.
 [[nodiscard]] __device__ inline std::uint32_t find_block(double const* upto, std::uint32_t count, double threshold) {
     double const total = upto[count - 1];
     if (!(total > 0.0)) return no_place;
@@ -66,9 +66,9 @@ __device__ double sum_in_order(std::uint32_t count, double* upto, Of const& of) 
     return first;
 }
 
-/// WARP collective: the first place of a block, from part `i` on, at which before + the weights from there exceed `threshold`,
-/// never one of weight zero; the last one with weight if rounding runs past the end, no_place if there is none. weight(i, e)
-/// is that of place (32 i + lane) together + e, as row_lanes has it; a part is 32 together places.
+/// WARP collective: the first place of a block, from part `i` on, at which before + the weights from there exceed
+/// `threshold`, never one of weight zero; the last one with weight if rounding runs past the end, no_place if there is
+/// none. weight(i, e) is that of place (32 i + lane) together + e, as row_lanes has it; a part is 32 together places.
 template <unsigned together, class Weight>
 [[nodiscard]] __device__ std::uint32_t find_place(unsigned i, double before, double threshold, Weight const& weight) {
     std::uint32_t found = no_place;
@@ -152,8 +152,8 @@ template <class T>
 /// more, up to 1e-6. By that much the last tokens of a block may be drawn too rarely.
 inline constexpr double block_room = sum_rounding<float>;
 
-/// WARP collective: the token that the part `share` < 1 of the sum of all weights stands for, by two passes; no_token if
-/// there is no sum.
+/// WARP collective: the token that the part `share` < 1 of the sum of all weights stands for, by two passes; no_token
+/// if there is no sum.
 template <class T>
 [[nodiscard]] __device__ __noinline__ token_id draw_share(T const* row, std::uint32_t size, distribution const& p,
                                                           double share) {
@@ -180,9 +180,9 @@ template <class T>
     return place == no_place ? no_token : static_cast<token_id>(first + place);
 }
 
-/// WARP collective: the token that `u` stands for under p, whose blocks' cumulative sums are `upto` (not read of a one-hot
-/// distribution). no_token if no token has weight, as of sums that a producer gave and that do not hold. `room`: of a
-/// block's sum, for what it may lack of its weights.
+/// WARP collective: the token that `u` stands for under p, whose blocks' cumulative sums are `upto` (not read of a
+/// one-hot distribution). no_token if no token has weight, as of sums that a producer gave and that do not hold.
+/// `room`: of a block's sum, for what it may lack of its weights.
 ///
 /// All of the block is asked for at once, and summed by parts; the part that matters is then in the cache.
 template <class T>

@@ -78,7 +78,8 @@ public:
           least_id_(how.least_id),
           floor_(just_below(how.least_logit)) {}
 
-    /// Some token of the row, the same in all lanes, and its logit: no later time is of interest. It is not met by this.
+    /// Some token of the row, the same in all lanes, and its logit: no later time is of interest. It is not met by
+    /// this.
     __device__ void expect(token_id v, float logit) {
         // The smallest exponential of the group in even lanes, what the token has above it in odd ones.
         bool const odd = lane_index() % 2 != 0;
@@ -95,8 +96,8 @@ public:
         static_cast<void>(beat(logit, __log2f(place == at % group ? smallest : smallest + excess)));
     }
 
-    /// A token of each lane, or no_token, and its logit. Ids are those that name the exponentials: the target's. Takes two
-    /// calls of Philox, where visit_block takes one for the few that may win.
+    /// A token of each lane, or no_token, and its logit. Ids are those that name the exponentials: the target's. Takes
+    /// two calls of Philox, where visit_block takes one for the few that may win.
     __device__ void visit(token_id v, float logit) {
         auto const at = static_cast<std::uint32_t>(v);
         key_bits const bits{key_, at / (2 * group)};
@@ -104,9 +105,9 @@ public:
         visit_with(v, logit, second ? bits.word[2] : bits.word[0], second ? bits.word[3] : bits.word[1]);
     }
 
-    /// Gets ready for `block` of `row`; call it before visit_block. Every 8 blocks it makes noise; the first time, those who
-    /// have the smallest exponential of a group of these 8 blocks are expected: 64 tokens with as good a chance together as
-    /// all 8,192.
+    /// Gets ready for `block` of `row`; call it before visit_block. Every 8 blocks it makes noise; the first time,
+    /// those who have the smallest exponential of a group of these 8 blocks are expected: 64 tokens with as good a
+    /// chance together as all 8,192.
     template <class T>
     __device__ void prepare_block(T const* row, std::uint32_t size, std::uint32_t block) {
         std::uint32_t const noise = block / blocks_of_noise;
@@ -207,8 +208,8 @@ private:
         find_least();
         return true;
     }
-    /// What a logit has to exceed for its token to be in time: the leader's, as much less as its exponential is larger than
-    /// the smallest of the group.
+    /// What a logit has to exceed for its token to be in time: the leader's, as much less as its exponential is larger
+    /// than the smallest of the group.
     __device__ void find_least() {
 #pragma unroll
         for (unsigned h = 0; h < 2; ++h) {
@@ -240,8 +241,8 @@ private:
         for_each(in, [&](unsigned j, float logit, float limit) { some |= !(logit <= limit) ? 1u << j : 0u; }, least);
         return some;
     }
-    /// f(number of the lane's logit, the logit, what stands in `groups` for its group). No array has an index that is found
-    /// out at run time.
+    /// f(number of the lane's logit, the logit, what stands in `groups` for its group). No array has an index that is
+    /// found out at run time.
     template <class T, class F>
     static __device__ __forceinline__ void for_each(row_lanes<T> const& in, F const& f, float const (&groups)[8]) {
         constexpr unsigned together = row_lanes<T>::together;

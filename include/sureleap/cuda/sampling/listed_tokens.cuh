@@ -57,7 +57,8 @@ public:
 
     explicit __device__ listed_tokens(truncate_shared& s) : s_(s) {}
 
-    /// Lists the tokens in [begin, stop), sorted; returns how many there are, and if that is more than fit, there is no list.
+    /// Lists the tokens in [begin, stop), sorted; returns how many there are, and if that is more than fit, there is no
+    /// list.
     [[nodiscard]] __device__ unsigned list(ordered_row<T> const& row, key_type begin, key_type stop) {
         __syncthreads();  // no mutant: between two lists something has a barrier, by chance
         if (threadIdx.x == 0) s_.listed = 0;

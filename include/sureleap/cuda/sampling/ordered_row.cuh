@@ -48,8 +48,8 @@ struct truncate_shared {
 
 namespace detail {
 
-/// The tokens of a row as keys that are sorted as the tokens are. Logits that are equal have equal keys but for the id: -0
-/// counts as 0.
+/// The tokens of a row as keys that are sorted as the tokens are. Logits that are equal have equal keys but for the id:
+/// -0 counts as 0.
 class token_order {
 public:
     // An assignment, because the host's half of nvcc reads initialisers and does not know __clz.

@@ -26,8 +26,8 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 
-/// Rows of logits in device memory; sureleap::logits_rows with plain pointers. T is float, half or bf16. Rows that begin at
-/// multiples of 16 bytes are read about four times as fast as others.
+/// Rows of logits in device memory; sureleap::logits_rows with plain pointers. T is float, half or bf16. Rows that
+/// begin at multiples of 16 bytes are read about four times as fast as others.
 template <class T>
 struct logits_rows {
     static_assert(is_device_storage_v<T>,
@@ -35,9 +35,10 @@ struct logits_rows {
     T const* data = nullptr;  ///< [rows, stride]
     std::uint32_t rows = 0;   ///< that there is room for
     std::size_t stride = 0;   ///< elements from row to row, at least the vocabulary
-    /// [rows] log(sum exp(row)) of the row as it is stored, or null if the producer has none. Drafts are judged by it: what it
-    /// is off by, the probability of a judged draft is off by. Draws make the sum, of block sums or the row. The host
-    /// (logits_row) also decides exactly by bounds, and judges again what a wrong one decided; here nobody does.
+    /// [rows] log(sum exp(row)) of the row as it is stored, or null if the producer has none. Drafts are judged by it:
+    /// what it is off by, the probability of a judged draft is off by. Draws make the sum, of block sums or the row.
+    /// The host (logits_row) also decides exactly by bounds, and judges again what a wrong one decided; here nobody
+    /// does.
     float const* log_normalisers = nullptr;
     float const* block_sums = nullptr;  ///< [rows, row_blocks(vocabulary)] as on the host, or null
 
@@ -118,8 +119,8 @@ template <class T>
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-/// WARP collective: block `block` of a row of `size` logits. Marked as read once: what is read again is a block here and
-/// there, while distributions, sums and drafts should stay in the cache.
+/// WARP collective: block `block` of a row of `size` logits. Marked as read once: what is read again is a block here
+/// and there, while distributions, sums and drafts should stay in the cache.
 template <class T>
 __device__ __forceinline__ void read_block(T const* row, std::uint32_t size, std::uint32_t block, row_lanes<T>& out) {
     std::uint32_t const first = block * block_tokens;
@@ -137,8 +138,8 @@ __device__ __forceinline__ void read_block(T const* row, std::uint32_t size, std
 
 // ---- sums ------------------------------------------------------------------------------------------------------
 
-/// What is known of a block: its largest logit and the sum of 2^(logit rate - reference); a sum that is NaN if a logit is NaN
-/// or +inf. The rate is log2(e) / temperature.
+/// What is known of a block: its largest logit and the sum of 2^(logit rate - reference); a sum that is NaN if a logit
+/// is NaN or +inf. The rate is log2(e) / temperature.
 struct block_weight {
     float largest;
     float sum;

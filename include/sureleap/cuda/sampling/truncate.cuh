@@ -10,11 +10,11 @@
 // ends however flat the row is, and however many tokens are tied.
 //
 // Masses are summed in integers; the host sums weights in double in the order of tokens. Both are within 2^-40 of the
-// sum of the same weights. Besides, their weights differ by as much as expf does. A total that the caller knows was summed
-// in float. It is used where that is far less than what a top-p leaves out.
+// sum of the same weights. Besides, their weights differ by as much as expf does. A total that the caller knows was
+// summed in float. It is used where that is far less than what a top-p leaves out.
 //
-// Rejected: sorting the row (ten passes); a threshold on the weight, refined until the count is right (as many passes, and
-// ties are still open); pops from a heap as on the host (one thread's work).
+// Rejected: sorting the row (ten passes); a threshold on the weight, refined until the count is right (as many passes,
+// and ties are still open); pops from a heap as on the host (one thread's work).
 #pragma once
 
 #include <cfloat>
@@ -89,8 +89,8 @@ public:
     }
 
 private:
-    /// Ends what is left with the first token at which the measure of what is kept reaches the target; keeps all of it if
-    /// none does. `parts` of the row, which have the largest logits, are believed to be enough.
+    /// Ends what is left with the first token at which the measure of what is kept reaches the target; keeps all of it
+    /// if none does. `parts` of the row, which have the largest logits, are believed to be enough.
     __device__ void keep_until_reached(measure what, double target, std::uint32_t parts) {
         auto const of_list = [&](unsigned i) {
             return what == measure::count ? key_type{1} : row_.mass_of(tokens_.key(i));

@@ -7,16 +7,16 @@
 // the places they come from. It ends at the candidate of rank n with a survival of a. Lengths follow from (n, a) in one
 // pass (lengths.cuh).
 //
-// A table of up to 8 candidates a thread is sorted as a whole, and all prefixes are looked at together: each thread sums
-// its own 8, a scan tells it what comes before. A larger table would need many sorts. There the block first counts
-// survivals in 2,048 classes, which gives the exact prefix at every boundary between classes. A rule passes a class if it
-// can prove from the boundaries that it admits all of it (the host's argument, schedule/throughput.hpp). Otherwise the
-// candidates of the class are collected and sorted, mostly in the one class where the rule stops. A class with more
-// candidates than can be sorted is divided into classes of its own, down to single values, which need no sort. Whatever a
-// rule can or cannot prove, the answer is the same.
+// A table of up to 8 candidates a thread is sorted as a whole, and all prefixes are looked at together: each thread
+// sums its own 8, a scan tells it what comes before. A larger table would need many sorts. There the block first counts
+// survivals in 2,048 classes, which gives the exact prefix at every boundary between classes. A rule passes a class if
+// it can prove from the boundaries that it admits all of it (the host's argument, schedule/throughput.hpp). Otherwise
+// the candidates of the class are collected and sorted, mostly in the one class where the rule stops. A class with more
+// candidates than can be sorted is divided into classes of its own, down to single values, which need no sort. Whatever
+// a rule can or cannot prove, the answer is the same.
 //
-// Rejected: dividing a large table among blocks. They would have to meet after every segment, that is in launches, of which
-// the number is not known before; and one multiprocessor reads the largest table, 1 MB, in some 10 microseconds.
+// Rejected: dividing a large table among blocks. They would have to meet after every segment, that is in launches, of
+// which the number is not known before; and one multiprocessor reads the largest table, 1 MB, in some 10 microseconds.
 #pragma once
 
 #include <cstddef>
@@ -35,8 +35,8 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 
-/// Where a walk ended: it took `count` candidates, all that survive better than `least` and as many of those that survive
-/// as well as are missing to `count`.
+/// Where a walk ended: it took `count` candidates, all that survive better than `least` and as many of those that
+/// survive as well as are missing to `count`.
 struct admission_end {
     std::uint32_t count = 0;
     fixed_probability least = certain + 1;
@@ -68,8 +68,8 @@ struct device_segment {
 /// Relative room for the rounding of doubles in proofs; detail::proof_slack of the host.
 inline constexpr double device_proof_slack = 0x1p-48;
 
-/// BLOCK collective: visit(taken, theta) for the prefix before this thread's keys, if there are any, and for those with each
-/// of them, in order. `taken` counts from `before` on. Of sorted keys, `size` of which are candidates.
+/// BLOCK collective: visit(taken, theta) for the prefix before this thread's keys, if there are any, and for those with
+/// each of them, in order. `taken` counts from `before` on. Of sorted keys, `size` of which are candidates.
 template <class Visit>
 __device__ void for_own_prefixes(std::uint32_t const (&key)[keys_each], std::uint32_t size, device_step const& before,
                                  double const* steps_per_second, admission_shared& s, Visit const& visit) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// How many positions to verify, on the device: the unconstrained maximum of Theta over the prefixes of a table from before
-// the block (schedule/budget.hpp). top_k_schedule reads the number where it was written, so no host waits for it. The
-// search may run on another stream while the block is drawn.
+// How many positions to verify, on the device: the unconstrained maximum of Theta over the prefixes of a table from
+// before the block (schedule/budget.hpp). top_k_schedule reads the number where it was written, so no host waits for
+// it. The search may run on another stream while the block is drawn.
 //
-// On the host the type of a table says where it comes from, and this round's own is refused by the compiler. Here tables
-// are pointers, so the promise is the caller's:
+// On the host the type of a table says where it comes from, and this round's own is refused by the compiler. Here
+// tables are pointers, so the promise is the caller's:
 //
 //   - A budget may come from tables of past rounds (history.cuh). It may also come from confidences computed at the
 //     anchor, before any token of the block was drawn. With those every acceptance rule stays exact.
@@ -109,9 +109,9 @@ __global__ void __launch_bounds__(most_sorters, 1)
 
 }  // namespace detail
 
-/// Writes *budget, in device memory: the number of candidates, taken in the order of admission, that maximises Theta over
-/// all prefixes of `table`; the smallest such number. `table` is for this round's requests, in their order, with chains
-/// that begin with their weights; not the live one (see above). One launch of one block; equal to the host's
+/// Writes *budget, in device memory: the number of candidates, taken in the order of admission, that maximises Theta
+/// over all prefixes of `table`; the smallest such number. `table` is for this round's requests, in their order, with
+/// chains that begin with their weights; not the live one (see above). One launch of one block; equal to the host's
 /// best_budget with the curve that was tabulated.
 [[nodiscard]] inline cudaError_t best_budget(device_round const& round, survival_columns const& table,
                                              capacity_table const& capacity, std::uint32_t* budget,

@@ -99,8 +99,8 @@ public:
         return {s_.table.weight + taken.sum(), s_.table.requests + taken.count()};
     }
 
-    /// visit(used, request, survival) for every place, in any order. WARP collectives may be called in `visit`: all lanes
-    /// are there, some with places that are not used.
+    /// visit(used, request, survival) for every place, in any order. WARP collectives may be called in `visit`: all
+    /// lanes are there, some with places that are not used.
     template <class Visit>
     __device__ void for_each_place(Visit const& visit) const {
         constexpr unsigned ahead = 4;  // loads on their way at once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Survival tables of past rounds on the device: survival_history (schedule/planning.hpp) for the asynchronous scheduler of
-// paper section 5.2. A round of it, in one captured graph:
+// Survival tables of past rounds on the device: survival_history (schedule/planning.hpp) for the asynchronous scheduler
+// of paper section 5.2. A round of it, in one captured graph:
 //
 //     lagged_table(round, history, table, stream);                       // tables `lag` rounds old, this round's requests
 //     best_budget(round, table, capacity, budget, stream);               // beside the draw, if on a stream of its own
@@ -153,8 +153,8 @@ __global__ void __launch_bounds__(threads_of_history) remember_kernel(device_rou
 }  // namespace detail
 
 /// The table that best_budget may read in the coming round: each request's confidences of `lag` rounds ago. Where that
-/// block was shorter than this one may be, the prior continues it; where its chain had ended, it ends. Requests that were
-/// not in that round have the prior alone. Positions that a request may not draft are left out. One launch.
+/// block was shorter than this one may be, the prior continues it; where its chain had ended, it ends. Requests that
+/// were not in that round have the prior alone. Positions that a request may not draft are left out. One launch.
 [[nodiscard]] inline cudaError_t lagged_table(device_round const& round, history_memory const& history,
                                               survival_columns const& table, cudaStream_t stream) noexcept {
     if (!round.ready() || !history.fits(round.limits) || !table.ready()) return cudaErrorInvalidValue;
@@ -162,8 +162,8 @@ __global__ void __launch_bounds__(threads_of_history) remember_kernel(device_rou
     return launch(detail::lagged_kernel<>, blocks, detail::threads_of_history, 0, stream, round, history, table);
 }
 
-/// Remembers this round's confidences: survival_history::push, once at the end of every round, before the requests move on.
-/// One launch.
+/// Remembers this round's confidences: survival_history::push, once at the end of every round, before the requests move
+/// on. One launch.
 [[nodiscard]] inline cudaError_t remember(device_round const& round, history_memory const& history,
                                           cudaStream_t stream) noexcept {
     if (!round.ready() || !history.fits(round.limits)) return cudaErrorInvalidValue;

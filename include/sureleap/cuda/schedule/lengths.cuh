@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The lengths of the first candidates in the order of admission, from where a walk ended (detail::admit_until of the host).
+// The lengths of the first candidates in the order of admission, from where a walk ended (detail::admit_until of the
+// host).
 //
 // Survivals fall along a request. So the positions above the last candidate's survival are a prefix, and a count tells
 // them. The positions that tie with it are a run behind that prefix. If not all that tie are admitted, the earlier
@@ -33,8 +34,8 @@ struct admitted_run {
     return {s.admitted[r] & 0xffffu, s.admitted[r] >> 16};
 }
 
-/// BLOCK collective: writes lengths when only `left` of those that tie are admitted. Shared memory of the walk's classes is
-/// free again: words for the ties of every 32 requests, and for those of each position.
+/// BLOCK collective: writes lengths when only `left` of those that tie are admitted. Shared memory of the walk's
+/// classes is free again: words for the ties of every 32 requests, and for those of each position.
 __device__ inline void admit_some_ties(std::uint32_t requests, std::uint32_t left, std::uint32_t* lengths,
                                        admission_shared& s) {
     auto* const at_position = reinterpret_cast<std::uint32_t*>(s.prefixes);

@@ -198,8 +198,8 @@ inline constexpr unsigned threads_of_prefixes = 128;
 /// What a prefix is held to, position by position.
 enum class prefix_of : std::uint8_t { everything, confidences, survivals };
 
-/// Lengths up to `most`, or up to the first position below `threshold`. Survivals are made from confidences and not read,
-/// because those of the table begin with the request's weight. A thread a request.
+/// Lengths up to `most`, or up to the first position below `threshold`. Survivals are made from confidences and not
+/// read, because those of the table begin with the request's weight. A thread a request.
 template <class = void>
 __global__ void __launch_bounds__(threads_of_prefixes)
     prefix_kernel(device_round round, std::uint32_t most, prefix_of what, fixed_probability threshold) {

@@ -8,9 +8,9 @@
 //     accept<Rule>       round.verdicts, and trees.paths               (round/accept.cuh)
 //     advance            round.requests, for the next round            (round/advance.cuh)
 //
-// A tree is what the host's draft_tree is: node 0 is the anchor, a parent comes before its children, and siblings stand in
-// the order in which they were drawn. Node n of request r has the number r (N + 1) + n in columns of nodes. In the batch it
-// is row offsets[r] + n. The round's block size bounds the depth of a tree, and so what a verdict holds.
+// A tree is what the host's draft_tree is: node 0 is the anchor, a parent comes before its children, and siblings stand
+// in the order in which they were drawn. Node n of request r has the number r (N + 1) + n in columns of nodes. In the
+// batch it is row offsets[r] + n. The round's block size bounds the depth of a tree, and so what a verdict holds.
 #pragma once
 
 #include <cstddef>
@@ -63,8 +63,8 @@ struct tree_columns {
     }
 };
 
-/// Columns out of `ws`, for trees of `nodes` drafted nodes, 1 .. 255. If that only counts or is too small, the result is not
-/// ready(), and every stage refuses it.
+/// Columns out of `ws`, for trees of `nodes` drafted nodes, 1 .. 255. If that only counts or is too small, the result
+/// is not ready(), and every stage refuses it.
 [[nodiscard]] inline tree_columns carve_trees(workspace& ws, device_limits const& limits,
                                               std::uint32_t nodes) noexcept {
     tree_columns trees{};

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT
 //
-// Puts the trees of all requests into one flat target batch, and finds what follows from their parents. In: trees.counts,
-// tokens, parents, and the requests of the round. Out: the other columns of `trees`, and what attention kernels want.
+// Puts the trees of all requests into one flat target batch, and finds what follows from their parents. In:
+// trees.counts, tokens, parents, and the requests of the round. Out: the other columns of `trees`, and what attention
+// kernels want.
 //
 //     flatten_trees(round, trees, stream);
 //     flatten_trees(round, trees, {attention, captured}, masks, stream);
 //
-// Row offsets[r] + n is node n of request r: its token, at position positions[r] + depth. Layouts of keys are those of a
-// chain of as many tokens (verify/flatten.cuh): the key of node n is number positions[r] + n of its request, whatever its
-// depth. After the verdict the engine moves the keys of the accepted path together, to where a chain would have them:
-// that of node paths[r, j] to number positions[r] + 1 + j.
+// Row offsets[r] + n is node n of request r: its token, at position positions[r] + depth. Layouts of keys are those of
+// a chain of as many tokens (verify/flatten.cuh): the key of node n is number positions[r] + n of its request, whatever
+// its depth. After the verdict the engine moves the keys of the accepted path together, to where a chain would have
+// them: that of node paths[r, j] to number positions[r] + 1 + j.
 //
 // One launch, and another one for masks that are packed. A block of threads has 32 requests of its own, as in
-// verify/flatten.cuh, and a warp takes a tree at a time. A lane walks from its node to the anchor, O(depth), and looks for
-// its first child and next sibling among later nodes, O(N). All of that is in shared memory.
+// verify/flatten.cuh, and a warp takes a tree at a time. A lane walks from its node to the anchor, O(depth), and looks
+// for its first child and next sibling among later nodes, O(N). All of that is in shared memory.
 #pragma once
 
 #include <cstddef>
@@ -46,8 +47,9 @@ struct flatten_trees_shared {
     std::int32_t parents[threads_of_flatten / warp_size][tree_columns::most_nodes + 1];  ///< of a warp's tree
 };
 
-/// WARP collective: parents of a tree of `rows` nodes, in shared memory, where they come before their children and none is
-/// deeper than `deepest`. Otherwise returns false, and all nodes are children of the anchor, so that rows are something.
+/// WARP collective: parents of a tree of `rows` nodes, in shared memory, where they come before their children and none
+/// is deeper than `deepest`. Otherwise returns false, and all nodes are children of the anchor, so that rows are
+/// something.
 [[nodiscard]] __device__ inline bool read_parents(tree_columns const& trees, std::uint32_t r, std::uint32_t rows,
                                                   std::uint32_t deepest, std::int32_t* parents) {
     bool sound = true;
@@ -172,9 +174,9 @@ __global__ void __launch_bounds__(threads_of_flatten)
 
 }  // namespace detail
 
-/// Fills `trees` from its counts, tokens and parents, and what else `flat` and `masks` ask for. Rows that pad the batch to a
-/// captured size are as in flatten. `trees` was carved for the limits of `round`. A tree whose parents are none has rows
-/// like any other, and the status invalid_tree, with which nothing is emitted.
+/// Fills `trees` from its counts, tokens and parents, and what else `flat` and `masks` ask for. Rows that pad the batch
+/// to a captured size are as in flatten. `trees` was carved for the limits of `round`. A tree whose parents are none
+/// has rows like any other, and the status invalid_tree, with which nothing is emitted.
 [[nodiscard]] inline cudaError_t flatten_trees(device_round const& round, tree_columns const& trees,
                                                flat_batch const& flat, tree_masks const& masks,
                                                cudaStream_t stream) noexcept {

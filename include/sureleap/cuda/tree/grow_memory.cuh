@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What growing trees is told, and what it keeps in device memory. In: a head that is confined to shortlists, the limits of rounds,
-// the nodes of a tree. Out: what grow_trees (grow.cuh) fills, and what accept reads q from.
+// What growing trees is told, and what it keeps in device memory. In: a head that is confined to shortlists, the limits
+// of rounds, the nodes of a tree. Out: what grow_trees (grow.cuh) fills, and what accept reads q from.
 //
 // A list and its logits are kept for every node that may have children. They live until the trees are judged.
 #pragma once
@@ -26,8 +26,8 @@ namespace cuda {
 template <class Head>
 concept recurrent_head = requires(Head head, float* memory) { head.states = memory; };
 
-/// What a confidence is worth for a child of some rank: the numbers of the host's sibling_worth, by rank. Ranks behind the
-/// last share it.
+/// What a confidence is worth for a child of some rank: the numbers of the host's sibling_worth, by rank. Ranks behind
+/// the last share it.
 struct sibling_ratios {
     static constexpr std::uint32_t ranks = sibling_worth::ranks;
 
@@ -47,8 +47,9 @@ struct sibling_ratios {
 struct growth_options {
     std::uint32_t children = 4;  ///< most of a node; at least 1
     std::uint32_t straight = 0;  ///< nodes above this depth have one child: delayed branching (arXiv 2602.16994)
-    /// [1] in device memory, read in every round; null: what is assumed before any child was seen. Promise: they stay as they are
-    /// until the round has succeeded, and so does the calibration. A round that is run again must grow the same trees.
+    /// [1] in device memory, read in every round; null: what is assumed before any child was seen. Promise: they stay
+    /// as they are until the round has succeeded, and so does the calibration. A round that is run again must grow the
+    /// same trees.
     sibling_ratios const* siblings = nullptr;
     fixed_probability const* floor = nullptr;  ///< [1] trees end before a survival below it; null: nowhere
 };
@@ -66,8 +67,8 @@ template <device_head Head>
     return {shape_of(list), recurrent_head<Head> ? static_cast<std::uint32_t>(list.head.w2.cols) : 0};
 }
 
-/// Pointers, to be passed to kernels by value. Row r * nodes + n belongs to node n of request r; the last node of a full tree
-/// has no children, and no row.
+/// Pointers, to be passed to kernels by value. Row r * nodes + n belongs to node n of request r; the last node of a
+/// full tree has no children, and no row.
 struct growth_memory {
     growth_shape shape{};
     device_limits limits{};
@@ -85,8 +86,8 @@ struct growth_memory {
     [[nodiscard]] bool ready() const noexcept { return survival != nullptr; }
 };
 
-/// Out of `ws`, for trees of `nodes` drafted nodes, 1 .. 255: R N (8 (best + successors) + 12 + 4 state_size) bytes, and 4 best
-/// for each of the R gamma positions. If that only counts or is too small, the result is not ready().
+/// Out of `ws`, for trees of `nodes` drafted nodes, 1 .. 255: R N (8 (best + successors) + 12 + 4 state_size) bytes,
+/// and 4 best for each of the R gamma positions. If that only counts or is too small, the result is not ready().
 [[nodiscard]] inline growth_memory carve_growth(workspace& ws, device_limits const& limits, std::uint32_t nodes,
                                                 growth_shape const& shape) noexcept {
     growth_memory memory{};

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// The tree of one request while it grows, best place first, by a block of threads (grow.cuh). In: the task of a launch and a
-// request. Out: its tree, distributions and lists.
+// The tree of one request while it grows, best place first, by a block of threads (grow.cuh). In: the task of a launch
+// and a request. Out: its tree, distributions and lists.
 //
-// A place is the next child of a node. So a node has one place at most, and the search for the largest value looks at one number
-// for each. A distribution is made when the first child of its node is drawn. Younger siblings are drawn from the same
-// logits, in which those of their elders are -inf while the draw lasts.
+// A place is the next child of a node. So a node has one place at most, and the search for the largest value looks at
+// one number for each. A distribution is made when the first child of its node is drawn. Younger siblings are drawn
+// from the same logits, in which those of their elders are -inf while the draw lasts.
 #pragma once
 
 #include <cstddef>
@@ -75,12 +75,13 @@ public:
         : task_(task), s_(s.nodes), list_(s.list), r_(r) {
         request_columns const& requests = task.round.requests;
         how_ = requests.drafts[r];
-        // Siblings are the likeliest tokens where the rule chooses them, or races that are decided by the weights alone. Then a
-        // distribution of temperature 0 is that of temperature 1, as list_distribution has it.
+        // Siblings are the likeliest tokens where the rule chooses them, or races that are decided by the weights
+        // alone. Then a distribution of temperature 0 is that of temperature 1, as list_distribution has it.
         chosen_ = DraftRule::is_deterministic || (DraftRule::noise_returns && how_.greedy());
         nodes_ = task.round.chain_cap(r) > 0 ? requests.draft_cap(r, task.trees.nodes) : 0;
         survival_ = requests.weights[r];
-        // The floor is a price, which begins with the request's weight. What grows knows probabilities. record() draws the line.
+        // The floor is a price, which begins with the request's weight. What grows knows probabilities. record() draws
+        // the line.
         if (task.options.floor != nullptr) {
             floor_ = *task.options.floor;
             least_value_ = static_cast<double>(floor_) / static_cast<double>(survival_) * (1.0 - 1e-6);
@@ -124,8 +125,8 @@ private:
         return task_.options.siblings == nullptr ? task_.assumed(rank) : (*task_.options.siblings)(rank);
     }
 
-    /// The next child of node n is of that rank; the node is reached, and its children so far are rejected, with probability
-    /// `reached`.
+    /// The next child of node n is of that rank; the node is reached, and its children so far are rejected, with
+    /// probability `reached`.
     __device__ void offer(std::uint32_t n, std::uint32_t depth, token_id token, std::uint32_t rank, double reached) {
         double value = -1.0;
         double missed = 0.0;
@@ -156,8 +157,8 @@ private:
         }
         return c;
     }
-    /// Takes the place of the largest value, the elder node's among equals. False: the tree is complete. Every warp looks for
-    /// itself, which costs no barrier.
+    /// Takes the place of the largest value, the elder node's among equals. False: the tree is complete. Every warp
+    /// looks for itself, which costs no barrier.
     [[nodiscard]] __device__ bool take() {
         __syncthreads();  // what thread 0 wrote
         if (rows_ > nodes_) return false;

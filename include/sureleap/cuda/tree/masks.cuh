@@ -9,17 +9,18 @@
 //     trees.first_children, trees.next_siblings
 //                               SGLang: retrive_next_token, retrive_next_sibling, which are int64 there
 //
-// FlashInfer keeps a matrix of bits for each request: a row for each query, a column for each key. Query i sees key j if bit
-// (i kv_len + j) % 8 of byte (i kv_len + j) / 8 is set, counted from the byte packed_indptr[r] (its variants.cuh). The
-// keys of a request are its committed tokens up to the anchor's predecessor, and then its nodes in their own order. Every
-// row sees all of the former. kv_len is position + 1 + count then, and a mask takes rows (context + rows) / 8 bytes.
+// FlashInfer keeps a matrix of bits for each request: a row for each query, a column for each key. Query i sees key j
+// if bit (i kv_len + j) % 8 of byte (i kv_len + j) / 8 is set, counted from the byte packed_indptr[r] (its
+// variants.cuh). The keys of a request are its committed tokens up to the anchor's predecessor, and then its nodes in
+// their own order. Every row sees all of the former. kv_len is position + 1 + count then, and a mask takes rows
+// (context + rows) / 8 bytes.
 //
-// With `context` false the columns are the tree's alone, kv_len is 1 + count, and the size does not depend on the context.
-// An engine calls attention twice then: over the context without a mask, over the tree with one. It merges the two by
-// their log-sum-exp (FlashInfer's merge_state).
+// With `context` false the columns are the tree's alone, kv_len is 1 + count, and the size does not depend on the
+// context. An engine calls attention twice then: over the context without a mask, over the tree with one. It merges the
+// two by their log-sum-exp (FlashInfer's merge_state).
 //
-// plan(packed_custom_mask=...) of FlashInfer counts mask_indptr in bits where it did not pack the mask itself. So the two
-// arrays are for custom_mask_buf and mask_indptr_buf, after plan().
+// plan(packed_custom_mask=...) of FlashInfer counts mask_indptr in bits where it did not pack the mask itself. So the
+// two arrays are for custom_mask_buf and mask_indptr_buf, after plan().
 #pragma once
 
 #include <cstddef>
@@ -48,7 +49,8 @@ struct tree_masks {
     }
 };
 
-/// Bytes of `packed` that trees can take whose anchors stand before `most_context`; 0 committed tokens where they are left out.
+/// Bytes of `packed` that trees can take whose anchors stand before `most_context`; 0 committed tokens where they are
+/// left out.
 [[nodiscard]] inline std::size_t packed_mask_bytes(device_limits const& limits, std::uint32_t nodes,
                                                    std::size_t most_context) noexcept {
     std::size_t const width = std::size_t{nodes} + 1;
@@ -81,8 +83,8 @@ inline constexpr unsigned blocks_of_context = 8;  ///< of threads, for a request
     return (rows * (context_columns(round, masks, r) + rows) + 7) / 8;
 }
 
-/// A request each blockIdx.x; its bytes are divided among blockIdx.y and threads. A byte may hold the end of one row and the
-/// beginning of the next, or several rows.
+/// A request each blockIdx.x; its bytes are divided among blockIdx.y and threads. A byte may hold the end of one row
+/// and the beginning of the next, or several rows.
 template <class = void>
 __global__ void __launch_bounds__(threads_of_masks)
     pack_masks(device_round round, tree_columns trees, tree_masks masks) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What verifications of trees share. In: the columns of trees. Out: the memory of a verification whose rows are nodes, and
-// the answers to what a verification asks of a row: how deep it is, what its first child is, which row comes next on the
-// accepted path.
+// What verifications of trees share. In: the columns of trees. Out: the memory of a verification whose rows are nodes,
+// and the answers to what a verification asks of a row: how deep it is, what its first child is, which row comes next
+// on the accepted path.
 #pragma once
 
 #include <cstddef>

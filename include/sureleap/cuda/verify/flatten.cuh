@@ -18,8 +18,8 @@
 //                      last_pages     paged_kv_last_page_len
 //                      longest                                     max_seqlen_q, max_seqlen_k
 //
-// Keys count the committed tokens, anchor included, and the drafts in the batch: position + 1 + l_r. Queries are the last
-// 1 + l_r of them, which is what a causal mask aligned at the bottom right expects.
+// Keys count the committed tokens, anchor included, and the drafts in the batch: position + 1 + l_r. Queries are the
+// last 1 + l_r of them, which is what a causal mask aligned at the bottom right expects.
 #pragma once
 
 #include <cstddef>
@@ -125,8 +125,9 @@ struct request_extent {
     return extent;
 }
 
-/// BLOCK collective: where the rows of the `group` requests from `first` on begin, one request a thread, and all that is
-/// asked for but what stands in rows; `last` if no requests come behind them. Leaves first rows and numbers of rows in `s`.
+/// BLOCK collective: where the rows of the `group` requests from `first` on begin, one request a thread, and all that
+/// is asked for but what stands in rows; `last` if no requests come behind them. Leaves first rows and numbers of rows
+/// in `s`.
 __device__ inline void lay_out_requests(device_round const& round, flat_batch const& flat, std::uint32_t first,
                                         std::uint32_t group, bool last, flatten_shared& s) {
     attention_layout const& layout = flat.attention;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Device memory of a verification. In: the limits of rounds. Out: pointers for the kernels, in one struct. Row k of
-// request r has the number r (gamma + 1) + k, wherever it lies in the batch. So what is known of a request lies together.
+// request r has the number r (gamma + 1) + k, wherever it lies in the batch. So what is known of a request lies
+// together.
 //
 // Nothing outlives a call: its first kernel (work.cuh) resets what the others count by. So a captured graph can be
 // replayed, and an aborted round leaves nothing behind.
@@ -76,8 +77,8 @@ struct verify_memory {
     }
 };
 
-/// Out of `ws`; not ready() if that only counts or is too small, and then accept refuses it. About 32 bytes for every 1,024
-/// logits of a full batch.
+/// Out of `ws`; not ready() if that only counts or is too small, and then accept refuses it. About 32 bytes for every
+/// 1,024 logits of a full batch.
 [[nodiscard]] inline verify_memory carve_verification(workspace& ws, device_limits const& limits) noexcept {
     verify_memory memory{};
     if (!limits.valid()) return memory;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The batch as a rectangle (verify_batch::padded_tokens), for targets that were captured for one number of tokens a request.
+// The batch as a rectangle (verify_batch::padded_tokens), for targets that were captured for one number of tokens a
+// request.
 //
 // In: the flat batch of a round (flatten.cuh). Out: tokens and positions [requests, width]. Positions go on behind the
 // drafts, so that a row of the rectangle has consecutive positions. What the target caches for the padding is

@@ -48,8 +48,8 @@ struct device_rule {
                   "target_match or keyed_coupling, or specialise cuda::device_rule");
 };
 
-/// WARP collective: judges rows 0 .. length, a lane each. `judge`(k): what row k says of the request if all before it were
-/// accepted. The first that says something decides; the last one does.
+/// WARP collective: judges rows 0 .. length, a lane each. `judge`(k): what row k says of the request if all before it
+/// were accepted. The first that says something decides; the last one does.
 template <class Judge>
 [[nodiscard]] __device__ request_standing judge_by_lanes(std::uint32_t length, Judge const& judge) {
     static_assert(device_limits::longest_block < warp_size);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // The pass over target rows, a part at a time. In: some consecutive blocks of 1,024 tokens of a row of logits. Out: the
-// weight of each block. For Gumbel-max draws also, or instead, the winner among the tokens of the part. The rule and the
-// request's transform decide which.
+// weight of each block. For Gumbel-max draws also, or instead, the winner among the tokens of the part. The rule and
+// the request's transform decide which.
 //
 // A row is read once, at the speed of memory. Nothing here needs its largest logit, so warps do not wait for each
 // other. The next block is on its way while one is weighed, also from one part to the next.
@@ -84,8 +84,8 @@ private:
     std::uint32_t step_;
 };
 
-/// WARP collective: f(block, its logits) for all blocks of a part, the first of which is in `ahead`. Before the last one,
-/// prepare() may ask for something else.
+/// WARP collective: f(block, its logits) for all blocks of a part, the first of which is in `ahead`. Before the last
+/// one, prepare() may ask for something else.
 template <class T, class F, class Prepare>
 __device__ __forceinline__ void for_each_block(row_part<T> const& part, std::uint32_t size, row_lanes<T>& ahead,
                                                F const& f, Prepare const& prepare) {

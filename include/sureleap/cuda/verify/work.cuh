@@ -18,8 +18,8 @@ SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
-/// Blocks of 1,024 tokens that are a warp's part of a row: some 8 KiB. A race takes some preparation, as much as looking at
-/// four blocks.
+/// Blocks of 1,024 tokens that are a warp's part of a row: some 8 KiB. A race takes some preparation, as much as
+/// looking at four blocks.
 inline constexpr std::uint32_t part_blocks = 4;
 [[nodiscard]] SURELEAP_HOST_DEVICE constexpr std::uint32_t count_parts(std::uint32_t blocks) noexcept {
     return (blocks + part_blocks - 1) / part_blocks;

@@ -57,8 +57,8 @@ struct isa {
     SURELEAP_KERNEL static vec multiply_add(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
     SURELEAP_KERNEL static vec subtract_product(vec a, vec b, vec c) { return _mm256_fnmadd_ps(b, c, a); }
 
-    /// 2^n 2^f with n the nearest integer; 2^f, and 0 below 2^-126, as in avx512.hpp. The power of two is put together in two
-    /// factors, so that +inf comes out.
+    /// 2^n 2^f with n the nearest integer; 2^f, and 0 below 2^-126, as in avx512.hpp. The power of two is put together
+    /// in two factors, so that +inf comes out.
     SURELEAP_KERNEL static vec exp2(vec x) {
         vec const normal = _mm256_cmp_ps(x, fill(-126.0f), _CMP_NLT_UQ);
         x = max(fill(-126.0f), x);
@@ -185,11 +185,12 @@ struct isa {
 #undef SURELEAP_KERNEL
 #define SURELEAP_KERNEL __attribute__((target("avx2,bmi,popcnt"))) inline
 
-// There is no AVX-512 version. It was only 5 to 10 % faster: a pass mostly waits for memory, and a row of eight fills an
-// AVX2 register.
+// There is no AVX-512 version. It was only 5 to 10 % faster: a pass mostly waits for memory, and a row of eight fills
+// an AVX2 register.
 namespace for_survivals {
 
-/// The lanes that are set in each of 256 bit patterns, in order. (pext would do without, and is slow on older machines.)
+/// The lanes that are set in each of 256 bit patterns, in order. (pext would do without, and is slow on older
+/// machines.)
 inline constexpr auto chosen_lanes = [] {
     std::array<std::array<std::uint8_t, 8>, 256> all{};
     for (std::size_t bits = 0; bits < 256; ++bits) {
@@ -225,8 +226,8 @@ struct isa {
     SURELEAP_INLINE static where first(vec n) {
         return _mm256_cmpgt_epi32(n, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
     }
-    /// Thresholds are kept as t - 1, for a comparison that there is: signed, so that 0 - 1 is below everything. What is in
-    /// use is far below 2^31.
+    /// Thresholds are kept as t - 1, for a comparison that there is: signed, so that 0 - 1 is below everything. What is
+    /// in use is far below 2^31.
     SURELEAP_INLINE static vec below(std::uint32_t t) { return fill(t - 1u); }
     SURELEAP_INLINE static where at_least(where w, vec a, vec t) {
         return _mm256_and_si256(_mm256_cmpgt_epi32(a, t), w);

@@ -65,8 +65,8 @@ struct isa {
     /// 2^floor(x) 2^f, f = x - floor(x), which is 0 for infinities; 2^f by the polynomial of degree 5 with the least
     /// relative error, 8e-8. Tables of powers would save multiplications and cost as much in other places.
     ///
-    /// 0 below 2^-126: a number that small takes a processor a hundred cycles, and no sum of weights up to 1 notices it. At
-    /// low temperatures many tokens of a large vocabulary are there.
+    /// 0 below 2^-126: a number that small takes a processor a hundred cycles, and no sum of weights up to 1 notices
+    /// it. At low temperatures many tokens of a large vocabulary are there.
     SURELEAP_KERNEL static vec exp2(vec x) {
         vec const f = _mm512_maskz_reduce_ps(all, x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
         vec p = fill(0.0018775766f);
@@ -173,8 +173,8 @@ struct isa {
                                 _mm512_maskz_extracti32x8_epi32(0xff, sum, 1));
     }
 
-    /// Without a branch, which would be guessed wrong for most of those that are listed. Compressed in a register, since
-    /// compressing to memory is slow on some processors.
+    /// Without a branch, which would be guessed wrong for most of those that are listed. Compressed in a register,
+    /// since compressing to memory is slow on some processors.
     SURELEAP_INLINE static std::size_t list(float const* from, float threshold, token_id first, token_id* out) {
         __mmask16 const mask = _mm512_cmp_ps_mask(_mm512_loadu_ps(from), _mm512_set1_ps(threshold), _CMP_GE_OQ);
         words const places = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);

@@ -16,8 +16,8 @@ struct cpu_features {
 };
 
 namespace detail {
-/// What cpu() may find. Tests that run over another table than the best take something away (tests/support/kernels.cpp),
-/// before anything asks.
+/// What cpu() may find. Tests that run over another table than the best take something away
+/// (tests/support/kernels.cpp), before anything asks.
 inline constinit cpu_features allowed_features{true, true, true};
 }  // namespace detail
 

@@ -56,8 +56,8 @@ struct head_kernels {
     product_function<bf16> for_bf16;
     product_function<half> for_half;
     int8_product_function for_int8;
-    /// The indices of numbers that are at least `threshold`, ascending, into out [size]; returns how many. What is behind
-    /// them in `out` is lost.
+    /// The indices of numbers that are at least `threshold`, ascending, into out [size]; returns how many. What is
+    /// behind them in `out` is lost.
     std::size_t (*at_least)(float const* row, std::size_t size, float threshold, token_id* out);
 
     template <class Heads>

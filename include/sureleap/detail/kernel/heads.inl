@@ -203,8 +203,8 @@ struct products {
             multiply<N, R, Fetch>({rows, i}, rows.cols, end - i < together ? end - i : together, x, base, y, i);
         }
     }
-    /// One to three vectors with rows that are yet to be read: long ones, which take time enough, one after another, and
-    /// then nothing is faster; short ones side by side.
+    /// One to three vectors with rows that are yet to be read: long ones, which take time enough, one after another,
+    /// and then nothing is faster; short ones side by side.
     SURELEAP_KERNEL static void multiply_first(row_selection<W> const& rows, std::size_t first, std::size_t end,
                                                float const* const* x, float const* const* base, float* const* y,
                                                std::size_t n) {
@@ -220,9 +220,9 @@ struct products {
         }
     }
 
-    /// Memory serves rows side by side at half the speed of one after another, unless they are fetched ahead in its order.
-    /// So a batch goes by tiles that stay in the second cache: one to three vectors bring a tile there, the others find
-    /// it, three at a time.
+    /// Memory serves rows side by side at half the speed of one after another, unless they are fetched ahead in its
+    /// order. So a batch goes by tiles that stay in the second cache: one to three vectors bring a tile there, the
+    /// others find it, three at a time.
     SURELEAP_KERNEL static void product(row_selection<W> const& rows, float const* const* x, float const* const* base,
                                         float* const* y, std::size_t n) {
         if (n == 0 || rows.count == 0 || short_rows<W>::product(rows, x, base, y, n)) return;
@@ -283,7 +283,8 @@ SURELEAP_KERNEL void int8_rows_of(row_selection<std::int8_t> const& rows, float 
     }
 }
 
-/// Several vectors one after the other: what is read of the matrix for a group of rows stays in the first cache for all.
+/// Several vectors one after the other: what is read of the matrix for a group of rows stays in the first cache for
+/// all.
 SURELEAP_KERNEL void int8_product(row_selection<std::int8_t> const& rows, float const* scales,
                                   std::int16_t const* const* x, float const* unit, float const* const* base,
                                   float* const* y, std::size_t n) {

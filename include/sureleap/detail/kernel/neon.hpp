@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Everything that is written for NEON, which every AArch64 processor has. The header is empty for other processors, and
-// for compilers without GCC's vector extensions. Functions need no attribute, and there is nothing to choose at run time.
+// for compilers without GCC's vector extensions. Functions need no attribute, and there is nothing to choose at run
+// time.
 #pragma once
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__GNUC__)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The passes of rows.hpp in vectors, written once and compiled for one instruction set after another. It is no header of
-// its own, but the part that avx2.hpp, avx512.hpp and neon.hpp share. Before they include it, they open a namespace and
-// define SURELEAP_KERNEL and a class `isa`. SURELEAP_KERNEL is the attributes that make a function use those
+// The passes of rows.hpp in vectors, written once and compiled for one instruction set after another. It is no header
+// of its own, but the part that avx2.hpp, avx512.hpp and neon.hpp share. Before they include it, they open a namespace
+// and define SURELEAP_KERNEL and a class `isa`. SURELEAP_KERNEL is the attributes that make a function use those
 // instructions, whatever the program is compiled for. The class has:
 //
 //     width                          floats in a register
@@ -204,8 +204,8 @@ struct rows {
         vec least;  // 2^-126, the number below which the bits of a float say something else
         bool fits;
     };
-    /// x is rounded here to a multiple of 2^-16, and otherwise than in a weight. The offset is raised by more than that,
-    /// and `loosest_bound` has room for both.
+    /// x is rounded here to a multiple of 2^-16, and otherwise than in a weight. The offset is raised by more than
+    /// that, and `loosest_bound` has room for both.
     SURELEAP_KERNEL static chord make_chord(float shift, float scale) {
         constexpr double one = 0x1p23;
         auto const factor = static_cast<float>(static_cast<double>(scale) * 1.4426950408889634);
@@ -325,8 +325,8 @@ struct rows {
     /// By steps, then by registers, then by lanes: one by one, additions would wait for each other. Without branches on
     /// where the token is, which cannot be predicted, all of a block would have to be read, and that takes longer.
     ///
-    /// Steps are added up in float, which is off by less than `unsure` of the sum. Where that leaves open which token it is
-    /// (once in a thousand times at most, unless the row is long), sums in double say so.
+    /// Steps are added up in float, which is off by less than `unsure` of the sum. Where that leaves open which token
+    /// it is (once in a thousand times at most, unless the row is long), sums in double say so.
     SURELEAP_KERNEL static std::size_t reach(T const* row, std::size_t size, float shift, float scale,
                                              double threshold) {
         constexpr double unsure = sum_rounding<float>;

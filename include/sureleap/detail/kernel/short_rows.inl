@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Products with rows of a few registers, a part of heads.inl: with ranks up to 64, or 128 in 16 bits, going through columns
-// in a loop takes as long as the products. Here the number of columns is known to the compiler, and what rows are multiplied
-// with stays in registers. Sums are in the same order.
+// Products with rows of a few registers, a part of heads.inl: with ranks up to 64, or 128 in 16 bits, going through
+// columns in a loop takes as long as the products. Here the number of columns is known to the compiler, and what rows
+// are multiplied with stays in registers. Sums are in the same order.
 
 template <class W>
 struct short_rows {

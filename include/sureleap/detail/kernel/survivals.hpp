@@ -36,8 +36,9 @@ struct survival_kernels {
     char const* name;
     /// Those of at least t.
     survival_tally (*at_least)(survival_rows const& rows, std::uint32_t t);
-    /// Copies those in [low, high) to `out`, in any order; `out` has room for `room` of them and for `spare` more numbers.
-    /// Returns how many there are and their sum, copied or not, and in `above` the same of those of at least `high`.
+    /// Copies those in [low, high) to `out`, in any order; `out` has room for `room` of them and for `spare` more
+    /// numbers. Returns how many there are and their sum, copied or not, and in `above` the same of those of at least
+    /// `high`.
     survival_tally (*between)(survival_rows const& rows, std::uint32_t low, std::uint32_t high, std::uint32_t* out,
                               std::size_t room, survival_tally& above);
     /// For every row how many are at least t, into out [rows]; returns the sum.

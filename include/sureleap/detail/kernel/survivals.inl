@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The passes of survivals.hpp in vectors, a part of avx2.hpp. rows.inl says why it is no ordinary template. Before it is
-// included, a namespace is open, and SURELEAP_KERNEL, SURELEAP_INLINE (the same, and always inline) and a class `isa` are
-// defined. Passes keep their sums in registers only if everything they call is part of them. The class has:
+// The passes of survivals.hpp in vectors, a part of avx2.hpp. rows.inl says why it is no ordinary template. Before it
+// is included, a namespace is open, and SURELEAP_KERNEL, SURELEAP_INLINE (the same, and always inline) and a class
+// `isa` are defined. Passes keep their sums in registers only if everything they call is part of them. The class has:
 //
 //     width                        32-bit numbers in a register
 //     vec, where                   a register of them; lanes of ones

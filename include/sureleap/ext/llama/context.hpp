@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What a llama_context must be to serve rounds. Parameters that llama.cpp would answer with an abort, or with a pass over the
-// weights for each request, are refused with the remedy.
+// What a llama_context must be to serve rounds. Parameters that llama.cpp would answer with an abort, or with a pass
+// over the weights for each request, are refused with the remedy.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +30,8 @@ namespace detail {
     return passes;
 }
 
-/// The context. Throws if rounds of `slots` requests on sequences from first_sequence on, with up to `most_rows` rows, do not
-/// fit it, in the name of `owner`.
+/// The context. Throws if rounds of `slots` requests on sequences from first_sequence on, with up to `most_rows` rows,
+/// do not fit it, in the name of `owner`.
 [[nodiscard]] inline llama_context* checked_context(char const* owner, llama_context* context, std::size_t slots,
                                                     llama_seq_id first_sequence, std::size_t most_rows) {
     if (context == nullptr) fail_with(owner, ": the context is null, expected what llama_init_from_model returned");

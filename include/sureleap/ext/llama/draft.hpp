@@ -5,9 +5,9 @@
 //     llama_draft draft{draft_context, llama_model_get_vocab(target_model), {.max_requests = 4, .block_size = 4}};
 //     autoregressive drafter{draft, top1_confidence{}, draft.options()};
 //
-// What it missed (tokens of rounds in which nobody drafted, corrections, a prompt) it decodes when it is asked next, and
-// keeps the keys of drafts that were accepted. So it is told nothing after a round, and needs request_view::context. Another
-// vocabulary than the target's is joined by the texts of tokens (vocabulary.hpp).
+// What it missed (tokens of rounds in which nobody drafted, corrections, a prompt) it decodes when it is asked next,
+// and keeps the keys of drafts that were accepted. So it is told nothing after a round, and needs
+// request_view::context. Another vocabulary than the target's is joined by the texts of tokens (vocabulary.hpp).
 #pragma once
 
 #include <algorithm>
@@ -35,15 +35,16 @@ struct llama_draft_options {
     llama_seq_id first_sequence = 0;  ///< slot s is sequence first_sequence + s, and nobody else's
 };
 
-/// Models autoregressive_model. Must not outlive the context, nor move while a drafter has its options(). Not thread-safe.
+/// Models autoregressive_model. Must not outlive the context, nor move while a drafter has its options(). Not
+/// thread-safe.
 ///
 /// A request that the draft's context has no room for, or whose tokens nobody has, drafts nothing, and others go on. A
 /// pass that fails gives no rows: all drafts end there. The round goes on with those before (status::invalid_draft as
 /// verdict::draft_outcome), and outcome() says why.
 class llama_draft {
 public:
-    /// `target`: the vocabulary of the model that verifies. Throws if the context cannot serve such rounds, or if the two
-    /// vocabularies have nothing in common.
+    /// `target`: the vocabulary of the model that verifies. Throws if the context cannot serve such rounds, or if the
+    /// two vocabularies have nothing in common.
     llama_draft(llama_context* context, llama_vocab const* target, llama_draft_options const& options)
         : sequences_("llama_draft", context, options.max_requests, options.first_sequence, options.max_requests,
                      nullptr),
@@ -61,8 +62,8 @@ public:
     [[nodiscard]] llama_outcome outcome() const noexcept { return outcome_; }
     [[nodiscard]] std::uint64_t passes() const noexcept { return sequences_.passes(); }
 
-    /// The anchor, and all drafted tokens but the last, have to be within the context. Where the vocabularies differ nobody
-    /// knows before how many tokens of the draft's they are; then forward finds out.
+    /// The anchor, and all drafted tokens but the last, have to be within the context. Where the vocabularies differ
+    /// nobody knows before how many tokens of the draft's they are; then forward finds out.
     [[nodiscard]] std::size_t room(request_view const& request) const noexcept {
         if (!match_.same()) return static_cast<std::size_t>(-1);
         auto const most = static_cast<std::uint64_t>(sequences_.context_length());
@@ -121,8 +122,8 @@ private:
     [[nodiscard]] bool is_token(token_id x) const noexcept {
         return x >= 0 && static_cast<std::size_t>(x) < match_.target_size();
     }
-    /// A pass for all requests that draft further. The cache is theirs together: where it has no room, the request that holds
-    /// most of it gives up its own, and the others go on.
+    /// A pass for all requests that draft further. The cache is theirs together: where it has no room, the request that
+    /// holds most of it gives up its own, and the others go on.
     [[nodiscard]] llama_outcome decode(std::span<request_view const> requests, draft_prefixes const& prefixes) {
         for (;;) {
             choose(requests, prefixes);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
 //
-// Hidden states of chosen layers, which drafters like DSpark, DFlash and Eagle3 feed on, read through the eval callback of
-// llama_context_params: public, and the same in every version of llama.cpp for years.
+// Hidden states of chosen layers, which drafters like DSpark, DFlash and Eagle3 feed on, read through the eval callback
+// of llama_context_params: public, and the same in every version of llama.cpp for years.
 //
 //     llama_features features{{8, 17, 26}};
 //     llama_context_params params = llama_context_default_params();
 //     features.attach(params);                                          // before the context is made
 //     llama_target target{context, drafter, {.features = &features}};   // rows are kept from here on
 //
-// A layer's row is the residual stream behind it, named "l_out-<layer>" in llama.cpp's graphs, counted from 0. Most of its
-// architectures name it; one that does not is refused when the target is made. The graph is computed in pieces that end
-// with these layers. On a CPU that costs little; on a device it costs a synchronisation each, and graph capture.
+// A layer's row is the residual stream behind it, named "l_out-<layer>" in llama.cpp's graphs, counted from 0. Most of
+// its architectures name it; one that does not is refused when the target is made. The graph is computed in pieces that
+// end with these layers. On a CPU that costs little; on a device it costs a synchronisation each, and graph capture.
 // layer_inputs.hpp has another way, for programs that have llama.cpp's sources.
 #pragma once
 
@@ -77,8 +77,8 @@ public:
     [[nodiscard]] matrix_view<float> rows(std::size_t slot) const noexcept {
         return {kept_[slot].rows.data(), kept_[slot].rows.size() / std::max(width(), std::size_t{1}), width()};
     }
-    /// The first `count` rows of a slot were used. If the sequence has to be decoded again, they do not come again. Another text
-    /// in the slot makes first() the position where it differs: from there on everything comes.
+    /// The first `count` rows of a slot were used. If the sequence has to be decoded again, they do not come again.
+    /// Another text in the slot makes first() the position where it differs: from there on everything comes.
     void take(std::size_t slot, std::size_t count) {
         kept& k = kept_[slot];
         k.rows.erase(k.rows.begin(), k.rows.begin() + static_cast<std::ptrdiff_t>(count * width()));

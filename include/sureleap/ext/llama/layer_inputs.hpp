@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
-// Hidden states from the buffers that llama.cpp fills for its own drafters: no eval callback, so that the graph stays whole.
-// On a device that saves a synchronisation a layer, and graphs can be captured.
+// Hidden states from the buffers that llama.cpp fills for its own drafters: no eval callback, so that the graph stays
+// whole. On a device that saves a synchronisation a layer, and graphs can be captured.
 //
 //     llama_features features{{8, 17, 26}};
 //     read_layer_inputs(features, context);                             // after the context was made
 //     llama_target target{context, drafter, {.features = &features}};
 //
-// Not a part of ext/llama.hpp. It needs llama-ext.h, which lies in src/ of llama.cpp's sources, is not installed, and may
-// change in any version. libllama exports what it declares. Written against release 0.5.0.
+// Not a part of ext/llama.hpp. It needs llama-ext.h, which lies in src/ of llama.cpp's sources, is not installed, and
+// may change in any version. libllama exports what it declares. Written against release 0.5.0.
 #pragma once
 
 #if !__has_include(<llama-ext.h>)
@@ -48,9 +48,9 @@ inline constexpr std::array<std::string_view, 21> architectures_with_layer_input
 
 }  // namespace detail
 
-/// Instead of llama_features::attach. What is behind a layer is the input of the next one, so that the last layer has none.
-/// Costs n_batch * hidden size floats a layer in the context. Throws sureleap::error if a layer or the model's architecture has
-/// no such buffer.
+/// Instead of llama_features::attach. What is behind a layer is the input of the next one, so that the last layer has
+/// none. Costs n_batch * hidden size floats a layer in the context. Throws sureleap::error if a layer or the model's
+/// architecture has no such buffer.
 inline void read_layer_inputs(llama_features& features, llama_context* context) {
     llama_model const* const model = llama_get_model(context);
     std::string const architecture = detail::architecture_of(model);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
 //
-// The paths of a draft tree as sequences of llama.cpp. There a token may belong to several sequences. It attends to what is before
-// it in one of them, which llama.cpp chooses. So every path from the anchor to a leaf has a sequence. A node belongs to
-// those of all paths that lead through it. In all of them the same is before it:
+// The paths of a draft tree as sequences of llama.cpp. There a token may belong to several sequences. It attends to
+// what is before it in one of them, which llama.cpp chooses. So every path from the anchor to a leaf has a sequence. A
+// node belongs to those of all paths that lead through it. In all of them the same is before it:
 //
 //          anchor 0,4,5        the slot's own sequence is 0, and its branches are 4 and 5
 //          a 4,5     b 0
 //         c 4  d 5
 //
-// The path to the first leaf is the slot's own sequence. The others are branches, which need what is before the anchor as well.
-// In a unified cache these are the same cells, with an id more. A branch keeps them from round to round, so that a round gives
-// it only what was committed since.
+// The path to the first leaf is the slot's own sequence. The others are branches, which need what is before the anchor
+// as well. In a unified cache these are the same cells, with an id more. A branch keeps them from round to round, so
+// that a round gives it only what was committed since.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +30,8 @@ SURELEAP_BEGIN_NAMESPACE
 
 namespace detail {
 
-/// Throws if draft trees of up to `paths` paths cannot be scored in a context that serves chains, in the name of `owner`. Every
-/// slot has so many sequences.
+/// Throws if draft trees of up to `paths` paths cannot be scored in a context that serves chains, in the name of
+/// `owner`. Every slot has so many sequences.
 inline void check_paths(char const* owner, llama_context* context, std::size_t slots, llama_seq_id first_sequence,
                         std::size_t paths) {
     if (paths <= 1) return;
@@ -68,8 +68,8 @@ inline void check_paths(char const* owner, llama_context* context, std::size_t s
     return {};
 }
 
-/// The tree of a slot, and what its branches hold: plan, plant, add each token, end_pass, accept. Takes memory for the largest
-/// tree so far.
+/// The tree of a slot, and what its branches hold: plan, plant, add each token, end_pass, accept. Takes memory for the
+/// largest tree so far.
 class llama_paths {
 public:
     llama_paths() = default;
@@ -81,8 +81,8 @@ public:
         }
     }
 
-    /// Numbers the paths of a tree: node 0 is the anchor, and `parents` are rows of a batch, of which the anchor's is `root`.
-    /// False if there are too few branches. Precondition: a parent comes before its children.
+    /// Numbers the paths of a tree: node 0 is the anchor, and `parents` are rows of a batch, of which the anchor's is
+    /// `root`. False if there are too few branches. Precondition: a parent comes before its children.
     [[nodiscard]] bool plan(llama_seq_id own, std::span<std::uint32_t const> parents, std::uint32_t root) {
         nodes_.assign(parents.size(), {});
         for (std::size_t n = 1; n < nodes_.size(); ++n) {
@@ -114,8 +114,8 @@ public:
         }
         return true;
     }
-    /// The slot's next pass is the tree that was planned, behind `held` tokens of its own sequence and `missing` tokens of the pass.
-    /// Branches of the tree are given what is held.
+    /// The slot's next pass is the tree that was planned, behind `held` tokens of its own sequence and `missing` tokens
+    /// of the pass. Branches of the tree are given what is held.
     void plant(llama_seq_id own, std::size_t held, std::size_t missing) {
         is_planted_ = true;
         first_ = held;
@@ -134,7 +134,8 @@ public:
         }
     }
     [[nodiscard]] bool is_planted() const noexcept { return is_planted_; }
-    /// The `added`-th token of the slot in that pass, at `row` of it. What is missing is seen by all paths, as the anchor is.
+    /// The `added`-th token of the slot in that pass, at `row` of it. What is missing is seen by all paths, as the
+    /// anchor is.
     struct place {
         std::size_t position;
         std::span<llama_seq_id> ids;

@@ -59,9 +59,11 @@ public:
     void accept_prompt(std::span<token_id const> prompt) {
         for (token_id const x : prompt) accept(x, false);
     }
-    /// The next token of the text. llama.cpp aborts if a grammar is given a token that it forbids, so it is asked before.
+    /// The next token of the text. llama.cpp aborts if a grammar is given a token that it forbids, so it is asked
+    /// before.
     void accept(token_id x) noexcept { accept(x, true); }
-    /// The last tokens were committed. Whatever they were drawn from, it was not what these stages leave, if one was cut.
+    /// The last tokens were committed. Whatever they were drawn from, it was not what these stages leave, if one was
+    /// cut.
     void require_sound() noexcept {
         if (standing_ == standing::cut) standing_ = standing::lost;
     }
@@ -144,8 +146,8 @@ public:
         : committed_(std::move(committed)), accepted_(prompt.size()), text_(prompt.begin(), prompt.end()) {}
 
     [[nodiscard]] bool empty() const noexcept { return committed_.empty(); }
-    /// Whether this is the request that joined. Its seed stays, its position does not fall, and its text goes on from the prompt
-    /// and from what was seen of it; without a context only the first two say. O(context).
+    /// Whether this is the request that joined. Its seed stays, its position does not fall, and its text goes on from
+    /// the prompt and from what was seen of it; without a context only the first two say. O(context).
     [[nodiscard]] bool are_of(request_view const& request) noexcept {
         if (seed_ && (request.seed != *seed_ || request.position < position_)) return false;
         auto const context = request.context;
@@ -158,8 +160,8 @@ public:
         return true;
     }
 
-    /// Edits a row as a function of the committed tokens and `at.drafted`, whatever was asked before. Rows of a round in
-    /// their order cost a clone of the stages in all, and none if nothing was drafted.
+    /// Edits a row as a function of the committed tokens and `at.drafted`, whatever was asked before. Rows of a round
+    /// in their order cost a clone of the stages in all, and none if nothing was drafted.
     void edit(hook_context const& at, std::span<float> row) noexcept {
         if (!committed_.remembers()) return committed_.edit(row, candidates_);
         auto const context = at.request.context;

@@ -4,15 +4,15 @@
 // draft are made of this.
 //
 // Slot s of the rounds is the sequence first_sequence + s. For each the tokens are kept that the memory holds, from
-// position 0 on. So whatever happens to a request (a rejection, a pass that fails, another request in its place), what it
-// needs is compared with what is there. A tail that is wrong is removed, and what is missing is decoded.
+// position 0 on. So whatever happens to a request (a rejection, a pass that fails, another request in its place), what
+// it needs is compared with what is there. A tail that is wrong is removed, and what is missing is decoded.
 //
-// Removing a tail is free in a cache of keys and values. A recurrent or hybrid memory has a window (llama_n_rs_seq), or else
-// needs a state to come back to. It is saved before tokens are decoded that may be rejected. Where neither
-// helps, the whole sequence is removed, and decoded again from the request's context.
+// Removing a tail is free in a cache of keys and values. A recurrent or hybrid memory has a window (llama_n_rs_seq), or
+// else needs a state to come back to. It is saved before tokens are decoded that may be rejected. Where neither helps,
+// the whole sequence is removed, and decoded again from the request's context.
 //
-// A slot whose drafts are a tree has sequences besides (paths.hpp). Of a tree nothing but its anchor is held until commit says
-// which path was kept.
+// A slot whose drafts are a tree has sequences besides (paths.hpp). Of a tree nothing but its anchor is held until
+// commit says which path was kept.
 #pragma once
 
 #include <algorithm>
@@ -42,8 +42,8 @@ namespace detail {
 /// The sequences of one user of a context, and the batch of its next pass. Not thread-safe, like the context.
 class llama_sequences {
 public:
-    /// Trees have up to `paths` paths, one is chains alone. A slot's branches are behind the sequences of all slots. Throws what
-    /// checked_context and check_paths throw.
+    /// Trees have up to `paths` paths, one is chains alone. A slot's branches are behind the sequences of all slots.
+    /// Throws what checked_context and check_paths throw.
     llama_sequences(char const* owner, llama_context* context, std::size_t slots, llama_seq_id first_sequence,
                     std::size_t most_rows, llama_features* features, std::size_t paths = 1)
         : context_(checked_context(owner, context, slots, first_sequence, most_rows)),
@@ -142,8 +142,8 @@ public:
         auto const position = static_cast<std::size_t>(request.position);
         return size == position ? std::span<token_id const>{} : request.context.subspan(size, position - size);
     }
-    /// The first `size` tokens that are held are the request's, and the rest is removed. Fewer may be held afterwards. Of a tree,
-    /// the nodes of `path` are held first (verdict::path).
+    /// The first `size` tokens that are held are the request's, and the rest is removed. Fewer may be held afterwards.
+    /// Of a tree, the nodes of `path` are held first (verdict::path).
     void commit(std::size_t slot, std::size_t size, std::span<std::int32_t const> path = {}) {
         sequence& s = sequences_[slot];
         s.scored_in = 0;
@@ -165,8 +165,8 @@ public:
 
     // ---- a pass -------------------------------------------------------------------------------------------------
 
-    /// What a slot needs in a pass: tokens that are missing, then `rows` rows, of which the last `uncertain` may have to be
-    /// removed again. Rows of a tree have `parents` in their batch, the anchor none (verify_batch::parents).
+    /// What a slot needs in a pass: tokens that are missing, then `rows` rows, of which the last `uncertain` may have
+    /// to be removed again. Rows of a tree have `parents` in their batch, the anchor none (verify_batch::parents).
     struct need {
         std::size_t slot = 0;
         std::span<token_id const> missing{};
@@ -174,8 +174,9 @@ public:
         std::size_t uncertain = 0;
         std::span<std::uint32_t const> parents{};
     };
-    /// Begins a pass. Missing tokens of all slots come before all rows: so the rows are the last outputs, whatever is an output
-    /// besides. They get passes of their own where one is too small for all, or where a state is to be saved behind them.
+    /// Begins a pass. Missing tokens of all slots come before all rows: so the rows are the last outputs, whatever is
+    /// an output besides. They get passes of their own where one is too small for all, or where a state is to be saved
+    /// behind them.
     [[nodiscard]] llama_outcome begin(std::span<need const> needs) {
         clear();
         std::size_t tokens = 0;
@@ -254,7 +255,8 @@ public:
         clear();
         return outcome;
     }
-    /// Decodes tokens of a slot without output, in passes of at most most_tokens(). What was decoded before a failure stays.
+    /// Decodes tokens of a slot without output, in passes of at most most_tokens(). What was decoded before a failure
+    /// stays.
     [[nodiscard]] llama_outcome prefill(std::size_t slot, std::span<token_id const> tokens) {
         while (!tokens.empty()) {
             std::size_t const count = std::min(tokens.size(), most_tokens_);
@@ -264,7 +266,8 @@ public:
         }
         return llama_outcome::ok;
     }
-    /// The last rows of the last pass, which were the last `count` tokens of its batch. In place, valid until the next pass.
+    /// The last rows of the last pass, which were the last `count` tokens of its batch. In place, valid until the next
+    /// pass.
     [[nodiscard]] logits_rows<float> last_rows(std::size_t count) const {
         // llama.cpp counts from the end of the outputs here.
         float const* const first = llama_get_logits_ith(context_, -static_cast<std::int32_t>(count));
@@ -327,8 +330,8 @@ private:
         s.paths.keep(s.held.size());
         if (features_ != nullptr) features_->truncate(slot, s.held.size());
     }
-    /// A pass that failed may have decoded a part of its batch. The window of a recurrent memory cannot be trusted then: its
-    /// states may not have been written.
+    /// A pass that failed may have decoded a part of its batch. The window of a recurrent memory cannot be trusted
+    /// then: its states may not have been written.
     void undo(std::size_t slot) {
         sequence const& s = sequences_[slot];
         if (!keeps_states_) {
@@ -382,8 +385,8 @@ private:
                                        .seq_id = ids_.data(),
                                        .logits = outputs_.data()});
     }
-    /// Requests that take no part in this round give up their room: their tokens can be decoded again. False: nobody did. A
-    /// prompt that is decoded between rounds pushes nobody out.
+    /// Requests that take no part in this round give up their room: their tokens can be decoded again. False: nobody
+    /// did. A prompt that is decoded between rounds pushes nobody out.
     [[nodiscard]] bool make_room() {
         bool any = false;
         for (std::size_t slot = 0; slot < sequences_.size(); ++slot) {

@@ -6,9 +6,9 @@
 //     decoder dec{target, drafter, greedy_schedule{capacity}, token_rejection{},
 //                 {.max_requests = 4, .max_tokens = target.max_tokens()}};
 //
-// A verify batch is one llama_batch and one pass: its rows are read where llama.cpp left them. Prompts are decoded in the
-// round in which they are missing, and so is whatever a context lost: an engine that wants them in chunks calls prefill.
-// What is rejected is removed (llama_memory_seq_rm).
+// A verify batch is one llama_batch and one pass: its rows are read where llama.cpp left them. Prompts are decoded in
+// the round in which they are missing, and so is whatever a context lost: an engine that wants them in chunks calls
+// prefill. What is rejected is removed (llama_memory_seq_rm).
 //
 // A batch with draft trees is one pass as well, in a context with a sequence for every path of a tree (paths.hpp):
 //
@@ -18,12 +18,13 @@
 //     tree_drafter drafter{semi_autoregressive{..}, {.nodes = 16}};
 //     llama_target target{context, drafter, {.max_requests = 4}};
 //
-// Before a token is decoded the constructor refuses what would abort in llama.cpp, or cost a pass a request. Failures of a
-// pass are outcomes: score() returns no rows, so that the round's requests get status invalid_target and stay as they are.
-// outcome() says why. A decoder suspends them, and they go on with the same random keys when they are resumed.
+// Before a token is decoded the constructor refuses what would abort in llama.cpp, or cost a pass a request. Failures
+// of a pass are outcomes: score() returns no rows, so that the round's requests get status invalid_target and stay as
+// they are. outcome() says why. A decoder suspends them, and they go on with the same random keys when they are
+// resumed.
 //
-// The law is that of the context's logits. In some formats llama.cpp's logits depend a little on how many rows are computed
-// beside them. That is so in its own batches as well, and no rule can cure it (docs/llama_cpp.md).
+// The law is that of the context's logits. In some formats llama.cpp's logits depend a little on how many rows are
+// computed beside them. That is so in its own batches as well, and no rule can cure it (docs/llama_cpp.md).
 #pragma once
 
 #include <algorithm>
@@ -50,8 +51,9 @@ struct llama_target_options {
     std::size_t max_requests = 1;        ///< of a round; slots are below it
     llama_seq_id first_sequence = 0;     ///< slot s is sequence first_sequence + s, and nobody else's
     llama_features* features = nullptr;  ///< for a drafter that reads hidden states; must outlive the target
-    /// Most paths of a draft tree, and so sequences of a slot: its own and, behind those of all slots, tree_paths - 1 branches. A
-    /// round fails if a tree of it has more (too_many_paths). 0: as many as the drafter's trees may have, one for each token.
+    /// Most paths of a draft tree, and so sequences of a slot: its own and, behind those of all slots, tree_paths - 1
+    /// branches. A round fails if a tree of it has more (too_many_paths). 0: as many as the drafter's trees may have,
+    /// one for each token.
     std::size_t tree_paths = 0;
     /// For an engine that counts positions itself: a request without its context is believed that the tokens before its
     /// position are those that its slot holds, whoever had them decoded. Otherwise such a request is believed only what
@@ -59,13 +61,13 @@ struct llama_target_options {
     bool trusts_positions = false;
 };
 
-/// Models target_model. Must not outlive the context. Not thread-safe, like the context; two contexts may be used by two
-/// threads.
+/// Models target_model. Must not outlive the context. Not thread-safe, like the context; two contexts may be used by
+/// two threads.
 ///
-/// Recurrent and hybrid models: a round's drafts are taken back by llama_n_rs_seq where that suffices. Otherwise the state
-/// is saved before they are decoded and restored after a rejection, and accepted tokens are decoded once more in a pass of
-/// their own, which dry_run has in its price. Passes over several such requests cost more where their lengths differ, since
-/// llama.cpp cuts them: passes() does not see that, a clock does (refined_cost).
+/// Recurrent and hybrid models: a round's drafts are taken back by llama_n_rs_seq where that suffices. Otherwise the
+/// state is saved before they are decoded and restored after a rejection, and accepted tokens are decoded once more in
+/// a pass of their own, which dry_run has in its price. Passes over several such requests cost more where their lengths
+/// differ, since llama.cpp cuts them: passes() does not see that, a clock does (refined_cost).
 class llama_target {
 public:
     using value_type = float;
@@ -94,8 +96,8 @@ public:
     /// Tokens that the context holds of a slot.
     [[nodiscard]] std::span<token_id const> held(std::size_t slot) const noexcept { return sequences_.held(slot); }
 
-    /// Decodes at most `most` of a request's tokens before its anchor that the context does not hold. A prompt that begins like
-    /// the slot's text before is decoded only where it goes on. Returns how many are missing now.
+    /// Decodes at most `most` of a request's tokens before its anchor that the context does not hold. A prompt that
+    /// begins like the slot's text before is decoded only where it goes on. Returns how many are missing now.
     std::size_t prefill(request_view const& request, std::size_t most = static_cast<std::size_t>(-1)) {
         outcome_ = sequences_.settle(request, trusts_positions_);
         if (outcome_ != llama_outcome::ok) return static_cast<std::size_t>(request.position);
@@ -129,13 +131,14 @@ public:
     void commit(std::span<verdict const> verdicts) noexcept {
         for (verdict const& v : verdicts) sequences_.commit(v);
     }
-    /// Frees the cache of a slot whose request has left. Not needed: another request takes it over, and what takes no part in
-    /// a round gives way where there is no room.
+    /// Frees the cache of a slot whose request has left. Not needed: another request takes it over, and what takes no
+    /// part in a round gives way where there is no room.
     void forget(std::size_t slot) { sequences_.forget(slot); }
 
-    /// A round of so many rows of slot 0, drafted as if half of the drafts were accepted: what profile() is given. In a cache of
-    /// keys and values that is the pass, of which nothing stays. A recurrent or hybrid memory without a window for the drafts
-    /// saves its state, comes back to it, and decodes what was accepted once more. There the tokens stay until a request comes.
+    /// A round of so many rows of slot 0, drafted as if half of the drafts were accepted: what profile() is given. In a
+    /// cache of keys and values that is the pass, of which nothing stays. A recurrent or hybrid memory without a window
+    /// for the drafts saves its state, comes back to it, and decodes what was accepted once more. There the tokens stay
+    /// until a request comes.
     void dry_run(std::size_t rows) {
         std::size_t held = sequences_.held(0).size();
         std::size_t const accepted = 1 + (rows - 1) / 2;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Two vocabularies of llama.cpp, a draft's and a target's, joined by the texts of their tokens. Where ids and texts are the
-// same there is nothing to do. Otherwise a draft can say the tokens that the target has as well, and is told a target's token
-// as the tokens that its own tokenizer makes of the text.
+// Two vocabularies of llama.cpp, a draft's and a target's, joined by the texts of their tokens. Where ids and texts are
+// the same there is nothing to do. Otherwise a draft can say the tokens that the target has as well, and is told a
+// target's token as the tokens that its own tokenizer makes of the text.
 //
 // What a draft is told has no influence on the law. It decides how good drafts are.
 #pragma once
@@ -36,7 +36,8 @@ SURELEAP_BEGIN_NAMESPACE
         if (size >= 0) return text;
     }
 }
-/// Tokens of a text, without those that a model's settings add in front and behind; names of control tokens are read as such.
+/// Tokens of a text, without those that a model's settings add in front and behind; names of control tokens are read as
+/// such.
 [[nodiscard]] inline std::vector<token_id> llama_tokens(llama_vocab const* vocab, std::string_view text,
                                                         bool add_special = false) {
     std::vector<token_id> tokens(text.size() + 8);
@@ -116,8 +117,8 @@ public:
     }
 
 private:
-    // Tokens that begin and end texts are compared by what they do, other control tokens by their names. Neither is a token
-    // that spells such a name.
+    // Tokens that begin and end texts are compared by what they do, other control tokens by their names. Neither is a
+    // token that spells such a name.
     [[nodiscard]] static std::string text_of(llama_vocab const* vocab, token_id token) {
         if (token == llama_vocab_bos(vocab)) return std::string("\0begin", 6);
         if (token == llama_vocab_eos(vocab)) return std::string("\0end", 4);

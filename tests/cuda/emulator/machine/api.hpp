@@ -12,7 +12,8 @@
 
 #include "runtime.hpp"
 
-// ---- errors ------------------------------------------------------------------------------------------------------------
+// ---- errors
+// ------------------------------------------------------------------------------------------------------------
 
 inline cudaError_t cudaGetLastError() {
     return emulator::detail::runtime::the().last(true);
@@ -56,7 +57,8 @@ inline char const* cudaGetErrorName(cudaError_t error) {
     }
 }
 
-// ---- memory and streams ------------------------------------------------------------------------------------------------
+// ---- memory and streams
+// ------------------------------------------------------------------------------------------------
 
 inline cudaError_t cudaMalloc(void** result, std::size_t bytes) {
     return emulator::detail::runtime::the().allocate(result, bytes);
@@ -98,7 +100,8 @@ inline cudaError_t cudaDeviceSynchronize() {
     return emulator::detail::runtime::the().not_in_capture();
 }
 
-// ---- graphs ------------------------------------------------------------------------------------------------------------
+// ---- graphs
+// ------------------------------------------------------------------------------------------------------------
 
 inline cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
     return emulator::detail::runtime::the().begin_capture(stream);
@@ -122,7 +125,8 @@ inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t replay) {
     return emulator::detail::runtime::the().note(cudaSuccess);
 }
 
-// ---- the device --------------------------------------------------------------------------------------------------------
+// ---- the device
+// --------------------------------------------------------------------------------------------------------
 
 inline cudaError_t cudaGetDevice(int* device) {
     *device = 0;
@@ -157,7 +161,8 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, 
     return cudaSuccess;
 }
 
-// ---- launches ----------------------------------------------------------------------------------------------------------
+// ---- launches
+// ----------------------------------------------------------------------------------------------------------
 
 template <class T>
 cudaError_t cudaFuncSetAttribute(T* kernel, cudaFuncAttribute attribute, int value) {

@@ -2,9 +2,9 @@
 //
 // Functions of one thread: bits, arithmetic with a stated rounding, conversions, loads and stores with a cache hint.
 //
-// The fast approximations (__expf, __logf, __fdividef, rsqrtf) are exact to the last place here, on the hardware they are not:
-// a test that needs their exact value is wrong. Device compilers contract a * b + c into one rounding unless __fmul_rn and
-// its like say otherwise; the host's compiler does not.
+// The fast approximations (__expf, __logf, __fdividef, rsqrtf) are exact to the last place here, on the hardware they
+// are not: a test that needs their exact value is wrong. Device compilers contract a * b + c into one rounding unless
+// __fmul_rn and its like say otherwise; the host's compiler does not.
 #pragma once
 
 #include <math.h>
@@ -15,7 +15,8 @@
 
 #include "collectives.hpp"
 
-// ---- bits --------------------------------------------------------------------------------------------------------------
+// ---- bits
+// --------------------------------------------------------------------------------------------------------------
 
 inline int __popc(unsigned x) {
     return std::popcount(x);
@@ -62,7 +63,8 @@ inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
     return static_cast<unsigned>((static_cast<std::uint64_t>(high) << 32 | low) >> (shift & 31u));
 }
 
-// ---- integers ----------------------------------------------------------------------------------------------------------
+// ---- integers
+// ----------------------------------------------------------------------------------------------------------
 
 inline unsigned __umulhi(unsigned a, unsigned b) {
     return static_cast<unsigned>(static_cast<std::uint64_t>(a) * b >> 32);
@@ -113,7 +115,8 @@ inline double max(double a, double b) {
     return fmax(a, b);
 }
 
-// ---- floating point ----------------------------------------------------------------------------------------------------
+// ---- floating point
+// ----------------------------------------------------------------------------------------------------
 
 inline unsigned __float_as_uint(float x) {
     return std::bit_cast<unsigned>(x);
@@ -204,7 +207,8 @@ inline double rsqrt(double x) {
 
 namespace emulator::detail {
 
-/// Conversion as the hardware does it: a NaN becomes 0 (in 64 bits the least or largest number), what is too large saturates.
+/// Conversion as the hardware does it: a NaN becomes 0 (in 64 bits the least or largest number), what is too large
+/// saturates.
 template <class To, class From>
 To saturated(From rounded) {
     constexpr bool wide = sizeof(To) == 8;
@@ -267,7 +271,8 @@ inline double __ull2double_rn(unsigned long long x) {
     return static_cast<double>(x);
 }
 
-// ---- memory ------------------------------------------------------------------------------------------------------------
+// ---- memory
+// ------------------------------------------------------------------------------------------------------------
 
 namespace emulator::detail {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Atomics and fences. Only one thread runs at a time, so every access is atomic; what matters is that other threads and other
-// blocks come in between, before and after. The types are those that CUDA has for sm_80.
+// Atomics and fences. Only one thread runs at a time, so every access is atomic; what matters is that other threads and
+// other blocks come in between, before and after. The types are those that CUDA has for sm_80.
 #pragma once
 
 #include "collectives.hpp"

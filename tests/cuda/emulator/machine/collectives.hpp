@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Barriers, shuffles, votes, matches and reductions of a warp, as CUDA's C++ guide describes them. Each is done by the last lane
-// that arrives, which reads the arguments of the others where they wait.
+// Barriers, shuffles, votes, matches and reductions of a warp, as CUDA's C++ guide describes them. Each is done by the
+// last lane that arrives, which reads the arguments of the others where they wait.
 #pragma once
 
 #include <concepts>
@@ -35,7 +35,8 @@ concept shuffled = one_of<T, int, unsigned, long, unsigned long, long long, unsi
 inline void sync_warp(std::uint32_t, void* const*) {}
 inline constexpr collective syncwarp_operation{"__syncwarp", &sync_warp, true};
 
-// ---- shuffles ----------------------------------------------------------------------------------------------------------
+// ---- shuffles
+// ----------------------------------------------------------------------------------------------------------
 
 template <class T>
 struct shuffle {
@@ -99,7 +100,8 @@ T do_shuffle(unsigned mask, T value, unsigned operand, int width, where place) {
     return arguments.result;
 }
 
-// ---- votes, matches and reductions -------------------------------------------------------------------------------------
+// ---- votes, matches and reductions
+// -------------------------------------------------------------------------------------
 
 /// `Rule::combine(so far, value)` over the lanes of the mask; every lane gets the outcome.
 template <class T>

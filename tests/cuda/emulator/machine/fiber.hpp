@@ -7,8 +7,8 @@
 // unwinds it. Our switch goes straight from lane to lane without an owner handed around, costs some 20 instructions,
 // and asks for no package. Processors that it does not know use <ucontext.h>, which costs a system call a switch.
 //
-// AddressSanitizer and ThreadSanitizer are told of every switch. Stacks are mapped lazily, each behind a page that faults, so
-// an overflow crashes instead of running into the neighbour.
+// AddressSanitizer and ThreadSanitizer are told of every switch. Stacks are mapped lazily, each behind a page that
+// faults, so an overflow crashes instead of running into the neighbour.
 #pragma once
 
 #include <sys/mman.h>
@@ -112,7 +112,8 @@ extern "C" void sureleap_emulator_switch(void** from, void* to);
 #endif
 
 #if defined(EMULATOR_ASAN)
-// What instrumented functions ask to learn whether their frames live on a second stack, to find uses after they returned.
+// What instrumented functions ask to learn whether their frames live on a second stack, to find uses after they
+// returned.
 extern "C" int __asan_option_detect_stack_use_after_return;
 #endif
 
@@ -125,9 +126,9 @@ inline constexpr std::size_t stack_bytes = 128 * 1024;
 #endif
 inline constexpr std::size_t page_bytes = 4096;
 
-/// While it lives, frames are on the stacks that they seem to be on: a second stack for each of thousands of fibers takes
-/// gigabytes. Only while fibers run, since the host's frames need it: without it clang 19 aligns instrumented frames to 32
-/// bytes, and vectors of 64 that are passed on the stack fault.
+/// While it lives, frames are on the stacks that they seem to be on: a second stack for each of thousands of fibers
+/// takes gigabytes. Only while fibers run, since the host's frames need it: without it clang 19 aligns instrumented
+/// frames to 32 bytes, and vectors of 64 that are passed on the stack fault.
 class plain_frames {
 public:
 #if defined(EMULATOR_ASAN)
@@ -155,8 +156,8 @@ public:
 #endif
     }
 
-    /// Suspended at the start of `entry`, which never returns. `number` sets stacks off against each other, or the top of each
-    /// would fall on the same cache lines.
+    /// Suspended at the start of `entry`, which never returns. `number` sets stacks off against each other, or the top
+    /// of each would fall on the same cache lines.
     fiber(void (*entry)(), std::size_t number) : entry_{entry}, offset_{number % 61 * 64} {
         void* const pages = mmap(nullptr, page_bytes + stack_bytes, PROT_READ | PROT_WRITE,
                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -2,21 +2,23 @@
 //
 // The machine that runs a launch: blocks, warps and threads, each thread a fiber, one running at a time.
 //
-// A thread runs until it has to wait (block barrier, warp collective), until it returns, or until it is delayed at an atomic; then
-// the scheduler says who is next. So warps run ahead of each other up to a barrier, lanes up to a collective, and blocks by
-// any amount; a kernel that lacks a __syncthreads or __syncwarp computes something else under some seed.
+// A thread runs until it has to wait (block barrier, warp collective), until it returns, or until it is delayed at an
+// atomic; then the scheduler says who is next. So warps run ahead of each other up to a barrier, lanes up to a
+// collective, and blocks by any amount; a kernel that lacks a __syncthreads or __syncwarp computes something else under
+// some seed.
 //
-// What can never complete is a failure, found at once, because what a thread can wait for is always within its own block:
+// What can never complete is a failure, found at once, because what a thread can wait for is always within its own
+// block:
 //   - Every thread of a block waits in a barrier or has returned, and some have returned: a divergent barrier. So is a
 //     barrier whose threads wait at different places of the source, which CUDA leaves undefined.
 //   - Every lane of a warp waits or has returned, and some wait in a collective: its mask names a lane that returned, waits in
 //     the barrier, or waits in another collective or for another mask.
-// Stricter than the hardware in this: a returned thread counts as missing in barriers and masks, where recent hardware lets
-// it count as present. Nobody should rely on that.
+// Stricter than the hardware in this: a returned thread counts as missing in barriers and masks, where recent hardware
+// lets it count as present. Nobody should rely on that.
 //
-// What it cannot show by itself is what comes out right in every order of threads: a fence that is missing, since here every
-// write is visible at once, or two writes of the same value. ThreadSanitizer sees both (order.hpp). What it cannot show at
-// all: timing, registers, launch bounds.
+// What it cannot show by itself is what comes out right in every order of threads: a fence that is missing, since here
+// every write is visible at once, or two writes of the same value. ThreadSanitizer sees both (order.hpp). What it
+// cannot show at all: timing, registers, launch bounds.
 #pragma once
 
 #include <cxxabi.h>
@@ -80,7 +82,8 @@ public:
         return std::exchange(report_, {});
     }
 
-    // ---- what threads call ---------------------------------------------------------------------------------------------
+    // ---- what threads call
+    // ---------------------------------------------------------------------------------------------
 
     void gather(collective const& operation, std::uint32_t mask, void* arguments, where place) {
         unobserved const here;
@@ -210,8 +213,8 @@ public:
                   text(current_->index) + ": " + what;
     }
 
-    /// Ends the launch. Suspended threads are not unwound, since the kernel may be noexcept; so the thread must not hold
-    /// memory when it leaves, such as the text of the report.
+    /// Ends the launch. Suspended threads are not unwound, since the kernel may be noexcept; so the thread must not
+    /// hold memory when it leaves, such as the text of the report.
     [[noreturn]] void leave() {
         current_->context.switch_to(host_);
         std::abort();
@@ -236,7 +239,8 @@ private:
         seed(wish == nullptr ? 1 : std::strtoull(wish, nullptr, 0));
     }
 
-    // ---- a launch ------------------------------------------------------------------------------------------------------
+    // ---- a launch
+    // ------------------------------------------------------------------------------------------------------
 
     void prepare(launch_shape const& shape, void (*invoke)(void*), void* arguments) {
         shape_ = shape;
@@ -360,7 +364,8 @@ private:
         run_another();
     }
 
-    // ---- turns ---------------------------------------------------------------------------------------------------------
+    // ---- turns
+    // ---------------------------------------------------------------------------------------------------------
 
     void run_another(bool leaves_warp = false) {
         thread* const self = current_;
@@ -389,7 +394,8 @@ private:
         for_each_lane(mask, [&](unsigned lane) { release(w.lanes[lane]); });
     }
 
-    // ---- what went wrong -----------------------------------------------------------------------------------------------
+    // ---- what went wrong
+    // -----------------------------------------------------------------------------------------------
 
     void check_block(block const& b) {
         if (b.waiting == 0 || b.waiting + b.returned < b.size) return;

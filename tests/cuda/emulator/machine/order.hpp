@@ -93,8 +93,8 @@ public:
     }
 
 private:
-    /// What ThreadSanitizer knows the fence of that number by. An old one's is used again, and then stands for more than it
-    /// should; threads make few fences between an atomic and the moment that it is found.
+    /// What ThreadSanitizer knows the fence of that number by. An old one's is used again, and then stands for more
+    /// than it should; threads make few fences between an atomic and the moment that it is found.
     char* clock(std::size_t number) { return &clocks_[number % clocks_.size()]; }
 
     std::array<char, 64> clocks_{};

@@ -3,13 +3,13 @@
 // What is behind the runtime API: memory, streams, launches. Device memory is host memory. Every stream runs at once
 // and in order. A launch is refused for the reasons for which an H200 would refuse it.
 //
-// A stream that captures runs nothing: its work is kept, with arguments as they are then, and done at every replay. What a
-// capture cannot keep makes it invalid, as in CUDA: allocations, copies that wait, waiting itself. Stricter than CUDA: so does
-// work on another stream, which would be done once and be missing from the graph.
+// A stream that captures runs nothing: its work is kept, with arguments as they are then, and done at every replay.
+// What a capture cannot keep makes it invalid, as in CUDA: allocations, copies that wait, waiting itself. Stricter than
+// CUDA: so does work on another stream, which would be done once and be missing from the graph.
 //
-// A kernel that goes wrong makes its launch return cudaErrorLaunchFailure. As on a device the error stays: every later call
-// returns it, cudaGetErrorString tells what happened, and the program ends with an error, unless emulator::caught()
-// takes it. No exception is thrown, because the library's functions are noexcept.
+// A kernel that goes wrong makes its launch return cudaErrorLaunchFailure. As on a device the error stays: every later
+// call returns it, cudaGetErrorString tells what happened, and the program ends with an error, unless
+// emulator::caught() takes it. No exception is thrown, because the library's functions are noexcept.
 #pragma once
 
 #include <algorithm>
@@ -58,7 +58,8 @@ public:
         return forget ? std::exchange(last_, cudaSuccess) : last_;
     }
 
-    // ---- streams -------------------------------------------------------------------------------------------------------
+    // ---- streams
+    // -------------------------------------------------------------------------------------------------------
 
     cudaStream_t make_stream() { return streams_.emplace(std::make_unique<CUstream_st>()).first->get(); }
     cudaError_t end_stream(cudaStream_t stream) {
@@ -118,7 +119,8 @@ public:
         return note(stored());
     }
 
-    // ---- memory --------------------------------------------------------------------------------------------------------
+    // ---- memory
+    // --------------------------------------------------------------------------------------------------------
 
     cudaError_t allocate(void** result, std::size_t bytes) {
         if (result == nullptr) return note(cudaErrorInvalidValue);
@@ -175,7 +177,8 @@ public:
         return enqueue(stream, [=] { std::memset(address, value, bytes); });
     }
 
-    // ---- launches ------------------------------------------------------------------------------------------------------
+    // ---- launches
+    // ------------------------------------------------------------------------------------------------------
 
     cudaError_t allow_shared(void const* kernel, int bytes) {
         if (kernel == nullptr || bytes < 0 || static_cast<std::size_t>(bytes) > shared_at_most) {

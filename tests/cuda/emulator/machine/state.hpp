@@ -22,7 +22,8 @@ using where = std::source_location;
 
 namespace detail {
 
-/// What fresh memory holds, in 16-bit units: a NaN as half, bf16, float and double, and as an integer far out of range of any index.
+/// What fresh memory holds, in 16-bit units: a NaN as half, bf16, float and double, and as an integer far out of range
+/// of any index.
 inline constexpr std::uint16_t poison = 0x7ff5;
 
 inline void fill_with_poison(void* memory, std::size_t bytes) {

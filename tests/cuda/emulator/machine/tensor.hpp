@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Matrix fragments, as the PTX ISA lays them out over the lanes of a warp: mma.m16n8k16 with float accumulators and ldmatrix.
+// Matrix fragments, as the PTX ISA lays them out over the lanes of a warp: mma.m16n8k16 with float accumulators and
+// ldmatrix.
 //
 // Products of bf16 or half are exact in float. The hardware adds them in an order and with a rounding that it does not
 // document; here they are added in float, in rising order of k, after c. A test may rely on neither.
