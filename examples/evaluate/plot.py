@@ -14,6 +14,7 @@ drafters measured in several runs share a figure:
     figure6.svg   reliability before and after temperature scaling
     shortlist.svg tau by length of the shortlist
     trees.svg     tau of trees and chains by rows of the target, a panel for each file
+    passes.svg    the time of a pass by its rows, a line for each file
 
 Needs matplotlib. The numbers are computed from the counts as evaluate does it: ratios of sums, domains weighted alike.
 """
@@ -254,6 +255,27 @@ def trees_figure(reports):
     return figure
 
 
+def passes_figure(reports):
+    """A pass of as many rows at the price of so many plain ones: what drafts have to bring."""
+    reports = [report for report in reports if "passes" in report]
+    if not reports:
+        return None
+    figure, axis = plt.subplots(figsize=(4, 3))
+    most = max(point["rows"] for report in reports for point in report["passes"]["passes"])
+    axis.plot([1, most], [1, most], color="grey", linewidth=0.8, label="as long as rows alone")
+    for report in reports:
+        points = report["passes"]["passes"]
+        about = report["machine"]
+        axis.plot([p["rows"] for p in points], [p["seconds"] / points[0]["seconds"] for p in points], marker="o",
+                  markersize=3, label=f"{about['packed_kernels']}, {about['threads']} thread{'s' if about['threads'] > 1 else ''}")
+    axis.set_xticks([1, *range(4, most + 1, 4)])
+    axis.set_xlabel("rows of the target in a pass")
+    axis.set_ylabel("time, x one row")
+    axis.set_ylim(bottom=0, top=most / 2)
+    axis.legend()
+    return figure
+
+
 FIGURES = {
     "figure2": figure2,
     "figure3": figure3,
@@ -262,6 +284,7 @@ FIGURES = {
     "figure6": figure6,
     "shortlist": shortlist_figure,
     "trees": trees_figure,
+    "passes": passes_figure,
 }
 
 
