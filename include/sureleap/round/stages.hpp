@@ -352,7 +352,8 @@ void commit_to(Model& model, std::span<verdict const> verdicts, round_memory<T, 
             return commit_block(model, verdicts, round.block, detail::round_access::draft_memory<Model>(round));
         }
     }
-    detail::commit_to(model, verdicts);
+    // A drafter of another round that learns from its own drafts alone has none.
+    if constexpr (!drafter<Model> || requires { model.commit(verdicts); }) detail::commit_to(model, verdicts);
 }
 
 /// End. Commits the verdicts to the models that have commit (commit_to), in the order given, the target first;
