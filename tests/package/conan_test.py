@@ -11,12 +11,13 @@ import re
 import shutil
 import subprocess
 import sys
-import venv
 
 HERE = pathlib.Path(__file__).resolve().parent
 CHECKOUT = HERE.parent.parent
+sys.path.insert(0, str(CHECKOUT / "tests" / "support"))
+from environment import programs_of  # noqa: E402  (found there)
+
 CONAN = "conan~=2.34"
-SKIPPED = 77
 
 # What Conan calls the dependency of a component.
 DEPENDENCIES = {"eigen": "eigen", "xsimd": "xsimd", "json": "nlohmann_json"}
@@ -24,21 +25,6 @@ DEPENDENCIES = {"eigen": "eigen", "xsimd": "xsimd", "json": "nlohmann_json"}
 
 def fail(text):
     sys.exit(f"package.conan: {text}")
-
-
-def conan_of(environment):
-    """The program, installed first where it is missing."""
-    program = environment / "bin" / "conan"
-    if not program.exists():
-        shutil.rmtree(environment, ignore_errors=True)
-        try:
-            venv.create(environment, with_pip=True)
-            subprocess.run([environment / "bin" / "pip", "install", "--quiet", "--retries=1", CONAN], check=True)
-        except subprocess.CalledProcessError as error:
-            shutil.rmtree(environment, ignore_errors=True)
-            print(f"package.conan is skipped: {CONAN} could not be installed into a virtual environment: {error}")
-            sys.exit(SKIPPED)
-    return program
 
 
 class Conan:
@@ -102,7 +88,7 @@ def main():
     parser.add_argument("--dependency", action="append", default=[], help="component,version,include directory")
     arguments = parser.parse_args()
 
-    conan = conan_of(arguments.environment)
+    conan = programs_of("package.conan", arguments.environment, CONAN) / "conan"
     shutil.rmtree(arguments.scratch, ignore_errors=True)
     name, version, path = arguments.compiler.split(",")
     conan = Conan(

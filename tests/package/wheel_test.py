@@ -10,13 +10,14 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import venv
 import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 CHECKOUT = HERE.parent.parent
+sys.path.insert(0, str(CHECKOUT / "tests" / "support"))
+from environment import programs_of  # noqa: E402  (found there)
+
 TOOLS = ["build~=1.2", "scikit-build-core~=0.11"]
-SKIPPED = 77
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
 # What an archive of sources holds besides these has no business in it.
 IN_ARCHIVE = {"CMakeLists.txt", "LICENSE", "PKG-INFO", "README.md", "cmake", "include", "pyproject.toml", "python"}
@@ -24,22 +25,6 @@ IN_ARCHIVE = {"CMakeLists.txt", "LICENSE", "PKG-INFO", "README.md", "cmake", "in
 
 def fail(text):
     sys.exit(f"package.wheel: {text}")
-
-
-def tools_of(environment):
-    """The environment's Python, made first where it is missing."""
-    python = environment / "bin" / "python"
-    if not (environment / "complete").exists():
-        shutil.rmtree(environment, ignore_errors=True)
-        try:
-            venv.create(environment, with_pip=True)
-            subprocess.run([python, "-m", "pip", "install", "--quiet", "--retries=1", *TOOLS], check=True)
-        except subprocess.CalledProcessError as error:
-            shutil.rmtree(environment, ignore_errors=True)
-            print(f"package.wheel is skipped: {', '.join(TOOLS)} could not be installed into a virtual environment: {error}")
-            sys.exit(SKIPPED)
-        (environment / "complete").touch()
-    return python
 
 
 def only(folder, pattern):
@@ -59,7 +44,7 @@ def main():
     parser.add_argument("--cmake", required=True)
     arguments = parser.parse_args()
     scratch = arguments.scratch
-    python = tools_of(arguments.environment)
+    python = programs_of("package.wheel", arguments.environment, *TOOLS) / "python"
     shutil.rmtree(scratch, ignore_errors=True)
 
     def run(*command, **more):

@@ -11,28 +11,13 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import venv
 
 HERE = pathlib.Path(__file__).resolve().parent
 CHECKOUT = HERE.parent.parent
+sys.path.insert(0, str(CHECKOUT / "tests" / "support"))
+from environment import programs_of  # noqa: E402  (found there)
+
 TOOLS = ["scikit-build-core~=0.11", "nanobind~=2.9", "numpy", "ml_dtypes"]
-SKIPPED = 77
-
-
-def environment_of(folder):
-    """The environment's Python, made first where it is missing."""
-    python = folder / "bin" / "python"
-    if not (folder / "complete").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        try:
-            venv.create(folder, with_pip=True)
-            subprocess.run([python, "-m", "pip", "install", "--quiet", "--retries=1", *TOOLS], check=True)
-        except subprocess.CalledProcessError as error:
-            shutil.rmtree(folder, ignore_errors=True)
-            print(f"python.verify is skipped: {', '.join(TOOLS)} could not be installed into a virtual environment: {error}")
-            sys.exit(SKIPPED)
-        (folder / "complete").touch()
-    return python
 
 
 def main():
@@ -47,7 +32,7 @@ def main():
         print("python.verify is skipped: no Python.h beside this Python (python3-dev)")
         sys.exit(SKIPPED)
     scratch = arguments.scratch.resolve()
-    python = environment_of(arguments.environment.resolve())
+    python = programs_of("python.verify", arguments.environment, *TOOLS) / "python"
     shutil.rmtree(scratch, ignore_errors=True)
     environment = {**os.environ, "CXX": arguments.compiler, "CMAKE_GENERATOR": arguments.generator,
                    "PATH": f"{arguments.cmake.parent}{os.pathsep}{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1"}

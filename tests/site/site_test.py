@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The site: built by docs/build.sh, and every page of it opened in a browser, narrow and wide.
 
-No page writes an error to the console or is wider than its window, the search finds what a reader would type, and the replayed run
-answers its slider. Exit status 77
-(skipped) where there is no chromium with its driver, or PyPI cannot be reached.
+No page writes an error to the console or is wider than its window, the search finds what a reader would type, and the
+replayed run answers its slider. Exit status 77 (skipped) where there is no chromium with its driver, or PyPI cannot be
+reached.
 """
 import argparse
 import html
@@ -14,35 +14,17 @@ import subprocess
 import sys
 import time
 import urllib.parse
-import venv
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(CHECKOUT / "tests" / "support"))
+from environment import programs_of, skip  # noqa: E402  (found there)
+
 SITE = CHECKOUT / "build" / "docs" / "site"
 DRIVER = "selenium~=4.27"
-SKIPPED = 77
 WIDTHS = (400, 1280)
 SECONDS_TO_BUILD = 120
 # What a reader types. One of the first results must have it, as it is written here.
 SEARCHES = ("block_verification", "Algorithm 1", "temperature")
-
-
-def skip(why):
-    print(f"site is skipped: {why}")
-    sys.exit(SKIPPED)
-
-
-def in_environment(environment):
-    """This script again, by a Python that has the browser's driver."""
-    python = environment / "bin" / "python"
-    if not (environment / "complete").exists():
-        shutil.rmtree(environment, ignore_errors=True)
-        try:
-            venv.create(environment, with_pip=True)
-            subprocess.run([environment / "bin" / "pip", "install", "--quiet", "--retries=1", DRIVER], check=True)
-        except subprocess.CalledProcessError as error:
-            skip(f"{DRIVER} could not be installed into a virtual environment: {error}")
-        (environment / "complete").touch()
-    sys.exit(subprocess.run([python, *sys.argv, "--inside"]).returncode)
 
 
 def browser():
@@ -119,7 +101,7 @@ def main():
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if not (shutil.which("chromium") and shutil.which("chromedriver")):
-        skip("there is no chromium with chromedriver (Debian: chromium-driver)")
+        skip("docs.site", "there is no chromium with chromedriver (Debian: chromium-driver)")
     if not arguments.inside:
         subprocess.run([CHECKOUT / "docs" / "build.sh"], check=True)  # which fetches what it needs
         began = time.monotonic()
@@ -127,7 +109,9 @@ def main():
         took = time.monotonic() - began
         if took > SECONDS_TO_BUILD:
             sys.exit(f"site: building took {took:.0f} s, at most {SECONDS_TO_BUILD} are asked")
-        in_environment(arguments.environment)
+        # This script again, by a Python that has the browser's driver.
+        python = programs_of("docs.site", arguments.environment, DRIVER) / "python"
+        sys.exit(subprocess.run([python, *sys.argv, "--inside"]).returncode)
     pages = sorted(page for page in SITE.rglob("*.html") if page.name != "404.html")  # which a server shows, from its root
     driver = browser()
     try:

@@ -7,35 +7,20 @@ cannot be had.
 import json
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
-import venv
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(CHECKOUT / "tests" / "support"))
+from environment import programs_of  # noqa: E402  (found there)
+
 VALIDATOR = "check-jsonschema~=0.39"
-SKIPPED = 77
 SCHEMAS = {
     "github-workflows": sorted((CHECKOUT / ".github" / "workflows").glob("*.yml")),
     "github-issue-forms": sorted(path for path in (CHECKOUT / ".github" / "ISSUE_TEMPLATE").glob("*.yml") if path.stem != "config"),
     "github-issue-config": [CHECKOUT / ".github" / "ISSUE_TEMPLATE" / "config.yml"],
     "citation-file-format": [CHECKOUT / "CITATION.cff"],
 }
-
-
-def validator_of(environment):
-    """The program, installed first where it is missing."""
-    program = environment / "bin" / "check-jsonschema"
-    if not program.exists():
-        shutil.rmtree(environment, ignore_errors=True)
-        try:
-            venv.create(environment, with_pip=True)
-            subprocess.run([environment / "bin" / "pip", "install", "--quiet", "--retries=1", VALIDATOR], check=True)
-        except subprocess.CalledProcessError as error:
-            shutil.rmtree(environment, ignore_errors=True)
-            print(f"workflows is skipped: {VALIDATOR} could not be installed into a virtual environment: {error}")
-            sys.exit(SKIPPED)
-    return program
 
 
 def faults_of(workflow):
@@ -55,7 +40,7 @@ def faults_of(workflow):
 
 
 def main():
-    validator = validator_of(pathlib.Path(sys.argv[1]))
+    validator = programs_of("workflows", sys.argv[1], VALIDATOR) / "check-jsonschema"
     failed = False
     for schema, files in SCHEMAS.items():
         if not files:

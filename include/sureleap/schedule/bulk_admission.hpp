@@ -238,8 +238,8 @@ admission_end admit_in_bulk(survival_rows const& rows, expected_step const& star
             std::size_t const answer = (probe.answer() - start.batch_tokens) / every;
             // Some four standard deviations of a rank: more than three because survivals of a row are not independent.
             auto const margin = static_cast<std::size_t>(2.0 * std::sqrt(static_cast<double>(sample.count))) + 1;
-            auto const at = [&](std::size_t rank) {
-                up_to there{start.batch_tokens + rank * every};
+            auto const at = [&](std::size_t place) {
+                up_to there{start.batch_tokens + place * every};
                 return bulk_admission(kernels, all, every, first, {}).run(there).least;
             };
             fixed_probability const high = answer > margin ? at(answer - margin) : certain + 1;
