@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // A draft model is not yet a drafter: how many tokens, and drawn how?
-// expect-error: round_runner: the drafter is no sureleap::drafter; wrap a model in autoregressive, parallel or
-// expect-error: semi_autoregressive
+// expect-error: the drafter is no sureleap::drafter; wrap a model in autoregressive, parallel or semi_autoregressive
+// expect-error: One of your own has value_type, is_deterministic, is_parallel, has_confidence, block_size.., vocabulary..
 #include "parts.hpp"
 
 using namespace parts;

@@ -4,12 +4,17 @@
 // exactness_list looks for a part of the library here.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <map>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <sureleap/drafter/given.hpp>
 #include <sureleap/drafter/lookup.hpp>
 #include <sureleap/drafter/parallel.hpp>
 #include <sureleap/drafter/semi_autoregressive.hpp>
@@ -24,6 +29,110 @@
 namespace every_drafter {
 
 using namespace small_world;
+
+/// An engine that drafts by itself, and hands the tokens over: it draws from the rows of its backbone, masked as the
+/// request says, without what elder siblings took; or takes the likeliest. A tree has two children of the anchor, and
+/// one of the first.
+class drawn_outside {
+    using given = given_drafts<double>;
+
+public:
+    using value_type = double;
+    struct forward_type {};
+    static constexpr bool is_deterministic = false;
+    static constexpr bool is_parallel = true;
+    static constexpr bool has_confidence = false;
+
+    drawn_outside(world const& w, bool keeps_q, bool trees)
+        : w_(&w),
+          given_({.block_size = w.block_size + (trees ? 1 : 0),
+                  .vocabulary = w.vocabulary,
+                  .keeps_q = keeps_q,
+                  .trees = trees}),
+          trees_(trees) {}
+
+    [[nodiscard]] std::size_t block_size() const { return given_.block_size(); }
+    [[nodiscard]] std::size_t vocabulary() const { return given_.vocabulary(); }
+    [[nodiscard]] std::size_t target_vocabulary() const { return given_.target_vocabulary(); }
+    [[nodiscard]] drafter_traits traits() const { return given_.traits(); }
+    [[nodiscard]] forward_type forward(std::span<request_view const>) const { return {}; }
+
+    struct memory_type : given::memory_type {
+        memory_type() = default;
+        memory_type(workspace& ws, draft_shape const& shape, drawn_outside const& drafter) noexcept
+            : given::memory_type(ws, shape, drafter.given_) {}
+    };
+    template <class DraftRule, class Rng>
+    void draw(forward_type, DraftRule rule, draft_block<double>& block, memory_type const& memory, Rng& rng) {
+        auto const requests = block.requests();
+        // Rounds overlap: what is handed over stays until its own round has ended.
+        std::vector<outside>& drafted = drafted_[&memory];
+        drafted.assign(requests.size(), {});
+        std::vector<given_draft<double>> handed;
+        for (std::size_t r = 0; r < requests.size(); ++r) {
+            auto& [tokens, parents, rows] = drafted[r];
+            for (std::size_t i = 0; i < requests[r].draft_cap(block_size()); ++i) {
+                node_id const parent = !trees_ ? static_cast<node_id>(i) : i == 2 ? 1 : 0;
+                std::vector<double> row(w_->vocabulary);
+                for (std::size_t v = 0; v < row.size(); ++v) {
+                    row[v] = w_->base(requests[r].anchor, requests[r].position, static_cast<std::size_t>(parent), v);
+                }
+                token_id const x = draw_one<DraftRule>(requests[r], i, parent, row, drafted[r], rng);
+                if (x == no_token) break;
+                tokens.push_back(x);
+                parents.push_back(parent);
+                rows.insert(rows.end(), row.begin(), row.end());
+            }
+            handed.push_back({.tokens = tokens, .q = {rows.data(), tokens.size(), target_vocabulary()}});
+            if (trees_) handed.back().parents = parents;
+        }
+        given_.hand(handed);
+        given_.draw({}, rule, block, memory, rng);
+    }
+
+private:
+    struct outside {
+        std::vector<token_id> tokens;
+        std::vector<node_id> parents;
+        std::vector<double> rows;
+    };
+    struct weights {
+        std::vector<double> of;
+        [[nodiscard]] std::size_t size() const { return of.size(); }
+        [[nodiscard]] double operator[](token_id v) const { return of[static_cast<std::size_t>(v)]; }
+        [[nodiscard]] double total() const { return std::accumulate(of.begin(), of.end(), 0.0); }
+    };
+    template <class DraftRule, class Rng>
+    [[nodiscard]] token_id draw_one(request_view const& request, std::size_t i, node_id parent,
+                                    std::span<double const> row, outside const& before, Rng& rng) const {
+        std::vector<token_id> path;
+        for (node_id n = parent; n != 0; n = before.parents[static_cast<std::size_t>(n) - 1]) {
+            path.insert(path.begin(), before.tokens[static_cast<std::size_t>(n) - 1]);
+        }
+        weights q;
+        for (double const x : row) q.of.push_back(std::exp(x));
+        if (request.settings->constraint) {
+            token_mask const mask = request.settings->constraint(request, path);
+            for (std::size_t v = 0; v < q.size(); ++v) {
+                if (!mask.allows(static_cast<token_id>(v))) q.of[v] = 0.0;
+            }
+        }
+        for (std::size_t e = 0; e < before.tokens.size(); ++e) {
+            if (trees_ && before.parents[e] == parent) q.of[static_cast<std::size_t>(before.tokens[e])] = 0.0;
+        }
+        if (q.total() <= 0.0) return no_token;
+        if constexpr (DraftRule::is_deterministic) {
+            return static_cast<token_id>(std::max_element(q.of.begin(), q.of.end()) - q.of.begin());
+        } else {
+            return rng.categorical(block_key(request, i, purpose::draft), q);
+        }
+    }
+
+    world const* w_;
+    given given_;
+    bool trees_;
+    std::map<memory_type const*, std::vector<outside>> drafted_;
+};
 
 /// What a forward pass leaves with the model, which the next one overwrites.
 enum class lends {
@@ -58,6 +167,7 @@ void for_each_drafter(world const& w, Visit&& visit) {
     visit("with_lookup, parallel", lends::until_judged, true, [&] { return with_lookup{headless()}; });
     visit("with_lookup, autoregressive", lends::nothing, true, [&] { return with_lookup{model()}; });
     visit("with_forced, semi_autoregressive", lends::until_draw, false, [&] { return with_forced{semi_of(w)}; });
+    visit("given_drafts", lends::nothing, false, [&] { return drawn_outside{w, true, false}; });
     visit("with_lookup twice", lends::until_draw, true,
           [&] { return with_lookup{with_lookup{semi_of(w)}, {.longest = 2}}; });
 }
@@ -88,6 +198,7 @@ void for_each_tree_drafter(world const& w, Visit&& visit) {
     });
     visit("tree_drafter, parallel", lends::until_judged, false,
           [&] { return tree(parallel{table_backbone{&w}, table_confidence{&w}, shape}); });
+    visit("given_drafts of trees", lends::nothing, false, [&] { return drawn_outside{w, true, true}; });
     visit("with_lookup, tree_drafter", lends::until_draw, true, [&] { return with_lookup{grown()}; });
     visit("with_forced, tree_drafter", lends::until_draw, false, [&] { return with_forced{grown()}; });
 }

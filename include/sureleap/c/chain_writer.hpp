@@ -27,6 +27,7 @@
 #include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/drafter/listed_rows.hpp>
 #include <sureleap/sampling/distribution.hpp>
+#include <sureleap/sampling/random.hpp>
 #include <sureleap/schedule/planning.hpp>
 #include <sureleap/traits.hpp>
 
@@ -43,15 +44,6 @@ namespace c {
 [[nodiscard]] inline std::size_t size_of(std::int32_t format) noexcept {
     return format == SURELEAP_FLOAT ? sizeof(float) : sizeof(std::uint16_t);
 }
-
-/// Answers a draw with one token, and with none from a law in which nobody draws it.
-struct given_token {
-    token_id token;
-    template <class W>
-    [[nodiscard]] token_id categorical(draw_key const&, W const& weights) const noexcept {
-        return static_cast<double>(weights[token]) > 0.0 ? token : no_token;
-    }
-};
 
 /// Models drafter, whose traits are the options'.
 class chain_writer {
@@ -185,7 +177,7 @@ private:
         if (d.tokens == nullptr) {
             block_.draw(r, categorical_draft{}, q, confidence, rng);
         } else {
-            given_token source{given};
+            detail::given_token source{given};
             block_.draw(r, categorical_draft{}, q, confidence, source);
         }
     }

@@ -104,4 +104,15 @@ public:
     }
 };
 
+namespace detail {
+/// Answers a draw with a token that was drawn elsewhere, and with none from a law in which nobody draws it.
+struct given_token {
+    token_id token;
+    template <class Weights>
+    [[nodiscard]] token_id categorical(draw_key const&, Weights const& weights) const noexcept {
+        return static_cast<double>(weights[token]) > 0.0 ? token : no_token;
+    }
+};
+}  // namespace detail
+
 SURELEAP_END_NAMESPACE

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT
+//
+// Drafts that come from outside, for an engine that drafts by itself and only verifies here. Each token goes through the
+// draw of the library, from a source of randomness that answers with it. So it is recorded together with its q, or not
+// at all. A tree grows in the shape that it has.
+//
+//     given_drafts drafter{{.block_size = 7, .vocabulary = V}};
+//     fixed_schedule schedule;
+//     round_memory<float, float> memory{drafter, schedule, token_rejection{}, {.max_requests = 64}};
+//     ...
+//     drafter.hand(drafts);  // one entry a request: its tokens, and the logits that each was drawn from
+//     if (begin_round(schedule, requests, memory)) {
+//         draw(drafter, drafter.forward(requests), token_rejection{}, rng, memory);
+//     }
+//     accept(token_rejection{}, target_rows(admit(schedule, memory)), no_logits_hook{}, rng, memory);
+//     for (verdict const& v : end_round(schedule, memory).verdicts) ...
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <type_traits>
+
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/core/workspace.hpp>
+#include <sureleap/drafter/draft_block.hpp>
+#include <sureleap/drafter/draft_memory.hpp>
+#include <sureleap/drafter/grow.hpp>
+#include <sureleap/sampling/distribution.hpp>
+#include <sureleap/sampling/random.hpp>
+#include <sureleap/traits.hpp>
+#include <sureleap/verify/draft_tree.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// What is handed over for one request. Views, until the round has ended.
+template <class Q>
+struct given_draft {
+    std::span<token_id const> tokens{};  ///< [l] x_1..x_l, in the order in which they were drawn
+    /// [l] of a tree: 0 for the anchor, else 1 + the index of the token before. Empty: a chain.
+    std::span<node_id const> parents{};
+    /// [l, V] logits, or probabilities, that each token was drawn from: of a tree the row behind its parent, before
+    /// elder siblings were taken out. Empty where given_options::keeps_q is false.
+    matrix_view<Q> q{};
+};
+
+struct given_options {
+    std::size_t block_size = 0;  ///< the most tokens of a request, 1 .. 65,535
+    std::size_t vocabulary = 0;  ///< V, the target's
+    bool keeps_q = true;         ///< false: tokens were found, chosen, or drawn from a q that nobody kept
+    bool trees = false;
+    bool probabilities = false;  ///< q holds probabilities, which need not add up to 1, and not logits
+};
+
+/// Drafts what it is handed. Models drafter. Logits become q by the request's draft settings, as they have to have been
+/// when the token was drawn: nothing can check that. A token that its q excludes ends the chain
+/// (status::invalid_draft). Without a q, and where the rule reads none, it is one-hot. Logits are not copied;
+/// probabilities are, O(l V).
+template <class Q = float>
+class given_drafts {
+public:
+    using value_type = Q;
+    struct forward_type {};
+
+    static constexpr bool is_deterministic = false;
+    static constexpr bool is_parallel = true;
+    static constexpr bool has_confidence = false;
+
+    explicit given_drafts(given_options const& options) : options_(options) {
+        detail::check_block_size("given_options", "block_size", options.block_size);
+        if (options.vocabulary == 0) fail_with("given_options: vocabulary is 0, expected the target's");
+    }
+
+    [[nodiscard]] std::size_t block_size() const noexcept { return options_.block_size; }
+    [[nodiscard]] std::size_t vocabulary() const noexcept {
+        return options_.keeps_q ? options_.vocabulary : options_.trees ? options_.block_size : 0;
+    }
+    [[nodiscard]] std::size_t target_vocabulary() const noexcept { return options_.vocabulary; }
+    [[nodiscard]] drafter_traits traits() const noexcept { return {.drafts_trees = options_.trees}; }
+    [[nodiscard]] forward_type forward(std::span<request_view const>) const noexcept { return {}; }
+
+    /// What the next round drafts, in the order of its requests.
+    void hand(std::span<given_draft<Q> const> drafts) noexcept { drafts_ = drafts; }
+
+    struct memory_type {
+        memory_type() = default;
+        memory_type(workspace& ws, draft_shape const& shape, given_drafts const& drafter) noexcept
+            : rows(ws, shape, !drafter.options_.probabilities),
+              tree(ws, shape.trees ? shape.block_size : 0),
+              growth(ws, shape.trees ? shape.block_size : 0),
+              prefix(ws.take<token_id>(shape.trees ? shape.block_size : 0)),
+              lists(ws.take<token_id>(shape.trees ? shape.requests : 0, shape.block_size)),
+              level(ws.take<Q>(shape.trees ? shape.block_size : 0)) {
+            if (!ws.counting()) std::fill(level.begin(), level.end(), Q{0});
+        }
+
+        draft_rows<Q> rows{};
+        mutable draft_tree tree{};
+        mutable tree_growth<Q> growth{};
+        std::span<token_id> prefix{};
+        carved_rows<token_id> lists{};  // [R, l] the tokens of a tree, ascending; laws refer to them
+        std::span<Q> level{};           // logits 0
+    };
+
+    /// Throws where there is not a draft for each request, or its rows or parents are not one for each token.
+    template <class DraftRule, class Rng>
+    void draw(forward_type, DraftRule how, draft_block<Q>& block, memory_type const& memory, Rng&) {
+        std::size_t const requests = block.requests().size();
+        if (drafts_.size() != requests) {
+            fail_with("given_drafts: ", drafts_.size(), " drafts were handed over, expected one for each of the ",
+                      requests, " requests of the round");
+        }
+        for (std::size_t r = 0; r < requests; ++r) {
+            check(r);
+            bool const drawn = options_.keeps_q && std::is_same_v<DraftRule, categorical_draft>;
+            if (options_.trees) {
+                draw_tree(r, how, drawn, block, memory);
+            } else {
+                draw_chain(r, drawn, block, memory);
+            }
+        }
+    }
+
+private:
+    // The part of a source that growth asks for in a shape that is given: nobody reads the values.
+    struct values {
+        [[nodiscard]] double acceptance(draft_tree const&, node_id, std::size_t) const noexcept { return 1.0; }
+    };
+
+    void check(std::size_t r) const {
+        given_draft<Q> const& d = drafts_[r];
+        std::size_t const l = d.tokens.size();
+        if (l > options_.block_size) {
+            fail_with("given_drafts: request ", r, " has ", l,
+                      " tokens, expected at most block_size = ", options_.block_size);
+        }
+        if (options_.trees && d.parents.size() != l) {
+            fail_with("given_drafts: request ", r, " has ", d.parents.size(), " parents, expected one for each of its ",
+                      l, " tokens");
+        }
+        if (options_.keeps_q && l > 0 && (d.q.rows < l || d.q.cols != options_.vocabulary)) {
+            fail_with("given_drafts: request ", r, " has q of ", d.q.rows, " rows of ", d.q.cols, " numbers, expected ",
+                      l, " rows of ", options_.vocabulary);
+        }
+    }
+    void draw_chain(std::size_t r, bool drawn, draft_block<Q>& block, memory_type const& memory) const noexcept {
+        std::span<token_id const> const tokens = drafts_[r].tokens;
+        for (std::size_t k = 0; k < tokens.size() && block.drafts(r, k); ++k) {
+            if (drawn) {
+                detail::given_token source{tokens[k]};
+                block.draw(r, categorical_draft{}, law(r, k, k, block, memory, block.mask(r)), 1.0, source);
+            } else if (!block.append_found(r, tokens[k], options_.vocabulary)) {
+                return;
+            }
+        }
+    }
+    template <class DraftRule>
+    void draw_tree(std::size_t r, DraftRule how, bool drawn, draft_block<Q>& block,
+                   memory_type const& memory) const noexcept {
+        auto& [rows, tree, growth, prefix, lists, level] = memory;
+        std::span<token_id const> const tokens = drafts_[r].tokens;
+        request_view request = block.requests()[r];
+        request.shape = drafts_[r].parents;
+        values source;
+        growth.begin(tree, request, {.nodes = tokens.size(), .depth = tokens.size(), .children = tokens.size()},
+                     source);
+        auto const list = drawn ? std::span<token_id const>{} : listed(tokens, lists[r]);
+        for (node_id n = growth.next(tree); n != no_node; n = growth.next(tree)) {
+            std::size_t const i = tree.size() - 1;
+            if (growth.lacks_law()) {
+                auto const node = static_cast<std::size_t>(n);
+                auto const mask = mask_behind(request, tree.prefix(n, prefix));
+                growth.give(drawn ? law(r, i, node, block, memory, mask)
+                                  : rows.law(0, rows.place(r, node), level.first(list.size()),
+                                             vocabulary_view{list, options_.vocabulary}, transform{}, mask));
+            }
+            detail::given_token token{tokens[i]};
+            growth.draw(tree, request, source, token, categorical_draft{});
+            if (tree.size() > i + 1) continue;
+            if (drawn) block.reject(r, status::invalid_draft);
+            break;
+        }
+        block.take_tree(r, how, tree, growth, [](node_id) noexcept { return 1.0; });
+    }
+    /// A law that has all tokens of a tree stands for a q that nobody kept.
+    [[nodiscard]] static std::span<token_id const> listed(std::span<token_id const> tokens,
+                                                          std::span<token_id> list) noexcept {
+        std::copy(tokens.begin(), tokens.end(), list.begin());
+        auto const end = list.begin() + static_cast<std::ptrdiff_t>(tokens.size());
+        std::sort(list.begin(), end);
+        return list.first(static_cast<std::size_t>(std::unique(list.begin(), end) - list.begin()));
+    }
+    /// q of token i, which is drawn behind so many tokens, or behind a node.
+    [[nodiscard]] distribution<Q> law(std::size_t r, std::size_t i, std::size_t behind, draft_block<Q> const& block,
+                                      memory_type const& memory, row_mask const& mask) const noexcept {
+        std::size_t const place = memory.rows.place(r, behind);
+        std::span<Q const> row = drafts_[r].q.row(i);
+        if (!options_.probabilities) {
+            return memory.rows.law(0, place, row, {}, block.requests()[r].settings->draft_transform(), mask);
+        }
+        std::span<Q> const kept = memory.rows.row(place);
+        std::transform(row.begin(), row.end(), kept.begin(), [](Q x) { return std::log(x); });
+        return memory.rows.law(0, place, kept, {}, transform{}, mask);
+    }
+
+    given_options options_;
+    std::span<given_draft<Q> const> drafts_{};
+};
+
+SURELEAP_END_NAMESPACE
