@@ -91,9 +91,9 @@
 #include <sureleap/drafter/context_model.hpp>
 #include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/drafter/draft_memory.hpp>
+#include <sureleap/drafter/given.hpp>
 #include <sureleap/drafter/grow.hpp>
 #include <sureleap/drafter/listed_rows.hpp>
-#include <sureleap/drafter/given.hpp>
 #include <sureleap/drafter/lookup.hpp>
 #include <sureleap/drafter/options.hpp>
 #include <sureleap/drafter/parallel.hpp>

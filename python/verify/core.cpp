@@ -24,10 +24,8 @@
 
 #include <sureleap/sureleap.hpp>
 
-#include "given_drafts.hpp"
-
 namespace nb = nanobind;
-using namespace sureleap_verify;
+using namespace sureleap;
 
 namespace {
 
@@ -158,20 +156,25 @@ struct call {
     [[nodiscard]] std::size_t block_size() const noexcept { return drafts.shape(1); }
 };
 
-given_request request_of(call const& c, std::size_t r, std::size_t packed) {
+given_draft<float> drafts_of(call const& c, std::size_t r) {
     std::size_t const first = r * c.block_size();
     auto const length = static_cast<std::size_t>(c.lengths.data()[r]);
-    given_request request{.tokens = {c.drafts.data() + first, length}};
-    if (c.parents) request.parents = {c.parents->data() + first, length};
-    if (c.q) {
-        request.q = c.q->first<float>(r, 0);
-        request.q_pitch = c.q->pitch();
+    given_draft<float> drafts{.tokens = {c.drafts.data() + first, length}};
+    if (c.parents) drafts.parents = {c.parents->data() + first, length};
+    if (c.q) drafts.q = {c.q->first<float>(r, 0), length, c.q->columns, c.q->pitch()};
+    return drafts;
+}
+
+/// The row behind these tokens of a request.
+std::size_t row_behind(given_draft<float> const& drafts, std::span<token_id const> path) noexcept {
+    if (drafts.parents.empty()) return path.size();
+    std::size_t n = 0;
+    for (token_id const x : path) {
+        std::size_t i = 0;
+        while (drafts.parents[i] != static_cast<node_id>(n) || drafts.tokens[i] != x) ++i;
+        n = i + 1;
     }
-    if (c.masks) {
-        request.mask = c.masks->first<std::uint32_t>(r, packed);
-        request.mask_pitch = c.masks->pitch();
-    }
-    return request;
+    return n;
 }
 
 void keep(call& c, std::size_t r, verdict const& v) {
@@ -190,18 +193,21 @@ void keep(call& c, std::size_t r, verdict const& v) {
 template <class T>
 void verify_rows(call& c) {
     std::size_t const vocabulary = c.target.columns;
-    bool const reads_q = c.q && c.rule.traits().access == q_access::row;
-    given_drafts drafter{std::max(c.block_size(), std::size_t{1}), vocabulary, c.parents.has_value(),
-                         reads_q ? vocabulary : 0, reads_q && c.probabilities};
+    given_drafts<float> drafter{{.block_size = std::max(c.block_size(), std::size_t{1}),
+                                 .vocabulary = vocabulary,
+                                 .keeps_q = c.q.has_value(),
+                                 .trees = c.parents.has_value(),
+                                 .probabilities = c.probabilities}};
     fixed_schedule schedule;
     philox_randomness rng;
     round_memory<T, float> memory{drafter, schedule, c.rule, {.constrained = c.masks.has_value()}};
 
     std::size_t packed = 0;
     for (std::size_t r = 0; r < c.requests(); ++r) {
-        given_request const given = request_of(c, r, packed);
-        auto const mask = [&](request_view const&, std::span<token_id const> drafted) noexcept {
-            return token_mask{std::span{given.mask + given.row(drafted) * given.mask_pitch, c.masks->columns}};
+        given_draft<float> const drafts = drafts_of(c, r);
+        auto const mask = [&, words = c.masks ? c.masks->first<std::uint32_t>(r, packed) : nullptr](
+                              request_view const&, std::span<token_id const> drafted) noexcept {
+            return token_mask{std::span{words + row_behind(drafts, drafted) * c.masks->pitch(), c.masks->columns}};
         };
         request_settings settings{.temperature = c.temperature.data()[r],
                                   .top_k = c.top_k.data()[r],
@@ -209,7 +215,6 @@ void verify_rows(call& c) {
                                   .min_p = c.min_p.data()[r],
                                   .max_new_tokens = c.block_size() + 1,
                                   .log_probabilities = c.log_probabilities.has_value()};
-        if (c.probabilities) settings.draft = transform{};
         if (c.masks) settings.constraint = mask;
         try {
             check_settings(settings, c.rule.traits());
@@ -223,18 +228,18 @@ void verify_rows(call& c) {
                                    .seed = c.seeds.data()[r],
                                    .remaining = c.block_size() + 1,
                                    .settings = &settings,
-                                   .draft_limit = given.tokens.size()};
+                                   .draft_limit = drafts.tokens.size()};
         memory.join(0);
-        drafter.hand(given);
+        drafter.hand({&drafts, 1});
         if (begin_round(schedule, std::span{&request, 1}, memory)) {
-            draw(drafter, given_drafts::forward_type{}, c.rule, rng, memory);
+            draw(drafter, drafter.forward(memory.requests()), c.rule, rng, memory);
         }
         std::size_t const rows = admit(schedule, memory).rows();
         T const* const first = c.target.first<T>(r, packed);
         accept(c.rule, logits_rows<T>{{first, rows, vocabulary, c.target.pitch()}, {}, {}}, no_logits_hook{}, rng,
                memory);
         keep(c, r, end_round(schedule, memory).verdicts[0]);
-        packed += given.tokens.size() + 1;
+        packed += drafts.tokens.size() + 1;
     }
 }
 

@@ -47,6 +47,7 @@ struct given_draft {
     matrix_view<Q> q{};
 };
 
+/// What will be handed over.
 struct given_options {
     std::size_t block_size = 0;  ///< the most tokens of a request, 1 .. 65,535
     std::size_t vocabulary = 0;  ///< V, the target's

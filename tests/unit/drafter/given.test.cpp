@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+//
+// Drafts from outside: what is handed over wrongly is refused with the request and the numbers, and a token that its q
+// excludes ends its chain. That verdicts are exact is tests/property/exact_every_drafter.test.cpp. A second.
+#include <sureleap/drafter/given.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <sureleap/round/stages.hpp>
+#include <sureleap/schedule/simple.hpp>
+#include <sureleap/verify/match.hpp>
+#include <sureleap/verify/recursive.hpp>
+#include <sureleap/verify/rejection.hpp>
+
+#include "support/common.hpp"
+#include "support/error_text.hpp"
+
+using namespace sureleap;
+using namespace support;
+
+namespace {
+
+constexpr std::size_t V = 6;
+constexpr std::size_t block_size = 3;
+
+/// One request, which hands over a draft; rows of the target prefer token 2.
+template <class Rule>
+class one_round {
+public:
+    one_round(given_options const& options, Rule const& rule)
+        : drafter_{options}, rule_(rule), memory_{drafter_, schedule_, rule_, {.max_requests = 1}} {
+        for (std::size_t row = 0; row < p_.size() / V; ++row) p_[row * V + 2] = 40.0f;
+    }
+    verdict const& run(std::vector<given_draft<float>> const& drafts) {
+        request_view const request{
+            .id = 7, .slot = 0, .anchor = 0, .position = 3, .seed = 5, .remaining = 50, .settings = &settings_};
+        drafter_.hand(drafts);
+        if (begin_round(schedule_, std::span(&request, 1), memory_)) {
+            draw(drafter_, drafter_.forward(memory_.requests()), rule_, rng_, memory_);
+        }
+        std::size_t const rows = admit(schedule_, memory_).rows();
+        accept(rule_, logits_rows<float>{{p_.data(), rows, V}, {}, {}}, no_logits_hook{}, rng_, memory_);
+        return end_round(schedule_, memory_).verdicts[0];
+    }
+
+private:
+    given_drafts<float> drafter_;
+    fixed_schedule schedule_;
+    Rule rule_;
+    philox_randomness rng_;
+    request_settings settings_;
+    round_memory<float, float> memory_;
+    std::vector<float> p_ = std::vector<float>((block_size + 1) * V, 0.0f);
+};
+template <class Rule>
+one_round(given_options const&, Rule const&) -> one_round<Rule>;
+
+std::vector<float> const level(block_size* V, 0.0f);
+std::vector<token_id> const twos{2, 2, 2};
+matrix_view<float> rows_of(std::vector<float> const& numbers, std::size_t rows) {
+    return {numbers.data(), rows, V};
+}
+given_options const chains{.block_size = block_size, .vocabulary = V};
+given_options const trees{.block_size = block_size, .vocabulary = V, .trees = true};
+
+}  // namespace
+
+TEST_CASE("what is handed over wrongly is refused", "[given]") {
+    using handed = std::vector<given_draft<float>>;
+    std::vector<token_id> const four{2, 2, 2, 2};
+    struct mistake {
+        given_options options;
+        handed drafts;
+        std::string text;
+    };
+    mistake const mistakes[]{
+        {chains, {}, "given_drafts: 0 drafts were handed over, expected one for each of the 1 requests"},
+        {chains, handed(2), "given_drafts: 2 drafts were handed over, expected one for each of the 1 requests"},
+        {chains,
+         {{four, {}, rows_of(level, 3)}},
+         "given_drafts: request 0 has 4 tokens, expected at most block_size = 3"},
+        {chains, {{twos, {}, rows_of(level, 2)}}, "request 0 has q of 2 rows of 6 numbers, expected 3 rows of 6"},
+        {chains,
+         {{twos, {}, {level.data(), 3, V - 1}}},
+         "request 0 has q of 3 rows of 5 numbers, expected 3 rows of 6"},
+        {trees, {{twos, {}, rows_of(level, 3)}}, "request 0 has 0 parents, expected one for each of its 3 tokens"},
+    };
+    for (mistake const& m : mistakes) {
+        INFO(m.text);
+        std::string const text = m.options.trees
+                                     ? error_text([&] { one_round(m.options, recursive_rejection<>{}).run(m.drafts); })
+                                     : error_text([&] { one_round(m.options, token_rejection<>{}).run(m.drafts); });
+        CHECK(says(text, m.text));
+    }
+    CHECK(says(error_text([] { given_drafts<float>{given_options{.vocabulary = V}}; }),
+               "given_options: block_size is 0"));
+    CHECK(says(error_text([] { given_drafts<float>{given_options{.block_size = 2}}; }),
+               "given_options: vocabulary is 0"));
+}
+
+TEST_CASE("tokens are accepted by the q that they come with", "[given]") {
+    std::vector<float> never = level;
+    never[V + 2] = -INFINITY;  // the second token cannot have been drawn
+    verdict const& cut = one_round(chains, token_rejection<>{}).run({{twos, {}, rows_of(never, 3)}});
+    CHECK(cut.outcome == status::ok);
+    CHECK(cut.draft_outcome == status::invalid_draft);
+    CHECK(cut.drafted == 1);
+
+    std::vector<float> probabilities(block_size * V, 0.5f);  // they need not add up to 1
+    given_options as_probabilities = chains;
+    as_probabilities.probabilities = true;
+    given_options found = chains;
+    found.keeps_q = false;
+    CHECK(one_round(chains, token_rejection<>{}).run({{twos, {}, rows_of(level, 3)}}).accepted == 3);
+    CHECK(one_round(as_probabilities, token_rejection<>{}).run({{twos, {}, rows_of(probabilities, 3)}}).accepted == 3);
+    CHECK(one_round(found, token_rejection<argmax_draft>{}).run({{twos, {}, {}}}).accepted == 3);
+    CHECK(one_round(chains, target_match<>{}).run({{twos, {}, rows_of(level, 3)}}).accepted == 3);
+    CHECK(one_round(chains, token_rejection<>{}).run({{{}, {}, {}}}).emitted.size() == 1);
+}
+
+TEST_CASE("a tree is verified in the shape that it has", "[given]") {
+    std::vector<token_id> const tokens{1, 2, 2};
+    std::vector<node_id> const parents{0, 0, 2};
+    verdict const& v = one_round(trees, recursive_rejection<>{}).run({{tokens, parents, rows_of(level, 3)}});
+    CHECK(v.outcome == status::ok);
+    CHECK(v.drafted == 3);
+    CHECK(v.accepted == 2);
+    CHECK(std::vector<node_id>(v.path.begin(), v.path.end()) == std::vector<node_id>{2, 3});
+}
