@@ -104,7 +104,8 @@ TEST_CASE("what is handed over wrongly is refused", "[given]") {
 TEST_CASE("tokens are accepted by the q that they come with", "[given]") {
     std::vector<float> never = level;
     never[V + 2] = -INFINITY;  // the second token cannot have been drawn
-    verdict const& cut = one_round(chains, token_rejection<>{}).run({{twos, {}, rows_of(never, 3)}});
+    one_round round(chains, token_rejection<>{});
+    verdict const& cut = round.run({{twos, {}, rows_of(never, 3)}});
     CHECK(cut.outcome == status::ok);
     CHECK(cut.draft_outcome == status::invalid_draft);
     CHECK(cut.drafted == 1);
@@ -124,7 +125,8 @@ TEST_CASE("tokens are accepted by the q that they come with", "[given]") {
 TEST_CASE("a tree is verified in the shape that it has", "[given]") {
     std::vector<token_id> const tokens{1, 2, 2};
     std::vector<node_id> const parents{0, 0, 2};
-    verdict const& v = one_round(trees, recursive_rejection<>{}).run({{tokens, parents, rows_of(level, 3)}});
+    one_round round(trees, recursive_rejection<>{});
+    verdict const& v = round.run({{tokens, parents, rows_of(level, 3)}});
     CHECK(v.outcome == status::ok);
     CHECK(v.drafted == 3);
     CHECK(v.accepted == 2);
