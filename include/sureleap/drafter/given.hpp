@@ -39,7 +39,8 @@ SURELEAP_BEGIN_NAMESPACE
 /// What is handed over for one request. Views, until the round has ended.
 template <class Q>
 struct given_draft {
-    std::span<token_id const> tokens{};  ///< [l] x_1..x_l, in the order in which they were drawn
+    /// [l] x_1..x_l, in the order in which they were drawn. no_token (-1) ends them, as in padded arrays.
+    std::span<token_id const> tokens{};
     /// [l] of a tree: 0 for the anchor, else 1 + the index of the token before. Empty: a chain.
     std::span<node_id const> parents{};
     /// [l, V] logits, or probabilities, that each token was drawn from: of a tree the row behind its parent, before
@@ -57,8 +58,8 @@ struct given_options {
 };
 
 /// Drafts what it is handed. Models drafter. Logits become q by the request's draft settings, as they have to have been
-/// when the token was drawn: nothing can check that. A token that its q excludes ends the chain
-/// (status::invalid_draft). Without a q, and where the rule reads none, it is one-hot. Logits are not copied;
+/// when the token was drawn: nothing can check that. A token that its q excludes, or that is none of the vocabulary,
+/// ends the drafts of its request (status::invalid_draft). Without a q, and where the rule reads none, it is one-hot. Logits are not copied;
 /// probabilities are, O(l V).
 template <class Q = float>
 class given_drafts {
@@ -131,6 +132,7 @@ private:
         [[nodiscard]] double acceptance(draft_tree const&, node_id, std::size_t) const noexcept { return 1.0; }
     };
 
+    /// Throws unless the draft of request r has the shape that it says.
     void check(std::size_t r) const {
         given_draft<Q> const& d = drafts_[r];
         std::size_t const l = d.tokens.size();
@@ -138,18 +140,31 @@ private:
             fail_with("given_drafts: request ", r, " has ", l,
                       " tokens, expected at most block_size = ", options_.block_size);
         }
-        if (options_.trees && d.parents.size() != l) {
-            fail_with("given_drafts: request ", r, " has ", d.parents.size(), " parents, expected one for each of its ",
-                      l, " tokens");
-        }
         if (options_.keeps_q && l > 0 && (d.q.rows < l || d.q.cols != options_.vocabulary)) {
             fail_with("given_drafts: request ", r, " has q of ", d.q.rows, " rows of ", d.q.cols, " numbers, expected ",
                       l, " rows of ", options_.vocabulary);
         }
+        if (!options_.trees) return;
+        if (d.parents.size() != l) {
+            fail_with("given_drafts: request ", r, " has ", d.parents.size(), " parents, expected one for each of its ",
+                      l, " tokens");
+        }
+        for (std::size_t i = 0; i < l; ++i) {
+            if (d.parents[i] >= 0 && static_cast<std::size_t>(d.parents[i]) <= i) continue;
+            fail_with("given_drafts: request ", r, " has parents[", i, "] = ", d.parents[i], ", expected 0 .. ", i,
+                      ": the anchor, or 1 + the index of a token before");
+        }
+    }
+    [[nodiscard]] bool is_token(token_id x) const noexcept {
+        return x >= 0 && static_cast<std::size_t>(x) < options_.vocabulary;
     }
     void draw_chain(std::size_t r, bool drawn, draft_block<Q>& block, memory_type const& memory) const noexcept {
         std::span<token_id const> const tokens = drafts_[r].tokens;
         for (std::size_t k = 0; k < tokens.size() && block.drafts(r, k); ++k) {
+            if (!is_token(tokens[k])) {
+                if (tokens[k] != no_token) block.reject(r, status::invalid_draft);
+                return;
+            }
             if (drawn) {
                 detail::given_token source{tokens[k]};
                 block.draw(r, categorical_draft{}, law(r, k, k, block, memory, block.mask(r)), 1.0, source);
@@ -162,13 +177,16 @@ private:
     void draw_tree(std::size_t r, DraftRule how, bool drawn, draft_block<Q>& block,
                    memory_type const& memory) const noexcept {
         auto& [rows, tree, growth, prefix, lists, level] = memory;
-        std::span<token_id const> const tokens = drafts_[r].tokens;
+        std::span<token_id const> const given = drafts_[r].tokens;
+        auto const end = std::find_if(given.begin(), given.end(), [&](token_id x) { return !is_token(x); });
+        auto const tokens = given.first(static_cast<std::size_t>(end - given.begin()));
         request_view request = block.requests()[r];
-        request.shape = drafts_[r].parents;
+        request.shape = drafts_[r].parents.first(tokens.size());
         values source;
         growth.begin(tree, request, {.nodes = tokens.size(), .depth = tokens.size(), .children = tokens.size()},
                      source);
         auto const list = drawn ? std::span<token_id const>{} : listed(tokens, lists[r]);
+        bool mistaken = end != given.end() && *end != no_token;
         for (node_id n = growth.next(tree); n != no_node; n = growth.next(tree)) {
             std::size_t const i = tree.size() - 1;
             if (growth.lacks_law()) {
@@ -181,9 +199,10 @@ private:
             detail::given_token token{tokens[i]};
             growth.draw(tree, request, source, token, categorical_draft{});
             if (tree.size() > i + 1) continue;
-            if (drawn) block.reject(r, status::invalid_draft);
+            mistaken = mistaken || drawn;
             break;
         }
+        if (mistaken) block.reject(r, status::invalid_draft);
         block.take_tree(r, how, tree, growth, [](node_id) noexcept { return 1.0; });
     }
     /// A law that has all tokens of a tree stands for a q that nobody kept.

@@ -71,6 +71,7 @@ given_options const trees{.block_size = block_size, .vocabulary = V, .trees = tr
 TEST_CASE("what is handed over wrongly is refused", "[given]") {
     using handed = std::vector<given_draft<float>>;
     std::vector<token_id> const four{2, 2, 2, 2};
+    std::vector<node_id> const later{0, 2, 0};
     struct mistake {
         given_options options;
         handed drafts;
@@ -87,6 +88,9 @@ TEST_CASE("what is handed over wrongly is refused", "[given]") {
          {{twos, {}, {level.data(), 3, V - 1}}},
          "request 0 has q of 3 rows of 5 numbers, expected 3 rows of 6"},
         {trees, {{twos, {}, rows_of(level, 3)}}, "request 0 has 0 parents, expected one for each of its 3 tokens"},
+        {trees,
+         {{twos, later, rows_of(level, 3)}},
+         "request 0 has parents[1] = 2, expected 0 .. 1: the anchor, or 1 +"},
     };
     for (mistake const& m : mistakes) {
         INFO(m.text);
@@ -113,6 +117,17 @@ TEST_CASE("tokens are accepted by the q that they come with", "[given]") {
     std::vector<float> probabilities(block_size * V, 0.5f);  // they need not add up to 1
     given_options as_probabilities = chains;
     as_probabilities.probabilities = true;
+    std::vector<token_id> const padded{2, no_token, no_token};
+    std::vector<token_id> const foreign{2, 9, 2};
+    one_round pads(chains, token_rejection<>{});
+    verdict const& short_one = pads.run({{padded, {}, rows_of(level, 3)}});
+    CHECK(short_one.draft_outcome == status::ok);
+    CHECK(short_one.drafted == 1);
+    one_round strays(chains, token_rejection<>{});
+    verdict const& stray = strays.run({{foreign, {}, rows_of(level, 3)}});
+    CHECK(stray.draft_outcome == status::invalid_draft);
+    CHECK(stray.drafted == 1);
+
     given_options found = chains;
     found.keeps_q = false;
     CHECK(one_round(chains, token_rejection<>{}).run({{twos, {}, rows_of(level, 3)}}).accepted == 3);
@@ -131,4 +146,12 @@ TEST_CASE("a tree is verified in the shape that it has", "[given]") {
     CHECK(v.drafted == 3);
     CHECK(v.accepted == 2);
     CHECK(std::vector<node_id>(v.path.begin(), v.path.end()) == std::vector<node_id>{2, 3});
+
+    for (token_id const x : {no_token, token_id{9}}) {
+        std::vector<token_id> const ended{1, 2, x};
+        one_round cut(trees, recursive_rejection<>{});
+        verdict const& two = cut.run({{ended, parents, rows_of(level, 3)}});
+        CHECK(two.drafted == 2);
+        CHECK(two.draft_outcome == (x == no_token ? status::ok : status::invalid_draft));
+    }
 }
