@@ -18,10 +18,10 @@ inline void seed(std::uint64_t) {}
 }  // namespace emulator
 #endif
 
-/// Of so many random rounds those that are run: half in builds that look for errors of memory, which are many times
+/// Of so many random rounds those that are run: a quarter in builds that look for errors of memory, which are many times
 /// slower and need no long search.
 [[nodiscard]] constexpr std::size_t rounds_of(std::size_t all) noexcept {
-    return SURELEAP_TEST_QUICK ? (all + 1) / 2 : all;
+    return SURELEAP_TEST_QUICK ? (all + 3) / 4 : all;
 }
 
 template <class F>
