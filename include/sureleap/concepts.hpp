@@ -210,7 +210,8 @@ concept calibrator = requires(C const& cal, std::size_t k, double c) {
 /// - draw fills the block: for each request of block.requests() it appends tokens, up to draft_cap
 ///   (drafter/draft_block.hpp). No concept can ask for a template, so the stage does:
 ///       template <class DraftRule, class Rng>
-///       void draw(<what forward returns>, DraftRule rule, draft_block<Q>& block, draft_rows<Q> const& rows, Rng& rng) {
+///       void draw(<what forward returns>, DraftRule rule, draft_block<Q>& block, draft_rows<Q> const& rows,
+///                 Rng& rng) {
 ///           auto const row = rows.next(block, r);  // the logits of the next position of request r go there
 ///           block.draw(r, rule, rows.law(block, r, row), confidence, rng);  // no_token: the chain ends here
 ///       }

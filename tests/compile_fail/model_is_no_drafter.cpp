@@ -2,7 +2,7 @@
 //
 // A draft model is not yet a drafter: how many tokens, and drawn how?
 // expect-error: the drafter is no sureleap::drafter; wrap a model in autoregressive, parallel or semi_autoregressive
-// expect-error: One of your own has value_type, is_deterministic, is_parallel, has_confidence, block_size.., vocabulary..
+// expect-error: One of your own has value_type, is_deterministic, is_parallel, has_confidence, block_size
 #include "parts.hpp"
 
 using namespace parts;

@@ -30,7 +30,7 @@ namespace every_drafter {
 
 using namespace small_world;
 
-/// An engine that drafts by itself, and hands the tokens over: it draws from the rows of its backbone, masked as the
+/// An engine that drafts by itself, and hands the tokens over: it draws from rows of its own, masked as the
 /// request says, without what elder siblings took; or takes the likeliest. A tree has two children of the anchor, and
 /// one of the first.
 class drawn_outside {
@@ -168,6 +168,7 @@ void for_each_drafter(world const& w, Visit&& visit) {
     visit("with_lookup, autoregressive", lends::nothing, true, [&] { return with_lookup{model()}; });
     visit("with_forced, semi_autoregressive", lends::until_draw, false, [&] { return with_forced{semi_of(w)}; });
     visit("given_drafts", lends::nothing, false, [&] { return drawn_outside{w, true, false}; });
+    visit("given_drafts without q", lends::nothing, false, [&] { return drawn_outside{w, false, false}; });
     visit("with_lookup twice", lends::until_draw, true,
           [&] { return with_lookup{with_lookup{semi_of(w)}, {.longest = 2}}; });
 }

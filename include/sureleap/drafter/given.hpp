@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Drafts that come from outside, for an engine that drafts by itself and only verifies here. Each token goes through the
-// draw of the library, from a source of randomness that answers with it. So it is recorded together with its q, or not
-// at all. A tree grows in the shape that it has.
+// Drafts that come from outside, for an engine that drafts by itself and only verifies here. Each token goes through
+// the draw of the library, from a source of randomness that answers with it. So it is recorded together with its q, or
+// not at all. A tree grows in the shape that it has.
 //
 //     given_drafts drafter{{.block_size = 7, .vocabulary = V}};
 //     fixed_schedule schedule;
@@ -59,8 +59,10 @@ struct given_options {
 
 /// Drafts what it is handed. Models drafter. Logits become q by the request's draft settings, as they have to have been
 /// when the token was drawn: nothing can check that. A token that its q excludes, or that is none of the vocabulary,
-/// ends the drafts of its request (status::invalid_draft). Without a q, and where the rule reads none, it is one-hot. Logits are not copied;
-/// probabilities are, O(l V).
+/// ends the drafts of its request (status::invalid_draft). A rule that reads no q, or that chooses its drafts
+/// (argmax_draft), needs none. Without one the q of a chain is one-hot, which keeps p for every rule. Siblings that were
+/// drawn have no q of that kind: a tree for a rule that samples comes with its q, or draw throws.
+/// Logits are not copied; probabilities are, O(l V).
 template <class Q = float>
 class given_drafts {
 public:
@@ -107,7 +109,7 @@ public:
         std::span<Q> level{};           // logits 0
     };
 
-    /// Throws where there is not a draft for each request, or its rows or parents are not one for each token.
+    /// Throws, before anything is drafted, where there is not a draft for each request, or it lacks what the rule needs.
     template <class DraftRule, class Rng>
     void draw(forward_type, DraftRule how, draft_block<Q>& block, memory_type const& memory, Rng&) {
         std::size_t const requests = block.requests().size();
@@ -115,9 +117,15 @@ public:
             fail_with("given_drafts: ", drafts_.size(), " drafts were handed over, expected one for each of the ",
                       requests, " requests of the round");
         }
+        constexpr bool samples = std::is_same_v<DraftRule, categorical_draft>;
+        bool const drawn = options_.keeps_q && samples;
+        if (options_.trees && samples && !drawn) {
+            fail_with(
+                "given_drafts: keeps_q is false, expected the q of drawn trees: this rule tests siblings by it. Hand "
+                "q over, or take a rule that reads none or has argmax_draft");
+        }
+        for (std::size_t r = 0; r < requests; ++r) check(r, drawn);
         for (std::size_t r = 0; r < requests; ++r) {
-            check(r);
-            bool const drawn = options_.keeps_q && std::is_same_v<DraftRule, categorical_draft>;
             if (options_.trees) {
                 draw_tree(r, how, drawn, block, memory);
             } else {
@@ -133,14 +141,14 @@ private:
     };
 
     /// Throws unless the draft of request r has the shape that it says.
-    void check(std::size_t r) const {
+    void check(std::size_t r, bool drawn) const {
         given_draft<Q> const& d = drafts_[r];
         std::size_t const l = d.tokens.size();
         if (l > options_.block_size) {
             fail_with("given_drafts: request ", r, " has ", l,
                       " tokens, expected at most block_size = ", options_.block_size);
         }
-        if (options_.keeps_q && l > 0 && (d.q.rows < l || d.q.cols != options_.vocabulary)) {
+        if (drawn && l > 0 && (d.q.rows < l || d.q.cols != options_.vocabulary)) {
             fail_with("given_drafts: request ", r, " has q of ", d.q.rows, " rows of ", d.q.cols, " numbers, expected ",
                       l, " rows of ", options_.vocabulary);
         }

@@ -20,7 +20,8 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// What a draw is for; part of its key, so that no two decisions ever share a draw.
+/// What a draw is for; part of its key, so that no two decisions ever share a draw. A rule of your own has accept,
+/// residual and bonus too, each once for a position.
 enum class purpose : std::uint32_t {
     anchor = 0,    ///< of training, no draw of a round: may a position be an anchor?; visit of a sequence, lane t
     draft = 1,     ///< x_k ~ q_k; anchor position, index k
@@ -31,8 +32,7 @@ enum class purpose : std::uint32_t {
     excess = 6,    ///< of `noise`, over the smallest of a group (sampling/gumbel_max.hpp); same position and index
     proposal = 7,  ///< y ~ p that may become the correction; anchor position, index = accepted tokens + 2^16 * attempt
     proposal_accept = 8,  ///< does it?; the same
-    own =
-        9,  ///< what these do not name; index and position as you like. A rule of yours has accept, residual and bonus too
+    own = 9,  ///< what these do not name, of a rule, a drafter or a head of your own; index and position as you like
 };
 
 /// Name of one draw.

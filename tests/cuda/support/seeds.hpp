@@ -18,8 +18,8 @@ inline void seed(std::uint64_t) {}
 }  // namespace emulator
 #endif
 
-/// Of so many random rounds those that are run: a quarter in builds that look for errors of memory, which are many times
-/// slower and need no long search.
+/// Of so many random rounds those that are run: a quarter in builds that look for errors of memory, which are many
+/// times slower and need no long search.
 [[nodiscard]] constexpr std::size_t rounds_of(std::size_t all) noexcept {
     return SURELEAP_TEST_QUICK ? (all + 3) / 4 : all;
 }

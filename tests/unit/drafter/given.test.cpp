@@ -72,6 +72,7 @@ TEST_CASE("what is handed over wrongly is refused", "[given]") {
     using handed = std::vector<given_draft<float>>;
     std::vector<token_id> const four{2, 2, 2, 2};
     std::vector<node_id> const later{0, 2, 0};
+    std::vector<node_id> const root{0, 1, 2};
     struct mistake {
         given_options options;
         handed drafts;
@@ -99,6 +100,14 @@ TEST_CASE("what is handed over wrongly is refused", "[given]") {
                                      : error_text([&] { one_round(m.options, token_rejection<>{}).run(m.drafts); });
         CHECK(says(text, m.text));
     }
+    given_options unkept = trees;
+    unkept.keeps_q = false;
+    handed const tree{{twos, root, {}}};
+    CHECK(says(error_text([&] { one_round(unkept, recursive_rejection<>{}).run(tree); }),
+               "given_drafts: keeps_q is false, expected the q of drawn trees: this rule tests siblings by it"));
+    CHECK(error_text([&] { one_round(unkept, recursive_rejection<argmax_draft>{}).run(tree); }).empty());
+    CHECK(error_text([&] { one_round(unkept, target_match<>{}).run(tree); }).empty());
+    CHECK(error_text([&] { one_round(trees, target_match<>{}).run(tree); }).empty());  // reads no q
     CHECK(says(error_text([] { given_drafts<float>{given_options{.vocabulary = V}}; }),
                "given_options: block_size is 0"));
     CHECK(says(error_text([] { given_drafts<float>{given_options{.block_size = 2}}; }),
