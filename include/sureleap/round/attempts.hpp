@@ -78,8 +78,8 @@ public:
     /// A round was drawn, and how much of it is verified is not decided: nobody but its requests can begin a round.
     [[nodiscard]] bool undecided() const noexcept { return drawn_ != 0; }
 
-    /// Throws unless each request has a slot of its own and stands where its last round left it or, if that failed,
-    /// where it began, in the slot and the company that it had. Changes nothing.
+    /// Throws unless each request has a slot of its own and stands where its last round left it. If that failed, it has
+    /// to stand where the round began, in the slot and the company that it had. Changes nothing.
     void check(std::span<request_view const> requests) {
         ++check_;
         for (std::size_t r = 0; r < requests.size(); ++r) {

@@ -177,8 +177,8 @@ private:
     tree_scratch scratch_{};
 };
 
-/// Four tokens have weight: the likeliest, the second likeliest, which shares a sum with it, one that p likes and q
-/// does not, and the last of the row, which has next to nothing of either.
+/// Four tokens have weight. The likeliest and the second likeliest share a sum. One is liked by p and not by q. The
+/// last of the row has next to nothing of either.
 constexpr std::size_t length = 2500;
 constexpr token_id top = 5;
 constexpr token_id second = 37;
