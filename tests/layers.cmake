@@ -16,7 +16,7 @@ set(order
     drafter/
     cuda/core/ cuda/sampling/ cuda/head/ cuda/confidence/ cuda/cost/ cuda/verify/ cuda/schedule/ cuda/drafter/ cuda/tree/
     cuda/round/ cuda.cuh
-    fit/ training/ training.hpp round/ decoder.hpp sureleap.hpp serving/ serving.hpp c/ sureleap.h ext/llama/ ext/ testing/)
+    fit/ training/ training.hpp round/ decoder.hpp verifier.hpp sureleap.hpp serving/ serving.hpp c/ sureleap.h ext/llama/ ext/ testing/)
 set(private cuda/ training/ c/ ext/ testing/)
 set(doors sureleap.hpp serving.hpp training.hpp cuda.cuh sureleap.h)
 set(opened_by_training.hpp "^(fit|training)/")
@@ -25,7 +25,7 @@ set(opened_by_cuda.cuh "^cuda/")
 # Declarations, and the functions that bring the rest.
 set(opened_by_sureleap.h "^c/([a-z_]+[.]h|functions[.]inl)$")
 set(opened_by_sureleap.hpp
-    "^(core|sampling|head|confidence|cost|schedule|verify|drafter|round)/|^(concepts|traits|decoder)[.]hpp$")
+    "^(core|sampling|head|confidence|cost|schedule|verify|drafter|round)/|^(concepts|traits|decoder|verifier)[.]hpp$")
 
 set(errors 0)
 macro(complain)

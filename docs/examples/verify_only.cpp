@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// An engine that drafts by itself and only verifies here: it hands over its tokens and the logits that each was drawn
-// from, and gets what to emit. No model is the library's.
+// An engine that drafts by itself and only verifies here: it hands over its arrays as they are, and gets what to emit.
+// No model is the library's.
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
-#include <span>
 #include <vector>
 
 #include <sureleap/sureleap.hpp>
@@ -15,63 +15,59 @@ using namespace sureleap;
 constexpr std::size_t V = 6;
 constexpr std::size_t block_size = 3;
 
-// What the engine has: for each request tokens, [R, gamma], rows of q, [R, gamma, V], and of p, [R, gamma + 1, V].
-struct engine_batch {
-    std::array<std::array<token_id, block_size>, 2> tokens{{{1, 2, 3}, {4, 0, 5}}};
-    std::vector<float> q = std::vector<float>(2 * block_size * V, 0.0f);
-    std::vector<float> p = std::vector<float>(2 * (block_size + 1) * V, 0.0f);
-
-    engine_batch() {
-        for (std::size_t r = 0; r < 2; ++r) {
-            for (std::size_t k = 0; k < block_size; ++k) {
-                auto const x = static_cast<std::size_t>(tokens[r][k]);
-                q[(r * block_size + k) * V + x] = 3.0f;
-                // The target agrees with the first request; of the second it holds other tokens likelier.
-                p[(r * (block_size + 1) + k) * V + (r == 0 ? x : (x + 1) % V)] = 3.0f;
-            }
-        }
-    }
-};
-
 int main() {
-    engine_batch const engine;
-    request_settings const settings{.temperature = 0.8};
-    std::array<request_view, 2> requests;
-    for (std::size_t r = 0; r < 2; ++r) {
-        requests[r] = {.id = r + 1,
-                       .slot = r,
-                       .anchor = 0,
-                       .position = 7,
-                       .seed = 40 + r,
-                       .remaining = 100,
-                       .settings = &settings};
+    // What the engine has. Two requests: one has three drafts, one has two, so the target gave seven rows.
+    std::array<std::int32_t, 3> const row_begin{0, 4, 7};
+    std::array<std::int64_t, 7> const tokens_of_rows{0, 1, 2, 3, 0, 4, 5};  // the anchor and the drafts of each
+    std::vector<float> target(7 * V, 0.0f);
+    std::vector<float> draft_logits(2 * block_size * V, 0.0f);  // [R, gamma, V]
+    for (std::size_t k = 0; k < 3; ++k) {
+        draft_logits[k * V + k + 1] = 3.0f;
+        target[k * V + k + 1] = 3.0f;  // the target agrees with the first request
     }
+    for (std::size_t k = 0; k < 2; ++k) draft_logits[(block_size + k) * V + k + 4] = 3.0f;
+    target[4 * V + 2] = 8.0f;  // and of the second it holds another token likelier
+    std::array<std::int64_t, 2> const positions{7, 19};
+    std::array<std::int64_t, 2> const seeds{40, 41};
+    std::array<float, 2> const temperatures{0.8f, 0.8f};
 
     // Made once.
-    given_drafts drafter{given_options{.block_size = block_size, .vocabulary = V}};
-    fixed_schedule schedule;
-    block_verification const rule;
-    philox_randomness rng;
-    round_memory<float, float> memory{drafter, schedule, rule, {.max_requests = 2}};
+    verifier_options const options{.drafts = {.block_size = block_size, .vocabulary = V}, .max_requests = 2};
+    verifier<float, block_verification<>> verify{{}, options};
+    verifier<float, block_verification<>, array_edits> verify_edited{{}, options};
 
-    // A round.
-    std::array<given_draft<float>, 2> drafts;
-    for (std::size_t r = 0; r < 2; ++r) {
-        drafts[r] = {.tokens = engine.tokens[r], .q = {engine.q.data() + r * block_size * V, block_size, V}};
-    }
-    drafter.hand(drafts);
-    if (begin_round(schedule, requests, memory)) draw(drafter, drafter.forward(requests), rule, rng, memory);
-    verify_batch const& batch = admit(schedule, memory);  // what the target scores; here it has done so
-    if (batch.rows() != 2 * (block_size + 1)) return 1;
-    logits_rows<float> const rows{.values = {engine.p.data(), 2 * (block_size + 1), V}, .per_request = block_size + 1};
-    accept(rule, rows, no_logits_hook{}, rng, memory);
-    for (verdict const& v : end_round(schedule, memory).verdicts) {
-        std::printf("request %d: %d of %d accepted, emit", static_cast<int>(v.id), static_cast<int>(v.accepted),
-                    static_cast<int>(v.verified));
-        for (token_id const x : v.emitted) std::printf(" %d", x);
-        std::puts("");
-    }
+    // A call.
+    std::array<std::int64_t, 2 * (block_size + 1)> emitted{};
+    std::array<std::int32_t, 2> counts{};
+    engine_arrays<float> call{.requests = 2,
+                              .target = {target.data(), 7, V},
+                              .row_begin = row_begin.data(),
+                              .drafts = tokens_of_rows.data(),
+                              .positions = positions.data()};
+    call.q = q_arrays<float>{.rows = draft_logits.data(), .slot_stride = block_size * V, .row_stride = V};
+    call.settings = settings_arrays{.temperature = temperatures.data(), .seeds = seeds.data()};
+    call.out = verified_arrays{.tokens = emitted.data(), .counts = counts.data()};
+    auto const print = [&] {
+        for (std::size_t r = 0; r < 2; ++r) {
+            std::printf("request %d emits", static_cast<int>(r + 1));
+            for (std::int32_t k = 0; k < counts[r]; ++k) {
+                std::printf(" %d", static_cast<int>(emitted[r * (block_size + 1) + static_cast<std::size_t>(k)]));
+            }
+            std::puts("");
+        }
+    };
+    verify(call);
+    print();
+
+    // The same where a grammar forbids token 2 behind every row: a bit for each token that may come.
+    std::array<std::int32_t, 7> bitmask{};
+    bitmask.fill(0b111011);
+    call.edits = edit_arrays{.bitmask = bitmask.data(), .bitmask_stride = mask_words(V)};
+    verify_edited(call);
+    print();
 }
 // Prints:
-// request 1: 3 of 3 accepted, emit 1 2 3 3
-// request 2: 0 of 3 accepted, emit 5
+// request 1 emits 1 2 3 3
+// request 2 emits 2
+// request 1 emits 1 5
+// request 2 emits 3

@@ -69,11 +69,13 @@
 #include <sureleap/schedule/top_k.hpp>
 
 #include <sureleap/verify/any.hpp>
+#include <sureleap/verify/array_edits.hpp>
 #include <sureleap/verify/block.hpp>
 #include <sureleap/verify/bounded.hpp>
 #include <sureleap/verify/bounded_remaining.hpp>
 #include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/draft_tree.hpp>
+#include <sureleap/verify/engine_arrays.hpp>
 #include <sureleap/verify/match.hpp>
 #include <sureleap/verify/recursive.hpp>
 #include <sureleap/verify/rejection.hpp>
@@ -116,6 +118,7 @@
 #include <sureleap/round/stages.hpp>
 
 #include <sureleap/decoder.hpp>
+#include <sureleap/verifier.hpp>
 
 #if SURELEAP_COMPILED
 #define SURELEAP_DETAIL_TEMPLATE extern template

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// The compiled part of sureleap_verify: one round of the library for each request. Drafts, their q and the target's
-// rows are there from the beginning, so a round drafts what it is handed. What a rule decides does not depend on
-// who else is in the round. So each request has a round of its own, and its rows may lie anywhere.
+// The compiled part of sureleap_verify: a verifier over the arrays of a call.
 //
 // Shapes and numbers of all small arrays were checked in Python (sureleap_verify/__init__.py). Here it is checked where
 // rows lie, and by the library what rules and settings have to say.
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -22,7 +21,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <sureleap/sureleap.hpp>
+#include <sureleap/verifier.hpp>
+#include <sureleap/verify/any.hpp>
 
 namespace nb = nanobind;
 using namespace sureleap;
@@ -156,27 +156,6 @@ struct call {
     [[nodiscard]] std::size_t block_size() const noexcept { return drafts.shape(1); }
 };
 
-given_draft<float> drafts_of(call const& c, std::size_t r) {
-    std::size_t const first = r * c.block_size();
-    auto const length = static_cast<std::size_t>(c.lengths.data()[r]);
-    given_draft<float> drafts{.tokens = {c.drafts.data() + first, length}};
-    if (c.parents) drafts.parents = {c.parents->data() + first, length};
-    if (c.q) drafts.q = {c.q->first<float>(r, 0), length, c.q->columns, c.q->pitch()};
-    return drafts;
-}
-
-/// The row behind these tokens of a request.
-std::size_t row_behind(given_draft<float> const& drafts, std::span<token_id const> path) noexcept {
-    if (drafts.parents.empty()) return path.size();
-    std::size_t n = 0;
-    for (token_id const x : path) {
-        std::size_t i = 0;
-        while (drafts.parents[i] != static_cast<node_id>(n) || drafts.tokens[i] != x) ++i;
-        n = i + 1;
-    }
-    return n;
-}
-
 void keep(call& c, std::size_t r, verdict const& v) {
     std::size_t const width = c.block_size() + 1;
     std::copy(v.emitted.begin(), v.emitted.end(), c.tokens.data() + r * width);
@@ -189,57 +168,58 @@ void keep(call& c, std::size_t r, verdict const& v) {
     c.outcomes[r] = to_string(v.outcome == status::ok ? v.draft_outcome : v.outcome);
 }
 
-/// T: format of the target's rows.
-template <class T>
+/// T: format of the target's rows. Rows of each request may lie anywhere, so each has a call of its own.
+template <class T, class Edits>
 void verify_rows(call& c) {
     std::size_t const vocabulary = c.target.columns;
-    given_drafts<float> drafter{{.block_size = std::max(c.block_size(), std::size_t{1}),
-                                 .vocabulary = vocabulary,
-                                 .keeps_q = c.q.has_value(),
-                                 .trees = c.parents.has_value(),
-                                 .probabilities = c.probabilities}};
-    fixed_schedule schedule;
-    philox_randomness rng;
-    round_memory<T, float> memory{drafter, schedule, c.rule, {.constrained = c.masks.has_value()}};
-
+    std::size_t const block_size = std::max(c.block_size(), std::size_t{1});
+    verifier<T, any_rule, Edits> verify_one{c.rule,
+                                            {.drafts = {.block_size = block_size,
+                                                        .vocabulary = vocabulary,
+                                                        .keeps_q = c.q.has_value(),
+                                                        .trees = c.parents.has_value(),
+                                                        .probabilities = c.probabilities},
+                                             .log_probabilities = c.log_probabilities.has_value()}};
     std::size_t packed = 0;
     for (std::size_t r = 0; r < c.requests(); ++r) {
-        given_draft<float> const drafts = drafts_of(c, r);
-        auto const mask = [&, words = c.masks ? c.masks->first<std::uint32_t>(r, packed) : nullptr](
-                              request_view const&, std::span<token_id const> drafted) noexcept {
-            return token_mask{std::span{words + row_behind(drafts, drafted) * c.masks->pitch(), c.masks->columns}};
-        };
-        request_settings settings{.temperature = c.temperature.data()[r],
-                                  .top_k = c.top_k.data()[r],
-                                  .top_p = c.top_p.data()[r],
-                                  .min_p = c.min_p.data()[r],
-                                  .max_new_tokens = c.block_size() + 1,
-                                  .log_probabilities = c.log_probabilities.has_value()};
-        if (c.masks) settings.constraint = mask;
+        std::size_t const first = r * c.block_size();
+        std::int64_t const rows = c.lengths.data()[r] + 1;
+        std::array<std::int64_t, 2> const row_begin{0, rows};
+        engine_arrays<T> one{
+            .requests = 1,
+            .target = {c.target.first<T>(r, packed), static_cast<std::size_t>(rows), vocabulary, c.target.pitch()},
+            .row_begin = row_begin.data(),
+            .drafts = c.drafts.data() + first,
+            .draft_stride = block_size,
+            .positions = reinterpret_cast<std::int64_t const*>(c.positions.data()) + r,
+            .settings = {.temperature = c.temperature.data() + r,
+                         .top_k = c.top_k.data() + r,
+                         .top_p = c.top_p.data() + r,
+                         .min_p = c.min_p.data() + r,
+                         .seeds = reinterpret_cast<std::int64_t const*>(c.seeds.data()) + r}};
+        if (c.parents) one.parents = c.parents->data() + first;
+        if (c.q) one.q = {.rows = c.q->first<float>(r, 0), .row_stride = c.q->pitch()};
+        if (c.masks) {
+            one.edits = {.bitmask = c.masks->first<std::int32_t>(r, packed), .bitmask_stride = c.masks->pitch()};
+        }
         try {
-            check_settings(settings, c.rule.traits());
+            keep(c, r, verify_one(one)[0]);
         } catch (error const& e) {
-            fail_with("verify: request ", r, ": ", e.what());
+            std::string_view const what = e.what();
+            constexpr std::string_view own = "verifier: request 0: ";
+            if (!what.starts_with(own)) throw;
+            fail_with("verify: request ", r, ": ", what.substr(own.size()));
         }
-        request_view const request{.id = r,
-                                   .slot = 0,
-                                   .anchor = 0,
-                                   .position = c.positions.data()[r],
-                                   .seed = c.seeds.data()[r],
-                                   .remaining = c.block_size() + 1,
-                                   .settings = &settings,
-                                   .draft_limit = drafts.tokens.size()};
-        memory.join(0);
-        drafter.hand({&drafts, 1});
-        if (begin_round(schedule, std::span{&request, 1}, memory)) {
-            draw(drafter, drafter.forward(memory.requests()), c.rule, rng, memory);
-        }
-        std::size_t const rows = admit(schedule, memory).rows();
-        T const* const first = c.target.first<T>(r, packed);
-        accept(c.rule, logits_rows<T>{{first, rows, vocabulary, c.target.pitch()}, {}, {}}, no_logits_hook{}, rng,
-               memory);
-        keep(c, r, end_round(schedule, memory).verdicts[0]);
-        packed += drafts.tokens.size() + 1;
+        packed += static_cast<std::size_t>(rows);
+    }
+}
+
+template <class T>
+void verify_rows(call& c) {
+    if (c.masks) {
+        verify_rows<T, array_edits>(c);
+    } else {
+        verify_rows<T, no_logits_hook>(c);
     }
 }
 

@@ -331,10 +331,9 @@ class Emitted(unittest.TestCase):
         bits = np.packbits(padded, axis=2, bitorder="little").view(np.int32)
         self.assertEqual(bits.shape, (300, 4, 2))
         masked = np.where(allowed, logits, -np.inf).astype(np.float32)
-        masked_q = np.where(allowed[:, :3], more["q"], -np.inf).astype(np.float32)
         for rule in ("token_rejection", "block_verification", "target_match", "keyed_coupling", "recursive_rejection"):
             got = verify(logits, drafts, rule=rule, bitmask=bits, **more)
-            expected = verify(masked, drafts, rule=rule, **{**more, "q": masked_q})
+            expected = verify(masked, drafts, rule=rule, **more)
             self.assertEqual(got.tokens.tolist(), expected.tokens.tolist(), rule)
             self.assertEqual(got.tokens[0, 0], 17)
             for r, k in zip(*np.nonzero(got.tokens >= 0)):
@@ -433,7 +432,7 @@ class Decodes(unittest.TestCase):
     def test_greedy_and_random_requests_together(self):
         logits, drafts, more = scene()
         temperature = np.where(np.arange(64) % 2, 0.0, 0.8)
-        top_k = np.where(np.arange(64) % 4, 0, 5)
+        top_k = np.where(np.arange(64) % 4, -1, 5)
         more["q_values"], more["q"] = "probabilities", np.apply_along_axis(softmax, 2, more["q"]).astype(np.float32)
         both = verify(logits, drafts, temperature=temperature, top_k=top_k, **more)
         best = np.argmax(logits, axis=2)
@@ -471,7 +470,7 @@ class Mistakes(unittest.TestCase):
                 (dict(temperature=[1, 1, -1]), r"verify: request 2: request_settings: temperature is -1, expected a finite number"),
                 (dict(top_p=0), r"verify: request 0: request_settings: top_p is 0, expected a number in \(0, 1\]"),
                 (dict(min_p=2), r"verify: request 0: request_settings: min_p is 2, expected a number in \[0, 1\]"),
-                (dict(top_k=-1), r"verify: request 0: request_settings: top_k is -1, expected >= 0"),
+                (dict(top_p=0.0), r"verify: request 0: request_settings: top_p is 0, expected a number in \(0, 1\]"),
                 (dict(top_k=0.5), r"verify: top_k holds float64, expected integers"),
                 (dict(rule="greedy_match"), r"verify: request 0: .* temperature is 1, expected 0: this acceptance rule decodes greedily"),
                 (dict(q_values="odds"), r"verify: q_values is odds, expected logits or probabilities"),

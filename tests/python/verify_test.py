@@ -15,7 +15,7 @@ import sysconfig
 HERE = pathlib.Path(__file__).resolve().parent
 CHECKOUT = HERE.parent.parent
 sys.path.insert(0, str(CHECKOUT / "tests" / "support"))
-from environment import programs_of  # noqa: E402  (found there)
+from environment import programs_of, skip  # noqa: E402  (found there)
 
 TOOLS = ["scikit-build-core~=0.11", "nanobind~=2.9", "numpy", "ml_dtypes"]
 
@@ -29,8 +29,7 @@ def main():
     parser.add_argument("--cmake", type=pathlib.Path, required=True)
     arguments = parser.parse_args()
     if not (pathlib.Path(sysconfig.get_path("include")) / "Python.h").exists():
-        print("python.verify is skipped: no Python.h beside this Python (python3-dev)")
-        sys.exit(SKIPPED)
+        skip("python.verify", "no Python.h beside this Python (python3-dev)")
     scratch = arguments.scratch.resolve()
     python = programs_of("python.verify", arguments.environment, *TOOLS) / "python"
     shutil.rmtree(scratch, ignore_errors=True)

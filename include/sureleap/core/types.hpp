@@ -193,6 +193,8 @@ struct logits_rows {
     /// Of a target that pads: request r has rows r * per_request and so on, [R, per_request, vocabulary], of which it
     /// uses 1 + l_r. 0: as in the batch, without gaps.
     std::size_t per_request = 0;
+    /// [R] where the rows of each request begin, of a target that has gaps of other sizes. Empty: as per_request says.
+    std::span<std::size_t const> first_rows{};
 
     [[nodiscard]] logits_row<T> row(std::size_t i) const noexcept {
         logits_row<T> result{values.row(i), std::nullopt, {}};
@@ -296,6 +298,9 @@ struct request_settings {
     /// Report so many of the likeliest tokens beside each emitted one, by the same law. At most
     /// round_limits::top_log_probabilities, and with log_probabilities only.
     std::size_t top_log_probabilities = 0;
+    /// Report beside log p how many tokens were at least as likely, the emitted one included, by the same law. With
+    /// log_probabilities only.
+    bool ranks = false;
     /// What a token of this request is worth beside those of others, > 0: schedules maximise expected tokens per
     /// second, weighted so. Changes how many of its drafts are verified, never what is emitted.
     double priority = 1.0;

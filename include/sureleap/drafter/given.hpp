@@ -29,8 +29,10 @@
 #include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/drafter/draft_memory.hpp>
 #include <sureleap/drafter/grow.hpp>
+#include <sureleap/drafter/listed_rows.hpp>
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/sampling/random.hpp>
+#include <sureleap/sampling/vocabulary_map.hpp>
 #include <sureleap/traits.hpp>
 #include <sureleap/verify/draft_tree.hpp>
 
@@ -44,8 +46,12 @@ struct given_draft {
     /// [l] of a tree: 0 for the anchor, else 1 + the index of the token before. Empty: a chain.
     std::span<node_id const> parents{};
     /// [l, V] logits, or probabilities, that each token was drawn from: of a tree the row behind its parent, before
-    /// elder siblings were taken out. Empty where given_options::keeps_q is false.
+    /// elder siblings were taken out. Of listed rows [l, n]. Empty where given_options::keeps_q is false.
     matrix_view<Q> q{};
+    /// [l, n] of listed rows: which token each number of q is of, in any order; no_token where a row has fewer.
+    matrix_view<token_id> listed{};
+    /// The tokens of this chain were found or chosen, so it comes without a q.
+    bool found = false;
 };
 
 /// What will be handed over.
@@ -55,14 +61,16 @@ struct given_options {
     bool keeps_q = true;         ///< false: tokens were found, chosen, or drawn from a q that nobody kept
     bool trees = false;
     bool probabilities = false;  ///< q holds probabilities, which need not add up to 1, and not logits
+    std::size_t listed = 0;      ///< n: a row of q has n numbers, of tokens that are listed; all others have q = 0
 };
 
 /// Drafts what it is handed. Models drafter. Logits become q by the request's draft settings, as they have to have been
 /// when the token was drawn: nothing can check that. A token that its q excludes, or that is none of the vocabulary,
 /// ends the drafts of its request (status::invalid_draft). A rule that reads no q, or that chooses its drafts
 /// (argmax_draft), needs none. Without one the q of a chain is one-hot, which keeps p for every rule. Siblings that were
-/// drawn have no q of that kind: a tree for a rule that samples comes with its q, or draw throws.
-/// Logits are not copied; probabilities are, O(l V).
+/// drawn have no q of that kind: a tree for a rule that samples comes with its q, or draw throws. A list that names a
+/// token twice, or one outside of the vocabulary, has no law.
+/// Logits are not copied; probabilities are, O(l V), and listed rows, O(l n log n).
 template <class Q = float>
 class given_drafts {
 public:
@@ -76,11 +84,15 @@ public:
     explicit given_drafts(given_options const& options) : options_(options) {
         detail::check_block_size("given_options", "block_size", options.block_size);
         if (options.vocabulary == 0) fail_with("given_options: vocabulary is 0, expected the target's");
+        if (options.listed > options.vocabulary) {
+            fail_with("given_options: listed is ", options.listed,
+                      ", expected at most vocabulary = ", options.vocabulary);
+        }
     }
 
     [[nodiscard]] std::size_t block_size() const noexcept { return options_.block_size; }
     [[nodiscard]] std::size_t vocabulary() const noexcept {
-        return options_.keeps_q ? options_.vocabulary : options_.trees ? options_.block_size : 0;
+        return options_.keeps_q ? row_size() : options_.trees ? options_.block_size : 0;
     }
     [[nodiscard]] std::size_t target_vocabulary() const noexcept { return options_.vocabulary; }
     [[nodiscard]] drafter_traits traits() const noexcept { return {.drafts_trees = options_.trees}; }
@@ -89,10 +101,18 @@ public:
     /// What the next round drafts, in the order of its requests.
     void hand(std::span<given_draft<Q> const> drafts) noexcept { drafts_ = drafts; }
 
+private:
+    struct listed_number {
+        token_id token = no_token;
+        Q number{};
+    };
+
+public:
     struct memory_type {
         memory_type() = default;
         memory_type(workspace& ws, draft_shape const& shape, given_drafts const& drafter) noexcept
-            : rows(ws, shape, !drafter.options_.probabilities),
+            : rows(ws, shape, !drafter.options_.probabilities && !drafter.is_listed(), drafter.is_listed()),
+              pairs(ws.take<listed_number>(drafter.is_listed() ? shape.workers() : 0, shape.vocabulary)),
               tree(ws, shape.trees ? shape.block_size : 0),
               growth(ws, shape.trees ? shape.block_size : 0),
               prefix(ws.take<token_id>(shape.trees ? shape.block_size : 0)),
@@ -101,7 +121,8 @@ public:
             if (!ws.counting()) std::fill(level.begin(), level.end(), Q{0});
         }
 
-        draft_rows<Q> rows{};
+        listed_rows<Q> rows{};
+        carved_rows<listed_number> pairs{};  // scratch of a list that is put in order, by worker
         mutable draft_tree tree{};
         mutable tree_growth<Q> growth{};
         std::span<token_id> prefix{};
@@ -125,13 +146,13 @@ public:
                 "q over, or take a rule that reads none or has argmax_draft");
         }
         for (std::size_t r = 0; r < requests; ++r) check(r, drawn);
-        for (std::size_t r = 0; r < requests; ++r) {
-            if (options_.trees) {
-                draw_tree(r, how, drawn, block, memory);
-            } else {
-                draw_chain(r, drawn, block, memory);
-            }
+        if (options_.trees) {
+            for (std::size_t r = 0; r < requests; ++r) draw_tree(r, how, drawn, block, memory);
+            return;
         }
+        block.for_each_request(drawn ? options_.block_size * row_size() : 0, [&](draft_block<Q>& mine, std::size_t r) {
+            draw_chain(r, drawn && !drafts_[r].found, mine, memory);
+        });
     }
 
 private:
@@ -148,11 +169,20 @@ private:
             fail_with("given_drafts: request ", r, " has ", l,
                       " tokens, expected at most block_size = ", options_.block_size);
         }
-        if (drawn && l > 0 && (d.q.rows < l || d.q.cols != options_.vocabulary)) {
+        bool const has_q = drawn && l > 0 && !d.found;
+        if (has_q && (d.q.rows < l || d.q.cols != row_size())) {
             fail_with("given_drafts: request ", r, " has q of ", d.q.rows, " rows of ", d.q.cols, " numbers, expected ",
-                      l, " rows of ", options_.vocabulary);
+                      l, " rows of ", row_size());
+        }
+        if (has_q && is_listed() && (d.listed.rows < l || d.listed.cols != options_.listed)) {
+            fail_with("given_drafts: request ", r, " has lists of ", d.listed.rows, " rows of ", d.listed.cols,
+                      " tokens, expected ", l, " rows of ", options_.listed);
         }
         if (!options_.trees) return;
+        if (d.found && drawn) {
+            fail_with("given_drafts: request ", r,
+                      " has a tree that was found, expected one that was drawn: this rule tests siblings by their q");
+        }
         if (d.parents.size() != l) {
             fail_with("given_drafts: request ", r, " has ", d.parents.size(), " parents, expected one for each of its ",
                       l, " tokens");
@@ -163,6 +193,8 @@ private:
                       ": the anchor, or 1 + the index of a token before");
         }
     }
+    [[nodiscard]] bool is_listed() const noexcept { return options_.listed > 0; }
+    [[nodiscard]] std::size_t row_size() const noexcept { return is_listed() ? options_.listed : options_.vocabulary; }
     [[nodiscard]] bool is_token(token_id x) const noexcept {
         return x >= 0 && static_cast<std::size_t>(x) < options_.vocabulary;
     }
@@ -184,7 +216,7 @@ private:
     template <class DraftRule>
     void draw_tree(std::size_t r, DraftRule how, bool drawn, draft_block<Q>& block,
                    memory_type const& memory) const noexcept {
-        auto& [rows, tree, growth, prefix, lists, level] = memory;
+        auto& [rows, pairs, tree, growth, prefix, lists, level] = memory;
         std::span<token_id const> const given = drafts_[r].tokens;
         auto const end = std::find_if(given.begin(), given.end(), [&](token_id x) { return !is_token(x); });
         auto const tokens = given.first(static_cast<std::size_t>(end - given.begin()));
@@ -224,14 +256,41 @@ private:
     /// q of token i, which is drawn behind so many tokens, or behind a node.
     [[nodiscard]] distribution<Q> law(std::size_t r, std::size_t i, std::size_t behind, draft_block<Q> const& block,
                                       memory_type const& memory, row_mask const& mask) const noexcept {
+        std::size_t const worker = block.worker();
         std::size_t const place = memory.rows.place(r, behind);
         std::span<Q const> row = drafts_[r].q.row(i);
-        if (!options_.probabilities) {
-            return memory.rows.law(0, place, row, {}, block.requests()[r].settings->draft_transform(), mask);
+        vocabulary_view map{};
+        if (is_listed()) {
+            auto const list = put_in_order(drafts_[r].listed.row(i), row, place, memory.pairs[worker], memory.rows);
+            if (list.empty()) return {};
+            row = memory.rows.row(place).first(list.size());
+            map = vocabulary_view{list, options_.vocabulary};
         }
-        std::span<Q> const kept = memory.rows.row(place);
+        if (!options_.probabilities) {
+            return memory.rows.law(worker, place, row, map, block.requests()[r].settings->draft_transform(), mask);
+        }
+        std::span<Q> const kept = memory.rows.row(place).first(row.size());
         std::transform(row.begin(), row.end(), kept.begin(), [](Q x) { return std::log(x); });
-        return memory.rows.law(0, place, kept, {}, transform{}, mask);
+        return memory.rows.law(worker, place, kept, map, transform{}, mask);
+    }
+    /// The tokens of a row, ascending, and its numbers likewise at its place. Empty if they are not tokens, each once.
+    [[nodiscard]] std::span<token_id const> put_in_order(std::span<token_id const> tokens, std::span<Q const> numbers,
+                                                         std::size_t place, std::span<listed_number> pairs,
+                                                         listed_rows<Q> const& rows) const noexcept {
+        std::size_t n = 0;
+        for (std::size_t i = 0; i < tokens.size(); ++i) {
+            if (tokens[i] == no_token) continue;
+            if (!is_token(tokens[i])) return {};
+            pairs[n++] = {tokens[i], numbers[i]};
+        }
+        pairs = pairs.first(n);
+        std::ranges::sort(pairs, {}, &listed_number::token);
+        auto const same = [](listed_number const& a, listed_number const& b) { return a.token == b.token; };
+        if (std::ranges::adjacent_find(pairs, same) != pairs.end()) return {};
+        auto const list = rows.list(place).first(n);
+        std::ranges::transform(pairs, list.begin(), &listed_number::token);
+        std::ranges::transform(pairs, rows.row(place).begin(), &listed_number::number);
+        return list;
     }
 
     given_options options_;

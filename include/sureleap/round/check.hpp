@@ -105,6 +105,9 @@ inline void check_settings(request_settings const& s, rule_traits const& rule = 
         fail_with("request_settings: min_new_tokens is ", s.min_new_tokens,
                   ", expected at most max_new_tokens = ", s.max_new_tokens);
     }
+    if (s.ranks && !s.log_probabilities) {
+        fail_with("request_settings: ranks is true, expected log_probabilities beside it");
+    }
     if (!(s.priority > 0.0) || !std::isfinite(s.priority)) {
         fail_with("request_settings: priority is ", s.priority, ", expected a positive finite number");
     }

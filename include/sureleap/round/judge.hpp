@@ -41,7 +41,7 @@ void emit(std::size_t r, token_id next, Token const& token, Law const& law, Row 
         if (settings.log_probabilities) {
             round.log_probabilities[first + count] =
                 log_probabilities_of(settings, law(count), target_row(count), x, *round.block.shape().kernels,
-                                     top.subspan(count * most, most));
+                                     top.subspan(count * most, most), round.ranks[first + count]);
         }
         ++count;
         if (settings.stops_at(x)) {
@@ -57,6 +57,7 @@ void emit(std::size_t r, token_id next, Token const& token, Law const& law, Row 
     if (settings.log_probabilities) {
         out.log_probabilities = round.log_probabilities.subspan(first, count);
         out.top_log_probabilities = top.first(count * most);
+        if (settings.ranks) out.ranks = round.ranks.subspan(first, count);
     }
     if (count > out.accepted) return;
     out.accepted = count;
@@ -67,6 +68,7 @@ void emit(std::size_t r, token_id next, Token const& token, Law const& law, Row 
 /// Where the rows of request r begin.
 template <class T>
 [[nodiscard]] std::size_t first_row(logits_rows<T> const& rows, verify_batch const& batch, std::size_t r) noexcept {
+    if (!rows.first_rows.empty()) return rows.first_rows[r];
     return rows.per_request > 0 ? r * rows.per_request : batch.first_row(r);
 }
 
@@ -150,7 +152,23 @@ template <class T>
 void expect_shape(logits_rows<T> const& rows, verify_batch const& batch, std::size_t vocabulary) {
     std::size_t const requests = batch.requests().size();
     std::size_t batch_rows = batch.rows();
-    for (std::size_t r = 0; rows.per_request > 0 && r < requests; ++r) {
+    if (!rows.first_rows.empty()) {
+        if (rows.first_rows.size() != requests) {
+            fail_with("accept: the target gave ", rows.first_rows.size(), " first rows, expected ", requests,
+                      ", one for each request of the batch");
+        }
+        batch_rows = 0;
+        for (std::size_t r = 0; r < requests; ++r) {
+            std::size_t const own = batch.length(r) + 1;
+            std::size_t const first = rows.first_rows[r];
+            if (own > rows.values.rows || first > rows.values.rows - own) {
+                fail_with("accept: the target gave ", rows.values.rows, " rows, and those of request ", r,
+                          " begin at row ", first, ", expected ", own, " of them");
+            }
+            batch_rows = std::max(batch_rows, first + own);
+        }
+    }
+    for (std::size_t r = 0; rows.per_request > 0 && rows.first_rows.empty() && r < requests; ++r) {
         std::size_t const own = batch.length(r) + 1;
         if (own > rows.per_request) {
             fail_with("accept: the target gave ", rows.per_request,

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <span>
 
@@ -45,14 +46,32 @@ void find_likeliest(Law const& law, std::span<token_log_probability> best) noexc
     }
 }
 
-/// Log p of x, and the likeliest tokens beside it, as the settings ask: of the law p, at temperature 0 of its row at
-/// temperature 1, or of the row that the target gave. NaN where that row has no law.
+/// Tokens that are at least as likely as x, itself included; 0 where there is no law. O(size).
+template <class Law>
+[[nodiscard]] std::uint32_t rank_of(Law const& law, token_id x) noexcept {
+    if (!law.valid()) return 0;
+    if (law.is_one_hot()) return x == law.mode() ? 1u : static_cast<std::uint32_t>(law.size());
+    std::array<typename Law::weight_type, 256> weights;
+    law.evaluate(x, std::span(weights).first(1));
+    auto const own = weights[0];
+    std::size_t rank = 0;
+    for (std::size_t first = 0; first < law.size(); first += weights.size()) {
+        auto const some = std::span(weights).first(std::min(weights.size(), law.size() - first));
+        law.evaluate(static_cast<token_id>(first), some);
+        rank += static_cast<std::size_t>(std::ranges::count_if(some, [&](auto w) { return w >= own; }));
+    }
+    return static_cast<std::uint32_t>(rank);
+}
+
+/// Log p of x, its rank, and the likeliest tokens beside it, as the settings ask: of the law p, at temperature 0 of its
+/// row at temperature 1, or of the row that the target gave. NaN and 0 where that row has no law.
 template <class Law, class T>
 [[nodiscard]] double log_probabilities_of(request_settings const& settings, Law const& p, std::span<T const> target_row,
-                                          token_id x, row_kernels const& kernels,
-                                          std::span<token_log_probability> best) noexcept {
+                                          token_id x, row_kernels const& kernels, std::span<token_log_probability> best,
+                                          std::uint32_t& rank) noexcept {
     auto const report = [&](auto const& asked) {
         find_likeliest(asked, best);
+        if (settings.ranks) rank = rank_of(asked, x);
         return asked.valid() ? asked.log_probability(x) : std::numeric_limits<double>::quiet_NaN();
     };
     if (settings.raw_log_probabilities) {
@@ -60,7 +79,7 @@ template <class Law, class T>
     }
     bool const is_greedy = settings.target_transform().greedy();  // such a law is one-hot
     if (!is_greedy || p.is_without_row()) return report(p);
-    if (best.empty()) return std::log(p.peak());
+    if (best.empty() && !settings.ranks) return std::log(p.peak());
     return report(distribution<typename Law::value_type>({p.logits()}, transform{}, {}, {}, kernels));
 }
 

@@ -119,6 +119,7 @@ struct round_state {
     std::span<token_id> emitted{};                             ///< [R, gamma + 1]
     std::span<double> log_probabilities{};                     ///< [R, gamma + 1]
     std::span<token_log_probability> top_log_probabilities{};  ///< [R, gamma + 1, most]
+    std::span<std::uint32_t> ranks{};                          ///< [R, gamma + 1]
     std::span<node_id> paths{};                                ///< [R, gamma] if trees are judged
 
     void carve(workspace& ws, draft_shape const& shape, draft_carver const& carve_draft) noexcept {
@@ -148,6 +149,7 @@ struct round_state {
         emitted = ws.take<token_id>(rows);
         log_probabilities = ws.take<double>(rows);
         top_log_probabilities = ws.take<token_log_probability>(rows * parts.top_log_probabilities);
+        ranks = ws.take<std::uint32_t>(rows);
     }
 };
 

@@ -30,6 +30,7 @@ struct verdict {
     /// [emitted, top_log_probabilities] the likeliest tokens where each was emitted, in order; no_token behind a law's
     /// last.
     std::span<token_log_probability const> top_log_probabilities{};
+    std::span<std::uint32_t const> ranks{};  ///< [emitted] of each emitted token, if the request asked for them; 1 ..
     std::uint64_t pass = 0;  ///< the target's pass that it was judged by (pass_stamp::number); 0 if the rows name none
     // Of trees; empty for chains:
     std::span<std::int32_t const> parents{};  ///< [drafted] 0 for the anchor, else 1 + the index of the token before it

@@ -70,10 +70,11 @@ def verify(target_logits, drafts, *, q=None, q_values="logits", rule="block_veri
     q_values           "logits", of which the temperature makes q, or "probabilities", which are q
     rule               "token_rejection", "block_verification", "target_match", "greedy_match", "keyed_coupling", and for trees
                        "recursive_rejection", "traversal_verification" or one that matches
-    temperature, top_k, top_p, min_p    of the target's law: a number, or one for each request
+    temperature, top_k, top_p, min_p    of the target's law: a number, or one for each request. top_k below 1 keeps all
     seeds, positions   [R] name the random draws: each request's own seed, and the position of its anchor in its text
     lengths            [R] how many drafts of each are verified; None: all
-    bitmask            int32 words as xgrammar's, a row of (V + 31) // 32 for each row of target_logits. It masks q as well
+    bitmask            int32 words as xgrammar's, a row of (V + 31) // 32 for each row of target_logits. It masks p alone: q is
+                       what drafts were drawn from, so logits that were masked before come with -inf
     parents            [R, gamma] of trees: 0 for the anchor, n for the n-th draft, which stands before its children
     log_probabilities  report log p of each token
 

@@ -100,6 +100,22 @@ TEST_CASE("what is handed over wrongly is refused", "[given]") {
                                      : error_text([&] { one_round(m.options, token_rejection<>{}).run(m.drafts); });
         CHECK(says(text, m.text));
     }
+    given_options lists = chains;
+    lists.listed = 2;
+    std::vector<token_id> const pairs{5, 2, 1, 2, 2, 0};
+    handed const unlisted{{.tokens = twos, .q = {level.data(), 3, 2}}};
+    CHECK(says(error_text([&] { one_round(lists, token_rejection<>{}).run(unlisted); }),
+               "given_drafts: request 0 has lists of 0 rows of 0 tokens, expected 3 rows of 2"));
+    handed const wide{{.tokens = twos, .q = {level.data(), 3, V}, .listed = {pairs.data(), 3, 2}}};
+    CHECK(says(error_text([&] { one_round(lists, token_rejection<>{}).run(wide); }),
+               "request 0 has q of 3 rows of 6 numbers, expected 3 rows of 2"));
+    handed const found{{.tokens = twos, .parents = root, .found = true}};
+    CHECK(says(error_text([&] { one_round(trees, recursive_rejection<>{}).run(found); }),
+               "given_drafts: request 0 has a tree that was found, expected one that was drawn"));
+    given_options more = chains;
+    more.listed = V + 1;
+    CHECK(says(error_text([&] { given_drafts<float>{more}; }),
+               "given_options: listed is 7, expected at most vocabulary = 6"));
     given_options unkept = trees;
     unkept.keeps_q = false;
     handed const tree{{twos, root, {}}};
@@ -112,6 +128,28 @@ TEST_CASE("what is handed over wrongly is refused", "[given]") {
                "given_options: block_size is 0"));
     CHECK(says(error_text([] { given_drafts<float>{given_options{.block_size = 2}}; }),
                "given_options: vocabulary is 0"));
+}
+
+TEST_CASE("a list that is none ends the drafts", "[given]") {
+    given_options lists = chains;
+    lists.listed = 2;
+    struct list {
+        std::vector<token_id> tokens;
+        std::size_t accepted;
+        status outcome;
+    };
+    list const cases[]{{{5, 2, 2, 1, 0, 2}, 3, status::ok},             // in any order
+                       {{-1, 2, 2, -1, 0, 2}, 3, status::ok},           // one of the two
+                       {{5, 2, 2, 2, 0, 2}, 1, status::invalid_draft},  // a token twice
+                       {{5, 2, 6, 2, 0, 2}, 1, status::invalid_draft},  // none of the vocabulary
+                       {{5, 2, 1, 2, 0, 4}, 2, status::invalid_draft},  // without the token
+                       {{-1, -1, 1, 2, 0, 2}, 0, status::invalid_draft}};
+    for (list const& l : cases) {
+        one_round round(lists, token_rejection<>{});
+        verdict const& v = round.run({{.tokens = twos, .q = {level.data(), 3, 2}, .listed = {l.tokens.data(), 3, 2}}});
+        CHECK(v.accepted == l.accepted);
+        CHECK(v.draft_outcome == l.outcome);
+    }
 }
 
 TEST_CASE("tokens are accepted by the q that they come with", "[given]") {
