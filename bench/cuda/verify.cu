@@ -224,7 +224,7 @@ template <class T>
 void weigh(bench::state& state) {
     scene<T> const s(shape(state, special::nothing));
     measure::stream on;
-    using task = device::verify_task<T, device::dense_draft_rows<T>>;
+    using task = device::verify_task<device::logits_rows<T>, device::dense_draft_rows<T>>;
     measure::captured const calls(on, s.count(), [&](unsigned i) {
         turn<T> const& t = s.turns[i];
         return device::detail::launch_weighing<device::device_rule<token_rejection<>>>(

@@ -15,6 +15,7 @@
 #include <sureleap/cuda/core/workspace.cuh>
 
 #include <sureleap/cuda/sampling/draw.cuh>
+#include <sureleap/cuda/sampling/edited_row.cuh>
 #include <sureleap/cuda/sampling/gumbel_max.cuh>
 #include <sureleap/cuda/sampling/gumbel_max_row.cuh>
 #include <sureleap/cuda/sampling/listed_tokens.cuh>
@@ -54,6 +55,7 @@
 #include <sureleap/cuda/drafter/shortlist_memory.cuh>
 
 #include <sureleap/cuda/verify/draft_rows.cuh>
+#include <sureleap/cuda/verify/engine_rows.cuh>
 #include <sureleap/cuda/verify/flatten.cuh>
 #include <sureleap/cuda/verify/judge.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
@@ -77,3 +79,4 @@
 
 #include <sureleap/cuda/round/accept.cuh>
 #include <sureleap/cuda/round/advance.cuh>
+#include <sureleap/cuda/round/verifier.cuh>

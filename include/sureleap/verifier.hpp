@@ -3,7 +3,8 @@
 // Verification alone, for an engine that drafts and scores by itself: arrays in its own layout go in, what it emits
 // comes out. One call is a round of the library's stages (round/stages.hpp), whose drafter is given_drafts.
 //
-//     verifier<bf16, block_verification<>> verify{{}, {.drafts = {.block_size = 7, .vocabulary = V}, .max_requests = 64}};
+//     verifier_options const options{.drafts = {.block_size = 7, .vocabulary = V}, .max_requests = 64};
+//     verifier<bf16, block_verification<>> verify{{}, options};
 //     ...
 //     verify({.requests = R,
 //             .target = {logits, rows, V},
@@ -76,7 +77,7 @@ public:
         : rule_(std::move(rule)),
           options_(options),
           rng_(std::move(rng)),
-          drafter_(options.drafts),
+          drafter_(drafts_of(rule_, options.drafts)),
           memory_(drafter_, schedule_, rule_,
                   {.max_requests = options.max_requests,
                    .kernels = options.kernels,
@@ -99,33 +100,44 @@ public:
     /// Verdicts are valid until the next call. Those of the arrays in `out` that are there hold the same.
     std::span<verdict const> operator()(engine_arrays<T, Q> const& call) {
         check(call);
-        for (std::size_t r = 0; r < call.requests; ++r) take(call, r);
-        auto const requests = std::span{requests_}.first(call.requests);
-        drafter_.hand(std::span{drafts_}.first(call.requests));
-        for (std::size_t r = 0; r < call.requests; ++r) memory_.join(r);
+        std::size_t const count = count_of(call);
+        for (std::size_t r = 0; r < count; ++r) take(call, r);
+        auto const requests = std::span{requests_}.first(count);
+        drafter_.hand(std::span{drafts_}.first(count));
+        for (std::size_t r = 0; r < count; ++r) memory_.join(r);
         if (begin_round(schedule_, requests, memory_)) {
             draw(drafter_, drafter_.forward(memory_.requests()), rule_, rng_, memory_);
         }
         static_cast<void>(admit(schedule_, memory_));
         logits_rows<T> rows{.values = call.target};
-        rows.first_rows = std::span{first_rows_}.first(call.requests);
+        rows.first_rows = std::span{first_rows_}.first(count);
         accept(rule_, rows, edits_of(call), rng_, memory_);
         auto const verdicts = end_round(schedule_, memory_).verdicts;
-        for (std::size_t r = 0; r < call.requests; ++r) give(call.out, r, verdicts[r]);
+        for (std::size_t r = 0; r < count; ++r) give(call.out, r, verdicts[r]);
         return verdicts;
     }
 
     [[nodiscard]] verifier_options const& options() const noexcept { return options_; }
 
 private:
+    /// A rule that reads no q is handed none.
+    [[nodiscard]] static given_options drafts_of(Rule const& rule, given_options drafts) noexcept {
+        drafts.keeps_q = drafts.keeps_q && traits_of(rule).access == q_access::row;
+        return drafts;
+    }
     [[nodiscard]] std::size_t block_size() const noexcept { return options_.drafts.block_size; }
     [[nodiscard]] std::size_t vocabulary() const noexcept { return options_.drafts.vocabulary; }
 
+    [[nodiscard]] bool reads_q() const noexcept { return drafts_of(rule_, options_.drafts).keeps_q; }
     /// Numbers of a row of q.
     [[nodiscard]] std::size_t row_size() const noexcept {
         return options_.drafts.listed > 0 ? options_.drafts.listed : vocabulary();
     }
 
+    [[nodiscard]] static std::size_t count_of(engine_arrays<T, Q> const& call) noexcept {
+        auto const most = static_cast<std::int64_t>(call.requests);
+        return static_cast<std::size_t>(std::clamp<std::int64_t>(call.count.value_or(0, most), 0, most));
+    }
     void check(engine_arrays<T, Q> const& call) const {
         auto const need = [](bool there, char const* what) {
             if (!there) fail_with("verifier: ", what);
@@ -142,7 +154,7 @@ private:
         need(options_.drafts.listed == 0 || call.q.rows == nullptr || call.q.listed,
              "q.listed is null, expected the tokens of each row: options.drafts.listed is not 0");
         std::size_t const size = row_size();
-        if (options_.drafts.keeps_q && call.q.rows != nullptr && call.q.row_stride < size) {
+        if (reads_q() && call.q.rows != nullptr && call.q.row_stride < size) {
             fail_with("verifier: q.row_stride is ", call.q.row_stride, ", expected at least ", size,
                       ", the numbers of a row");
         }
@@ -255,7 +267,7 @@ private:
         transform const q_is = settings_[r].draft_transform();
         draft.found = !how.trees && (call.q.rows == nullptr || settings_[r].target_transform().greedy() ||
                                      (!how.probabilities && q_is.greedy()));
-        if (!how.keeps_q || draft.found || call.q.rows == nullptr) return;
+        if (!reads_q() || draft.found || call.q.rows == nullptr) return;
         std::size_t const size = row_size();
         draft.q = {call.q.rows + call.first_q(r), length, size, call.q.row_stride};
         if (how.listed == 0) return;

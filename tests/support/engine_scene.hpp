@@ -179,7 +179,7 @@ struct laid_out {
     Array<float> q{};
     Array<std::int32_t> masks{}, counts{}, prompt{};
     integers row_begin{}, drafts{}, q_slots{}, listed{}, slots{}, positions{}, remaining{}, top_k{}, seeds{}, stops{},
-        bias_tokens{};
+        bias_tokens{}, bias_counts{};
     numbers temperature{}, top_p{}, min_p{}, draft_temperature{}, bias{}, repetition{}, frequency{}, presence{};
 
     laid_out(dice& roll, engine_shape const& shape, std::vector<plain_request<T>> const& requests) {
@@ -314,6 +314,14 @@ struct laid_out {
         masks = Array<std::int32_t>(mask_values);
         counts = Array<std::int32_t>(count_values);
         prompt = Array<std::int32_t>(prompt_values);
+        if (roll.chance(0.5)) {  // counted, and other numbers behind
+            std::vector<std::int64_t> numbers(places, 0);
+            for (std::size_t r = 0; r < R; ++r) {
+                numbers[static_cast<std::size_t>(own[r])] = static_cast<std::int64_t>(requests[r].bias.size());
+            }
+            std::replace(bias_ids.begin(), bias_ids.end(), std::int64_t{-1}, std::int64_t{1});
+            bias_counts.take(roll, numbers);
+        }
         bias_tokens.take(roll, bias_ids);
         bias.take(roll, bias_values);
         repetition.take(roll, repetitions);
@@ -324,6 +332,7 @@ struct laid_out {
                       .bias_tokens = bias_tokens.view(),
                       .bias = bias.view(),
                       .bias_stride = scene_biases,
+                      .bias_counts = bias_counts.view(),
                       .repetition = repetition.view(),
                       .frequency = frequency.view(),
                       .presence = presence.view(),

@@ -53,7 +53,12 @@ public:
 
 private:
     [[nodiscard]] bool biases(std::size_t s) const noexcept {
-        return edits_.bias_stride > 0 && edits_.bias_tokens && edits_.bias_tokens[s * edits_.bias_stride] >= 0;
+        return count_biases(s) > 0 && edits_.bias_tokens[s * edits_.bias_stride] >= 0;
+    }
+    [[nodiscard]] std::size_t count_biases(std::size_t s) const noexcept {
+        if (!edits_.bias_tokens) return 0;
+        auto const most = static_cast<std::int64_t>(edits_.bias_stride);
+        return static_cast<std::size_t>(std::clamp<std::int64_t>(edits_.bias_counts.value_or(s, most), 0, most));
     }
     [[nodiscard]] bool penalises(std::size_t s) const noexcept {
         return edits_.repetition.value_or(s, 1.0) != 1.0 || edits_.frequency.value_or(s, 0.0) != 0.0 ||
@@ -61,7 +66,8 @@ private:
     }
     template <class Real>
     void bias(std::size_t s, std::span<Real> row) const noexcept {
-        for (std::size_t i = s * edits_.bias_stride; i < (s + 1) * edits_.bias_stride; ++i) {
+        std::size_t const first = s * edits_.bias_stride;
+        for (std::size_t i = first; i < first + count_biases(s); ++i) {
             std::int64_t const x = edits_.bias_tokens[i];
             if (x < 0) return;
             auto const v = static_cast<std::size_t>(x);

@@ -73,8 +73,8 @@ struct settings_arrays {
     std::size_t stop_stride = 0;
 };
 
-/// Changes to the logits of the target before they become p. In this order: bias, penalties, mask. p is what they leave.
-/// So p counts the drafts before its row as emitted.
+/// Changes to the logits of the target before they become p: bias, then penalties, then the mask. The drafts before a
+/// row count as emitted there.
 struct edit_arrays {
     /// [rows, bitmask_stride] words, a row beside each of the target's: bit v % 32 of word v / 32 is set if token v may
     /// come. Null: all may.
@@ -85,6 +85,7 @@ struct edit_arrays {
     integer_array bias_tokens{};  ///< [slots, bias_stride] -1 where there are fewer
     number_array bias{};          ///< the same: added to the logits of these tokens
     std::size_t bias_stride = 0;
+    integer_array bias_counts{};  ///< how many there are; up to the first -1
     /// 1; logits above 0 of tokens that the prompt holds or that were emitted are divided by it, others multiplied.
     number_array repetition{};
     number_array frequency{};  ///< 0; times how often a token was emitted, taken from its logit
@@ -117,14 +118,16 @@ struct verified_arrays {
 template <class T, class Q = float>
 struct engine_arrays {
     std::size_t requests = 0;  ///< R
+    /// [1] how many of them there are in this call, for calls that a device replays; requests.
+    integer_array count{};
 
     /// [rows, V] logits of the target. Row k of a request is behind its k-th draft, row 0 behind its anchor.
     matrix_view<T> target{};
     /// [R + 1] the first row of each request, and the number of rows. Null: r (gamma + 1).
     integer_array row_begin{};
 
-    /// Draft k of request r is drafts[r draft_stride + k]. draft_stride 0: drafts[row_begin[r] + 1 + k], so that each row
-    /// has the token that it is behind, the anchor first. -1 ends the drafts of a request, as its last row does.
+    /// Draft k of request r is drafts[r draft_stride + k]. draft_stride 0: drafts[row_begin[r] + 1 + k], so that each
+    /// row has the token that it is behind, the anchor first. -1 ends the drafts of a request, as its last row does.
     integer_array drafts{};
     std::size_t draft_stride = 0;
     /// Of trees, in the places of the drafts: 0 for the anchor, else 1 + the index of the draft before.

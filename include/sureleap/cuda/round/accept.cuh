@@ -49,37 +49,39 @@ namespace detail {
 
 /// Blocks of threads on a multiprocessor that read rows. A warp has 2 KiB of two-byte logits in flight, or 4 KiB of
 /// floats. That makes 48 or 64 KiB, of which some 36 would do.
-template <class T>
-inline constexpr unsigned weighing_residency = sizeof(T) == 4 ? 2 : 3;
+template <class Rows>
+inline constexpr unsigned weighing_residency =
+    sizeof(typename Rows::value_type) == 4 || !std::is_pointer_v<typename Rows::row_type> ? 2 : 3;
 inline constexpr unsigned weighing_threads = 256;
 /// Those that judge: proposals for a correction are made by all warps at once, so there are many of them.
 inline constexpr unsigned verification_residency = 2;
 
 /// Every warp weighs parts of rows until there are none. The next part is found, and asked for, while one is weighed.
-template <class Rule, class T, class DraftRows>
-__global__ void __launch_bounds__(weighing_threads, weighing_residency<T>)
-    weigh_rows(verify_task<T, DraftRows> const __grid_constant__ task) {
+template <class Rule, class Rows, class DraftRows>
+__global__ void __launch_bounds__(weighing_threads, weighing_residency<Rows>)
+    weigh_rows(verify_task<Rows, DraftRows> const __grid_constant__ task) {
+    using row_type = typename Rows::row_type;
     verify_memory const& memory = task.memory;
     if (blockIdx.x == 0 && threadIdx.x == 0) *memory.counters = verify_counters{};
     std::uint32_t const size = memory.limits.vocabulary;
     unsigned const warps = blockDim.x / warp_size;
-    part_walk<Rule, T, DraftRows> walk(task, blockIdx.x * warps + warp_index(), gridDim.x * warps);
-    row_part<T> part = walk.take();
-    row_lanes<T> ahead{};
+    part_walk<Rule, Rows, DraftRows> walk(task, blockIdx.x * warps + warp_index(), gridDim.x * warps);
+    row_part<row_type> part = walk.take();
+    lanes_of<row_type> ahead{};
     if (part.there) part.start(size, ahead);
     while (part.there) {
-        row_part<T> next{};
+        row_part<row_type> next{};
         auto const go_on = [&] {
             next = walk.take();
             if (next.there) next.start(size, ahead);
         };
-        verification<T, DraftRows> const c{task, part.request};
+        verification<Rows, DraftRows> const c{task, part.request};
         if (part.work.weighed) {
             block_weight* const weights = c.weights(part.position);
             float const rate = rate_of(part.work.scale);
             for_each_block(
                 part, size, ahead,
-                [&](std::uint32_t b, row_lanes<T> const& logits) {
+                [&](std::uint32_t b, lanes_of<row_type> const& logits) {
                     block_weight const weight = weigh_block(logits, rate);
                     if (lane_index() == 0) weights[b] = weight;
                 },
@@ -102,9 +104,9 @@ __global__ void __launch_bounds__(weighing_threads, weighing_residency<T>)
 }
 
 /// Blocks find what truncated distributions of rows are, a row each.
-template <class Rule, class T, class DraftRows>
+template <class Rule, class Rows, class DraftRows>
 __global__ void __launch_bounds__(verification_threads, verification_residency)
-    cut_rows(verify_task<T, DraftRows> const __grid_constant__ task) {
+    cut_rows(verify_task<Rows, DraftRows> const __grid_constant__ task) {
     auto& s = shared_memory<verify_shared>();
     std::uint32_t const requests = *task.round.requests.count;
     std::uint32_t const rows = requests * (task.memory.limits.block_size + 1);
@@ -113,16 +115,16 @@ __global__ void __launch_bounds__(verification_threads, verification_residency)
         std::uint32_t const r = i % requests;
         request_work const work = request_work::of<Rule>(task, r);
         if (work.what != work_kind::rows || !work.cut || k > work.length) continue;
-        verification<T, DraftRows> const c{task, r, &s.verification};
+        verification<Rows, DraftRows> const c{task, r, &s.verification};
         make_cut_target<Rule>(c, s, k, work);
         __syncthreads();
     }
 }
 
 /// Blocks judge requests, one each.
-template <class Rule, class T, class DraftRows>
+template <class Rule, class Rows, class DraftRows>
 __global__ void __launch_bounds__(verification_threads, verification_residency)
-    judge_requests(verify_task<T, DraftRows> const __grid_constant__ task) {
+    judge_requests(verify_task<Rows, DraftRows> const __grid_constant__ task) {
     auto& s = shared_memory<verify_shared>();
     std::uint32_t const requests = *task.round.requests.count;
     for (std::uint32_t r = blockIdx.x; r < requests; r += gridDim.x) {
@@ -133,9 +135,9 @@ __global__ void __launch_bounds__(verification_threads, verification_residency)
 
 /// Passes of the requests that waited when the kernel began, a block of tokens each. Who makes the last one of a
 /// request judges it; if that takes a further pass, it waits for the next kernel, or after the last one makes it alone.
-template <class Rule, class T, class DraftRows>
+template <class Rule, class Rows, class DraftRows>
 __global__ void __launch_bounds__(verification_threads, verification_residency)
-    make_passes(verify_task<T, DraftRows> const __grid_constant__ task, std::uint32_t stage) {
+    make_passes(verify_task<Rows, DraftRows> const __grid_constant__ task, std::uint32_t stage) {
     auto& s = shared_memory<verify_shared>();
     verify_memory const& memory = task.memory;
     std::uint32_t const blocks = memory.blocks();
@@ -147,7 +149,7 @@ __global__ void __launch_bounds__(verification_threads, verification_residency)
         if (i / blocks >= waiting) return;
         std::uint32_t const r = memory.queues[stage * memory.limits.requests + i / blocks];
         residual_pass const how = memory.passes[r];
-        verification<T, DraftRows> const c{task, r, &s.verification, stage + 1};
+        verification<Rows, DraftRows> const c{task, r, &s.verification, stage + 1};
         pass_block(c, how, i % blocks);
         if (threadIdx.x == 0) {
             __threadfence();
@@ -161,14 +163,14 @@ __global__ void __launch_bounds__(verification_threads, verification_residency)
 }
 
 /// Blocks judge trees by recursive rejection, one each.
-template <class DraftRule, class T, class DraftRows>
+template <class DraftRule, class Rows, class DraftRows>
 __global__ void __launch_bounds__(verification_threads, verification_residency)
-    judge_trees(verify_task<T, tree_drafts<DraftRows>> const __grid_constant__ task) {
+    judge_trees(verify_task<Rows, tree_drafts<DraftRows>> const __grid_constant__ task) {
     auto& s = shared_memory<tree_rejection_shared>();
     std::uint32_t const requests = *task.round.requests.count;
     for (std::uint32_t r = blockIdx.x; r < requests; r += gridDim.x) {
         request_work const work = request_work::of<judging_rule>(task, r);
-        verification<T, tree_drafts<DraftRows>> const c{task, r, &s.verification};
+        verification<Rows, tree_drafts<DraftRows>> const c{task, r, &s.verification};
         if (work.what == work_kind::nothing) {
             refuse_undrafted(c);
         } else {
@@ -179,61 +181,62 @@ __global__ void __launch_bounds__(verification_threads, verification_residency)
 }
 
 /// The kernels that make of rows what can be known of each by itself. Checks nothing but that rows can be counted.
-template <class Rule, class T, class DraftRows>
-[[nodiscard]] cudaError_t launch_weighing(verify_task<T, DraftRows> const& task, unsigned processors,
+template <class Rule, class Rows, class DraftRows>
+[[nodiscard]] cudaError_t launch_weighing(verify_task<Rows, DraftRows> const& task, unsigned processors,
                                           cudaStream_t stream) noexcept {
     verify_memory const& memory = task.memory;
     std::uint64_t const parts =
         std::uint64_t{count_parts(memory.blocks())} * memory.limits.requests * (memory.limits.block_size + 1);
     if (parts > 0x7fffffffu) return cudaErrorInvalidValue;
-    cudaError_t const error =
-        launch(weigh_rows<Rule, T, DraftRows>, processors * weighing_residency<T>, weighing_threads, 0, stream, task);
+    cudaError_t const error = launch(weigh_rows<Rule, Rows, DraftRows>, processors * weighing_residency<Rows>,
+                                     weighing_threads, 0, stream, task);
     if (error != cudaSuccess) return error;
-    return launch(cut_rows<Rule, T, DraftRows>, processors * verification_residency, verification_threads,
+    return launch(cut_rows<Rule, Rows, DraftRows>, processors * verification_residency, verification_threads,
                   sizeof(verify_shared), stream, task);
 }
 
 /// All kernels of a rule of verify/rules.cuh, or of one along trees.
-template <class Rule, class T, class DraftRows>
-[[nodiscard]] cudaError_t launch_verification(verify_task<T, DraftRows> const& task, unsigned processors,
+template <class Rule, class Rows, class DraftRows>
+[[nodiscard]] cudaError_t launch_verification(verify_task<Rows, DraftRows> const& task, unsigned processors,
                                               cudaStream_t stream) noexcept {
     cudaError_t error = launch_weighing<Rule>(task, processors, stream);
     if (error != cudaSuccess) return error;
     unsigned const blocks = processors * verification_residency;
     constexpr std::size_t shared = sizeof(verify_shared);
-    error = launch(judge_requests<Rule, T, DraftRows>, blocks, verification_threads, shared, stream, task);
+    error = launch(judge_requests<Rule, Rows, DraftRows>, blocks, verification_threads, shared, stream, task);
     if constexpr (Rule::passes > 0) {
         for (std::uint32_t stage = 0; stage != Rule::passes && error == cudaSuccess; ++stage) {
-            error = launch(make_passes<Rule, T, DraftRows>, blocks, verification_threads, shared, stream, task, stage);
+            error =
+                launch(make_passes<Rule, Rows, DraftRows>, blocks, verification_threads, shared, stream, task, stage);
         }
     }
     return error;
 }
 
 /// The kernels of a host's rule along trees.
-template <class Rule, class T, class DraftRows>
+template <class Rule, class Rows, class DraftRows>
 [[nodiscard]] cudaError_t launch_along_trees(std::type_identity<Rule>,
-                                             verify_task<T, tree_drafts<DraftRows>> const& task, unsigned processors,
+                                             verify_task<Rows, tree_drafts<DraftRows>> const& task, unsigned processors,
                                              cudaStream_t stream) noexcept {
     static_assert(device_rule<Rule>::chooses,
                   "cuda::accept: the rule judges chains alone; along trees use recursive_rejection, target_match, "
                   "greedy_match or keyed_coupling");
     return launch_verification<matching_along_tree<device_rule<Rule>>>(task, processors, stream);
 }
-template <class DraftRule, class T, class DraftRows>
+template <class DraftRule, class Rows, class DraftRows>
 [[nodiscard]] cudaError_t launch_along_trees(std::type_identity<recursive_rejection<DraftRule>>,
-                                             verify_task<T, tree_drafts<DraftRows>> const& task, unsigned processors,
+                                             verify_task<Rows, tree_drafts<DraftRows>> const& task, unsigned processors,
                                              cudaStream_t stream) noexcept {
     static_assert(recursive_rejection<DraftRule>::judges_trees);  // which says what DraftRule must be
     cudaError_t const error = launch_weighing<judging_rule>(task, processors, stream);
     if (error != cudaSuccess) return error;
-    return launch(judge_trees<DraftRule, T, DraftRows>, processors * verification_residency, verification_threads,
+    return launch(judge_trees<DraftRule, Rows, DraftRows>, processors * verification_residency, verification_threads,
                   sizeof(tree_rejection_shared), stream, task);
 }
 
 /// Rows and memory are those of a round whose requests have at most `drafts` drafted tokens or nodes.
-template <class T>
-[[nodiscard]] bool fits(logits_rows<T> const& rows, verify_memory const& memory, device_round const& round,
+template <class Rows>
+[[nodiscard]] bool fits(Rows const& rows, verify_memory const& memory, device_round const& round,
                         std::uint32_t drafts) noexcept {
     device_limits const& limits = memory.limits;
     return memory.ready() && round.ready() && limits.requests >= round.limits.requests && limits.block_size == drafts &&
@@ -243,22 +246,22 @@ template <class T>
 
 }  // namespace detail
 
-/// Judges the drafts of a round: makes the verdicts of `round` from its batch and the target's rows. Rule is the
-/// host's: token_rejection, block_verification, greedy_match, target_match or keyed_coupling. Every request whose draft
+/// Judges the drafts of a round: makes the verdicts of `round` from its batch and the target's rows, logits_rows of T.
+/// Rule is the host's: token_rejection, block_verification, greedy_match, target_match or keyed_coupling. Every request whose draft
 /// is sound gets a verdict; rows without a distribution give the status invalid_target. `memory` is carved for the
 /// limits of `round`.
 ///
 /// Reads all rows of the batch, at the speed of memory; three to five launches. Passes over q are made where
 /// proposals do not settle a correction, and where the vocabulary is a few blocks.
-template <class Rule, class T, class DraftRows>
-[[nodiscard]] cudaError_t accept(logits_rows<T> const& rows, DraftRows const& drafts, verify_memory const& memory,
+template <class Rule, class Rows, class DraftRows>
+[[nodiscard]] cudaError_t accept(Rows const& rows, DraftRows const& drafts, verify_memory const& memory,
                                  device_round const& round, cudaStream_t stream) noexcept {
     using rule = device_rule<Rule>;
     if (!detail::fits(rows, memory, round, round.limits.block_size)) return cudaErrorInvalidValue;
     unsigned processors = 0;
     cudaError_t const error = count_multiprocessors(processors);
     if (error != cudaSuccess) return error;
-    return detail::launch_verification<rule>(verify_task<T, DraftRows>{rows, drafts, memory, round}, processors,
+    return detail::launch_verification<rule>(verify_task<Rows, DraftRows>{rows, drafts, memory, round}, processors,
                                              stream);
 }
 
@@ -274,14 +277,14 @@ template <class Rule, class T, class DraftRows>
 ///
 /// Reads all rows of the batch, at the speed of memory, and by recursive rejection V logits of p and q again for each
 /// rejected child; three launches.
-template <class Rule, class T, class DraftRows>
-[[nodiscard]] cudaError_t accept(logits_rows<T> const& rows, DraftRows const& drafts, tree_columns const& trees,
+template <class Rule, class Rows, class DraftRows>
+[[nodiscard]] cudaError_t accept(Rows const& rows, DraftRows const& drafts, tree_columns const& trees,
                                  verify_memory const& memory, device_round const& round, cudaStream_t stream) noexcept {
     if (!trees.ready() || !detail::fits(rows, memory, round, trees.nodes)) return cudaErrorInvalidValue;
     unsigned processors = 0;
     cudaError_t const error = count_multiprocessors(processors);
     if (error != cudaSuccess) return error;
-    verify_task<T, tree_drafts<DraftRows>> const task{
+    verify_task<Rows, tree_drafts<DraftRows>> const task{
         rows, {trees, round.limits.block_size, drafts}, memory, detail::with_trees(round, trees)};
     return detail::launch_along_trees(std::type_identity<Rule>{}, task, processors, stream);
 }

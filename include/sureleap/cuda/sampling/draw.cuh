@@ -109,17 +109,17 @@ template <unsigned together, class Weight>
 // ---- distributions --------------------------------------------------------------------------------------------------
 
 /// The weight of a token under p, the distribution of a target row. (distribution::weight is that of dense ones.)
-template <class T>
-[[nodiscard]] __device__ __forceinline__ float weight_of(distribution const& p, T const* row, token_id v) {
+template <class Row>
+[[nodiscard]] __device__ __forceinline__ float weight_of(distribution const& p, Row row, token_id v) {
     return p.is_one_hot() ? (v == p.mode ? 1.0f : 0.0f) : p.weight(load(row[v]), v);
 }
-template <class T>
-[[nodiscard]] __device__ __forceinline__ double probability_of(distribution const& p, T const* row, token_id v) {
+template <class Row>
+[[nodiscard]] __device__ __forceinline__ double probability_of(distribution const& p, Row row, token_id v) {
     return static_cast<double>(weight_of(p, row, v)) / p.total;
 }
 /// log p(v) without underflow, as distribution::log_probability.
-template <class T>
-[[nodiscard]] __device__ inline double log_probability_of(distribution const& p, T const* row, token_id v) {
+template <class Row>
+[[nodiscard]] __device__ inline double log_probability_of(distribution const& p, Row row, token_id v) {
     double const none = -static_cast<double>(infinity);
     if (p.is_one_hot()) return v == p.mode ? 0.0 : none;
     float const logit = load(row[v]);
@@ -130,17 +130,17 @@ template <class T>
 }
 
 /// WARP collective: the sum of a block's weights.
-template <class T>
-[[nodiscard]] __device__ __noinline__ double sum_block(T const* row, std::uint32_t size, std::uint32_t block,
+template <class Row>
+[[nodiscard]] __device__ __noinline__ double sum_block(Row row, std::uint32_t size, std::uint32_t block,
                                                        distribution const& p) {
-    row_lanes<T> logits;
+    lanes_of<Row> logits;
     read_block(row, size, block, logits);
     double sum = 0.0;
 #pragma unroll 1  // a pass through cold code takes longer than the arithmetic
-    for (unsigned i = 0; i < row_lanes<T>::vectors; ++i) {
+    for (unsigned i = 0; i < lanes_of<Row>::vectors; ++i) {
 #pragma unroll
-        for (unsigned e = 0; e < row_lanes<T>::together; ++e) {
-            auto const v = static_cast<token_id>(block * block_tokens + row_lanes<T>::place(i, e));
+        for (unsigned e = 0; e < lanes_of<Row>::together; ++e) {
+            auto const v = static_cast<token_id>(block * block_tokens + lanes_of<Row>::place(i, e));
             sum += static_cast<double>(p.weight(logits(i, e), v));
         }
     }
@@ -154,8 +154,8 @@ inline constexpr double block_room = sum_rounding<float>;
 
 /// WARP collective: the token that the part `share` < 1 of the sum of all weights stands for, by two passes; no_token
 /// if there is no sum.
-template <class T>
-[[nodiscard]] __device__ __noinline__ token_id draw_share(T const* row, std::uint32_t size, distribution const& p,
+template <class Row>
+[[nodiscard]] __device__ __noinline__ token_id draw_share(Row row, std::uint32_t size, distribution const& p,
                                                           double share) {
     std::uint32_t const blocks = count_blocks(size);
     double total = 0.0;
@@ -173,8 +173,8 @@ template <class T>
         upto += sum;
     }
     std::uint32_t const first = block * block_tokens;
-    std::uint32_t const place = find_place<row_lanes<T>::together>(0, before, threshold, [&](unsigned i, unsigned e) {
-        std::uint32_t const v = first + row_lanes<T>::place(i, e);
+    std::uint32_t const place = find_place<lanes_of<Row>::together>(0, before, threshold, [&](unsigned i, unsigned e) {
+        std::uint32_t const v = first + lanes_of<Row>::place(i, e);
         return v < size ? static_cast<double>(p.weight(load(row[v]), static_cast<token_id>(v))) : 0.0;
     });
     return place == no_place ? no_token : static_cast<token_id>(first + place);
@@ -185,10 +185,10 @@ template <class T>
 /// `room`: of a block's sum, for what it may lack of its weights.
 ///
 /// All of the block is asked for at once, and summed by parts; the part that matters is then in the cache.
-template <class T>
-[[nodiscard]] __device__ __noinline__ token_id draw_token(T const* row, std::uint32_t size, distribution const& p,
+template <class Row>
+[[nodiscard]] __device__ __noinline__ token_id draw_token(Row row, std::uint32_t size, distribution const& p,
                                                           double const* upto, double u, double room = block_room) {
-    using lanes = row_lanes<T>;
+    using lanes = lanes_of<Row>;
     if (p.is_one_hot()) return p.mode;
     double const threshold = u * p.total;
     std::uint32_t const block = find_block(upto, count_blocks(size), threshold);
@@ -231,17 +231,17 @@ template <class T>
 }
 
 /// WARP collective: the first token of the block whose logit is `largest`.
-template <class T>
-[[nodiscard]] __device__ __noinline__ token_id find_largest(T const* row, std::uint32_t size, std::uint32_t block,
+template <class Row>
+[[nodiscard]] __device__ __noinline__ token_id find_largest(Row row, std::uint32_t size, std::uint32_t block,
                                                             float largest) {
-    row_lanes<T> logits;
+    lanes_of<Row> logits;
     read_block(row, size, block, logits);
     std::uint32_t place = no_place;
 #pragma unroll
-    for (unsigned i = 0; i < row_lanes<T>::vectors; ++i) {
+    for (unsigned i = 0; i < lanes_of<Row>::vectors; ++i) {
 #pragma unroll
-        for (unsigned e = 0; e < row_lanes<T>::together; ++e) {
-            if (logits(i, e) == largest && place == no_place) place = row_lanes<T>::place(i, e);
+        for (unsigned e = 0; e < lanes_of<Row>::together; ++e) {
+            if (logits(i, e) == largest && place == no_place) place = lanes_of<Row>::place(i, e);
         }
     }
     return static_cast<token_id>(block * block_tokens + __reduce_min_sync(all_lanes, place));

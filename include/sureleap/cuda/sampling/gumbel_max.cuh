@@ -108,8 +108,8 @@ public:
     /// Gets ready for `block` of `row`; call it before visit_block. Every 8 blocks it makes noise; the first time,
     /// those who have the smallest exponential of a group of these 8 blocks are expected: 64 tokens with as good a
     /// chance together as all 8,192.
-    template <class T>
-    __device__ void prepare_block(T const* row, std::uint32_t size, std::uint32_t block) {
+    template <class Row>
+    __device__ void prepare_block(Row row, std::uint32_t size, std::uint32_t block) {
         std::uint32_t const noise = block / blocks_of_noise;
         if (noise == noise_) return;
         bool const first = noise_ == no_noise;
@@ -148,8 +148,9 @@ public:
     }
 
     /// The tokens of a block of `row`, whose ids are their places in it. Looks into `row` again for those that may win.
-    template <class T>
-    __device__ void visit_block(T const* row, std::uint32_t block, row_lanes<T> const& in) {
+    template <class Row>
+    __device__ void visit_block(Row row, std::uint32_t block, lanes_of<Row> const& in) {
+        using lanes = lanes_of<Row>;
         std::uint32_t some = in_time(block, in);
         while (__any_sync(all_lanes, some != 0)) {
             unsigned place = 0;
@@ -157,7 +158,7 @@ public:
             float logit = -infinity;
             if (some != 0) {
                 auto const j = static_cast<unsigned>(__ffs(static_cast<int>(some))) - 1;
-                place = row_lanes<T>::place(j / row_lanes<T>::together, j % row_lanes<T>::together);
+                place = lanes::place(j / lanes::together, j % lanes::together);
                 some &= some - 1;
                 v = static_cast<token_id>(block * block_tokens + place);
                 logit = load(row[v]);
@@ -226,33 +227,33 @@ private:
     }
 
     /// The lane's logits that may belong to a token in time, as bits.
-    template <class T>
-    [[nodiscard]] __device__ std::uint32_t in_time(std::uint32_t block, row_lanes<T> const& in) const {
+    template <class Lanes>
+    [[nodiscard]] __device__ std::uint32_t in_time(std::uint32_t block, Lanes const& in) const {
         float least[8];
 #pragma unroll
         for (unsigned g = 0; g < 8; ++g) {
             least[g] = __shfl_sync(all_lanes, least_[g % 2], static_cast<int>(block % blocks_of_noise * 4 + g / 2));
         }
         // One comparison a logit, as long as there is nobody.
-        bool any = false;
+        bool any = in.others() != 0;
         for_each(in, [&](unsigned, float logit, float limit) { any |= !(logit <= limit); }, least);
         if (!any) return 0;
-        std::uint32_t some = 0;
+        std::uint32_t some = in.others();
         for_each(in, [&](unsigned j, float logit, float limit) { some |= !(logit <= limit) ? 1u << j : 0u; }, least);
         return some;
     }
     /// f(number of the lane's logit, the logit, what stands in `groups` for its group). No array has an index that is
     /// found out at run time.
-    template <class T, class F>
-    static __device__ __forceinline__ void for_each(row_lanes<T> const& in, F const& f, float const (&groups)[8]) {
-        constexpr unsigned together = row_lanes<T>::together;
+    template <class Lanes, class F>
+    static __device__ __forceinline__ void for_each(Lanes const& in, F const& f, float const (&groups)[8]) {
+        constexpr unsigned together = Lanes::together;
 #pragma unroll
-        for (unsigned i = 0; i < row_lanes<T>::vectors; ++i) {
+        for (unsigned i = 0; i < Lanes::vectors; ++i) {
             // Vectors of a warp are one group of floats or two of what is half as wide.
             float of_group = groups[i * together / 4];
             if (together == 8 && lane_index() >= warp_size / 2) of_group = groups[i * together / 4 + together / 8];
 #pragma unroll
-            for (unsigned e = 0; e < together; ++e) f(i * together + e, in(i, e), of_group);
+            for (unsigned e = 0; e < together; ++e) f(i * together + e, in.plain(i, e), of_group);
         }
     }
     /// With the words of its group.

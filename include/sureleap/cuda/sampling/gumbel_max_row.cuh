@@ -25,8 +25,8 @@ struct gumbel_shared {
 
 /// The winner among the tokens of a whole row under a dense distribution, truncated or not. A BLOCK collective; every
 /// thread gets the result. One pass over the row, and `likely` (a token or no_token) makes it cheaper if it does well.
-template <class T>
-[[nodiscard]] __device__ gumbel_winner gumbel_max_row(T const* row, std::uint32_t size, distribution const& how,
+template <class Row>
+[[nodiscard]] __device__ gumbel_winner gumbel_max_row(Row row, std::uint32_t size, distribution const& how,
                                                       draw_key const& key, token_id likely, gumbel_shared& shared) {
     unsigned const warps = blockDim.x / warp_size;
     std::uint32_t const blocks = count_blocks(size);
@@ -36,7 +36,7 @@ template <class T>
     if (likely != no_token) mine.expect(likely, load(row[likely]));
     for (std::uint32_t b = first; b < first + share && b < blocks; ++b) {
         mine.prepare_block(row, size, b);
-        row_lanes<T> logits;
+        lanes_of<Row> logits;
         read_block(row, size, b, logits);
         mine.visit_block(row, b, logits);
     }

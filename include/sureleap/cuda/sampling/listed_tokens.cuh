@@ -50,7 +50,7 @@ template <class Of>
 /// The list of a row and its histogram, one after the other in the same memory. All members are BLOCK collectives
 /// unless they are marked otherwise. The row is told to each: an object that pointed to its neighbour could not stay in
 /// registers.
-template <class T>
+template <class Row>
 class listed_tokens {
 public:
     using key_type = unsigned long long;
@@ -59,7 +59,7 @@ public:
 
     /// Lists the tokens in [begin, stop), sorted; returns how many there are, and if that is more than fit, there is no
     /// list.
-    [[nodiscard]] __device__ unsigned list(ordered_row<T> const& row, key_type begin, key_type stop) {
+    [[nodiscard]] __device__ unsigned list(ordered_row<Row> const& row, key_type begin, key_type stop) {
         __syncthreads();  // no mutant: between two lists something has a barrier, by chance
         if (threadIdx.x == 0) s_.listed = 0;
         __syncthreads();
@@ -73,7 +73,7 @@ public:
         return count;
     }
     /// Bins of 2^shift keys from `begin` on.
-    __device__ void count_bins(ordered_row<T> const& row, token_measure what, key_type begin, key_type stop,
+    __device__ void count_bins(ordered_row<Row> const& row, token_measure what, key_type begin, key_type stop,
                                unsigned shift) {
         __syncthreads();
         for (unsigned i = threadIdx.x; i < truncate_shared::capacity; i += blockDim.x) {

@@ -77,12 +77,12 @@ private:
 };
 
 /// One row. All members are BLOCK collectives unless they are marked otherwise.
-template <class T>
+template <class Row>
 class ordered_row {
 public:
     using key_type = unsigned long long;
 
-    __device__ ordered_row(T const* row, std::uint32_t size, float scale, row_statistics const& statistics,
+    __device__ ordered_row(Row row, std::uint32_t size, float scale, row_statistics const& statistics,
                            truncate_shared& s)
         : row_(row),
           size_(size),
@@ -140,25 +140,24 @@ public:
         std::uint32_t const blocks = count_blocks(size_);
         for (std::uint32_t b = warp_index(); b < blocks; b += blockDim.x / warp_size) {
             if (!(s_.largest[b % truncate_shared::parts] >= low)) continue;
-            row_lanes<T> logits;
+            lanes_of<Row> logits;
             read_block(row_, size_, b, logits);
             // Eight tokens at a time, from the front: f is long, and 32 copies of it would not stay in the cache.
-            constexpr unsigned vectors = row_lanes<T>::vectors;
-            constexpr unsigned some = 8 / row_lanes<T>::together;
+            constexpr unsigned vectors = lanes_of<Row>::vectors;
+            constexpr unsigned some = 8 / lanes_of<Row>::together;
 #pragma unroll 1
             for (unsigned first = 0; first < vectors; first += some) {
 #pragma unroll
                 for (unsigned i = 0; i < some; ++i) {
 #pragma unroll
-                    for (unsigned e = 0; e < row_lanes<T>::together; ++e) {
+                    for (unsigned e = 0; e < lanes_of<Row>::together; ++e) {
                         float const logit = logits(i, e);
                         if (!(logit >= low)) continue;  // -inf too: `low` is a number
-                        key_type const key = order_.key(logit, b * block_tokens + row_lanes<T>::place(first + i, e));
+                        key_type const key = order_.key(logit, b * block_tokens + lanes_of<Row>::place(first + i, e));
                         if (key >= begin && key < stop) f(key, logit);
                     }
                 }
-#pragma unroll
-                for (unsigned i = 0; i + some < vectors; ++i) logits.raw[i] = logits.raw[i + some];
+                logits.template drop<some>();
             }
         }
     }
@@ -181,13 +180,13 @@ private:
         if (statistics_.blocks != nullptr) return;
         // Every part is one warp's.
         for (std::uint32_t b = warp_index(); b < blocks; b += warps) {
-            row_lanes<T> logits;
+            lanes_of<Row> logits;
             read_block(row_, size_, b, logits);
             float largest = -infinity;
 #pragma unroll
-            for (unsigned i = 0; i < row_lanes<T>::vectors; ++i) {
+            for (unsigned i = 0; i < lanes_of<Row>::vectors; ++i) {
 #pragma unroll
-                for (unsigned e = 0; e < row_lanes<T>::together; ++e) largest = fmaxf(largest, logits(i, e));
+                for (unsigned e = 0; e < lanes_of<Row>::together; ++e) largest = fmaxf(largest, logits(i, e));
             }
             largest = warp_max(largest);
             float& of_part = s_.largest[b % truncate_shared::parts];
@@ -196,7 +195,7 @@ private:
         __syncthreads();
     }
 
-    T const* row_;
+    Row row_;
     std::uint32_t size_;
     float scale_;
     row_statistics statistics_;

@@ -42,6 +42,13 @@ struct logits_rows {
     float const* log_normalisers = nullptr;
     float const* block_sums = nullptr;  ///< [rows, row_blocks(vocabulary)] as on the host, or null
 
+    using value_type = T;
+    using row_type = T const*;
+    /// Row i of the batch, which is the one behind draft k of request r.
+    template <class Round>
+    [[nodiscard]] __device__ T const* row(std::uint32_t i, Round const&, std::uint32_t, std::uint32_t) const {
+        return row(i);
+    }
     [[nodiscard]] __device__ T const* row(std::uint32_t i) const { return data + i * stride; }
     /// Normalisers were given that are those of `how`, and none of rows first .. last is too large to be read (the
     /// host's largest_normaliser): distributions of these rows take no pass over them.
@@ -95,7 +102,37 @@ struct row_lanes {
     [[nodiscard]] __device__ __forceinline__ float operator()(unsigned i, unsigned e) const {
         return detail::widen_from<T>(raw[i], e);
     }
+    // Rows that are edited have tokens that take longer, and are kept apart from the rest (edited_row.cuh):
+
+    /// The logit of a token that does not; of one that does -inf.
+    [[nodiscard]] __device__ __forceinline__ float plain(unsigned i, unsigned e) const { return (*this)(i, e); }
+    /// Which do, as bits i together + e.
+    [[nodiscard]] __device__ __forceinline__ std::uint32_t others() const { return 0; }
+    /// f(logit) of those.
+    template <class F>
+    __device__ __forceinline__ void for_others(F const&) const {}
+
+    /// Vector i becomes what vector i + some was.
+    template <unsigned some>
+    __device__ __forceinline__ void drop() {
+#pragma unroll
+        for (unsigned i = 0; i + some < vectors; ++i) raw[i] = raw[i + some];
+    }
 };
+
+namespace detail {
+template <class Row>
+struct lanes_of_row {
+    using type = typename Row::lanes_type;
+};
+template <class T>
+struct lanes_of_row<T*> {
+    using type = row_lanes<std::remove_const_t<T>>;
+};
+}  // namespace detail
+/// What a lane holds of a block of a row: T const*, or a row that is edited as it is read (edited_row.cuh).
+template <class Row>
+using lanes_of = typename detail::lanes_of_row<Row>::type;
 
 /// Tokens first, first + 1 ... of a row, as many as fit 16 bytes; -inf beyond its end.
 template <class T>
@@ -162,15 +199,16 @@ namespace detail {
 }
 
 /// WARP collective. Five instructions a logit and a half: widening, maximum, fma, ex2, addition, and the shuffles.
-template <class T>
-[[nodiscard]] __device__ __forceinline__ block_weight weigh_block(row_lanes<T> const& logits, float rate) {
-    using lanes = row_lanes<T>;
+template <class Lanes>
+[[nodiscard]] __device__ __forceinline__ block_weight weigh_block(Lanes const& logits, float rate) {
+    using lanes = Lanes;
     float largest = -infinity;
 #pragma unroll
     for (unsigned i = 0; i < lanes::vectors; ++i) {
 #pragma unroll
-        for (unsigned e = 0; e < lanes::together; ++e) largest = fmaxf(largest, logits(i, e));
+        for (unsigned e = 0; e < lanes::together; ++e) largest = fmaxf(largest, logits.plain(i, e));
     }
+    logits.for_others([&](float logit) { largest = fmaxf(largest, logit); });
     largest = warp_max(largest);
     float const top = largest > -infinity ? largest : 0.0f;  // of masked tokens alone: weights 0, where NaN still shows
     float const reference = top * rate;
@@ -180,14 +218,16 @@ template <class T>
         for (unsigned i = 0; i < lanes::vectors; ++i) {
 #pragma unroll
             for (unsigned e = 0; e < lanes::together; ++e)
-                sums[e % 4] += quick_exp2(fmaf(logits(i, e), rate, -reference));
+                sums[e % 4] += quick_exp2(fmaf(logits.plain(i, e), rate, -reference));
         }
+        logits.for_others([&](float logit) { sums[0] += quick_exp2(fmaf(logit, rate, -reference)); });
     } else {
 #pragma unroll
         for (unsigned i = 0; i < lanes::vectors; ++i) {
 #pragma unroll
-            for (unsigned e = 0; e < lanes::together; ++e) sums[e % 4] += quick_exp2((logits(i, e) - top) * rate);
+            for (unsigned e = 0; e < lanes::together; ++e) sums[e % 4] += quick_exp2((logits.plain(i, e) - top) * rate);
         }
+        logits.for_others([&](float logit) { sums[0] += quick_exp2((logit - top) * rate); });
     }
     return {largest, warp_sum((sums[0] + sums[1]) + (sums[2] + sums[3]))};
 }

@@ -39,13 +39,13 @@ struct cutoff {
 namespace detail {
 
 /// The filters of one row. All members are BLOCK collectives unless they are marked otherwise.
-template <class T>
+template <class Row>
 class row_filters {
 public:
     using key_type = unsigned long long;
     using measure = token_measure;
 
-    __device__ row_filters(T const* row, std::uint32_t size, float scale, row_statistics const& statistics,
+    __device__ row_filters(Row row, std::uint32_t size, float scale, row_statistics const& statistics,
                            truncate_shared& s)
         : row_(row, size, scale, statistics, s), tokens_(s), s_(s), first_(row_.first_key()), end_(row_.end_key()) {}
 
@@ -190,8 +190,8 @@ private:
         return mine;
     }
 
-    ordered_row<T> row_;
-    listed_tokens<T> tokens_;
+    ordered_row<Row> row_;
+    listed_tokens<Row> tokens_;
     truncate_shared& s_;
     // What is left lies in [first_, end_). It is all that counts of the row until a filter ended it, and then the token
     // before end_ is the last one kept.
@@ -209,11 +209,11 @@ private:
 /// NaN or +inf, and statistics.top is finite. The result is detail::truncate's, up to weights at the boundary of top-p
 /// or min-p that differ by rounding. Passes over the row: one for its largest logits, unless the statistics tell them;
 /// one for the total, if top-p comes first and they do not tell it; then mostly one over a part of it.
-template <class T>
-[[nodiscard]] __device__ __noinline__ cutoff truncate(T const* row, std::uint32_t size, transform const& how,
+template <class Row>
+[[nodiscard]] __device__ __noinline__ cutoff truncate(Row row, std::uint32_t size, transform const& how,
                                                       row_statistics const& statistics, truncate_shared& shared) {
-    detail::row_filters<T> filters(row, size, static_cast<float>(1.0 / how.temperature), statistics, shared);
-    using measure = typename detail::row_filters<T>::measure;
+    detail::row_filters<Row> filters(row, size, static_cast<float>(1.0 / how.temperature), statistics, shared);
+    using measure = typename detail::row_filters<Row>::measure;
 #pragma unroll 1
     for (unsigned i = 0; i < 2; ++i) {  // one copy of the search is large enough
         bool const first = i == 0;

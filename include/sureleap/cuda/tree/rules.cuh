@@ -82,9 +82,9 @@ struct tree_rejection_shared {
 /// The node whose children are judged, the same in all threads. With a deterministic rule children were chosen, and
 /// nothing is read of q. The functions below are BLOCK collectives with the same results in all threads, unless they
 /// say otherwise.
-template <class DraftRule, class T, class DraftRows>
+template <class DraftRule, class Rows, class DraftRows>
 struct judged_node {
-    verification<T, tree_drafts<DraftRows>> const& c;
+    verification<Rows, tree_drafts<DraftRows>> const& c;
     rejected_node* rejected;  ///< children, in shared memory
     std::uint32_t n = 0;
     distribution p{};
@@ -93,8 +93,8 @@ struct judged_node {
 };
 
 /// Goes to node n, all of whose children are still to be judged, and makes its distribution; false if its row has none.
-template <class DraftRule, class T, class DraftRows>
-[[nodiscard]] __device__ bool arrive(judged_node<DraftRule, T, DraftRows>& at, std::uint32_t n,
+template <class DraftRule, class Rows, class DraftRows>
+[[nodiscard]] __device__ bool arrive(judged_node<DraftRule, Rows, DraftRows>& at, std::uint32_t n,
                                      request_work const& work) {
     auto const& c = at.c;
     if (work.what == work_kind::taken) {
@@ -115,8 +115,8 @@ template <class DraftRule, class T, class DraftRows>
 
 /// One thread: what the first `count` rejected children left of p(v) = weight; without the last one's division unless
 /// `divides`. `drafted`: q(v).
-template <class DraftRule, class T, class DraftRows>
-[[nodiscard]] __device__ double left_of(judged_node<DraftRule, T, DraftRows> const& at, token_id v, double drafted,
+template <class DraftRule, class Rows, class DraftRows>
+[[nodiscard]] __device__ double left_of(judged_node<DraftRule, Rows, DraftRows> const& at, token_id v, double drafted,
                                         bool divides) {
     double weight = probability_of(at.p, at.c.row(at.n), v);
     for (std::uint32_t j = 0; j < at.count; ++j) {
@@ -133,8 +133,8 @@ template <class DraftRule, class T, class DraftRows>
 }
 
 /// The test of the next child.
-template <class DraftRule, class T, class DraftRows>
-[[nodiscard]] __device__ bool keeps(judged_node<DraftRule, T, DraftRows> const& at, std::uint32_t child) {
+template <class DraftRule, class Rows, class DraftRows>
+[[nodiscard]] __device__ bool keeps(judged_node<DraftRule, Rows, DraftRows> const& at, std::uint32_t child) {
     token_id const x = at.c.token(child - 1);
     double drafted = 0.0;
     double drawn = 1.0;
@@ -146,8 +146,8 @@ template <class DraftRule, class T, class DraftRows>
 }
 
 /// One thread: what is left of token i of block b, whose drafted weights are there.
-template <class DraftRule, class T, class DraftRows>
-[[nodiscard]] __device__ double left_in_block(judged_node<DraftRule, T, DraftRows> const& at, std::uint32_t b,
+template <class DraftRule, class Rows, class DraftRows>
+[[nodiscard]] __device__ double left_in_block(judged_node<DraftRule, Rows, DraftRows> const& at, std::uint32_t b,
                                               std::uint32_t i) {
     std::uint32_t const v = b * block_tokens + i;
     if (v >= at.c.vocabulary()) return 0.0;
@@ -159,8 +159,8 @@ template <class DraftRule, class T, class DraftRows>
 
 /// One thread: q's part of token i of that block, unless a rejected child has it. Added up, and not taken from 1: the
 /// rounding of the whole may be larger than what is left.
-template <class DraftRule, class T, class DraftRows>
-[[nodiscard]] __device__ double undrawn_in_block(judged_node<DraftRule, T, DraftRows> const& at, std::uint32_t b,
+template <class DraftRule, class Rows, class DraftRows>
+[[nodiscard]] __device__ double undrawn_in_block(judged_node<DraftRule, Rows, DraftRows> const& at, std::uint32_t b,
                                                  std::uint32_t i) {
     for (std::uint32_t j = 0; j < at.count; ++j) {
         if (b * block_tokens + i == static_cast<std::uint32_t>(at.rejected[j].token)) return 0.0;
@@ -170,8 +170,8 @@ template <class DraftRule, class T, class DraftRows>
 
 /// The next child, x, is rejected: a record of it, the mass that it leaves of p in units of the distribution before the
 /// last division, and the part of q, which is added up in the same pass.
-template <class DraftRule, class T, class DraftRows>
-__device__ void reject(judged_node<DraftRule, T, DraftRows>& at, token_id x) {
+template <class DraftRule, class Rows, class DraftRows>
+__device__ void reject(judged_node<DraftRule, Rows, DraftRows>& at, token_id x) {
     auto const& c = at.c;
     if (threadIdx.x == 0) at.rejected[at.count] = {x, at.undrawn, 0.0};
     __syncthreads();
@@ -191,8 +191,8 @@ __device__ void reject(judged_node<DraftRule, T, DraftRows>& at, token_id x) {
 }
 
 /// The token behind the path: of p, or of what the children left of it, whose masses the last rejection made.
-template <class DraftRule, class T, class DraftRows>
-[[nodiscard]] __device__ token_id draw_behind(judged_node<DraftRule, T, DraftRows> const& at) {
+template <class DraftRule, class Rows, class DraftRows>
+[[nodiscard]] __device__ token_id draw_behind(judged_node<DraftRule, Rows, DraftRows> const& at) {
     if (at.count == 0) return draw_target(at.c, at.n, at.c.key(at.n, purpose::bonus));
     draw_key const name = at.c.key(at.n, purpose::residual);
     double const threshold = uniform(name) * at.rejected[at.count - 1].left;
@@ -201,11 +201,11 @@ template <class DraftRule, class T, class DraftRows>
 }
 
 /// Judges the tree of a request. What truncated distributions are is known by now (make_cut_target).
-template <class DraftRule, class T, class DraftRows>
-__device__ void judge_tree(verification<T, tree_drafts<DraftRows>> const& c, rejected_node* rejected,
+template <class DraftRule, class Rows, class DraftRows>
+__device__ void judge_tree(verification<Rows, tree_drafts<DraftRows>> const& c, rejected_node* rejected,
                            request_work const& work) {
     tree_columns const& trees = c.task.drafts.trees;
-    judged_node<DraftRule, T, DraftRows> at{c, rejected};
+    judged_node<DraftRule, Rows, DraftRows> at{c, rejected};
     std::uint32_t n = 0;
     for (std::uint32_t accepted = 0;; ++accepted) {
         if (!arrive(at, n, work)) return refuse(c);

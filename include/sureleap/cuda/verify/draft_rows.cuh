@@ -25,6 +25,7 @@
 #include <sureleap/cuda/core/distribution.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/sampling/row.cuh>
+#include <sureleap/verify/engine_arrays.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
@@ -57,6 +58,53 @@ struct dense_draft_rows {
 private:
     [[nodiscard]] __device__ T const* row(std::uint32_t r, std::uint32_t k) const {
         return data + (static_cast<std::size_t>(r) * block_size + k) * stride;
+    }
+};
+
+/// Rows of an engine (q_arrays): logits or probabilities, of all tokens or of some that are listed.
+template <class T>
+struct engine_draft_rows {
+    T const* data = nullptr;
+    std::size_t const* first = nullptr;  ///< [R] where the row of position 0 of a request begins
+    std::size_t stride = 0;              ///< elements from position to position
+    integer_array listed{};              ///< which tokens the numbers are of, in the same places; null: all in order
+    std::uint32_t size = 0;              ///< numbers of a row
+    bool probabilities = false;
+
+    /// Any thread: the weight of the number in place i of a row, under q.
+    [[nodiscard]] __device__ float weight_at(std::size_t place, distribution const& q, token_id i) const {
+        float const x = load(data[place]);
+        return probabilities ? x : q.weight(x, i);
+    }
+    [[nodiscard]] __device__ std::size_t begin(std::uint32_t r, std::uint32_t k) const { return first[r] + k * stride; }
+
+    [[nodiscard]] __device__ float weight(std::uint32_t r, std::uint32_t k, distribution const& q, token_id v) const {
+        std::size_t const row = begin(r, k);
+        if (!listed) return weight_at(row + static_cast<std::size_t>(v), q, v);
+        float mine = 0.0f;
+        for (std::uint32_t i = lane_index(); i < size; i += warp_size) {
+            if (listed[row + i] == v) mine += weight_at(row + i, q, static_cast<token_id>(i));
+        }
+        return warp_sum(mine);
+    }
+    __device__ void weights(std::uint32_t r, std::uint32_t k, distribution const& q, std::uint32_t block,
+                            float* out) const {
+        std::size_t const row = begin(r, k);
+        std::uint32_t const base = block * block_tokens;
+        if (!listed) {
+            for (std::uint32_t i = threadIdx.x; i < block_tokens; i += blockDim.x) {
+                std::uint32_t const v = base + i;
+                out[i] = v < size ? weight_at(row + v, q, static_cast<token_id>(v)) : 0.0f;
+            }
+            return;
+        }
+        for (std::uint32_t i = threadIdx.x; i < block_tokens; i += blockDim.x) out[i] = 0.0f;
+        __syncthreads();
+        for (std::uint32_t i = threadIdx.x; i < size; i += blockDim.x) {
+            std::int64_t const v = listed[row + i];
+            if (v < base || v >= static_cast<std::int64_t>(base) + block_tokens) continue;
+            out[static_cast<std::uint32_t>(v) - base] = weight_at(row + i, q, static_cast<token_id>(i));
+        }
     }
 };
 

@@ -25,8 +25,8 @@ namespace cuda {
 namespace detail {
 
 /// BLOCK collective: what rows are that come with their normalisers. A row is two loads, unless it is drawn from.
-template <class Rule, class T, class DraftRows>
-__device__ void take_targets(verification<T, DraftRows> const& c) {
+template <class Rule, class Rows, class DraftRows>
+__device__ void take_targets(verification<Rows, DraftRows> const& c) {
     for (std::uint32_t k = 0; k <= c.length; ++k) {
         distribution p = take_distribution(c, k);
         if (p.valid() && (Rule::chooses || is_rounded_far(p.shift))) p = sum_taken(c, k, p);
@@ -40,16 +40,16 @@ __device__ void take_targets(verification<T, DraftRows> const& c) {
 }
 
 /// BLOCK collective: judges a request. What truncated distributions are is known by now (make_cut_target).
-template <class Rule, class T, class DraftRows>
-__device__ void judge_request(verify_task<T, DraftRows> const& task, verify_shared& s, std::uint32_t r) {
+template <class Rule, class Rows, class DraftRows>
+__device__ void judge_request(verify_task<Rows, DraftRows> const& task, verify_shared& s, std::uint32_t r) {
     request_work const work = request_work::of<Rule>(task, r);
-    verification<T, DraftRows> const c{task, r, &s.verification};
+    verification<Rows, DraftRows> const c{task, r, &s.verification};
     if (work.what == work_kind::nothing) return refuse_undrafted(c);
     if (work.what == work_kind::taken) {
         take_targets<Rule>(c);
     } else if (!work.cut) {
         for (std::uint32_t k = warp_index(); k <= work.length; k += verification_warps) {
-            make_target<Rule, T, DraftRows>(c, k, work);
+            make_target<Rule, Rows, DraftRows>(c, k, work);
         }
     }
     __syncthreads();

@@ -44,16 +44,17 @@ namespace detail {
 // ---- q, and masses of what is left: of chains and trees ------------------------------------------------------------
 
 /// Any WARP: q(x) of position k.
-template <class T, class DraftRows>
-[[nodiscard]] __device__ double drafted_probability(verification<T, DraftRows> const& c, std::uint32_t k, token_id x) {
+template <class Rows, class DraftRows>
+[[nodiscard]] __device__ double drafted_probability(verification<Rows, DraftRows> const& c, std::uint32_t k,
+                                                    token_id x) {
     distribution const& q = c.q(k);
     if (q.is_one_hot()) return x == q.mode ? 1.0 : 0.0;
     return static_cast<double>(c.task.drafts.weight(c.r, k, q, x)) / q.total;
 }
 
 /// q's weights of block b of position k into c.shared->drafted, for all to read.
-template <class T, class DraftRows>
-__device__ void weigh_draft(verification<T, DraftRows> const& c, std::uint32_t k, std::uint32_t b) {
+template <class Rows, class DraftRows>
+__device__ void weigh_draft(verification<Rows, DraftRows> const& c, std::uint32_t k, std::uint32_t b) {
     distribution const& q = c.q(k);
     float* const drafted = c.shared->drafted;
     if (q.is_one_hot()) {
@@ -78,8 +79,8 @@ __device__ void weigh_draft(verification<T, DraftRows> const& c, std::uint32_t k
 }
 
 /// The mass of block b of what a rule left of p, stored: the sum of left_of(i) over its tokens i, one thread each.
-template <class T, class DraftRows, class Left>
-__device__ void weigh_left(verification<T, DraftRows> const& c, std::uint32_t b, Left const& left_of) {
+template <class Rows, class DraftRows, class Left>
+__device__ void weigh_left(verification<Rows, DraftRows> const& c, std::uint32_t b, Left const& left_of) {
     double sum = 0.0;
     for (std::uint32_t i = threadIdx.x; i < block_tokens; i += verification_threads) sum += left_of(i);
     sum = warp_sum(sum);
@@ -94,16 +95,16 @@ __device__ void weigh_left(verification<T, DraftRows> const& c, std::uint32_t b,
 }
 
 /// The mass of all blocks, when they are stored; makes them cumulative.
-template <class T, class DraftRows>
-[[nodiscard]] __device__ double total_left(verification<T, DraftRows> const& c) {
+template <class Rows, class DraftRows>
+[[nodiscard]] __device__ double total_left(verification<Rows, DraftRows> const& c) {
     return add_up(*c.shared, c.left(), c.blocks());
 }
 
 /// The token of what a rule left of p at `threshold`, by cumulative masses. left_of(b, i): what is left of token i of
 /// block b, by one thread, when q's weights of the block are there if `reads_q`. No mass left means that rejection
 /// rounded into existence: then it is a token of p itself, by `name`.
-template <bool reads_q, class T, class DraftRows, class Left>
-[[nodiscard]] __device__ token_id draw_left(verification<T, DraftRows> const& c, std::uint32_t k, double threshold,
+template <bool reads_q, class Rows, class DraftRows, class Left>
+[[nodiscard]] __device__ token_id draw_left(verification<Rows, DraftRows> const& c, std::uint32_t k, double threshold,
                                             draw_key const& name, Left const& left_of) {
     double const* const masses = c.left();
     std::uint32_t const b = find_block(masses, c.blocks(), threshold);
@@ -124,16 +125,16 @@ template <bool reads_q, class T, class DraftRows, class Left>
 // ---- of chains: max(scale p - q, 0) --------------------------------------------------------------------------------
 
 /// max(scale p - q, 0), in units of p's weights, of which q's are a fixed multiple: exactly 0 where both are the same.
-template <class T>
+template <class Row>
 struct remainder {
     distribution p;
-    T const* row;
+    Row row;
     std::uint32_t vocabulary;
     double ratio;
     double factor;
 
-    template <class DraftRows>
-    __device__ remainder(verification<T, DraftRows> const& c, residual_pass const& how)
+    template <class Rows, class DraftRows>
+    __device__ remainder(verification<Rows, DraftRows> const& c, residual_pass const& how)
         : p(c.target(how.position).p),
           row(c.row(how.position)),
           vocabulary(c.vocabulary()),
@@ -151,9 +152,9 @@ struct remainder {
 };
 
 /// WARP collective: y ~ p, if it is the correction, which it is with probability max(1 - q(y) / (scale p(y)), 0).
-template <class T, class DraftRows>
-[[nodiscard]] __device__ token_id propose(verification<T, DraftRows> const& c, std::uint32_t k, distribution const& p,
-                                          double scale, draw_key name, std::uint32_t attempt) {
+template <class Rows, class DraftRows>
+[[nodiscard]] __device__ token_id propose(verification<Rows, DraftRows> const& c, std::uint32_t k,
+                                          distribution const& p, double scale, draw_key name, std::uint32_t attempt) {
     name.index |= attempt;
     name.use = purpose::proposal;
     token_id const y = draw_by_warp(c, k, p, name);
@@ -182,16 +183,16 @@ template <class Try>
 }
 
 /// One block of a pass: its mass, stored.
-template <class T, class DraftRows>
-__device__ void pass_block(verification<T, DraftRows> const& c, residual_pass const& how, std::uint32_t b) {
-    remainder<T> const left(c, how);
+template <class Rows, class DraftRows>
+__device__ void pass_block(verification<Rows, DraftRows> const& c, residual_pass const& how, std::uint32_t b) {
+    remainder<typename Rows::row_type> const left(c, how);
     weigh_draft(c, how.position, b);
     weigh_left(c, b, [&](std::uint32_t i) { return left.of(b, i, c.shared->drafted[i]); });
 }
 
 /// Makes the pass, or lets many blocks make it and returns false: the request is resumed when they have.
-template <class T, class DraftRows>
-[[nodiscard]] __device__ bool pass(verification<T, DraftRows> const& c, residual_pass const& how, double& mass) {
+template <class Rows, class DraftRows>
+[[nodiscard]] __device__ bool pass(verification<Rows, DraftRows> const& c, residual_pass const& how, double& mass) {
     if (c.blocks() <= short_row_blocks || c.stage == pass_stages) {
         for (std::uint32_t b = 0; b < c.blocks(); ++b) pass_block(c, how, b);
         mass = total_left(c);
@@ -211,11 +212,11 @@ template <class T, class DraftRows>
 
 /// A token of the distribution max(scale p - q, 0), whose blocks' masses are known. No mass left means p = q up to
 /// rounding: then p itself is the distribution.
-template <class T, class DraftRows>
-[[nodiscard]] __device__ token_id draw_residual(verification<T, DraftRows> const& c, residual_pass const& how,
+template <class Rows, class DraftRows>
+[[nodiscard]] __device__ token_id draw_residual(verification<Rows, DraftRows> const& c, residual_pass const& how,
                                                 double mass) {
     draw_key const name = c.key(how.position, purpose::residual);
-    detail::remainder<T> const left(c, how);
+    detail::remainder<typename Rows::row_type> const left(c, how);
     return detail::draw_left<true>(c, how.position, uniform(name) * mass, name, [&](std::uint32_t b, std::uint32_t i) {
         return left.of(b, i, c.shared->drafted[i]);
     });
@@ -223,8 +224,8 @@ template <class T, class DraftRows>
 
 /// The correction at position k, or its pass is on the way: a token with probability max(p - q, 0) / its mass
 /// (draw_residual). Ends the request, now or then.
-template <class T, class DraftRows>
-__device__ void correct(verification<T, DraftRows> const& c, std::uint32_t k) {
+template <class Rows, class DraftRows>
+__device__ void correct(verification<Rows, DraftRows> const& c, std::uint32_t k) {
     detail::prepare_draw(c, k);
     distribution const p = c.target(k).p;
     draw_key const name = c.key(k, purpose::residual);
@@ -243,8 +244,8 @@ __device__ void correct(verification<T, DraftRows> const& c, std::uint32_t k) {
 }
 
 /// What correct_or_reject was open about, once the mass of max(scale p - q, 0) is known: a token or rejected_token.
-template <class T, class DraftRows>
-[[nodiscard]] __device__ token_id judge_by_mass(verification<T, DraftRows> const& c, residual_pass const& how,
+template <class Rows, class DraftRows>
+[[nodiscard]] __device__ token_id judge_by_mass(verification<Rows, DraftRows> const& c, residual_pass const& how,
                                                 double mass) {
     draw_key last = c.key(how.position - 1, purpose::accept);
     if (c.blocks() > 1) last.index |= 1u << 16;
@@ -255,8 +256,8 @@ template <class T, class DraftRows>
 
 /// Block verification's test of a prefix of k tokens that survives with probability `scale` < 1, and the correction
 /// behind it: a token, rejected_token, or no_token if its pass is on the way.
-template <class T, class DraftRows>
-[[nodiscard]] __device__ token_id correct_or_reject(verification<T, DraftRows> const& c, std::uint32_t k,
+template <class Rows, class DraftRows>
+[[nodiscard]] __device__ token_id correct_or_reject(verification<Rows, DraftRows> const& c, std::uint32_t k,
                                                     double scale) {
     detail::prepare_draw(c, k);
     distribution const p = c.target(k).p;

@@ -43,9 +43,9 @@ namespace detail {
 
 /// The cumulative sums of p by a pass over row k, but for blocks that may_weigh(b) says have no weight; returns the
 /// total.
-template <class T, class DraftRows, class MayWeigh>
-[[nodiscard]] __device__ double sum_blocks(verification<T, DraftRows> const& c, std::uint32_t k, distribution const& p,
-                                           MayWeigh const& may_weigh) {
+template <class Rows, class DraftRows, class MayWeigh>
+[[nodiscard]] __device__ double sum_blocks(verification<Rows, DraftRows> const& c, std::uint32_t k,
+                                           distribution const& p, MayWeigh const& may_weigh) {
     double* const sums = c.upto(k);
     for (std::uint32_t b = warp_index(); b < c.blocks(); b += verification_warps) {
         double const sum = may_weigh(b) ? sum_block(c.row(k), c.vocabulary(), b, p) : 0.0;
@@ -56,8 +56,8 @@ template <class T, class DraftRows, class MayWeigh>
 }
 
 /// Any thread: the distribution that a producer's normaliser makes of row k. exp(l - log_normaliser) is p itself.
-template <class T, class DraftRows>
-[[nodiscard]] __device__ distribution take_distribution(verification<T, DraftRows> const& c, std::uint32_t k) {
+template <class Rows, class DraftRows>
+[[nodiscard]] __device__ distribution take_distribution(verification<Rows, DraftRows> const& c, std::uint32_t k) {
     distribution p{};
     p.shift = c.task.rows.log_normalisers[c.first_row() + k];
     p.scale = 1.0f;
@@ -69,8 +69,9 @@ template <class T, class DraftRows>
 /// A distribution that was taken, with the cumulative sums that draws look at and with its total, which is their sum:
 /// what a normaliser is off by is no token's. Block sums that do not add up to 1 are not used. No distribution if there
 /// is no sum. Nothing else has the sums: a row that is not drawn from needs none.
-template <class T, class DraftRows>
-[[nodiscard]] __device__ distribution sum_taken(verification<T, DraftRows> const& c, std::uint32_t k, distribution p) {
+template <class Rows, class DraftRows>
+[[nodiscard]] __device__ distribution sum_taken(verification<Rows, DraftRows> const& c, std::uint32_t k,
+                                                distribution p) {
     double total = 0.0;
     if (c.task.rows.block_sums != nullptr) {
         float const* const sums = c.task.rows.block_sums + static_cast<std::size_t>(c.first_row() + k) * c.blocks();
@@ -92,8 +93,8 @@ template <class T, class DraftRows>
 }
 
 /// Makes the sums of a distribution that was taken, before the first draw from it.
-template <class T, class DraftRows>
-__device__ void prepare_draw(verification<T, DraftRows> const& c, std::uint32_t k) {
+template <class Rows, class DraftRows>
+__device__ void prepare_draw(verification<Rows, DraftRows> const& c, std::uint32_t k) {
     if (!c.is_taken() || !c.target(k).p.valid() || c.target(k).p.is_one_hot()) return;
     distribution const p = sum_taken(c, k, c.target(k).p);  // with a barrier: all have read what is replaced
     if (threadIdx.x == 0) c.target(k).p = p;
@@ -116,8 +117,8 @@ template <class Find>
 }
 
 /// WARP collective: a token of p, the distribution of row k, by the draw of that name; its sums must be there.
-template <class T, class DraftRows>
-[[nodiscard]] __device__ token_id draw_by_warp(verification<T, DraftRows> const& c, std::uint32_t k,
+template <class Rows, class DraftRows>
+[[nodiscard]] __device__ token_id draw_by_warp(verification<Rows, DraftRows> const& c, std::uint32_t k,
                                                distribution const& p, draw_key const& name) {
     // What rounding block sums and a normaliser is of them: distribution's given_room.
     bool const given = c.task.rows.block_sums != nullptr && c.is_taken();
@@ -128,8 +129,8 @@ template <class T, class DraftRows>
 }  // namespace detail
 
 /// A token of the target behind row k, by the draw of that name.
-template <class T, class DraftRows>
-[[nodiscard]] __device__ token_id draw_target(verification<T, DraftRows> const& c, std::uint32_t k,
+template <class Rows, class DraftRows>
+[[nodiscard]] __device__ token_id draw_target(verification<Rows, DraftRows> const& c, std::uint32_t k,
                                               draw_key const& name) {
     detail::prepare_draw(c, k);
     return detail::chosen_by_first_warp(*c.shared, [&] { return detail::draw_by_warp(c, k, c.target(k).p, name); });

@@ -47,23 +47,23 @@ struct verify_shared {
 }
 
 /// What the drafted token has in row k; anything behind the block.
-template <class T, class DraftRows>
-[[nodiscard]] __device__ float drafted_logit(verification<T, DraftRows> const& c, std::uint32_t k) {
+template <class Rows, class DraftRows>
+[[nodiscard]] __device__ float drafted_logit(verification<Rows, DraftRows> const& c, std::uint32_t k) {
     token_id const x = c.token_or_none(k);
     return x != no_token ? load(c.row(k)[x]) : 0.0f;
 }
 
 /// The distribution of row k that `made` is, unless the text has ended before: then there is none to read, and a rule
 /// that draws there gets the stop token once more, which nobody emits.
-template <class T, class DraftRows>
-[[nodiscard]] __device__ distribution unless_ended(verification<T, DraftRows> const& c, std::uint32_t k,
+template <class Rows, class DraftRows>
+[[nodiscard]] __device__ distribution unless_ended(verification<Rows, DraftRows> const& c, std::uint32_t k,
                                                    distribution const& made) {
     return k > 0 && c.task.round.stops_at(c.r, c.token(k - 1)) ? distribution::one_hot(c.token(k - 1)) : made;
 }
 
 /// One thread, once the row is complete: what rules will ask of it. `drafted`: drafted_logit(c, k).
-template <class T, class DraftRows>
-__device__ void store_target(verification<T, DraftRows> const& c, std::uint32_t k, distribution const& made,
+template <class Rows, class DraftRows>
+__device__ void store_target(verification<Rows, DraftRows> const& c, std::uint32_t k, distribution const& made,
                              token_id choice, float drafted) {
     distribution const p = unless_ended(c, k, made);
     if (k > 0 && c.task.round.stops_at(c.r, c.token(k - 1))) choice = c.token(k - 1);
@@ -76,12 +76,11 @@ __device__ void store_target(verification<T, DraftRows> const& c, std::uint32_t 
 }
 
 /// WARP collective: the distribution of a row from the weights of its blocks, without truncation, and its cumulative
-/// sums.
-template <class T, class DraftRows>
-[[nodiscard]] __device__ distribution distribution_of(verification<T, DraftRows> const& c, std::uint32_t k,
-                                                      request_work const& how) {
-    block_weight const* const weights = c.weights(k);
-    std::uint32_t const blocks = c.blocks();
+/// sums. `scale` is what the weights were made with.
+template <class Row>
+[[nodiscard]] __device__ distribution distribution_of(Row row, std::uint32_t size, block_weight const* weights,
+                                                      double* upto, bool greedy, float scale) {
+    std::uint32_t const blocks = count_blocks(size);
     float largest = -infinity;
     bool bad = false;
     for (std::uint32_t b = lane_index(); b < blocks; b += warp_size) {
@@ -92,20 +91,20 @@ template <class T, class DraftRows>
     largest = warp_max(largest);
     distribution p{};
     if (__any_sync(all_lanes, bad) || !(largest > -infinity)) return p;
-    if (how.greedy) {
+    if (greedy) {
         std::uint32_t first = no_place;
         for (std::uint32_t b = lane_index(); b < blocks && first == no_place; b += warp_size) {
             if (weights[b].largest == largest) first = b;
         }
         first = __reduce_min_sync(all_lanes, first);
-        return distribution::one_hot(find_largest(c.row(k), c.vocabulary(), first, largest));
+        return distribution::one_hot(find_largest(row, size, first, largest));
     }
     p.shift = largest;
-    p.scale = how.scale;
+    p.scale = scale;
     p.kind = distribution_kind::dense;
-    float const rate = rate_of(how.scale);
+    float const rate = rate_of(scale);
     double const top = static_cast<double>(largest) * static_cast<double>(rate);  // exactly that of the shift
-    p.total = sum_in_order(blocks, c.upto(k), [&](std::uint32_t b) {
+    p.total = sum_in_order(blocks, upto, [&](std::uint32_t b) {
         block_weight const weight = weights[b];
         // Blocks whose largest weight is 0 as a float have none that could be drawn.
         if (!(weight.sum > 0.0f) || !(p.weight(weight.largest, 0) > 0.0f)) return 0.0;
@@ -114,9 +113,15 @@ template <class T, class DraftRows>
     return p;
 }
 
+template <class Rows, class DraftRows>
+[[nodiscard]] __device__ distribution distribution_of(verification<Rows, DraftRows> const& c, std::uint32_t k,
+                                                      request_work const& how) {
+    return distribution_of(c.row(k), c.vocabulary(), c.weights(k), c.upto(k), how.greedy, how.scale);
+}
+
 /// WARP collective: what a row that was weighed is to its rule, if its distribution is not truncated.
-template <class Rule, class T, class DraftRows>
-__device__ void make_target(verification<T, DraftRows> const& c, std::uint32_t k, request_work const& how) {
+template <class Rule, class Rows, class DraftRows>
+__device__ void make_target(verification<Rows, DraftRows> const& c, std::uint32_t k, request_work const& how) {
     float const drafted = drafted_logit(c, k);
     distribution p{};
     if (how.weighed) p = distribution_of(c, k, how);
@@ -141,8 +146,8 @@ __device__ void make_target(verification<T, DraftRows> const& c, std::uint32_t k
 }
 
 /// BLOCK collective: the same of a row whose distribution is truncated.
-template <class Rule, class T, class DraftRows>
-__device__ void make_cut_target(verification<T, DraftRows> const& c, verify_shared& s, std::uint32_t k,
+template <class Rule, class Rows, class DraftRows>
+__device__ void make_cut_target(verification<Rows, DraftRows> const& c, verify_shared& s, std::uint32_t k,
                                 request_work const& how) {
     float const drafted = drafted_logit(c, k);
     if (warp_index() == 0) {

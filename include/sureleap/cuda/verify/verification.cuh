@@ -26,9 +26,9 @@ SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 
 /// All that the kernels of a verification are told.
-template <class T, class DraftRows>
+template <class Rows, class DraftRows>
 struct verify_task {
-    logits_rows<T> rows;
+    Rows rows;  ///< logits_rows, or rows that are edited as they are read
     DraftRows drafts;
     verify_memory memory;
     device_round round;
@@ -44,17 +44,17 @@ struct verification_shared {
 };
 
 /// Request r of a round. Any thread may ask.
-template <class T, class DraftRows>
+template <class Rows, class DraftRows>
 struct verification {
     static constexpr bool is_tree = requires(DraftRows const& drafts) { drafts.on_path(0u, 0u); };
 
-    verify_task<T, DraftRows> const& task;
+    verify_task<Rows, DraftRows> const& task;
     std::uint32_t r;
     std::uint32_t length;         ///< l: x_1 .. x_l were drafted
     verification_shared* shared;  ///< null where a warp works alone
     std::uint32_t stage;          ///< the next kernel that makes passes; pass_stages if there is none
 
-    __device__ verification(verify_task<T, DraftRows> const& of, std::uint32_t request,
+    __device__ verification(verify_task<Rows, DraftRows> const& of, std::uint32_t request,
                             verification_shared* own = nullptr, std::uint32_t next = 0)
         : task(of), r(request), length(of.round.batch.lengths[request]), shared(own), stage(next) {}
 
@@ -99,7 +99,9 @@ struct verification {
     [[nodiscard]] __device__ std::uint32_t first_row() const {
         return static_cast<std::uint32_t>(task.round.batch.offsets[r]);
     }
-    [[nodiscard]] __device__ T const* row(std::uint32_t k) const { return task.rows.row(first_row() + k); }
+    [[nodiscard]] __device__ typename Rows::row_type row(std::uint32_t k) const {
+        return task.rows.row(first_row() + k, task.round, r, k);
+    }
     [[nodiscard]] __device__ std::uint32_t vocabulary() const { return task.memory.limits.vocabulary; }
     [[nodiscard]] __device__ std::uint32_t blocks() const { return task.memory.blocks(); }
     [[nodiscard]] __device__ transform const& target_transform() const { return task.round.requests.targets[r]; }
@@ -151,8 +153,8 @@ private:
 
 namespace detail {
 
-template <class T, class DraftRows>
-__device__ void end_without_tokens(verification<T, DraftRows> const& c, status why) {
+template <class Rows, class DraftRows>
+__device__ void end_without_tokens(verification<Rows, DraftRows> const& c, status why) {
     if (threadIdx.x != 0) return;
     verdict_columns const& out = c.task.round.verdicts;
     out.statuses[c.r] = why;
@@ -162,8 +164,8 @@ __device__ void end_without_tokens(verification<T, DraftRows> const& c, status w
 }
 
 /// WARP collective: log p of x behind row k. At temperature 0 of the row at temperature 1.
-template <class T, class DraftRows>
-[[nodiscard]] __device__ double log_probability(verification<T, DraftRows> const& c, std::uint32_t k, token_id x) {
+template <class Rows, class DraftRows>
+[[nodiscard]] __device__ double log_probability(verification<Rows, DraftRows> const& c, std::uint32_t k, token_id x) {
     distribution const& p = c.target(k).p;
     if (x == no_token) return -static_cast<double>(infinity);
     if (!p.is_one_hot()) return log_probability_of(p, c.row(k), x);
@@ -177,8 +179,8 @@ template <class T, class DraftRows>
 
 /// One thread of those that call: there is nothing to judge. Drafts that failed or that nobody wants say so; a batch
 /// that does not fit is none.
-template <class T, class DraftRows>
-__device__ void refuse_undrafted(verification<T, DraftRows> const& c) {
+template <class Rows, class DraftRows>
+__device__ void refuse_undrafted(verification<Rows, DraftRows> const& c) {
     status const drafted = c.task.round.drafts.statuses[c.r];
     bool const ended = c.task.round.requests.remaining[c.r] == 0;
     bool const fails = drafted != status::ok && !is_draft_failure(drafted);
@@ -188,15 +190,15 @@ __device__ void refuse_undrafted(verification<T, DraftRows> const& c) {
 }  // namespace detail
 
 /// One thread of those that call: a row holds no distribution, and nothing is emitted.
-template <class T, class DraftRows>
-__device__ void refuse(verification<T, DraftRows> const& c) {
+template <class Rows, class DraftRows>
+__device__ void refuse(verification<Rows, DraftRows> const& c) {
     detail::end_without_tokens(c, status::invalid_target);
 }
 
 /// BLOCK collective: emits the accepted tokens and `last`, or up to the first stop token of these; nothing if `last` is
 /// none. What is behind the end of the text counts as not accepted.
-template <class T, class DraftRows>
-__device__ void emit(verification<T, DraftRows> const& c, std::uint32_t accepted, token_id last) {
+template <class Rows, class DraftRows>
+__device__ void emit(verification<Rows, DraftRows> const& c, std::uint32_t accepted, token_id last) {
     if (last == no_token) return refuse(c);
     if (warp_index() != 0) return;
     verdict_columns const& verdicts = c.task.round.verdicts;

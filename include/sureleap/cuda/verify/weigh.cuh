@@ -27,10 +27,10 @@ namespace cuda {
 namespace detail {
 
 /// A part of a row, which a warp reads.
-template <class T>
+template <class Row>
 struct row_part {
     bool there = false;  ///< false: there is no more
-    T const* row;
+    Row row;
     std::uint32_t begin;  ///< blocks
     std::uint32_t end;
     std::uint32_t request;
@@ -39,16 +39,16 @@ struct row_part {
     request_work work;
 
     /// Asks for the first block.
-    __device__ __forceinline__ void start(std::uint32_t size, row_lanes<T>& ahead) const {
+    __device__ __forceinline__ void start(std::uint32_t size, lanes_of<Row>& ahead) const {
         read_block(row, size, begin, ahead);
     }
 };
 
 /// The parts that a warp weighs: every so many of the parts of all rows, position by position.
-template <class Rule, class T, class DraftRows>
+template <class Rule, class Rows, class DraftRows>
 class part_walk {
 public:
-    __device__ part_walk(verify_task<T, DraftRows> const& task, std::uint32_t first, std::uint32_t step)
+    __device__ part_walk(verify_task<Rows, DraftRows> const& task, std::uint32_t first, std::uint32_t step)
         : task_(task),
           requests_(*task.round.requests.count),
           blocks_(task.memory.blocks()),
@@ -58,8 +58,8 @@ public:
           step_(step) {}
 
     /// The next part that there is, of rows that are to be read.
-    [[nodiscard]] __device__ __forceinline__ row_part<T> take() {
-        row_part<T> part{};
+    [[nodiscard]] __device__ __forceinline__ row_part<typename Rows::row_type> take() {
+        row_part<typename Rows::row_type> part{};
         for (; next_ < count_ && !part.there; next_ += step_) {
             std::uint32_t const row = next_ / parts_;
             part.position = row / requests_;
@@ -68,14 +68,14 @@ public:
             part.there = part.work.what == work_kind::rows && part.position <= part.work.length;
             part.piece = next_ % parts_;
         }
-        part.row = task_.rows.row(part.work.first_row + part.position);
+        part.row = task_.rows.row(part.work.first_row + part.position, task_.round, part.request, part.position);
         part.begin = part.piece * part_blocks;
         part.end = part.begin + part_blocks < blocks_ ? part.begin + part_blocks : blocks_;
         return part;
     }
 
 private:
-    verify_task<T, DraftRows> const& task_;
+    verify_task<Rows, DraftRows> const& task_;
     std::uint32_t requests_;
     std::uint32_t blocks_;
     std::uint32_t parts_;
@@ -86,12 +86,12 @@ private:
 
 /// WARP collective: f(block, its logits) for all blocks of a part, the first of which is in `ahead`. Before the last
 /// one, prepare() may ask for something else.
-template <class T, class F, class Prepare>
-__device__ __forceinline__ void for_each_block(row_part<T> const& part, std::uint32_t size, row_lanes<T>& ahead,
+template <class Row, class F, class Prepare>
+__device__ __forceinline__ void for_each_block(row_part<Row> const& part, std::uint32_t size, lanes_of<Row>& ahead,
                                                F const& f, Prepare const& prepare) {
 #pragma unroll 1
     for (std::uint32_t b = part.begin; b < part.end; ++b) {
-        row_lanes<T> const logits = ahead;
+        lanes_of<Row> const logits = ahead;
         if (b + 1 < part.end) {
             read_block(part.row, size, b + 1, ahead);
         } else {
@@ -102,9 +102,10 @@ __device__ __forceinline__ void for_each_block(row_part<T> const& part, std::uin
 }
 
 /// WARP collective: who comes first among the tokens of a part, whose first block is in `ahead`. prepare() as above.
-template <class T, class DraftRows, class Prepare>
-[[nodiscard]] __device__ __forceinline__ gumbel_winner race_of_part(verification<T, DraftRows> const& c,
-                                                                    row_part<T> const& part, row_lanes<T>& ahead,
+template <class Rows, class DraftRows, class Prepare>
+[[nodiscard]] __device__ __forceinline__ gumbel_winner race_of_part(verification<Rows, DraftRows> const& c,
+                                                                    row_part<typename Rows::row_type> const& part,
+                                                                    lanes_of<typename Rows::row_type>& ahead,
                                                                     Prepare const& prepare) {
     distribution all{};
     all.scale = part.work.scale;
@@ -113,7 +114,7 @@ template <class T, class DraftRows, class Prepare>
     if (likely != no_token) mine.expect(likely, load(part.row[likely]));
     for_each_block(
         part, c.vocabulary(), ahead,
-        [&](std::uint32_t b, row_lanes<T> const& logits) {
+        [&](std::uint32_t b, lanes_of<typename Rows::row_type> const& logits) {
             mine.prepare_block(part.row, c.vocabulary(), b);
             mine.visit_block(part.row, b, logits);
         },

@@ -43,8 +43,8 @@ struct request_work {
     bool weighed;        ///< sums of rows are needed, or their largest logits
     float scale;         ///< 1 / temperature
 
-    template <class Rule, class T, class DraftRows>
-    [[nodiscard]] static __device__ request_work of(verify_task<T, DraftRows> const& task, std::uint32_t r) {
+    template <class Rule, class Rows, class DraftRows>
+    [[nodiscard]] static __device__ request_work of(verify_task<Rows, DraftRows> const& task, std::uint32_t r) {
         device_round const& round = task.round;
         // All are asked for before the first is looked at.
         status const drafted = round.drafts.statuses[r];
