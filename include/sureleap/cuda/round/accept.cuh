@@ -247,9 +247,9 @@ template <class Rows>
 }  // namespace detail
 
 /// Judges the drafts of a round: makes the verdicts of `round` from its batch and the target's rows, logits_rows of T.
-/// Rule is the host's: token_rejection, block_verification, greedy_match, target_match or keyed_coupling. Every request whose draft
-/// is sound gets a verdict; rows without a distribution give the status invalid_target. `memory` is carved for the
-/// limits of `round`.
+/// Rule is the host's: token_rejection, block_verification, greedy_match, target_match or keyed_coupling. Every request
+/// whose draft is sound gets a verdict; rows without a distribution give the status invalid_target. `memory` is carved
+/// for the limits of `round`.
 ///
 /// Reads all rows of the batch, at the speed of memory; three to five launches. Passes over q are made where
 /// proposals do not settle a correction, and where the vocabulary is a few blocks.
