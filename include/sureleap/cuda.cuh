@@ -64,6 +64,7 @@
 #include <sureleap/cuda/verify/rules.cuh>
 #include <sureleap/cuda/verify/target_draws.cuh>
 #include <sureleap/cuda/verify/target_rows.cuh>
+#include <sureleap/cuda/verify/token_report.cuh>
 #include <sureleap/cuda/verify/verification.cuh>
 #include <sureleap/cuda/verify/weigh.cuh>
 #include <sureleap/cuda/verify/work.cuh>

@@ -69,6 +69,7 @@ TESTS = {
     "verify/residual.cuh": ["verify_rows", "verify_rejection", "verify_block", "verify_match", "tree_rejection"],
     "verify/target_draws.cuh": ["verify_rows", "verify_rejection", "verify_block", "verify_match"],
     "verify/target_rows.cuh": ["verify_rows", "verify_long_rows", "verify_rejection", "verify_block", "verify_match"],
+    "verify/token_report.cuh": ["verifier"],
 }
 
 # What is enough of a test that takes too long under ThreadSanitizer.

@@ -29,11 +29,14 @@ namespace {
 template <class... X>
 using on_device = device_array<X...>;
 
+constexpr std::size_t likeliest = 3;
+
 /// What both say of a call.
 struct outputs {
     std::vector<std::int64_t> tokens, next;
     std::vector<std::int32_t> counts, accepted;
-    std::vector<float> logs;
+    std::vector<float> logs, top_logs;
+    std::vector<std::int32_t> ranks, top;
     std::vector<std::uint8_t> statuses, finished;
 };
 
@@ -46,6 +49,7 @@ void check_layout(std::uint64_t seed, engine_shape const& shape, tally& sum) {
     std::vector<plain_request<T>> requests;
     for (std::size_t r = 0; r < R; ++r) requests.push_back(random_request<T>(roll, shape));
     std::uint64_t const layout = roll.bits();
+    bool const raw = roll.chance(0.3);
     std::size_t const width = shape.block_size + 1;
 
     auto const on_host = [&](auto const& rng, outputs const& of) {
@@ -58,7 +62,10 @@ void check_layout(std::uint64_t seed, engine_shape const& shape, tally& sum) {
                            .next_anchors = out.next.data(),
                            .statuses = out.statuses.data(),
                            .finished = out.finished.data(),
-                           .log_probabilities = out.logs.data()};
+                           .log_probabilities = out.logs.data(),
+                           .ranks = out.ranks.data(),
+                           .top_tokens = out.top.data(),
+                           .top_log_probabilities = out.top_logs.data()};
         verifier<T, Rule, Edits, float, std::remove_cvref_t<decltype(rng)>> verify{
             {},
             {.drafts = {.block_size = shape.block_size,
@@ -68,6 +75,9 @@ void check_layout(std::uint64_t seed, engine_shape const& shape, tally& sum) {
              .max_requests = R,
              .stop_tokens = scene_stops,
              .log_probabilities = true,
+             .raw = raw,
+             .ranks = true,
+             .likeliest = likeliest,
              .kernels = &scalar_kernels<row_kernels>},  // which make sums, as devices do, and no bounds of them
             rng};
         static_cast<void>(verify(arrays.call));
@@ -78,6 +88,9 @@ void check_layout(std::uint64_t seed, engine_shape const& shape, tally& sum) {
                         .counts = std::vector<std::int32_t>(R, 7),
                         .accepted = std::vector<std::int32_t>(R, 7),
                         .logs = std::vector<float>(R * width, 7),
+                        .top_logs = std::vector<float>(R * width * likeliest, 7),
+                        .ranks = std::vector<std::int32_t>(R * width, 7),
+                        .top = std::vector<std::int32_t>(R * width * likeliest, 7),
                         .statuses = std::vector<std::uint8_t>(R, 77),
                         .finished = std::vector<std::uint8_t>(R, 77)};
     outputs const host = on_host(philox_randomness{}, empty);
@@ -94,7 +107,9 @@ void check_layout(std::uint64_t seed, engine_shape const& shape, tally& sum) {
                                          .listed = static_cast<std::uint32_t>(shape.listed()),
                                          .probabilities = shape.probabilities(),
                                          .edits = edited,
-                                         .biases = edited ? static_cast<std::uint32_t>(scene_biases) : 0};
+                                         .biases = edited ? static_cast<std::uint32_t>(scene_biases) : 0,
+                                         .raw = raw,
+                                         .likeliest = likeliest};
     device::workspace sizer;
     static_cast<void>(device::carve_verifier(sizer, limits));
     device_array<unsigned char> buffer(sizer.used());
@@ -103,7 +118,8 @@ void check_layout(std::uint64_t seed, engine_shape const& shape, tally& sum) {
     REQUIRE(memory.ready());
     device_array<std::int64_t> tokens(R * width), next(R);
     device_array<std::int32_t> counts(R), accepted(R);
-    device_array<float> logs(R * width);
+    device_array<float> logs(R * width), top_logs(R * width * likeliest);
+    device_array<std::int32_t> ranks(R * width), top(R * width * likeliest);
     device_array<std::uint8_t> statuses(R), finished(R);
     arrays.call.out = {.tokens = tokens.data(),
                        .counts = counts.data(),
@@ -111,10 +127,14 @@ void check_layout(std::uint64_t seed, engine_shape const& shape, tally& sum) {
                        .next_anchors = next.data(),
                        .statuses = statuses.data(),
                        .finished = finished.data(),
-                       .log_probabilities = logs.data()};
+                       .log_probabilities = logs.data(),
+                       .ranks = ranks.data(),
+                       .top_tokens = top.data(),
+                       .top_log_probabilities = top_logs.data()};
     require_cuda(device::verify<Rule, Edits>(arrays.call, memory, nullptr));
-    outputs const out{tokens.download(), next.download(),     counts.download(),  accepted.download(),
-                      logs.download(),   statuses.download(), finished.download()};
+    outputs const out{tokens.download(),   next.download(),     counts.download(), accepted.download(),
+                      logs.download(),     top_logs.download(), ranks.download(),  top.download(),
+                      statuses.download(), finished.download()};
 
     ++sum.rounds;
     for (std::size_t r = 0; r < R; ++r) {
@@ -140,6 +160,14 @@ void check_layout(std::uint64_t seed, engine_shape const& shape, tally& sum) {
             float const log = out.logs[r * width + k];
             CHECK(std::isnan(expected) == std::isnan(log));
             if (!std::isnan(expected)) CHECK(std::abs(expected - log) <= 1e-4f * (1.0f + std::abs(expected)));
+            CHECK(host.ranks[r * width + k] == out.ranks[r * width + k]);
+            for (std::size_t j = 0; j < likeliest; ++j) {
+                std::size_t const i = (r * width + k) * likeliest + j;
+                CHECK(host.top[i] == out.top[i]);
+                CHECK(std::isnan(host.top_logs[i]) == std::isnan(out.top_logs[i]));
+                if (host.top[i] == no_token) continue;
+                CHECK(std::abs(host.top_logs[i] - out.top_logs[i]) <= 1e-4f * (1.0f + std::abs(host.top_logs[i])));
+            }
         }
     }
 }

@@ -42,7 +42,7 @@ LISTED = 40  # of those that are not ok, in the summary
 RUN = {"selftest": 30, "tests": 140, "ceilings": 180, "verification": 270, "peers": 370, "round": 430, "profiles": 510,
        "replays": 555}
 SANITIZE = {"memcheck": 45, "racecheck": 90, "synccheck": 120, "initcheck": 150, "open": 175}
-CASES = {"ceilings": "^ceiling/", "verification": "^(weigh|verify)/", "round": "^(round|chain|schedule)/"}
+CASES = {"ceilings": "^ceiling/", "verification": "^(weigh|verify|engine)/", "round": "^(round|chain|schedule)/"}
 PROFILED = {"verify": "verify/rejection/bf16/V:151936/R:128/gamma:7/noise:45/ragged:0",
             "truncated": "verify/truncated/bf16/V:151936/R:128/gamma:7/noise:45/ragged:0",
             "product": "chain/product/V:151936/R:128/gamma:7",

@@ -8,6 +8,7 @@
 //     weigh_drafts   what drafts were drawn from, from rows of q; if there are any
 //     accept         (accept.cuh)
 //     give_arrays    verdicts as the engine's arrays
+//     report_tokens  ranks, and the likeliest tokens; if they are wanted
 //
 // Settings out of their range are brought into it, counts are clamped to what memory was made for, and a token that is
 // none ends its drafts: nothing can throw here.
@@ -33,7 +34,10 @@
 #include <sureleap/cuda/verify/draft_rows.cuh>
 #include <sureleap/cuda/verify/engine_rows.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
+#include <sureleap/cuda/verify/residual.cuh>
 #include <sureleap/cuda/verify/target_rows.cuh>
+#include <sureleap/cuda/verify/token_report.cuh>
+#include <sureleap/cuda/verify/verification.cuh>
 #include <sureleap/verify/array_edits.hpp>
 #include <sureleap/verify/engine_arrays.hpp>
 
@@ -47,6 +51,13 @@ struct verifier_limits {
     bool probabilities = false;  ///< q holds probabilities and not logits
     bool edits = false;          ///< calls may have edits
     std::uint32_t biases = 0;    ///< most biased tokens of a request
+    // What is reported of each emitted token. With round.log_probabilities; a pass over its row.
+    bool raw = false;             ///< by the target's row as it came, at temperature 1
+    std::uint32_t likeliest = 0;  ///< n tokens beside each, at most most_likeliest
+
+    [[nodiscard]] bool valid() const noexcept {
+        return round.valid() && listed <= round.vocabulary && likeliest <= most_likeliest;
+    }
 };
 
 /// Pointers, to be passed to kernels by value.
@@ -72,7 +83,7 @@ struct verifier_memory {
 /// carve_verification take, V / 8 bytes a request if there are edits.
 [[nodiscard]] inline verifier_memory carve_verifier(workspace& ws, verifier_limits const& limits) noexcept {
     verifier_memory memory{};
-    if (!limits.round.valid() || limits.listed > limits.round.vocabulary) return memory;
+    if (!limits.valid()) return memory;
     std::size_t const requests = limits.round.requests;
     memory.limits = limits;
     memory.round = carve(ws, limits.round);
@@ -234,22 +245,11 @@ __global__ void mark_seen(verifier_memory const __grid_constant__ memory) {
 }
 
 struct weigh_drafts_shared {
-    double sums[verification_warps];
+    verification_shared verification;
     float largest[verification_warps];
     std::uint32_t bad;
     distribution q;
 };
-
-/// BLOCK collective: x of all threads added up, in all of them.
-[[nodiscard]] __device__ inline double add_threads(weigh_drafts_shared& s, double x) {
-    x = warp_sum(x);
-    if (lane_index() == 0) s.sums[warp_index()] = x;
-    __syncthreads();
-    double sum = 0.0;
-    for (double const part : s.sums) sum += part;
-    __syncthreads();
-    return sum;
-}
 
 /// BLOCK collective: q of a row whose numbers are read one by one: of probabilities, or of a list.
 template <class Q>
@@ -282,7 +282,7 @@ template <class Q>
     for (std::uint32_t i = threadIdx.x; i < rows.size; i += blockDim.x) {
         if (counts(i)) sum += static_cast<double>(rows.weight_at(row + i, q, static_cast<token_id>(i)));
     }
-    q.total = add_threads(s, sum);
+    q.total = sum_of_threads(s.verification, sum);
     bool const good = s.bad == 0 && q.total > 0.0 && q.total < static_cast<double>(infinity);
     q.kind = good ? distribution_kind::dense : distribution_kind::invalid;
     return q;
@@ -375,6 +375,64 @@ __global__ void give_arrays(verified_arrays const __grid_constant__ out,
     out.finished[r] = static_cast<std::uint8_t>(why);
 }
 
+/// What is wanted of the emitted tokens beside give_arrays, a block of threads a token.
+template <class Rows>
+__global__ void __launch_bounds__(verification_threads)
+    report_tokens(Rows const __grid_constant__ rows, verified_arrays const __grid_constant__ out,
+                  verifier_memory const __grid_constant__ memory) {
+    auto& s = shared_memory<token_report_shared>();
+    device_round const& round = memory.round;
+    std::uint32_t const width = memory.limits.round.block_size + 1;
+    std::uint32_t const size = memory.limits.round.vocabulary;
+    std::uint32_t const n = memory.limits.likeliest;
+    double const none = static_cast<double>(nanf(""));
+    std::uint32_t const places = *round.requests.count * width;
+    for (std::uint32_t i = blockIdx.x; i < places; i += gridDim.x) {
+        std::uint32_t const r = i / width;
+        std::uint32_t const k = i % width;
+        bool const there = round.verdicts.statuses[r] == status::ok && k < round.verdicts.emitted[r];
+        if (!there) {
+            if (threadIdx.x == 0) out.ranks.store(i, 0);
+            for (std::uint32_t j = threadIdx.x; j < n; j += blockDim.x) {
+                out.top_tokens.store(std::size_t{i} * n + j, no_token);
+                out.top_log_probabilities.store(std::size_t{i} * n + j, none);
+            }
+            continue;
+        }
+        token_id const x = round.verdicts.tokens[i];
+        std::size_t const at = static_cast<std::size_t>(memory.verification.row(r, k)) * memory.verification.blocks();
+        block_weight* const weights = memory.verification.weights + at;
+        double* const upto = memory.verification.upto + at;
+        auto const report = [&](auto row, distribution const& p) {
+            if (memory.limits.raw && warp_index() == 0) {
+                double const log_p = p.valid() ? log_probability_of(p, row, x) : none;
+                if (lane_index() == 0) out.log_probabilities.store(i, log_p);
+            }
+            if (out.ranks) {
+                std::uint32_t const rank = p.valid() ? rank_of(row, size, p, x, s) : 0;
+                if (threadIdx.x == 0) out.ranks.store(i, rank);
+            }
+            if (n == 0) return;
+            find_likeliest(row, size, p, weights, n, s);
+            if (warp_index() != 0 || lane_index() >= n) return;
+            token_id const token = s.tokens[lane_index()];
+            std::size_t const place = std::size_t{i} * n + lane_index();
+            out.top_tokens.store(place, token);
+            out.top_log_probabilities.store(place, token == no_token ? none : log_probability_of(p, row, token));
+        };
+        if (memory.limits.raw) {
+            auto const row = rows.stored(r, k);
+            report(row, level_law(row, size, weights, upto, s));
+        } else {
+            auto const row = rows.row(0, round, r, k);
+            distribution p = memory.verification.targets[memory.verification.row(r, k)].p;
+            if (p.is_one_hot()) p = level_law(row, size, weights, upto, s);
+            report(row, p);
+        }
+        __syncthreads();  // s is free again
+    }
+}
+
 template <class T, class Q>
 [[nodiscard]] bool fits(engine_arrays<T, Q> const& call, verifier_memory const& memory, bool edited) noexcept {
     device_limits const& limits = memory.limits.round;
@@ -388,9 +446,10 @@ template <class T, class Q>
     bool const masks = e.bitmask == nullptr || e.bitmask_stride >= mask_words(limits.vocabulary);
     bool const biases = !e.bias_tokens || (e.bias && e.bias_stride <= memory.limits.biases);
     bool const stops = !call.settings.stop_tokens || call.settings.stop_stride <= limits.stop_tokens;
-    bool const logs = !call.out.log_probabilities || limits.log_probabilities;
-    bool const later =
-        call.parents || call.out.paths || call.out.ranks || call.out.top_tokens || call.out.top_log_probabilities;
+    bool const top = call.out.top_tokens || call.out.top_log_probabilities;
+    bool const reports = call.out.log_probabilities || call.out.ranks || top;
+    bool const logs = (!reports || limits.log_probabilities) && (!top || memory.limits.likeliest > 0);
+    bool const later = call.parents || call.out.paths;
     return memory.ready() && call.requests <= limits.requests && rows && q && masks && biases && stops && logs &&
            call.settings.seeds && call.positions && edited == memory.limits.edits && (edited || !edits) && !later;
 }
@@ -400,7 +459,7 @@ template <class T, class Q>
 /// Judges the drafts of a call by the host's rule: token_rejection, block_verification, greedy_match, target_match or
 /// keyed_coupling. Edits is array_edits if memory is made for calls with edits, else no_logits_hook. `call` points to
 /// device memory; its numbers and pointers are those of the moment, so a graph that was captured replays them, with
-/// call.count of its requests. Trees, ranks and likeliest tokens are the host's alone.
+/// call.count of its requests. Trees are the host's alone.
 ///
 /// Reads a row of q once for each draft, and those of the target as accept does. cudaErrorInvalidValue, before anything
 /// is launched, if the arrays do not fit the memory.
@@ -444,6 +503,13 @@ template <class Rule, class Edits = no_logits_hook, class T, class Q>
     rows.bitmask_stride = call.edits.bitmask_stride;
     if (error == cudaSuccess) error = accept<Rule>(rows, drafts, memory.verification, memory.round, stream);
     if (error == cudaSuccess) error = launch(detail::give_arrays<>, blocks, threads, 0, stream, call.out, memory);
+    verified_arrays const& out = call.out;
+    bool const logs = out.log_probabilities && memory.limits.raw;
+    bool const reports = logs || out.ranks || out.top_tokens || out.top_log_probabilities;
+    if (reports && error == cudaSuccess) {
+        error = launch(detail::report_tokens<engine_rows<T, edited>>, processors * detail::verification_residency,
+                       verification_threads, sizeof(token_report_shared), stream, rows, out, memory);
+    }
     return error;
 }
 

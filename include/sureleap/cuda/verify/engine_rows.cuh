@@ -35,6 +35,10 @@ struct engine_rows {
     float const* log_normalisers = nullptr;  ///< none
     float const* block_sums = nullptr;       ///< none
 
+    /// The row behind draft k of request r, as it is stored.
+    [[nodiscard]] __device__ T const* stored(std::uint32_t r, std::uint32_t k) const {
+        return data + (first_rows[r] + k) * stride;
+    }
     [[nodiscard]] __device__ row_type row(std::uint32_t, device_round const& round, std::uint32_t r,
                                           std::uint32_t k) const {
         std::size_t const i = first_rows[r] + k;
