@@ -200,6 +200,10 @@ private:
                 fail_with("verifier: row_begin[", r, "] is ", call.row_begin[r], " and row_begin[", r + 1, "] ",
                           call.row_begin[r + 1], ", expected 1 .. gamma + 1 = ", block_size() + 1, " rows between");
             }
+            if (call.target.data != nullptr && static_cast<std::size_t>(call.row_begin[r + 1]) > call.target.rows) {
+                fail_with("verifier: row_begin[", r + 1, "] is ", call.row_begin[r + 1], ", expected at most ",
+                          call.target.rows, ", the rows of the target");
+            }
             length = call.drafts ? static_cast<std::size_t>(rows) - 1 : 0;
         }
         std::size_t const first = call.first_draft(r, block_size());

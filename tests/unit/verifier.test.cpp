@@ -197,6 +197,7 @@ struct plain_call {
     std::vector<std::int32_t> drafts{1, 2, 3, 4};
     std::vector<std::int64_t> seeds{5, 6}, positions{7, 8};
     std::vector<std::int32_t> begin{0, 4, 6};
+    std::vector<std::int32_t> beyond{1, 4, 7};
     std::vector<std::int32_t> words{63, 63, 63, 63, 63, 63};
     engine_arrays<float> arrays{.requests = 2,
                                 .target = {p.data(), 2 * (gamma + 1), V},
@@ -257,6 +258,8 @@ TEST_CASE("a call that does not fit is refused, and the next one is as if it had
         {[](plain_call& c) { c.arrays.edits.bias_tokens = c.drafts.data(); }, "verifier: bias is null"},
         {[](plain_call& c) { c.arrays.row_begin = c.begin.data(); },
          "verifier: row_begin[0] is 0 and row_begin[1] 4, expected 1 .. gamma + 1 = 3 rows between"},
+        {[](plain_call& c) { c.arrays.row_begin = c.beyond.data(); },
+         "verifier: row_begin[2] is 7, expected at most 6, the rows of the target"},
         {[](plain_call& c) { c.arrays.target.rows = 5; }, "accept: the target gave 5 rows"},
         {[](plain_call& c) { c.arrays.target.cols = 5; }, "accept: the target gave 6 rows of 5 logits"},
     };
