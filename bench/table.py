@@ -11,7 +11,7 @@ A rule asks a figure of the cases of a benchmark (`of`, or any name below it) th
 is a counter, or the time: "us", "ms", or "time" with `over`, this case's over that of another benchmark's case of equal
 arguments, or `under`, the other way round. `per` divides both by a counter, `requests` this one by a number. Less is
 better unless `more`. Cases whose rule has `quick` false are not part of a quick run. A rule with `gpu` is for devices
-with that in their name.
+with that in their name. `predicted` stands beside what is measured.
 """
 
 import argparse
@@ -180,7 +180,8 @@ def measured(cases):
 def asked(cases, rules):
     """([(verdict, line)] with a heading before, what was not measured)."""
     verdicts = []
-    rows = [["asked", "", "is", "bar", "goal", ""]]
+    predicted = any("predicted" in rule for rule in rules)
+    rows = [["asked", "", "is", *["predicted"][:predicted], "bar", "goal", ""]]
     missing = []
     for rule in rules:
         found = [(case, x) for case in cases if (x := value(rule, case, cases)) is not None]
@@ -190,9 +191,10 @@ def asked(cases, rules):
             verdicts.append(judge(rule, x))
             sign = ">=" if rule.get("more") else "<="
             figure = HEADINGS.get(called(rule), called(rule).removeprefix("vs_"))
-            rows.append([f"{case['family']} {arguments(case)}", figure, number(x), f"{sign} {rule['bar']:g}",
+            rows.append([f"{case['family']} {arguments(case)}", figure, number(x),
+                         *[f"{rule['predicted']:g}" if "predicted" in rule else ""][:predicted], f"{sign} {rule['bar']:g}",
                          f"{sign} {rule['goal']:g}", verdicts[-1]])
-    return verdicts, aligned(rows, {0, 1, 5}), missing
+    return verdicts, aligned(rows, {0, 1, len(rows[0]) - 1}), missing
 
 
 def render(whole, rules):
