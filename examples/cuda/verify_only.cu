@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // An engine on a GPU that drafts and scores by itself, and only verifies here: its arrays stay where they are. Their
-// names are those of vLLM 0.33, in rejection_sample and in the sampler's states.
+// names are those of vLLM 0.33, in rejection_sample and in the sampler's states. Logits are as the models gave them:
+// what the sampler makes of them, temperature and truncation among it, is made here.
 //
 //     nvcc -std=c++20 -O3 -arch=native -Iinclude examples/cuda/verify_only.cu -o verify_only && ./verify_only
 //

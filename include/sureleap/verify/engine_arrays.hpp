@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // What an engine hands over that drafts and scores by itself, and verifies here: arrays in the layout in which it keeps
-// them. They are views, of host memory for `verifier` (verifier.hpp), and of device memory for cuda/verifier.cuh.
+// them. They are views: of host memory for `verifier` (verifier.hpp), of device memory for cuda::verify
+// (cuda/round/verifier.cuh).
 //
 // R requests take part, with gamma drafts at most, over V tokens. An array "of slots" has an entry for each place where
 // the engine keeps a request; request r of the call is at slots[r], or at r where no slots are given. Of an array that
