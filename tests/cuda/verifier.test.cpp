@@ -142,7 +142,7 @@ void check_layout(std::uint64_t seed, engine_shape const& shape, tally& sum) {
         ++sum.requests;
         sum.tokens += static_cast<std::size_t>(host.counts[r]);
         sum.accepted += static_cast<std::size_t>(host.accepted[r]);
-        sum.refused += host.counts[r] == 0 ? 1 : 0;
+        sum.refused += host.counts[r] == 0 ? 1u : 0u;
         bool same = host.counts[r] == out.counts[r];
         for (std::size_t k = 0; k < width; ++k) same = same && host.tokens[r * width + k] == out.tokens[r * width + k];
         if (!same) {

@@ -315,12 +315,12 @@ struct laid_out {
         counts = Array<std::int32_t>(count_values);
         prompt = Array<std::int32_t>(prompt_values);
         if (roll.chance(0.5)) {  // counted, and other numbers behind
-            std::vector<std::int64_t> numbers(places, 0);
+            std::vector<std::int64_t> biased(places, 0);
             for (std::size_t r = 0; r < R; ++r) {
-                numbers[static_cast<std::size_t>(own[r])] = static_cast<std::int64_t>(requests[r].bias.size());
+                biased[static_cast<std::size_t>(own[r])] = static_cast<std::int64_t>(requests[r].bias.size());
             }
             std::replace(bias_ids.begin(), bias_ids.end(), std::int64_t{-1}, std::int64_t{1});
-            bias_counts.take(roll, numbers);
+            bias_counts.take(roll, biased);
         }
         bias_tokens.take(roll, bias_ids);
         bias.take(roll, bias_values);

@@ -127,7 +127,7 @@ struct matrix_view {
     std::size_t cols = 0;
     std::size_t stride = 0;
 
-    matrix_view() = default;
+    matrix_view() noexcept = default;
     matrix_view(T const* first, std::size_t row_count, std::size_t column_count) noexcept
         : matrix_view(first, row_count, column_count, column_count) {}
     matrix_view(T const* first, std::size_t row_count, std::size_t column_count, std::size_t row_stride) noexcept

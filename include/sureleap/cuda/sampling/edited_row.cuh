@@ -69,8 +69,10 @@ struct edited_row {
     token_id const* drafted;       ///< [drafts]
     std::uint32_t drafts;
 
-    /// Any thread: the logit of token v.
-    [[nodiscard]] __device__ float operator[](std::uint32_t v) const {
+    /// Any thread: the logit of a token, which may be counted in any type, as by a pointer.
+    template <class Token>
+    [[nodiscard]] __device__ float operator[](Token token) const {
+        auto const v = static_cast<std::uint32_t>(token);
         if (allowed != nullptr && !detail::has_bit(allowed, v)) return -infinity;
         float const logit = load(logits[v]);
         return own->biases > 0 || own->penalises() ? detail::changed(*own, drafted, drafts, v, logit) : logit;
