@@ -9,7 +9,7 @@
 #   tests/run.sh --ci          the same, and the kernels in the emulator; what carves memory once more with clang++-19 and
 #                              ASan + UBSan (without the test cases tagged [long]): half an hour of two cores
 #   tests/run.sh --all         everything: large examples, benchmarks, fuzzing, soak, both compilers, nearly all once more with
-#                              sanitizers: two and a half hours of two cores
+#                              sanitizers: two hours of two cores
 #   tests/run.sh --ci --gcc-only, --all --gcc-only    where there is no clang++-19
 #   tests/run.sh --compiler clang++    with this compiler in the place of g++; beside --ci and --all too
 #
