@@ -6,8 +6,8 @@
 //
 //     nvcc -std=c++20 -O3 -arch=native -Iinclude examples/cuda/verify_only.cu -o verify_only && ./verify_only
 //
-// The numbers are made up: the target agrees with the drafts of the first request, whose last one is penalised, since it
-// was emitted before. Of the second request it holds another token likelier, which a grammar forbids.
+// The numbers are made up. The target agrees with the drafts of the first request, whose last one is penalised, since
+// it was emitted before. Of the second request it holds another token likelier, which a grammar forbids.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

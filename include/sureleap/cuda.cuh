@@ -62,11 +62,14 @@
 #include <sureleap/cuda/verify/padded.cuh>
 #include <sureleap/cuda/verify/residual.cuh>
 #include <sureleap/cuda/verify/rules.cuh>
+#include <sureleap/cuda/verify/take_arrays.cuh>
 #include <sureleap/cuda/verify/target_draws.cuh>
 #include <sureleap/cuda/verify/target_rows.cuh>
 #include <sureleap/cuda/verify/token_report.cuh>
 #include <sureleap/cuda/verify/verification.cuh>
+#include <sureleap/cuda/verify/verifier_memory.cuh>
 #include <sureleap/cuda/verify/weigh.cuh>
+#include <sureleap/cuda/verify/weigh_drafts.cuh>
 #include <sureleap/cuda/verify/work.cuh>
 
 #include <sureleap/cuda/tree/columns.cuh>

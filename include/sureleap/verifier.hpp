@@ -251,11 +251,15 @@ private:
             }
             own.stop_tokens = stops;
         }
+#if SURELEAP_EXCEPTIONS
         try {
             check_settings(own, traits_of(rule_));
         } catch (error const& e) {
             fail_with("verifier: request ", r, ": ", e.what());
         }
+#else
+        check_settings(own, traits_of(rule_));
+#endif
         double const repetition = call.edits.repetition.value_or(s, 1.0);
         if (!(repetition > 0.0) || !std::isfinite(repetition)) {
             fail_with("verifier: request ", r, ": repetition is ", repetition, ", expected a finite number above 0");

@@ -70,6 +70,7 @@ TESTS = {
     "verify/target_draws.cuh": ["verify_rows", "verify_rejection", "verify_block", "verify_match"],
     "verify/target_rows.cuh": ["verify_rows", "verify_long_rows", "verify_rejection", "verify_block", "verify_match"],
     "verify/token_report.cuh": ["verifier"],
+    "verify/weigh_drafts.cuh": ["verifier"],
 }
 
 # What is enough of a test that takes too long under ThreadSanitizer.

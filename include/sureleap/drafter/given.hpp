@@ -67,9 +67,9 @@ struct given_options {
 /// Drafts what it is handed. Models drafter. Logits become q by the request's draft settings, as they have to have been
 /// when the token was drawn: nothing can check that. A token that its q excludes, or that is none of the vocabulary,
 /// ends the drafts of its request (status::invalid_draft). A rule that reads no q, or that chooses its drafts
-/// (argmax_draft), needs none. Without one the q of a chain is one-hot, which keeps p for every rule. Siblings that were
-/// drawn have no q of that kind: a tree for a rule that samples comes with its q, or draw throws. A list that names a
-/// token twice, or one outside of the vocabulary, has no law.
+/// (argmax_draft), needs none. Without one the q of a chain is one-hot, which keeps p for every rule. Siblings that
+/// were drawn have no q of that kind: a tree for a rule that samples comes with its q, or draw throws. A list that
+/// names a token twice, or one outside of the vocabulary, has no law.
 /// Logits are not copied; probabilities are, O(l V), and listed rows, O(l n log n).
 template <class Q = float>
 class given_drafts {
@@ -130,7 +130,8 @@ public:
         std::span<Q> level{};           // logits 0
     };
 
-    /// Throws, before anything is drafted, where there is not a draft for each request, or it lacks what the rule needs.
+    /// Throws, before anything is drafted, where there is not a draft for each request, or one lacks what the rule
+    /// needs.
     template <class DraftRule, class Rng>
     void draw(forward_type, DraftRule how, draft_block<Q>& block, memory_type const& memory, Rng&) {
         std::size_t const requests = block.requests().size();

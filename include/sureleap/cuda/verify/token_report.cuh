@@ -52,6 +52,25 @@ template <class Row>
     return s.law;
 }
 
+/// BLOCK collective: f(token, logit) of every token of the blocks that are wanted, by one thread each.
+template <class Row, class Wants, class F>
+__device__ void for_each_token(Row row, std::uint32_t size, Wants const& wants, F const& f) {
+    using lanes = lanes_of<Row>;
+    for (std::uint32_t b = warp_index(); b < count_blocks(size); b += blockDim.x / warp_size) {
+        if (!wants(b)) continue;
+        lanes logits;
+        read_block(row, size, b, logits);
+#pragma unroll 1
+        for (unsigned i = 0; i < lanes::vectors; ++i) {
+#pragma unroll
+            for (unsigned e = 0; e < lanes::together; ++e) {
+                std::uint32_t const v = b * block_tokens + lanes::place(i, e);
+                if (v < size) f(static_cast<token_id>(v), logits(i, e));
+            }
+        }
+    }
+}
+
 /// BLOCK collective: how many tokens are at least as likely as x, in all threads. One pass over the row.
 template <class Row>
 [[nodiscard]] __device__ std::uint32_t rank_of(Row row, std::uint32_t size, distribution const& p, token_id x,
@@ -60,18 +79,11 @@ template <class Row>
     __syncthreads();
     float const own = p.weight(load(row[x]), x);
     std::uint32_t count = 0;
-    for (std::uint32_t b = warp_index(); b < count_blocks(size); b += blockDim.x / warp_size) {
-        lanes_of<Row> logits;
-        read_block(row, size, b, logits);
-#pragma unroll 1
-        for (unsigned i = 0; i < lanes_of<Row>::vectors; ++i) {
-#pragma unroll
-            for (unsigned e = 0; e < lanes_of<Row>::together; ++e) {
-                std::uint32_t const v = b * block_tokens + lanes_of<Row>::place(i, e);
-                if (v < size && p.weight(logits(i, e), static_cast<token_id>(v)) >= own) ++count;
-            }
-        }
-    }
+    for_each_token(
+        row, size, [](std::uint32_t) { return true; },
+        [&](token_id v, float logit) {
+            if (p.weight(logit, v) >= own) ++count;
+        });
     count = __reduce_add_sync(all_lanes, count);
     if (lane_index() == 0) atomicAdd(&s.rank, count);
     __syncthreads();
@@ -96,25 +108,15 @@ __device__ void find_likeliest(Row row, std::uint32_t size, distribution const& 
     }
     if (threadIdx.x == 0) s.listed = 0;
     __syncthreads();
-    for (std::uint32_t b = warp_index(); b < count_blocks(size); b += blockDim.x / warp_size) {
-        if (!(weights[b].largest >= last.logit)) continue;
-        lanes_of<Row> logits;
-        read_block(row, size, b, logits);
-#pragma unroll 1
-        for (unsigned i = 0; i < lanes_of<Row>::vectors; ++i) {
-#pragma unroll
-            for (unsigned e = 0; e < lanes_of<Row>::together; ++e) {
-                auto const v = static_cast<token_id>(b * block_tokens + lanes_of<Row>::place(i, e));
-                float const logit = logits(i, e);
-                bool const kept = logit > last.logit || (logit == last.logit && v <= last.id);
-                if (!kept || !(p.weight(logit, v) > 0.0f)) continue;
-                std::uint32_t const at = atomicAdd(&s.listed, 1u);
-                if (at >= most_likeliest) continue;  // never: n were kept
-                s.tokens[at] = v;
-                s.logits[at] = logit;
-            }
-        }
-    }
+    auto const may_have = [&](std::uint32_t b) { return weights[b].largest >= last.logit; };
+    for_each_token(row, size, may_have, [&](token_id v, float logit) {
+        bool const kept = logit > last.logit || (logit == last.logit && v <= last.id);
+        if (!kept || !(p.weight(logit, v) > 0.0f)) return;
+        std::uint32_t const at = atomicAdd(&s.listed, 1u);
+        if (at >= most_likeliest) return;  // never: n were kept
+        s.tokens[at] = v;
+        s.logits[at] = logit;
+    });
     __syncthreads();
     if (warp_index() != 0) return;
     std::uint32_t const listed = s.listed < n ? s.listed : n;
