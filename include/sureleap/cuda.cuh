@@ -60,6 +60,7 @@
 #include <sureleap/cuda/verify/judge.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
 #include <sureleap/cuda/verify/padded.cuh>
+#include <sureleap/cuda/verify/queue.cuh>
 #include <sureleap/cuda/verify/residual.cuh>
 #include <sureleap/cuda/verify/rules.cuh>
 #include <sureleap/cuda/verify/take_arrays.cuh>

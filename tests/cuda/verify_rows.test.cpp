@@ -6,7 +6,11 @@
 
 #include "cuda/support/seeds.hpp"
 
+#include <tuple>
+#include <vector>
+
 #include <sureleap/verify/block.hpp>
+#include <sureleap/verify/coupled.hpp>
 #include <sureleap/verify/match.hpp>
 #include <sureleap/verify/rejection.hpp>
 
@@ -90,7 +94,7 @@ TEMPLATE_TEST_CASE("cuda verify: corrections by passes over long rows", "[cuda]"
     sum.check();
 }
 
-// One prefix after the other, each of which waits for a pass: more of them than there are kernels of passes.
+// One prefix after the other, each of which waits for a pass.
 TEST_CASE("cuda verify: a block that is taken back token by token", "[cuda]") {
     tally sum;
     dice roll{62};
@@ -111,6 +115,81 @@ TEST_CASE("cuda verify: a block that is taken back token by token", "[cuda]") {
     }
     sum.check();
     CHECK(sum.accepted < sum.requests * 4);
+}
+
+// A placeholder of an engine (-1), or a token that was added to the draft's vocabulary: judged as if the block ended
+// before it. So is a round of more requests than there is memory for as one of those that there are.
+TEMPLATE_TEST_CASE("cuda verify: a token that the vocabulary lacks is no draft", "[cuda]", token_rejection<>,
+                   block_verification<>, target_match<>, greedy_match, keyed_coupling) {
+    constexpr std::uint32_t requests = 6;
+    constexpr std::uint32_t gamma = 4;
+    constexpr std::uint32_t size = 2100;
+    cuda::device_limits const limits{requests, gamma, size, 0, true};
+    cuda::workspace sizer;
+    static_cast<void>(cuda::carve(sizer, limits));
+    static_cast<void>(cuda::carve_verification(sizer, limits));
+    device_array<unsigned char> bytes(sizer.used());
+    cuda::workspace ws{bytes.data(), bytes.bytes()};
+    auto const round = cuda::carve(ws, limits);
+    auto const memory = cuda::carve_verification(ws, limits);
+    dice roll{81};
+    std::vector<float> rows(requests * (gamma + 1) * size);
+    for (float& logit : rows) logit = static_cast<float>(roll.between(0.0, 3.0));
+    std::vector<token_id> drafted(requests * gamma), tokens;
+    std::vector<device::distribution> distributions;
+    std::vector<std::uint32_t> markers, whole(requests, gamma), cut;
+    std::vector<std::int32_t> offsets;
+    std::vector<transform> targets(requests);
+    std::vector<std::uint64_t> numbers;
+    for (std::uint32_t r = 0; r < requests; ++r) {
+        if (r % 3 == 2) targets[r].top_k = 40;
+        std::uint32_t const bad = r % (gamma + 1);  // in the last requests none
+        cut.push_back(bad);
+        numbers.push_back(100 + r);
+        offsets.push_back(static_cast<std::int32_t>(r * (gamma + 1)));
+        for (std::uint32_t k = 0; k <= gamma; ++k) {
+            std::size_t const row = r * (gamma + 1) + k;
+            markers.push_back(r);
+            if (k == 0) tokens.push_back(0);
+            if (k == gamma) continue;
+            auto x = static_cast<token_id>(roll.below(size));
+            rows[row * size + static_cast<std::size_t>(x)] = 16.0f;  // as good as certain
+            if (k == bad) x = r % 2 == 0 ? -1 : static_cast<token_id>(size) + 7;
+            tokens.push_back(x);
+            drafted[r * gamma + k] = x;
+            distributions.push_back(device::distribution::one_hot(x));
+        }
+    }
+    offsets.push_back(static_cast<std::int32_t>(requests * (gamma + 1)));
+    device_array<float> const row_memory{rows};
+    cuda::logits_rows<float> const target{row_memory.data(), requests * (gamma + 1), size, nullptr, nullptr};
+    put(round.requests.positions, numbers);
+    put(round.requests.seeds, numbers);
+    put(round.requests.targets, targets);
+    put(round.requests.remaining, std::vector<std::uint32_t>(requests, gamma + 1));
+    put(round.drafts.tokens, drafted);
+    put(round.drafts.distributions, distributions);
+    put(round.drafts.token_probabilities, std::vector<double>(requests * gamma, 1.0));
+    put(round.drafts.sizes, whole);
+    put(round.drafts.statuses, std::vector<status>(requests, status::ok));
+    put(round.batch.offsets, offsets);
+    put(round.batch.markers, markers);
+    put(round.batch.tokens, tokens);
+    auto const judged = [&](std::vector<std::uint32_t> const& lengths, std::uint32_t count) {
+        put(round.batch.lengths, lengths);
+        put(round.requests.count, {count});
+        put(round.verdicts.tokens, std::vector<token_id>(requests * (gamma + 1), no_token));
+        put(round.verdicts.log_probabilities, std::vector<double>(requests * (gamma + 1), 0.0));
+        REQUIRE(device::accept<TestType>(target, device::one_hot_draft_rows{}, memory, round, nullptr) == cudaSuccess);
+        return std::tuple{get(round.verdicts.statuses, requests), get(round.verdicts.emitted, requests),
+                          get(round.verdicts.tokens, requests * (gamma + 1)),
+                          get(round.verdicts.log_probabilities, requests * (gamma + 1))};
+    };
+    auto const expected = judged(cut, requests);
+    CHECK(std::get<0>(expected) == std::vector<status>(requests, status::ok));
+    CHECK(std::get<1>(expected)[3] > 1);
+    CHECK(judged(whole, requests) == expected);
+    CHECK(judged(whole, 1000) == expected);
 }
 
 TEST_CASE("cuda verify: any order of threads and blocks gives the same", "[cuda]") {

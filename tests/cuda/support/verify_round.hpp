@@ -453,7 +453,14 @@ void judge_twice(dice& roll, round_wishes const& wishes, tally& sum) {
     put(round.drafts.sizes, sizes);
     put(round.drafts.statuses, statuses);
     put(round.batch.lengths, batch_lengths);
+    std::vector<std::uint32_t> markers;
+    for (std::size_t r = 0; r + 1 < offsets.size(); ++r) {
+        markers.insert(markers.end(), static_cast<std::size_t>(offsets[r + 1] - offsets[r]),
+                       static_cast<std::uint32_t>(r));
+    }
+    offsets.resize(limits.requests + 1, offsets.back());
     put(round.batch.offsets, offsets);
+    put(round.batch.markers, markers);
     put(round.batch.tokens, tokens);
 
     device_array<T> const row_memory{device_rows};

@@ -127,6 +127,7 @@ struct device_round {
     [[nodiscard]] __device__ bool stops_at(std::uint32_t r, token_id x) const {
         token_id const* const stops = requests.stop_tokens + static_cast<std::size_t>(r) * limits.stop_tokens;
         bool stops_here = false;
+#pragma unroll 1
         for (std::uint32_t i = 0; i < limits.stop_tokens; ++i) stops_here |= x != no_token && x == stops[i];
         return stops_here;
     }

@@ -75,6 +75,29 @@ template <class T>
 #endif
 }
 
+/// A word that other blocks of threads change meanwhile.
+[[nodiscard]] __device__ __forceinline__ std::uint32_t peek(std::uint32_t* word) {
+#if defined(SURELEAP_CUDA_EMULATED)
+    return atomicAdd(word, 0u);
+#else
+    return *const_cast<std::uint32_t volatile*>(word);
+#endif
+}
+/// Others see what this thread, and those that it had a barrier with, wrote before, once they see an atomic that it
+/// makes behind this; and it sees what others wrote, behind an atomic by which it sees theirs. Costs less than
+/// __threadfence, which also orders reads before writes.
+__device__ __forceinline__ void publish() {
+#if defined(SURELEAP_CUDA_EMULATED)
+    __threadfence();
+#else
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+#endif
+}
+/// Some 100 ns, in which others run.
+__device__ __forceinline__ void take_a_nap() {
+    __nanosleep(100);
+}
+
 /// kernel<<<grid, block, shared_bytes, stream>>>(arguments...), with as much shared memory as the device has.
 template <class... Parameters, class... Arguments>
 [[nodiscard]] cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,

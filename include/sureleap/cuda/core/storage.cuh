@@ -55,6 +55,31 @@ template <class T>
         return widen(stored);
     }
 }
+/// The larger of two words, number by number; of a NaN and a number the number. One instruction for two numbers.
+template <class T>
+[[nodiscard]] __device__ __forceinline__ std::uint32_t larger_of_words(std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDA_ARCH__)
+    std::uint32_t result;
+    if constexpr (std::is_same_v<T, float>) {
+        result = sureleap::detail::bits_as<std::uint32_t>(
+            fmaxf(sureleap::detail::bits_as<float>(a), sureleap::detail::bits_as<float>(b)));
+    } else if constexpr (std::is_same_v<T, bf16>) {
+        asm("max.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+    } else {
+        asm("max.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+    }
+    return result;
+#else
+    std::uint32_t result = 0;
+    for (unsigned e = 0; e < 4 / sizeof(T); ++e) {
+        bool const takes_b =
+            !(widen_from<T>(a, e) >= widen_from<T>(b, e)) && widen_from<T>(b, e) == widen_from<T>(b, e);
+        std::uint32_t const mask = sizeof(T) == 4 ? ~0u : 0xffffu << 16 * e;
+        result |= (takes_b ? b : a) & mask;
+    }
+    return result;
+#endif
+}
 /// Number e of those in 16 bytes; e known when this is compiled, or the registers become memory.
 template <class T>
 [[nodiscard]] __device__ __forceinline__ float widen_from(uint4 const& bytes, unsigned e) {

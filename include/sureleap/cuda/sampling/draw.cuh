@@ -17,6 +17,7 @@
 #include <sureleap/cuda/core/distribution.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/sampling/row.cuh>
+#include <sureleap/sampling/draw_key.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
@@ -24,26 +25,51 @@ namespace cuda {
 /// No place in a block, no block in a row.
 inline constexpr std::uint32_t no_place = 0xffffffffu;
 
-/// WARP collective: upto[b] = the sum of of(0) .. of(b); returns the last one. of(b) is evaluated once, by one lane,
-/// and may read upto[b]. Lanes sum consecutive terms, and their sums are added up one after the other. So no sum is
-/// less than the one before, and it is equal where a term is 0.
-template <class Of>
-__device__ double sum_in_order(std::uint32_t count, double* upto, Of const& of) {
-    std::uint32_t const share = (count + warp_size - 1) / warp_size;
+/// Terms of a lane in sum_in_order.
+[[nodiscard]] __device__ __forceinline__ std::uint32_t sum_share(std::uint32_t count) {
+    return (count + warp_size - 1) / warp_size;
+}
+/// WARP collective: each of `count` terms >= 0 becomes the sum of those up to it; returns the last one. Every lane has
+/// consecutive terms, of which it reads and writes only its own before the sums are there: term b is that of lane
+/// b / sum_share(count). No sum is less than the one before, and it is equal where a term is 0: sums of lanes are added
+/// up as a tree, and what that rounds differently is cut off.
+template <class = void>
+[[nodiscard]] __device__ __noinline__ double sum_in_order(std::uint32_t count, double* terms) {
+    std::uint32_t const share = sum_share(count);
     std::uint32_t const first = lane_index() * share;
     std::uint32_t const end = first + share < count ? first + share : count;
     double mine = 0.0;
-    for (std::uint32_t b = first; b < end; ++b) upto[b] = mine += of(b);
-    double before = 0.0;
-    double total = 0.0;
-#pragma unroll
-    for (unsigned lane = 0; lane < warp_size; ++lane) {
-        if (lane == lane_index()) before = total;
-        total += __shfl_sync(all_lanes, mine, static_cast<int>(lane));
+#pragma unroll 1
+    for (std::uint32_t b = first; b < end; ++b) terms[b] = mine += terms[b];
+    double upto = mine;
+#pragma unroll 1
+    for (unsigned distance = 1; distance < warp_size; distance *= 2) {
+        double const other = __shfl_up_sync(all_lanes, upto, distance);
+        if (lane_index() >= distance) upto += other;
     }
-    for (std::uint32_t b = first; b < end; ++b) upto[b] = before + upto[b];
+    double const plain = __shfl_sync(all_lanes, upto, warp_size - 1);  // NaN if a term is
+    if (mine == 0.0) upto = 0.0;
+#pragma unroll 1
+    for (unsigned distance = 1; distance < warp_size; distance *= 2) {
+        double const other = __shfl_up_sync(all_lanes, upto, distance);
+        if (lane_index() >= distance && other > upto) upto = other;
+    }
+    double const earlier = __shfl_up_sync(all_lanes, upto, 1);
+    double const before = lane_index() == 0 ? 0.0 : earlier;
+#pragma unroll 1
+    for (std::uint32_t b = first; b < end; ++b) {
+        double const sum = before + terms[b];
+        terms[b] = terms[b] < mine && sum < upto ? sum : upto;
+    }
     __syncwarp();  // whoever draws next looks at those of other lanes
-    return total;
+    double const total = __shfl_sync(all_lanes, upto, warp_size - 1);
+    return plain == plain ? total : plain;
+}
+
+/// uniform(key): a long computation, of which one copy is enough.
+template <class = void>
+[[nodiscard]] __device__ __noinline__ double draw_number(draw_key const& key) {
+    return uniform(key);
 }
 
 /// WARP collective: the first of `count` cumulative sums that exceeds `threshold`, the last one with a weight of its
@@ -53,6 +79,7 @@ __device__ double sum_in_order(std::uint32_t count, double* upto, Of const& of) 
     if (!(total > 0.0)) return no_place;
     bool const past_end = !(total > threshold);
     std::uint32_t first = 0;
+#pragma unroll 1
     while (count > 1) {
         std::uint32_t const step = (count + warp_size - 1) / warp_size;
         std::uint32_t const reach = (lane_index() + 1) * step;
@@ -66,44 +93,56 @@ __device__ double sum_in_order(std::uint32_t count, double* upto, Of const& of) 
     return first;
 }
 
-/// WARP collective: the first place of a block, from part `i` on, at which before + the weights from there exceed
-/// `threshold`, never one of weight zero; the last one with weight if rounding runs past the end, no_place if there is
-/// none. weight(i, e) is that of place (32 i + lane) together + e, as row_lanes has it; a part is 32 together places.
-template <unsigned together, class Weight>
-[[nodiscard]] __device__ std::uint32_t find_place(unsigned i, double before, double threshold, Weight const& weight) {
-    std::uint32_t found = no_place;
+/// A search for the first place of a block at which its weights, added up, exceed a threshold; never one of weight
+/// zero. Part by part, each of which is a few places of every lane.
+struct place_search {
+    double threshold;
+    double before = 0.0;             ///< the weights so far
+    std::uint32_t found = no_place;  ///< the last place with weight so far
+    bool reached = false;            ///< that is the one
+};
+/// WARP collective: searches the part of `together` places a lane, of these weights, that begins at `first`.
+template <class = void>
+__device__ __noinline__ void search_part(place_search& s, std::uint32_t first, double const* weights,
+                                         unsigned together) {
+    double mine = 0.0;
 #pragma unroll 1
-    for (; i < block_tokens / warp_size / together; ++i) {
-        double weights[together];
-        double mine = 0.0;
-#pragma unroll
-        for (unsigned e = 0; e < together; ++e) mine += weights[e] = weight(i, e);
-        double upto = mine;
-#pragma unroll
-        for (unsigned distance = 1; distance < warp_size; distance *= 2) {
-            double const other = __shfl_up_sync(all_lanes, upto, distance);
-            if (lane_index() >= distance) upto += other;
-        }
-        double cumulative = __shfl_up_sync(all_lanes, upto, 1);
-        cumulative = before + (lane_index() == 0 ? 0.0 : cumulative);
-        unsigned const heavy = __ballot_sync(all_lanes, mine > 0.0);
-        unsigned const reached = __ballot_sync(all_lanes, mine > 0.0 && before + upto > threshold);
-        before += __shfl_sync(all_lanes, upto, warp_size - 1);
-        if (heavy == 0) continue;
-        int const lane = reached != 0 ? __ffs(static_cast<int>(reached)) - 1 : 31 - __clz(static_cast<int>(heavy));
-        unsigned at = 0;
-        bool past = false;
-#pragma unroll
-        for (unsigned e = 0; e < together; ++e) {
-            if (past || !(weights[e] > 0.0)) continue;
-            at = e;
-            cumulative += weights[e];
-            past = cumulative > threshold;
-        }
-        found = __shfl_sync(all_lanes, (i * warp_size + lane_index()) * together + at, lane);
-        if (reached != 0) return found;
+    for (unsigned e = 0; e < together; ++e) mine += weights[e];
+    double upto = mine;
+#pragma unroll 1
+    for (unsigned distance = 1; distance < warp_size; distance *= 2) {
+        double const other = __shfl_up_sync(all_lanes, upto, distance);
+        if (lane_index() >= distance) upto += other;
     }
-    return found;
+    double cumulative = __shfl_up_sync(all_lanes, upto, 1);
+    cumulative = s.before + (lane_index() == 0 ? 0.0 : cumulative);
+    unsigned const heavy = __ballot_sync(all_lanes, mine > 0.0);
+    unsigned const reached = __ballot_sync(all_lanes, mine > 0.0 && s.before + upto > s.threshold);
+    s.before += __shfl_sync(all_lanes, upto, warp_size - 1);
+    if (heavy == 0) return;
+    int const lane = reached != 0 ? __ffs(static_cast<int>(reached)) - 1 : 31 - __clz(static_cast<int>(heavy));
+    unsigned at = 0;
+#pragma unroll 1
+    for (unsigned e = 0; e < together; ++e) {
+        if (!(weights[e] > 0.0)) continue;
+        at = e;
+        cumulative += weights[e];
+        if (cumulative > s.threshold) break;
+    }
+    s.found = first + __shfl_sync(all_lanes, lane_index() * together + at, lane);
+    s.reached = reached != 0;
+}
+/// WARP collective: searches all parts of a block. weight(i, e) is that of place (32 i + lane) together + e, as
+/// row_lanes has it; a part is 32 together places.
+template <unsigned together, class Weight>
+__device__ __forceinline__ void search_parts(place_search& s, Weight const& weight) {
+    double weights[together];
+#pragma unroll 1
+    for (unsigned i = 0; i < block_tokens / warp_size / together && !s.reached; ++i) {
+#pragma unroll 1
+        for (unsigned e = 0; e < together; ++e) weights[e] = weight(i, e);
+        search_part(s, i * warp_size * together, weights, together);
+    }
 }
 
 // ---- distributions --------------------------------------------------------------------------------------------------
@@ -119,14 +158,15 @@ template <class Row>
 }
 /// log p(v) without underflow, as distribution::log_probability.
 template <class Row>
-[[nodiscard]] __device__ inline double log_probability_of(distribution const& p, Row row, token_id v) {
+[[nodiscard]] __device__ __noinline__ double log_probability_of(distribution const& p, Row row, token_id v) {
     double const none = -static_cast<double>(infinity);
     if (p.is_one_hot()) return v == p.mode ? 0.0 : none;
     float const logit = load(row[v]);
     if (!p.keeps(logit, v)) return none;
     auto const weight = static_cast<double>(p.weight(logit, v));
-    if (weight > 1e-30) return log(weight / p.total);
-    return static_cast<double>((logit - p.shift) * p.scale) - log(p.total);
+    bool const plain = weight > 1e-30;
+    double const of_weight = plain ? 0.0 : static_cast<double>((logit - p.shift) * p.scale);
+    return of_weight + log(plain ? weight / p.total : 1.0 / p.total);
 }
 
 /// WARP collective: the sum of a block's weights.
@@ -138,7 +178,7 @@ template <class Row>
     double sum = 0.0;
 #pragma unroll 1  // a pass through cold code takes longer than the arithmetic
     for (unsigned i = 0; i < lanes_of<Row>::vectors; ++i) {
-#pragma unroll
+#pragma unroll 2
         for (unsigned e = 0; e < lanes_of<Row>::together; ++e) {
             auto const v = static_cast<token_id>(block * block_tokens + lanes_of<Row>::place(i, e));
             sum += static_cast<double>(p.weight(logits(i, e), v));
@@ -152,6 +192,19 @@ template <class Row>
 /// more, up to 1e-6. By that much the last tokens of a block may be drawn too rarely.
 inline constexpr double block_room = sum_rounding<float>;
 
+/// WARP collective: searches block `block` of a row by the weights of p. All of it is asked for at once.
+template <class Row>
+__device__ __noinline__ void search_block(place_search& s, Row row, std::uint32_t size, std::uint32_t block,
+                                          distribution const& p) {
+    using lanes = lanes_of<Row>;
+    lanes logits;
+    read_block(row, size, block, logits);
+    search_parts<lanes::together>(s, [&](unsigned i, unsigned e) {
+        auto const v = static_cast<token_id>(block * block_tokens + lanes::place(i, e));
+        return static_cast<double>(p.weight(logits(i, e), v));
+    });
+}
+
 /// WARP collective: the token that the part `share` < 1 of the sum of all weights stands for, by two passes; no_token
 /// if there is no sum.
 template <class Row>
@@ -159,75 +212,48 @@ template <class Row>
                                                           double share) {
     std::uint32_t const blocks = count_blocks(size);
     double total = 0.0;
-    for (std::uint32_t b = 0; b < blocks; ++b) total += sum_block(row, size, b, p);
-    if (!(total > 0.0 && total < static_cast<double>(infinity))) return no_token;
-    double const threshold = share * total;
+    double threshold = static_cast<double>(infinity);
     std::uint32_t block = no_place;
     double before = 0.0;
-    double upto = 0.0;
-    for (std::uint32_t b = 0; b < blocks && !(upto > threshold); ++b) {
-        double const sum = sum_block(row, size, b, p);
-        if (!(sum > 0.0)) continue;
-        block = b;
-        before = upto;
-        upto += sum;
+#pragma unroll 1
+    for (unsigned pass = 0; pass < 2; ++pass) {
+        double upto = 0.0;
+#pragma unroll 1
+        for (std::uint32_t b = 0; b < blocks && !(upto > threshold); ++b) {
+            double const sum = sum_block(row, size, b, p);
+            if (!(sum > 0.0)) continue;
+            block = b;
+            before = upto;
+            upto += sum;
+        }
+        if (pass == 0) total = upto;
+        threshold = share * total;
+        if (!(total > 0.0 && total < static_cast<double>(infinity))) return no_token;
     }
-    std::uint32_t const first = block * block_tokens;
-    std::uint32_t const place = find_place<lanes_of<Row>::together>(0, before, threshold, [&](unsigned i, unsigned e) {
-        std::uint32_t const v = first + lanes_of<Row>::place(i, e);
-        return v < size ? static_cast<double>(p.weight(load(row[v]), static_cast<token_id>(v))) : 0.0;
-    });
-    return place == no_place ? no_token : static_cast<token_id>(first + place);
+    place_search s{threshold, before};
+    search_block(s, row, size, block, p);
+    return s.found == no_place ? no_token : static_cast<token_id>(block * block_tokens + s.found);
 }
 
 /// WARP collective: the token that `u` stands for under p, whose blocks' cumulative sums are `upto` (not read of a
 /// one-hot distribution). no_token if no token has weight, as of sums that a producer gave and that do not hold.
 /// `room`: of a block's sum, for what it may lack of its weights.
-///
-/// All of the block is asked for at once, and summed by parts; the part that matters is then in the cache.
 template <class Row>
 [[nodiscard]] __device__ __noinline__ token_id draw_token(Row row, std::uint32_t size, distribution const& p,
                                                           double const* upto, double u, double room = block_room) {
-    using lanes = lanes_of<Row>;
     if (p.is_one_hot()) return p.mode;
     double const threshold = u * p.total;
     std::uint32_t const block = find_block(upto, count_blocks(size), threshold);
     if (block == no_place) return no_token;
-    std::uint32_t const first = block * block_tokens;
-    double const before_block = block == 0 ? 0.0 : upto[block - 1];
-    double const within = (threshold - before_block) * (1.0 + room);
-    double before = 0.0;
-    unsigned part = 0;
-    double before_part = before;
-    bool found = false;
-    {
-        lanes logits;
-        read_block(row, size, block, logits);
-#pragma unroll 1  // as in sum_block
-        for (unsigned i = 0; i < lanes::vectors; ++i) {
-            double sum = 0.0;
-#pragma unroll
-            for (unsigned e = 0; e < lanes::together; ++e) {
-                sum += static_cast<double>(p.weight(logits(i, e), static_cast<token_id>(first + lanes::place(i, e))));
-            }
-            sum = warp_sum(sum);
-            if (found || !(sum > 0.0)) continue;
-            part = i;
-            before_part = before;
-            before += sum;
-            found = before > within;
-        }
-    }
-    if (!found) {
-        double const claimed = (upto[block] - before_block) * (1.0 + room);
-        double const share = (within - before) / (claimed - before);
+    double const before = block == 0 ? 0.0 : upto[block - 1];
+    place_search s{(threshold - before) * (1.0 + room)};
+    search_block(s, row, size, block, p);
+    if (!s.reached) {
+        double const claimed = (upto[block] - before) * (1.0 + room);
+        double const share = (s.threshold - s.before) / (claimed - s.before);
         return draw_share(row, size, p, share < 1.0 ? fmax(share, 0.0) : 1.0 - 0x1p-53);
     }
-    std::uint32_t const place = find_place<lanes::together>(part, before_part, within, [&](unsigned i, unsigned e) {
-        std::uint32_t const v = first + lanes::place(i, e);
-        return v < size ? static_cast<double>(p.weight(load(row[v]), static_cast<token_id>(v))) : 0.0;
-    });
-    return place == no_place ? no_token : static_cast<token_id>(first + place);
+    return static_cast<token_id>(block * block_tokens + s.found);
 }
 
 /// WARP collective: the first token of the block whose logit is `largest`.
@@ -237,9 +263,9 @@ template <class Row>
     lanes_of<Row> logits;
     read_block(row, size, block, logits);
     std::uint32_t place = no_place;
-#pragma unroll
+#pragma unroll 1
     for (unsigned i = 0; i < lanes_of<Row>::vectors; ++i) {
-#pragma unroll
+#pragma unroll 1
         for (unsigned e = 0; e < lanes_of<Row>::together; ++e) {
             if (logits(i, e) == largest && place == no_place) place = lanes_of<Row>::place(i, e);
         }

@@ -92,7 +92,6 @@ struct edited_lanes {
     std::uint32_t block;
     std::uint32_t allowed;
     std::uint32_t special;
-    unsigned dropped;  ///< vectors that are gone
 
     [[nodiscard]] static __device__ __forceinline__ std::uint32_t place(unsigned i, unsigned e) {
         return stored::place(i, e);
@@ -102,6 +101,16 @@ struct edited_lanes {
     }
     [[nodiscard]] __device__ __forceinline__ float plain(unsigned i, unsigned e) const {
         return ((allowed & ~special) >> (i * together + e) & 1u) != 0 ? raw(i, e) : -infinity;
+    }
+    /// The largest of those that are not changed.
+    [[nodiscard]] __device__ __forceinline__ float largest() const {
+        float most = -infinity;
+#pragma unroll
+        for (unsigned i = 0; i < vectors; ++i) {
+#pragma unroll
+            for (unsigned e = 0; e < together; ++e) most = fmaxf(most, plain(i, e));
+        }
+        return most;
     }
     [[nodiscard]] __device__ __forceinline__ std::uint32_t others() const { return allowed & special; }
     template <class F>
@@ -114,16 +123,8 @@ struct edited_lanes {
     }
     /// The logit of a token that is changed, which is read once more.
     [[nodiscard]] __device__ __forceinline__ float changed(unsigned i, unsigned e) const {
-        std::uint32_t const v = block * block_tokens + place(dropped + i, e);
+        std::uint32_t const v = block * block_tokens + place(i, e);
         return detail::changed(*row.own, row.drafted, row.drafts, v, load(row.logits[v]));
-    }
-    template <unsigned some>
-    __device__ __forceinline__ void drop() {
-        raw.template drop<some>();
-        constexpr unsigned bits = some * together;
-        allowed = bits < 32 ? allowed >> bits % 32 : 0;
-        special = bits < 32 ? special >> bits % 32 : 0;
-        dropped += some;
     }
 };
 
@@ -166,23 +167,40 @@ template <class T>
 }
 }  // namespace detail
 
-/// WARP collective: as of rows that are not edited.
+namespace detail {
+/// WARP collective: which of a block's tokens are changed, once their logits are asked for.
+template <class T>
+__device__ __forceinline__ void read_edits(edited_row<T> const& row, std::uint32_t size, std::uint32_t block,
+                                           edited_lanes<T>& out) {
+    out.row = row;
+    out.block = block;
+    out.allowed = row.allowed == nullptr ? ~0u : bits_of_lane<T>(row.allowed, size, block);
+    out.special = 0;
+    if (row.own->penalises()) {
+        out.special = bits_of_lane<T>(row.own->seen, size, block);
+        out.special |= bits_of_tokens<T>(row.drafted, row.drafts, block);
+    }
+    if (row.own->biases > 0) {
+        out.special |= bits_of_tokens<T>(row.own->bias_tokens, row.own->biases, block);
+    }
+}
+}  // namespace detail
+
+/// As of rows that are not edited.
+template <class T>
+[[nodiscard]] __device__ __forceinline__ bool is_aligned(edited_row<T> const& row) {
+    return is_aligned(row.logits);
+}
+template <class T>
+__device__ __forceinline__ void read_whole_block(edited_row<T> const& row, std::uint32_t block, edited_lanes<T>& out) {
+    read_whole_block(row.logits, block, out.raw);
+    detail::read_edits(row, (block + 1) * block_tokens, block, out);
+}
 template <class T>
 __device__ __forceinline__ void read_block(edited_row<T> const& row, std::uint32_t size, std::uint32_t block,
                                            edited_lanes<T>& out) {
     read_block(row.logits, size, block, out.raw);
-    out.row = row;
-    out.block = block;
-    out.dropped = 0;
-    out.allowed = row.allowed == nullptr ? ~0u : detail::bits_of_lane<T>(row.allowed, size, block);
-    out.special = 0;
-    if (row.own->penalises()) {
-        out.special = detail::bits_of_lane<T>(row.own->seen, size, block);
-        out.special |= detail::bits_of_tokens<T>(row.drafted, row.drafts, block);
-    }
-    if (row.own->biases > 0) {
-        out.special |= detail::bits_of_tokens<T>(row.own->bias_tokens, row.own->biases, block);
-    }
+    detail::read_edits(row, size, block, out);
 }
 
 }  // namespace cuda

@@ -33,6 +33,7 @@ template <class Of>
         unsigned const i = first + lane_index();
         unsigned long long const mine = i < count ? of(i) : 0;
         unsigned long long upto = before + mine;
+#pragma unroll 1
         for (unsigned distance = 1; distance < warp_size; distance *= 2) {
             unsigned long long const other = __shfl_up_sync(all_lanes, upto, distance);
             if (lane_index() >= distance) upto += other - before;
@@ -76,6 +77,7 @@ public:
     __device__ void count_bins(ordered_row<Row> const& row, token_measure what, key_type begin, key_type stop,
                                unsigned shift) {
         __syncthreads();
+#pragma unroll 1
         for (unsigned i = threadIdx.x; i < truncate_shared::capacity; i += blockDim.x) {
             s_.counts[i] = 0;
             s_.masses[i] = 0;
@@ -104,10 +106,12 @@ private:
     __device__ void sort(unsigned count) {
         unsigned padded = 2;
         while (padded < count) padded *= 2;
+#pragma unroll 1
         for (unsigned i = count + threadIdx.x; i < padded; i += blockDim.x) s_.keys[i] = ~key_type{0};
         for (unsigned run = 2; run <= padded; run *= 2) {
             for (unsigned distance = run / 2; distance > 0; distance /= 2) {
                 __syncthreads();
+#pragma unroll 1
                 for (unsigned pair = threadIdx.x; pair < padded / 2; pair += blockDim.x) {
                     unsigned const low = pair / distance * 2 * distance + pair % distance;
                     key_type const a = s_.keys[low];

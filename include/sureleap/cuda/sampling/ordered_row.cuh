@@ -122,9 +122,11 @@ public:
     /// The nth largest of the parts' largest logits: as many tokens are at least as large.
     [[nodiscard]] __device__ float nth_largest(std::uint32_t n) {
         if (n > parts_) return -infinity;
+#pragma unroll 1
         for (unsigned i = threadIdx.x; i < parts_; i += blockDim.x) {
             float const mine = s_.largest[i];
             unsigned larger = 0;
+#pragma unroll 2
             for (unsigned j = 0; j < parts_; ++j) {
                 larger += s_.largest[j] > mine || (s_.largest[j] == mine && j < i) ? 1u : 0u;
             }
@@ -140,36 +142,46 @@ public:
         std::uint32_t const blocks = count_blocks(size_);
         for (std::uint32_t b = warp_index(); b < blocks; b += blockDim.x / warp_size) {
             if (!(s_.largest[b % truncate_shared::parts] >= low)) continue;
-            lanes_of<Row> logits;
-            read_block(row_, size_, b, logits);
-            // Eight tokens at a time, from the front: f is long, and 32 copies of it would not stay in the cache.
-            constexpr unsigned vectors = lanes_of<Row>::vectors;
-            constexpr unsigned some = 8 / lanes_of<Row>::together;
+            constexpr unsigned together = lanes_of<Row>::together;
+            std::uint32_t some = reaching(b, low);
+            // f is long, and few tokens come to it: it has one copy, which loads them again.
 #pragma unroll 1
-            for (unsigned first = 0; first < vectors; first += some) {
-#pragma unroll
-                for (unsigned i = 0; i < some; ++i) {
-#pragma unroll
-                    for (unsigned e = 0; e < lanes_of<Row>::together; ++e) {
-                        float const logit = logits(i, e);
-                        if (!(logit >= low)) continue;  // -inf too: `low` is a number
-                        key_type const key = order_.key(logit, b * block_tokens + lanes_of<Row>::place(first + i, e));
-                        if (key >= begin && key < stop) f(key, logit);
-                    }
-                }
-                logits.template drop<some>();
+            for (; some != 0; some &= some - 1) {
+                auto const j = static_cast<unsigned>(__ffs(static_cast<int>(some))) - 1;
+                std::uint32_t const v = b * block_tokens + lanes_of<Row>::place(j / together, j % together);
+                if (v >= size_) continue;
+                float const logit = load(row_[v]);
+                if (!(logit >= low)) continue;  // -inf too: `low` is a number
+                key_type const key = order_.key(logit, v);
+                if (key >= begin && key < stop) f(key, logit);
             }
         }
     }
 
 private:
+    /// WARP collective: which of the lane's tokens of a block may have a logit of at least `low`, as bits.
+    [[nodiscard]] __device__ __noinline__ std::uint32_t reaching(std::uint32_t block, float low) const {
+        lanes_of<Row> logits;
+        read_block(row_, size_, block, logits);
+        std::uint32_t some = logits.others();
+#pragma unroll
+        for (unsigned i = 0; i < lanes_of<Row>::vectors; ++i) {
+#pragma unroll
+            for (unsigned e = 0; e < lanes_of<Row>::together; ++e) {
+                some |= logits.plain(i, e) >= low ? 1u << (i * lanes_of<Row>::together + e) : 0u;
+            }
+        }
+        return some;
+    }
     /// The largest logits of the parts: of the blocks' maxima where they are known, else by a pass over the row.
     __device__ void find_largest() {
         std::uint32_t const blocks = count_blocks(size_);
         unsigned const warps = blockDim.x / warp_size;
+#pragma unroll 1
         for (unsigned i = threadIdx.x; i < parts_; i += blockDim.x) {
             float largest = -infinity;
             if (statistics_.blocks != nullptr) {
+#pragma unroll 1
                 for (std::uint32_t b = i; b < blocks; b += truncate_shared::parts) {
                     largest = fmaxf(largest, statistics_.blocks[b].largest);
                 }
@@ -182,12 +194,8 @@ private:
         for (std::uint32_t b = warp_index(); b < blocks; b += warps) {
             lanes_of<Row> logits;
             read_block(row_, size_, b, logits);
-            float largest = -infinity;
-#pragma unroll
-            for (unsigned i = 0; i < lanes_of<Row>::vectors; ++i) {
-#pragma unroll
-                for (unsigned e = 0; e < lanes_of<Row>::together; ++e) largest = fmaxf(largest, logits(i, e));
-            }
+            float largest = logits.largest();
+            logits.for_others([&](float logit) { largest = fmaxf(largest, logit); });
             largest = warp_max(largest);
             float& of_part = s_.largest[b % truncate_shared::parts];
             if (lane_index() == 0) of_part = fmaxf(of_part, largest);

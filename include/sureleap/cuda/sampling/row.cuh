@@ -56,6 +56,7 @@ struct logits_rows {
         if (log_normalisers == nullptr || how.temperature != 1.0 || how.truncates()) return false;
         constexpr float most = static_cast<float>(largest_normaliser<float>);
         bool read = true;
+#pragma unroll 1
         for (std::uint32_t i = first; i <= last; ++i) {
             float const size = fabsf(log_normalisers[i]);
             read = read && !(size > most && size < infinity);
@@ -102,6 +103,18 @@ struct row_lanes {
     [[nodiscard]] __device__ __forceinline__ float operator()(unsigned i, unsigned e) const {
         return detail::widen_from<T>(raw[i], e);
     }
+    /// The largest.
+    [[nodiscard]] __device__ __forceinline__ float largest() const {
+        std::uint32_t word = raw[0].x;
+#pragma unroll
+        for (unsigned i = 0; i < vectors; ++i) {
+            word = detail::larger_of_words<T>(word, detail::larger_of_words<T>(raw[i].x, raw[i].y));
+            word = detail::larger_of_words<T>(word, detail::larger_of_words<T>(raw[i].z, raw[i].w));
+        }
+        float most = detail::widen_from<T>(word, 0);
+        if constexpr (sizeof(T) == 2) most = fmaxf(most, detail::widen_from<T>(word, 1));
+        return fmaxf(most, -infinity);  // of NaN alone
+    }
     // Rows that are edited have tokens that take longer, and are kept apart from the rest (edited_row.cuh):
 
     /// The logit of a token that does not; of one that does -inf.
@@ -111,13 +124,6 @@ struct row_lanes {
     /// f(logit) of those.
     template <class F>
     __device__ __forceinline__ void for_others(F const&) const {}
-
-    /// Vector i becomes what vector i + some was.
-    template <unsigned some>
-    __device__ __forceinline__ void drop() {
-#pragma unroll
-        for (unsigned i = 0; i + some < vectors; ++i) raw[i] = raw[i + some];
-    }
 };
 
 namespace detail {
@@ -156,20 +162,39 @@ template <class T>
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-/// WARP collective: block `block` of a row of `size` logits. Marked as read once: what is read again is a block here
-/// and there, while distributions, sums and drafts should stay in the cache.
+/// 16 bytes at a time can be loaded of it.
+template <class T>
+[[nodiscard]] __device__ __forceinline__ bool is_aligned(T const* row) {
+    return reinterpret_cast<std::uintptr_t>(row) % 16 == 0;
+}
+
+/// WARP collective: block `block` of such a row, all of whose tokens there are. Marked as read once: what is read again
+/// is a block here and there, while distributions, sums and drafts should stay in the cache.
+template <class T>
+__device__ __forceinline__ void read_whole_block(T const* row, std::uint32_t block, row_lanes<T>& out) {
+    auto const* const from = reinterpret_cast<uint4 const*>(row + block * block_tokens) + lane_index();
+#pragma unroll
+    for (unsigned i = 0; i < row_lanes<T>::vectors; ++i) out.raw[i] = __ldcs(from + i * warp_size);
+}
+namespace detail {
+/// The same of any block, -inf beyond the row. Out of line, since it is long and seldom.
+template <class T>
+[[nodiscard]] __device__ __noinline__ row_lanes<T> gather_block(T const* row, std::uint32_t size, std::uint32_t block) {
+    row_lanes<T> out;
+#pragma unroll
+    for (unsigned i = 0; i < row_lanes<T>::vectors; ++i) {
+        out.raw[i] = gather_vector(row, size, block * block_tokens + row_lanes<T>::place(i, 0));
+    }
+    return out;
+}
+}  // namespace detail
+/// WARP collective: block `block` of a row of `size` logits.
 template <class T>
 __device__ __forceinline__ void read_block(T const* row, std::uint32_t size, std::uint32_t block, row_lanes<T>& out) {
-    std::uint32_t const first = block * block_tokens;
-    if (reinterpret_cast<std::uintptr_t>(row) % 16 == 0 && size - first >= block_tokens) {
-        auto const* const from = reinterpret_cast<uint4 const*>(row + first) + lane_index();
-#pragma unroll
-        for (unsigned i = 0; i < row_lanes<T>::vectors; ++i) out.raw[i] = __ldcs(from + i * warp_size);
+    if (is_aligned(row) && size - block * block_tokens >= block_tokens) {
+        read_whole_block(row, block, out);
     } else {
-#pragma unroll
-        for (unsigned i = 0; i < row_lanes<T>::vectors; ++i) {
-            out.raw[i] = gather_vector(row, size, first + row_lanes<T>::place(i, 0));
-        }
+        out = detail::gather_block(row, size, block);
     }
 }
 
@@ -198,37 +223,43 @@ namespace detail {
                                      : static_cast<double>(reference);
 }
 
-/// WARP collective. Five instructions a logit and a half: widening, maximum, fma, ex2, addition, and the shuffles.
+namespace detail {
+/// The sum of a lane where products of logit and rate may overflow: then differences come first. Out of line, since no
+/// model has such logits.
+template <class Lanes>
+[[nodiscard]] __device__ __noinline__ float sum_far(Lanes const& logits, float top, float rate) {
+    float sum = 0.0f;
+#pragma unroll 1
+    for (unsigned i = 0; i < Lanes::vectors; ++i) {
+#pragma unroll 1
+        for (unsigned e = 0; e < Lanes::together; ++e) sum += quick_exp2((logits(i, e) - top) * rate);
+    }
+    return sum;
+}
+}  // namespace detail
+
+/// WARP collective. Four instructions a logit and a half: widening, fma, ex2, addition, and the maximum, of two-byte
+/// logits two at a time.
 template <class Lanes>
 [[nodiscard]] __device__ __forceinline__ block_weight weigh_block(Lanes const& logits, float rate) {
-    using lanes = Lanes;
-    float largest = -infinity;
-#pragma unroll
-    for (unsigned i = 0; i < lanes::vectors; ++i) {
-#pragma unroll
-        for (unsigned e = 0; e < lanes::together; ++e) largest = fmaxf(largest, logits.plain(i, e));
-    }
+    float largest = logits.largest();
     logits.for_others([&](float logit) { largest = fmaxf(largest, logit); });
     largest = warp_max(largest);
     float const top = largest > -infinity ? largest : 0.0f;  // of masked tokens alone: weights 0, where NaN still shows
     float const reference = top * rate;
-    float sums[4] = {};
-    if (!detail::is_far(reference)) {
-#pragma unroll
-        for (unsigned i = 0; i < lanes::vectors; ++i) {
-#pragma unroll
-            for (unsigned e = 0; e < lanes::together; ++e)
-                sums[e % 4] += quick_exp2(fmaf(logits.plain(i, e), rate, -reference));
-        }
-        logits.for_others([&](float logit) { sums[0] += quick_exp2(fmaf(logit, rate, -reference)); });
-    } else {
-#pragma unroll
-        for (unsigned i = 0; i < lanes::vectors; ++i) {
-#pragma unroll
-            for (unsigned e = 0; e < lanes::together; ++e) sums[e % 4] += quick_exp2((logits.plain(i, e) - top) * rate);
-        }
-        logits.for_others([&](float logit) { sums[0] += quick_exp2((logit - top) * rate); });
+    if (detail::is_far(reference)) {
+        Lanes const far = logits;  // a copy, so that only this one is in memory
+        return {largest, warp_sum(detail::sum_far(far, top, rate))};
     }
+    float sums[4] = {};
+#pragma unroll
+    for (unsigned i = 0; i < Lanes::vectors; ++i) {
+#pragma unroll
+        for (unsigned e = 0; e < Lanes::together; ++e) {
+            sums[e % 4] += quick_exp2(fmaf(logits.plain(i, e), rate, -reference));
+        }
+    }
+    logits.for_others([&](float logit) { sums[0] += quick_exp2(fmaf(logit, rate, -reference)); });
     return {largest, warp_sum((sums[0] + sums[1]) + (sums[2] + sums[3]))};
 }
 

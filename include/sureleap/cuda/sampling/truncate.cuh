@@ -66,6 +66,7 @@ public:
         if (!all_left_ && row_.heavy(row_.order().logit(end_ - 1), least)) return;
         key_type last = first_;
         if (complete_) {
+#pragma unroll 1
             for (unsigned i = threadIdx.x; i < listed_; i += blockDim.x) {
                 if (tokens_.key(i) > last && row_.heavy(row_.order().logit(tokens_.key(i)), least))
                     last = tokens_.key(i);
@@ -92,11 +93,8 @@ private:
     /// Ends what is left with the first token at which the measure of what is kept reaches the target; keeps all of it
     /// if none does. `parts` of the row, which have the largest logits, are believed to be enough.
     __device__ void keep_until_reached(measure what, double target, std::uint32_t parts) {
-        auto const of_list = [&](unsigned i) {
-            return what == measure::count ? key_type{1} : row_.mass_of(tokens_.key(i));
-        };
         if (complete_) {
-            reached_sum const at = reach(listed_, 0, target, of_list);
+            reached_sum const at = reach_in_list(what, listed_, 0, target);
             if (at.index < listed_) listed_ = at.index + 1;
             end_ = tokens_.key(listed_ - 1) + 1;
             return;
@@ -117,7 +115,7 @@ private:
                 unsigned const count = tokens_.list(row_, begin, stop);
                 fits = count <= truncate_shared::capacity;
                 if (fits) {
-                    reached_sum const at = reach(count, before, target, of_list);
+                    reached_sum const at = reach_in_list(what, count, before, target);
                     bool const found = at.index < count;
                     if (count > 0) last = tokens_.key(found ? at.index : count - 1);
                     if (found || stop == end_) {
@@ -157,10 +155,17 @@ private:
         all_left_ = false;
     }
 
+    /// Where the measures of the first `count` listed tokens reach the target.
+    [[nodiscard]] __device__ __noinline__ reached_sum reach_in_list(measure what, unsigned count, key_type before,
+                                                                    double target) const {
+        return reach(count, before, target,
+                     [&](unsigned i) { return what == measure::count ? key_type{1} : row_.mass_of(tokens_.key(i)); });
+    }
     /// The mass of what is left, in units of the row; within 2^-20 of it will do if `roughly`.
     [[nodiscard]] __device__ double mass_left(bool roughly) {
-        auto const of_list = [this](unsigned i) { return row_.mass_of(tokens_.key(i)); };
-        if (complete_) return static_cast<double>(reach(listed_, 0, __builtin_inf(), of_list).before);
+        if (complete_) {
+            return static_cast<double>(reach_in_list(measure::mass, listed_, 0, __builtin_inf()).before);
+        }
         auto const units = static_cast<double>(row_.unit());
         bool const is_known = all_left_ && row_.statistics().total > 0.0;
         return (is_known && roughly ? row_.statistics().total : sum_left()) * units;
@@ -173,10 +178,12 @@ private:
         if (lane_index() == 0) s_.sums[warp_index()] = sum;
         __syncthreads();
         sum = 0.0;
+#pragma unroll 1
         for (unsigned w = 0; w < blockDim.x / warp_size; ++w) sum += s_.sums[w];
         return sum;
     }
     [[nodiscard]] __device__ key_type largest_of(key_type mine) {
+#pragma unroll 1
         for (int mask = warp_size / 2; mask > 0; mask /= 2) {
             key_type const other = __shfl_xor_sync(all_lanes, mine, mask);
             if (other > mine) mine = other;
@@ -184,6 +191,7 @@ private:
         __syncthreads();  // no mutant: nobody asks twice in a row
         if (lane_index() == 0) s_.last[warp_index()] = mine;
         __syncthreads();
+#pragma unroll 1
         for (unsigned w = 0; w < blockDim.x / warp_size; ++w) {
             if (s_.last[w] > mine) mine = s_.last[w];
         }

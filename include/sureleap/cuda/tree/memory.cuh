@@ -26,20 +26,10 @@ namespace cuda {
 /// About 32 bytes for every 1,024 logits of a full batch.
 [[nodiscard]] inline verify_memory carve_tree_verification(workspace& ws, device_limits const& limits,
                                                            std::uint32_t nodes) noexcept {
-    verify_memory memory{};
-    if (!limits.valid() || nodes == 0 || nodes > tree_columns::most_nodes) return memory;
-    std::size_t const rows = std::size_t{limits.requests} * (nodes + 1);
-    std::size_t const blocks = count_blocks(limits.vocabulary);
-    memory.limits = limits;
-    memory.limits.block_size = nodes;
-    memory.counters = ws.take<verify_counters>(1);
-    memory.weights = ws.take<block_weight>(rows * blocks);
-    memory.upto = ws.take<double>(rows * blocks);
-    memory.winners = ws.take<gumbel_winner>(rows * blocks);
-    memory.targets = ws.take<target_row>(rows);
-    memory.left = ws.take<double>(limits.requests * blocks);
-    if (!ws.fits()) memory = {};
-    return memory;
+    if (!limits.valid() || nodes == 0 || nodes > tree_columns::most_nodes) return {};
+    device_limits of_trees = limits;
+    of_trees.block_size = nodes;
+    return detail::carve_verification(ws, of_trees, false);
 }
 
 /// Trees as a verification sees drafts. DraftRows is that of verify/draft_rows.cuh; it is asked for the distribution of

@@ -46,6 +46,10 @@ namespace detail {
 /// A matching rule of verify/rules.cuh along a tree.
 template <class Rule>
 struct matching_along_tree : Rule {
+    template <class C>
+    [[nodiscard]] static __device__ request_fate fate_at(C const&, std::uint32_t) {
+        return request_fate::open;  // a row does not know whether the path comes to it
+    }
     /// At the number of accepted tokens.
     template <class C>
     [[nodiscard]] static __device__ request_standing judge(C const& c) {
@@ -75,7 +79,6 @@ struct rejected_node {
 };
 
 struct tree_rejection_shared {
-    verification_shared verification;
     rejected_node rejected[tree_columns::most_nodes];
 };
 
@@ -136,13 +139,14 @@ template <class DraftRule, class Rows, class DraftRows>
 template <class DraftRule, class Rows, class DraftRows>
 [[nodiscard]] __device__ bool keeps(judged_node<DraftRule, Rows, DraftRows> const& at, std::uint32_t child) {
     token_id const x = at.c.token(child - 1);
+    if (!at.c.knows(x)) return false;
     double drafted = 0.0;
     double drawn = 1.0;
     if constexpr (!DraftRule::is_deterministic) {
         drafted = drafted_probability(at.c, at.n, x);
         drawn = drafted / at.undrawn;
     }
-    return accepts(uniform(at.c.key(child, purpose::accept)), left_of(at, x, drafted, true), drawn);
+    return accepts(draw_number(at.c.key(child, purpose::accept)), left_of(at, x, drafted, true), drawn);
 }
 
 /// One thread: what is left of token i of block b, whose drafted weights are there.
@@ -195,30 +199,37 @@ template <class DraftRule, class Rows, class DraftRows>
 [[nodiscard]] __device__ token_id draw_behind(judged_node<DraftRule, Rows, DraftRows> const& at) {
     if (at.count == 0) return draw_target(at.c, at.n, at.c.key(at.n, purpose::bonus));
     draw_key const name = at.c.key(at.n, purpose::residual);
-    double const threshold = uniform(name) * at.rejected[at.count - 1].left;
+    double const threshold = draw_number(name) * at.rejected[at.count - 1].left;
     return draw_left<!DraftRule::is_deterministic>(
         at.c, at.n, threshold, name, [&](std::uint32_t b, std::uint32_t i) { return left_in_block(at, b, i); });
 }
 
-/// Judges the tree of a request. What truncated distributions are is known by now (make_cut_target).
-template <class DraftRule, class Rows, class DraftRows>
-__device__ void judge_tree(verification<Rows, tree_drafts<DraftRows>> const& c, rejected_node* rejected,
-                           request_work const& work) {
-    tree_columns const& trees = c.task.drafts.trees;
-    judged_node<DraftRule, Rows, DraftRows> at{c, rejected};
-    std::uint32_t n = 0;
-    for (std::uint32_t accepted = 0;; ++accepted) {
-        if (!arrive(at, n, work)) return refuse(c);
-        std::int32_t child = trees.first_children[trees.cell(c.r, n)];
-        while (child != no_node && !keeps(at, static_cast<std::uint32_t>(child))) {
-            reject(at, c.token(static_cast<std::uint32_t>(child) - 1));
-            child = trees.next_siblings[trees.cell(c.r, static_cast<std::uint32_t>(child))];
+/// recursive_rejection<DraftRule> as a rule of verify/rules.cuh.
+template <class DraftRule>
+struct recursive_along_tree : judging_rule {
+    static constexpr bool walks = true;
+    using shared_type = tree_rejection_shared;
+
+    /// Judges the tree of a request. What truncated distributions are is known by now (cut_row).
+    template <class Rows, class DraftRows>
+    static __device__ void walk(verification<Rows, tree_drafts<DraftRows>> const& c, tree_rejection_shared& s,
+                                request_work const& work) {
+        tree_columns const& trees = c.task.drafts.trees;
+        judged_node<DraftRule, Rows, DraftRows> at{c, s.rejected};
+        std::uint32_t n = 0;
+        for (std::uint32_t accepted = 0;; ++accepted) {
+            if (!arrive(at, n, work)) return refuse(c);
+            std::int32_t child = trees.first_children[trees.cell(c.r, n)];
+            while (child != no_node && !keeps(at, static_cast<std::uint32_t>(child))) {
+                reject(at, c.token(static_cast<std::uint32_t>(child) - 1));
+                child = trees.next_siblings[trees.cell(c.r, static_cast<std::uint32_t>(child))];
+            }
+            if (child == no_node) return emit(c, accepted, draw_behind(at));
+            n = static_cast<std::uint32_t>(child);
+            if (threadIdx.x == 0) c.task.drafts.follow(c.r, accepted, n);  // arrive() has a barrier
         }
-        if (child == no_node) return emit(c, accepted, draw_behind(at));
-        n = static_cast<std::uint32_t>(child);
-        if (threadIdx.x == 0) c.task.drafts.follow(c.r, accepted, n);  // arrive() has a barrier
     }
-}
+};
 
 }  // namespace detail
 }  // namespace cuda

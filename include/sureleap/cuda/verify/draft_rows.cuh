@@ -46,6 +46,7 @@ struct dense_draft_rows {
     }
     __device__ void weights(std::uint32_t r, std::uint32_t k, distribution const& q, std::uint32_t block,
                             float* out) const {
+#pragma unroll 1
         for (std::uint32_t i = threadIdx.x; i < block_tokens; i += blockDim.x) {
             std::uint32_t const v = block * block_tokens + i;
             token_id const at = v >= vocabulary       ? no_token

@@ -4,7 +4,7 @@
 // request r has the number r (gamma + 1) + k, wherever it lies in the batch. So what is known of a request lies
 // together.
 //
-// Nothing outlives a call: its first kernel (work.cuh) resets what the others count by. So a captured graph can be
+// Nothing outlives a call: its first kernel (weigh.cuh) resets what the second one counts by. So a captured graph can be
 // replayed, and an aborted round leaves nothing behind.
 #pragma once
 
@@ -48,12 +48,14 @@ struct request_standing {
     std::uint32_t position = 0;              ///< at which the rule settles it
 };
 
-/// Requests wait for their first pass together, for a second one likewise; further ones each makes by itself.
-inline constexpr std::uint32_t pass_stages = 2;
-
+/// What blocks of threads count by while they judge.
 struct verify_counters {
-    std::uint32_t waiting[pass_stages] = {};
-    std::uint32_t next_pass[pass_stages] = {};
+    std::uint32_t cut_requests = 0;  ///< those whose distributions are truncated
+    std::uint32_t next_cut = 0;      ///< of their rows, position by position
+    std::uint32_t next_request = 0;
+    std::uint32_t open_passes = 0;  ///< that have blocks which nobody makes yet
+    std::uint32_t last_opened = 0;  ///< the request whose pass it is
+    std::uint32_t undecided = 0;    ///< requests without a verdict
 };
 
 /// Pointers, to be passed to kernels by value.
@@ -62,13 +64,16 @@ struct verify_memory {
     verify_counters* counters = nullptr;
     block_weight* weights = nullptr;   ///< [rows, blocks]
     double* upto = nullptr;            ///< [rows, blocks] sums of the distribution's weights up to and with the block
-    gumbel_winner* winners = nullptr;  ///< [rows, blocks] who came first in a part, of which there are at most so many
+    gumbel_winner* winners = nullptr;  ///< [rows, blocks] who came first in a segment, at its first block; else nobody
     target_row* targets = nullptr;     ///< [rows]
     double* joint = nullptr;           ///< [R gamma] p_1 .. p_l of block verification
-    residual_pass* passes = nullptr;   ///< [R]
-    std::uint32_t* pass_blocks = nullptr;  ///< [R] blocks of the pass that are done
-    double* left = nullptr;                ///< [R, blocks] their masses
-    std::uint32_t* queues = nullptr;       ///< [pass_stages, R]
+    std::uint32_t* cut_requests = nullptr;  ///< [R] which they are, in any order
+    std::uint32_t* cut_rows = nullptr;      ///< [R] rows that are cut or need not be
+    std::uint32_t* settled_at = nullptr;    ///< [R] no row behind this position is looked at
+    residual_pass* passes = nullptr;        ///< [R]
+    std::uint32_t* next_block = nullptr;    ///< [R] of the pass; past the last one if there is no pass
+    std::uint32_t* pass_blocks = nullptr;   ///< [R] blocks of the pass that are done
+    double* left = nullptr;                 ///< [R, blocks] their masses
 
     [[nodiscard]] bool ready() const noexcept { return counters != nullptr; }
     [[nodiscard]] SURELEAP_HOST_DEVICE std::uint32_t blocks() const noexcept { return count_blocks(limits.vocabulary); }
@@ -77,11 +82,10 @@ struct verify_memory {
     }
 };
 
-/// Out of `ws`; not ready() if that only counts or is too small, and then accept refuses it. About 32 bytes for every
-/// 1,024 logits of a full batch.
-[[nodiscard]] inline verify_memory carve_verification(workspace& ws, device_limits const& limits) noexcept {
+namespace detail {
+/// `joint`: of block verification, which judges chains.
+[[nodiscard]] inline verify_memory carve_verification(workspace& ws, device_limits const& limits, bool joint) noexcept {
     verify_memory memory{};
-    if (!limits.valid()) return memory;
     std::size_t const requests = limits.requests;
     std::size_t const rows = requests * (limits.block_size + 1);
     std::size_t const blocks = count_blocks(limits.vocabulary);
@@ -91,13 +95,23 @@ struct verify_memory {
     memory.upto = ws.take<double>(rows * blocks);
     memory.winners = ws.take<gumbel_winner>(rows * blocks);
     memory.targets = ws.take<target_row>(rows);
-    memory.joint = ws.take<double>(requests * limits.block_size);
+    memory.joint = joint ? ws.take<double>(requests * limits.block_size) : nullptr;
+    memory.cut_requests = ws.take<std::uint32_t>(requests);
+    memory.cut_rows = ws.take<std::uint32_t>(requests);
+    memory.settled_at = ws.take<std::uint32_t>(requests);
     memory.passes = ws.take<residual_pass>(requests);
+    memory.next_block = ws.take<std::uint32_t>(requests);
     memory.pass_blocks = ws.take<std::uint32_t>(requests);
     memory.left = ws.take<double>(requests * blocks);
-    memory.queues = ws.take<std::uint32_t>(pass_stages * requests);
     if (!ws.fits()) memory = {};
     return memory;
+}
+}  // namespace detail
+
+/// Out of `ws`; not ready() if that only counts or is too small, and then accept refuses it. About 32 bytes for every
+/// 1,024 logits of a full batch.
+[[nodiscard]] inline verify_memory carve_verification(workspace& ws, device_limits const& limits) noexcept {
+    return limits.valid() ? detail::carve_verification(ws, limits, true) : verify_memory{};
 }
 
 }  // namespace cuda

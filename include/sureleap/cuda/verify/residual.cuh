@@ -7,8 +7,7 @@
 //
 // A whole block of threads shares the work of a correction. Proposals are independent keyed draws, so every warp makes
 // one. The first in order that is taken or rejects decides, as on the host. Proposals behind that one are ignored.
-// Where none settles it, there is a pass over p and q, O(V). Of long rows, many blocks of threads make it in the next
-// kernel.
+// Where none settles it, there is a pass over p and q, O(V). Of long rows, many blocks of threads make it (queue.cuh).
 //
 // All functions are BLOCK collectives, results are the same in all threads, and c.shared is free again when they
 // return, unless they say otherwise.
@@ -24,6 +23,7 @@
 #include <sureleap/cuda/sampling/draw.cuh>
 #include <sureleap/cuda/sampling/row.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
+#include <sureleap/cuda/verify/queue.cuh>
 #include <sureleap/cuda/verify/target_draws.cuh>
 #include <sureleap/cuda/verify/verification.cuh>
 #include <sureleap/sampling/draw_key.hpp>
@@ -36,7 +36,7 @@ namespace cuda {
 /// A rejected draft token, where no_token says that nothing is settled yet.
 inline constexpr token_id rejected_token = -2;
 
-/// A block may make a pass over so many blocks of a row by itself as soon as it would wait for others.
+/// A pass over so few blocks of a row is made at once, by the block of threads that needs it.
 inline constexpr std::uint32_t short_row_blocks = 4;
 
 namespace detail {
@@ -54,10 +54,11 @@ template <class Rows, class DraftRows>
 
 /// q's weights of block b of position k into c.shared->drafted, for all to read.
 template <class Rows, class DraftRows>
-__device__ void weigh_draft(verification<Rows, DraftRows> const& c, std::uint32_t k, std::uint32_t b) {
+__device__ __noinline__ void weigh_draft(verification<Rows, DraftRows> const& c, std::uint32_t k, std::uint32_t b) {
     distribution const& q = c.q(k);
     float* const drafted = c.shared->drafted;
     if (q.is_one_hot()) {
+#pragma unroll 1
         for (std::uint32_t i = threadIdx.x; i < block_tokens; i += verification_threads) {
             drafted[i] = b * block_tokens + i == static_cast<std::uint32_t>(q.mode) ? 1.0f : 0.0f;
         }
@@ -82,12 +83,14 @@ __device__ void weigh_draft(verification<Rows, DraftRows> const& c, std::uint32_
 template <class Rows, class DraftRows, class Left>
 __device__ void weigh_left(verification<Rows, DraftRows> const& c, std::uint32_t b, Left const& left_of) {
     double sum = 0.0;
+#pragma unroll 1
     for (std::uint32_t i = threadIdx.x; i < block_tokens; i += verification_threads) sum += left_of(i);
     sum = warp_sum(sum);
     if (lane_index() == 0) c.shared->sums[warp_index()] = sum;
     __syncthreads();
     if (threadIdx.x == 0) {
         double mass = 0.0;
+#pragma unroll 1
         for (double const part : c.shared->sums) mass += part;
         c.left()[b] = mass;
     }
@@ -112,10 +115,10 @@ template <bool reads_q, class Rows, class DraftRows, class Left>
         double const before = b == 0 ? 0.0 : masses[b - 1];
         if constexpr (reads_q) weigh_draft(c, k, b);
         token_id const y = chosen_by_first_warp(*c.shared, [&] {
-            std::uint32_t const place = find_place<4>(0, before, threshold, [&](unsigned i, unsigned e) {
-                return left_of(b, (i * warp_size + lane_index()) * 4 + e);
-            });
-            return place == no_place ? no_token : static_cast<token_id>(b * block_tokens + place);
+            place_search s{threshold, before};
+            search_parts<4>(s,
+                            [&](unsigned i, unsigned e) { return left_of(b, (i * warp_size + lane_index()) * 4 + e); });
+            return s.found == no_place ? no_token : static_cast<token_id>(b * block_tokens + s.found);
         });
         if (y != no_token) return y;
     }
@@ -142,7 +145,7 @@ struct remainder {
           factor(how.scale / p.total) {}
 
     /// Of token i of block b, to which q gives the weight `drafted`.
-    [[nodiscard]] __device__ double of(std::uint32_t b, std::uint32_t i, float drafted) const {
+    [[nodiscard]] __device__ __noinline__ double of(std::uint32_t b, std::uint32_t i, float drafted) const {
         std::uint32_t const v = b * block_tokens + i;
         if (v >= vocabulary) return 0.0;
         double const difference =
@@ -153,8 +156,9 @@ struct remainder {
 
 /// WARP collective: y ~ p, if it is the correction, which it is with probability max(1 - q(y) / (scale p(y)), 0).
 template <class Rows, class DraftRows>
-[[nodiscard]] __device__ token_id propose(verification<Rows, DraftRows> const& c, std::uint32_t k,
-                                          distribution const& p, double scale, draw_key name, std::uint32_t attempt) {
+[[nodiscard]] __device__ __noinline__ token_id propose(verification<Rows, DraftRows> const& c, std::uint32_t k,
+                                                       distribution const& p, double scale, draw_key name,
+                                                       std::uint32_t attempt) {
     name.index |= attempt;
     name.use = purpose::proposal;
     token_id const y = draw_by_warp(c, k, p, name);
@@ -162,7 +166,7 @@ template <class Rows, class DraftRows>
     double const drafted = drafted_probability(c, k, y);
     double const survives = scale * probability_of(p, c.row(k), y);
     name.use = purpose::proposal_accept;
-    return accepts(uniform(name), fmax(survives - drafted, 0.0), survives) ? y : no_token;
+    return accepts(draw_number(name), fmax(survives - drafted, 0.0), survives) ? y : no_token;
 }
 
 /// try_to(0), try_to(1) ..., a warp each: the first that is not no_token, which is what they return if none is.
@@ -174,6 +178,7 @@ template <class Try>
         token_id const y = try_to(first + warp_index());
         if (lane_index() == 0) s.outcomes[warp_index()] = y;
         __syncthreads();
+#pragma unroll 1
         for (unsigned w = verification_warps; w-- > 0;) {
             if (s.outcomes[w] != no_token) settled = s.outcomes[w];
         }
@@ -184,27 +189,23 @@ template <class Try>
 
 /// One block of a pass: its mass, stored.
 template <class Rows, class DraftRows>
-__device__ void pass_block(verification<Rows, DraftRows> const& c, residual_pass const& how, std::uint32_t b) {
+__device__ __noinline__ void pass_block(verification<Rows, DraftRows> const& c, residual_pass const& how,
+                                        std::uint32_t b) {
     remainder<typename Rows::row_type> const left(c, how);
     weigh_draft(c, how.position, b);
     weigh_left(c, b, [&](std::uint32_t i) { return left.of(b, i, c.shared->drafted[i]); });
 }
 
-/// Makes the pass, or lets many blocks make it and returns false: the request is resumed when they have.
+/// Makes the pass, or lets many blocks make it and returns false: whoever makes the last one of it resumes the request.
 template <class Rows, class DraftRows>
-[[nodiscard]] __device__ bool pass(verification<Rows, DraftRows> const& c, residual_pass const& how, double& mass) {
-    if (c.blocks() <= short_row_blocks || c.stage == pass_stages) {
+[[nodiscard]] __device__ __noinline__ bool pass(verification<Rows, DraftRows> const& c, residual_pass const& how,
+                                                double& mass) {
+    if (c.blocks() <= short_row_blocks) {
         for (std::uint32_t b = 0; b < c.blocks(); ++b) pass_block(c, how, b);
         mass = total_left(c);
         return true;
     }
-    if (threadIdx.x == 0) {
-        verify_memory const& memory = c.task.memory;
-        memory.passes[c.r] = how;
-        memory.pass_blocks[c.r] = 0;
-        std::uint32_t const place = atomicAdd(&memory.counters->waiting[c.stage], 1u);
-        memory.queues[c.stage * memory.limits.requests + place] = c.r;
-    }
+    if (threadIdx.x == 0) open_pass(c.task.memory, c.r, how);
     return false;
 }
 
@@ -213,19 +214,19 @@ template <class Rows, class DraftRows>
 /// A token of the distribution max(scale p - q, 0), whose blocks' masses are known. No mass left means p = q up to
 /// rounding: then p itself is the distribution.
 template <class Rows, class DraftRows>
-[[nodiscard]] __device__ token_id draw_residual(verification<Rows, DraftRows> const& c, residual_pass const& how,
-                                                double mass) {
+[[nodiscard]] __device__ __noinline__ token_id draw_residual(verification<Rows, DraftRows> const& c,
+                                                             residual_pass const& how, double mass) {
     draw_key const name = c.key(how.position, purpose::residual);
     detail::remainder<typename Rows::row_type> const left(c, how);
-    return detail::draw_left<true>(c, how.position, uniform(name) * mass, name, [&](std::uint32_t b, std::uint32_t i) {
-        return left.of(b, i, c.shared->drafted[i]);
-    });
+    return detail::draw_left<true>(
+        c, how.position, draw_number(name) * mass, name,
+        [&](std::uint32_t b, std::uint32_t i) { return left.of(b, i, c.shared->drafted[i]); });
 }
 
 /// The correction at position k, or its pass is on the way: a token with probability max(p - q, 0) / its mass
 /// (draw_residual). Ends the request, now or then.
 template <class Rows, class DraftRows>
-__device__ void correct(verification<Rows, DraftRows> const& c, std::uint32_t k) {
+__device__ __noinline__ void correct(verification<Rows, DraftRows> const& c, std::uint32_t k) {
     detail::prepare_draw(c, k);
     distribution const p = c.target(k).p;
     draw_key const name = c.key(k, purpose::residual);
@@ -249,7 +250,7 @@ template <class Rows, class DraftRows>
                                                 double mass) {
     draw_key last = c.key(how.position - 1, purpose::accept);
     if (c.blocks() > 1) last.index |= 1u << 16;
-    bool const corrects = accepts(uniform(last), mass, mass + (1.0 - how.scale));
+    bool const corrects = accepts(draw_number(last), mass, mass + (1.0 - how.scale));
     token_id const y = corrects ? draw_residual(c, how, mass) : rejected_token;
     return y == no_token ? rejected_token : y;
 }
@@ -257,8 +258,8 @@ template <class Rows, class DraftRows>
 /// Block verification's test of a prefix of k tokens that survives with probability `scale` < 1, and the correction
 /// behind it: a token, rejected_token, or no_token if its pass is on the way.
 template <class Rows, class DraftRows>
-[[nodiscard]] __device__ token_id correct_or_reject(verification<Rows, DraftRows> const& c, std::uint32_t k,
-                                                    double scale) {
+[[nodiscard]] __device__ __noinline__ token_id correct_or_reject(verification<Rows, DraftRows> const& c,
+                                                                 std::uint32_t k, double scale) {
     detail::prepare_draw(c, k);
     distribution const p = c.target(k).p;
     if (c.blocks() > 1) {
@@ -268,7 +269,8 @@ template <class Rows, class DraftRows>
             std::uint32_t const turn = 8 * i << 16;
             draw_key named = test;
             named.index |= turn;
-            return accepts(uniform(named), scale, 1.0) ? detail::propose(c, k, p, scale, name, turn) : rejected_token;
+            return accepts(draw_number(named), scale, 1.0) ? detail::propose(c, k, p, scale, name, turn)
+                                                           : rejected_token;
         });
         if (y != no_token) return y;
     }

@@ -3,11 +3,13 @@
 // The acceptance rules of verify/*.hpp on the device, named by the host's types. The host computes rows as a rule asks
 // for them. Here all rows of a request are there when it is judged.
 //
-//     static request_standing judge(verification const&);
+//     static request_fate fate_at(C const& c, std::uint32_t k);
+//         One thread: what row k says of the request if all before it were accepted; open if it cannot say by itself.
+//     static request_standing judge(C const& c);
 //         WARP collective: the position at which the request ends, or that a row which the rule comes to holds no
 //         distribution.
 //     static void settle(C const& c, std::uint32_t position);
-//         BLOCK collective: the verdict of the request, or a pass for it that many blocks make.
+//         BLOCK collective: the verdict of the request, or a pass for it that many blocks make (queue.cuh).
 //     static void resume(C const& c, residual_pass how, double mass);
 //         BLOCK collective, after a pass that was left to many blocks (correct, correct_or_reject).
 //
@@ -32,13 +34,21 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 
-/// What a rule wants to know of a row when it is complete, and how many kernels of passes it may need.
+/// What a rule wants to know of a row when it is complete.
 struct judging_rule {
     static constexpr bool chooses = false;        ///< its token, before anything is judged
     static constexpr bool greedy = false;         ///< by the largest logit, whatever the transform
     static constexpr bool by_gumbel_max = false;  ///< by a race
     static constexpr bool takes = true;           ///< given normalisers are enough: a row with one need not be read
-    static constexpr std::uint32_t passes = 0;
+    static constexpr bool walks = false;          ///< by itself along a tree, row by row (tree/rules.cuh)
+    struct shared_type {};                        ///< what it keeps in shared memory for that
+
+    template <class C>
+    [[nodiscard]] static __device__ request_fate fate_at(C const&, std::uint32_t) {
+        return request_fate::open;
+    }
+    template <class C>
+    static __device__ void resume(C const&, residual_pass const&, double) {}
 };
 
 template <class Rule>
@@ -48,12 +58,11 @@ struct device_rule {
                   "target_match or keyed_coupling, or specialise cuda::device_rule");
 };
 
-/// WARP collective: judges rows 0 .. length, a lane each. `judge`(k): what row k says of the request if all before it
-/// were accepted. The first that says something decides; the last one does.
-template <class Judge>
-[[nodiscard]] __device__ request_standing judge_by_lanes(std::uint32_t length, Judge const& judge) {
+/// WARP collective: judges rows 0 .. length, a lane each. The first that says something decides; the last one does.
+template <class Rule, class C>
+[[nodiscard]] __device__ request_standing judge_by_lanes(C const& c) {
     static_assert(device_limits::longest_block < warp_size);
-    request_fate const mine = lane_index() <= length ? judge(lane_index()) : request_fate::open;
+    request_fate const mine = lane_index() <= c.length ? Rule::fate_at(c, lane_index()) : request_fate::open;
     unsigned const ends = __ballot_sync(all_lanes, mine != request_fate::open);
     int const first = __ffs(static_cast<int>(ends)) - 1;
     return {static_cast<request_fate>(__shfl_sync(all_lanes, static_cast<std::uint32_t>(mine), first)),
@@ -65,20 +74,19 @@ struct matching_rule : judging_rule {
     static constexpr bool chooses = true;
 
     template <class C>
+    [[nodiscard]] static __device__ request_fate fate_at(C const& c, std::uint32_t k) {
+        token_id const y = c.target(k).choice;
+        if (y == no_token) return request_fate::refused;
+        return k == c.length || y != c.token(k) ? request_fate::decided : request_fate::open;
+    }
+    template <class C>
     [[nodiscard]] static __device__ request_standing judge(C const& c) {
-        std::uint32_t const length = c.length;
-        return judge_by_lanes(length, [&](std::uint32_t k) {
-            token_id const y = c.target(k).choice;
-            if (y == no_token) return request_fate::refused;
-            return k == length || y != c.token(k) ? request_fate::decided : request_fate::open;
-        });
+        return judge_by_lanes<matching_rule>(c);
     }
     template <class C>
     static __device__ void settle(C const& c, std::uint32_t position) {
         emit(c, position, c.target(position).choice);
     }
-    template <class C>
-    static __device__ void resume(C const&, residual_pass const&, double) {}
 };
 
 template <class DraftRule>
@@ -98,18 +106,17 @@ struct device_rule<keyed_coupling> : matching_rule {
 
 template <class DraftRule>
 struct device_rule<token_rejection<DraftRule>> : judging_rule {
-    static constexpr std::uint32_t passes = 1;
-
+    template <class C>
+    [[nodiscard]] static __device__ request_fate fate_at(C const& c, std::uint32_t k) {
+        target_row const& p = c.target(k);
+        if (!p.p.valid()) return request_fate::refused;
+        if (k == c.length) return request_fate::decided;
+        bool const accepted = accepts(draw_number(c.key(k, purpose::accept)), p.kept, c.drafted_with(k));
+        return accepted ? request_fate::open : request_fate::decided;
+    }
     template <class C>
     [[nodiscard]] static __device__ request_standing judge(C const& c) {
-        std::uint32_t const length = c.length;
-        return judge_by_lanes(length, [&](std::uint32_t k) {
-            target_row const& p = c.target(k);
-            if (!p.p.valid()) return request_fate::refused;
-            if (k == length) return request_fate::decided;
-            bool const accepted = accepts(uniform(c.key(k, purpose::accept)), p.kept, c.drafted_with(k));
-            return accepted ? request_fate::open : request_fate::decided;
-        });
+        return judge_by_lanes<device_rule>(c);
     }
     template <class C>
     static __device__ void settle(C const& c, std::uint32_t position) {
@@ -127,8 +134,13 @@ struct device_rule<token_rejection<DraftRule>> : judging_rule {
 
 template <class DraftRule>
 struct device_rule<block_verification<DraftRule>> : judging_rule {
-    static constexpr std::uint32_t passes = pass_stages;
-
+    /// Behind a token that p excludes, or a row without a distribution, nothing survives.
+    template <class C>
+    [[nodiscard]] static __device__ request_fate fate_at(C const& c, std::uint32_t k) {
+        target_row const& p = c.target(k);
+        if (!p.p.valid()) return request_fate::refused;
+        return k == c.length || !(p.kept > 0.0) ? request_fate::decided : request_fate::open;
+    }
     /// At l: the block is accepted whole. Before that: no longer prefix can be.
     template <class C>
     [[nodiscard]] static __device__ request_standing judge(C const& c) {
@@ -145,7 +157,7 @@ struct device_rule<block_verification<DraftRule>> : judging_rule {
             if (lane_index() == 0) joint[k] = survives;
         }
         // The whole block survives with probability p_l; only then is the row behind it looked at.
-        if (length > 0 && !accepts(uniform(c.key(length - 1, purpose::accept)), survives, 1.0)) {
+        if (length > 0 && !accepts(draw_number(c.key(length - 1, purpose::accept)), survives, 1.0)) {
             return {request_fate::decided, length - 1};
         }
         return {c.target(length).p.valid() ? request_fate::decided : request_fate::refused, length};

@@ -82,7 +82,10 @@ __global__ void take_arrays(engine_arrays<T, Q> const __grid_constant__ call,
     auto const asked = static_cast<std::int64_t>(call.requests);
     std::int64_t const counted = call.count.value_or(0, asked);
     std::int64_t const count = counted < 0 ? 0 : counted < asked ? counted : asked;
-    if (r == 0) *round.requests.count = static_cast<std::uint32_t>(count);
+    if (r == 0) {
+        *round.requests.count = static_cast<std::uint32_t>(count);
+        round.batch.offsets[limits.requests] = static_cast<std::int32_t>(count * (gamma + 1));
+    }
     if (static_cast<std::int64_t>(r) >= count) return;
 
     std::size_t const s = call.slot(r);
@@ -142,6 +145,7 @@ __global__ void take_arrays(engine_arrays<T, Q> const __grid_constant__ call,
     round.drafts.sizes[r] = length;
     round.drafts.statuses[r] = drafted;
     round.batch.offsets[r] = static_cast<std::int32_t>(begin);
+    for (std::uint32_t k = 0; k <= gamma; ++k) round.batch.markers[begin + k] = r;
     round.batch.lengths[r] = there ? length : gamma + 1;  // which fits no batch: invalid_target
     if (memory.limits.edits) take_edits(call.edits, memory, r, s);
 }

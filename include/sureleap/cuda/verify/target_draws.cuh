@@ -30,9 +30,10 @@ namespace detail {
 // ---- sums --------------------------------------------------------------------------------------------------------
 
 /// Makes the sums of all blocks of a row cumulative; returns their total.
-[[nodiscard]] __device__ inline double add_up(verification_shared& s, double* sums, std::uint32_t blocks) {
+template <class = void>
+[[nodiscard]] __device__ __noinline__ double add_up(verification_shared& s, double* sums, std::uint32_t blocks) {
     if (warp_index() == 0) {
-        double const total = sum_in_order(blocks, sums, [&](std::uint32_t b) { return sums[b]; });
+        double const total = sum_in_order(blocks, sums);
         if (lane_index() == 0) s.total = total;
     }
     __syncthreads();
@@ -41,14 +42,16 @@ namespace detail {
     return total;
 }
 
-/// The cumulative sums of p by a pass over row k, but for blocks that may_weigh(b) says have no weight; returns the
-/// total.
-template <class Rows, class DraftRows, class MayWeigh>
-[[nodiscard]] __device__ double sum_blocks(verification<Rows, DraftRows> const& c, std::uint32_t k,
-                                           distribution const& p, MayWeigh const& may_weigh) {
+/// The cumulative sums of p by a pass over row k, or over those of its blocks in which a token is kept if their largest
+/// logits are known; returns the total.
+template <class Rows, class DraftRows>
+[[nodiscard]] __device__ __noinline__ double sum_blocks(verification<Rows, DraftRows> const& c, std::uint32_t k,
+                                                        distribution const& p, block_weight const* weights) {
     double* const sums = c.upto(k);
+#pragma unroll 1
     for (std::uint32_t b = warp_index(); b < c.blocks(); b += verification_warps) {
-        double const sum = may_weigh(b) ? sum_block(c.row(k), c.vocabulary(), b, p) : 0.0;
+        bool const may_weigh = weights == nullptr || weights[b].largest >= p.least_logit;
+        double const sum = may_weigh ? sum_block(c.row(k), c.vocabulary(), b, p) : 0.0;
         if (lane_index() == 0) sums[b] = sum;
     }
     __syncthreads();
@@ -70,23 +73,18 @@ template <class Rows, class DraftRows>
 /// what a normaliser is off by is no token's. Block sums that do not add up to 1 are not used. No distribution if there
 /// is no sum. Nothing else has the sums: a row that is not drawn from needs none.
 template <class Rows, class DraftRows>
-[[nodiscard]] __device__ distribution sum_taken(verification<Rows, DraftRows> const& c, std::uint32_t k,
-                                                distribution p) {
+[[nodiscard]] __device__ __noinline__ distribution sum_taken(verification<Rows, DraftRows> const& c, std::uint32_t k,
+                                                             distribution p) {
     double total = 0.0;
     if (c.task.rows.block_sums != nullptr) {
         float const* const sums = c.task.rows.block_sums + static_cast<std::size_t>(c.first_row() + k) * c.blocks();
-        if (warp_index() == 0) {
-            double const sum =
-                sum_in_order(c.blocks(), c.upto(k), [&](std::uint32_t b) { return static_cast<double>(sums[b]); });
-            if (lane_index() == 0) c.shared->total = sum;
+        for (std::uint32_t b = threadIdx.x; b < c.blocks(); b += verification_threads) {
+            c.upto(k)[b] = static_cast<double>(sums[b]);
         }
         __syncthreads();
-        total = c.shared->total;
-        __syncthreads();
+        total = add_up(*c.shared, c.upto(k), c.blocks());
     }
-    if (!(fabs(total - 1.0) <= normaliser_tolerance)) {
-        total = sum_blocks(c, k, p, [](std::uint32_t) { return true; });
-    }
+    if (!(fabs(total - 1.0) <= normaliser_tolerance)) total = sum_blocks(c, k, p, nullptr);
     p.total = total;
     if (!(total > 0.0 && total < static_cast<double>(infinity))) p.kind = distribution_kind::invalid;
     return p;
@@ -94,7 +92,7 @@ template <class Rows, class DraftRows>
 
 /// Makes the sums of a distribution that was taken, before the first draw from it.
 template <class Rows, class DraftRows>
-__device__ void prepare_draw(verification<Rows, DraftRows> const& c, std::uint32_t k) {
+__device__ __noinline__ void prepare_draw(verification<Rows, DraftRows> const& c, std::uint32_t k) {
     if (!c.is_taken() || !c.target(k).p.valid() || c.target(k).p.is_one_hot()) return;
     distribution const p = sum_taken(c, k, c.target(k).p);  // with a barrier: all have read what is replaced
     if (threadIdx.x == 0) c.target(k).p = p;
@@ -118,20 +116,20 @@ template <class Find>
 
 /// WARP collective: a token of p, the distribution of row k, by the draw of that name; its sums must be there.
 template <class Rows, class DraftRows>
-[[nodiscard]] __device__ token_id draw_by_warp(verification<Rows, DraftRows> const& c, std::uint32_t k,
-                                               distribution const& p, draw_key const& name) {
+[[nodiscard]] __device__ __noinline__ token_id draw_by_warp(verification<Rows, DraftRows> const& c, std::uint32_t k,
+                                                            distribution const& p, draw_key const& name) {
     // What rounding block sums and a normaliser is of them: distribution's given_room.
     bool const given = c.task.rows.block_sums != nullptr && c.is_taken();
     double const room = given ? block_room + (4.0 + 2.0 * fabs(static_cast<double>(p.shift))) * 0x1p-24 : block_room;
-    return draw_token(c.row(k), c.vocabulary(), p, c.upto(k), uniform(name), room);
+    return draw_token(c.row(k), c.vocabulary(), p, c.upto(k), draw_number(name), room);
 }
 
 }  // namespace detail
 
 /// A token of the target behind row k, by the draw of that name.
 template <class Rows, class DraftRows>
-[[nodiscard]] __device__ token_id draw_target(verification<Rows, DraftRows> const& c, std::uint32_t k,
-                                              draw_key const& name) {
+[[nodiscard]] __device__ __noinline__ token_id draw_target(verification<Rows, DraftRows> const& c, std::uint32_t k,
+                                                           draw_key const& name) {
     detail::prepare_draw(c, k);
     return detail::chosen_by_first_warp(*c.shared, [&] { return detail::draw_by_warp(c, k, c.target(k).p, name); });
 }

@@ -37,8 +37,6 @@ struct verify_shared {
     };
     distribution p;
     request_standing standing;
-    std::uint32_t pass;
-    std::uint32_t completes;
 };
 
 /// A float rounds this normaliser by more than 4e-6, which the probability of a judged draft would be off by.
@@ -56,33 +54,44 @@ template <class Rows, class DraftRows>
 /// The distribution of row k that `made` is, unless the text has ended before: then there is none to read, and a rule
 /// that draws there gets the stop token once more, which nobody emits.
 template <class Rows, class DraftRows>
-[[nodiscard]] __device__ distribution unless_ended(verification<Rows, DraftRows> const& c, std::uint32_t k,
-                                                   distribution const& made) {
+[[nodiscard]] __device__ __noinline__ distribution unless_ended(verification<Rows, DraftRows> const& c, std::uint32_t k,
+                                                                distribution const& made) {
     return k > 0 && c.task.round.stops_at(c.r, c.token(k - 1)) ? distribution::one_hot(c.token(k - 1)) : made;
 }
 
 /// One thread, once the row is complete: what rules will ask of it. `drafted`: drafted_logit(c, k).
 template <class Rows, class DraftRows>
-__device__ void store_target(verification<Rows, DraftRows> const& c, std::uint32_t k, distribution const& made,
-                             token_id choice, float drafted) {
+__device__ __noinline__ void store_target(verification<Rows, DraftRows> const& c, std::uint32_t k,
+                                          distribution const& made, token_id choice, float drafted) {
     distribution const p = unless_ended(c, k, made);
-    if (k > 0 && c.task.round.stops_at(c.r, c.token(k - 1))) choice = c.token(k - 1);
     double kept = 0.0;
     token_id const x = c.token_or_none(k);
     if (p.valid() && x != no_token) {
         kept = p.is_one_hot() ? (x == p.mode ? 1.0 : 0.0) : static_cast<double>(p.weight(drafted, x)) / p.total;
     }
-    c.target(k) = {p, kept, choice};
+    c.target(k) = {p, kept, p.is_one_hot() ? p.mode : choice};
+}
+
+/// sum 2^exponent, which is at most 0; 0 below 2^-126, since all weights of such a block may be 0 as floats. The whole
+/// part of the exponent is exact, so that a float is enough for the rest.
+[[nodiscard]] __device__ __forceinline__ double shifted(float sum, double exponent) {
+    if (!(sum > 0.0f) || !(exponent > -126.0)) return 0.0;
+    double const whole = floor(exponent);
+    float const part = sum * quick_exp2(static_cast<float>(exponent - whole));
+    auto const bits = static_cast<std::uint64_t>(static_cast<std::int64_t>(whole) + 1023) << 52;
+    return static_cast<double>(part) * sureleap::detail::bits_as<double>(bits);
 }
 
 /// WARP collective: the distribution of a row from the weights of its blocks, without truncation, and its cumulative
 /// sums. `scale` is what the weights were made with.
 template <class Row>
-[[nodiscard]] __device__ distribution distribution_of(Row row, std::uint32_t size, block_weight const* weights,
-                                                      double* upto, bool greedy, float scale) {
+[[nodiscard]] __device__ __noinline__ distribution distribution_of(Row row, std::uint32_t size,
+                                                                   block_weight const* weights, double* upto,
+                                                                   bool greedy, float scale) {
     std::uint32_t const blocks = count_blocks(size);
     float largest = -infinity;
     bool bad = false;
+#pragma unroll 1
     for (std::uint32_t b = lane_index(); b < blocks; b += warp_size) {
         block_weight const weight = weights[b];
         bad |= !(weight.sum < infinity);  // NaN as well
@@ -93,6 +102,7 @@ template <class Row>
     if (__any_sync(all_lanes, bad) || !(largest > -infinity)) return p;
     if (greedy) {
         std::uint32_t first = no_place;
+#pragma unroll 1
         for (std::uint32_t b = lane_index(); b < blocks && first == no_place; b += warp_size) {
             if (weights[b].largest == largest) first = b;
         }
@@ -104,12 +114,13 @@ template <class Row>
     p.kind = distribution_kind::dense;
     float const rate = rate_of(scale);
     double const top = static_cast<double>(largest) * static_cast<double>(rate);  // exactly that of the shift
-    p.total = sum_in_order(blocks, upto, [&](std::uint32_t b) {
+    std::uint32_t const share = sum_share(blocks);
+#pragma unroll 1
+    for (std::uint32_t b = lane_index() * share; b < (lane_index() + 1) * share && b < blocks; ++b) {
         block_weight const weight = weights[b];
-        // Blocks whose largest weight is 0 as a float have none that could be drawn.
-        if (!(weight.sum > 0.0f) || !(p.weight(weight.largest, 0) > 0.0f)) return 0.0;
-        return static_cast<double>(weight.sum) * exp2(reference_of(weight.largest, rate) - top);
-    });
+        upto[b] = shifted(weight.sum, reference_of(weight.largest, rate) - top);
+    }
+    p.total = sum_in_order(blocks, upto);
     return p;
 }
 
@@ -121,14 +132,15 @@ template <class Rows, class DraftRows>
 
 /// WARP collective: what a row that was weighed is to its rule, if its distribution is not truncated.
 template <class Rule, class Rows, class DraftRows>
-__device__ void make_target(verification<Rows, DraftRows> const& c, std::uint32_t k, request_work const& how) {
+__device__ __noinline__ void make_target(verification<Rows, DraftRows> const& c, std::uint32_t k,
+                                         request_work const& how) {
     float const drafted = drafted_logit(c, k);
     distribution p{};
     if (how.weighed) p = distribution_of(c, k, how);
     token_id choice = no_token;
     if constexpr (Rule::by_gumbel_max) {
         if (how.by_gumbel_max) {
-            gumbel_winner const won = first_of(c.winners(k), count_parts(c.blocks()));
+            gumbel_winner const won = first_of(c.winners(k), c.blocks());
             choice = won.invalid != 0 ? no_token : won.token;
         } else if (p.is_one_hot()) {
             choice = p.mode;
@@ -147,8 +159,8 @@ __device__ void make_target(verification<Rows, DraftRows> const& c, std::uint32_
 
 /// BLOCK collective: the same of a row whose distribution is truncated.
 template <class Rule, class Rows, class DraftRows>
-__device__ void make_cut_target(verification<Rows, DraftRows> const& c, verify_shared& s, std::uint32_t k,
-                                request_work const& how) {
+__device__ __noinline__ void make_cut_target(verification<Rows, DraftRows> const& c, verify_shared& s, std::uint32_t k,
+                                             request_work const& how) {
     float const drafted = drafted_logit(c, k);
     if (warp_index() == 0) {
         distribution const whole = distribution_of(c, k, how);
@@ -162,8 +174,7 @@ __device__ void make_cut_target(verification<Rows, DraftRows> const& c, verify_s
         cutoff const least = truncate(c.row(k), c.vocabulary(), c.target_transform(), statistics, s.truncation);
         p.least_logit = least.logit;
         p.least_id = least.id;
-        block_weight const* const weights = c.weights(k);
-        p.total = sum_blocks(c, k, p, [&](std::uint32_t b) { return weights[b].largest >= least.logit; });
+        p.total = sum_blocks(c, k, p, c.weights(k));
         if constexpr (Rule::by_gumbel_max) {
             won = gumbel_max_row(c.row(k), c.vocabulary(), p, c.noise(k), c.token_or_none(k), s.gumbel);
         }

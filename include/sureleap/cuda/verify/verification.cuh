@@ -32,6 +32,18 @@ struct verify_task {
     DraftRows drafts;
     verify_memory memory;
     device_round round;
+
+    /// Requests and rows of the round; no more than there is memory for, whatever the engine wrote.
+    [[nodiscard]] __device__ std::uint32_t requests() const {
+        std::uint32_t const count = *round.requests.count;
+        return count < memory.limits.requests ? count : memory.limits.requests;
+    }
+    [[nodiscard]] __device__ std::uint32_t batch_rows() const {
+        std::int32_t const count = round.batch.offsets[round.limits.requests];
+        std::uint32_t const most = memory.limits.requests * (memory.limits.block_size + 1);
+        std::uint32_t const room = rows.rows < most ? rows.rows : most;
+        return count < 0 ? 0 : static_cast<std::uint32_t>(count) < room ? static_cast<std::uint32_t>(count) : room;
+    }
 };
 
 /// Shared memory of a block of threads that judges.
@@ -52,11 +64,10 @@ struct verification {
     std::uint32_t r;
     std::uint32_t length;         ///< l: x_1 .. x_l were drafted
     verification_shared* shared;  ///< null where a warp works alone
-    std::uint32_t stage;          ///< the next kernel that makes passes; pass_stages if there is none
 
     __device__ verification(verify_task<Rows, DraftRows> const& of, std::uint32_t request,
-                            verification_shared* own = nullptr, std::uint32_t next = 0)
-        : task(of), r(request), length(of.round.batch.lengths[request]), shared(own), stage(next) {}
+                            verification_shared* own = nullptr)
+        : task(of), r(request), length(of.round.batch.lengths[request]), shared(own) {}
 
     // ---- drafts -----------------------------------------------------------------------------------------------------
 
@@ -64,14 +75,20 @@ struct verification {
     [[nodiscard]] __device__ token_id token(std::uint32_t k) const {
         return task.round.batch.tokens[first_row() + k + 1];
     }
-    /// The same, or no_token behind the block; of a tree what the first child has.
+    /// The same, or no_token behind the block or where the vocabulary has no such token; of a tree what the first child
+    /// has.
     [[nodiscard]] __device__ token_id token_or_none(std::uint32_t k) const {
+        token_id x = no_token;
         if constexpr (is_tree) {
             std::int32_t const child = task.drafts.first_child(r, k);
-            return child < 0 ? no_token : token(static_cast<std::uint32_t>(child) - 1);
+            if (child >= 0) x = token(static_cast<std::uint32_t>(child) - 1);
         } else {
-            return k < length ? token(k) : no_token;
+            if (k < length) x = token(k);
         }
+        return knows(x) ? x : no_token;
+    }
+    [[nodiscard]] __device__ bool knows(token_id x) const {
+        return x >= 0 && static_cast<std::uint32_t>(x) < vocabulary();
     }
     /// What x_{k + 1}, or the first child of node k, was drawn from.
     [[nodiscard]] __device__ distribution const& q(std::uint32_t k) const {
@@ -153,9 +170,16 @@ private:
 
 namespace detail {
 
+/// One thread: the request has its verdict.
+template <class Rows, class DraftRows>
+__device__ void conclude(verification<Rows, DraftRows> const& c) {
+    atomicSub(&c.task.memory.counters->undecided, 1u);
+}
+
 template <class Rows, class DraftRows>
 __device__ void end_without_tokens(verification<Rows, DraftRows> const& c, status why) {
     if (threadIdx.x != 0) return;
+    conclude(c);
     verdict_columns const& out = c.task.round.verdicts;
     out.statuses[c.r] = why;
     out.accepted[c.r] = 0;
@@ -165,16 +189,18 @@ __device__ void end_without_tokens(verification<Rows, DraftRows> const& c, statu
 
 /// WARP collective: log p of x behind row k. At temperature 0 of the row at temperature 1.
 template <class Rows, class DraftRows>
-[[nodiscard]] __device__ double log_probability(verification<Rows, DraftRows> const& c, std::uint32_t k, token_id x) {
+[[nodiscard]] __device__ __noinline__ double log_probability(verification<Rows, DraftRows> const& c, std::uint32_t k,
+                                                             token_id x) {
     distribution const& p = c.target(k).p;
     if (x == no_token) return -static_cast<double>(infinity);
     if (!p.is_one_hot()) return log_probability_of(p, c.row(k), x);
     distribution level{};
     level.shift = load(c.row(k)[p.mode]);
     level.scale = 1.0f;
-    double sum = 0.0;
-    for (std::uint32_t b = 0; b < c.blocks(); ++b) sum += sum_block(c.row(k), c.vocabulary(), b, level);
-    return -log(sum);
+    level.kind = distribution_kind::dense;
+#pragma unroll 1
+    for (std::uint32_t b = 0; b < c.blocks(); ++b) level.total += sum_block(c.row(k), c.vocabulary(), b, level);
+    return log_probability_of(level, c.row(k), p.mode);
 }
 
 /// One thread of those that call: there is nothing to judge. Drafts that failed or that nobody wants say so; a batch
@@ -198,7 +224,7 @@ __device__ void refuse(verification<Rows, DraftRows> const& c) {
 /// BLOCK collective: emits the accepted tokens and `last`, or up to the first stop token of these; nothing if `last` is
 /// none. What is behind the end of the text counts as not accepted.
 template <class Rows, class DraftRows>
-__device__ void emit(verification<Rows, DraftRows> const& c, std::uint32_t accepted, token_id last) {
+__device__ __noinline__ void emit(verification<Rows, DraftRows> const& c, std::uint32_t accepted, token_id last) {
     if (last == no_token) return refuse(c);
     if (warp_index() != 0) return;
     verdict_columns const& verdicts = c.task.round.verdicts;
@@ -221,6 +247,7 @@ __device__ void emit(verification<Rows, DraftRows> const& c, std::uint32_t accep
         verdicts.accepted[c.r] = accepted < count ? accepted : count;
         verdicts.emitted[c.r] = count;
         verdicts.stopped[c.r] = stopping != 0 ? 1 : 0;
+        detail::conclude(c);
     }
 }
 

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT
 //
-// The pass over target rows, a part at a time. In: some consecutive blocks of 1,024 tokens of a row of logits. Out: the
-// weight of each block. For Gumbel-max draws also, or instead, the winner among the tokens of the part. The rule and
-// the request's transform decide which.
+// The pass over target rows. In: logits. Out: the weight of each block of 1,024 tokens. For Gumbel-max draws also, or
+// instead, the winner among the tokens of a segment. The rule and the request's transform decide which.
+//
+// All blocks of all rows of a batch stand in one line, and each warp has an equal share of it. So warps differ by one
+// block, and a request is looked up once or twice a warp. The part of a share that lies in one row is a segment.
 //
 // A row is read once, at the speed of memory. Nothing here needs its largest logit, so warps do not wait for each
-// other. The next block is on its way while one is weighed, also from one part to the next.
+// other. The next block is on its way while one is weighed.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
@@ -26,100 +29,142 @@ SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
-/// A part of a row, which a warp reads.
+/// Blocks of threads on a multiprocessor that read rows. A warp has 2 KiB of two-byte logits in flight, or 4 KiB of
+/// floats. That makes 48 or 64 KiB, of which some 36 would do. Edits and races need more registers.
+template <class Rule, class Rows>
+inline constexpr unsigned weighing_residency =
+    sizeof(typename Rows::value_type) == 4 || !std::is_pointer_v<typename Rows::row_type> || Rule::by_gumbel_max ? 2
+                                                                                                                 : 3;
+inline constexpr unsigned weighing_threads = 256;
+
+/// Blocks begin .. end - 1 of a row.
 template <class Row>
-struct row_part {
-    bool there = false;  ///< false: there is no more
+struct row_segment {
     Row row;
-    std::uint32_t begin;  ///< blocks
+    std::uint32_t size;
+    std::uint32_t begin;
     std::uint32_t end;
-    std::uint32_t request;
-    std::uint32_t position;
-    std::uint32_t piece;
-    request_work work;
 
-    /// Asks for the first block.
-    __device__ __forceinline__ void start(std::uint32_t size, lanes_of<Row>& ahead) const {
-        read_block(row, size, begin, ahead);
-    }
-};
-
-/// The parts that a warp weighs: every so many of the parts of all rows, position by position.
-template <class Rule, class Rows, class DraftRows>
-class part_walk {
-public:
-    __device__ part_walk(verify_task<Rows, DraftRows> const& task, std::uint32_t first, std::uint32_t step)
-        : task_(task),
-          requests_(*task.round.requests.count),
-          blocks_(task.memory.blocks()),
-          parts_(count_parts(blocks_)),
-          count_(requests_ * (task.memory.limits.block_size + 1) * parts_),
-          next_(first),
-          step_(step) {}
-
-    /// The next part that there is, of rows that are to be read.
-    [[nodiscard]] __device__ __forceinline__ row_part<typename Rows::row_type> take() {
-        row_part<typename Rows::row_type> part{};
-        for (; next_ < count_ && !part.there; next_ += step_) {
-            std::uint32_t const row = next_ / parts_;
-            part.position = row / requests_;
-            part.request = row % requests_;
-            part.work = request_work::of<Rule>(task_, part.request);
-            part.there = part.work.what == work_kind::rows && part.position <= part.work.length;
-            part.piece = next_ % parts_;
+    /// WARP collective: f(block, its logits) for all of them. Two places in registers take turns, so that nothing is
+    /// copied from one to the other.
+    template <class F>
+    __device__ __forceinline__ void for_each_block(F const& f) const {
+        lanes_of<Row> even;
+        lanes_of<Row> odd;
+        std::uint32_t b = begin;
+        std::uint32_t const whole = end_of_whole_blocks();
+        if (b < whole) read_whole_block(row, b, even);
+#pragma unroll 1
+        while (b < whole) {
+            if (b + 1 < whole) read_whole_block(row, b + 1, odd);
+            f(b, even);
+            if (++b == whole) break;
+            if (b + 1 < whole) read_whole_block(row, b + 1, even);
+            f(b, odd);
+            ++b;
         }
-        part.row = task_.rows.row(part.work.first_row + part.position, task_.round, part.request, part.position);
-        part.begin = part.piece * part_blocks;
-        part.end = part.begin + part_blocks < blocks_ ? part.begin + part_blocks : blocks_;
-        return part;
+#pragma unroll 1
+        for (; b < end; ++b) {
+            read_block(row, size, b, even);
+            f(b, even);
+        }
     }
 
 private:
-    verify_task<Rows, DraftRows> const& task_;
-    std::uint32_t requests_;
-    std::uint32_t blocks_;
-    std::uint32_t parts_;
-    std::uint32_t count_;
-    std::uint32_t next_;
-    std::uint32_t step_;
+    [[nodiscard]] __device__ __forceinline__ std::uint32_t end_of_whole_blocks() const {
+        if (!is_aligned(row)) return begin;
+        std::uint32_t const whole = size / block_tokens;
+        return end < whole ? end : whole;
+    }
 };
 
-/// WARP collective: f(block, its logits) for all blocks of a part, the first of which is in `ahead`. Before the last
-/// one, prepare() may ask for something else.
-template <class Row, class F, class Prepare>
-__device__ __forceinline__ void for_each_block(row_part<Row> const& part, std::uint32_t size, lanes_of<Row>& ahead,
-                                               F const& f, Prepare const& prepare) {
+/// WARP collective: the weights of the blocks of a segment.
+template <class Row>
+__device__ __forceinline__ void weigh_segment(row_segment<Row> const& segment, float scale, block_weight* weights) {
+    float const rate = rate_of(scale);
+    segment.for_each_block([&](std::uint32_t b, lanes_of<Row> const& logits) {
+        block_weight const weight = weigh_block(logits, rate);
+        if (lane_index() == 0) weights[b] = weight;
+    });
+}
+
+/// WARP collective: who comes first among the tokens of a segment of row k.
+template <class Rows, class DraftRows>
+__device__ __noinline__ void race_segment(verification<Rows, DraftRows> const& c, std::uint32_t k,
+                                          row_segment<typename Rows::row_type> const& segment, float scale) {
+    distribution all{};
+    all.scale = scale;
+    warp_gumbel_max mine{c.noise(k), all};
+    token_id const likely = c.token_or_none(k);  // so that there is a time to beat
+    if (likely != no_token) mine.expect(likely, load(segment.row[likely]));
+    lanes_of<typename Rows::row_type> ahead;
+    read_block(segment.row, segment.size, segment.begin, ahead);
 #pragma unroll 1
-    for (std::uint32_t b = part.begin; b < part.end; ++b) {
-        lanes_of<Row> const logits = ahead;
-        if (b + 1 < part.end) {
-            read_block(part.row, size, b + 1, ahead);
-        } else {
-            prepare();
-        }
-        f(b, logits);
+    for (std::uint32_t b = segment.begin; b < segment.end; ++b) {
+        lanes_of<typename Rows::row_type> const logits = ahead;
+        if (b + 1 < segment.end) read_block(segment.row, segment.size, b + 1, ahead);
+        mine.prepare_block(segment.row, segment.size, b);
+        mine.visit_block(segment.row, b, logits);
+    }
+    gumbel_winner const won = mine.winner();
+    gumbel_winner* const winners = c.winners(k);
+    for (std::uint32_t b = segment.begin + lane_index(); b < segment.end; b += warp_size) {
+        winners[b] = b == segment.begin ? won : gumbel_winner{};
     }
 }
 
-/// WARP collective: who comes first among the tokens of a part, whose first block is in `ahead`. prepare() as above.
-template <class Rows, class DraftRows, class Prepare>
-[[nodiscard]] __device__ __forceinline__ gumbel_winner race_of_part(verification<Rows, DraftRows> const& c,
-                                                                    row_part<typename Rows::row_type> const& part,
-                                                                    lanes_of<typename Rows::row_type>& ahead,
-                                                                    Prepare const& prepare) {
-    distribution all{};
-    all.scale = part.work.scale;
-    warp_gumbel_max mine{c.noise(part.position), all};
-    token_id const likely = c.token_or_none(part.position);  // so that there is a time to beat
-    if (likely != no_token) mine.expect(likely, load(part.row[likely]));
-    for_each_block(
-        part, c.vocabulary(), ahead,
-        [&](std::uint32_t b, lanes_of<typename Rows::row_type> const& logits) {
-            mine.prepare_block(part.row, c.vocabulary(), b);
-            mine.visit_block(part.row, b, logits);
-        },
-        prepare);
-    return mine.winner();
+/// BLOCK collective of one block: makes ready what those that judge count by.
+template <class Rule, class Rows, class DraftRows>
+__device__ void prepare_judging(verify_task<Rows, DraftRows> const& task, std::uint32_t requests) {
+    auto& cut_requests = shared_memory<std::uint32_t>();
+    verify_memory const& memory = task.memory;
+    if (threadIdx.x == 0) cut_requests = 0;
+    __syncthreads();
+    for (std::uint32_t r = threadIdx.x; r < requests; r += blockDim.x) {
+        memory.cut_rows[r] = 0;
+        memory.settled_at[r] = memory.limits.block_size;
+        memory.next_block[r] = memory.blocks();
+        if (request_work::of<Rule>(task, r).waits_for_cuts()) memory.cut_requests[atomicAdd(&cut_requests, 1u)] = r;
+    }
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    verify_counters counters{};
+    counters.cut_requests = cut_requests;
+    counters.undecided = requests;
+    *memory.counters = counters;
+}
+
+/// Every warp weighs its share of the blocks of all rows, or lets their tokens race.
+template <class Rule, class Rows, class DraftRows>
+__global__ void __launch_bounds__(weighing_threads, weighing_residency<Rule, Rows>)
+    weigh_rows(verify_task<Rows, DraftRows> const __grid_constant__ task) {
+    verify_memory const& memory = task.memory;
+    batch_columns const& batch = task.round.batch;
+    std::uint32_t const requests = task.requests();
+    if (blockIdx.x == 0) prepare_judging<Rule>(task, requests);
+    std::uint32_t const blocks = memory.blocks();
+    std::uint64_t const warps = static_cast<std::uint64_t>(gridDim.x) * (weighing_threads / warp_size);
+    std::uint64_t const own = static_cast<std::uint64_t>(blockIdx.x) * (weighing_threads / warp_size) + warp_index();
+    std::uint64_t const all = static_cast<std::uint64_t>(task.batch_rows()) * blocks;
+    auto const end = static_cast<std::uint32_t>(all * (own + 1) / warps);
+    auto at = static_cast<std::uint32_t>(all * own / warps);
+    while (at < end) {
+        std::uint32_t const i = at / blocks;
+        std::uint32_t const begin = at - i * blocks;
+        std::uint32_t const count = end - at < blocks - begin ? end - at : blocks - begin;
+        at += count;
+        std::uint32_t const r = batch.markers[i];
+        if (r >= requests) continue;
+        std::uint32_t const k = i - static_cast<std::uint32_t>(batch.offsets[r]);
+        request_work const work = request_work::of<Rule>(task, r);
+        if (work.what != work_kind::rows || k > work.length) continue;
+        verification<Rows, DraftRows> const c{task, r};
+        row_segment<typename Rows::row_type> const segment{c.row(k), c.vocabulary(), begin, begin + count};
+        if (work.weighed) weigh_segment(segment, work.scale, c.weights(k));
+        if constexpr (Rule::by_gumbel_max) {
+            if (work.by_gumbel_max) race_segment(c, k, segment, work.scale);
+        }
+    }
 }
 
 }  // namespace detail

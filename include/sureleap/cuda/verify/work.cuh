@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What there is to do for a request in a verification, and how its rows are divided among warps. In: the columns of a
-// round. Out: which of its rows are to be read, and for what.
+// What there is to do for a request in a verification. In: the columns of a round. Out: whether its rows are to be read,
+// and for what.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,6 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
-
-/// Blocks of 1,024 tokens that are a warp's part of a row: some 8 KiB. A race takes some preparation, as much as
-/// looking at four blocks.
-inline constexpr std::uint32_t part_blocks = 4;
-[[nodiscard]] SURELEAP_HOST_DEVICE constexpr std::uint32_t count_parts(std::uint32_t blocks) noexcept {
-    return (blocks + part_blocks - 1) / part_blocks;
-}
 
 /// What is to be done with a request.
 enum class work_kind : std::uint32_t {
@@ -43,8 +36,12 @@ struct request_work {
     bool weighed;        ///< sums of rows are needed, or their largest logits
     float scale;         ///< 1 / temperature
 
+    /// Whoever cuts the last of its rows judges it.
+    [[nodiscard]] __device__ bool waits_for_cuts() const { return what == work_kind::rows && cut; }
+
     template <class Rule, class Rows, class DraftRows>
-    [[nodiscard]] static __device__ request_work of(verify_task<Rows, DraftRows> const& task, std::uint32_t r) {
+    [[nodiscard]] static __device__ __noinline__ request_work of(verify_task<Rows, DraftRows> const& task,
+                                                                 std::uint32_t r) {
         device_round const& round = task.round;
         // All are asked for before the first is looked at.
         status const drafted = round.drafts.statuses[r];

@@ -96,3 +96,6 @@ inline void __threadfence_block() {
 inline void __threadfence_system() {
     emulator::detail::machine::the().fence("__threadfence_system");
 }
+inline void __nanosleep(unsigned) {
+    emulator::detail::machine::the().nap();
+}

@@ -7,8 +7,9 @@
 // collective, and blocks by any amount; a kernel that lacks a __syncthreads or __syncwarp computes something else under
 // some seed.
 //
-// What can never complete is a failure, found at once, because what a thread can wait for is always within its own
-// block:
+// What can never complete is a failure, found at once, because what a thread can wait for is within its own block. (A
+// thread that polls for another block with __nanosleep sleeps until nobody else can run; if it waits in vain, the test
+// does not end.)
 //   - Every thread of a block waits in a barrier or has returned, and some have returned: a divergent barrier. So is a
 //     barrier whose threads wait at different places of the source, which CUDA leaves undefined.
 //   - Every lane of a warp waits or has returned, and some wait in a collective: its mask names a lane that returned, waits in
@@ -162,6 +163,13 @@ public:
         unobserved const here;
         thread& self = running(what);
         if (scheduler_.delays(self)) run_another(scheduler_.random() % 2 == 0);
+    }
+
+    /// The running thread waits for what others do, and asks again later.
+    void nap() {
+        unobserved const here;
+        scheduler_.nap(running("__nanosleep"));
+        run_another(true);
     }
 
     void fence(char const* what) {

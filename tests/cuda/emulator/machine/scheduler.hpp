@@ -91,6 +91,12 @@ public:
         return true;
     }
 
+    /// A running thread polls: it sleeps until nobody else can run.
+    void nap(thread& t) {
+        t.group->runnable &= ~(1u << t.lane);
+        put_to_sleep(*t.group, 1u << t.lane);
+    }
+
     /// Whose turn it is after a thread, or at first; nobody if none can run.
     thread* next(thread const* last, bool leaves_warp) {
         warp* w = last == nullptr ? nullptr : last->group;
@@ -140,9 +146,11 @@ private:
     }
 
     warp* wake_a_warp() {
-        std::uint32_t const spared = victim_ == nullptr ? 0u : std::exchange(victim_->asleep, 0u);
+        // Now and then the victim all the same, or those that nap would wait for it in vain.
+        bool const spares = victim_ != nullptr && random_() % 16 != 0;
+        std::uint32_t const spared = spares ? std::exchange(victim_->asleep, 0u) : 0u;
         warp* w = find_warp(warps_.size(), [&](std::size_t i) { return warps_[i]; }, &warp::asleep);
-        if (victim_ != nullptr) victim_->asleep = spared;
+        if (spares) victim_->asleep = spared;
         if (w == nullptr) w = victim_;
         w->runnable |= std::exchange(w->asleep, 0u);
         --sleepers_;
