@@ -73,12 +73,12 @@ if [[ ${all} == yes && -z ${SURELEAP_SMOLLM2_GGUF:-} ]]; then
     export SURELEAP_SMOLLM2_GGUF
 fi
 
-# NumPy and a grammar engine, for the tests c.python and c.grammar. They come from PyPI: the python3 that is found first need
-# not be the one that the system's packages are for.
+# NumPy and a grammar engine, for the tests c.python and c.grammar, and a disassembler for nvcc.code_size. They come from
+# PyPI: the python3 that is found first need not be the one that the system's packages are for.
 if [[ ${all} == yes && ! -x build/python/bin/python3 ]]; then
-    if ! { python3 -m venv build/python && build/python/bin/pip -q install numpy llguidance; }; then
+    if ! { python3 -m venv build/python && build/python/bin/pip -q install numpy llguidance nvidia-cuda-nvdisasm; }; then
         rm -rf build/python
-        echo "no NumPy and llguidance could be installed: c.python and c.grammar are skipped where the system has none"
+        echo "nothing could be installed from PyPI: c.python, c.grammar and nvcc.code_size are skipped where the system lacks it"
     fi
 fi
 

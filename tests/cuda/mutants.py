@@ -66,17 +66,19 @@ TESTS = {
     "verify/draft_rows.cuh": ["verify_rejection", "verifier"],
     "verify/flatten.cuh": ["flatten"],
     "verify/judge.cuh": ["verify_rows", "verify_long_rows", "verify_rejection", "verify_block", "verify_match"],
+    "verify/queue.cuh": ["verify_rows", "verify_long_rows", "verify_rejection", "verify_block"],
     "verify/residual.cuh": ["verify_rows", "verify_rejection", "verify_block", "verify_match", "tree_rejection"],
     "verify/target_draws.cuh": ["verify_rows", "verify_rejection", "verify_block", "verify_match"],
     "verify/target_rows.cuh": ["verify_rows", "verify_long_rows", "verify_rejection", "verify_block", "verify_match"],
     "verify/token_report.cuh": ["verifier"],
+    "verify/weigh.cuh": ["verify_rows", "verify_long_rows", "verify_rejection", "verify_match", "coupling"],
     "verify/weigh_drafts.cuh": ["verifier"],
 }
 
 # What is enough of a test that takes too long under ThreadSanitizer.
 SHORTER = {"schedule": "Schedules: some*,Schedules: tables*"}
 
-ORDERS = re.compile(r"__syncthreads\(\);|__syncwarp\([^;]*\);|__threadfence\(\);|__pipeline_wait_prior\([^;]*\);")
+ORDERS = re.compile(r"__syncthreads\(\);|__syncwarp\([^;]*\);|__threadfence\(\);|publish\(\);|__pipeline_wait_prior\([^;]*\);")
 EXEMPT = "no mutant"
 
 

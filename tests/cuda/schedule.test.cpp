@@ -336,6 +336,17 @@ TEST_CASE("Schedules: thresholds and a fixed length") {
             return device::admit(device::fixed_schedule{static_cast<std::uint32_t>(length)}, device.round(), stream);
         });
         CHECK(device.lengths() == on_host(fixed_schedule{length}, made.view()));
+        // Numbers in device memory.
+        device_array<std::uint32_t> const numbers{
+            std::vector<std::uint32_t>{static_cast<std::uint32_t>(length), fixed}};
+        support::in_graph([&](cudaStream_t stream) {
+            return device::admit(device::fixed_schedule{numbers.data()}, device.round(), stream);
+        });
+        CHECK(device.lengths() == on_host(fixed_schedule{length}, made.view()));
+        support::in_graph([&](cudaStream_t stream) {
+            return device::admit(device::threshold_schedule{numbers.data() + 1}, device.round(), stream);
+        });
+        CHECK(device.lengths() == on_host(threshold_schedule{threshold}, made.view()));
     }
 }
 
@@ -368,6 +379,7 @@ TEST_CASE("Schedules: what does not fit is refused") {
     CHECK(refused(device::best_budget(round, {}, device.capacity(), budget.data(), nullptr)));
     CHECK(refused(device::admit(device::fixed_schedule{2}, {}, nullptr)));
     CHECK(refused(device::admit(device::threshold_schedule{certain + 1}, round, nullptr)));
+    CHECK(refused(device::admit(device::fixed_schedule{static_cast<std::uint32_t const*>(nullptr)}, round, nullptr)));
     CHECK(refused(device::admit(device::survival_threshold_schedule{certain + 1}, round, nullptr)));
 
     // This round's own table decides about x_k by what depends on x_k.

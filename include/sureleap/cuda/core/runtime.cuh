@@ -10,7 +10,8 @@
 //     never throws.
 //   - Launches have a shape that depends on limits alone; how many requests there are, how long their blocks are and which
 //     tokens they hold is read from device memory. So every call can be captured in a graph once and replayed.
-//   - Blocks never wait for each other: no launch depends on how many of them are resident.
+//   - No launch depends on how many blocks are resident. A block waits for another one only where that one runs already
+//     (verify/queue.cuh).
 //   - Shared memory is dynamic and one struct per kernel, so that one look tells what a kernel keeps there.
 //   - Every kernel is a template, by `template <class = void>` if by nothing else: nvcc does not know inline kernels, and two
 //     files that include one that is neither would not link.
@@ -88,7 +89,7 @@ template <class T>
 /// __threadfence, which also orders reads before writes.
 __device__ __forceinline__ void publish() {
 #if defined(SURELEAP_CUDA_EMULATED)
-    __threadfence();
+    __threadfence();  // no mutant: those that call this are mutants
 #else
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
 #endif
@@ -98,23 +99,81 @@ __device__ __forceinline__ void take_a_nap() {
     __nanosleep(100);
 }
 
-/// kernel<<<grid, block, shared_bytes, stream>>>(arguments...), with as much shared memory as the device has.
+/// Of a kernel that another one is launched behind (launch_behind): blocks of that one may become resident as soon as
+/// those of this one make room.
+__device__ __forceinline__ void admit_next_kernel() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+/// Of the kernel that was launched behind: all that the other one wrote is there. Before that it reads nothing.
+__device__ __forceinline__ void wait_for_kernel_before() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+namespace detail {
+/// As much shared memory as the device has, whatever a launch asks for: host threads that launch the same kernel with
+/// other sizes do not take it from each other.
+template <class Kernel>
+[[nodiscard]] cudaError_t allow_shared_memory(Kernel* kernel) {
+    int device = 0;
+    int most = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess) {
+        error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    }
+    if (error != cudaSuccess) return error;
+    return cudaFuncSetAttribute(reinterpret_cast<void const*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                most);
+}
+/// The kernel has an instruction with which it waits for the one before.
+template <class Kernel>
+[[nodiscard]] bool waits_for_kernel_before([[maybe_unused]] Kernel* kernel) {
+#if defined(SURELEAP_CUDA_EMULATED) || CUDART_VERSION < 12030  // which cannot capture such launches
+    return false;
+#else
+    cudaFuncAttributes made{};
+    if (cudaFuncGetAttributes(&made, reinterpret_cast<void const*>(kernel)) != cudaSuccess) return false;
+    return made.ptxVersion >= 90 && made.binaryVersion >= 90;
+#endif
+}
 template <class... Parameters, class... Arguments>
-[[nodiscard]] cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
-                                 cudaStream_t stream, Arguments&&... arguments) {
+[[nodiscard]] cudaError_t launch(bool early, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                                 std::size_t shared_bytes, cudaStream_t stream, Arguments&&... arguments) {
     constexpr std::size_t without_asking = 48 * 1024;
     if (shared_bytes > without_asking) {
-        cudaError_t const allowed =
-            cudaFuncSetAttribute(reinterpret_cast<void const*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(shared_bytes));
+        cudaError_t const allowed = allow_shared_memory(kernel);
         if (allowed != cudaSuccess) return allowed;
     }
+    cudaLaunchAttribute early_start{};
+    early_start.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early_start.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config{};
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
+    config.attrs = &early_start;
+    config.numAttrs = early ? 1 : 0;
     return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+}
+}  // namespace detail
+
+/// kernel<<<grid, block, shared_bytes, stream>>>(arguments...), with as much shared memory as the device has.
+template <class... Parameters, class... Arguments>
+[[nodiscard]] cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
+                                 cudaStream_t stream, Arguments&&... arguments) {
+    return detail::launch(false, kernel, grid, block, shared_bytes, stream, std::forward<Arguments>(arguments)...);
+}
+/// The same behind a kernel that calls admit_next_kernel. This one calls wait_for_kernel_before first of all. Where a
+/// device can, its launch costs no time then (programmatic dependent launch, sm_90 and later).
+template <class... Parameters, class... Arguments>
+[[nodiscard]] cudaError_t launch_behind(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
+                                        cudaStream_t stream, Arguments&&... arguments) {
+    return detail::launch(detail::waits_for_kernel_before(kernel), kernel, grid, block, shared_bytes, stream,
+                          std::forward<Arguments>(arguments)...);
 }
 
 /// Multiprocessors of the current device, for grids that divide work among blocks: so many blocks, a few times over.

@@ -60,8 +60,8 @@ template <class Rule, class Rows, class DraftRows>
                                               cudaStream_t stream) noexcept {
     cudaError_t const error = launch_weighing<Rule>(task, processors, stream);
     if (error != cudaSuccess) return error;
-    return launch(judge_requests<Rule, Rows, DraftRows>, processors * verification_residency, verification_threads,
-                  sizeof(judging_shared<Rule>), stream, task);
+    return launch_behind(judge_requests<Rule, Rows, DraftRows>, processors * verification_residency,
+                         verification_threads, sizeof(judging_shared<Rule>), stream, task);
 }
 
 /// The kernels of a host's rule along trees.

@@ -88,7 +88,7 @@ struct edited_lanes {
     static constexpr unsigned vectors = stored::vectors;
 
     stored raw;
-    edited_row<T> row;
+    edited_row<T> const* row;  ///< which outlives the lanes
     std::uint32_t block;
     std::uint32_t allowed;
     std::uint32_t special;
@@ -124,7 +124,7 @@ struct edited_lanes {
     /// The logit of a token that is changed, which is read once more.
     [[nodiscard]] __device__ __forceinline__ float changed(unsigned i, unsigned e) const {
         std::uint32_t const v = block * block_tokens + place(i, e);
-        return detail::changed(*row.own, row.drafted, row.drafts, v, load(row.logits[v]));
+        return detail::changed(*row->own, row->drafted, row->drafts, v, load(row->logits[v]));
     }
 };
 
@@ -168,21 +168,27 @@ template <class T>
 }  // namespace detail
 
 namespace detail {
+/// WARP collective: the lanes' bits of tokens that bias or penalties may change. Out of line, for few requests have any.
+template <class T>
+[[nodiscard]] __device__ __noinline__ std::uint32_t special_bits(request_edits const& own, token_id const* drafted,
+                                                                 std::uint32_t drafts, std::uint32_t size,
+                                                                 std::uint32_t block) {
+    std::uint32_t special = 0;
+    if (own.penalises()) {
+        special = bits_of_lane<T>(own.seen, size, block) | bits_of_tokens<T>(drafted, drafts, block);
+    }
+    if (own.biases > 0) special |= bits_of_tokens<T>(own.bias_tokens, own.biases, block);
+    return special;
+}
 /// WARP collective: which of a block's tokens are changed, once their logits are asked for.
 template <class T>
 __device__ __forceinline__ void read_edits(edited_row<T> const& row, std::uint32_t size, std::uint32_t block,
                                            edited_lanes<T>& out) {
-    out.row = row;
+    out.row = &row;
     out.block = block;
     out.allowed = row.allowed == nullptr ? ~0u : bits_of_lane<T>(row.allowed, size, block);
-    out.special = 0;
-    if (row.own->penalises()) {
-        out.special = bits_of_lane<T>(row.own->seen, size, block);
-        out.special |= bits_of_tokens<T>(row.drafted, row.drafts, block);
-    }
-    if (row.own->biases > 0) {
-        out.special |= bits_of_tokens<T>(row.own->bias_tokens, row.own->biases, block);
-    }
+    bool const changes = row.own->penalises() || row.own->biases > 0;
+    out.special = changes ? special_bits<T>(*row.own, row.drafted, row.drafts, size, block) : 0;
 }
 }  // namespace detail
 

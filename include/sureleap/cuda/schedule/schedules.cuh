@@ -21,6 +21,7 @@
 // flatten too; greedy and top-K do so in the same launch, up to 1,024 requests.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 #include <sureleap/core/config.hpp>
@@ -43,36 +44,44 @@ struct greedy_schedule {
     capacity_table capacity{};
 };
 
-/// The first candidates in the order of admission, as many as the budget says or all there are.
-class top_k_schedule {
+/// A number of a schedule: one that the host knows, or one in device memory, which is read when the schedule runs. So a
+/// graph that was captured follows what is written there.
+class schedule_number {
 public:
-    /// One number in device memory, which is read when the schedule runs.
-    explicit top_k_schedule(std::uint32_t const* budget) noexcept : budget_(budget), valid_(budget != nullptr) {}
-    /// A number that the host knows.
-    explicit top_k_schedule(std::uint32_t budget) noexcept : fixed_(budget) {}
+    template <std::integral Number>
+    schedule_number(Number number) noexcept : fixed_(static_cast<std::uint32_t>(number)) {}
+    schedule_number(std::uint32_t const* number) noexcept : number_(number), valid_(number != nullptr) {}
 
-    [[nodiscard]] bool valid() const noexcept { return valid_; }
-    [[nodiscard]] __device__ std::uint32_t budget() const { return budget_ != nullptr ? *budget_ : fixed_; }
+    /// The host knows that it is at most `most`, or does not know it.
+    [[nodiscard]] bool valid(std::uint32_t most = 0xffffffffu) const noexcept {
+        return valid_ && (number_ != nullptr || fixed_ <= most);
+    }
+    [[nodiscard]] __device__ std::uint32_t value() const { return number_ != nullptr ? *number_ : fixed_; }
 
 private:
-    std::uint32_t const* budget_ = nullptr;
+    std::uint32_t const* number_ = nullptr;
     std::uint32_t fixed_ = 0;
     bool valid_ = true;
 };
 
+/// The first candidates in the order of admission, as many as the budget says or all there are.
+struct top_k_schedule {
+    schedule_number budget;
+};
+
 /// The first `length` positions of each block.
 struct fixed_schedule {
-    std::uint32_t length = 0;
+    schedule_number length = 0;
 };
 
 /// The prefix before the first confidence below the threshold (quantise makes it of a probability).
 struct threshold_schedule {
-    fixed_probability threshold = 0;
+    schedule_number threshold = 0;
 };
 
 /// The prefix whose survival, the product of its confidences, is at least the threshold; weights change nothing.
 struct survival_threshold_schedule {
-    fixed_probability threshold = 0;
+    schedule_number threshold = 0;
 };
 
 namespace detail {
@@ -167,7 +176,7 @@ __global__ void __launch_bounds__(most_sorters, 1)
     top_k_kernel(device_round round, after_lengths after, top_k_schedule schedule) {
     auto& s = shared_memory<schedule_shared>();
     candidate_table const table(round, live_table(round), s.walk);
-    std::uint32_t const wanted = schedule.budget();
+    std::uint32_t const wanted = schedule.budget.value();
     admission_end end{table.candidates(), 0};
     if (wanted < table.candidates()) {
         up_to_budget rule(wanted, table.requests());
@@ -198,35 +207,37 @@ inline constexpr unsigned threads_of_prefixes = 128;
 /// What a prefix is held to, position by position.
 enum class prefix_of : std::uint8_t { everything, confidences, survivals };
 
-/// Lengths up to `most`, or up to the first position below `threshold`. Survivals are made from confidences and not
+/// Lengths up to `longest`, or up to the first position below `threshold`. Survivals are made from confidences and not
 /// read, because those of the table begin with the request's weight. A thread a request.
 template <class = void>
 __global__ void __launch_bounds__(threads_of_prefixes)
-    prefix_kernel(device_round round, std::uint32_t most, prefix_of what, fixed_probability threshold) {
+    prefix_kernel(device_round round, schedule_number longest, prefix_of what, schedule_number threshold) {
     std::uint32_t const r = blockIdx.x * blockDim.x + threadIdx.x;
     if (r >= round.limits.requests) return;
     std::uint32_t length = 0;
     if (r < *round.requests.count) {
         std::uint32_t const gamma = round.limits.block_size;
+        std::uint32_t const most = longest.value();
+        fixed_probability const least = threshold.value();
         std::uint32_t const size = round.drafts.sizes[r] < most ? round.drafts.sizes[r] : most;
         fixed_probability const* const confidence = round.drafts.confidence + static_cast<std::size_t>(r) * gamma;
         fixed_probability survival = certain;
         for (; length < size && what != prefix_of::everything; ++length) {
             survival = extend_survival(survival, confidence[length]);
-            if ((what == prefix_of::survivals ? survival : confidence[length]) < threshold) break;
+            if ((what == prefix_of::survivals ? survival : confidence[length]) < least) break;
         }
         if (what == prefix_of::everything) length = size;
     }
     round.batch.lengths[r] = length;
 }
 
-[[nodiscard]] inline cudaError_t launch_prefixes(device_round const& round, std::uint32_t most, prefix_of what,
-                                                 fixed_probability threshold, flat_batch const* flat,
+[[nodiscard]] inline cudaError_t launch_prefixes(device_round const& round, schedule_number longest, prefix_of what,
+                                                 schedule_number threshold, flat_batch const* flat,
                                                  cudaStream_t stream) noexcept {
-    if (threshold > certain) return cudaErrorInvalidValue;
+    if (!longest.valid() || !threshold.valid(certain)) return cudaErrorInvalidValue;
     unsigned const blocks = (round.limits.requests + threads_of_prefixes - 1) / threads_of_prefixes;
     cudaError_t const error =
-        launch(prefix_kernel<>, blocks, threads_of_prefixes, 0, stream, round, most, what, threshold);
+        launch(prefix_kernel<>, blocks, threads_of_prefixes, 0, stream, round, longest, what, threshold);
     return error != cudaSuccess || flat == nullptr ? error : flatten(round, *flat, stream);
 }
 
@@ -238,7 +249,7 @@ __global__ void __launch_bounds__(threads_of_prefixes)
 }
 [[nodiscard]] inline cudaError_t schedule_round(top_k_schedule const& schedule, device_round const& round,
                                                 flat_batch const* flat, cudaStream_t stream) noexcept {
-    if (!schedule.valid()) return cudaErrorInvalidValue;
+    if (!schedule.budget.valid()) return cudaErrorInvalidValue;
     return launch_admission(top_k_kernel<>, round, flat, stream, schedule);
 }
 [[nodiscard]] inline cudaError_t schedule_round(fixed_schedule const& schedule, device_round const& round,

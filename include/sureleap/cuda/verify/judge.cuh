@@ -131,6 +131,7 @@ template <class Rule, class Rows, class DraftRows>
 __global__ void __launch_bounds__(verification_threads, verification_residency)
     judge_requests(verify_task<Rows, DraftRows> const __grid_constant__ task) {
     auto& s = shared_memory<judging_shared<Rule>>();
+    wait_for_kernel_before();
     std::uint32_t const requests = task.requests();
     judging_task next{};
     for (;;) {

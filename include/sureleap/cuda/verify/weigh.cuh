@@ -97,12 +97,10 @@ __device__ __noinline__ void race_segment(verification<Rows, DraftRows> const& c
     warp_gumbel_max mine{c.noise(k), all};
     token_id const likely = c.token_or_none(k);  // so that there is a time to beat
     if (likely != no_token) mine.expect(likely, load(segment.row[likely]));
-    lanes_of<typename Rows::row_type> ahead;
-    read_block(segment.row, segment.size, segment.begin, ahead);
 #pragma unroll 1
     for (std::uint32_t b = segment.begin; b < segment.end; ++b) {
-        lanes_of<typename Rows::row_type> const logits = ahead;
-        if (b + 1 < segment.end) read_block(segment.row, segment.size, b + 1, ahead);
+        lanes_of<typename Rows::row_type> logits;
+        read_block(segment.row, segment.size, b, logits);  // on its way while noise is made
         mine.prepare_block(segment.row, segment.size, b);
         mine.visit_block(segment.row, b, logits);
     }
@@ -138,6 +136,7 @@ __device__ void prepare_judging(verify_task<Rows, DraftRows> const& task, std::u
 template <class Rule, class Rows, class DraftRows>
 __global__ void __launch_bounds__(weighing_threads, weighing_residency<Rule, Rows>)
     weigh_rows(verify_task<Rows, DraftRows> const __grid_constant__ task) {
+    admit_next_kernel();
     verify_memory const& memory = task.memory;
     batch_columns const& batch = task.round.batch;
     std::uint32_t const requests = task.requests();
