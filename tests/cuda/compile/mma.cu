@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Both element types and all loads of mma.cuh, with fragments that are bound to be kept.
+// Both element types of mma.cuh and its load, with fragments that are bound to be kept.
 #include <cstdint>
 
 #include <sureleap/core/types.hpp>
@@ -24,14 +24,12 @@ __global__ void multiply(std::uint32_t const* in, float* out) {
         s.b[i * 32 + lane] = in[(i + 4) * 32 + lane];
     }
     __syncwarp();
-    std::uint32_t a[4], a_columns[4], b[2], b_rows[2];
+    std::uint32_t a[4], two_b[4];
     cuda::ldmatrix_x4(a, s.a + lane * 4);
-    cuda::ldmatrix_x4_trans(a_columns, s.a + lane * 4);
-    cuda::ldmatrix_x2(b, s.b + lane % 16 * 4);
-    cuda::ldmatrix_x2_trans(b_rows, s.b + lane % 16 * 4);
+    cuda::ldmatrix_x4(two_b, s.b + lane * 4);
+    std::uint32_t const b[2] = {two_b[0], two_b[1]};
     float sums[4] = {};
     cuda::mma_m16n8k16<T>(sums, a, b, sums);
-    cuda::mma_m16n8k16<T>(sums, a_columns, b_rows, sums);
     for (unsigned i = 0; i < 4; ++i) out[i * 32 + lane] = sums[i];
 }
 

@@ -10,7 +10,7 @@
 //   c, d: 16 x 8, float            c[0] = C[g][2t]     c[1] = C[g][2t + 1]     c[2] = C[g + 8][2t]     c[3] = C[g + 8][2t + 1]
 //
 // So with weights W[output][input] in rows, ldmatrix of 8 rows of W and 8 inputs gives half of a `b`. From an A in rows
-// it gives the quarters of an `a`. ldmatrix_*_trans is for a B in rows.
+// it gives the quarters of an `a`.
 //
 // Rejected: the wmma:: classes, whose fragments are opaque, so that a bias cannot be added nor a row be summed in
 // registers; wgmma, which sm_80 lacks, and products of a few rows are bound by memory anyway.
@@ -64,42 +64,6 @@ __device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&r)[4], void const* r
 #elif defined(__CUDA_ARCH__)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(row)))
-                 : "memory");
-#endif
-}
-
-/// Two matrices: the addresses are those of lanes 0 to 15, the others are not looked at.
-__device__ __forceinline__ void ldmatrix_x2(std::uint32_t (&r)[2], void const* row) {
-#if defined(SURELEAP_CUDA_EMULATED)
-    ::emulator::ldmatrix_x2(r, row);
-#elif defined(__CUDA_ARCH__)
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1])
-                 : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(row)))
-                 : "memory");
-#endif
-}
-
-/// As ldmatrix_x4 of the transposed matrices: r[i] becomes the elements g of rows 2t and 2t + 1.
-__device__ __forceinline__ void ldmatrix_x4_trans(std::uint32_t (&r)[4], void const* row) {
-#if defined(SURELEAP_CUDA_EMULATED)
-    ::emulator::ldmatrix_x4_trans(r, row);
-#elif defined(__CUDA_ARCH__)
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(row)))
-                 : "memory");
-#endif
-}
-
-/// As ldmatrix_x2 of the transposed matrices.
-__device__ __forceinline__ void ldmatrix_x2_trans(std::uint32_t (&r)[2], void const* row) {
-#if defined(SURELEAP_CUDA_EMULATED)
-    ::emulator::ldmatrix_x2_trans(r, row);
-#elif defined(__CUDA_ARCH__)
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1])
                  : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(row)))
                  : "memory");
 #endif

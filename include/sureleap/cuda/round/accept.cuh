@@ -97,7 +97,8 @@ template <class Rows>
 /// Judges the drafts of a round: makes the verdicts of `round` from its batch and the target's rows, logits_rows of T.
 /// Rule is the host's: token_rejection, block_verification, greedy_match, target_match or keyed_coupling. Every request
 /// whose draft is sound gets a verdict; rows without a distribution give the status invalid_target. `memory` is carved
-/// for the limits of `round`.
+/// for the limits of `round`. All of round.batch but its positions is read, as flatten writes it: markers too, and
+/// offsets[limits.requests].
 ///
 /// Reads all rows of the batch, at the speed of memory; two launches. Passes over q are made where proposals do not
 /// settle a correction, and where the vocabulary is a few blocks. A drafted token outside 0 .. V - 1 is no draft: its

@@ -78,15 +78,14 @@ struct fragment {
     std::uint32_t* r;
 };
 
-template <unsigned Matrices, bool Transposed>
-void complete_ldmatrix(std::uint32_t mask, void* const* arguments) {
+inline void complete_ldmatrix(std::uint32_t mask, void* const* arguments) {
     machine& m = machine::the();
     if (mask != 0xffffffffu) {
         m.report("ldmatrix: the whole warp must take part");
         m.leave();
     }
     auto const* const shared = m.shared_memory();
-    for (unsigned i = 0; i < Matrices; ++i) {
+    for (unsigned i = 0; i < 4; ++i) {
         std::array<std::array<std::uint16_t, 8>, 8> matrix{};
         for (unsigned row = 0; row < 8; ++row) {
             auto const* const address =
@@ -104,22 +103,14 @@ void complete_ldmatrix(std::uint32_t mask, void* const* arguments) {
         for (unsigned lane = 0; lane < 32; ++lane) {
             unsigned const g = lane / 4;
             unsigned const t = 2 * (lane % 4);
-            std::uint32_t const low = Transposed ? matrix[t][g] : matrix[g][t];
-            std::uint32_t const high = Transposed ? matrix[t + 1][g] : matrix[g][t + 1];
+            std::uint32_t const low = matrix[g][t];
+            std::uint32_t const high = matrix[g][t + 1];
             static_cast<fragment*>(arguments[lane])->r[i] = high << 16 | low;
         }
     }
 }
 
-template <unsigned Matrices, bool Transposed>
-inline constexpr collective ldmatrix_operation{Transposed ? "ldmatrix.trans" : "ldmatrix",
-                                               &complete_ldmatrix<Matrices, Transposed>};
-
-template <unsigned Matrices, bool Transposed>
-void do_ldmatrix(std::uint32_t (&r)[Matrices], void const* row, where place) {
-    fragment arguments{row, r};
-    machine::the().gather(ldmatrix_operation<Matrices, Transposed>, 0xffffffffu, &arguments, place);
-}
+inline constexpr collective ldmatrix_operation{"ldmatrix", &complete_ldmatrix};
 
 }  // namespace detail
 
@@ -137,18 +128,10 @@ inline void mma_m16n8k16_half(float (&d)[4], std::uint32_t const (&a)[4], std::u
 }
 
 /// 8 x 8 matrices of 16-bit elements from shared memory. Lane 8i + j gives the address of row j of matrix i. Lane 4g +
-/// t gets of each matrix the elements 2t and 2t + 1 of row g; transposed, the elements g of rows 2t and 2t + 1.
+/// t gets of each matrix the elements 2t and 2t + 1 of row g.
 inline void ldmatrix_x4(std::uint32_t (&r)[4], void const* row, where place = where::current()) {
-    detail::do_ldmatrix<4, false>(r, row, place);
-}
-inline void ldmatrix_x2(std::uint32_t (&r)[2], void const* row, where place = where::current()) {
-    detail::do_ldmatrix<2, false>(r, row, place);
-}
-inline void ldmatrix_x4_trans(std::uint32_t (&r)[4], void const* row, where place = where::current()) {
-    detail::do_ldmatrix<4, true>(r, row, place);
-}
-inline void ldmatrix_x2_trans(std::uint32_t (&r)[2], void const* row, where place = where::current()) {
-    detail::do_ldmatrix<2, true>(r, row, place);
+    detail::fragment arguments{row, r};
+    detail::machine::the().gather(detail::ldmatrix_operation, 0xffffffffu, &arguments, place);
 }
 
 }  // namespace emulator
