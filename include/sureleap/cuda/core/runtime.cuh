@@ -86,7 +86,7 @@ template <class T>
 }
 /// Others see what this thread, and those that it had a barrier with, wrote before, once they see an atomic that it
 /// makes behind this; and it sees what others wrote, behind an atomic by which it sees theirs. Costs less than
-/// __threadfence, which also orders reads before writes.
+/// __threadfence, which is sequentially consistent.
 __device__ __forceinline__ void publish() {
 #if defined(SURELEAP_CUDA_EMULATED)
     __threadfence();  // no mutant: those that call this are mutants
@@ -95,7 +95,7 @@ __device__ __forceinline__ void publish() {
 #endif
 }
 /// Some 100 ns, in which others run.
-__device__ __forceinline__ void take_a_nap() {
+__device__ __forceinline__ void back_off() {
     __nanosleep(100);
 }
 

@@ -14,6 +14,7 @@
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
+#include <sureleap/cuda/core/block_scan.cuh>
 #include <sureleap/cuda/core/distribution.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/sampling/row.cuh>
@@ -24,6 +25,12 @@ namespace cuda {
 
 /// No place in a block, no block in a row.
 inline constexpr std::uint32_t no_place = 0xffffffffu;
+
+/// sum_up_to_lane, of which one copy is enough.
+template <class = void>
+[[nodiscard]] __device__ __noinline__ double sum_out_of_line(double own) {
+    return sum_up_to_lane(own);
+}
 
 /// Terms of a lane in sum_in_order.
 [[nodiscard]] __device__ __forceinline__ std::uint32_t sum_share(std::uint32_t count) {
@@ -41,12 +48,7 @@ template <class = void>
     double mine = 0.0;
 #pragma unroll 1
     for (std::uint32_t b = first; b < end; ++b) terms[b] = mine += terms[b];
-    double upto = mine;
-#pragma unroll 1
-    for (unsigned distance = 1; distance < warp_size; distance *= 2) {
-        double const other = __shfl_up_sync(all_lanes, upto, distance);
-        if (lane_index() >= distance) upto += other;
-    }
+    double upto = sum_out_of_line(mine);
     double const plain = __shfl_sync(all_lanes, upto, warp_size - 1);  // NaN if a term is
     if (mine == 0.0) upto = 0.0;
 #pragma unroll 1
@@ -108,12 +110,7 @@ __device__ __noinline__ void search_part(place_search& s, std::uint32_t first, d
     double mine = 0.0;
 #pragma unroll 1
     for (unsigned e = 0; e < together; ++e) mine += weights[e];
-    double upto = mine;
-#pragma unroll 1
-    for (unsigned distance = 1; distance < warp_size; distance *= 2) {
-        double const other = __shfl_up_sync(all_lanes, upto, distance);
-        if (lane_index() >= distance) upto += other;
-    }
+    double upto = sum_out_of_line(mine);
     double cumulative = __shfl_up_sync(all_lanes, upto, 1);
     cumulative = s.before + (lane_index() == 0 ? 0.0 : cumulative);
     unsigned const heavy = __ballot_sync(all_lanes, mine > 0.0);

@@ -168,7 +168,7 @@ template <class T>
 }  // namespace detail
 
 namespace detail {
-/// WARP collective: the lanes' bits of tokens that bias or penalties may change. Out of line, for few requests have any.
+/// WARP collective: the lanes' bits of tokens that bias or penalties may change. Out of line: few requests have any.
 template <class T>
 [[nodiscard]] __device__ __noinline__ std::uint32_t special_bits(request_edits const& own, token_id const* drafted,
                                                                  std::uint32_t drafts, std::uint32_t size,

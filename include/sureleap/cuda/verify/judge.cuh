@@ -108,6 +108,7 @@ template <class Rule, class Rows, class DraftRows>
     __syncthreads();
     if (matters) make_cut_target<Rule>(c, s.rows, k, work);
     if (threadIdx.x == 0) {
+        if (!matters && k <= work.length) c.target(k) = target_row{};  // which may be read, and decides nothing
         if (matters && Rule::fate_at(c, k) != request_fate::open) atomicMin(memory.settled_at + r, k);
         s.flag = ends_last(memory.cut_rows + r, memory.limits.block_size + 1) ? 1 : 0;
     }

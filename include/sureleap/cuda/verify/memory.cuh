@@ -4,8 +4,8 @@
 // request r has the number r (gamma + 1) + k, wherever it lies in the batch. So what is known of a request lies
 // together.
 //
-// Nothing outlives a call: its first kernel (weigh.cuh) resets what the second one counts by. So a captured graph can be
-// replayed, and an aborted round leaves nothing behind.
+// Nothing outlives a call: its first kernel (weigh.cuh) resets what the second one counts by. So a captured graph can
+// be replayed, and an aborted round leaves nothing behind.
 #pragma once
 
 #include <cstddef>

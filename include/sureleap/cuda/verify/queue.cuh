@@ -7,7 +7,7 @@
 //     a part of a pass over p and q, for a request that waits for it; whoever makes the last part resumes the request
 //
 // Everything is taken by a counter, so it has an owner that runs. A block with nothing to take stays until all requests
-// have their verdicts, because a request may still need a pass: 149 blocks of it take one block of threads 150 us. What
+// have their verdicts, because a request may still need a pass: 149 blocks of it would take one block of threads some 150 us. What
 // it waits for is done by blocks that run already. So no launch depends on how many blocks are resident.
 #pragma once
 
@@ -90,7 +90,7 @@ __device__ inline void open_pass(verify_memory const& memory, std::uint32_t r, r
             if (part.what != judging_step::none) return part;
         }
         if (__all_sync(all_lanes, peek(&counters->undecided) == 0)) return {};
-        take_a_nap();
+        back_off();
     }
 }
 

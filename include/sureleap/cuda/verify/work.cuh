@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What there is to do for a request in a verification. In: the columns of a round. Out: whether its rows are to be read,
-// and for what.
+// What there is to do for a request in a verification. In: the columns of a round. Out: whether its rows are to be
+// read, and for what.
 #pragma once
 
 #include <cstdint>
