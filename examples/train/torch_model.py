@@ -30,6 +30,14 @@ def linear(inputs: int, outputs: int) -> nn.Linear:
     return nn.Linear(inputs, outputs, bias=False)
 
 
+def angles_of(theta: float, head_dim: int, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and sines [positions, head_dim / 2]. In double until they are rounded: a float product of position and
+    frequency is off by 1e-3 at position 40,000."""
+    frequencies = theta ** (-2.0 * torch.arange(head_dim // 2, dtype=torch.float64) / head_dim)
+    angles = torch.arange(positions, dtype=torch.float64)[:, None] * frequencies
+    return angles.cos().float(), angles.sin().float()
+
+
 def rotated(x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch.Tensor:
     a, b = x.chunk(2, -1)
     return torch.cat([a * cosines - b * sines, b * cosines + a * sines], -1)
@@ -89,14 +97,15 @@ class Mlp(nn.Module):
 
 
 class Layer(nn.Module):
-    def __init__(self, config: dict):
+    def __init__(self, config: dict, attention=Attention):
         super().__init__()
-        self.self_attn, self.mlp = Attention(config), Mlp(config)
+        self.self_attn, self.mlp = attention(config), Mlp(config)
         self.input_layernorm = RmsNorm(config["hidden_size"], config["rms_norm_eps"])
         self.post_attention_layernorm = RmsNorm(config["hidden_size"], config["rms_norm_eps"])
 
-    def forward(self, x: torch.Tensor, context: torch.Tensor, places: Places) -> torch.Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), context, places)
+    def forward(self, x: torch.Tensor, *attended) -> torch.Tensor:
+        """attended: what the attention takes beside the rows."""
+        x = x + self.self_attn(self.input_layernorm(x), *attended)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -129,13 +138,10 @@ class Drafter(nn.Module):
         self.norm = RmsNorm(hidden, epsilon)
         self.register_buffer("embeddings", embeddings, persistent=False)
         self.register_buffer("lm_head", lm_head, persistent=False)
-        # In double until they are rounded: a float product of position and frequency is off by 1e-3 at position 40,000.
-        pairs = torch.arange(config["head_dim"] // 2, dtype=torch.float64)
-        frequencies = config["rope_parameters"]["rope_theta"] ** (-2.0 * pairs / config["head_dim"])
-        places = torch.arange(config["max_position_embeddings"] + config["block_size"], dtype=torch.float64)
-        angles = places[:, None] * frequencies
-        self.register_buffer("cosines", angles.cos().float(), persistent=False)
-        self.register_buffer("sines", angles.sin().float(), persistent=False)
+        cosines, sines = angles_of(config["rope_parameters"]["rope_theta"], config["head_dim"],
+                                   config["max_position_embeddings"] + config["block_size"])
+        self.register_buffer("cosines", cosines, persistent=False)
+        self.register_buffer("sines", sines, persistent=False)
 
     def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """h and the Markov head's embedding of every block row: [texts, blocks, gamma, hidden] and [..., rank]."""

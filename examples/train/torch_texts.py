@@ -43,8 +43,8 @@ def philox_64(counter: tuple, seed: int) -> numpy.ndarray:
 
 
 class RecordedTexts:
-    """Recordings that `train texts` wrote, folder by folder in order of the texts' numbers. A GPU gets the features
-    whole if they leave it half of its memory. Else they stay in the files, which are mapped."""
+    """Recordings of `train texts` or record_torch.py, folder by folder in order of the texts' numbers. A GPU gets the
+    features whole if they leave it half of its memory. Else they stay in the files, which are mapped."""
 
     def __init__(self, folders: list[pathlib.Path], vocabulary: int, device: torch.device):
         self.feature_layers: list[int] = []

@@ -139,6 +139,7 @@ class GgufTarget:
             "max_position_embeddings": key(f"{kind}.context_length"),
             "rope_theta": key(f"{kind}.rope.freq_base", 10000.0),
             "rms_norm_eps": key(f"{kind}.attention.layer_norm_rms_epsilon"),
+            "attention_bias": kind == "qwen2",
             "tie_word_embeddings": "output.weight" not in names,
         }
         self.tensors = GgufTensors(reader, self.config)

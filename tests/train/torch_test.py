@@ -5,7 +5,7 @@ The C++ program leaves AdamW's first moment in training_state.safetensors. After
 gradient. So every number of every gradient is compared, and after some steps every weight. Where SURELEAP_SMOLLM2_GGUF
 names that model, and there is the package gguf, its tensors are compared the same way.
 
-Exit status 77 (skipped) where torch or safetensors cannot be imported. A minute of one core.
+Exit status 77 (skipped) where torch or safetensors cannot be imported. Half a minute.
 """
 import argparse
 import importlib.util
@@ -32,6 +32,7 @@ except ImportError as error:
     sys.exit(SKIPPED)
 
 sys.path.insert(0, str(SCRIPTS))
+import record_torch  # noqa: E402
 import train_torch  # noqa: E402
 
 PROMPTS = {"prose": ["It was a dark and stormy night, and", "The king said to his daughter that"],
@@ -46,7 +47,7 @@ CASES = {
                     "--rank", 16, "--decay", 2, "--seed", 7, "--weight-decay", 0.3],
     "cross_entropy": ["--losses", "ce", "--no-confidence", "--decay", 0, "--start-from", MODELS / "dspark"],
 }
-STEPS = 12
+STEPS = 8
 # Of a tensor: the norm of the difference, over its norm. Seen were 3e-6 and 5e-5: 32 bits, summed in another order.
 GRADIENTS = 2e-5
 WEIGHTS = 4e-4  # of what the steps changed; AdamW makes much of gradients that are next to nothing
@@ -103,7 +104,7 @@ def output(command: list, expected: int = 0) -> str:
 
 
 def draft(case: str) -> list:
-    return [*TARGET, "--recorded", "recorded", "--validation", "unseen", "--threads", 2, "--batch-tokens", 600,
+    return [*TARGET, "--recorded", "recorded", "--validation", "unseen", "--threads", 1, "--batch-tokens", 600,
             "--anchors", 0.25, "--learning-rate", 1e-3, "--warm-up", 4, *CASES[case]]
 
 
@@ -199,6 +200,33 @@ def test_program(runs: Runs) -> None:
     refused([*arguments, "--batch-tokens", 20], "--batch-tokens is 20, expected at least")
 
 
+def test_record(runs: Runs) -> str:
+    """record_torch.py: of the tokens alone, what `train texts` recorded as it wrote them."""
+    said = []
+    for sampling in (["--temperature", 0.8, "--top-p", 0.95], ["--temperature", 1, "--top-k", 5]):
+        texts = [*TARGET, "--corpus", "prompts.jsonl", "--longest", 60, *sampling]
+        shutil.rmtree("theirs", ignore_errors=True)
+        shutil.rmtree("ours", ignore_errors=True)
+        runs.cpp("texts", *texts, "--features", "-1,1,3", "--out", "theirs")
+        runs.cpp("texts", *texts, "--out", "own.safetensors")
+        arguments = [*TARGET, "--texts", "own.safetensors", "--features=-1,1,3", *sampling, "--device", "cpu",
+                     "--shard-tokens", 200, "--out", "ours"]
+        record_torch.main(list(map(str, arguments)))
+        ours, theirs = (train_torch.RecordedTexts([pathlib.Path(folder)], 2048, torch.device("cpu"))
+                        for folder in ("ours", "theirs"))
+        for name in ("tokens", "sizes", "prompts", "feature_layers", "domains"):
+            found, expected = getattr(ours, name), getattr(theirs, name)
+            assert list(map(str, found)) == list(map(str, expected)), f"{name} are {found}, expected {expected}"
+        features = [torch.cat(recorded.features).float() for recorded in (ours, theirs)]
+        off = ((features[0] - features[1]).norm() / features[1].norm()).item()
+        shares = abs(ours.best_shares - theirs.best_shares).max()
+        others = ((ours.best_tokens != theirs.best_tokens) & (theirs.best_shares > 0)).mean()  # equals may be swapped
+        assert off < 2e-4 and shares < 1e-4 and others < 1e-2, (
+            f"features are off by {off:.2g}, shares by {shares:.2g}, and {others:.2g} of the tokens are others")
+        said.append(f"features off by {off:.1e}, shares by {shares:.1e}")
+    return "; ".join(said)
+
+
 def test_gguf(runs: Runs, model: str) -> str:
     """A GGUF file of Llama's architecture, whose queries and keys lie in another order."""
     (runs.scratch / "questions.jsonl").write_text(json.dumps(
@@ -219,10 +247,11 @@ def main() -> None:
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     os.chdir(scratch)
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)  # other tests run beside this one, and threads that wait for each other burn time
     runs = Runs(train, scratch)
     for case in CASES:
         print(f"{case}: {runs.compare(case, draft(case))}", flush=True)
+    print(f"test_record: {test_record(runs)}", flush=True)
     test_program(runs)
     print("test_program: passed", flush=True)
     model = os.environ.get("SURELEAP_SMOLLM2_GGUF")
