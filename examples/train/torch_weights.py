@@ -61,10 +61,10 @@ class FolderTarget:
 class GgufTensors:
     """Those of a GGUF file under the names of a folder, as the engine of examples/engine has them."""
 
-    def __init__(self, reader, config: dict):
+    def __init__(self, file: pathlib.Path, reader, config: dict):
         import gguf
         from to_gguf import OF_LAYERS
-        self.path, self.config, self.gguf = config["path"], config, gguf
+        self.path, self.config, self.gguf = file, config, gguf
         names = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight",
                  "output.weight": "lm_head.weight"}
         for layer in range(config["num_hidden_layers"]):
@@ -106,6 +106,7 @@ class GgufTarget:
     """What ends a text is left out, as from_gguf.py leaves it out: engines ask the target."""
 
     def __init__(self, file: pathlib.Path):
+        self.path = file
         try:
             import gguf
         except ImportError as error:
@@ -127,7 +128,6 @@ class GgufTarget:
         hidden, heads = key(f"{kind}.embedding_length"), key(f"{kind}.attention.head_count")
         self.tokens = key("tokenizer.ggml.tokens")
         self.config = {
-            "path": file,
             "interleaved": kind == "llama",
             "vocab_size": int(names["token_embd.weight"].shape[1]),
             "hidden_size": hidden,
@@ -142,7 +142,7 @@ class GgufTarget:
             "attention_bias": kind == "qwen2",
             "tie_word_embeddings": "output.weight" not in names,
         }
-        self.tensors = GgufTensors(reader, self.config)
+        self.tensors = GgufTensors(file, reader, self.config)
 
     def token(self, text: str) -> int | None:
         return self.tokens.index(text) if text in self.tokens else None
@@ -216,7 +216,7 @@ def initialise(drafter: Drafter, seed: int) -> None:
 
 def copy_into(values: torch.Tensor, stored: torch.Tensor, name: str) -> None:
     if stored.shape != values.shape:
-        raise SystemExit(f"start: tensor {name} is {list(stored.shape)}, expected {list(values.shape)}")
+        raise SystemExit(f"tensor {name} to start from is {list(stored.shape)}, expected {list(values.shape)}")
     values.copy_(stored)
 
 

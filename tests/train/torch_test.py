@@ -195,6 +195,7 @@ def test_program(runs: Runs) -> None:
     refused([*arguments, "--head", "rnn"], "--head is rnn, expected vanilla")
     refused([*arguments, "--kind", "eagle3"], "--kind is eagle3, expected dspark")
     refused([*arguments, "--start-layer", 4], "would be layer 5 of the target")
+    refused([*draft("start_from"), "--rank", 8], "markov_w1.weight to start from is [2048, 64], expected [2048, 8]")
     refused([*arguments, "--mask-token", "<none>"], "has no token <none>, expected one")
     refused([*arguments, "--start-from", MODELS / "dspark"], "tokens that are not those of --vocabulary (300)")
     refused([*arguments, "--batch-tokens", 20], "--batch-tokens is 20, expected at least")
