@@ -269,7 +269,7 @@ private:
         }
 
         std::size_t const residents = std::min<std::size_t>(
-            {total, scheduler_.start_launch(total, (size + 31) / 32), std::max(1u, threads_at_once / size)});
+            {total, scheduler_.start_launch(total, (size + 31) / 32), std::max(2u, threads_at_once / size)});
         while (threads_.size() < residents * size) {
             threads_.push_back(std::make_unique<thread>(&thread_main, threads_.size()));
         }
