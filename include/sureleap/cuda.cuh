@@ -5,6 +5,7 @@
 
 #include <sureleap/cuda/core/block_scan.cuh>
 #include <sureleap/cuda/core/block_sort.cuh>
+#include <sureleap/cuda/core/cold.cuh>
 #include <sureleap/cuda/core/columns.cuh>
 #include <sureleap/cuda/core/distribution.cuh>
 #include <sureleap/cuda/core/linear.cuh>

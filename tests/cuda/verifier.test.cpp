@@ -56,16 +56,16 @@ void check_layout(std::uint64_t seed, engine_shape const& shape, tally& sum) {
         outputs out = of;
         dice again(layout);
         laid_out<T, std::vector> arrays(again, shape, requests);
-        arrays.call.out = {.tokens = out.tokens.data(),
-                           .counts = out.counts.data(),
-                           .accepted = out.accepted.data(),
-                           .next_anchors = out.next.data(),
-                           .statuses = out.statuses.data(),
-                           .finished = out.finished.data(),
-                           .log_probabilities = out.logs.data(),
-                           .ranks = out.ranks.data(),
-                           .top_tokens = out.top.data(),
-                           .top_log_probabilities = out.top_logs.data()};
+        arrays.call.out = verified_arrays{.tokens = out.tokens.data(),
+                                          .counts = out.counts.data(),
+                                          .accepted = out.accepted.data(),
+                                          .next_anchors = out.next.data(),
+                                          .statuses = out.statuses.data(),
+                                          .finished = out.finished.data(),
+                                          .log_probabilities = out.logs.data(),
+                                          .ranks = out.ranks.data(),
+                                          .top_tokens = out.top.data(),
+                                          .top_log_probabilities = out.top_logs.data()};
         verifier<T, Rule, Edits, float, std::remove_cvref_t<decltype(rng)>> verify{
             {},
             {.drafts = {.block_size = shape.block_size,
@@ -121,16 +121,16 @@ void check_layout(std::uint64_t seed, engine_shape const& shape, tally& sum) {
     device_array<float> logs(R * width), top_logs(R * width * likeliest);
     device_array<std::int32_t> ranks(R * width), top(R * width * likeliest);
     device_array<std::uint8_t> statuses(R), finished(R);
-    arrays.call.out = {.tokens = tokens.data(),
-                       .counts = counts.data(),
-                       .accepted = accepted.data(),
-                       .next_anchors = next.data(),
-                       .statuses = statuses.data(),
-                       .finished = finished.data(),
-                       .log_probabilities = logs.data(),
-                       .ranks = ranks.data(),
-                       .top_tokens = top.data(),
-                       .top_log_probabilities = top_logs.data()};
+    arrays.call.out = verified_arrays{.tokens = tokens.data(),
+                                      .counts = counts.data(),
+                                      .accepted = accepted.data(),
+                                      .next_anchors = next.data(),
+                                      .statuses = statuses.data(),
+                                      .finished = finished.data(),
+                                      .log_probabilities = logs.data(),
+                                      .ranks = ranks.data(),
+                                      .top_tokens = top.data(),
+                                      .top_log_probabilities = top_logs.data()};
     require_cuda(device::verify<Rule, Edits>(arrays.call, memory, nullptr));
     outputs const out{tokens.download(),   next.download(),     counts.download(), accepted.download(),
                       logs.download(),     top_logs.download(), ranks.download(),  top.download(),
@@ -301,6 +301,19 @@ TEST_CASE("cuda verifier: arrays that point beside the rows, or say too much, ar
     require_cuda(device::verify<block_verification<>>(call.arrays, call.memory, nullptr));
     CHECK(call.statuses.download() == std::vector<std::uint8_t>{0, 0});
     CHECK(call.tokens.download()[0] == 0);  // greedy, and all are level
+}
+
+TEST_CASE("cuda verifier: normalisers of q are believed, and what none can be excludes the draft", "[cuda]") {
+    plain_call call;
+    double const level = std::log(40.0);  // of 40 logits of 0
+    device_array<double> const given{level, static_cast<double>(NAN), level, level + 30.0};
+    call.arrays.q.log_normalisers = given.data();
+    require_cuda(device::verify<token_rejection<>>(call.arrays, call.memory, nullptr));
+    auto const ended = static_cast<std::uint8_t>(status::invalid_draft);
+    CHECK(call.statuses.download() == std::vector<std::uint8_t>{ended, 0});
+    CHECK(call.counts.download()[0] == 2);  // p is q: the first draft is taken, and a token of p follows
+    CHECK(call.counts.download()[1] == 3);  // so is the second one of the other: its q is nearly 0
+    CHECK(call.tokens.download()[0] == 1);
 }
 
 TEST_CASE("cuda verifier: a captured call takes the number of its requests from memory", "[cuda]") {

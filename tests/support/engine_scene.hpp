@@ -178,6 +178,7 @@ struct laid_out {
     Array<T> p{};
     Array<float> q{};
     Array<std::int32_t> masks{}, counts{}, prompt{};
+    numbers q_normalisers{};
     integers row_begin{}, drafts{}, q_slots{}, listed{}, slots{}, positions{}, remaining{}, top_k{}, seeds{}, stops{},
         bias_tokens{}, bias_counts{};
     numbers temperature{}, top_p{}, min_p{}, draft_temperature{}, bias{}, repetition{}, frequency{}, presence{};
@@ -270,15 +271,15 @@ struct laid_out {
         }
 
         p = Array<T>(p_values);
-        call = {.requests = R,
-                .target = {p.data(), at, V, stride},
-                .draft_stride = draft_stride,
-                .positions_of_rows = of_rows};
+        call = engine_arrays<T>{.requests = R,
+                                .target = {p.data(), at, V, stride},
+                                .draft_stride = draft_stride,
+                                .positions_of_rows = of_rows};
         if (!padded) row_begin.take(roll, std::vector<std::int64_t>(first.begin(), first.end()));
         drafts.take(roll, draft_values);
         if (shape.q != q_kind::found) {
             q = Array<float>(q_values);
-            call.q = {.rows = q.data(), .slot_stride = q_slot, .row_stride = q_row};
+            call.q = q_arrays<float>{.rows = q.data(), .slot_stride = q_slot, .row_stride = q_row};
             if (shape.is_listed()) listed.take(roll, listed_values);
             if (q_slotted) q_slots.take(roll, q_own);
             call.q.slots = q_slots.view();
@@ -295,21 +296,36 @@ struct laid_out {
             min_p.take(roll, min_ps);
         }
         seeds.take(roll, std::vector<std::int64_t>(seed_values));
-        if (!seeds.is_wide) seeds = {.wide = Array<std::int64_t>(seed_values), .is_there = true, .is_wide = true};
+        if (!seeds.is_wide)
+            seeds = integers{.wide = Array<std::int64_t>(seed_values), .is_there = true, .is_wide = true};
         stops.take(roll, stop_values);
         call.row_begin = row_begin.view();
         call.drafts = drafts.view();
         call.slots = slots.view();
         call.positions = positions.view();
         call.remaining = remaining.view();
-        call.settings = {.temperature = temperature.view(),
-                         .top_k = top_k.view(),
-                         .top_p = top_p.view(),
-                         .min_p = min_p.view(),
-                         .draft_temperature = draft_temperature.view(),
-                         .seeds = seeds.view(),
-                         .stop_tokens = stops.view(),
-                         .stop_stride = scene_stops};
+        call.settings = settings_arrays{.temperature = temperature.view(),
+                                        .top_k = top_k.view(),
+                                        .top_p = top_p.view(),
+                                        .min_p = min_p.view(),
+                                        .draft_temperature = draft_temperature.view(),
+                                        .seeds = seeds.view(),
+                                        .stop_tokens = stops.view(),
+                                        .stop_stride = scene_stops};
+        if (shape.q == q_kind::logits && roll.chance(0.4)) {
+            std::vector<double> logs(places * gamma, 7.0);
+            for (std::size_t r = 0; r < R; ++r) {
+                for (std::size_t k = 0; k < requests[r].drafts.size(); ++k) {
+                    double sum = 0.0;
+                    for (std::size_t v = 0; v < V; ++v) {
+                        sum += std::exp(static_cast<double>(requests[r].q[k * V + v] / requests[r].draft_temperature));
+                    }
+                    logs[static_cast<std::size_t>(q_own[r]) * gamma + k] = std::log(sum);
+                }
+            }
+            q_normalisers.take(roll, logs);
+            call.q.log_normalisers = q_normalisers.view();
+        }
         if (!shape.edits) return;
         masks = Array<std::int32_t>(mask_values);
         counts = Array<std::int32_t>(count_values);
@@ -327,19 +343,19 @@ struct laid_out {
         repetition.take(roll, repetitions);
         frequency.take(roll, frequencies);
         presence.take(roll, presences);
-        call.edits = {.bitmask = masks.data(),
-                      .bitmask_stride = mask_stride,
-                      .bias_tokens = bias_tokens.view(),
-                      .bias = bias.view(),
-                      .bias_stride = scene_biases,
-                      .bias_counts = bias_counts.view(),
-                      .repetition = repetition.view(),
-                      .frequency = frequency.view(),
-                      .presence = presence.view(),
-                      .counts = counts.data(),
-                      .counts_stride = count_stride,
-                      .prompt = prompt.data(),
-                      .prompt_stride = words};
+        call.edits = edit_arrays{.bitmask = masks.data(),
+                                 .bitmask_stride = mask_stride,
+                                 .bias_tokens = bias_tokens.view(),
+                                 .bias = bias.view(),
+                                 .bias_stride = scene_biases,
+                                 .bias_counts = bias_counts.view(),
+                                 .repetition = repetition.view(),
+                                 .frequency = frequency.view(),
+                                 .presence = presence.view(),
+                                 .counts = counts.data(),
+                                 .counts_stride = count_stride,
+                                 .prompt = prompt.data(),
+                                 .prompt_stride = words};
     }
 };
 

@@ -60,6 +60,9 @@ struct q_arrays {
     std::size_t row_stride = 0;
     integer_array slots{};   ///< [R] where the rows of a request are; r
     integer_array listed{};  ///< which tokens the numbers are of, with the strides of `rows`; -1 where there are fewer
+    /// [slots of q, gamma] log of the sum of exp(logit / draft temperature) over each row of all tokens. Then a device
+    /// takes no pass over the rows; q, and so what is emitted, is off by as much as they are. The host makes its own.
+    number_array log_normalisers{};
 };
 
 /// How logits become p, and which draws are a request's own. Arrays of slots.
@@ -153,9 +156,12 @@ struct engine_arrays {
     [[nodiscard]] SURELEAP_HOST_DEVICE std::size_t first_draft(std::size_t r, std::size_t block_size) const noexcept {
         return draft_stride > 0 ? r * draft_stride : first_row(r, block_size) + 1;
     }
+    [[nodiscard]] SURELEAP_HOST_DEVICE std::size_t slot_of_q(std::size_t r) const noexcept {
+        return static_cast<std::size_t>(q.slots.value_or(r, static_cast<std::int64_t>(r)));
+    }
     /// Where q's row of position 0 is, as numbers from `q.rows`.
     [[nodiscard]] SURELEAP_HOST_DEVICE std::size_t first_q(std::size_t r) const noexcept {
-        return static_cast<std::size_t>(q.slots.value_or(r, static_cast<std::int64_t>(r))) * q.slot_stride;
+        return slot_of_q(r) * q.slot_stride;
     }
 };
 

@@ -27,6 +27,10 @@ cudaError_t verify_all(gpu::tree_columns const& trees, gpu::verify_memory const&
     if (error == cudaSuccess) error = plain<greedy_match, bf16>(memory, round, stream);
     if (error == cudaSuccess) error = plain<keyed_coupling, bf16>(memory, round, stream);
     if (error == cudaSuccess) {
+        error = gpu::accept<token_rejection<>>(gpu::engine_rows<bf16, false>{}, gpu::engine_draft_rows<bf16>{}, memory,
+                                               round, stream);
+    }
+    if (error == cudaSuccess) {
         error = gpu::accept<token_rejection<>>(gpu::engine_rows<bf16, true>{}, gpu::engine_draft_rows<bf16>{}, memory,
                                                round, stream);
     }

@@ -18,7 +18,7 @@ namespace cuda {
 
 enum class distribution_kind : std::uint32_t { invalid, dense, one_hot };
 
-/// Trivially copyable, 40 bytes. Everything zero is no distribution.
+/// Trivially copyable, 32 bytes. Everything zero is no distribution.
 struct distribution {
     float shift = 0.0f;
     float scale = 0.0f;              ///< 1 / temperature

@@ -50,10 +50,18 @@ template <class Rule, class Rows, class DraftRows>
 [[nodiscard]] cudaError_t launch_weighing(verify_task<Rows, DraftRows> const& task, unsigned processors,
                                           cudaStream_t stream) noexcept {
     verify_memory const& memory = task.memory;
-    std::uint64_t const rows = std::uint64_t{memory.limits.requests} * (memory.limits.block_size + 1);
+    std::uint64_t const rows = std::uint64_t{memory.limits.requests} * (2 * memory.limits.block_size + 1);  // p's, q's
     if (rows * memory.blocks() > 0x7fffffffu) return cudaErrorInvalidValue;
-    return launch(weigh_rows<Rule, Rows, DraftRows>, processors * weighing_residency<Rule, Rows>, weighing_threads,
-                  sizeof(std::uint32_t), stream, task);
+    if constexpr (weighs_apart<Rule, Rows, DraftRows>) {
+        unsigned const blocks = processors * weighing_residency<Rule, draft_row_type<DraftRows>>;
+        cudaError_t error = cudaSuccess;
+        if (task.drafts.weighs()) {
+            error = launch(weigh_draft_rows<Rule, Rows, DraftRows>, blocks, weighing_threads, 0, stream, task);
+        }
+        if (error != cudaSuccess) return error;
+    }
+    return launch(weigh_rows<Rule, Rows, DraftRows>, processors * weighing_residency<Rule, typename Rows::row_type>,
+                  weighing_threads, sizeof(std::uint32_t), stream, task);
 }
 template <class Rule, class Rows, class DraftRows>
 [[nodiscard]] cudaError_t launch_verification(verify_task<Rows, DraftRows> const& task, unsigned processors,

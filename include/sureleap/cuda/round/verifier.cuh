@@ -61,8 +61,11 @@ __global__ void give_arrays(verified_arrays const __grid_constant__ out,
     out.counts.store(r, count);
     out.accepted.store(r, count > 0 ? v.accepted[r] : 0);
     out.next_anchors.store(r, count > 0 ? v.tokens[last] : no_token);
-    status const drafted = round.batch.lengths[r] < round.drafts.sizes[r] ? status::invalid_draft  // by its q
-                                                                          : round.drafts.statuses[r];
+    status drafted = round.drafts.statuses[r];
+    for (std::uint32_t k = 0; k < round.drafts.sizes[r]; ++k) {  // what its q excludes
+        double const q = round.drafts.token_probabilities[static_cast<std::size_t>(r) * (width - 1) + k];
+        if (!(q > 0.0)) drafted = status::invalid_draft;
+    }
     status const what = outcome == status::ok ? drafted : outcome;
     if (out.statuses != nullptr) out.statuses[r] = static_cast<std::uint8_t>(what);
     if (out.finished == nullptr) return;
@@ -161,7 +164,8 @@ template <class T, class Q>
 /// device memory; its numbers and pointers are those of the moment, so a graph that was captured replays them, with
 /// call.count of its requests. Trees are the host's alone.
 ///
-/// Reads a row of q once for each draft, and those of the target as accept does. cudaErrorInvalidValue, before anything
+/// Reads a row of q once for each draft, in the same pass as those of the target if it holds logits of all tokens, or
+/// not at all if their normalisers are given. cudaErrorInvalidValue, before anything
 /// is launched, if the arrays do not fit the memory.
 template <class Rule, class Edits = no_logits_hook, class T, class Q>
 [[nodiscard]] cudaError_t verify(engine_arrays<T, Q> const& call, verifier_memory const& memory,
@@ -189,7 +193,13 @@ template <class Rule, class Edits = no_logits_hook, class T, class Q>
     drafts.listed = given.q.listed;
     drafts.size = memory.limits.listed > 0 ? memory.limits.listed : limits.vocabulary;
     drafts.probabilities = memory.limits.probabilities;
-    if (given.q.rows != nullptr && error == cudaSuccess) {
+    drafts.found = memory.found;
+    bool const read_one_by_one = drafts.probabilities || drafts.listed;
+    if (given.q.rows != nullptr && !read_one_by_one && !detail::is_normalised(given, memory)) {
+        drafts.draft_weights = memory.draft_weights;
+        drafts.draft_upto = memory.draft_upto;
+    }
+    if (given.q.rows != nullptr && read_one_by_one && error == cudaSuccess) {
         error = launch(detail::weigh_drafts<Q>, processors * detail::verification_residency, verification_threads,
                        sizeof(detail::weigh_drafts_shared), stream, drafts, memory);
     }

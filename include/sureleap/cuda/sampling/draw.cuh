@@ -14,7 +14,7 @@
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
-#include <sureleap/cuda/core/block_scan.cuh>
+#include <sureleap/cuda/core/cold.cuh>
 #include <sureleap/cuda/core/distribution.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/sampling/row.cuh>
@@ -25,12 +25,6 @@ namespace cuda {
 
 /// No place in a block, no block in a row.
 inline constexpr std::uint32_t no_place = 0xffffffffu;
-
-/// sum_up_to_lane, of which one copy is enough.
-template <class = void>
-[[nodiscard]] __device__ __noinline__ double sum_out_of_line(double own) {
-    return sum_up_to_lane(own);
-}
 
 /// Terms of a lane in sum_in_order.
 [[nodiscard]] __device__ __forceinline__ std::uint32_t sum_share(std::uint32_t count) {
@@ -151,7 +145,7 @@ template <class Row>
 }
 template <class Row>
 [[nodiscard]] __device__ __forceinline__ double probability_of(distribution const& p, Row row, token_id v) {
-    return static_cast<double>(weight_of(p, row, v)) / p.total;
+    return quotient(static_cast<double>(weight_of(p, row, v)), p.total);
 }
 /// log p(v) without underflow, as distribution::log_probability.
 template <class Row>
@@ -163,7 +157,7 @@ template <class Row>
     auto const weight = static_cast<double>(p.weight(logit, v));
     bool const plain = weight > 1e-30;
     double const of_weight = plain ? 0.0 : static_cast<double>((logit - p.shift) * p.scale);
-    return of_weight + log(plain ? weight / p.total : 1.0 / p.total);
+    return of_weight + log(quotient(plain ? weight : 1.0, p.total));
 }
 
 /// WARP collective: the sum of a block's weights.
@@ -181,7 +175,7 @@ template <class Row>
             sum += static_cast<double>(p.weight(logits(i, e), v));
         }
     }
-    return warp_sum(sum);
+    return total_of_lanes(sum);
 }
 
 /// The share by which the sum of a block may be below that of its weights, with every weight still in reach. It is the
@@ -247,7 +241,7 @@ template <class Row>
     search_block(s, row, size, block, p);
     if (!s.reached) {
         double const claimed = (upto[block] - before) * (1.0 + room);
-        double const share = (s.threshold - s.before) / (claimed - s.before);
+        double const share = quotient(s.threshold - s.before, claimed - s.before);
         return draw_share(row, size, p, share < 1.0 ? fmax(share, 0.0) : 1.0 - 0x1p-53);
     }
     return static_cast<token_id>(block * block_tokens + s.found);

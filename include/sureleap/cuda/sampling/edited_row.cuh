@@ -40,8 +40,8 @@ namespace detail {
     return (words[v / 32] >> v % 32 & 1u) != 0;
 }
 /// The logit of v behind bias and penalties.
-[[nodiscard]] __device__ __noinline__ float changed(request_edits const& own, token_id const* drafted,
-                                                    std::uint32_t drafts, std::uint32_t v, float logit) {
+[[nodiscard]] inline __device__ __noinline__ float changed(request_edits const& own, token_id const* drafted,
+                                                           std::uint32_t drafts, std::uint32_t v, float logit) {
     for (std::uint32_t i = 0; i < own.biases; ++i) {
         if (static_cast<std::uint32_t>(own.bias_tokens[i]) == v) logit += own.bias[i];
     }

@@ -40,8 +40,7 @@ struct truncate_shared {
     unsigned long long masses[capacity];
     unsigned counts[capacity];
     float largest[parts];
-    double sums[32];
-    unsigned long long last[32];
+    unsigned long long last;
     unsigned listed;
     float bound;
 };
@@ -110,11 +109,8 @@ public:
     [[nodiscard]] __device__ key_type end_key() const { return order_.key(-FLT_MAX, size_ - 1) + 1; }
 
     [[nodiscard]] __device__ float weight(float logit) const { return expf((logit - statistics_.top) * scale_); }
-    [[nodiscard]] __device__ bool heavy(float logit, double least) const {
-        return static_cast<double>(weight(logit)) >= least;
-    }
-    [[nodiscard]] __device__ key_type mass_of(key_type key) const {
-        return static_cast<key_type>(weight(order_.logit(key)) * unit_);
+    [[nodiscard]] __device__ key_type mass_at(float logit) const {
+        return static_cast<key_type>(weight(logit) * unit_);
     }
 
     // ---- of a block --------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
+#include <sureleap/cuda/core/cold.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/sampling/listed_tokens.cuh>
 #include <sureleap/cuda/sampling/ordered_row.cuh>
@@ -47,7 +48,7 @@ public:
 
     __device__ row_filters(Row row, std::uint32_t size, float scale, row_statistics const& statistics,
                            truncate_shared& s)
-        : row_(row, size, scale, statistics, s), tokens_(s), s_(s), first_(row_.first_key()), end_(row_.end_key()) {}
+        : row_(row, size, scale, statistics, s), tokens_(s), first_(row_.first_key()), end_(row_.end_key()) {}
 
     /// Top-k (amount: how many) or top-p (amount: the share of the mass).
     __device__ void keep(measure what, double amount) {
@@ -63,24 +64,24 @@ public:
 
     /// The mode's weight is 1. A weight decides, and tokens of equal weight are kept together.
     __device__ void keep_weight(double least) {
-        if (!all_left_ && row_.heavy(row_.order().logit(end_ - 1), least)) return;
-        key_type last = first_;
+        key_type const bound = end_of_weight(least);
+        if (bound >= end_) return;
         if (complete_) {
+            unsigned kept = 1;  // the mode at least
 #pragma unroll 1
-            for (unsigned i = threadIdx.x; i < listed_; i += blockDim.x) {
-                if (tokens_.key(i) > last && row_.heavy(row_.order().logit(tokens_.key(i)), least))
-                    last = tokens_.key(i);
+            while (kept < listed_) {
+                unsigned const middle = (kept + listed_) / 2;
+                if (tokens_.key(middle) < bound) {
+                    kept = middle + 1;
+                } else {
+                    listed_ = middle;
+                }
             }
+            end_ = tokens_.key(listed_ - 1) + 1;
         } else {
-            // exp is not monotone to the last bit; a bound that is far below the last bit, to skip blocks by
-            float const low = row_.statistics().top + (logf(static_cast<float>(least)) - 1e-3f) / row_.scale();
-            key_type const bound =
-                low > -FLT_MAX ? row_.order().key(low - 1e-5f * fabsf(low), row_.size() - 1) + 1 : end_;
-            row_.visit(first_, bound < end_ ? bound : end_, [&](key_type key, float logit) {
-                if (key > last && row_.heavy(logit, least)) last = key;
-            });
+            (void)tokens_.list(row_, first_, bound);
+            end_ = tokens_.last() + 1;
         }
-        end_ = largest_of(last) + 1;
         all_left_ = false;
     }
 
@@ -94,7 +95,7 @@ private:
     /// if none does. `parts` of the row, which have the largest logits, are believed to be enough.
     __device__ void keep_until_reached(measure what, double target, std::uint32_t parts) {
         if (complete_) {
-            reached_sum const at = reach_in_list(what, listed_, 0, target);
+            reached_sum const at = tokens_.reach_in_list(row_, what, listed_, 0, target);
             if (at.index < listed_) listed_ = at.index + 1;
             end_ = tokens_.key(listed_ - 1) + 1;
             return;
@@ -115,7 +116,7 @@ private:
                 unsigned const count = tokens_.list(row_, begin, stop);
                 fits = count <= truncate_shared::capacity;
                 if (fits) {
-                    reached_sum const at = reach_in_list(what, count, before, target);
+                    reached_sum const at = tokens_.reach_in_list(row_, what, count, before, target);
                     bool const found = at.index < count;
                     if (count > 0) last = tokens_.key(found ? at.index : count - 1);
                     if (found || stop == end_) {
@@ -129,11 +130,8 @@ private:
                 }
             }
             // Too many, or less than the target: a bin of them, the first that reaches it or the last one.
-            unsigned shift = 0;
-            while ((stop - 1 - begin) >> shift >= truncate_shared::capacity) ++shift;
-            tokens_.count_bins(row_, what, begin, stop, shift);
-            auto const of_bin = [&](unsigned i) { return tokens_.of_bin(what, i); };
-            reached_sum at = reach(truncate_shared::capacity, before, target, of_bin);
+            unsigned const shift = tokens_.count_bins(row_, what, begin, stop);
+            reached_sum at = tokens_.reach_in_bins(row_, what, before, target);
             before = at.before;
             if (at.index == truncate_shared::capacity) {
                 if (stop != end_) {
@@ -143,7 +141,7 @@ private:
                 }
                 while (at.index > 0 && tokens_.tokens_of_bin(at.index - 1) == 0) --at.index;
                 if (at.index == 0) break;  // nothing is behind the last list
-                before -= of_bin(--at.index);
+                before -= tokens_.of_bin(what, --at.index);
             }
             fits = tokens_.tokens_of_bin(at.index) <= truncate_shared::capacity;
             begin += static_cast<key_type>(at.index) << shift;
@@ -155,52 +153,32 @@ private:
         all_left_ = false;
     }
 
-    /// Where the measures of the first `count` listed tokens reach the target.
-    [[nodiscard]] __device__ __noinline__ reached_sum reach_in_list(measure what, unsigned count, key_type before,
-                                                                    double target) const {
-        return reach(count, before, target,
-                     [&](unsigned i) { return what == measure::count ? key_type{1} : row_.mass_of(tokens_.key(i)); });
-    }
     /// The mass of what is left, in units of the row; within 2^-20 of it will do if `roughly`.
     [[nodiscard]] __device__ double mass_left(bool roughly) {
-        if (complete_) {
-            return static_cast<double>(reach_in_list(measure::mass, listed_, 0, __builtin_inf()).before);
-        }
-        auto const units = static_cast<double>(row_.unit());
-        bool const is_known = all_left_ && row_.statistics().total > 0.0;
-        return (is_known && roughly ? row_.statistics().total : sum_left()) * units;
+        double const known = row_.statistics().total;
+        if (all_left_ && known > 0.0 && roughly) return known * static_cast<double>(row_.unit());
+        if (!complete_) (void)tokens_.count_bins(row_, measure::mass, first_, end_);
+        reached_sum const all = complete_ ? tokens_.reach_in_list(row_, measure::mass, listed_, 0, __builtin_inf())
+                                          : tokens_.reach_in_bins(row_, measure::mass, 0, __builtin_inf());
+        return static_cast<double>(all.before);
     }
-    [[nodiscard]] __device__ double sum_left() {
-        double sum = 0.0;
-        row_.visit(first_, end_, [&](key_type, float logit) { sum += static_cast<double>(row_.weight(logit)); });
-        sum = warp_sum(sum);
-        __syncthreads();  // no mutant: between two sums something has a barrier, by chance
-        if (lane_index() == 0) s_.sums[warp_index()] = sum;
-        __syncthreads();
-        sum = 0.0;
+    /// Any thread: the end of the keys whose weight is `least` or more. Bisects logits, of which there are 2^32: no
+    /// token is looked at.
+    [[nodiscard]] __device__ __noinline__ key_type end_of_weight(double least) const {
+        token_order const& order = row_.order();
+        key_type heavy = first_ >> order.id_bits();
+        key_type light = ((end_ - 1) >> order.id_bits()) + 1;
 #pragma unroll 1
-        for (unsigned w = 0; w < blockDim.x / warp_size; ++w) sum += s_.sums[w];
-        return sum;
-    }
-    [[nodiscard]] __device__ key_type largest_of(key_type mine) {
-#pragma unroll 1
-        for (int mask = warp_size / 2; mask > 0; mask /= 2) {
-            key_type const other = __shfl_xor_sync(all_lanes, mine, mask);
-            if (other > mine) mine = other;
+        while (light - heavy > 1) {
+            key_type const middle = heavy + (light - heavy) / 2;
+            bool const is_heavy = static_cast<double>(row_.weight(order.logit(middle << order.id_bits()))) >= least;
+            (is_heavy ? heavy : light) = middle;
         }
-        __syncthreads();  // no mutant: nobody asks twice in a row
-        if (lane_index() == 0) s_.last[warp_index()] = mine;
-        __syncthreads();
-#pragma unroll 1
-        for (unsigned w = 0; w < blockDim.x / warp_size; ++w) {
-            if (s_.last[w] > mine) mine = s_.last[w];
-        }
-        return mine;
+        return light << order.id_bits();
     }
 
     ordered_row<Row> row_;
     listed_tokens<Row> tokens_;
-    truncate_shared& s_;
     // What is left lies in [first_, end_). It is all that counts of the row until a filter ended it, and then the token
     // before end_ is the last one kept.
     key_type first_;
@@ -220,7 +198,7 @@ private:
 template <class Row>
 [[nodiscard]] __device__ __noinline__ cutoff truncate(Row row, std::uint32_t size, transform const& how,
                                                       row_statistics const& statistics, truncate_shared& shared) {
-    detail::row_filters<Row> filters(row, size, static_cast<float>(1.0 / how.temperature), statistics, shared);
+    detail::row_filters<Row> filters(row, size, static_cast<float>(quotient(1.0, how.temperature)), statistics, shared);
     using measure = typename detail::row_filters<Row>::measure;
 #pragma unroll 1
     for (unsigned i = 0; i < 2; ++i) {  // one copy of the search is large enough

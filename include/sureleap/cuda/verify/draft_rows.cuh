@@ -15,6 +15,17 @@
 //         shared memory, 0 beyond the vocabulary. No barrier at its end.
 //
 // Promise: the weights add up to q.total, up to rounding, in both. One-hot distributions are never asked about.
+//
+// Rows of logits whose distributions nobody recorded are weighed in the pass over the target's rows. Then there are
+// also
+//
+//     bool weighs() const;
+//         Of host and device: whether this is such a case at all.
+//     __device__ bool weighs(std::uint32_t r) const;
+//         Of request r: or what its drafts were drawn from is recorded.
+//     __device__ T const* row(std::uint32_t r, std::uint32_t k) const;
+//     block_weight* draft_weights; double* draft_upto;
+//         [R gamma, blocks]: memory for the pass, and for the sums of the distributions.
 #pragma once
 
 #include <cstddef>
@@ -71,6 +82,13 @@ struct engine_draft_rows {
     integer_array listed{};              ///< which tokens the numbers are of, in the same places; null: all in order
     std::uint32_t size = 0;              ///< numbers of a row
     bool probabilities = false;
+    std::uint8_t const* found = nullptr;    ///< [R] no q is read
+    block_weight* draft_weights = nullptr;  ///< [R gamma, blocks]; null: distributions are recorded
+    double* draft_upto = nullptr;           ///< the same
+
+    [[nodiscard]] SURELEAP_HOST_DEVICE bool weighs() const { return draft_weights != nullptr; }
+    [[nodiscard]] __device__ bool weighs(std::uint32_t r) const { return weighs() && found[r] == 0; }
+    [[nodiscard]] __device__ T const* row(std::uint32_t r, std::uint32_t k) const { return data + begin(r, k); }
 
     /// Any thread: the weight of the number in place i of a row, under q.
     [[nodiscard]] __device__ float weight_at(std::size_t place, distribution const& q, token_id i) const {
@@ -108,6 +126,10 @@ struct engine_draft_rows {
         }
     }
 };
+
+/// Rows of q may be weighed with the target's.
+template <class DraftRows>
+concept weighed_draft_rows = requires(DraftRows const& drafts) { drafts.draft_weights; };
 
 /// For drafts whose distributions are all one-hot (argmax_draft, prompt lookup), and for rules that read nothing of q.
 struct one_hot_draft_rows {

@@ -54,10 +54,15 @@ __device__ void take_targets(verification<Rows, DraftRows> const& c) {
     }
 }
 
-/// WARP collective: drafted tokens before the first that the vocabulary does not have, which is no draft.
-template <class Rows, class DraftRows>
+/// WARP collective: drafted tokens before the first that the vocabulary does not have, or that its q excludes: it is no
+/// draft.
+template <class Rule, class Rows, class DraftRows>
 [[nodiscard]] __device__ std::uint32_t sound_length(verification<Rows, DraftRows> const& c) {
-    bool const known = lane_index() >= c.length || c.knows(c.token(lane_index()));
+    std::uint32_t const k = lane_index();
+    bool known = k >= c.length || c.knows(c.token(k));
+    if constexpr (Rule::corrects && weighed_draft_rows<DraftRows>) {
+        known = known && (k >= c.length || c.drafted_with(k) > 0.0);
+    }
     unsigned const unknown = __ballot_sync(all_lanes, !known);
     return unknown == 0 ? c.length : static_cast<std::uint32_t>(__ffs(static_cast<int>(unknown))) - 1;
 }
@@ -71,9 +76,13 @@ __device__ void judge_request(verify_task<Rows, DraftRows> const& task, judging_
     if constexpr (Rule::walks) {
         Rule::walk(c, s.own, work);
     } else {
-        if constexpr (!c.is_tree) c.length = sound_length(c);
+        if constexpr (Rule::corrects && weighed_draft_rows<DraftRows>) {
+            for (std::uint32_t k = warp_index(); !work.cut && k < c.length; k += verification_warps) make_draft(c, k);
+            __syncthreads();
+        }
+        if constexpr (!c.is_tree) c.length = sound_length<Rule>(c);
         if (work.what == work_kind::taken) {
-            take_targets<Rule>(c);
+            if constexpr (Rule::takes) take_targets<Rule>(c);
         } else if (!work.cut) {
             for (std::uint32_t k = warp_index(); k <= c.length; k += verification_warps) {
                 make_target<Rule, Rows, DraftRows>(c, k, work);
@@ -102,6 +111,9 @@ template <class Rule, class Rows, class DraftRows>
     verify_memory const& memory = task.memory;
     request_work const work = request_work::of<Rule>(task, r);
     verification<Rows, DraftRows> const c{task, r, &s.rows.verification};
+    if constexpr (Rule::corrects && weighed_draft_rows<DraftRows>) {
+        if (warp_index() == 0 && k < c.length) make_draft(c, k);
+    }
     if (threadIdx.x == 0) s.flag = k <= work.length && k <= peek(memory.settled_at + r) ? 1 : 0;
     __syncthreads();
     bool const matters = s.flag != 0;
@@ -127,7 +139,7 @@ template <class Rule, class Rows, class DraftRows>
     return s.flag != 0;
 }
 
-/// Blocks of threads do what there is to do until all requests have their verdicts.
+/// Blocks of threads do what there is to do.
 template <class Rule, class Rows, class DraftRows>
 __global__ void __launch_bounds__(verification_threads, verification_residency)
     judge_requests(verify_task<Rows, DraftRows> const __grid_constant__ task) {
@@ -137,7 +149,7 @@ __global__ void __launch_bounds__(verification_threads, verification_residency)
     judging_task next{};
     for (;;) {
         if (warp_index() == 0) {
-            next = next_task(task.memory, requests, next.what);
+            next = next_task<Rule>(task.memory, requests, next.what);
             if (lane_index() == 0) s.next = next;
         }
         __syncthreads();
@@ -145,15 +157,16 @@ __global__ void __launch_bounds__(verification_threads, verification_residency)
         std::uint32_t const r = next.request;
         if (next.what == judging_step::none) return;
         if (next.what == judging_step::pass) {
-            verification<Rows, DraftRows> const c{task, r, &s.rows.verification};
-            residual_pass const how = task.memory.passes[r];
-            if (make_part<Rule>(c, s, how, next.part)) Rule::resume(c, how, total_left(c));
+            if constexpr (Rule::corrects) {
+                verification<Rows, DraftRows> const c{task, r, &s.rows.verification};
+                residual_pass const how = task.memory.passes[r];
+                if (make_part<Rule>(c, s, how, next.part)) Rule::resume(c, how, total_left(c));
+            }
         } else {
             bool judges = true;
-            if (next.what == judging_step::cut_row) {
-                judges = cut_row<Rule>(task, s, r, next.part);
-            } else {
-                judges = !request_work::of<Rule>(task, r).waits_for_cuts();
+            if constexpr (!Rule::greedy) {
+                judges = next.what == judging_step::cut_row ? cut_row<Rule>(task, s, r, next.part)
+                                                            : !request_work::of<Rule>(task, r).waits_for_cuts();
             }
             if (judges) judge_request<Rule>(task, s, r);
         }

@@ -30,8 +30,8 @@ inline constexpr unsigned verification_warps = verification_threads / warp_size;
 /// What a row of the target is to the rule that judges it.
 struct target_row {
     distribution p;
-    double kept = 0.0;           ///< p of the token that was drafted for this position; behind the block: 0
     token_id choice = no_token;  ///< of rules that let the target choose first: its token
+    double kept = 0.0;           ///< p of the token that was drafted for this position; behind the block: 0
 };
 
 /// A pass over a row of p and of q that a request waits for.

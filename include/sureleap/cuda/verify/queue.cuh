@@ -6,9 +6,10 @@
 //     a request       to judge
 //     a part of a pass over p and q, for a request that waits for it; whoever makes the last part resumes the request
 //
-// Everything is taken by a counter, so it has an owner that runs. A block with nothing to take stays until all requests
-// have their verdicts, because a request may still need a pass: 149 blocks of it would take one block of threads some 150 us. What
-// it waits for is done by blocks that run already. So no launch depends on how many blocks are resident.
+// Everything is taken by a counter, so it has an owner that runs. If the rule makes corrections, a block with nothing
+// to take stays until all requests have their verdicts, because one may still need a pass: 149 blocks of it would take
+// one block of threads some 150 us. What it waits for is done by blocks that run already. So no launch depends on how
+// many blocks are resident.
 #pragma once
 
 #include <cstdint>
@@ -65,10 +66,11 @@ __device__ inline void open_pass(verify_memory const& memory, std::uint32_t r, r
     return {};
 }
 
-/// WARP collective: the next thing to do; nothing if all requests have their verdicts. `last` is what the block of
-/// threads did before.
-[[nodiscard]] __device__ inline judging_task next_task(verify_memory const& memory, std::uint32_t requests,
-                                                       judging_step last) {
+/// WARP collective: the next thing to do; nothing if all requests have their verdicts, or if the rule needs no passes
+/// and all are taken. `last` is what the block of threads did before.
+template <class Rule>
+[[nodiscard]] __device__ judging_task next_task(verify_memory const& memory, std::uint32_t requests,
+                                                judging_step last) {
     verify_counters* const counters = memory.counters;
     std::uint32_t const cut = counters->cut_requests;
     auto const take = [](std::uint32_t* counter) {
@@ -84,7 +86,7 @@ __device__ inline void open_pass(verify_memory const& memory, std::uint32_t r, r
         std::uint32_t const r = take(&counters->next_request);
         if (r < requests) return {judging_step::judge, r, 0};
     }
-    for (;;) {
+    while (Rule::corrects) {
         if (__any_sync(all_lanes, peek(&counters->open_passes) != 0)) {
             judging_task const part = find_part(memory, requests);
             if (part.what != judging_step::none) return part;
@@ -92,6 +94,7 @@ __device__ inline void open_pass(verify_memory const& memory, std::uint32_t r, r
         if (__all_sync(all_lanes, peek(&counters->undecided) == 0)) return {};
         back_off();
     }
+    return {};
 }
 
 /// One thread: true for the one that ends the last of `count` parts, which then sees what all of them wrote.

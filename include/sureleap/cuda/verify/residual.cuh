@@ -18,6 +18,7 @@
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
+#include <sureleap/cuda/core/cold.cuh>
 #include <sureleap/cuda/core/distribution.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/sampling/draw.cuh>
@@ -49,7 +50,7 @@ template <class Rows, class DraftRows>
                                                     token_id x) {
     distribution const& q = c.q(k);
     if (q.is_one_hot()) return x == q.mode ? 1.0 : 0.0;
-    return static_cast<double>(c.task.drafts.weight(c.r, k, q, x)) / q.total;
+    return quotient(static_cast<double>(c.task.drafts.weight(c.r, k, q, x)), q.total);
 }
 
 /// q's weights of block b of position k into c.shared->drafted, for all to read.
@@ -70,7 +71,7 @@ __device__ __noinline__ void weigh_draft(verification<Rows, DraftRows> const& c,
 
 /// The sum of the threads' numbers.
 [[nodiscard]] __device__ inline double sum_of_threads(verification_shared& s, double own) {
-    own = warp_sum(own);
+    own = total_of_lanes(own);
     if (lane_index() == 0) s.sums[warp_index()] = own;
     __syncthreads();
     double sum = 0.0;
@@ -85,7 +86,7 @@ __device__ void weigh_left(verification<Rows, DraftRows> const& c, std::uint32_t
     double sum = 0.0;
 #pragma unroll 1
     for (std::uint32_t i = threadIdx.x; i < block_tokens; i += verification_threads) sum += left_of(i);
-    sum = warp_sum(sum);
+    sum = total_of_lanes(sum);
     if (lane_index() == 0) c.shared->sums[warp_index()] = sum;
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -141,8 +142,8 @@ struct remainder {
         : p(c.target(how.position).p),
           row(c.row(how.position)),
           vocabulary(c.vocabulary()),
-          ratio(p.total / (c.q(how.position).total * how.scale)),
-          factor(how.scale / p.total) {}
+          ratio(quotient(p.total, c.q(how.position).total * how.scale)),
+          factor(quotient(how.scale, p.total)) {}
 
     /// Of token i of block b, to which q gives the weight `drafted`.
     [[nodiscard]] __device__ __noinline__ double of(std::uint32_t b, std::uint32_t i, float drafted) const {

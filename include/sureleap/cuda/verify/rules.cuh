@@ -11,7 +11,8 @@
 //     static void settle(C const& c, std::uint32_t position);
 //         BLOCK collective: the verdict of the request, or a pass for it that many blocks make (queue.cuh).
 //     static void resume(C const& c, residual_pass how, double mass);
-//         BLOCK collective, after a pass that was left to many blocks (correct, correct_or_reject).
+//         BLOCK collective, if the rule corrects: after a pass that was left to many blocks (correct,
+//         correct_or_reject).
 //
 // Verdicts are written by emit. A request that waits for a pass has none yet.
 #pragma once
@@ -19,6 +20,7 @@
 #include <cstdint>
 
 #include <sureleap/core/config.hpp>
+#include <sureleap/cuda/core/cold.cuh>
 #include <sureleap/cuda/core/columns.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
@@ -40,6 +42,7 @@ struct judging_rule {
     static constexpr bool greedy = false;         ///< by the largest logit, whatever the transform
     static constexpr bool by_gumbel_max = false;  ///< by a race
     static constexpr bool takes = true;           ///< given normalisers are enough: a row with one need not be read
+    static constexpr bool corrects = false;       ///< by a token of what is left of p, which may take a pass
     static constexpr bool walks = false;          ///< by itself along a tree, row by row (tree/rules.cuh)
     struct shared_type {};                        ///< what it keeps in shared memory for that
 
@@ -47,8 +50,6 @@ struct judging_rule {
     [[nodiscard]] static __device__ request_fate fate_at(C const&, std::uint32_t) {
         return request_fate::open;
     }
-    template <class C>
-    static __device__ void resume(C const&, residual_pass const&, double) {}
 };
 
 template <class Rule>
@@ -106,6 +107,8 @@ struct device_rule<keyed_coupling> : matching_rule {
 
 template <class DraftRule>
 struct device_rule<token_rejection<DraftRule>> : judging_rule {
+    static constexpr bool corrects = true;
+
     template <class C>
     [[nodiscard]] static __device__ request_fate fate_at(C const& c, std::uint32_t k) {
         target_row const& p = c.target(k);
@@ -134,6 +137,8 @@ struct device_rule<token_rejection<DraftRule>> : judging_rule {
 
 template <class DraftRule>
 struct device_rule<block_verification<DraftRule>> : judging_rule {
+    static constexpr bool corrects = true;
+
     /// Behind a token that p excludes, or a row without a distribution, nothing survives.
     template <class C>
     [[nodiscard]] static __device__ request_fate fate_at(C const& c, std::uint32_t k) {
@@ -152,7 +157,7 @@ struct device_rule<block_verification<DraftRule>> : judging_rule {
             if (!p.p.valid()) return {request_fate::refused, k};
             double const q = c.drafted_with(k);
             double const ratio = survives * p.kept;
-            survives = ratio < q ? ratio / q : 1.0;
+            survives = ratio < q ? quotient(ratio, q) : 1.0;
             if (!(survives > 0.0)) return {request_fate::decided, k};
             if (lane_index() == 0) joint[k] = survives;
         }

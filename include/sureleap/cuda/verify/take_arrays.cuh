@@ -71,6 +71,23 @@ __device__ inline void take_edits(edit_arrays const& given, verifier_memory cons
     memory.edits[r] = own;
 }
 
+/// q's rows hold logits of all tokens, and their normalisers came with them.
+template <class T, class Q>
+[[nodiscard]] SURELEAP_HOST_DEVICE bool is_normalised(engine_arrays<T, Q> const& call, verifier_memory const& memory) {
+    return call.q.log_normalisers && memory.limits.listed == 0 && !memory.limits.probabilities;
+}
+
+/// One thread: q of a row of logits whose log-sum-exp is known. What a float rounds the shift by goes to the total.
+[[nodiscard]] __device__ inline distribution law_of_normaliser(double log_normaliser, double temperature) {
+    distribution q{};
+    q.scale = static_cast<float>(1.0 / temperature);
+    q.shift = static_cast<float>(log_normaliser * temperature);
+    q.total = exp(log_normaliser - static_cast<double>(q.shift) * static_cast<double>(q.scale));
+    bool const good = q.total > 0.5 && q.total < 2.0;  // no NaN, no infinity, and no overflow of the shift
+    q.kind = good ? distribution_kind::dense : distribution_kind::invalid;
+    return q;
+}
+
 /// Requests and drafts of a call as columns of a round, a thread a request.
 template <class T, class Q>
 __global__ void take_arrays(engine_arrays<T, Q> const __grid_constant__ call,
@@ -139,8 +156,17 @@ __global__ void take_arrays(engine_arrays<T, Q> const __grid_constant__ call,
         round.batch.tokens[begin + length + 1] = static_cast<token_id>(x);
         std::size_t const i = static_cast<std::size_t>(r) * gamma + length;
         round.drafts.tokens[i] = static_cast<token_id>(x);
-        round.drafts.distributions[i] = distribution::one_hot(static_cast<token_id>(x));
-        round.drafts.token_probabilities[i] = 1.0;
+        distribution q = distribution::one_hot(static_cast<token_id>(x));
+        double probability = 1.0;
+        if (!found && is_normalised(call, memory)) {
+            double const log = call.q.log_normalisers[call.slot_of_q(r) * gamma + length];
+            Q const logit = call.q.rows[memory.first_q[r] + length * call.q.row_stride + static_cast<std::size_t>(x)];
+            q = law_of_normaliser(log, draft.temperature);
+            probability =
+                q.valid() ? static_cast<double>(q.weight(load(logit), static_cast<token_id>(x))) / q.total : 0.0;
+        }
+        round.drafts.distributions[i] = q;
+        round.drafts.token_probabilities[i] = probability;
     }
     round.drafts.sizes[r] = length;
     round.drafts.statuses[r] = drafted;

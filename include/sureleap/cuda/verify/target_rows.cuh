@@ -12,6 +12,7 @@
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
+#include <sureleap/cuda/core/cold.cuh>
 #include <sureleap/cuda/core/columns.cuh>
 #include <sureleap/cuda/core/distribution.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
@@ -67,9 +68,10 @@ __device__ __noinline__ void store_target(verification<Rows, DraftRows> const& c
     double kept = 0.0;
     token_id const x = c.token_or_none(k);
     if (p.valid() && x != no_token) {
-        kept = p.is_one_hot() ? (x == p.mode ? 1.0 : 0.0) : static_cast<double>(p.weight(drafted, x)) / p.total;
+        double const weight = static_cast<double>(p.weight(drafted, x));
+        kept = p.is_one_hot() ? (x == p.mode ? 1.0 : 0.0) : quotient(weight, p.total);
     }
-    c.target(k) = {p, kept, p.is_one_hot() ? p.mode : choice};
+    c.target(k) = {p, p.is_one_hot() ? p.mode : choice, kept};
 }
 
 /// sum 2^exponent, which is at most 0; 0 below 2^-126, since all weights of such a block may be 0 as floats. The whole
@@ -132,8 +134,7 @@ template <class Rows, class DraftRows>
 
 /// WARP collective: what a row that was weighed is to its rule, if its distribution is not truncated.
 template <class Rule, class Rows, class DraftRows>
-__device__ __noinline__ void make_target(verification<Rows, DraftRows> const& c, std::uint32_t k,
-                                         request_work const& how) {
+__device__ void make_target(verification<Rows, DraftRows> const& c, std::uint32_t k, request_work const& how) {
     float const drafted = drafted_logit(c, k);
     distribution p{};
     if (how.weighed) p = distribution_of(c, k, how);
@@ -157,10 +158,30 @@ __device__ __noinline__ void make_target(verification<Rows, DraftRows> const& c,
     if (lane_index() == 0) store_target(c, k, p, choice, drafted);
 }
 
+/// 1 / temperature of request r's drafts, which are not greedy.
+[[nodiscard]] __device__ inline float draft_scale(device_round const& round, std::uint32_t r) {
+    return static_cast<float>(quotient(1.0, round.requests.drafts[r].temperature));
+}
+
+/// WARP collective: what draft k was drawn from, if its row was weighed. A draft that its q excludes has probability 0.
+template <class Rows, class DraftRows>
+__device__ __noinline__ void make_draft(verification<Rows, DraftRows> const& c, std::uint32_t k) {
+    DraftRows const& drafts = c.task.drafts;
+    if (!drafts.weighs(c.r)) return;
+    std::size_t const i = static_cast<std::size_t>(c.r) * c.task.memory.limits.block_size + k;
+    std::size_t const at = i * c.blocks();
+    distribution const q = distribution_of(drafts.row(c.r, k), c.vocabulary(), drafts.draft_weights + at,
+                                           drafts.draft_upto + at, false, draft_scale(c.task.round, c.r));
+    auto const weight = static_cast<double>(drafts.weight(c.r, k, q, c.token(k)));
+    if (lane_index() != 0) return;
+    c.task.round.drafts.distributions[i] = q;
+    c.task.round.drafts.token_probabilities[i] = q.valid() ? quotient(weight, q.total) : 0.0;
+}
+
 /// BLOCK collective: the same of a row whose distribution is truncated.
 template <class Rule, class Rows, class DraftRows>
-__device__ __noinline__ void make_cut_target(verification<Rows, DraftRows> const& c, verify_shared& s, std::uint32_t k,
-                                             request_work const& how) {
+__device__ void make_cut_target(verification<Rows, DraftRows> const& c, verify_shared& s, std::uint32_t k,
+                                request_work const& how) {
     float const drafted = drafted_logit(c, k);
     if (warp_index() == 0) {
         distribution const whole = distribution_of(c, k, how);

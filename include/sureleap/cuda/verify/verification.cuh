@@ -19,6 +19,7 @@
 #include <sureleap/cuda/sampling/draw.cuh>
 #include <sureleap/cuda/sampling/gumbel_max.cuh>
 #include <sureleap/cuda/sampling/row.cuh>
+#include <sureleap/cuda/verify/draft_rows.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
 #include <sureleap/sampling/draw_key.hpp>
 
@@ -43,6 +44,13 @@ struct verify_task {
         std::uint32_t const most = memory.limits.requests * (memory.limits.block_size + 1);
         std::uint32_t const room = rows.rows < most ? rows.rows : most;
         return count < 0 ? 0 : static_cast<std::uint32_t>(count) < room ? static_cast<std::uint32_t>(count) : room;
+    }
+    /// Rows of q that are weighed with them.
+    [[nodiscard]] __device__ std::uint32_t draft_rows() const {
+        if constexpr (weighed_draft_rows<DraftRows>) {
+            if (drafts.weighs()) return requests() * memory.limits.block_size;
+        }
+        return 0;
     }
 };
 

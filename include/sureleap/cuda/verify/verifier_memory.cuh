@@ -39,13 +39,15 @@ struct verifier_memory {
     verifier_limits limits{};
     device_round round{};
     verify_memory verification{};
-    std::size_t* first_rows = nullptr;  ///< [R] of the target
-    std::size_t* first_q = nullptr;     ///< [R] where q's rows begin
-    std::uint8_t* found = nullptr;      ///< [R] no q is read
-    request_edits* edits = nullptr;     ///< [R]
-    token_id* bias_tokens = nullptr;    ///< [R, biases]
-    float* bias = nullptr;              ///< [R, biases]
-    std::uint32_t* seen = nullptr;      ///< [R, words]
+    std::size_t* first_rows = nullptr;      ///< [R] of the target
+    std::size_t* first_q = nullptr;         ///< [R] where q's rows begin
+    std::uint8_t* found = nullptr;          ///< [R] no q is read
+    block_weight* draft_weights = nullptr;  ///< [R gamma, blocks] if q's rows are logits of all tokens
+    double* draft_upto = nullptr;           ///< the same
+    request_edits* edits = nullptr;         ///< [R]
+    token_id* bias_tokens = nullptr;        ///< [R, biases]
+    float* bias = nullptr;                  ///< [R, biases]
+    std::uint32_t* seen = nullptr;          ///< [R, words]
 
     [[nodiscard]] bool ready() const noexcept { return first_rows != nullptr; }
     [[nodiscard]] SURELEAP_HOST_DEVICE std::uint32_t words() const noexcept {
@@ -54,7 +56,8 @@ struct verifier_memory {
 };
 
 /// Out of `ws`; not ready() if that only counts or is too small, and then verify refuses it. Beside what carve and
-/// carve_verification take, V / 8 bytes a request if there are edits.
+/// carve_verification take, V / 8 bytes a request if there are edits, and V / 64 a draft if q's rows are logits of all
+/// tokens.
 [[nodiscard]] inline verifier_memory carve_verifier(workspace& ws, verifier_limits const& limits) noexcept {
     verifier_memory memory{};
     if (!limits.valid()) return memory;
@@ -65,6 +68,11 @@ struct verifier_memory {
     memory.first_rows = ws.take<std::size_t>(requests);
     memory.first_q = ws.take<std::size_t>(requests);
     memory.found = ws.take<std::uint8_t>(requests);
+    bool const dense = limits.listed == 0 && !limits.probabilities;
+    std::size_t const draft_blocks =
+        dense ? requests * limits.round.block_size * count_blocks(limits.round.vocabulary) : 0;
+    memory.draft_weights = ws.take<block_weight>(draft_blocks);
+    memory.draft_upto = ws.take<double>(draft_blocks);
     memory.edits = ws.take<request_edits>(requests);
     memory.bias_tokens = ws.take<token_id>(limits.edits ? requests * limits.biases : 0);
     memory.bias = ws.take<float>(limits.edits ? requests * limits.biases : 0);

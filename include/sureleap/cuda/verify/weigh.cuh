@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // The pass over target rows. In: logits. Out: the weight of each block of 1,024 tokens. For Gumbel-max draws also, or
-// instead, the winner among the tokens of a segment. The rule and the request's transform decide which.
+// instead, the winner among the tokens of a segment. The rule and the request's transform decide which. Rows of q whose
+// distributions nobody recorded are weighed with them.
 //
 // All blocks of all rows of a batch stand in one line, and each warp has an equal share of it. So warps differ by one
 // block, and a request is looked up once or twice a warp. The part of a share that lies in one row is a segment.
@@ -12,6 +13,7 @@
 
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
@@ -31,10 +33,9 @@ namespace detail {
 
 /// Blocks of threads on a multiprocessor that read rows. A warp has 2 KiB of two-byte logits in flight, or 4 KiB of
 /// floats. That makes 48 or 64 KiB, of which some 36 would do. Edits and races need more registers.
-template <class Rule, class Rows>
+template <class Rule, class Row>
 inline constexpr unsigned weighing_residency =
-    sizeof(typename Rows::value_type) == 4 || !std::is_pointer_v<typename Rows::row_type> || Rule::by_gumbel_max ? 2
-                                                                                                                 : 3;
+    !std::is_pointer_v<Row> || sizeof(std::remove_pointer_t<Row>) == 4 || Rule::by_gumbel_max ? 2 : 3;
 inline constexpr unsigned weighing_threads = 256;
 
 /// Blocks begin .. end - 1 of a row.
@@ -88,10 +89,13 @@ __device__ __forceinline__ void weigh_segment(row_segment<Row> const& segment, f
     });
 }
 
-/// WARP collective: who comes first among the tokens of a segment of row k.
+/// WARP collective: who comes first among the tokens of a segment of row i of the target's.
 template <class Rows, class DraftRows>
-__device__ __noinline__ void race_segment(verification<Rows, DraftRows> const& c, std::uint32_t k,
+__device__ __noinline__ void race_segment(verify_task<Rows, DraftRows> const& task, std::uint32_t i,
                                           row_segment<typename Rows::row_type> const& segment, float scale) {
+    std::uint32_t const r = task.round.batch.markers[i];
+    verification<Rows, DraftRows> const c{task, r};
+    std::uint32_t const k = i - c.first_row();
     distribution all{};
     all.scale = scale;
     warp_gumbel_max mine{c.noise(k), all};
@@ -132,19 +136,70 @@ __device__ void prepare_judging(verify_task<Rows, DraftRows> const& task, std::u
     *memory.counters = counters;
 }
 
-/// Every warp weighs its share of the blocks of all rows, or lets their tokens race.
+/// What a warp does with a segment: weighs it, or lets its tokens race.
+template <class Row>
+struct segment_work {
+    row_segment<Row> segment{};
+    float scale = 0.0f;
+    block_weight* weights = nullptr;  ///< null: it is not weighed
+    bool races = false;
+};
+
+template <class DraftRows>
+using draft_row_type = decltype(std::declval<DraftRows const&>().row(0u, 0u));
+
+/// The rule reads rows of q, and they are stored as those of the target are: one loop weighs both.
 template <class Rule, class Rows, class DraftRows>
-__global__ void __launch_bounds__(weighing_threads, weighing_residency<Rule, Rows>)
-    weigh_rows(verify_task<Rows, DraftRows> const __grid_constant__ task) {
-    admit_next_kernel();
-    verify_memory const& memory = task.memory;
+inline constexpr bool weighs_alike = false;
+template <class Rule, class Rows, weighed_draft_rows DraftRows>
+inline constexpr bool weighs_alike<Rule, Rows, DraftRows> =
+    Rule::corrects && std::is_same_v<draft_row_type<DraftRows>, typename Rows::row_type>;
+/// It reads them, and they are stored otherwise.
+template <class Rule, class Rows, class DraftRows>
+inline constexpr bool weighs_apart =
+    Rule::corrects && weighed_draft_rows<DraftRows> && !weighs_alike<Rule, Rows, DraftRows>;
+
+/// Any warp: what is to be done with blocks begin .. end - 1 of row i of the target's.
+template <class Rule, class Rows, class DraftRows>
+[[nodiscard]] __device__ __forceinline__ segment_work<typename Rows::row_type> work_on_target(
+    verify_task<Rows, DraftRows> const& task, std::uint32_t i, std::uint32_t begin, std::uint32_t end) {
     batch_columns const& batch = task.round.batch;
-    std::uint32_t const requests = task.requests();
-    if (blockIdx.x == 0) prepare_judging<Rule>(task, requests);
-    std::uint32_t const blocks = memory.blocks();
+    std::uint32_t const r = batch.markers[i];
+    if (r >= task.requests()) return {};
+    std::uint32_t const k = i - static_cast<std::uint32_t>(batch.offsets[r]);
+    request_work const work = request_work::of<Rule>(task, r);
+    if (work.what != work_kind::rows || k > work.length) return {};
+    verification<Rows, DraftRows> const c{task, r};
+    row_segment<typename Rows::row_type> const segment{c.row(k), c.vocabulary(), begin, end};
+    return {segment, work.scale, work.weighed ? c.weights(k) : nullptr, work.by_gumbel_max};
+}
+
+/// Any warp: the same of row i of q's, position i % gamma of request i / gamma.
+template <class Rows, class DraftRows>
+[[nodiscard]] __device__ __forceinline__ auto work_on_draft(verify_task<Rows, DraftRows> const& task, std::uint32_t i,
+                                                            std::uint32_t begin, std::uint32_t end) {
+    using row_type = draft_row_type<DraftRows>;
+    std::uint32_t const r = i / task.memory.limits.block_size;
+    std::uint32_t const k = i - r * task.memory.limits.block_size;
+    if (k >= task.round.drafts.sizes[r] || !task.drafts.weighs(r)) return segment_work<row_type>{};
+    std::size_t const at = static_cast<std::size_t>(i) * task.memory.blocks();
+    return segment_work<row_type>{{task.drafts.row(r, k), task.memory.limits.vocabulary, begin, end},
+                                  draft_scale(task.round, r),
+                                  task.drafts.draft_weights + at,
+                                  false};
+}
+
+template <class Row>
+__device__ __forceinline__ void weigh(segment_work<Row> const& work) {
+    if (work.weights != nullptr) weigh_segment(work.segment, work.scale, work.weights);
+}
+
+/// Any warp: f(row i, begin, end) for the segments of its share of the blocks of so many rows.
+template <class F>
+__device__ __forceinline__ void for_each_segment(std::uint32_t rows, std::uint32_t blocks, F const& f) {
     std::uint64_t const warps = static_cast<std::uint64_t>(gridDim.x) * (weighing_threads / warp_size);
     std::uint64_t const own = static_cast<std::uint64_t>(blockIdx.x) * (weighing_threads / warp_size) + warp_index();
-    std::uint64_t const all = static_cast<std::uint64_t>(task.batch_rows()) * blocks;
+    std::uint64_t const all = static_cast<std::uint64_t>(rows) * blocks;
     auto const end = static_cast<std::uint32_t>(all * (own + 1) / warps);
     auto at = static_cast<std::uint32_t>(all * own / warps);
     while (at < end) {
@@ -152,18 +207,43 @@ __global__ void __launch_bounds__(weighing_threads, weighing_residency<Rule, Row
         std::uint32_t const begin = at - i * blocks;
         std::uint32_t const count = end - at < blocks - begin ? end - at : blocks - begin;
         at += count;
-        std::uint32_t const r = batch.markers[i];
-        if (r >= requests) continue;
-        std::uint32_t const k = i - static_cast<std::uint32_t>(batch.offsets[r]);
-        request_work const work = request_work::of<Rule>(task, r);
-        if (work.what != work_kind::rows || k > work.length) continue;
-        verification<Rows, DraftRows> const c{task, r};
-        row_segment<typename Rows::row_type> const segment{c.row(k), c.vocabulary(), begin, begin + count};
-        if (work.weighed) weigh_segment(segment, work.scale, c.weights(k));
-        if constexpr (Rule::by_gumbel_max) {
-            if (work.by_gumbel_max) race_segment(c, k, segment, work.scale);
-        }
+        f(i, begin, begin + count);
     }
+}
+
+/// Every warp weighs its share of the blocks of all rows, or lets their tokens race.
+template <class Rule, class Rows, class DraftRows>
+__global__ void __launch_bounds__(weighing_threads, weighing_residency<Rule, typename Rows::row_type>)
+    weigh_rows(verify_task<Rows, DraftRows> const __grid_constant__ task) {
+    admit_next_kernel();
+    if (blockIdx.x == 0) prepare_judging<Rule>(task, task.requests());
+    std::uint32_t const targets = task.batch_rows();
+    std::uint32_t const blocks = task.memory.blocks();
+    if constexpr (weighs_alike<Rule, Rows, DraftRows>) {
+        for_each_segment(targets + task.draft_rows(), blocks,
+                         [&](std::uint32_t i, std::uint32_t begin, std::uint32_t end) {
+                             weigh(i < targets ? work_on_target<Rule>(task, i, begin, end)
+                                               : work_on_draft(task, i - targets, begin, end));
+                         });
+    } else {
+        for_each_segment(targets, blocks, [&](std::uint32_t i, std::uint32_t begin, std::uint32_t end) {
+            auto const work = work_on_target<Rule>(task, i, begin, end);
+            weigh(work);
+            if constexpr (Rule::by_gumbel_max) {
+                if (work.races) race_segment(task, i, work.segment, work.scale);
+            }
+        });
+    }
+}
+
+/// Every warp weighs its share of the blocks of q's rows, where they are not stored as the target's: two loops in one
+/// kernel would not stay in registers.
+template <class Rule, class Rows, class DraftRows>
+__global__ void __launch_bounds__(weighing_threads, weighing_residency<Rule, draft_row_type<DraftRows>>)
+    weigh_draft_rows(verify_task<Rows, DraftRows> const __grid_constant__ task) {
+    for_each_segment(
+        task.draft_rows(), task.memory.blocks(),
+        [&](std::uint32_t i, std::uint32_t begin, std::uint32_t end) { weigh(work_on_draft(task, i, begin, end)); });
 }
 
 }  // namespace detail

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What an engine's drafts were drawn from. In: rows of q, logits or probabilities of all tokens or of some that are
-// listed. Out: their distributions, the probability of each drafted token, and shorter batches where q excludes one.
+// What an engine's drafts were drawn from. In: rows of q, probabilities, or logits of some tokens that are listed. Out:
+// their distributions, and the probability of each drafted token. Logits of all tokens are weighed with the target's
+// rows (weigh.cuh).
 #pragma once
 
 #include <cstddef>
@@ -28,7 +29,6 @@ struct weigh_drafts_shared {
     verification_shared verification;
     float largest[verification_warps];
     std::uint32_t bad;
-    distribution q;
 };
 
 /// BLOCK collective: q of a row whose numbers are read one by one: of probabilities, or of a list.
@@ -68,8 +68,7 @@ template <class Q>
     return q;
 }
 
-/// What each draft was drawn from, a block of threads a draft. A draft that its q excludes ends those of its request.
-/// The weights of a dense row's blocks lie where the target's will.
+/// What each draft was drawn from, a block of threads a draft. One that its q excludes has probability 0.
 template <class Q>
 __global__ void __launch_bounds__(verification_threads)
     weigh_drafts(engine_draft_rows<Q> const __grid_constant__ rows, verifier_memory const __grid_constant__ memory) {
@@ -81,38 +80,14 @@ __global__ void __launch_bounds__(verification_threads)
         std::uint32_t const r = i / limits.block_size;
         std::uint32_t const k = i % limits.block_size;
         if (memory.found[r] != 0 || k >= round.drafts.sizes[r]) continue;
-        std::size_t const row = rows.begin(r, k);
-        double const temperature = round.requests.drafts[r].temperature;
-        float const scale = rows.probabilities ? 1.0f : static_cast<float>(1.0 / temperature);
-        distribution q{};
-        if (rows.listed || rows.probabilities) {
-            q = weigh_numbers(rows, row, scale, limits.vocabulary, s);
-        } else {
-            std::size_t const at =
-                static_cast<std::size_t>(memory.verification.row(r, k)) * memory.verification.blocks();
-            block_weight* const weights = memory.verification.weights + at;
-            for (std::uint32_t b = warp_index(); b < memory.verification.blocks(); b += verification_warps) {
-                row_lanes<Q> logits;
-                read_block(rows.data + row, rows.size, b, logits);
-                block_weight const weight = weigh_block(logits, rate_of(scale));
-                if (lane_index() == 0) weights[b] = weight;
-            }
-            __syncthreads();
-            if (warp_index() == 0) {
-                distribution const made =
-                    distribution_of(rows.data + row, rows.size, weights, memory.verification.upto + at, false, scale);
-                if (lane_index() == 0) s.q = made;
-            }
-            __syncthreads();
-            q = s.q;
-        }
+        float const scale = rows.probabilities ? 1.0f : draft_scale(round, r);
+        distribution const q = weigh_numbers(rows, rows.begin(r, k), scale, limits.vocabulary, s);
         if (warp_index() == 0) {
             token_id const x = round.drafts.tokens[i];
             double const kept = q.valid() ? static_cast<double>(rows.weight(r, k, q, x)) / q.total : 0.0;
             if (lane_index() == 0) {
                 round.drafts.distributions[i] = q;
                 round.drafts.token_probabilities[i] = kept;
-                if (!(kept > 0.0)) atomicMin(&round.batch.lengths[r], k);
             }
         }
         __syncthreads();  // s is free again

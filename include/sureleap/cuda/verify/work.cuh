@@ -8,6 +8,7 @@
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
+#include <sureleap/cuda/core/cold.cuh>
 #include <sureleap/cuda/core/columns.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/sampling/row.cuh>
@@ -67,7 +68,7 @@ struct request_work {
         work.cut = !work.greedy && truncates;
         work.by_gumbel_max = Rule::by_gumbel_max && !work.greedy && !work.cut;
         work.weighed = !work.by_gumbel_max || round.verdicts.log_probabilities != nullptr;
-        work.scale = work.greedy ? 1.0f : static_cast<float>(1.0 / temperature);
+        work.scale = work.greedy ? 1.0f : static_cast<float>(quotient(1.0, temperature));
         return work;
     }
 };
