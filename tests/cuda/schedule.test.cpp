@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cuda/support/captured.hpp"
@@ -282,25 +283,14 @@ TEST_CASE("Schedules: some hundred requests, sorted as a whole") {
     }
 }
 
-TEST_CASE("Schedules: tables that are walked by classes") {
-    for (std::uint64_t seed = 1; seed <= 18; ++seed) {
+TEST_CASE("Schedules: as many candidates as can be sorted") {
+    std::pair<std::size_t, std::size_t> const shapes[] = {{8192, 1}, {4096, 2}, {1024, 8}, {264, 31}};
+    for (std::uint64_t seed = 1; seed <= rounds_of(8); ++seed) {
         dice roll(seed);
         emulator::seed(seed);
-        std::size_t const gamma = seed % 3 == 0 ? 31 : 1 + roll.below(31);
-        std::size_t const requests = std::min<std::size_t>(8193 / gamma + 1 + roll.below(300), 8192);
-        kind const what = kinds[seed % 6];
-        INFO("seed " << seed << ", R " << requests << ", gamma " << gamma << ", kind " << static_cast<int>(what));
-        check_table(roll, random_case(roll, requests, gamma, what, seed % 4 == 0, seed % 5 == 0), 2, 0);
-    }
-}
-
-TEST_CASE("Schedules: a few thousand requests") {
-    for (std::uint64_t seed = 1; seed <= rounds_of(3); ++seed) {
-        dice roll(seed);
-        emulator::seed(seed);
-        INFO("seed " << seed);
-        std::size_t const gamma = seed % 2 == 1 ? 7 : 31;
-        check_table(roll, random_case(roll, 8192, gamma, kinds[seed % 6], seed == 2, false), 1, 0);
+        auto const [requests, gamma] = shapes[seed % 4];
+        INFO("seed " << seed << ", R " << requests << ", gamma " << gamma);
+        check_table(roll, random_case(roll, requests, gamma, kinds[seed % 6], seed % 3 == 0, seed % 2 == 0), 1, 0);
     }
 }
 
@@ -381,6 +371,21 @@ TEST_CASE("Schedules: what does not fit is refused") {
     CHECK(refused(device::admit(device::threshold_schedule{certain + 1}, round, nullptr)));
     CHECK(refused(device::admit(device::fixed_schedule{static_cast<std::uint32_t const*>(nullptr)}, round, nullptr)));
     CHECK(refused(device::admit(device::survival_threshold_schedule{certain + 1}, round, nullptr)));
+
+    // More candidates than are sorted, though this round has few of them.
+    table_case few(4, 31);
+    for (std::size_t r = 0; r < 4; ++r) few.fill(r, 31, [](std::size_t) { return certain; });
+    device_schedules const large(few, 261);
+    CHECK_FALSE(large.round().limits.sortable());
+    CHECK(large.capacity().size == 0);
+    device_array<double> rates(265 * 32 + 1);
+    device::capacity_table const by_hand{rates.data(), static_cast<std::uint32_t>(rates.size())};
+    CHECK(refused(device::admit(device::greedy_schedule{by_hand}, large.round(), nullptr)));
+    CHECK(refused(device::admit(device::top_k_schedule{3}, large.round(), nullptr)));
+    CHECK(refused(device::best_budget(large.round(), large.past(), by_hand, budget.data(), nullptr)));
+    support::in_graph(
+        [&](cudaStream_t stream) { return device::admit(device::fixed_schedule{2}, large.round(), stream); });
+    CHECK(large.lengths() == std::vector<std::uint32_t>(4, 2));
 
     // This round's own table decides about x_k by what depends on x_k.
     device::survival_columns const live = device::live_table(round);

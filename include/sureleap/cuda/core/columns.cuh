@@ -34,11 +34,15 @@ struct device_limits {
 
     static constexpr std::uint32_t most_requests = 8192;
     static constexpr std::uint32_t longest_block = 31;
+    static constexpr std::uint32_t most_candidates = 8192;  // that one block of threads sorts at once (block_sort.cuh)
 
     [[nodiscard]] bool valid() const noexcept {
         return requests > 0 && requests <= most_requests && block_size > 0 && block_size <= longest_block &&
                vocabulary > 0 && vocabulary <= 0x7fffffffu;
     }
+    /// For what takes candidates in the order of admission: greedy, top-K and the search for a budget. They return
+    /// cudaErrorInvalidValue if requests x block_size is above most_candidates, whatever a round has of them.
+    [[nodiscard]] bool sortable() const noexcept { return std::size_t{requests} * block_size <= most_candidates; }
 };
 
 /// The requests of a round. The engine writes them when requests come and go; `advance` moves them on from round to

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // What a step costs, for schedules on the device: steps per second at every batch that can occur, one array. A curve is
-// code of the user's. The array holds its answers to the last bit, so device and host decide by the same doubles. 1 MB
-// for 8,192 requests and gamma = 15; it is read along the order of admission.
+// code of the user's. The array holds its answers to the last bit, so device and host decide by the same doubles. It has
+// 128 KB at most, and is read along the order of admission.
 #pragma once
 
 #include <algorithm>
@@ -32,8 +32,10 @@ struct capacity_table {
     }
 };
 
-/// For all the batches that rounds of these limits can have.
+/// For all the batches that rounds of these limits can have. Nothing is taken, and the table fits nothing, if no
+/// schedule that reads it could be run (device_limits::sortable).
 [[nodiscard]] inline capacity_table carve_capacity(workspace& ws, device_limits const& limits) noexcept {
+    if (!limits.sortable()) return {};
     std::uint32_t const size = capacity_table::batch_sizes(limits);
     return {ws.take<double>(size), size};
 }
@@ -53,11 +55,8 @@ struct device_step {
     std::uint32_t batch_tokens = 0;  ///< anchors included
 
     /// Theta, rounded as expected_step::throughput rounds it.
-    [[nodiscard]] static __device__ double throughput(std::uint64_t accepts, double steps_per_second) {
-        return (static_cast<double>(accepts) * 0x1p-24) * steps_per_second;
-    }
     [[nodiscard]] __device__ double throughput(double const* steps_per_second) const {
-        return throughput(accepts, __ldg(steps_per_second + batch_tokens));
+        return (static_cast<double>(accepts) * 0x1p-24) * __ldg(steps_per_second + batch_tokens);
     }
 };
 

@@ -30,70 +30,28 @@ SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
-/// Goes through all prefixes and keeps the first of the best (the host's best_theta).
-class best_prefix {
-public:
-    __device__ best_prefix(double const* steps_per_second, device_step const& without_drafts)
-        : steps_per_second_(steps_per_second),
-          best_(without_drafts.batch_tokens),
-          theta_(without_drafts.throughput(steps_per_second)),
-          bar_(theta_) {}
-
-    /// Nothing in the segment is as good as a prefix that exists.
-    [[nodiscard]] __device__ bool passes(device_segment const& segment) const {
-        double const low = bar_ * 0x1p24 * (1.0 - device_proof_slack);
-        bool below = true;
-        for (std::uint32_t b = segment.from.batch_tokens + 1 + lane_index(); b <= segment.to.batch_tokens;
-             b += warp_size) {
-            double const most = static_cast<double>(segment.accepts_at_most(b)) * __ldg(steps_per_second_ + b);
-            below = below && most < low;
-        }
-        return below;
-    }
-
-    __device__ void visit(device_step const& some, admission_shared& s) {
-        double const theta = largest_of_block(some.throughput(steps_per_second_), s.block);
-        if (theta > bar_) bar_ = theta;
-    }
-
-    __device__ std::uint32_t take(std::uint32_t const (&key)[keys_each], std::uint32_t size, device_step const& before,
-                                  admission_shared& s) {
-        double best = theta_;
-        std::uint32_t at = no_key;
-        for_own_prefixes(key, size, before, steps_per_second_, s, [&](std::uint32_t taken, double theta) {
-            if (!(theta > best)) return;
-            best = theta;
-            at = before.batch_tokens + taken;
-        });
-        double const best_of_all = largest_of_block(best, s.block);
-        std::uint32_t const first_of_all = least_of_block(best == best_of_all ? at : no_key, s.block);
-        if (first_of_all != no_key) {
-            theta_ = best_of_all;
-            best_ = first_of_all;
-            if (theta_ > bar_) bar_ = theta_;
-        }
-        return size;
-    }
-
-    /// Batch tokens of the best prefix.
-    [[nodiscard]] __device__ std::uint32_t answer() const { return best_; }
-
-private:
-    double const* steps_per_second_;
-    std::uint32_t best_;
-    double theta_;
-    double bar_;
-};
+/// BLOCK collective: the candidates of the first of the best prefixes (the host's best_theta).
+__device__ inline std::uint32_t count_of_best(sorted_candidates const& sorted, double const* steps_per_second,
+                                              block_shared& s) {
+    double best = -1.0;
+    std::uint32_t count = 0;
+    sorted.for_own_prefixes(steps_per_second, [&](std::uint32_t n, double theta) {
+        if (!(theta > best)) return;
+        best = theta;
+        count = n;
+    });
+    double const best_of_all = largest_of_block(best, s);
+    return least_of_block(best == best_of_all ? count : no_key, s);
+}
 
 template <class = void>
 __global__ void __launch_bounds__(most_sorters, 1)
     best_budget_kernel(device_round round, survival_columns columns, double const* steps_per_second,
                        std::uint32_t* budget) {
     auto& s = shared_memory<admission_shared>();
-    candidate_table const table(round, columns, s);
-    best_prefix rule(steps_per_second, table.without_drafts());
-    walk(table, rule, s);
-    if (threadIdx.x == 0) *budget = rule.answer() - table.requests();
+    candidate_table const table(round, columns, s.block);
+    std::uint32_t const count = count_of_best(sorted_candidates(table, s), steps_per_second, s.block);
+    if (threadIdx.x == 0) *budget = count;
 }
 
 /// Some of it is this round's live table, whichever rows the columns begin with.
@@ -116,8 +74,8 @@ __global__ void __launch_bounds__(most_sorters, 1)
 [[nodiscard]] inline cudaError_t best_budget(device_round const& round, survival_columns const& table,
                                              capacity_table const& capacity, std::uint32_t* budget,
                                              cudaStream_t stream) noexcept {
-    if (!round.ready() || !table.ready() || !capacity.fits(round.limits) || budget == nullptr ||
-        detail::reads_live_table(round, table)) {
+    if (!round.ready() || !round.limits.sortable() || !table.ready() || !capacity.fits(round.limits) ||
+        budget == nullptr || detail::reads_live_table(round, table)) {
         return cudaErrorInvalidValue;
     }
     return launch(detail::best_budget_kernel<>, 1, admission_threads(round.limits), sizeof(admission_shared), stream,

@@ -21,8 +21,8 @@
 #include <sureleap/core/types.hpp>
 #include <sureleap/cuda/core/columns.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/core/survivals.cuh>
 #include <sureleap/cuda/core/workspace.cuh>
-#include <sureleap/cuda/schedule/candidates.cuh>
 #include <sureleap/schedule/survival.hpp>
 
 SURELEAP_BEGIN_NAMESPACE

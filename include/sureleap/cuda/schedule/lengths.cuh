@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT
 //
-// The lengths of the first candidates in the order of admission, from where a walk ended (detail::admit_until of the
-// host).
+// The lengths of the first candidates in the order of admission, from where a schedule ended (detail::admit_until of
+// the host).
 //
-// Survivals fall along a request. So the positions above the last candidate's survival are a prefix, and a count tells
-// them. The positions that tie with it are a run behind that prefix. If not all that tie are admitted, the earlier
-// positions are, and at the last position the earlier requests. The order says so, because a later position must not
-// decide about an earlier one.
+// Survivals fall along a request. So what is admitted of it is a prefix, and a count tells its length. If not all that
+// tie with the last candidate are admitted, the earlier positions are, and at the last position the earlier requests.
+// The order says so, because a later position must not decide about an earlier one.
 #pragma once
 
 #include <cstdint>
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/cuda/core/block_scan.cuh>
+#include <sureleap/cuda/core/block_sort.cuh>
 #include <sureleap/cuda/core/columns.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/schedule/admission.cuh>
@@ -20,100 +20,51 @@
 
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
-namespace detail {
-
-/// Positions of a request above the last candidate, and those that tie with it or are above.
-struct admitted_run {
-    std::uint32_t above;
-    std::uint32_t level;
-
-    [[nodiscard]] __device__ bool ties_at(std::uint32_t k) const { return above <= k && k < level; }
-};
-
-[[nodiscard]] __device__ __forceinline__ admitted_run run_of(admission_shared const& s, std::uint32_t r) {
-    return {s.admitted[r] & 0xffffu, s.admitted[r] >> 16};
-}
-
-/// BLOCK collective: writes lengths when only `left` of those that tie are admitted. Shared memory of the walk's
-/// classes is free again: words for the ties of every 32 requests, and for those of each position.
-__device__ inline void admit_some_ties(std::uint32_t requests, std::uint32_t left, std::uint32_t* lengths,
-                                       admission_shared& s) {
-    auto* const at_position = reinterpret_cast<std::uint32_t*>(s.prefixes);
-    std::uint32_t* const at_request = at_position + warp_size;
-    constexpr std::uint32_t positions = device_limits::longest_block;
-    for (std::uint32_t i = threadIdx.x; i < warp_size; i += blockDim.x) at_position[i] = 0;
-    __syncthreads();
-    for (std::uint32_t first = 0; first < requests; first += blockDim.x) {
-        std::uint32_t const r = first + threadIdx.x;
-        admitted_run const run = r < requests ? run_of(s, r) : admitted_run{};
-        for (std::uint32_t k = 0; k < positions; ++k) {
-            unsigned const ties = __ballot_sync(all_lanes, run.ties_at(k));
-            if (lane_index() == 0 && ties != 0) atomicAdd(&at_position[k], static_cast<std::uint32_t>(__popc(ties)));
-        }
-    }
-    __syncthreads();
-    std::uint32_t last = 0;  // the position of which only some requests are admitted
-    while (last < positions && at_position[last] <= left) left -= at_position[last++];
-    for (std::uint32_t first = 0; first < requests; first += blockDim.x) {
-        std::uint32_t const r = first + threadIdx.x;
-        unsigned const ties = __ballot_sync(all_lanes, r < requests && run_of(s, r).ties_at(last));
-        if (lane_index() == 0) at_request[r / warp_size] = ties;
-    }
-    __syncthreads();
-    // 256 words at most: those of 8,192 requests. One word a thread, or two.
-    constexpr std::uint32_t words = device_limits::most_requests / warp_size;
-    std::uint32_t* const before_request = at_request + words;
-    std::uint64_t passed = 0;
-    for (std::uint32_t first = 0; first * warp_size < requests; first += blockDim.x) {
-        std::uint32_t const w = first + threadIdx.x;
-        std::uint64_t const own =
-            w * warp_size < requests ? static_cast<std::uint64_t>(__popc(at_request[w])) : std::uint64_t{0};
-        block_sum const sum = sum_over_block(own, s.block);
-        if (w * warp_size < requests) before_request[w] = static_cast<std::uint32_t>(passed + sum.before);
-        passed += sum.total;
-    }
-    __syncthreads();
-    for (std::uint32_t r = threadIdx.x; r < requests; r += blockDim.x) {
-        admitted_run const run = run_of(s, r);
-        std::uint32_t const full = last < run.level ? last : run.level;
-        std::uint32_t length = full > run.above ? full : run.above;
-        if (run.ties_at(last)) {
-            std::uint32_t const word = r / warp_size;
-            unsigned const earlier = at_request[word] & ((1u << (r % warp_size)) - 1);
-            if (before_request[word] + static_cast<std::uint32_t>(__popc(earlier)) < left) ++length;
-        }
-        lengths[r] = length;
-    }
-}
-
-}  // namespace detail
 
 /// BLOCK collective. [R] lengths, then zeros up to `most_requests`.
 __device__ inline void write_lengths(candidate_table const& table, admission_end const& end,
                                      std::uint32_t most_requests, std::uint32_t* lengths, admission_shared& s) {
-    std::uint32_t const requests = table.requests();
-    __syncthreads();  // `admitted` shares memory with keys that others may still sort: a rule that takes nothing has no barrier
-    for (std::uint32_t r = threadIdx.x; r < requests; r += blockDim.x) s.admitted[r] = 0;
-    __syncthreads();
-    if (end.count > 0) {
-        table.for_each_place([&](bool used, std::uint32_t r, fixed_probability survival) {
-            if (!used || survival < end.least) return;
-            atomicAdd(&s.admitted[r], survival > end.least ? 0x10001u : 0x10000u);
+    std::uint32_t key[keys_each];
+    table.load_keys(key);
+    std::uint32_t above = 0;
+    std::uint32_t ties = 0;
+#pragma unroll
+    for (unsigned e = 0; e < keys_each; ++e) {
+        above += key[e] < end.last_key ? 1 : 0;
+        ties += key[e] == end.last_key ? 1 : 0;
+    }
+    tally const all{sum_over_block(tally::of(above, ties).word, s.block).total};
+    auto& admitted = s.admitted;
+    for (std::uint32_t r = threadIdx.x; r < table.requests(); r += blockDim.x) admitted.of_request[r] = 0;
+
+    std::uint32_t last = device_limits::longest_block;  // the position of which only some ties are admitted
+    std::uint32_t left = end.count - all.count();       // of the ties there
+    std::uint32_t rank = 0;                             // of this thread's first one among them
+    if (left != all.sum()) {
+        for (std::uint32_t k = threadIdx.x; k < device_limits::longest_block; k += blockDim.x) admitted.ties_at[k] = 0;
+        __syncthreads();
+        table.for_own_places([&](unsigned e, std::uint32_t, std::uint32_t k) {
+            if (key[e] == end.last_key) atomicAdd(&admitted.ties_at[k], 1u);
         });
+        __syncthreads();
+        last = 0;
+        while (last < device_limits::longest_block && admitted.ties_at[last] <= left) left -= admitted.ties_at[last++];
+        table.for_own_places([&](unsigned e, std::uint32_t, std::uint32_t k) {
+            if (key[e] == end.last_key && k == last) ++rank;
+        });
+        rank = static_cast<std::uint32_t>(sum_over_block(rank, s.block).before);
     }
     __syncthreads();
-    std::uint64_t mine = 0;
-    for (std::uint32_t r = threadIdx.x; r < requests; r += blockDim.x) {
-        detail::admitted_run const run = detail::run_of(s, r);
-        mine += tally::of(run.above, run.level).word;
+    table.for_own_places([&](unsigned e, std::uint32_t r, std::uint32_t k) {
+        bool const ties_there = key[e] == end.last_key && k == last;
+        if (key[e] < end.last_key || (key[e] == end.last_key && k < last) || (ties_there && rank++ < left)) {
+            atomicAdd(&admitted.of_request[r], 1u);
+        }
+    });
+    __syncthreads();
+    for (std::uint32_t r = threadIdx.x; r < most_requests; r += blockDim.x) {
+        lengths[r] = r < table.requests() ? admitted.of_request[r] : 0;
     }
-    tally const all{sum_over_block(mine, s.block).total};
-    if (all.sum() == end.count) {
-        for (std::uint32_t r = threadIdx.x; r < requests; r += blockDim.x) lengths[r] = detail::run_of(s, r).level;
-    } else {
-        detail::admit_some_ties(requests, end.count - all.count(), lengths, s);
-    }
-    for (std::uint32_t r = requests + threadIdx.x; r < most_requests; r += blockDim.x) lengths[r] = 0;
 }
 
 }  // namespace cuda

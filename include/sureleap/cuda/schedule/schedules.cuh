@@ -17,8 +17,9 @@
 // looked at. There is no retrospective schedule on the device.
 //
 // One launch each and no memory but the block's own. Greedy and top-K take one block of threads
-// (schedule/admission.cuh), because they decide in one order over all requests. With a flat_batch as an argument all
-// flatten too; greedy and top-K do so in the same launch, up to 1,024 requests.
+// (schedule/admission.cuh), because they decide in one order over all requests: they are for limits with at most 8,192
+// candidates. With a flat_batch as an argument all flatten too; greedy and top-K do so in the same launch, up to 1,024
+// requests.
 #pragma once
 
 #include <concepts>
@@ -86,58 +87,17 @@ struct survival_threshold_schedule {
 
 namespace detail {
 
-/// The rule of Algorithm 1 (the host's while_theta_rises).
-class while_rising {
-public:
-    __device__ explicit while_rising(double const* steps_per_second) : steps_per_second_(steps_per_second) {}
-
-    /// Every candidate of the segment raises Theta: SPS falls by less than the sum grows by the least of them.
-    [[nodiscard]] __device__ bool passes(device_segment const& segment) const {
-        auto const least = static_cast<double>(segment.least);
-        double const most_before = static_cast<double>(segment.to.accepts) - least;
-        double const growth = (1.0 + least / most_before) * (1.0 - device_proof_slack);
-        bool rises = true;
-        for (std::uint32_t b = segment.from.batch_tokens + 1 + lane_index(); b <= segment.to.batch_tokens;
-             b += warp_size) {
-            rises = rises && __ldg(steps_per_second_ + b) * growth > __ldg(steps_per_second_ + b - 1);
-        }
-        return rises;
-    }
-    __device__ void visit(device_step const&, admission_shared&) const {}
-
-    [[nodiscard]] __device__ std::uint32_t take(std::uint32_t const (&key)[keys_each], std::uint32_t size,
-                                                device_step const& before, admission_shared& s) const {
-        std::uint32_t stop = size;
-        double last = -1.0;
-        for_own_prefixes(key, size, before, steps_per_second_, s, [&](std::uint32_t taken, double theta) {
-            if (!(theta > last) && taken - 1 < stop) stop = taken - 1;
-            last = theta;
-        });
-        return least_of_block(stop, s.block);
-    }
-
-private:
-    double const* steps_per_second_;
-};
-
-/// Goes to a given number of candidates (the host's up_to).
-class up_to_budget {
-public:
-    __device__ up_to_budget(std::uint32_t budget, std::uint32_t requests) : batch_tokens_(requests + budget) {}
-
-    [[nodiscard]] __device__ bool passes(device_segment const& segment) const {
-        return segment.to.batch_tokens <= batch_tokens_;
-    }
-    __device__ void visit(device_step const&, admission_shared&) const {}
-    [[nodiscard]] __device__ std::uint32_t take(std::uint32_t const (&)[keys_each], std::uint32_t size,
-                                                device_step const& before, admission_shared&) const {
-        std::uint32_t const left = batch_tokens_ - before.batch_tokens;
-        return left < size ? left : size;
-    }
-
-private:
-    std::uint32_t batch_tokens_;
-};
+/// BLOCK collective: the candidates that Algorithm 1 admits (the host's while_theta_rises).
+__device__ inline std::uint32_t count_while_rising(sorted_candidates const& sorted, std::uint32_t candidates,
+                                                   double const* steps_per_second, block_shared& s) {
+    std::uint32_t stop = candidates;
+    double last = -1.0;
+    sorted.for_own_prefixes(steps_per_second, [&](std::uint32_t n, double theta) {
+        if (!(theta > last) && n - 1 < stop) stop = n - 1;
+        last = theta;
+    });
+    return least_of_block(stop, s);
+}
 
 /// Shared memory of a schedule: what it does, one after the other.
 struct schedule_shared {
@@ -166,22 +126,20 @@ template <class = void>
 __global__ void __launch_bounds__(most_sorters, 1)
     greedy_kernel(device_round round, after_lengths after, double const* steps_per_second) {
     auto& s = shared_memory<schedule_shared>();
-    candidate_table const table(round, live_table(round), s.walk);
-    while_rising rule(steps_per_second);
-    finish(round, table, walk(table, rule, s.walk), after, s);
+    candidate_table const table(round, live_table(round), s.walk.block);
+    sorted_candidates const sorted(table, s.walk);
+    std::uint32_t const count = count_while_rising(sorted, table.candidates(), steps_per_second, s.walk.block);
+    finish(round, table, sorted.end_behind(count), after, s);
 }
 
 template <class = void>
 __global__ void __launch_bounds__(most_sorters, 1)
     top_k_kernel(device_round round, after_lengths after, top_k_schedule schedule) {
     auto& s = shared_memory<schedule_shared>();
-    candidate_table const table(round, live_table(round), s.walk);
+    candidate_table const table(round, live_table(round), s.walk.block);
     std::uint32_t const wanted = schedule.budget.value();
-    admission_end end{table.candidates(), 0};
-    if (wanted < table.candidates()) {
-        up_to_budget rule(wanted, table.requests());
-        end = walk(table, rule, s.walk);
-    }
+    admission_end end{table.candidates(), certain};
+    if (wanted < table.candidates()) end = sorted_candidates(table, s.walk).end_behind(wanted);
     finish(round, table, end, after, s);
 }
 
@@ -190,7 +148,7 @@ template <class Parameter>
 [[nodiscard]] cudaError_t launch_admission(void (*kernel)(device_round, after_lengths, Parameter),
                                            device_round const& round, flat_batch const* flat, cudaStream_t stream,
                                            Parameter argument) noexcept {
-    if (!live_table(round).ready()) return cudaErrorInvalidValue;
+    if (!round.limits.sortable() || !live_table(round).ready()) return cudaErrorInvalidValue;
     after_lengths after{};
     unsigned threads = admission_threads(round.limits);
     if (flat != nullptr && round.limits.requests <= most_sorters) {
