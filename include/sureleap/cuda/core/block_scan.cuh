@@ -12,6 +12,7 @@
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/core/warp.cuh>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
@@ -30,16 +31,6 @@ struct block_sum {
     std::uint64_t total;
 };
 
-/// Sum over the lanes up to this one.
-template <class T>
-[[nodiscard]] __device__ T sum_up_to_lane(T value) {
-    for (unsigned distance = 1; distance < warp_size; distance *= 2) {
-        T const before = __shfl_up_sync(all_lanes, value, distance);
-        if (lane_index() >= distance) value += before;
-    }
-    return value;
-}
-
 [[nodiscard]] __device__ inline block_sum sum_over_block(std::uint64_t value, block_shared& shared) {
     unsigned const warps = blockDim.x / warp_size;
     std::uint64_t const in_warp = sum_up_to_lane(value);
@@ -54,36 +45,24 @@ template <class T>
 
 /// The least of the threads' numbers.
 [[nodiscard]] __device__ inline std::uint32_t least_of_block(std::uint32_t value, block_shared& shared) {
-    auto const least_of_warp = [](std::uint64_t x) {
-        for (int distance = warp_size / 2; distance > 0; distance /= 2) {
-            std::uint64_t const other = __shfl_xor_sync(all_lanes, x, distance);
-            x = other < x ? other : x;
-        }
-        return x;
-    };
-    std::uint64_t const in_warp = least_of_warp(value);
+    std::uint32_t const in_warp = __reduce_min_sync(all_lanes, value);
     if (lane_index() == 0) shared.integers[warp_index()] = in_warp;
     __syncthreads();
     unsigned const warps = blockDim.x / warp_size;
-    std::uint64_t const least = least_of_warp(shared.integers[lane_index() < warps ? lane_index() : 0]);
+    auto const of_warp = static_cast<std::uint32_t>(shared.integers[lane_index() < warps ? lane_index() : 0]);
+    std::uint32_t const least = __reduce_min_sync(all_lanes, of_warp);
     __syncthreads();  // no mutant: today a barrier follows before `shared` is used again
-    return static_cast<std::uint32_t>(least);
+    return least;
 }
 
 /// The largest of the threads' numbers.
 [[nodiscard]] __device__ inline double largest_of_block(double value, block_shared& shared) {
-    auto const largest_of_warp = [](double x) {
-        for (int distance = warp_size / 2; distance > 0; distance /= 2) {
-            double const other = __shfl_xor_sync(all_lanes, x, distance);
-            x = other > x ? other : x;
-        }
-        return x;
-    };
-    double const in_warp = largest_of_warp(value);
+    auto const larger = [](double a, double b) { return b > a ? b : a; };
+    double const in_warp = reduce_over_lanes(value, larger);
     if (lane_index() == 0) shared.reals[warp_index()] = in_warp;
     __syncthreads();
     unsigned const warps = blockDim.x / warp_size;
-    double const largest = largest_of_warp(shared.reals[lane_index() < warps ? lane_index() : 0]);
+    double const largest = reduce_over_lanes(shared.reals[lane_index() < warps ? lane_index() : 0], larger);
     __syncthreads();
     return largest;
 }

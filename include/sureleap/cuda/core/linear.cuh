@@ -17,6 +17,7 @@
 #include <sureleap/core/types.hpp>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/core/storage.cuh>
+#include <sureleap/cuda/core/warp.cuh>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
@@ -114,12 +115,7 @@ __device__ __forceinline__ void dot(W const* const (&row)[count], X const* x, un
         }
     }
 #pragma unroll
-    for (unsigned i = 0; i < count; ++i) {
-#pragma unroll
-        for (unsigned apart = lanes / 2; apart > 0; apart /= 2) {
-            out[i] += __shfl_xor_sync(all_lanes, out[i], static_cast<int>(apart));
-        }
-    }
+    for (unsigned i = 0; i < count; ++i) out[i] = sum_over_lanes<lanes>(out[i]);
 }
 
 /// One row, by the whole warp.

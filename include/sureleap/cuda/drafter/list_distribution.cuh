@@ -18,6 +18,7 @@
 #include <sureleap/cuda/core/distribution.cuh>
 #include <sureleap/cuda/core/linear.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/core/warp.cuh>
 #include <sureleap/cuda/head/markov.cuh>
 #include <sureleap/cuda/sampling/draw.cuh>
 #include <sureleap/cuda/sampling/gumbel_max_row.cuh>
@@ -61,9 +62,7 @@ public:
             largest = logits[i] < infinity ? fmaxf(largest, logits[i]) : infinity;  // NaN is no more of a logit
             if (!(largest < infinity)) break;
         }
-        for (int mask = warp_size / 2; mask > 0; mask /= 2) {
-            largest = fmaxf(largest, __shfl_xor_sync(all_lanes, largest, mask));
-        }
+        largest = largest_of_lanes(largest);
         if (lane_index() == 0) s.largest[warp_index()] = largest;
         __syncthreads();
         for (std::uint32_t w = 0; w < shortlist_warps; ++w) largest = fmaxf(largest, s.largest[w]);
@@ -110,10 +109,7 @@ public:
             own = w;
             place = i;
         }
-        float most = own;
-        for (int mask = warp_size / 2; mask > 0; mask /= 2) {
-            most = fmaxf(most, __shfl_xor_sync(all_lanes, most, mask));
-        }
+        float most = largest_of_lanes(own);
         if (lane_index() == 0) s.largest[warp_index()] = most;
         if (threadIdx.x == 0) s.first = no_place;
         __syncthreads();
@@ -160,11 +156,7 @@ private:
     __device__ void sum_up(shortlist_shared& s) {
         own_ = 0.0;
         for (std::uint32_t i = first_; i < end_; ++i) own_ += weight(i);
-        double upto = own_;
-        for (unsigned by = 1; by < warp_size; by *= 2) {
-            double const other = __shfl_up_sync(all_lanes, upto, by);
-            if (lane_index() >= by) upto += other;
-        }
+        double const upto = sum_up_to_lane(own_);
         if (lane_index() == warp_size - 1) s.sums[warp_index()] = upto;
         before_ = __shfl_up_sync(all_lanes, upto, 1);
         if (lane_index() == 0) before_ = 0.0;

@@ -17,6 +17,7 @@
 #include <sureleap/cuda/core/columns.cuh>
 #include <sureleap/cuda/core/distribution.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/core/warp.cuh>
 #include <sureleap/cuda/drafter/list_distribution.cuh>
 #include <sureleap/cuda/drafter/shortlist.cuh>
 #include <sureleap/cuda/head/top_tokens.cuh>
@@ -169,13 +170,7 @@ private:
             best = s_.values[n];
             at = n;
         }
-        for (int mask = warp_size / 2; mask > 0; mask /= 2) {
-            double const value = __shfl_xor_sync(all_lanes, best, mask);
-            std::uint32_t const other = __shfl_xor_sync(all_lanes, at, mask);
-            bool const before = value > best || (value == best && other < at);
-            best = before ? value : best;
-            at = before ? other : at;
-        }
+        first_largest_of_lanes(best, at);
         if (at == no_place || !(best >= least_value_)) return false;
         now_ = {at, s_.ranks[at], s_.depths[at], s_.tokens[at], best, s_.missed[at]};
         __syncthreads();  // all have looked

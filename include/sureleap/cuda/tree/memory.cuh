@@ -13,6 +13,7 @@
 #include <sureleap/cuda/core/columns.cuh>
 #include <sureleap/cuda/core/distribution.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/core/warp.cuh>
 #include <sureleap/cuda/core/workspace.cuh>
 #include <sureleap/cuda/sampling/gumbel_max.cuh>
 #include <sureleap/cuda/sampling/row.cuh>
@@ -71,8 +72,8 @@ struct tree_drafts {
             std::uint32_t const m = first + lane_index();
             bool const found = m < size && trees.parents[trees.cell(r, m)] == static_cast<std::int32_t>(n) &&
                                trees.tokens[trees.cell(r, m)] == y;
-            unsigned const those = __ballot_sync(all_lanes, found);
-            if (those != 0) return first + static_cast<std::uint32_t>(__ffs(static_cast<int>(those))) - 1;
+            int const lane = first_lane(found);
+            if (lane >= 0) return first + static_cast<std::uint32_t>(lane);
         }
         return 0;
     }
