@@ -3,6 +3,7 @@
 // Everything for the device. A unit that needs one stage includes its headers alone: each takes nvcc some seconds.
 #pragma once
 
+#include <sureleap/cuda/core/barrier.cuh>
 #include <sureleap/cuda/core/block_scan.cuh>
 #include <sureleap/cuda/core/block_sort.cuh>
 #include <sureleap/cuda/core/cold.cuh>

@@ -28,6 +28,7 @@ KERNELS = ROOT / "include/sureleap/cuda"
 TESTS = {
     "confidence/head.cuh": ["confidence", "heads"],
     "confidence/top1.cuh": ["confidence"],
+    "core/barrier.cuh": ["chain_product"],
     "core/block_scan.cuh": ["flatten", "advance", "schedule"],
     "core/block_sort.cuh": ["schedule"],
     "core/linear.cuh": ["heads"],
@@ -80,7 +81,8 @@ SHORTER = {
     "verify_rows": "cuda verify: corrections by passes*,cuda verify: a block that is taken back*",
 }
 
-ORDERS = re.compile(r"__syncthreads\(\);|__syncwarp\([^;]*\);|__threadfence\(\);|publish\(\);|__pipeline_wait_prior\([^;]*\);")
+ORDERS = re.compile(r"__syncthreads\(\);|__syncwarp\([^;]*\);|__threadfence\(\);|publish\(\);|__pipeline_wait_prior\([^;]*\);|"
+                    r"[\w.\[\]]+\.wait\([^;]*\);")
 FENCES = ("__threadfence", "publish")
 EXEMPT = "no mutant"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // Instructions of the device that the emulator stands in for, against what the host computes: products of tensor cores
-// and the loads of their operands, copies that arrive later, shuffles, votes, reductions, atomics, a fence that others
-// read behind, conversions, exponentials. If one of them is not what the kernels take it for, no other test tells as
-// plainly.
+// and the loads of their operands, copies that arrive later, barriers, shuffles, votes, reductions, atomics, a fence
+// that others read behind, conversions, exponentials. If one of them is not what the kernels take it for, no other test
+// tells as plainly.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -18,6 +18,7 @@
 #include <cuda_pipeline.h>
 
 #include <sureleap/core/types.hpp>
+#include <sureleap/cuda/core/barrier.cuh>
 #include <sureleap/cuda/core/mma.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/core/storage.cuh>
@@ -36,6 +37,10 @@ std::vector<T> run(Kernel* kernel, unsigned threads, std::size_t shared_bytes, s
     device_array<T> out(size);
     require_cuda(gpu::launch(kernel, 1, threads, shared_bytes, nullptr, arguments..., out.data()));
     return out.download();
+}
+
+__host__ __device__ unsigned number_of(unsigned lane) {
+    return (lane * 2654435761u) ^ 0x5bd1e995u;
 }
 
 // ---- tensor cores ---------------------------------------------------------------------------------------------------
@@ -135,6 +140,66 @@ bool pipelines() {
     return true;
 }
 
+/// A warp copies rows of 32 numbers into a ring for three others, each of which sums a column part of all rows and
+/// gives the stage back, at a pace of its own.
+constexpr unsigned ring_stages = 3;
+constexpr unsigned summing_warps = 3;
+struct ringed {
+    gpu::warp_barrier full[ring_stages], empty[ring_stages];
+    uint4 rows[ring_stages][32];
+};
+__global__ void sum_from_ring(uint4 const* in, unsigned count, unsigned* out) {
+    auto& s = gpu::shared_memory<ringed>();
+    if (threadIdx.x == 0) {
+        for (unsigned i = 0; i < ring_stages; ++i) {
+            s.full[i].init(1);
+            s.empty[i].init(summing_warps);
+        }
+    }
+    __syncthreads();
+    unsigned const lane = gpu::lane_index();
+    unsigned const warp = gpu::warp_index();
+    unsigned sum = 0;
+    for (unsigned i = 0; i < count; ++i) {
+        unsigned const stage = i % ring_stages;
+        unsigned const turn = i / ring_stages;
+        if (warp == summing_warps) {
+            if (turn > 0) s.empty[stage].wait(turn - 1);
+            if (lane % 4 == 3) {
+                s.rows[stage][lane] = in[std::size_t{i} * 32 + lane];  // a plain store among the copies
+            } else {
+                __pipeline_memcpy_async(&s.rows[stage][lane], in + std::size_t{i} * 32 + lane, 16);
+            }
+            s.full[stage].arrive_with_copies();
+        } else {
+            s.full[stage].wait(turn);
+            uint4 const other = s.rows[stage][(lane + 1 + i) % 32];
+            sum = sum * 31 + (other.x ^ other.y ^ other.z ^ other.w);
+            if ((number_of(i) >> warp) % 8 == 0) __nanosleep(500);
+            s.empty[stage].arrive();
+        }
+    }
+    if (warp < summing_warps) out[threadIdx.x] = sum;
+}
+
+bool hands_stages_on() {
+    constexpr unsigned count = 1000;
+    std::vector<uint4> in(count * 32);
+    for (unsigned i = 0; i < in.size(); ++i) in[i] = {i * 2654435761u, i, ~i, i * i};
+    device_array<uint4> const there{in};
+    auto const out =
+        run<unsigned>(sum_from_ring, 32 * (summing_warps + 1), sizeof(ringed), 32 * summing_warps, there.data(), count);
+    for (unsigned t = 0; t < 32 * summing_warps; ++t) {
+        unsigned sum = 0;
+        for (unsigned i = 0; i < count; ++i) {
+            uint4 const x = in[i * 32 + (t % 32 + 1 + i) % 32];
+            sum = sum * 31 + (x.x ^ x.y ^ x.z ^ x.w);
+        }
+        if (out[t] != sum) return false;
+    }
+    return true;
+}
+
 /// Every block writes a part, and the one that counts the last of them reads all: as passes of verification end.
 __global__ void hand_over(unsigned* parts, unsigned round, unsigned* arrived, unsigned* out) {
     unsigned const per_block = blockDim.x;
@@ -213,10 +278,6 @@ bool adds_up() {
 }
 
 // ---- warps ----------------------------------------------------------------------------------------------------------
-
-__host__ __device__ unsigned number_of(unsigned lane) {
-    return (lane * 2654435761u) ^ 0x5bd1e995u;
-}
 
 template <class T>
 struct shuffled {
@@ -362,6 +423,7 @@ int main() {
         {"mma.m16n8k16 and ldmatrix.x4, bf16", multiplies<sl::bf16>},
         {"mma.m16n8k16 and ldmatrix.x4, half", multiplies<sl::half>},
         {"cp.async in four stages, 64 KiB of shared memory", pipelines},
+        {"mbarriers of a ring, with copies and without", hands_stages_on},
         {"a fence between blocks", hands_over},
         {"atomics", adds_up},
         {"shuffles of unsigned", shuffles<unsigned>},

@@ -185,6 +185,17 @@ template <class... Parameters, class... Arguments>
     count = static_cast<unsigned>(found);
     return error;
 }
+/// Bytes of shared memory that a block of threads can have.
+[[nodiscard]] inline cudaError_t find_shared_memory(std::size_t& bytes) {
+    int device = 0;
+    int found = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess) {
+        error = cudaDeviceGetAttribute(&found, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    }
+    bytes = static_cast<std::size_t>(found);
+    return error;
+}
 
 }  // namespace cuda
 SURELEAP_END_NAMESPACE

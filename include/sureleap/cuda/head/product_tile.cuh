@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// A tile of a product on tensor cores (product.cuh): its layout in shared memory, how a block of threads divides it
-// among its warps, and the logits of a warp's part in registers. In: chunks of codes, of W2's rows and of base logits
-// in shared memory. Out: statistics of a group for each request, and rows of logits for those that ask for them.
+// A tile of a product on tensor cores (product.cuh): its layout in shared memory, how the eight warps of a consumer
+// divide it, and the logits of a warp's part in registers. In: chunks of codes, of W2's rows and of base logits in shared
+// memory. Out: statistics of a group for each request, and rows of logits for those that ask for them.
 //
-// Of 128 requests a warp owns 32 x 32 tokens. Eight warps of 64 x 32 read fewer bytes of shared memory, 384 KiB for
-// 512, but are too few to hide its latency: 64 us for 59 on an H200.
+// Of 128 requests a warp owns 64 x 32 tokens, which reads 384 KiB of shared memory a group; 32 x 32 would read 512. Its
+// logits take 64 of the 96 registers that twenty warps leave to a thread, so operands are loaded when they are needed;
+// four warps a scheduler hide that.
 //
 // Base logits are added after the product, not before: tensor cores do not round sums to nearest, and the sum of the
 // product is small. Statistics are made of a warp's tokens, four lanes a row, then of the warps beside it.
@@ -17,6 +18,7 @@
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
+#include <sureleap/cuda/core/barrier.cuh>
 #include <sureleap/cuda/core/mma.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/core/storage.cuh>
@@ -26,31 +28,37 @@ SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
-/// How a block of threads divides `requests` x 128 tokens among its warps.
+/// How a block of threads is made up, and how eight warps divide `requests` x 128 tokens.
 template <std::uint32_t requests>
 struct product_tile {
-    static constexpr std::uint32_t threads = requests >= 128 ? 512 : 256;
-    static constexpr std::uint32_t warps = threads / warp_size;
-    static constexpr std::uint32_t warps_down = requests >= 128 ? 4 : requests >= 64 ? 2 : 1;  // over requests
-    static constexpr std::uint32_t warps_across = warps / warps_down;                          // over tokens
-    static constexpr std::uint32_t rows = requests / warps_down;                               // of a warp
+    static constexpr std::uint32_t consumers = 2;
+    static constexpr std::uint32_t warps = 8;  // of a consumer
+    static constexpr std::uint32_t producers = 4;
+    static constexpr std::uint32_t threads = (consumers * warps + producers) * warp_size;
+    static constexpr std::uint32_t warps_down = requests >= 64 ? 2 : 1;  // over requests
+    static constexpr std::uint32_t warps_across = warps / warps_down;    // over tokens
+    static constexpr std::uint32_t rows = requests / warps_down;         // of a warp
     static constexpr std::uint32_t columns = group_size / warps_across;
     static constexpr std::uint32_t row_tiles = rows / 16;
     static constexpr std::uint32_t column_tiles = columns / 8;
     static_assert(rows % 16 == 0 && columns % 16 == 0);
 
-    static constexpr std::uint32_t stages = 5;
+    static constexpr std::uint32_t least_stages = 4;
+    static constexpr std::uint32_t most_stages = 12;
     static constexpr std::uint32_t chunk_bytes = 128;  // of a row
     static constexpr std::uint32_t stage_bytes = group_size * chunk_bytes;
-    static constexpr std::uint32_t rows_at_once = threads / 8;  // that a copy of 16 bytes a thread covers
 
     struct shared {
-        unsigned char ring[stages][stage_bytes];
-        group_statistics parts[warps_across][requests];
+        warp_barrier full[most_stages];
+        warp_barrier empty[most_stages];
+        struct {
+            warp_barrier summed;
+            group_statistics parts[2][warps_across][requests];  // of a group and of the next
+        } of[consumers];
         float* rows[requests];
         float factors[requests];
         std::uint32_t ids[requests];
-        // and then the codes: chunks of [requests, 128 bytes]
+        // and then the codes, chunks of [requests, 128 bytes], and the ring of stages
         [[nodiscard]] __device__ unsigned char* codes(std::uint32_t chunk) {
             return reinterpret_cast<unsigned char*>(this + 1) + chunk * (requests * chunk_bytes);
         }
@@ -60,8 +68,10 @@ struct product_tile {
     [[nodiscard]] static SURELEAP_HOST_DEVICE constexpr std::uint32_t chunks_of_rank(std::uint32_t rank) {
         return (rank + 63) / 64;
     }
-    [[nodiscard]] static constexpr std::size_t shared_bytes(std::uint32_t rank, std::uint32_t terms) {
-        return sizeof(shared) + std::size_t{terms} * chunks_of_rank(rank) * requests * chunk_bytes;
+    [[nodiscard]] static constexpr std::size_t shared_bytes(std::uint32_t rank, std::uint32_t terms,
+                                                            std::uint32_t stages) {
+        return sizeof(shared) + std::size_t{terms} * chunks_of_rank(rank) * requests * chunk_bytes +
+               std::size_t{stages} * stage_bytes;
     }
     /// Bytes 16 unit .. of a row of a chunk. Rows are 128 bytes apart, so eight of them would meet in the same banks:
     /// units change places by the row.
@@ -90,7 +100,12 @@ class product_logits {
 public:
     /// `has_rows`: some of the first `count` requests of s.ids asks for its row.
     __device__ product_logits(product_step<W, U> const& step, shared& s, std::uint32_t count, bool has_rows)
-        : step_(step), s_(s), count_(count), code_chunks_(tile::chunks_of_rank(step.codes.rank)), has_rows_(has_rows) {}
+        : step_(step),
+          s_(s),
+          own_(s.of[warp_index() / tile::warps]),
+          count_(count),
+          code_chunks_(tile::chunks_of_rank(step.codes.rank)),
+          has_rows_(has_rows) {}
 
     __device__ __forceinline__ void clear() {
 #pragma unroll
@@ -102,107 +117,86 @@ public:
             }
         }
     }
-    /// Adds the product of a chunk. The operands of a step are on their way while those of the one before are
-    /// multiplied.
+    /// Adds the product of a chunk.
     __device__ __forceinline__ void multiply(unsigned char const* weights, std::uint32_t chunk) {
         if (idle()) return;
-        operands now;
-        load(now, weights, chunk, 0);
+        std::uint32_t const lane = lane_index();
 #pragma unroll
         for (std::uint32_t step = 0; step < chunks::steps; ++step) {
-            operands next;
-            if (step + 1 < chunks::steps) load(next, weights, chunk, step + 1);
+            std::uint32_t b[tile::column_tiles / 2][4];
 #pragma unroll
+            for (std::uint32_t j = 0; j < tile::column_tiles / 2; ++j) {
+                std::uint32_t const row = first_column() + j * 16 + lane / 16 * 8 + lane % 8;
+                ldmatrix_x4(b[j], weights + tile::place(row, 2 * step + lane / 8 % 2));
+            }
+#pragma unroll 1
             for (std::uint32_t term = 0; term < terms; ++term) {
+                unsigned char const* const codes = s_.codes(term * code_chunks_ + chunk);
 #pragma unroll
                 for (std::uint32_t i = 0; i < tile::row_tiles; ++i) {
+                    std::uint32_t a[4];
+                    ldmatrix_x4(a, codes + tile::place(first_row() + i * 16 + lane % 16, 2 * step + lane / 16));
 #pragma unroll
                     for (std::uint32_t j = 0; j < tile::column_tiles; ++j) {
-                        mma_m16n8k16<W>(logits_[i][j], now.a[term][i], now.b[j], logits_[i][j]);
+                        std::uint32_t const column[2] = {b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]};
+                        mma_m16n8k16<W>(logits_[i][j], a, column, logits_[i][j]);
                     }
                 }
             }
-            if (step + 1 < chunks::steps) now = next;
         }
     }
-    // A chunk holds the base logits of some warps' tokens.
+    // A chunk holds the base logits of some tokens.
     __device__ __forceinline__ void add_base(unsigned char const* base, std::uint32_t chunk) {
-        if (idle() || first_column() / chunks::base_numbers != chunk) return;
+        if (idle()) return;
         std::uint32_t const lane = lane_index();
 #pragma unroll
-        for (std::uint32_t i = 0; i < tile::row_tiles; ++i) {
+        for (std::uint32_t j = 0; j < tile::column_tiles; ++j) {
+            std::uint32_t const column = first_column() + j * 8;
+            if (column / chunks::base_numbers != chunk) continue;
+            std::uint32_t const byte = (column % chunks::base_numbers + lane % 4 * 2) * sizeof(U);
 #pragma unroll
-            for (std::uint32_t half = 0; half < 2; ++half) {
-                std::uint32_t const row = first_row() + i * 16 + half * 8 + lane / 4;
+            for (std::uint32_t i = 0; i < tile::row_tiles; ++i) {
 #pragma unroll
-                for (std::uint32_t j = 0; j < tile::column_tiles; ++j) {
-                    std::uint32_t const byte =
-                        (first_column() % chunks::base_numbers + j * 8 + lane % 4 * 2) * sizeof(U);
-                    unsigned char const* const at = base + tile::place(row, byte / 16) + byte % 16;
+                for (std::uint32_t half = 0; half < 2; ++half) {
+                    std::uint32_t const row = first_row() + i * 16 + half * 8 + lane / 4;
                     float two[2];
-                    load_two(at, two);
+                    load_two(base + tile::place(row, byte / 16) + byte % 16, two);
                     logits_[i][j][2 * half] += two[0];
                     logits_[i][j][2 * half + 1] += two[1];
                 }
             }
         }
     }
-    /// BLOCK collective: the statistics of the group that was multiplied, and its part of rows.
-    __device__ __forceinline__ void summarise(std::uint32_t group) {
+    /// CONSUMER collective: the statistics of the group that was multiplied, its `turn`-th, and its part of rows.
+    __device__ __forceinline__ void summarise(std::uint32_t group, std::uint32_t turn) {
+        auto& parts = own_.parts[turn % 2];
         if (!idle()) {
             if (has_rows_) write(group);
             if ((group + 1) * group_size > step_.vocabulary()) mask(group);
 #pragma unroll
             for (std::uint32_t i = 0; i < tile::row_tiles; ++i) {
 #pragma unroll
-                for (std::uint32_t half = 0; half < 2; ++half) summarise_row(i, half);
+                for (std::uint32_t half = 0; half < 2; ++half) summarise_row(i, half, parts);
             }
         }
-        __syncthreads();
-        for (std::uint32_t row = threadIdx.x; row < count_; row += tile::threads) {
-            group_statistics all = s_.parts[0][row];
+        own_.summed.arrive();
+        own_.summed.wait(turn);
+        std::uint32_t const row = threadIdx.x % (tile::warps * warp_size);
+        if (row >= count_) return;
+        group_statistics all = parts[0][row];
 #pragma unroll
-            for (std::uint32_t w = 1; w < tile::warps_across; ++w) all = merge(all, s_.parts[w][row], s_.factors[row]);
-            step_.statistics[static_cast<std::size_t>(s_.ids[row]) * groups_of(step_.vocabulary()) + group] = all;
-        }
+        for (std::uint32_t w = 1; w < tile::warps_across; ++w) all = merge(all, parts[w][row], s_.factors[row]);
+        step_.statistics[static_cast<std::size_t>(s_.ids[row]) * groups_of(step_.vocabulary()) + group] = all;
     }
 
 private:
     [[nodiscard]] static __device__ __forceinline__ std::uint32_t first_row() {
-        return warp_index() / tile::warps_across * tile::rows;
+        return warp_index() % tile::warps / tile::warps_across * tile::rows;
     }
     [[nodiscard]] static __device__ __forceinline__ std::uint32_t first_column() {
         return warp_index() % tile::warps_across * tile::columns;
     }
     [[nodiscard]] __device__ __forceinline__ bool idle() const { return first_row() >= count_; }
-
-    /// Of a step of 16 components: codes and weights, as fragments.
-    struct operands {
-        std::uint32_t a[terms][tile::row_tiles][4];
-        std::uint32_t b[tile::column_tiles][2];
-    };
-    __device__ __forceinline__ void load(operands& to, unsigned char const* weights, std::uint32_t chunk,
-                                         std::uint32_t step) {
-        std::uint32_t const lane = lane_index();
-#pragma unroll
-        for (std::uint32_t j = 0; j < tile::column_tiles; j += 2) {
-            std::uint32_t both[4];
-            std::uint32_t const row = first_column() + j * 8 + lane / 16 * 8 + lane % 8;
-            ldmatrix_x4(both, weights + tile::place(row, 2 * step + lane / 8 % 2));
-            to.b[j][0] = both[0];
-            to.b[j][1] = both[1];
-            to.b[j + 1][0] = both[2];
-            to.b[j + 1][1] = both[3];
-        }
-#pragma unroll
-        for (std::uint32_t term = 0; term < terms; ++term) {
-            unsigned char const* const codes = s_.codes(term * code_chunks_ + chunk);
-#pragma unroll
-            for (std::uint32_t i = 0; i < tile::row_tiles; ++i) {
-                ldmatrix_x4(to.a[term][i], codes + tile::place(first_row() + i * 16 + lane % 16, 2 * step + lane / 16));
-            }
-        }
-    }
 
     static __device__ __forceinline__ void load_two(unsigned char const* at, float (&out)[2]) {
         if constexpr (std::is_same_v<U, float>) {
@@ -251,7 +245,8 @@ private:
             }
         }
     }
-    __device__ __forceinline__ void summarise_row(std::uint32_t i, std::uint32_t half) {
+    __device__ __forceinline__ void summarise_row(std::uint32_t i, std::uint32_t half,
+                                                  group_statistics (&parts)[tile::warps_across][requests]) {
         std::uint32_t const row = first_row() + i * 16 + half * 8 + lane_index() / 4;
         float largest = -infinity;
 #pragma unroll
@@ -270,11 +265,12 @@ private:
         }
         sum += __shfl_xor_sync(all_lanes, sum, 1);
         sum += __shfl_xor_sync(all_lanes, sum, 2);
-        if (lane_index() % 4 == 0) s_.parts[warp_index() % tile::warps_across][row] = {largest, sum};
+        if (lane_index() % 4 == 0) parts[warp_index() % tile::warps_across][row] = {largest, sum};
     }
 
     product_step<W, U> const& step_;
     shared& s_;
+    decltype(shared::of[0])& own_;  // of this consumer
     std::uint32_t count_;
     std::uint32_t code_chunks_;
     bool has_rows_;
