@@ -6,6 +6,7 @@
 //     chain/product   the product of one position with its statistics, for R requests. floor: its time over the
 //                     larger of two times of this run. One is of a kernel that only reads W2 and the base logits.
 //                     The other is of the multiplications, at the rate of a large bf16 product of cuBLAS
+//     chain/product_wgmma  the same by wgmma, in code for sm_90a
 //     chain/block     the whole chain of gamma positions: product, draw, code; us_step is a position's part
 #include <algorithm>
 #include <cstddef>
@@ -77,6 +78,7 @@ struct scene {
     }
 };
 
+template <class Instruction>
 void product(bench::state& state) {
     scene const s{shape(state)};
     measure::stream on;
@@ -85,15 +87,16 @@ void product(bench::state& state) {
     MEASURE_CHECK(cudaStreamSynchronize(on));
     measure::captured const calls(on, s.turns * s.of.gamma, [&](unsigned turn) {
         std::uint32_t const k = turn % s.of.gamma;
-        return device::multiply<1>(device::product_step<bf16, bf16>{s.head().w2,
-                                                                    s.forward(turn / s.of.gamma).base_logits,
-                                                                    s.chain.code_rows_of<bf16>(1),
-                                                                    s.chain.list(k),
-                                                                    s.round.columns.requests.drafts,
-                                                                    s.chain.statistics,
-                                                                    {},
-                                                                    k},
-                                   s.of.requests, on);
+        return device::multiply<1, Instruction>(
+            device::product_step<bf16, bf16>{s.head().w2,
+                                             s.forward(turn / s.of.gamma).base_logits,
+                                             s.chain.code_rows_of<bf16>(1),
+                                             s.chain.list(k),
+                                             s.round.columns.requests.drafts,
+                                             s.chain.statistics,
+                                             {},
+                                             k},
+            s.of.requests, on);
     });
     // W2, and a row of base logits a request, which lie in one piece of as many bytes.
     std::size_t const bytes = (rank + s.of.requests) * std::size_t{s.of.vocabulary} * sizeof(bf16);
@@ -123,7 +126,11 @@ std::vector<std::string> const names{"V", "R", "gamma"};
 std::vector<bench::numbers> const shapes{{151936, 1, 7},   {151936, 8, 7},  {151936, 32, 7}, {151936, 128, 7},
                                          {151936, 256, 7}, {32000, 128, 7}, {129280, 128, 5}};
 
-[[maybe_unused]] bool const added[] = {bench::add("chain/product", &product, names, shapes),
-                                       bench::add("chain/block", &block, names, shapes)};
+std::vector<bench::numbers> const large_shapes{{151936, 128, 7}, {151936, 256, 7}};
+
+[[maybe_unused]] bool const added[] = {
+    bench::add("chain/product", &product<device::by_mma>, names, shapes),
+    bench::add("chain/product_wgmma", &product<device::by_wgmma>, names, large_shapes),
+    bench::add("chain/block", &block, names, shapes)};
 
 }  // namespace

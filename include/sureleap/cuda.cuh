@@ -15,6 +15,7 @@
 #include <sureleap/cuda/core/storage.cuh>
 #include <sureleap/cuda/core/survivals.cuh>
 #include <sureleap/cuda/core/warp.cuh>
+#include <sureleap/cuda/core/wgmma.cuh>
 #include <sureleap/cuda/core/workspace.cuh>
 
 #include <sureleap/cuda/sampling/draw.cuh>

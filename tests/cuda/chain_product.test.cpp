@@ -113,6 +113,9 @@ void check_all(support::dice& roll, sizes const& of) {
         on_tiles([](auto const& step) { return device::detail::launch_tile<32, terms>(step, 3, nullptr); });
         on_tiles([](auto const& step) { return device::detail::launch_tile<64, terms>(step, 2, nullptr); });
         on_tiles([](auto const& step) { return device::detail::launch_tile<128, terms>(step, 2, nullptr); });
+        on_tiles([](auto const& step) {
+            return device::detail::launch_tile<128, terms, device::by_wgmma>(step, 2, nullptr);
+        });
     }
 }
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """A visit to a GPU in one command.
 
-    visit.sh build                       builds for sm_90, everything linked in, and packs build/visit/visit.tar.xz
+    visit.sh build                       builds for sm_90a, everything linked in, and packs build/visit/visit.tar.xz
     visit.sh run [STAGE ...]             runs what it packed, on the machine with the GPU, in at most 9.5 minutes
     visit.sh sanitize [CASE_REGEX]       the tests under compute-sanitizer, then these benchmarks, in at most 3 minutes
 
@@ -329,7 +329,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     build = commands.add_parser("build", help="build and pack what travels")
-    build.add_argument("--arch", default="sm_90", help="the device it is for")
+    build.add_argument("--arch", default="sm_90a", help="the device it is for")
     build.add_argument("--peers", action="store_true", help="with vLLM's and FlashInfer's kernels, which are fetched")
     for command, seconds in (("run", 570), ("sanitize", 180)):
         there = commands.add_parser(command)

@@ -13,9 +13,10 @@ namespace gpu = sureleap::cuda;
 using sureleap::bf16;
 using sureleap::half;
 
-template <class Rule, class W, class U, class Confidence>
+template <class Rule, class W, class U, class Confidence, class Instruction = gpu::by_mma>
 cudaError_t draw(gpu::device_round const& round, gpu::chain_memory const& memory, cudaStream_t stream) {
-    return gpu::draw_chain<Rule>(gpu::markov_head<W>{}, Confidence{}, gpu::forward_view<U>{}, memory, round, stream);
+    return gpu::draw_chain<Rule, Instruction>(gpu::markov_head<W>{}, Confidence{}, gpu::forward_view<U>{}, memory,
+                                              round, stream);
 }
 
 template <class Rows>
@@ -32,7 +33,7 @@ __global__ void weigh(Rows rows, gpu::distribution const* q, float* out) {
 cudaError_t draw_all(gpu::device_round const& round, gpu::chain_memory const& memory, cudaStream_t stream) {
     cudaError_t error = draw<sureleap::categorical_draft, bf16, bf16, gpu::no_confidence>(round, memory, stream);
     if (error == cudaSuccess) {
-        error = draw<sureleap::coupled_draft, half, float, gpu::top1_confidence>(round, memory, stream);
+        error = draw<sureleap::coupled_draft, half, float, gpu::top1_confidence, gpu::by_wgmma>(round, memory, stream);
     }
     if (error == cudaSuccess) {
         error = draw<sureleap::argmax_draft, float, half, gpu::no_confidence>(round, memory, stream);

@@ -22,6 +22,7 @@
 #include <sureleap/cuda/core/mma.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/core/storage.cuh>
+#include <sureleap/cuda/core/wgmma.cuh>
 
 #include "cuda/support/device_array.hpp"
 
@@ -90,6 +91,70 @@ bool multiplies() {
             int sum = 0;
             for (int k = 0; k < 16; ++k) sum += a_of(i, k) * b_of(k, j);
             if (out[i * 8 + j] != static_cast<float>(sum) + 0.5f) return false;
+        }
+    }
+    return true;
+}
+
+/// 128 rows of A and of B, two chunks of 64 elements each; two groups of four warps take 64 rows of A each.
+constexpr unsigned wide = 128;
+template <class T>
+__global__ void multiply_wide(std::uint16_t const* a, std::uint16_t const* b, float* out) {
+    constexpr unsigned units = 2 * 64 / 8;  // of a row
+    constexpr unsigned chunk_bytes = wide * 128;
+    unsigned char* s = &gpu::shared_memory<unsigned char>();
+    s += -reinterpret_cast<std::uintptr_t>(s) % gpu::wgmma_alignment;
+    for (unsigned i = threadIdx.x; i < wide * units; i += blockDim.x) {
+        unsigned const unit = i % units;
+        unsigned const place = unit / 8 * chunk_bytes + gpu::swizzled(i / units, unit % 8);
+        __pipeline_memcpy_async(s + place, a + i * 8, 16);
+        *reinterpret_cast<uint4*>(s + 2 * chunk_bytes + place) = *reinterpret_cast<uint4 const*>(b + i * 8);
+    }
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+    __syncthreads();
+    float sums[16][4];
+    for (auto& square : sums) {
+        for (float& sum : square) sum = 0.5f;
+    }
+    unsigned const warp = gpu::warp_index();
+    for (unsigned chunk = 0; chunk < 2; ++chunk) {
+        unsigned char const* const rows_of_a = s + chunk * chunk_bytes + gpu::swizzled(warp / 4 * 64, 0);
+        gpu::wgmma_m64n128k64<T>(sums, rows_of_a, s + (2 + chunk) * chunk_bytes);
+    }
+    for (unsigned j = 0; j < 16; ++j) {
+        for (unsigned c = 0; c < 4; ++c) {
+            unsigned const row = warp * 16 + gpu::lane_index() / 4 + c / 2 * 8;
+            out[row * wide + j * 8 + gpu::lane_index() % 4 * 2 + c % 2] = sums[j][c];
+        }
+    }
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    out[wide * wide] = 1.0f;
+#else
+    out[wide * wide] = 0.0f;
+#endif
+}
+
+template <class T>
+bool multiplies_wide() {
+    auto const a_of = [](unsigned i, unsigned k) { return static_cast<int>((i * 7 + k * 3) % 11) - 5; };
+    auto const b_of = [](unsigned j, unsigned k) { return static_cast<int>((k * 5 + j * 2) % 13) - 6; };
+    std::vector<std::uint16_t> a, b;
+    for (unsigned i = 0; i < wide; ++i) {
+        for (unsigned k = 0; k < 128; ++k) {
+            a.push_back(T(static_cast<float>(a_of(i, k))).bits);
+            b.push_back(T(static_cast<float>(b_of(i, k))).bits);
+        }
+    }
+    device_array<std::uint16_t> const a_there{a}, b_there{b};
+    auto const out = run<float>(multiply_wide<T>, 256, 4 * wide * 128 + gpu::wgmma_alignment, wide * wide + 1,
+                                a_there.data(), b_there.data());
+    if (out[wide * wide] == 0.0f) std::printf("wgmma below is mma: this was not compiled for sm_90a\n");
+    for (unsigned i = 0; i < wide; ++i) {
+        for (unsigned j = 0; j < wide; ++j) {
+            int sum = 0;
+            for (unsigned k = 0; k < 128; ++k) sum += a_of(i, k) * b_of(j, k);
+            if (out[i * wide + j] != static_cast<float>(sum) + 0.5f) return false;
         }
     }
     return true;
@@ -422,6 +487,8 @@ int main() {
     check const checks[] = {
         {"mma.m16n8k16 and ldmatrix.x4, bf16", multiplies<sl::bf16>},
         {"mma.m16n8k16 and ldmatrix.x4, half", multiplies<sl::half>},
+        {"wgmma.m64n128k16, bf16", multiplies_wide<sl::bf16>},
+        {"wgmma.m64n128k16, half", multiplies_wide<sl::half>},
         {"cp.async in four stages, 64 KiB of shared memory", pipelines},
         {"mbarriers of a ring, with copies and without", hands_stages_on},
         {"a fence between blocks", hands_over},

@@ -13,7 +13,7 @@
 // it gives the quarters of an `a`.
 //
 // Rejected: the wmma:: classes, whose fragments are opaque, so that a bias cannot be added nor a row be summed in
-// registers; wgmma, which sm_80 lacks, and products of a few rows are bound by memory anyway.
+// registers. wgmma, which sm_90a alone has, is in wgmma.cuh.
 //
 // All lanes of the warp must call together. The order and rounding of the sum over k are the hardware's own.
 #pragma once
@@ -54,6 +54,12 @@ __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], std::uint32_t const 
               "f"(c[3]));
     }
 #endif
+}
+
+/// Bytes 16 unit .. of a row among rows of 128 bytes. Eight rows would meet in the same banks: units change places by
+/// the row.
+[[nodiscard]] __device__ __forceinline__ std::uint32_t swizzled(std::uint32_t row, std::uint32_t unit) {
+    return row * 128 + ((unit ^ (row & 7)) * 16);
 }
 
 /// Four 8 x 8 matrices of 16-bit elements from shared memory. Lane 8 i + j gives the address of row j of matrix i, 16

@@ -213,10 +213,13 @@ struct no_stage {
 /// `before_position`: cudaError_t(std::uint32_t k), called before the launches that draft position k. It may enqueue
 /// work that depends on drafts.tokens before k, as a mask of the base logits of position k (mask_base_rows) does.
 ///
+/// Instruction: what the product multiplies by (multiply in head/product.cuh).
+///
 /// `forward` has rows for limits.requests requests. 2 gamma + 2 launches, 3 gamma + 2 with rows, whose shape depends on
 /// limits alone. cudaErrorInvalidValue, before any of them, if shapes do not fit each other, a pointer is null, or the
 /// memory is not of this head's shape. O(gamma R V r).
-template <class DraftRule, device_head Head, class U, device_confidence Confidence, class BeforePosition = no_stage>
+template <class DraftRule, class Instruction = by_mma, device_head Head, class U, device_confidence Confidence,
+          class BeforePosition = no_stage>
 [[nodiscard]] cudaError_t draw_chain(Head const& head, Confidence const& confidence, forward_view<U> const& forward,
                                      chain_memory const& memory, device_round const& round, cudaStream_t stream,
                                      chain_options const& options = {},
@@ -258,7 +261,7 @@ template <class DraftRule, device_head Head, class U, device_confidence Confiden
     for (std::uint32_t k = 0; k < limits.block_size && error == cudaSuccess; ++k) {
         error = before_position(k);
         if (error != cudaSuccess) break;
-        error = multiply<terms>(
+        error = multiply<terms, Instruction>(
             product_step<W, U>{head.w2, base, codes, memory.list(k), round.requests.drafts, memory.statistics, rows, k},
             limits.requests, stream);
         if (error == cudaSuccess && memory.shape.keeps_rows) {

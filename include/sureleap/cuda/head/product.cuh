@@ -20,6 +20,8 @@
 // took 59 us on an H200, 12,900 cycles a group; this has not met a device. Codes of two terms double the mma and two
 // thirds of the ldmatrix.
 //
+// By wgmma (by_wgmma) both operands come from shared memory, and mma takes 2,050 cycles, shared memory 2,600, issue 3,300.
+//
 // Rejected: cp.async.bulk, which would save most of the producer's slots. It does not change places within a row, as
 // reading without bank conflicts wants; the form for tensors does, and needs a map that the driver makes.
 //
@@ -60,11 +62,11 @@ struct ring_place {
 /// The producer's copies of one tile of requests: codes, rows of W2 and base logits from device memory into shared
 /// memory, at the places that ldmatrix reads without bank conflicts. Eight threads copy a row of a chunk, 16 bytes each,
 /// asynchronously.
-template <class W, class U, std::uint32_t requests, std::uint32_t terms>
+template <class W, class U, std::uint32_t requests, std::uint32_t terms, class Instruction>
 class product_copies {
-    using tile = product_tile<requests>;
+    using tile = product_tile<requests, Instruction>;
     using shared = typename tile::shared;
-    using chunks = product_chunks<W, U, requests>;
+    using chunks = product_chunks<W, U>;
     static constexpr std::uint32_t rows_at_once = tile::producers * warp_size / 8;
     static constexpr std::uint32_t base_rounds = (requests + rows_at_once - 1) / rows_at_once;
     static constexpr std::uint32_t weight_rounds = group_size / rows_at_once;
@@ -76,7 +78,7 @@ public:
           s_(s),
           count_(count),
           code_chunks_(tile::chunks_of_rank(step.codes.rank)),
-          place_(tile::place(copy_row(), copy_unit())) {
+          place_(swizzled(copy_row(), copy_unit())) {
 #pragma unroll
         for (std::uint32_t i = 0; i < base_rounds; ++i) {
             std::uint32_t const row = copy_row() + i * rows_at_once;
@@ -94,7 +96,7 @@ public:
             std::uint32_t const term = chunk / code_chunks_;
             std::uint32_t const at = (chunk % code_chunks_) * chunks::code_numbers + copy_unit() * vector_size<W>;
             for (std::uint32_t row = copy_row(); row < requests; row += rows_at_once) {
-                unsigned char* const to = s_.codes(chunk) + tile::place(row, copy_unit());
+                unsigned char* const to = s_.codes(chunk) + swizzled(row, copy_unit());
                 if (row < count_ && at < rank) {
                     __pipeline_memcpy_async(to, step_.codes.row(s_.ids[row], step_.k) + term * rank + at, 16);
                 } else {
@@ -171,11 +173,11 @@ private:
 };
 
 /// One block's walk over groups of tokens first, first + by ..., for `count` requests from the step's list.
-template <class W, class U, std::uint32_t requests, std::uint32_t terms>
+template <class W, class U, std::uint32_t requests, std::uint32_t terms, class Instruction>
 class product_walk {
-    using tile = product_tile<requests>;
+    using tile = product_tile<requests, Instruction>;
     using shared = typename tile::shared;
-    static constexpr std::uint32_t base_chunks = product_chunks<W, U, requests>::base_chunks;
+    static constexpr std::uint32_t base_chunks = product_chunks<W, U>::base_chunks;
 
 public:
     __device__ product_walk(product_step<W, U> const& step, std::uint32_t stages, std::uint32_t count,
@@ -224,7 +226,7 @@ private:
 
     // The codes arrive with the first chunk, so they are there for whoever has waited for any chunk.
     __device__ void produce() {
-        product_copies<W, U, requests, terms> copies(step_, s_, count_);
+        product_copies<W, U, requests, terms, Instruction> copies(step_, s_, count_);
         ring_place place;
         copies.load_codes();
         for (std::uint32_t group = first_; group < end_; group += by_) {
@@ -238,7 +240,7 @@ private:
     }
 
     __device__ void consume(std::uint32_t consumer, bool has_rows) {
-        product_logits<W, U, requests, terms> logits(step_, s_, count_, has_rows);
+        product_logits<W, U, requests, terms, Instruction> logits(step_, s_, count_, has_rows);
         ring_place place;
         place.advance(consumer * chunks(), stages_);
         auto const take_chunk = [&](auto const& use) {
@@ -278,8 +280,8 @@ private:
 
 /// Teams of blocks take tiles of requests; the blocks of a team walk over the groups side by side. There are as many
 /// blocks as tiles, or more.
-template <class W, class U, std::uint32_t requests, std::uint32_t terms>
-__global__ void __launch_bounds__(product_tile<requests>::threads, 1)
+template <class W, class U, std::uint32_t requests, std::uint32_t terms, class Instruction>
+__global__ void __launch_bounds__(product_tile<requests, Instruction>::threads, 1)
     multiply_on_tensor_cores(product_step<W, U> step, std::uint32_t stages) {
     std::uint32_t const drafting = *step.list.count;
     std::uint32_t const teams = (drafting + requests - 1) / requests;
@@ -289,36 +291,38 @@ __global__ void __launch_bounds__(product_tile<requests>::threads, 1)
     std::uint32_t const members = (gridDim.x - team + teams - 1) / teams;
     std::uint32_t const begin = team * size;
     std::uint32_t const count = begin + size < drafting ? size : drafting - begin;
-    product_walk<W, U, requests, terms>(step, stages, count, blockIdx.x / teams, members).run(begin);
+    product_walk<W, U, requests, terms, Instruction>(step, stages, count, blockIdx.x / teams, members).run(begin);
 }
 
 /// Stages of the ring that fit so much shared memory; fewer than product_tile::least_stages: the tile does not suit.
-template <std::uint32_t requests>
+template <std::uint32_t requests, class Instruction = by_mma>
 [[nodiscard]] std::uint32_t stages_of(std::uint32_t rank, std::uint32_t terms, std::size_t room) {
-    using tile = product_tile<requests>;
+    using tile = product_tile<requests, Instruction>;
     std::size_t const rest = tile::shared_bytes(rank, terms, 0);
     if (rest > room) return 0;
     return static_cast<std::uint32_t>(std::min<std::size_t>((room - rest) / tile::stage_bytes, tile::most_stages));
 }
 
 /// Launches it for tiles of `requests`.
-template <std::uint32_t requests, std::uint32_t terms, class W, class U>
+template <std::uint32_t requests, std::uint32_t terms, class Instruction = by_mma, class W, class U>
 [[nodiscard]] cudaError_t launch_tile(product_step<W, U> const& step, unsigned multiprocessors, cudaStream_t stream) {
-    using tile = product_tile<requests>;
+    using tile = product_tile<requests, Instruction>;
     std::size_t room = 0;
     cudaError_t const error = find_shared_memory(room);
     if (error != cudaSuccess) return error;
-    std::uint32_t const stages = stages_of<requests>(step.codes.rank, terms, room);
+    // Where there is no room for one, the launch says so.
+    std::uint32_t const stages = std::max(1u, stages_of<requests, Instruction>(step.codes.rank, terms, room));
     auto const tiles = static_cast<unsigned>((step.base.rows / step.codes.block_size + requests - 1) / requests);
-    return launch(multiply_on_tensor_cores<W, U, requests, terms>, dim3(std::max(multiprocessors, tiles)),
+    return launch(multiply_on_tensor_cores<W, U, requests, terms, Instruction>, dim3(std::max(multiprocessors, tiles)),
                   dim3(tile::threads), tile::shared_bytes(step.codes.rank, terms, stages), stream, step, stages);
 }
 
 }  // namespace detail
 
 /// The statistics of a step into step.statistics, for the requests of its list. `terms` is the codes' number of terms,
-/// and `most` the length that the list may have. O(V r R), reads W2 and the base logits once.
-template <std::uint32_t terms, class W, class U>
+/// and `most` the length that the list may have. O(V r R), reads W2 and the base logits once. Instruction: by_mma, or
+/// by_wgmma, which multiplies for more than 64 requests where the code is compiled for sm_90a, and has not met a device.
+template <std::uint32_t terms, class Instruction = by_mma, class W, class U>
 [[nodiscard]] cudaError_t multiply(product_step<W, U> const& step, std::uint32_t most, cudaStream_t stream) {
     if constexpr (std::is_same_v<W, float>) {
         return detail::launch_plain(step, stream);
@@ -333,7 +337,7 @@ template <std::uint32_t terms, class W, class U>
                                               detail::product_tile<requests>::least_stages;
         };
         if (suits(std::integral_constant<std::uint32_t, 128>{})) {
-            return detail::launch_tile<128, terms>(step, multiprocessors, stream);
+            return detail::launch_tile<128, terms, Instruction>(step, multiprocessors, stream);
         }
         if (suits(std::integral_constant<std::uint32_t, 64>{})) {
             return detail::launch_tile<64, terms>(step, multiprocessors, stream);

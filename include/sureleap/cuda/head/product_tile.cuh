@@ -6,7 +6,7 @@
 //
 // Of 128 requests a warp owns 64 x 32 tokens, which reads 384 KiB of shared memory a group; 32 x 32 would read 512. Its
 // logits take 64 of the 96 registers that twenty warps leave to a thread, so operands are loaded when they are needed;
-// four warps a scheduler hide that.
+// four warps a scheduler hide that. By wgmma it owns 16 x 128, as the instruction has it.
 //
 // Base logits are added after the product, not before: tensor cores do not round sums to nearest, and the sum of the
 // product is small. Statistics are made of a warp's tokens, four lanes a row, then of the warps beside it.
@@ -22,26 +22,34 @@
 #include <sureleap/cuda/core/mma.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/core/storage.cuh>
+#include <sureleap/cuda/core/wgmma.cuh>
 #include <sureleap/cuda/head/product_step.cuh>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
+
+/// What multiplies: mma.sync, which every device has, or wgmma, which sm_90a has (core/wgmma.cuh).
+struct by_mma {};
+struct by_wgmma {};
+
 namespace detail {
 
 /// How a block of threads is made up, and how eight warps divide `requests` x 128 tokens.
-template <std::uint32_t requests>
+template <std::uint32_t requests, class Instruction = by_mma>
 struct product_tile {
+    static constexpr bool is_wgmma = std::is_same_v<Instruction, by_wgmma>;
     static constexpr std::uint32_t consumers = 2;
     static constexpr std::uint32_t warps = 8;  // of a consumer
     static constexpr std::uint32_t producers = 4;
     static constexpr std::uint32_t threads = (consumers * warps + producers) * warp_size;
-    static constexpr std::uint32_t warps_down = requests >= 64 ? 2 : 1;  // over requests
-    static constexpr std::uint32_t warps_across = warps / warps_down;    // over tokens
-    static constexpr std::uint32_t rows = requests / warps_down;         // of a warp
+    static constexpr std::uint32_t warps_down = is_wgmma ? warps : requests >= 64 ? 2 : 1;  // over requests
+    static constexpr std::uint32_t warps_across = warps / warps_down;                       // over tokens
+    static constexpr std::uint32_t rows = requests / warps_down;                            // of a warp
     static constexpr std::uint32_t columns = group_size / warps_across;
     static constexpr std::uint32_t row_tiles = rows / 16;
     static constexpr std::uint32_t column_tiles = columns / 8;
-    static_assert(rows % 16 == 0 && columns % 16 == 0);
+    static constexpr std::uint32_t rows_together = is_wgmma ? 4 * rows : rows;  // that one instruction multiplies
+    static_assert(rows % 16 == 0 && columns % 16 == 0 && (!is_wgmma || rows == 16));
 
     static constexpr std::uint32_t least_stages = 4;
     static constexpr std::uint32_t most_stages = 12;
@@ -60,7 +68,9 @@ struct product_tile {
         std::uint32_t ids[requests];
         // and then the codes, chunks of [requests, 128 bytes], and the ring of stages
         [[nodiscard]] __device__ unsigned char* codes(std::uint32_t chunk) {
-            return reinterpret_cast<unsigned char*>(this + 1) + chunk * (requests * chunk_bytes);
+            auto* first = reinterpret_cast<unsigned char*>(this + 1);
+            if constexpr (is_wgmma) first += -reinterpret_cast<std::uintptr_t>(first) % wgmma_alignment;
+            return first + chunk * (requests * chunk_bytes);
         }
     };
     static_assert(sizeof(shared) % 16 == 0);
@@ -70,32 +80,27 @@ struct product_tile {
     }
     [[nodiscard]] static constexpr std::size_t shared_bytes(std::uint32_t rank, std::uint32_t terms,
                                                             std::uint32_t stages) {
-        return sizeof(shared) + std::size_t{terms} * chunks_of_rank(rank) * requests * chunk_bytes +
-               std::size_t{stages} * stage_bytes;
-    }
-    /// Bytes 16 unit .. of a row of a chunk. Rows are 128 bytes apart, so eight of them would meet in the same banks:
-    /// units change places by the row.
-    [[nodiscard]] static __device__ __forceinline__ std::uint32_t place(std::uint32_t row, std::uint32_t unit) {
-        return row * chunk_bytes + ((unit ^ (row & 7)) * 16);
+        return sizeof(shared) + (is_wgmma ? wgmma_alignment : 0) +
+               std::size_t{terms} * chunks_of_rank(rank) * requests * chunk_bytes + std::size_t{stages} * stage_bytes;
     }
 };
 
 /// How rows of weights W and base logits U are cut into chunks.
-template <class W, class U, std::uint32_t requests>
+template <class W, class U>
 struct product_chunks {
-    using tile = product_tile<requests>;
-    static constexpr std::uint32_t base_numbers = tile::chunk_bytes / sizeof(U);
+    static constexpr std::uint32_t row_bytes = 128;
+    static constexpr std::uint32_t base_numbers = row_bytes / sizeof(U);
     static constexpr std::uint32_t base_chunks = group_size / base_numbers;
-    static constexpr std::uint32_t code_numbers = tile::chunk_bytes / sizeof(W);  // 64
+    static constexpr std::uint32_t code_numbers = row_bytes / sizeof(W);  // 64
     static constexpr std::uint32_t steps = code_numbers / 16;
 };
 
 /// Of one tile of requests and one group of tokens after the other.
-template <class W, class U, std::uint32_t requests, std::uint32_t terms>
+template <class W, class U, std::uint32_t requests, std::uint32_t terms, class Instruction>
 class product_logits {
-    using tile = product_tile<requests>;
+    using tile = product_tile<requests, Instruction>;
     using shared = typename tile::shared;
-    using chunks = product_chunks<W, U, requests>;
+    using chunks = product_chunks<W, U>;
 
 public:
     /// `has_rows`: some of the first `count` requests of s.ids asks for its row.
@@ -120,29 +125,10 @@ public:
     /// Adds the product of a chunk.
     __device__ __forceinline__ void multiply(unsigned char const* weights, std::uint32_t chunk) {
         if (idle()) return;
-        std::uint32_t const lane = lane_index();
-#pragma unroll
-        for (std::uint32_t step = 0; step < chunks::steps; ++step) {
-            std::uint32_t b[tile::column_tiles / 2][4];
-#pragma unroll
-            for (std::uint32_t j = 0; j < tile::column_tiles / 2; ++j) {
-                std::uint32_t const row = first_column() + j * 16 + lane / 16 * 8 + lane % 8;
-                ldmatrix_x4(b[j], weights + tile::place(row, 2 * step + lane / 8 % 2));
-            }
-#pragma unroll 1
-            for (std::uint32_t term = 0; term < terms; ++term) {
-                unsigned char const* const codes = s_.codes(term * code_chunks_ + chunk);
-#pragma unroll
-                for (std::uint32_t i = 0; i < tile::row_tiles; ++i) {
-                    std::uint32_t a[4];
-                    ldmatrix_x4(a, codes + tile::place(first_row() + i * 16 + lane % 16, 2 * step + lane / 16));
-#pragma unroll
-                    for (std::uint32_t j = 0; j < tile::column_tiles; ++j) {
-                        std::uint32_t const column[2] = {b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]};
-                        mma_m16n8k16<W>(logits_[i][j], a, column, logits_[i][j]);
-                    }
-                }
-            }
+        if constexpr (tile::is_wgmma) {
+            multiply_by_wgmma(weights, chunk);
+        } else {
+            multiply_by_mma(weights, chunk);
         }
     }
     // A chunk holds the base logits of some tokens.
@@ -160,7 +146,7 @@ public:
                 for (std::uint32_t half = 0; half < 2; ++half) {
                     std::uint32_t const row = first_row() + i * 16 + half * 8 + lane / 4;
                     float two[2];
-                    load_two(base + tile::place(row, byte / 16) + byte % 16, two);
+                    load_two(base + swizzled(row, byte / 16) + byte % 16, two);
                     logits_[i][j][2 * half] += two[0];
                     logits_[i][j][2 * half + 1] += two[1];
                 }
@@ -190,13 +176,50 @@ public:
     }
 
 private:
+    __device__ __forceinline__ void multiply_by_mma(unsigned char const* weights, std::uint32_t chunk) {
+        std::uint32_t const lane = lane_index();
+#pragma unroll
+        for (std::uint32_t step = 0; step < chunks::steps; ++step) {
+            std::uint32_t b[tile::column_tiles / 2][4];
+#pragma unroll
+            for (std::uint32_t j = 0; j < tile::column_tiles / 2; ++j) {
+                std::uint32_t const row = first_column() + j * 16 + lane / 16 * 8 + lane % 8;
+                ldmatrix_x4(b[j], weights + swizzled(row, 2 * step + lane / 8 % 2));
+            }
+#pragma unroll 1
+            for (std::uint32_t term = 0; term < terms; ++term) {
+                unsigned char const* const codes = s_.codes(term * code_chunks_ + chunk);
+#pragma unroll
+                for (std::uint32_t i = 0; i < tile::row_tiles; ++i) {
+                    std::uint32_t a[4];
+                    ldmatrix_x4(a, codes + swizzled(first_row() + i * 16 + lane % 16, 2 * step + lane / 16));
+#pragma unroll
+                    for (std::uint32_t j = 0; j < tile::column_tiles; ++j) {
+                        std::uint32_t const column[2] = {b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]};
+                        mma_m16n8k16<W>(logits_[i][j], a, column, logits_[i][j]);
+                    }
+                }
+            }
+        }
+    }
+    __device__ __forceinline__ void multiply_by_wgmma(unsigned char const* weights, std::uint32_t chunk) {
+#pragma unroll 1
+        for (std::uint32_t term = 0; term < terms; ++term) {
+            unsigned char const* const codes = s_.codes(term * code_chunks_ + chunk);
+            wgmma_m64n128k64<W>(logits_[0], codes + swizzled(first_row_together(), 0), weights);
+        }
+    }
+
     [[nodiscard]] static __device__ __forceinline__ std::uint32_t first_row() {
         return warp_index() % tile::warps / tile::warps_across * tile::rows;
+    }
+    [[nodiscard]] static __device__ __forceinline__ std::uint32_t first_row_together() {
+        return first_row() / tile::rows_together * tile::rows_together;
     }
     [[nodiscard]] static __device__ __forceinline__ std::uint32_t first_column() {
         return warp_index() % tile::warps_across * tile::columns;
     }
-    [[nodiscard]] __device__ __forceinline__ bool idle() const { return first_row() >= count_; }
+    [[nodiscard]] __device__ __forceinline__ bool idle() const { return first_row_together() >= count_; }
 
     static __device__ __forceinline__ void load_two(unsigned char const* at, float (&out)[2]) {
         if constexpr (std::is_same_v<U, float>) {
