@@ -6,7 +6,7 @@
 //     chain/product   the product of one position with its statistics, for R requests. floor: its time over the
 //                     larger of two times of this run. One is of a kernel that only reads W2 and the base logits.
 //                     The other is of the multiplications, at the rate of a large bf16 product of cuBLAS
-//     chain/product_wgmma  the same by wgmma, in code for sm_90a
+//     chain/product_wgmma, chain/product_held    the same by wgmma, in code for sm_90a; with W2 held in the cache
 //     chain/block     the whole chain of gamma positions: product, draw, code; us_step is a position's part
 #include <algorithm>
 #include <cstddef>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <sureleap/core/guarantee.hpp>
+#include <sureleap/cuda/core/persisting_cache.cuh>
 #include <sureleap/cuda/drafter/chain.cuh>
 
 #include "data.cuh"
@@ -78,10 +79,11 @@ struct scene {
     }
 };
 
-template <class Instruction>
+template <class Instruction, bool held = false>
 void product(bench::state& state) {
     scene const s{shape(state)};
     measure::stream on;
+    if (held) MEASURE_CHECK(device::hold_in_cache(s.w2.get(), s.w2.size() * sizeof(bf16), on));
     // A chain first, so that there are codes and lists of those who draft.
     MEASURE_CHECK(s.draw(0, on));
     MEASURE_CHECK(cudaStreamSynchronize(on));
@@ -98,6 +100,7 @@ void product(bench::state& state) {
                                              k},
             s.of.requests, on);
     });
+    if (held) MEASURE_CHECK(device::hold_in_cache(nullptr, 0, on));
     // W2, and a row of base logits a request, which lie in one piece of as many bytes.
     std::size_t const bytes = (rank + s.of.requests) * std::size_t{s.of.vocabulary} * sizeof(bf16);
     unsigned const turns = measure::turns_for(bytes);
@@ -131,6 +134,7 @@ std::vector<bench::numbers> const large_shapes{{151936, 128, 7}, {151936, 256, 7
 [[maybe_unused]] bool const added[] = {
     bench::add("chain/product", &product<device::by_mma>, names, shapes),
     bench::add("chain/product_wgmma", &product<device::by_wgmma>, names, large_shapes),
+    bench::add("chain/product_held", &product<device::by_mma, true>, names, large_shapes),
     bench::add("chain/block", &block, names, shapes)};
 
 }  // namespace

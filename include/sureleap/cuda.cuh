@@ -11,6 +11,7 @@
 #include <sureleap/cuda/core/distribution.cuh>
 #include <sureleap/cuda/core/linear.cuh>
 #include <sureleap/cuda/core/mma.cuh>
+#include <sureleap/cuda/core/persisting_cache.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/core/storage.cuh>
 #include <sureleap/cuda/core/survivals.cuh>
