@@ -127,7 +127,7 @@ private:
     }
 
     // Rows behind the vocabulary only make logits that summarise() does not look at. Rows of a thread are a multiple of
-    // eight apart, so the units that `place` exchanges are the same in all of them.
+    // eight apart, so the units that `swizzled` exchanges are the same in all of them.
     __device__ __forceinline__ void load_weights(std::uint32_t group, std::uint32_t chunk, unsigned char* to) {
         std::uint32_t const at = chunk * chunks::code_numbers + copy_unit() * vector_size<W>;
         if (at >= step_.codes.rank) {
@@ -228,7 +228,7 @@ private:
     __device__ void produce() {
         product_copies<W, U, requests, terms, Instruction> copies(step_, s_, count_);
         ring_place place;
-        copies.load_codes();
+        if (first_ < end_) copies.load_codes();
         for (std::uint32_t group = first_; group < end_; group += by_) {
             for (std::uint32_t chunk = 0; chunk < chunks(); ++chunk) {
                 if (place.turn > 0) s_.empty[place.stage].wait(place.turn - 1);
