@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // Instructions of the device that the emulator stands in for, against what the host computes: products of tensor cores
-// and the loads of their operands, copies that arrive later, barriers, shuffles, votes, reductions, atomics, a fence
-// that others read behind, conversions, exponentials. If one of them is not what the kernels take it for, no other test
-// tells as plainly.
+// and the loads of their operands, copies that arrive later, barriers, shuffles, votes, reductions, atomics, fences and
+// polling between blocks, a launch behind another, conversions, exponentials. If one of them is not what the kernels
+// take it for, no other test tells as plainly.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -24,6 +24,7 @@
 #include <sureleap/cuda/core/storage.cuh>
 #include <sureleap/cuda/core/wgmma.cuh>
 
+#include "cuda/support/captured.hpp"
 #include "cuda/support/device_array.hpp"
 
 namespace {
@@ -272,9 +273,9 @@ __global__ void hand_over(unsigned* parts, unsigned round, unsigned* arrived, un
     auto& last = gpu::shared_memory<unsigned>();
     __syncthreads();
     if (threadIdx.x == 0) {
-        __threadfence();
+        gpu::publish();
         last = atomicAdd(arrived, 1u) + 1 == gridDim.x ? 1 : 0;
-        __threadfence();
+        gpu::publish();
     }
     __syncthreads();
     if (last == 0) return;
@@ -296,6 +297,69 @@ bool hands_over() {
                                  arrived.data(), wrong.data()));
     }
     return wrong.download()[0] == 0;
+}
+
+/// The block that comes first writes, the others poll until it says so: as those wait that help with passes.
+__global__ void wait_for_first(unsigned round, unsigned* tickets, unsigned* said, unsigned* value, unsigned* wrong) {
+    if (threadIdx.x != 0) return;
+    if (atomicAdd(tickets, 1u) % gridDim.x == 0) {
+        gpu::back_off();
+        *value = round * 1000003u;
+        gpu::publish();
+        atomicExch(said, round);
+        return;
+    }
+    while (gpu::peek(said) != round) gpu::back_off();
+    gpu::publish();
+    if (*value != round * 1000003u) atomicAdd(wrong, 1u);
+}
+
+bool waits_for_others() {
+    device_array<unsigned> tickets{0u};
+    device_array<unsigned> said{0u};
+    device_array<unsigned> value{0u};
+    device_array<unsigned> wrong{0u};
+    for (unsigned round = 1; round <= 500; ++round) {
+        require_cuda(gpu::launch(wait_for_first, 512, 32, 0, nullptr, round, tickets.data(), said.data(), value.data(),
+                                 wrong.data()));
+    }
+    return wrong.download()[0] == 0;
+}
+
+/// A kernel that admits the next one before it writes, and one behind it that reads what other blocks wrote.
+__global__ void write_late(unsigned* values, unsigned* round) {
+    gpu::admit_next_kernel();
+    unsigned const i = blockIdx.x * blockDim.x + threadIdx.x;
+    for (unsigned times = 0; times < 10; ++times) gpu::back_off();
+    values[i] = *round * 1000003u + i;
+}
+__global__ void read_behind(unsigned const* values, unsigned* round, unsigned* arrived, unsigned* wrong) {
+    gpu::wait_for_kernel_before();
+    unsigned const all = gridDim.x * blockDim.x;
+    unsigned const i = (blockIdx.x * blockDim.x + threadIdx.x + all / 2) % all;
+    if (values[i] != *round * 1000003u + i) atomicAdd(wrong, 1u);
+    if (atomicAdd(arrived, 1u) + 1 < all) return;
+    *arrived = 0;
+    ++*round;
+}
+
+bool launches_behind() {
+    constexpr unsigned blocks = 512;
+    constexpr unsigned threads = 128;
+    device_array<unsigned> values(blocks * threads);
+    device_array<unsigned> round{1u};
+    device_array<unsigned> arrived{0u};
+    device_array<unsigned> wrong{0u};
+    auto const both = [&](cudaStream_t stream) {
+        cudaError_t const error = gpu::launch(write_late, blocks, threads, 0, stream, values.data(), round.data());
+        if (error != cudaSuccess) return error;
+        return gpu::launch_behind(read_behind, blocks, threads, 0, stream, static_cast<unsigned const*>(values.data()),
+                                  round.data(), arrived.data(), wrong.data());
+    };
+    for (unsigned i = 0; i < 200; ++i) require_cuda(both(nullptr));
+    support::captured const graph(both);
+    for (unsigned i = 0; i < 200; ++i) graph.replay();
+    return wrong.download()[0] == 0 && round.download()[0] == 401;
 }
 
 struct totals {
@@ -492,6 +556,8 @@ int main() {
         {"cp.async in four stages, 64 KiB of shared memory", pipelines},
         {"mbarriers of a ring, with copies and without", hands_stages_on},
         {"a fence between blocks", hands_over},
+        {"polling for another block", waits_for_others},
+        {"a kernel launched behind another, and in a graph", launches_behind},
         {"atomics", adds_up},
         {"shuffles of unsigned", shuffles<unsigned>},
         {"shuffles of float", shuffles<float>},

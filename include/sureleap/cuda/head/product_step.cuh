@@ -20,6 +20,7 @@
 #include <sureleap/core/types.hpp>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/core/storage.cuh>
+#include <sureleap/cuda/core/warp.cuh>
 #include <sureleap/cuda/head/recomputed_rows.cuh>
 #include <sureleap/detail/kernel/rows.hpp>
 
@@ -160,15 +161,13 @@ __global__ void __launch_bounds__(plain_tile::threads, 2) multiply_plainly(produ
             float largest = -infinity;
             for (std::uint32_t j = lane_index(); j < group_size; j += warp_size)
                 largest = fmaxf(largest, s.logits[i][j]);
-            for (int mask = 16; mask > 0; mask /= 2) {
-                largest = fmaxf(largest, __shfl_xor_sync(all_lanes, largest, mask));
-            }
+            largest = largest_of_lanes(largest);
             float const shift = largest > -infinity ? largest : 0.0f;
             float sum = 0.0f;
             for (std::uint32_t j = lane_index(); j < group_size; j += warp_size) {
                 sum += quick_exp2((s.logits[i][j] - shift) * factor);
             }
-            for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(all_lanes, sum, mask);
+            sum = sum_over_lanes(sum);
             if (lane_index() == 0) {
                 step.statistics[static_cast<std::size_t>(r) * groups_of(step.vocabulary()) + group] = {largest, sum};
             }

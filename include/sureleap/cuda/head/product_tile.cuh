@@ -22,6 +22,7 @@
 #include <sureleap/cuda/core/mma.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/core/storage.cuh>
+#include <sureleap/cuda/core/warp.cuh>
 #include <sureleap/cuda/core/wgmma.cuh>
 #include <sureleap/cuda/head/product_step.cuh>
 
@@ -276,8 +277,7 @@ private:
         for (std::uint32_t j = 0; j < tile::column_tiles; ++j) {
             largest = fmaxf(largest, fmaxf(logits_[i][j][2 * half], logits_[i][j][2 * half + 1]));
         }
-        largest = fmaxf(largest, __shfl_xor_sync(all_lanes, largest, 1));
-        largest = fmaxf(largest, __shfl_xor_sync(all_lanes, largest, 2));
+        largest = largest_of_lanes<4>(largest);
         float const shift = largest > -infinity ? largest : 0.0f;
         float const factor = row < count_ ? s_.factors[row] : 0.0f;
         float sum = 0.0f;
@@ -286,8 +286,7 @@ private:
             sum += quick_exp2((logits_[i][j][2 * half] - shift) * factor) +
                    quick_exp2((logits_[i][j][2 * half + 1] - shift) * factor);
         }
-        sum += __shfl_xor_sync(all_lanes, sum, 1);
-        sum += __shfl_xor_sync(all_lanes, sum, 2);
+        sum = sum_over_lanes<4>(sum);
         if (lane_index() % 4 == 0) parts[warp_index() % tile::warps_across][row] = {largest, sum};
     }
 

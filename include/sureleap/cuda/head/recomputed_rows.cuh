@@ -17,6 +17,7 @@
 #include <sureleap/cuda/core/distribution.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/core/storage.cuh>
+#include <sureleap/cuda/core/warp.cuh>
 #include <sureleap/cuda/head/markov.cuh>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -101,11 +102,7 @@ struct lane_code {
             }
         }
 #pragma unroll
-        for (std::uint32_t t = 0; t < count; ++t) {
-            for (unsigned mask = warp_size / 2; mask > 0; mask /= 2) {
-                out[t] += __shfl_xor_sync(all_lanes, out[t], static_cast<int>(mask));
-            }
-        }
+        for (std::uint32_t t = 0; t < count; ++t) out[t] = sum_over_lanes(out[t]);
     }
 };
 

@@ -20,6 +20,7 @@
 #include <sureleap/core/types.hpp>
 #include <sureleap/cuda/core/distribution.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/core/warp.cuh>
 #include <sureleap/cuda/head/product.cuh>
 #include <sureleap/cuda/head/recomputed_rows.cuh>
 
@@ -67,9 +68,7 @@ public:
     __device__ void sum_up(draw_shared& s) {
         float largest = -infinity;
         for (std::uint32_t g = first_; g < end_; ++g) largest = fmaxf(largest, groups_[g].largest);
-        for (int mask = 16; mask > 0; mask /= 2) {
-            largest = fmaxf(largest, __shfl_xor_sync(all_lanes, largest, mask));
-        }
+        largest = largest_of_lanes(largest);
         if (lane_index() == 0) s.largest[warp_index()] = largest;
         __syncthreads();
         largest_ = s.largest[0];
@@ -77,11 +76,7 @@ public:
 
         own_ = 0.0;
         for (std::uint32_t g = first_; g < end_; ++g) own_ += weight(g);
-        double sum = own_;
-        for (unsigned by = 1; by < warp_size; by *= 2) {
-            double const other = __shfl_up_sync(all_lanes, sum, by);
-            if (lane_index() >= by) sum += other;
-        }
+        double const sum = sum_up_to_lane(own_);
         if (lane_index() == warp_size - 1) s.sums[warp_index()] = sum;
         __syncthreads();
         double before = 0.0;
@@ -100,7 +95,7 @@ public:
                     std::uint32_t const token = g * group_size + j;
                     if (token < vocabulary) sum += kept.weight(logits[token], static_cast<token_id>(token));
                 }
-                for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(all_lanes, sum, mask);
+                sum = sum_over_lanes(sum);
             }
             if (lane_index() == 0) groups_[g].sum = sum;
         }
@@ -215,14 +210,7 @@ inline constexpr std::uint32_t tokens_of_lane = group_size / warp_size;
             place = other;
         }
     }
-    for (int mask = 16; mask > 0; mask /= 2) {
-        float const logit = __shfl_xor_sync(all_lanes, best, mask);
-        std::uint32_t const other = __shfl_xor_sync(all_lanes, place, mask);
-        if (logit > best || (logit == best && other < place)) {
-            best = logit;
-            place = other;
-        }
-    }
+    first_largest_of_lanes(best, place);
     return place;
 }
 
@@ -239,11 +227,7 @@ inline constexpr std::uint32_t tokens_of_lane = group_size / warp_size;
             static_cast<double>(q.weight(s.logits[place], static_cast<token_id>(s.group * group_size + place)));
         own += weights[j];
     }
-    double sum = own;
-    for (unsigned by = 1; by < warp_size; by *= 2) {
-        double const other = __shfl_up_sync(all_lanes, sum, by);
-        if (lane_index() >= by) sum += other;
-    }
+    double const sum = sum_up_to_lane(own);
     double const threshold = s.part * __shfl_sync(all_lanes, sum, warp_size - 1);
     unsigned const beyond = __ballot_sync(all_lanes, own > 0.0 && sum > threshold);
     unsigned const some = __ballot_sync(all_lanes, own > 0.0);

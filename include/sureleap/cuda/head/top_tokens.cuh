@@ -20,6 +20,7 @@
 #include <sureleap/cuda/core/linear.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/core/storage.cuh>
+#include <sureleap/cuda/core/warp.cuh>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
@@ -141,11 +142,7 @@ __device__ ranked_key nth_largest(ForEach const& for_each, std::uint32_t rank, u
             std::uint32_t const top = 255 - 8 * lane_index();
             std::uint32_t here = 0;
             for (unsigned i = 0; i < 8; ++i) here += s.histogram[top - i];
-            std::uint32_t upto = here;
-            for (unsigned apart = 1; apart < warp_size; apart *= 2) {
-                std::uint32_t const other = __shfl_up_sync(all_lanes, upto, apart);
-                if (lane_index() >= apart) upto += other;
-            }
+            std::uint32_t const upto = sum_up_to_lane(here);
             std::uint32_t before = upto - here;
             if (before <= rank && rank < upto) {
                 std::uint32_t digit = top;

@@ -17,6 +17,7 @@
 #include <sureleap/cuda/core/cold.cuh>
 #include <sureleap/cuda/core/distribution.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/core/warp.cuh>
 #include <sureleap/cuda/sampling/row.cuh>
 #include <sureleap/sampling/draw_key.hpp>
 
@@ -81,8 +82,7 @@ template <class = void>
         std::uint32_t const reach = (lane_index() + 1) * step;
         double const sum = upto[first + (reach < count ? reach : count) - 1];
         bool const enough = past_end ? sum >= total : sum > threshold;
-        std::uint32_t const skipped =
-            (static_cast<std::uint32_t>(__ffs(static_cast<int>(__ballot_sync(all_lanes, enough)))) - 1) * step;
+        std::uint32_t const skipped = static_cast<std::uint32_t>(first_lane(enough)) * step;
         first += skipped;
         count = count - skipped < step ? count - skipped : step;
     }

@@ -26,6 +26,7 @@
 #include <sureleap/core/types.hpp>
 #include <sureleap/cuda/core/distribution.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/core/warp.cuh>
 #include <sureleap/cuda/sampling/row.cuh>
 #include <sureleap/sampling/draw_key.hpp>
 #include <sureleap/sampling/gumbel_max.hpp>
@@ -135,13 +136,9 @@ public:
             float const log = second ? logs[1] : logs[0];
             float const logit = second ? logits[1] : logits[0];
             float const time = log - logit * rate;
-            float earliest = time;
-#pragma unroll
-            for (int distance = warp_size / 2; distance > 0; distance /= 2) {
-                earliest = fminf(earliest, __shfl_xor_sync(all_lanes, earliest, distance));
-            }
-            unsigned const those = __ballot_sync(all_lanes, time == earliest);
-            int const source = those != 0 ? __ffs(static_cast<int>(those)) - 1 : 0;
+            float const earliest = reduce_over_lanes(time, [](float a, float b) { return fminf(a, b); });
+            int const ahead = first_lane(time == earliest);
+            int const source = ahead < 0 ? 0 : ahead;
             leaves = !beat(__shfl_sync(all_lanes, logit, source), __shfl_sync(all_lanes, log, source));
         }
         if (leaves) find_least();
@@ -280,12 +277,8 @@ private:
     }
     /// The first of the lanes' tokens is ahead of all so far.
     __device__ void lead(token_id v, float logit, double e, double log_time) {
-        double least = log_time;
-        for (int distance = warp_size / 2; distance > 0; distance /= 2) {
-            double const other = __shfl_xor_sync(all_lanes, least, distance);
-            least = other < least ? other : least;
-        }
-        int const lane = __ffs(static_cast<int>(__ballot_sync(all_lanes, log_time == least))) - 1;
+        double const least = reduce_over_lanes(log_time, [](double a, double b) { return b < a ? b : a; });
+        int const lane = first_lane(log_time == least);
         first_.log_time = least;
         first_.token = __shfl_sync(all_lanes, v, lane);
         static_cast<void>(

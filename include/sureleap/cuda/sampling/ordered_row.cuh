@@ -19,6 +19,7 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/core/warp.cuh>
 #include <sureleap/cuda/sampling/row.cuh>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -192,7 +193,7 @@ private:
             read_block(row_, size_, b, logits);
             float largest = logits.largest();
             logits.for_others([&](float logit) { largest = fmaxf(largest, logit); });
-            largest = warp_max(largest);
+            largest = largest_of_lanes(largest);
             float& of_part = s_.largest[b % truncate_shared::parts];
             if (lane_index() == 0) of_part = fmaxf(of_part, largest);
         }

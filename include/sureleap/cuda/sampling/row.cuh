@@ -21,6 +21,7 @@
 #include <sureleap/core/types.hpp>
 #include <sureleap/cuda/core/runtime.cuh>
 #include <sureleap/cuda/core/storage.cuh>
+#include <sureleap/cuda/core/warp.cuh>
 #include <sureleap/detail/kernel/rows.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -69,20 +70,6 @@ struct logits_rows {
 inline constexpr std::uint32_t block_tokens = static_cast<std::uint32_t>(row_block);
 [[nodiscard]] SURELEAP_HOST_DEVICE constexpr std::uint32_t count_blocks(std::uint32_t size) noexcept {
     return (size + block_tokens - 1) / block_tokens;
-}
-
-// ---- warps -----------------------------------------------------------------------------------------------------
-
-template <class Real>
-[[nodiscard]] __device__ __forceinline__ Real warp_sum(Real x) {
-#pragma unroll
-    for (int mask = warp_size / 2; mask > 0; mask /= 2) x += __shfl_xor_sync(all_lanes, x, mask);
-    return x;
-}
-[[nodiscard]] __device__ __forceinline__ float warp_max(float x) {
-#pragma unroll
-    for (int mask = warp_size / 2; mask > 0; mask /= 2) x = fmaxf(x, __shfl_xor_sync(all_lanes, x, mask));
-    return x;
 }
 
 // ---- blocks ----------------------------------------------------------------------------------------------------
@@ -244,12 +231,12 @@ template <class Lanes>
 [[nodiscard]] __device__ __forceinline__ block_weight weigh_block(Lanes const& logits, float rate) {
     float largest = logits.largest();
     logits.for_others([&](float logit) { largest = fmaxf(largest, logit); });
-    largest = warp_max(largest);
+    largest = largest_of_lanes(largest);
     float const top = largest > -infinity ? largest : 0.0f;  // of masked tokens alone: weights 0, where NaN still shows
     float const reference = top * rate;
     if (detail::is_far(reference)) {
         Lanes const far = logits;  // a copy, so that only this one is in memory
-        return {largest, warp_sum(detail::sum_far(far, top, rate))};
+        return {largest, sum_over_lanes(detail::sum_far(far, top, rate))};
     }
     float sums[4] = {};
 #pragma unroll
@@ -260,7 +247,7 @@ template <class Lanes>
         }
     }
     logits.for_others([&](float logit) { sums[0] += quick_exp2(fmaf(logit, rate, -reference)); });
-    return {largest, warp_sum((sums[0] + sums[1]) + (sums[2] + sums[3]))};
+    return {largest, sum_over_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]))};
 }
 
 }  // namespace cuda

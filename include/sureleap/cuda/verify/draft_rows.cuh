@@ -35,6 +35,7 @@
 #include <sureleap/core/types.hpp>
 #include <sureleap/cuda/core/distribution.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/core/warp.cuh>
 #include <sureleap/cuda/sampling/row.cuh>
 #include <sureleap/verify/engine_arrays.hpp>
 
@@ -104,7 +105,7 @@ struct engine_draft_rows {
         for (std::uint32_t i = lane_index(); i < size; i += warp_size) {
             if (listed[row + i] == v) mine += weight_at(row + i, q, static_cast<token_id>(i));
         }
-        return warp_sum(mine);
+        return sum_over_lanes(mine);
     }
     __device__ void weights(std::uint32_t r, std::uint32_t k, distribution const& q, std::uint32_t block,
                             float* out) const {

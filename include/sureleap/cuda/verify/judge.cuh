@@ -14,6 +14,7 @@
 #include <sureleap/core/types.hpp>
 #include <sureleap/cuda/core/distribution.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/core/warp.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
 #include <sureleap/cuda/verify/queue.cuh>
 #include <sureleap/cuda/verify/residual.cuh>
@@ -63,8 +64,8 @@ template <class Rule, class Rows, class DraftRows>
     if constexpr (Rule::corrects && weighed_draft_rows<DraftRows>) {
         known = known && (k >= c.length || c.drafted_with(k) > 0.0);
     }
-    unsigned const unknown = __ballot_sync(all_lanes, !known);
-    return unknown == 0 ? c.length : static_cast<std::uint32_t>(__ffs(static_cast<int>(unknown))) - 1;
+    int const unknown = first_lane(!known);
+    return unknown < 0 ? c.length : static_cast<std::uint32_t>(unknown);
 }
 
 /// BLOCK collective: judges a request. What truncated distributions are is known by now (cut_row).

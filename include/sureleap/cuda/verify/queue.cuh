@@ -16,6 +16,7 @@
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/core/warp.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -55,9 +56,8 @@ __device__ inline void open_pass(verify_memory const& memory, std::uint32_t r, r
         std::uint32_t const i = first + lane_index();
         std::uint32_t const r = i < requests ? (begin + i) % requests : 0;
         bool const open = i < requests && peek(memory.next_block + r) < memory.blocks();
-        unsigned const those = __ballot_sync(all_lanes, open);
-        if (those == 0) continue;
-        int const chosen = __ffs(static_cast<int>(those)) - 1;
+        int const chosen = first_lane(open);
+        if (chosen < 0) continue;
         std::uint32_t b = 0;
         if (lane_index() == static_cast<unsigned>(chosen)) b = take_part(memory, r);
         b = __shfl_sync(all_lanes, b, chosen);

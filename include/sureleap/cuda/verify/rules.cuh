@@ -23,6 +23,7 @@
 #include <sureleap/cuda/core/cold.cuh>
 #include <sureleap/cuda/core/columns.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/core/warp.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
 #include <sureleap/cuda/verify/residual.cuh>
 #include <sureleap/cuda/verify/target_draws.cuh>
@@ -64,8 +65,7 @@ template <class Rule, class C>
 [[nodiscard]] __device__ request_standing judge_by_lanes(C const& c) {
     static_assert(device_limits::longest_block < warp_size);
     request_fate const mine = lane_index() <= c.length ? Rule::fate_at(c, lane_index()) : request_fate::open;
-    unsigned const ends = __ballot_sync(all_lanes, mine != request_fate::open);
-    int const first = __ffs(static_cast<int>(ends)) - 1;
+    int const first = first_lane(mine != request_fate::open);
     return {static_cast<request_fate>(__shfl_sync(all_lanes, static_cast<std::uint32_t>(mine), first)),
             static_cast<std::uint32_t>(first)};
 }

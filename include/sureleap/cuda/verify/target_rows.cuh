@@ -16,6 +16,7 @@
 #include <sureleap/cuda/core/columns.cuh>
 #include <sureleap/cuda/core/distribution.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/core/warp.cuh>
 #include <sureleap/cuda/sampling/draw.cuh>
 #include <sureleap/cuda/sampling/gumbel_max_row.cuh>
 #include <sureleap/cuda/sampling/row.cuh>
@@ -99,7 +100,7 @@ template <class Row>
         bad |= !(weight.sum < infinity);  // NaN as well
         largest = fmaxf(largest, weight.largest);
     }
-    largest = warp_max(largest);
+    largest = largest_of_lanes(largest);
     distribution p{};
     if (__any_sync(all_lanes, bad) || !(largest > -infinity)) return p;
     if (greedy) {

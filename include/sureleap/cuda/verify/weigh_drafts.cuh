@@ -13,6 +13,7 @@
 #include <sureleap/cuda/core/columns.cuh>
 #include <sureleap/cuda/core/distribution.cuh>
 #include <sureleap/cuda/core/runtime.cuh>
+#include <sureleap/cuda/core/warp.cuh>
 #include <sureleap/cuda/sampling/row.cuh>
 #include <sureleap/cuda/verify/draft_rows.cuh>
 #include <sureleap/cuda/verify/memory.cuh>
@@ -52,7 +53,7 @@ template <class Q>
         bad |= v < 0 || v >= static_cast<std::int64_t>(vocabulary);
         for (std::uint32_t j = 0; j < i; ++j) bad |= rows.listed[row + j] == v;  // twice
     }
-    largest = warp_max(largest);
+    largest = largest_of_lanes(largest);
     if (lane_index() == 0) s.largest[warp_index()] = largest;
     if (bad) s.bad = 1;
     __syncthreads();
