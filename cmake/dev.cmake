@@ -74,7 +74,7 @@ function(sureleap_missing_components result file)
     file(READ ${file} own_text)
     sureleap_closure(files ${file})
     set(missing)
-    foreach(pair IN ITEMS "eigen Eigen/" "xsimd xsimd/" "json nlohmann/" "llama llama[.]h>"
+    foreach(pair IN ITEMS "eigen Eigen/" "xsimd xsimd/" "json nlohmann/" "llama llama[.]h>" "mpi mpi[.]h>"
             "llama-ext.h llama-ext[.]h>")
         string(REPLACE " " ";" pair ${pair})
         list(POP_FRONT pair component prefix)

@@ -16,8 +16,9 @@ set(order
     drafter/
     cuda/core/ cuda/sampling/ cuda/head/ cuda/confidence/ cuda/cost/ cuda/verify/ cuda/schedule/ cuda/drafter/ cuda/tree/
     cuda/round/ cuda.cuh
-    fit/ training/ training.hpp round/ decoder.hpp verifier.hpp sureleap.hpp serving/ serving.hpp c/ sureleap.h ext/llama/ ext/ testing/)
-set(private cuda/ training/ c/ ext/ testing/)
+    fit/ training/ training.hpp round/ decoder.hpp verifier.hpp sureleap.hpp ranks/ serving/ serving.hpp c/ sureleap.h
+    ext/llama/ ext/ testing/)
+set(private cuda/ training/ ranks/ c/ ext/ testing/)
 set(doors sureleap.hpp serving.hpp training.hpp cuda.cuh sureleap.h)
 set(opened_by_training.hpp "^(fit|training)/")
 set(opened_by_serving.hpp "^serving/")

@@ -56,6 +56,7 @@ done
 
 require_packages build-essential cmake ninja-build catch2 libeigen3-dev libxsimd-dev nlohmann-json3-dev \
     libbenchmark-dev libcli11-dev libpcre2-dev libutf8proc-dev pkgconf python3 python3-venv clang-format-19
+require_packages libopenmpi-dev openmpi-bin || echo "no MPI could be installed: ranks.* are left out"
 [[ ${all} == no ]] || require_packages clang-tidy-19 python3-dev
 [[ ${all} == no ]] || require_packages chromium chromium-driver || echo "no browser could be installed: docs.site is skipped"
 if [[ ${presets[*]} == *asan* ]]; then

@@ -445,4 +445,20 @@ concept acceptance_sampler =
         { rule(v, rng) } -> std::same_as<decision>;
     };
 
+// ---- ranks -----------------------------------------------------------------------------------------------------
+
+/// The ranks of one engine: processes or threads that run the same rounds, rank() of size() them. gather(own, all)
+/// sends `own` to all, and receives in `all` what each of them sent, in the order of ranks: size() * own.size() bytes.
+/// All ranks make the same calls in the same order. Models: one_rank and thread_ranks (ranks/), mpi_ranks
+/// (ext/mpi.hpp).
+///
+/// False: a rank is gone, did not come within the time that the user set, or sent another number of bytes. Then `all`
+/// means nothing, and every later call is false at once. Promise: it neither throws nor allocates.
+template <class C>
+concept communicator = requires(C& ranks, C const& constant, std::span<std::byte const> own, std::span<std::byte> all) {
+    { constant.rank() } -> std::convertible_to<std::size_t>;
+    { constant.size() } -> std::convertible_to<std::size_t>;
+    { ranks.gather(own, all) } noexcept -> std::same_as<bool>;
+};
+
 SURELEAP_END_NAMESPACE

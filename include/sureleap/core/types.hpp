@@ -437,6 +437,9 @@ enum class status : std::uint8_t {
     invalid_tree,  ///< of kernels: a node of a tree stands before its parent
     // Of drafts again; the numbers are those of the C header:
     drafter_failed,  ///< the drafter threw, and the round went on (end_drafts)
+    // Of all requests of a round, with nothing emitted:
+    ranks_lost,    ///< a rank of the engine is gone, or came too late
+    ranks_differ,  ///< ranks that should hold the same requests, versions or models do not (ranks/rank_consensus.hpp)
 };
 
 /// It ends drafts alone.
@@ -455,6 +458,8 @@ enum class status : std::uint8_t {
         case status::wrong_draft_rule: return "drafted by another draft rule than the acceptance rule's";
         case status::other_draft: return "another draft than in the attempt that failed";
         case status::invalid_tree: return "a tree whose nodes do not come behind their parents";
+        case status::ranks_lost: return "a rank is gone, or came too late";
+        case status::ranks_differ: return "ranks do not hold the same requests";
     }
     return "unknown status";
 }

@@ -143,6 +143,7 @@ void judge(std::size_t r, Rule const& rule, logits_rows<T> const& rows, bool giv
            .drafted = round.block.size(r),
            .verified = round.batch.length(r),
            .pass = rows.pass.number()};
+    if (round.at.ranks != status::ok) out.outcome = round.at.ranks;
     if (out.outcome != status::ok) return;
     if (!given || !judge_drafts(r, rule, rows, hook, rng, worker, round)) out.outcome = status::invalid_target;
 }

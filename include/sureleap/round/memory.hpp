@@ -70,8 +70,9 @@ struct round_progress {
     bool drawn = false;
     bool admitted = false;
     bool judged = false;
-    pass_stamp lent_drafts{};  ///< of the rows that tokens were drawn from, if they stay with the drafter's model
-    pass_stamp scored{};       ///< of the rows that the round was judged by
+    status ranks = status::ok;  ///< what all requests of the round end with, if the ranks do not agree
+    pass_stamp lent_drafts{};   ///< of the rows that tokens were drawn from, if they stay with the drafter's model
+    pass_stamp scored{};        ///< of the rows that the round was judged by
 };
 
 /// What the memory was made for.

@@ -315,6 +315,7 @@ template <class Schedule, class T, class Q, class Hook>
     detail::expect_round(round.at.planned || !round.at.drawn || !traits_of(schedule).plans,
                          "admit: the schedule plans and was not asked; call plan before draw");
     auto const requests = memory.requests();
+    if constexpr (requires { schedule.standing(); }) round.at.ranks = schedule.standing();
     draft_table const table = round.block.table();
     detail::admit_lengths(admit(schedule, table, round.budget, round.frontier), table, requests, round);
     return round.batch;

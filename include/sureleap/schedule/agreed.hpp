@@ -6,12 +6,8 @@
 // hold the same tables agree without communication. What can differ are clocks, and histories where a rank has missed
 // rounds. With this adapter ranks exchange the few numbers through which such a difference could act:
 //
-//     struct from_rank_0 {
-//         MPI_Comm ranks;
-//         std::size_t operator()(std::size_t batch) const noexcept { MPI_Bcast(&batch, 1, MPI_UINT64_T, 0, ranks); return batch; }
-//         double seconds(double s) const noexcept { MPI_Bcast(&s, 1, MPI_DOUBLE, 0, ranks); return s; }
-//     };
-//     agreed schedule{top_k_schedule{cost}, from_rank_0{ranks}};
+//     mpi_ranks ranks{MPI_COMM_WORLD};                                       // ext/mpi.hpp
+//     agreed schedule{top_k_schedule{cost}, rank_consensus{ranks}};          // ranks/rank_consensus.hpp
 //
 // Ranks exchange the batch B = R + K, not the budget. For ranks that hold the same requests it makes no difference.
 // Ranks that hold requests of their own can agree by the maximum on the size that all of them pad to, and fill it.
@@ -39,7 +35,8 @@ SURELEAP_BEGIN_NAMESPACE
 /// whose schedules learn from seconds should be given one clock. Optional: drafting(requests, floor) replaces
 /// draft_limit and weight of every request and the floor by those of one rank. It is called once a round, first. It is
 /// for ranks with the same requests whose schedules limit drafts by histories that may differ. A round that is run
-/// again counts as another one: all ranks run it again.
+/// again counts as another one: all ranks run it again. Optional: standing() -> status, asked when the batch is made.
+/// If it is not ok, every request of the round ends with it and emits nothing.
 ///
 /// Promise: ranks are given the same answer, which depends on nothing that this round's blocks are drawn from. A round
 /// that is run again gets the answer of its first attempt, which the same ranks ask for with the same numbers.
@@ -93,6 +90,12 @@ public:
         if (!drafts) static_cast<void>(exchange_(requests.size()));
     }
     [[nodiscard]] fixed_probability draft_floor() const noexcept { return floor_; }
+
+    /// Not ok: the ranks did not agree, and the round emits nothing.
+    [[nodiscard]] status standing() const noexcept {
+        if constexpr (requires(Exchange const& e) { e.standing(); }) return exchange_.standing();
+        return status::ok;
+    }
 
     /// Record: round_record.
     template <class Record>

@@ -76,6 +76,7 @@ public:
     [[nodiscard]] round_sizes sizes() const { return held_->sizes(); }
     void limit_drafts(std::span<request_view> requests) { held_->limit_drafts(requests); }
     [[nodiscard]] fixed_probability draft_floor() const { return held_->draft_floor(); }
+    [[nodiscard]] status standing() const noexcept { return held_->standing(); }
     void observe(round_record const& record) noexcept { held_->observe(record); }
 
 private:
@@ -92,6 +93,7 @@ private:
         [[nodiscard]] virtual round_sizes sizes() const = 0;
         virtual void limit_drafts(std::span<request_view> requests) = 0;
         [[nodiscard]] virtual fixed_probability draft_floor() const = 0;
+        [[nodiscard]] virtual status standing() const noexcept = 0;
         virtual void observe(round_record const& record) noexcept = 0;
     };
 
@@ -122,6 +124,10 @@ private:
         }
         void limit_drafts(std::span<request_view> requests) override {
             if constexpr (draft_limiter<Schedule>) schedule.limit_drafts(requests);
+        }
+        [[nodiscard]] status standing() const noexcept override {
+            if constexpr (requires(Schedule const& s) { s.standing(); }) return schedule.standing();
+            return status::ok;
         }
         [[nodiscard]] fixed_probability draft_floor() const override {
             if constexpr (draft_stopper<Schedule>) return schedule.draft_floor();

@@ -84,8 +84,9 @@ struct position_counts {
 struct serving_counts {
     /// What may go wrong with a request round, in the order of `failures`.
     static constexpr std::array failure_statuses{
-        status::invalid_draft,    status::invalid_confidence, status::drafter_failed, status::invalid_target,
-        status::wrong_draft_rule, status::other_draft,        status::invalid_tree};
+        status::invalid_draft,  status::invalid_confidence, status::drafter_failed,
+        status::invalid_target, status::wrong_draft_rule,   status::other_draft,
+        status::invalid_tree,   status::ranks_lost,         status::ranks_differ};
 
     std::uint64_t rounds = 0;
     std::uint64_t undrafted_rounds = 0;  ///< nobody drafted: plain decoding
