@@ -62,6 +62,7 @@ struct rank_of_engine {
     std::uint64_t seed = 70;
     std::size_t submitted = 4;
     std::uint64_t fingerprint = 0;
+    token_id stop = no_token;  // behind which its target has no law
 };
 std::vector<told> decode(std::size_t size, std::size_t rounds, thread_ranks& ranks,
                          std::function<rank_of_engine(std::size_t)> const& make,
@@ -69,10 +70,10 @@ std::vector<told> decode(std::size_t size, std::size_t rounds, thread_ranks& ran
     std::vector<told> all(size);
     on_ranks(size, [&](std::size_t rank) {
         using namespace small_world;
-        world const w{12, 3, 3};
+        rank_of_engine const engine = make(rank);
+        world const w{.seed = 12, .vocabulary = 3, .block_size = 3, .stop = engine.stop};
         auto target = target_of(w);
         auto own = ranks.of(rank);
-        rank_of_engine const engine = make(rank);
         decoder dec{target,
                     semi_of(w),
                     agreed{top_k_schedule{machine{.padded_to = 4}},
@@ -96,7 +97,10 @@ std::vector<told> decode(std::size_t size, std::size_t rounds, thread_ranks& ran
                 out.texts[r].insert(out.texts[r].end(), event.tokens.begin(), event.tokens.end());
             }
             out.outcomes.push_back(outcome);
-            if (outcome != status::ok) break;
+            if (outcome != status::ok && outcome != status::invalid_target) break;
+            for (auto const& event : dec.events()) {
+                if (event.outcome != status::ok) dec.resume(event.request);
+            }
         }
     });
     return all;
@@ -190,6 +194,20 @@ TEST_CASE("rank consensus: a rank that is lost ends the others' round with nothi
             REQUIRE(all[rank].outcomes.size() == 13);
             CHECK(all[rank].outcomes.back() == status::ranks_lost);
         }
+    }
+}
+
+TEST_CASE("rank consensus: a rank whose target gave a row without a law is found in the next round") {
+    thread_ranks ranks{3};
+    auto const all = decode(
+        3, 30, ranks, [](std::size_t rank) { return rank_of_engine{.stop = rank == 1 ? token_id{2} : no_token}; },
+        always);
+    for (told const& o : all) {
+        REQUIRE(o.outcomes.size() >= 2);
+        REQUIRE(o.outcomes.size() == all[1].outcomes.size());
+        bool const has_none = &o == &all[1];
+        CHECK(o.outcomes[o.outcomes.size() - 2] == (has_none ? status::invalid_target : status::ok));
+        CHECK(o.outcomes.back() == status::ranks_differ);
     }
 }
 
