@@ -65,9 +65,22 @@ int main() {
     call.edits = edit_arrays{.bitmask = bitmask.data(), .bitmask_stride = mask_words(V)};
     verify_edited(call);
     print();
+
+    // Arrays are views of either width.
+    std::array<float, 2> const given{0.5f, 2.0f};
+    number_array const numbers = given.data();
+    integer_array const integers = seeds.data();
+    either_array<float const, double const> const none{};
+    std::printf("%.1f %d %.1f\n", numbers[1], static_cast<int>(integers[0]), none.value_or(0, 1.0));
+    integer_output const into = counts.data();
+    into.store(0, 9);
+    number_output{}.store(0, 9.0);  // not wanted: nothing happens
+    std::printf("%d\n", counts[0]);
 }
 // Prints:
 // request 1 emits 1 2 3 3
 // request 2 emits 2
 // request 1 emits 1 5
 // request 2 emits 3
+// 2.0 40 1.0
+// 9

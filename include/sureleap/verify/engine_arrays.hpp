@@ -47,9 +47,13 @@ private:
     Wide* wide_ = nullptr;
 };
 
+/// Token ids, counts and places: int32 or int64.
 using integer_array = either_array<std::int32_t const, std::int64_t const>;
+/// Settings: float or double.
 using number_array = either_array<float const, double const>;
+/// What is written of each kind, if it is wanted.
 using integer_output = either_array<std::int32_t, std::int64_t>;
+/// The same.
 using number_output = either_array<float, double>;
 
 /// What the drafts were drawn from. Position k of request r has its row at `rows` + slot slot_stride + k row_stride.
