@@ -5,6 +5,7 @@
 //   exchanges   records of all ranks, in their order
 //   agrees      decoders of all ranks emit the same
 //   differs     one with another seed: an error on all ranks
+//   model       one with another model: an error on all ranks, when they meet
 //   late        one that comes after the time that others wait
 //   killed      one that ends in the middle of a round
 //   stopped     one that is stopped for longer than others wait
@@ -21,6 +22,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <span>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -129,6 +131,16 @@ void differs(mpi_ranks& ranks) {
     expect(tokens.empty(), "tokens were emitted");
 }
 
+void model(mpi_ranks& ranks) {
+    std::string text;
+    try {
+        rank_consensus const consensus{ranks, {.fingerprint = ranks.rank() == 1 ? 2u : 1u}};
+    } catch (error const& e) {
+        text = e.what();
+    }
+    expect(text.find("rank 1 has another version, fingerprint") != std::string::npos, "another model was not refused");
+}
+
 /// Rank 1 does `fault` in round 20; the others wait for four seconds.
 template <class Fault>
 void loses_a_rank(mpi_ranks& ranks, Fault const& fault) {
@@ -172,6 +184,8 @@ int main(int argc, char** argv) {
             agrees(ranks);
         } else if (mode == "differs") {
             differs(ranks);
+        } else if (mode == "model") {
+            model(ranks);
         } else if (mode == "late") {
             loses_a_rank(ranks, [] { std::this_thread::sleep_for(std::chrono::seconds(8)); });
         } else if (mode == "killed") {
