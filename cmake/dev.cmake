@@ -32,10 +32,10 @@ set(SURELEAP_TEST_PREFIX "" CACHE STRING "Put before every test name, to tell bu
 mark_as_advanced(SURELEAP_TEST_PREFIX)
 
 # The targets a test or example may use, whatever was found. Not among them: cuda, which is for files of another language,
-# and llama, whose libraries only those programs should load that need them.
+# and llama and mpi, whose libraries only those programs should load that need them.
 set(SURELEAP_TARGETS sureleap::sureleap)
 foreach(component IN LISTS SURELEAP_COMPONENTS)
-    if(NOT component MATCHES "^(cuda|llama)$")
+    if(NOT component MATCHES "^(cuda|llama|mpi)$")
         list(APPEND SURELEAP_TARGETS sureleap::${component})
     endif()
 endforeach()

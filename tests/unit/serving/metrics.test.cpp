@@ -149,7 +149,7 @@ TEST_CASE("serving metrics: three rounds by hand") {
     CHECK(last.rounds == 1);
     CHECK(last.request_rounds == 2);
     CHECK(last.emitted == 2);
-    CHECK(last.failures == std::array<std::uint64_t, 7>{1, 0, 0, 0, 0, 0, 0});
+    CHECK(last.failures == std::array<std::uint64_t, 9>{1, 0, 0, 0, 0, 0, 0, 0, 0});
     CHECK(last.batch_tokens.counts == std::vector<std::uint64_t>{0, 1, 0});
     CHECK(last.batch_tokens.bounds == now.batch_tokens.bounds);
     CHECK(last.positions[0].verified == 0);
