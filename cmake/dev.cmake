@@ -31,8 +31,8 @@ endif()
 set(SURELEAP_TEST_PREFIX "" CACHE STRING "Put before every test name, to tell builds apart in one summary")
 mark_as_advanced(SURELEAP_TEST_PREFIX)
 
-# The targets a test or example may use, whatever was found. Not among them: cuda, which is for files of another language,
-# and llama and mpi, whose libraries only those programs should load that need them.
+# The targets a test or example may use, whatever was found. Not among them: cuda, which is for files of another
+# language, and llama and mpi, whose libraries only those programs should load that need them.
 set(SURELEAP_TARGETS sureleap::sureleap)
 foreach(component IN LISTS SURELEAP_COMPONENTS)
     if(NOT component MATCHES "^(cuda|llama|mpi)$")

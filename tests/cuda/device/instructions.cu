@@ -206,8 +206,8 @@ bool pipelines() {
     return true;
 }
 
-/// A warp copies rows of 32 numbers into a ring for three others, each of which sums a column part of all rows and
-/// gives the stage back, at a pace of its own.
+/// A warp copies rows of 32 numbers into a ring for three others. Each of them sums a column of all rows, and gives
+/// stages back at a pace of its own.
 constexpr unsigned ring_stages = 3;
 constexpr unsigned summing_warps = 3;
 struct ringed {

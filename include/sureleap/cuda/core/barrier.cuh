@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Barriers in shared memory at which some warps arrive and others wait (PTX: mbarrier), where __syncthreads would hold up
-// all of them. A barrier goes through phases 0, 1, 2 ... A phase is over when as many warps have arrived as init() was
-// told. What they wrote or read before is ordered before what others do behind their wait.
+// Barriers in shared memory at which some warps arrive and others wait (PTX: mbarrier), where __syncthreads would hold
+// up all of them. A barrier goes through phases 0, 1, 2 ... A phase is over when as many warps have arrived as init()
+// was told. What they wrote or read before is ordered before what others do behind their wait.
 //
 // The emulator runs a plain form of it: a counter of arrivals.
 #pragma once

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Weights in the second-level cache. The product of every position reads all of W2, which is larger than the cache: 78 MB
-// for V = 151,936 and r = 256 in bf16, of 50 MB on an H200. So nothing of it is there when it is read again. A part that
-// is held would be, 30 MB that six products of seven need not read from memory. This has not been measured.
+// Weights in the second-level cache. The product of every position reads all of W2, which is larger than the cache: 78
+// MB for V = 151,936 and r = 256 in bf16, of 50 MB on an H200. So nothing of it is there when it is read again. A part
+// that is held would be, 30 MB that six products of seven need not read from memory. This has not been measured.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,9 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace cuda {
 
-/// Kernels that are launched on the stream from now on, or captured from it, hold as much of these bytes in the
-/// second-level cache as the device sets aside for that. No bytes: they hold nothing any more. The share is a setting of
-/// the whole device (cudaLimitPersistingL2CacheSize), which this raises to its most, and which other kernels do without.
+/// For kernels that are launched on the stream from now on, or captured from it. They hold as much of these bytes as
+/// the device sets aside in its second-level cache. No bytes: they hold nothing any more. The share is a setting of the
+/// whole device (cudaLimitPersistingL2CacheSize), which this raises to its most, and which other kernels do without.
 [[nodiscard]] inline cudaError_t hold_in_cache([[maybe_unused]] void const* data, [[maybe_unused]] std::size_t bytes,
                                                [[maybe_unused]] cudaStream_t stream) {
 #if defined(SURELEAP_CUDA_EMULATED)

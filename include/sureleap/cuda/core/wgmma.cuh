@@ -3,13 +3,13 @@
 // Products by wgmma, the tensor cores' instruction of sm_90a: four warps multiply, and both operands come from shared
 // memory without passing through registers. Elsewhere, the emulator included, the same function by mma.cuh.
 //
-// Operands are rows of 128 bytes, 64 elements of 16 bits along k, whose units of 16 bytes change places: unit u of row i
-// stands at u ^ (i % 8). PTX calls that K-major with 128-byte swizzling. A descriptor names 8 rows after the other, each
-// eight 1,024 bytes apart, from an address that is a multiple of 1,024; 16 elements further along k are 32 bytes further.
-// The sum's fragment is that of mma_m16n8k16 for 16 rows a warp: d[j][c] of columns 8 j ...
+// Operands are rows of 128 bytes, 64 elements of 16 bits along k, whose units of 16 bytes change places: unit u of row
+// i stands at u ^ (i % 8). PTX calls that K-major with 128-byte swizzling. A descriptor names 8 rows after the other,
+// each eight 1,024 bytes apart, from an address that is a multiple of 1,024; 16 elements further along k are 32 bytes
+// further. The sum's fragment is that of mma_m16n8k16 for 16 rows a warp: d[j][c] of columns 8 j ...
 //
-// The rows may have been written in the ordinary way or by __pipeline_memcpy_async; a fence orders that before the reads
-// of wgmma, which go by another path (the async proxy). This has not met a device.
+// The rows may have been written in the ordinary way or by __pipeline_memcpy_async; a fence orders that before the
+// reads of wgmma, which go by another path (the async proxy). This has not met a device.
 #pragma once
 
 #include <cstdint>
@@ -65,8 +65,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// WARPGROUP collective (four warps, the first of them a multiple of four): d += A B^T, for 64 rows of A and 128 of B, of
-/// 64 elements each, bf16 or half.
+/// WARPGROUP collective (four warps, the first of them a multiple of four): d += A B^T, for 64 rows of A and 128 of B,
+/// of 64 elements each, bf16 or half.
 template <class T>
 __device__ __forceinline__ void wgmma_m64n128k64(float (&d)[16][4], unsigned char const* rows_of_a,
                                                  unsigned char const* rows_of_b) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // What a step costs, for schedules on the device: steps per second at every batch that can occur, one array. A curve is
-// code of the user's. The array holds its answers to the last bit, so device and host decide by the same doubles. It has
-// 128 KB at most, and is read along the order of admission.
+// code of the user's. The array holds its answers to the last bit, so device and host decide by the same doubles. It
+// has 128 KB at most, and is read along the order of admission.
 #pragma once
 
 #include <algorithm>

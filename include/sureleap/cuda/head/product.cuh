@@ -7,20 +7,22 @@
 // launch. Everything else is read once, in chunks of 128 rows x 128 bytes through a ring of stages: the chunks of W2's
 // 128 rows, then those of the requests' base logits, then those of the next group. A producer of four warps fills every
 // stage that is empty. Two consumers of eight warps take alternate groups, so that one multiplies while the other makes
-// statistics. Barriers in shared memory say which stage is full and which is empty; no warp waits for more than it needs.
+// statistics. Barriers in shared memory say which stage is full and which is empty; no warp waits for more than it
+// needs.
 //
-// For r = 256, V = 151,936, 128 requests, bf16, per group (1,187 of them, 9 for each of 132 multiprocessors), in cycles:
+// For r = 256, V = 151,936, 128 requests, bf16, per group, in cycles (1,187 groups, 9 a multiprocessor):
 //     copies        64 KiB of W2, 32 KiB of U, at 4.5 TB/s: 5,050 (26 us in all, 117 MB)
-//     mma           8 warps x 16 steps x 16 = 2,048, of 2,048 multiply-adds each: 4,100 at 1,024 a cycle (what sm_80 does)
-//     shared        ldmatrix.x4, 8 warps x 16 steps x 6 = 768 of 512 bytes: 3,072 at 128 bytes a cycle; 768 of copies that
-//                   arrive, 256 of base logits
-//     issue         a warp 170 for each chunk of W2, 300 for base logits, 580 for statistics (counted on sm_90), two warps
-//                   a scheduler; the producer's 650: 3,800
+//     mma           8 warps x 16 steps x 16 = 2,048, of 2,048 multiply-adds each: 4,100 at 1,024 a cycle
+//     shared        ldmatrix.x4, 8 warps x 16 steps x 6 = 768 of 512 bytes: 3,072 at 128 bytes a cycle; 768 of copies
+//                   that arrive, 256 of base logits
+//     issue         a warp 170 for each chunk of W2, 300 for base logits, 580 for statistics (counted on sm_90), two
+//                   warps a scheduler; the producer's 650: 3,800
 // All of them overlap, so copies are the longest. These are counts. Sixteen warps in lockstep with copies of their own
 // took 59 us on an H200, 12,900 cycles a group; this has not met a device. Codes of two terms double the mma and two
 // thirds of the ldmatrix.
 //
-// By wgmma (by_wgmma) both operands come from shared memory, and mma takes 2,050 cycles, shared memory 2,600, issue 3,300.
+// By wgmma (by_wgmma) both operands come from shared memory, and mma takes 2,050 cycles, shared memory 2,600, issue
+// 3,300.
 //
 // Rejected: cp.async.bulk, which would save most of the producer's slots. It does not change places within a row, as
 // reading without bank conflicts wants; the form for tensors does, and needs a map that the driver makes.
@@ -60,8 +62,8 @@ struct ring_place {
 };
 
 /// The producer's copies of one tile of requests: codes, rows of W2 and base logits from device memory into shared
-/// memory, at the places that ldmatrix reads without bank conflicts. Eight threads copy a row of a chunk, 16 bytes each,
-/// asynchronously.
+/// memory, at the places that ldmatrix reads without bank conflicts. Eight threads copy a row of a chunk, 16 bytes
+/// each, asynchronously.
 template <class W, class U, std::uint32_t requests, std::uint32_t terms, class Instruction>
 class product_copies {
     using tile = product_tile<requests, Instruction>;
@@ -321,7 +323,8 @@ template <std::uint32_t requests, std::uint32_t terms, class Instruction = by_mm
 
 /// The statistics of a step into step.statistics, for the requests of its list. `terms` is the codes' number of terms,
 /// and `most` the length that the list may have. O(V r R), reads W2 and the base logits once. Instruction: by_mma, or
-/// by_wgmma, which multiplies for more than 64 requests where the code is compiled for sm_90a, and has not met a device.
+/// by_wgmma, which multiplies for more than 64 requests where the code is compiled for sm_90a, and has not met a
+/// device.
 template <std::uint32_t terms, class Instruction = by_mma, class W, class U>
 [[nodiscard]] cudaError_t multiply(product_step<W, U> const& step, std::uint32_t most, cudaStream_t stream) {
     if constexpr (std::is_same_v<W, float>) {

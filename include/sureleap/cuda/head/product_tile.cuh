@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // A tile of a product on tensor cores (product.cuh): its layout in shared memory, how the eight warps of a consumer
-// divide it, and the logits of a warp's part in registers. In: chunks of codes, of W2's rows and of base logits in shared
-// memory. Out: statistics of a group for each request, and rows of logits for those that ask for them.
+// divide it, and the logits of a warp's part in registers. In: chunks of codes, of W2's rows and of base logits in
+// shared memory. Out: statistics of a group for each request, and rows of logits for those that ask for them.
 //
 // Of 128 requests a warp owns 64 x 32 tokens, which reads 384 KiB of shared memory a group; 32 x 32 would read 512. Its
 // logits take 64 of the 96 registers that twenty warps leave to a thread, so operands are loaded when they are needed;

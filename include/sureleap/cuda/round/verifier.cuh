@@ -164,9 +164,9 @@ template <class T, class Q>
 /// device memory; its numbers and pointers are those of the moment, so a graph that was captured replays them, with
 /// call.count of its requests. Trees are the host's alone.
 ///
-/// Reads a row of q once for each draft, in the same pass as those of the target if it holds logits of all tokens, or
-/// not at all if their normalisers are given. cudaErrorInvalidValue, before anything
-/// is launched, if the arrays do not fit the memory.
+/// Reads the target's rows as accept does, and a row of q once for each draft. Rows of logits of all tokens are read in
+/// the same pass, or not at all if their normalisers are given. cudaErrorInvalidValue, before anything is launched, if
+/// the arrays do not fit the memory.
 template <class Rule, class Edits = no_logits_hook, class T, class Q>
 [[nodiscard]] cudaError_t verify(engine_arrays<T, Q> const& call, verifier_memory const& memory,
                                  cudaStream_t stream) noexcept {
